@@ -1,1 +1,18 @@
-//! placeholder
+//! The domain of Innkeeper: sessions, chats and turns, and how their state is published.
+//!
+//! This crate decides what happens (`session`), keeps the one truth that every
+//! client sees (`state`), and names what it needs from the outside as traits and
+//! channel pairs (`agent`). It contains no process, socket, SQL or HTTP code.
+
+pub mod agent;
+pub mod channel;
+mod clients;
+pub mod clock;
+pub mod host;
+pub mod ids;
+pub mod model;
+pub mod session;
+pub mod state;
+
+pub use channel::ChannelUri;
+pub use host::{Host, HostConfig};

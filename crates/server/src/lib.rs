@@ -1,1 +1,16 @@
-//! placeholder
+//! The Agent Host Protocol over sockets, and the page.
+//!
+//! This crate admits connections, reads and writes JSON-RPC, and asks the core to
+//! do what clients want. It decides nothing about sessions itself.
+
+mod admission;
+mod connection;
+mod handlers;
+mod page;
+mod params;
+mod rpc;
+mod server;
+mod transport;
+
+pub use admission::Admission;
+pub use server::{Server, ServerConfig, ServerError};

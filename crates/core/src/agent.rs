@@ -1,0 +1,155 @@
+//! The seam between a session and the agent that works in it.
+//!
+//! Opening an agent is a trait, talking to it is a pair of channels of closed
+//! enums: what crosses the seam is listed here in full, and a test's agent is two
+//! channels. Capabilities are data, not methods.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+
+use ahp_types::actions::StateAction;
+use ahp_types::common::JsonObject;
+use ahp_types::state::{AgentInfo, ErrorInfo, Message, SessionConfigSchema};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::ids::TurnId;
+
+/// Commands that may wait at an agent. A session sends one prompt or cancel at a
+/// time, so a full queue means that the driver is stuck: the link is then closed.
+pub const COMMAND_CAPACITY: usize = 16;
+
+/// Events that may wait for a session. A full queue makes the driver (never the
+/// reader of the agent's output) wait for the session to catch up.
+pub const EVENT_CAPACITY: usize = 256;
+
+/// A future that the seam returns from behind a `dyn` trait.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A kind of agent that sessions can be opened with.
+pub trait AgentProvider: Send + Sync + 'static {
+    /// What clients are told about this kind of agent.
+    fn info(&self) -> AgentInfo;
+
+    /// The configuration form for a new session and the values in effect, given
+    /// what was chosen so far. Called often: pure and cheap.
+    fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig;
+
+    /// Starts the agent. Resolves when it is ready for a prompt. When `cancel`
+    /// fires, or the future is dropped, nothing that it started stays behind.
+    fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>>;
+}
+
+/// A configuration form and the values in it.
+#[derive(Clone, Debug)]
+pub struct ResolvedConfig {
+    /// The properties that can be chosen.
+    pub schema: SessionConfigSchema,
+    /// Their values: chosen where valid, defaults otherwise.
+    pub values: JsonObject,
+}
+
+/// What an agent is opened for.
+#[derive(Clone, Debug)]
+pub struct OpenAgent {
+    /// The conversation's own identity, the same for its whole life.
+    pub conversation: Uuid,
+    /// Whether there is something to take up again.
+    pub history: History,
+    /// The directory to work in; the provider's default without one.
+    pub working_directory: Option<PathBuf>,
+    /// The session's configuration values.
+    pub config: JsonObject,
+}
+
+/// What the agent remembers of a conversation when it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum History {
+    /// It starts from nothing.
+    Fresh,
+    /// An earlier process worked on it.
+    Resume,
+}
+
+/// Why an agent could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The session did not want it any more.
+    #[error("cancelled")]
+    Cancelled,
+    /// It could not be started; the text says why and what to do.
+    #[error("{message}")]
+    Failed {
+        /// A short machine-readable name of the failure.
+        error_type: String,
+        /// What happened and what to do, for a person.
+        message: String,
+    },
+}
+
+/// A live conversation with an agent, seen from the session.
+#[derive(Debug)]
+pub struct AgentLink {
+    /// What the session asks of the agent.
+    pub commands: mpsc::Sender<AgentCommand>,
+    /// What the agent reports. Ends after `AgentEvent::Closed`, when nothing of
+    /// the agent is left.
+    pub events: mpsc::Receiver<AgentEvent>,
+    /// Fires to end the agent, in whatever state it is.
+    pub close: CancellationToken,
+}
+
+impl Drop for AgentLink {
+    fn drop(&mut self) {
+        self.close.cancel();
+    }
+}
+
+/// What a session asks of its agent.
+#[derive(Debug)]
+pub enum AgentCommand {
+    /// Work on this message.
+    Prompt {
+        /// The turn that the work belongs to.
+        turn: TurnId,
+        /// What the user said.
+        message: Message,
+    },
+    /// Stop working on this turn; nothing more of it is wanted.
+    Cancel {
+        /// The turn to stop.
+        turn: TurnId,
+    },
+}
+
+/// What an agent reports to its session.
+#[derive(Debug)]
+pub enum AgentEvent {
+    /// A chat action that belongs to a turn.
+    Action(Box<StateAction>),
+    /// Nothing more will come for this turn.
+    TurnEnded {
+        /// The turn that is over.
+        turn: TurnId,
+        /// How it went.
+        outcome: TurnOutcome,
+    },
+    /// The agent is gone and so is everything that it started.
+    Closed {
+        /// Whether a new process could take up the conversation.
+        history: History,
+    },
+}
+
+/// How a turn ended, seen from the agent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TurnOutcome {
+    /// The agent did what it could.
+    Completed,
+    /// It stopped because it was told to.
+    Cancelled,
+    /// It could not go on.
+    Failed(ErrorInfo),
+}

@@ -1,0 +1,59 @@
+//! Channel addresses and the conventions by which a host builds them.
+//!
+//! A channel URI is compared as an exact string by clients, so each channel has
+//! one spelling, which is made here and nowhere else.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ahp_types::common::ROOT_RESOURCE_URI;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+/// The address of a channel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChannelUri(Arc<str>);
+
+impl ChannelUri {
+    /// Wraps an address that came over the wire.
+    pub fn new(uri: &str) -> Self {
+        Self(uri.into())
+    }
+
+    /// The one root channel.
+    pub fn root() -> Self {
+        Self::new(ROOT_RESOURCE_URI)
+    }
+
+    /// The address of a session's default chat, in the form that VS Code derives too.
+    pub fn default_chat_of(session: &ChannelUri) -> Self {
+        Self::new(&format!("ahp-chat://default/{}", URL_SAFE_NO_PAD.encode(session.as_str())))
+    }
+
+    /// Whether this is the root channel.
+    pub fn is_root(&self) -> bool {
+        self.as_str() == ROOT_RESOURCE_URI
+    }
+
+    /// The address as it goes over the wire.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ChannelUri {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_chat_names_its_session_in_unpadded_base64url() {
+        let chat = ChannelUri::default_chat_of(&ChannelUri::new("acme:/s1"));
+        assert_eq!(chat.as_str(), "ahp-chat://default/YWNtZTovczE");
+    }
+}

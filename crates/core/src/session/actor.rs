@@ -1,0 +1,402 @@
+//! The one task that owns a session.
+//!
+//! It takes inputs one by one, asks `decide` what follows, commits the actions and
+//! runs the effects. It never waits for anything but its next input: the agent is
+//! opened by a task beside it, and commands to the agent are handed over without
+//! waiting.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ahp_types::actions::StateAction;
+use ahp_types::common::JsonObject;
+use ahp_types::state::{ChatState, SessionState};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use super::decide::{Decision, Effect, Input, Model, Phase, Target, View, decide};
+use super::projection;
+use crate::agent::{AgentCommand, AgentEvent, AgentLink, AgentProvider, History, OpenAgent, OpenError};
+use crate::channel::ChannelUri;
+use crate::state::{Action, Origin, StateStore};
+
+/// Inputs that may wait at a session. When it is full, the connection that sends
+/// is not read on: its client waits, and no other.
+const INPUT_CAPACITY: usize = 64;
+
+/// How the rest of the host reaches a session.
+#[derive(Clone, Debug)]
+pub struct SessionHandle {
+    inputs: mpsc::Sender<SessionInput>,
+    chat: ChannelUri,
+}
+
+impl SessionHandle {
+    /// The session's default chat.
+    pub fn chat(&self) -> &ChannelUri {
+        &self.chat
+    }
+
+    /// Hands over a client's dispatch; waits while the session is behind. Answers
+    /// whether the session is still there.
+    pub(crate) async fn dispatch(&self, dispatch: ClientDispatch) -> bool {
+        self.inputs.send(SessionInput::Client(Box::new(dispatch))).await.is_ok()
+    }
+
+    /// Ends the session and everything that works for it. Resolves when that is
+    /// done; at once if the session is gone already.
+    pub(crate) async fn end(&self, ending: Ending) {
+        let (done, finished) = oneshot::channel();
+        if self.inputs.send(SessionInput::End { ending, done }).await.is_ok() {
+            // An error means that the actor is gone, which is what was asked for.
+            finished.await.ok();
+        }
+    }
+}
+
+/// An action that a client dispatched on one of the session's channels.
+#[derive(Debug)]
+pub(crate) struct ClientDispatch {
+    pub(crate) channel: ChannelUri,
+    pub(crate) action: Action,
+    pub(crate) origin: Origin,
+}
+
+/// What remains of a session when its actor stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Nothing: a client disposed it.
+    Dispose,
+    /// Everything but the agent: the host shuts down.
+    Suspend,
+}
+
+#[derive(Debug)]
+enum SessionInput {
+    Client(Box<ClientDispatch>),
+    Opened(Result<AgentLink, OpenError>),
+    End { ending: Ending, done: oneshot::Sender<()> },
+}
+
+/// What a new session starts from.
+pub(crate) struct SessionSeed {
+    /// The session's channel.
+    pub uri: ChannelUri,
+    /// Its default chat's channel.
+    pub chat: ChannelUri,
+    /// When it was created.
+    pub created_at: String,
+    /// The agent that works in it.
+    pub provider: Arc<dyn AgentProvider>,
+    /// The directory it works in.
+    pub working_directory: Option<PathBuf>,
+    /// The configuration it was created with.
+    pub config: JsonObject,
+}
+
+impl std::fmt::Debug for SessionSeed {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("SessionSeed").field("uri", &self.uri).finish_non_exhaustive()
+    }
+}
+
+/// The task's state.
+pub(crate) struct SessionActor {
+    seed: SessionSeed,
+    conversation: Uuid,
+    store: Arc<StateStore>,
+    model: Model,
+    /// Where tasks beside the actor are counted, so that shutdown waits for them.
+    tasks: TaskTracker,
+    inputs: mpsc::Receiver<SessionInput>,
+    /// For the task that opens the agent. Weak: the actor must not keep itself alive.
+    own_inputs: mpsc::WeakSender<SessionInput>,
+    /// The agent, while there is one.
+    link: Option<AgentLink>,
+    /// Ends the opening of an agent.
+    opening: CancellationToken,
+    /// Zero of this session's clock.
+    began: Instant,
+    /// Who waits for the end, and what it shall leave.
+    waiting: Vec<oneshot::Sender<()>>,
+    ending: Option<Ending>,
+    finished: bool,
+}
+
+impl SessionActor {
+    /// An actor for a session whose channels exist in the store, and its handle.
+    pub(crate) fn new(
+        seed: SessionSeed,
+        store: Arc<StateStore>,
+        tasks: TaskTracker,
+    ) -> (Self, SessionHandle) {
+        let (sender, inputs) = mpsc::channel(INPUT_CAPACITY);
+        let handle = SessionHandle { inputs: sender.clone(), chat: seed.chat.clone() };
+        let actor = Self {
+            conversation: Uuid::now_v7(),
+            model: Model {
+                phase: Phase::Cold(History::Fresh),
+                turn_began: Default::default(),
+                listed: false,
+            },
+            seed,
+            store,
+            tasks,
+            inputs,
+            own_inputs: sender.downgrade(),
+            link: None,
+            opening: CancellationToken::new(),
+            began: Instant::now(),
+            waiting: Vec::new(),
+            ending: None,
+            finished: false,
+        };
+        (actor, handle)
+    }
+
+    /// Runs until the session has ended. Answers what it shall leave behind.
+    pub(crate) async fn run(mut self) -> Ended {
+        while !self.finished {
+            tokio::select! {
+                // Clients first: a cancel must not wait behind a flood of output.
+                biased;
+                input = self.inputs.recv() => match input {
+                    Some(input) => self.handle(input),
+                    // No handle is left, so nobody can ask for the end any more.
+                    None => self.end(Ending::Suspend, None),
+                },
+                event = next_event(&mut self.link) => self.handle_agent(event),
+            }
+        }
+        Ended {
+            ending: self.ending.unwrap_or(Ending::Suspend),
+            waiting: self.waiting,
+            listed: self.model.listed,
+        }
+    }
+
+    fn handle(&mut self, input: SessionInput) {
+        match input {
+            SessionInput::Client(dispatch) => self.handle_client(&dispatch),
+            SessionInput::Opened(Ok(link)) => {
+                if matches!(self.model.phase, Phase::Closing) {
+                    link.close.cancel();
+                }
+                self.link = Some(link);
+                let decision = self.decide(Input::Opened);
+                self.carry_out(decision);
+            }
+            SessionInput::Opened(Err(error)) => {
+                tracing::warn!(session = %self.seed.uri, %error, "the agent could not be opened");
+                let decision = self.decide(Input::OpenFailed(&error));
+                self.carry_out(decision);
+            }
+            SessionInput::End { ending, done } => self.end(ending, Some(done)),
+        }
+    }
+
+    fn handle_client(&mut self, dispatch: &ClientDispatch) {
+        let target = if dispatch.channel == self.seed.chat { Target::Chat } else { Target::Session };
+        let action = dispatch.action.typed();
+        let mut decision = self.decide(Input::Client { target, action, client: &dispatch.origin.client });
+        if let Some(reason) = decision.rejection.take() {
+            self.reject(dispatch, &reason);
+            return;
+        }
+        if let Err(error) = self.store.commit(&dispatch.channel, &dispatch.action, Some(&dispatch.origin)) {
+            self.reject(dispatch, &error.to_string());
+            return;
+        }
+        self.after_commit(action);
+        self.carry_out(decision);
+        self.project();
+    }
+
+    fn reject(&self, dispatch: &ClientDispatch, reason: &str) {
+        tracing::debug!(session = %self.seed.uri, reason, "rejected a client's action");
+        if let Err(error) = self.store.reject(&dispatch.channel, &dispatch.action, &dispatch.origin, reason) {
+            tracing::error!(session = %self.seed.uri, %error, "a rejection could not be sent");
+        }
+    }
+
+    fn handle_agent(&mut self, event: Option<AgentEvent>) {
+        let event = event.unwrap_or(AgentEvent::Closed { history: History::Resume });
+        if matches!(event, AgentEvent::Closed { .. }) {
+            self.link = None;
+        }
+        let decision = self.decide(Input::Agent(event));
+        self.carry_out(decision);
+    }
+
+    fn end(&mut self, ending: Ending, done: Option<oneshot::Sender<()>>) {
+        self.waiting.extend(done);
+        // A dispose that comes while the host shuts down still deletes.
+        if self.ending != Some(Ending::Dispose) {
+            self.ending = Some(ending);
+        }
+        let decision = self.decide(Input::End);
+        self.carry_out(decision);
+    }
+
+    fn decide(&self, input: Input<'_>) -> Decision {
+        let now = self.began.elapsed();
+        self.store
+            .read_both((&self.seed.uri, &self.seed.chat), |session, chat| {
+                let (session, chat) = (session.session()?, chat.chat()?);
+                Some(decide(&self.model, View { session, chat, now }, input))
+            })
+            .flatten()
+            .unwrap_or_default()
+    }
+
+    fn carry_out(&mut self, decision: Decision) {
+        if let Some(phase) = decision.phase {
+            self.model.phase = phase;
+        }
+        let mut shows_in_summaries = false;
+        for (target, action) in decision.actions {
+            shows_in_summaries |= !projection::only_streams(&action);
+            self.commit(target, action);
+        }
+        for effect in decision.effects {
+            self.run_effect(effect);
+        }
+        if shows_in_summaries {
+            self.project();
+        }
+    }
+
+    fn commit(&mut self, target: Target, action: StateAction) {
+        let channel = match target {
+            Target::Session => &self.seed.uri,
+            Target::Chat => &self.seed.chat,
+        };
+        let action = Action::own(action);
+        match self.store.commit(channel, &action, None) {
+            Ok(_) => self.after_commit(action.typed()),
+            Err(error) => {
+                tracing::error!(session = %self.seed.uri, %error, "an action could not be published")
+            }
+        }
+    }
+
+    /// Counts turns, and notes when one began.
+    fn after_commit(&mut self, action: &StateAction) {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "only the ends of a turn matter here")]
+        let change = match action {
+            StateAction::ChatTurnStarted(_) => {
+                self.model.turn_began = self.began.elapsed();
+                1
+            }
+            StateAction::ChatTurnComplete(_)
+            | StateAction::ChatTurnCancelled(_)
+            | StateAction::ChatError(_) => -1,
+            _ => return,
+        };
+        if let Err(error) = self.store.adjust_active_sessions(change) {
+            tracing::error!(%error, "the number of active sessions could not be published");
+        }
+    }
+
+    fn run_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::OpenAgent(history) => self.open_agent(history),
+            Effect::Prompt(prompt) => self.command(prompt.into()),
+            Effect::Cancel(turn) => self.command(AgentCommand::Cancel { turn }),
+            Effect::CloseAgent => {
+                self.opening.cancel();
+                if let Some(link) = &self.link {
+                    link.close.cancel();
+                }
+            }
+            Effect::List => {
+                self.model.listed = true;
+                if let Some(row) = self.row() {
+                    self.store.add_row(&self.seed.uri, row);
+                }
+            }
+            Effect::Finish => self.finished = true,
+        }
+    }
+
+    fn open_agent(&mut self, history: History) {
+        self.opening = CancellationToken::new();
+        let request = OpenAgent {
+            conversation: self.conversation,
+            history,
+            working_directory: self.seed.working_directory.clone(),
+            config: self.config(),
+        };
+        let opened = self.seed.provider.open(request, self.opening.clone());
+        let inputs = self.own_inputs.clone();
+        self.tasks.spawn(async move {
+            let result = opened.await;
+            if let Some(inputs) = inputs.upgrade() {
+                // If the actor is gone, dropping the link ends the agent.
+                inputs.send(SessionInput::Opened(result)).await.ok();
+            }
+        });
+    }
+
+    fn config(&self) -> JsonObject {
+        self.store
+            .read(&self.seed.uri, |state| {
+                state.session()?.config.as_ref().map(|config| config.values.clone())
+            })
+            .flatten()
+            .unwrap_or_else(|| self.seed.config.clone())
+    }
+
+    fn command(&self, command: AgentCommand) {
+        let Some(link) = &self.link else { return };
+        if let Err(error) = link.commands.try_send(command) {
+            tracing::error!(session = %self.seed.uri, %error, "the agent does not take commands; closing it");
+            link.close.cancel();
+        }
+    }
+
+    /// Brings the copies of the chat's facts into agreement with the chat.
+    fn project(&self) {
+        let update = self.with_state(projection::catalogue_update).flatten();
+        if let Some(update) = update
+            && let Err(error) = self.store.commit(&self.seed.uri, &Action::own(update), None)
+        {
+            tracing::error!(session = %self.seed.uri, %error, "a chat's summary could not be published");
+        }
+        if self.model.listed
+            && let Some(row) = self.row()
+        {
+            self.store.update_row(&self.seed.uri, row);
+        }
+    }
+
+    fn row(&self) -> Option<ahp_types::state::SessionSummary> {
+        self.with_state(|session, _| projection::row(&self.seed.uri, &self.seed.created_at, session))
+    }
+
+    fn with_state<R>(&self, look: impl FnOnce(&SessionState, &ChatState) -> R) -> Option<R> {
+        self.store
+            .read_both((&self.seed.uri, &self.seed.chat), |session, chat| {
+                Some(look(session.session()?, chat.chat()?))
+            })
+            .flatten()
+    }
+}
+
+/// What an actor leaves when it has stopped.
+pub(crate) struct Ended {
+    pub(crate) ending: Ending,
+    pub(crate) listed: bool,
+    pub(crate) waiting: Vec<oneshot::Sender<()>>,
+}
+
+/// The agent's next event; waits forever while there is no agent.
+async fn next_event(link: &mut Option<AgentLink>) -> Option<AgentEvent> {
+    match link {
+        Some(link) => link.events.recv().await,
+        None => std::future::pending().await,
+    }
+}

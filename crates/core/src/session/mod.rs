@@ -1,0 +1,11 @@
+//! One session: what is decided in it, by whom, and what follows.
+//!
+//! `actor` is the only code that changes a session; `decide` is the pure function
+//! behind it; `projection` keeps the copies of a chat's facts in agreement.
+
+mod actor;
+mod decide;
+mod projection;
+
+pub use actor::SessionHandle;
+pub(crate) use actor::{ClientDispatch, Ended, Ending, SessionActor, SessionSeed};

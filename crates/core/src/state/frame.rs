@@ -1,0 +1,139 @@
+//! Messages that are encoded once and shared by everyone who gets them.
+//!
+//! An action that came from a client is spliced into its envelope as it came, so
+//! that fields which our types do not know survive the echo.
+
+use ahp_types::actions::StateAction;
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::channel::ChannelUri;
+use crate::ids::{ClientId, ConnectionId, ServerSeq};
+
+/// One encoded JSON-RPC message: UTF-8 text, cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Frame(Bytes);
+
+impl Frame {
+    /// Encodes a message. Fails only if the value cannot be JSON (a map with
+    /// keys that are not text), which our types rule out.
+    pub fn encode(message: &impl Serialize) -> Result<Self, serde_json::Error> {
+        Ok(Self(serde_json::to_vec(message)?.into()))
+    }
+
+    /// The encoded text.
+    pub fn bytes(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// Size of the encoded text.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no text at all.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// An action together with the text it came as, if it came from a client.
+#[derive(Clone, Debug)]
+pub struct Action {
+    typed: StateAction,
+    raw: Option<Box<RawValue>>,
+}
+
+impl Action {
+    /// An action of the host's own.
+    pub fn own(typed: StateAction) -> Self {
+        Self { typed, raw: None }
+    }
+
+    /// An action as a client sent it.
+    pub fn from_client(raw: Box<RawValue>) -> Result<Self, serde_json::Error> {
+        let typed = serde_json::from_str(raw.get())?;
+        Ok(Self { typed, raw: Some(raw) })
+    }
+
+    /// What the action says.
+    pub fn typed(&self) -> &StateAction {
+        &self.typed
+    }
+}
+
+impl Serialize for Action {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.raw {
+            Some(raw) => raw.serialize(serializer),
+            None => self.typed.serialize(serializer),
+        }
+    }
+}
+
+/// Who dispatched an action, and over which connection the answer goes back.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// The connection the dispatch came over.
+    pub connection: ConnectionId,
+    /// The client behind it.
+    pub client: ClientId,
+    /// The client's own number for the dispatch. Not unique.
+    pub client_seq: i64,
+}
+
+/// Encodes an action envelope.
+pub(super) fn envelope(
+    channel: &ChannelUri,
+    action: &Action,
+    seq: ServerSeq,
+    origin: Option<&Origin>,
+    rejection_reason: Option<&str>,
+) -> Result<Frame, serde_json::Error> {
+    Frame::encode(&Notification {
+        jsonrpc: "2.0",
+        method: "action",
+        params: Envelope {
+            channel: channel.as_str(),
+            action,
+            server_seq: seq.0,
+            origin: origin.map(|origin| OriginFields {
+                client_id: origin.client.as_str(),
+                client_seq: origin.client_seq,
+            }),
+            rejection_reason,
+        },
+    })
+}
+
+/// Encodes a JSON-RPC notification.
+pub fn notification(method: &str, params: &impl Serialize) -> Result<Frame, serde_json::Error> {
+    Frame::encode(&Notification { jsonrpc: "2.0", method, params })
+}
+
+#[derive(Serialize)]
+struct Notification<'a, P> {
+    jsonrpc: &'static str,
+    method: &'a str,
+    params: P,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope<'a> {
+    channel: &'a str,
+    action: &'a Action,
+    server_seq: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin: Option<OriginFields<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rejection_reason: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OriginFields<'a> {
+    client_id: &'a str,
+    client_seq: i64,
+}

@@ -1,0 +1,251 @@
+//! What each method does: parameters in, a call to the core, an answer out.
+
+use ahp_types::version::{SUPPORTED_PROTOCOL_VERSIONS, negotiate_protocol_version};
+use innkeeper_core::ChannelUri;
+use innkeeper_core::host::NewSession;
+use innkeeper_core::ids::ClientId;
+use innkeeper_core::state::{Action, CloseReason, EncodedSnapshot, Origin};
+use serde::Serialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+use std::sync::Arc;
+
+use crate::connection::Connection;
+use crate::params::{
+    ChannelParams, CreateSessionParams, DispatchActionParams, InitializeParams, ListSessionsParams,
+    ReconnectParams, ResolveSessionConfigParams,
+};
+use crate::rpc::{self, RpcError};
+
+impl Connection {
+    /// Answers a request, or says why not.
+    pub(crate) async fn request(
+        &mut self,
+        method: &str,
+        id: &RawValue,
+        params: Option<&RawValue>,
+    ) -> Result<(), RpcError> {
+        match method {
+            "ping" => return self.reply(id, &()),
+            "initialize" => return self.initialize(id, rpc::params(params)?),
+            "reconnect" => return self.reconnect(id, rpc::params(params)?),
+            _ if self.client.is_none() => {
+                return Err(RpcError::method_not_found(format!(
+                    "the first request must be initialize or reconnect, not {method:?}"
+                )));
+            }
+            _ => {}
+        }
+        match method {
+            "subscribe" => self.subscribe(id, &rpc::params(params)?),
+            "listSessions" => self.list_sessions(id, &rpc::params(params)?),
+            "createSession" => self.create_session(id, rpc::params(params)?),
+            "disposeSession" => self.dispose_session(id, &rpc::params(params)?),
+            "resolveSessionConfig" => self.resolve_session_config(id, &rpc::params(params)?),
+            // Notifications by the protocol; a client that wants an answer gets one.
+            "dispatchAction" | "unsubscribe" => {
+                self.notification(method, params).await;
+                self.reply(id, &())
+            }
+            _ => Err(RpcError::method_not_found(format!("this host has no method {method:?}"))),
+        }
+    }
+
+    /// Handles a notification; there is no way to say that it was wrong.
+    pub(crate) async fn notification(&mut self, method: &str, params: Option<&RawValue>) {
+        let Some(client) = self.client.clone() else {
+            tracing::debug!(connection = %self.id, method, "ignored a notification before the handshake");
+            return;
+        };
+        let outcome = match method {
+            "dispatchAction" => self.dispatch_action(client, params).await,
+            "unsubscribe" => rpc::params(params).map(|params: ChannelParams| {
+                self.shared.host.store().unsubscribe(self.id, &ChannelUri::new(&params.channel));
+            }),
+            _ => {
+                tracing::debug!(connection = %self.id, method, "ignored an unknown notification");
+                Ok(())
+            }
+        };
+        if let Err(error) = outcome {
+            tracing::warn!(connection = %self.id, method, ?error, "ignored a malformed notification");
+        }
+    }
+
+    async fn dispatch_action(&self, client: ClientId, params: Option<&RawValue>) -> Result<(), RpcError> {
+        let params: DispatchActionParams = rpc::params(params)?;
+        let action = Action::from_client(params.action)
+            .map_err(|error| RpcError::invalid_params(format!("the action cannot be read: {error}")))?;
+        let origin = Origin { connection: self.id, client, client_seq: params.client_seq };
+        self.shared.host.dispatch(ChannelUri::new(&params.channel), action, origin).await;
+        Ok(())
+    }
+
+    fn initialize(&mut self, id: &RawValue, params: InitializeParams) -> Result<(), RpcError> {
+        self.begin(&params.client_id)?;
+        let version = match negotiate_protocol_version(&params.protocol_versions) {
+            Ok(Some(version)) => version,
+            Ok(None) => {
+                let error = RpcError::unsupported_version(SUPPORTED_PROTOCOL_VERSIONS);
+                self.outbox.push(rpc::error_response(Some(id), &error)?);
+                self.outbox.close(CloseReason::NoCommonVersion);
+                return Ok(());
+            }
+            Err(malformed) => return Err(RpcError::invalid_params(malformed)),
+        };
+        let client = ClientId::new(&params.client_id);
+        self.shared.host.remember_client(&client);
+        let name = params.client_info.as_ref().map_or("unnamed", |info| info.name.as_str());
+        let release = params.client_info.as_ref().and_then(|info| info.version.as_deref());
+        tracing::info!(connection = %self.id, client = client.as_str(), name, release, version, "client connected");
+        self.client = Some(client);
+        let channels = channels(params.initial_subscriptions.as_deref().unwrap_or_default());
+        let shared = Arc::clone(&self.shared);
+        self.shared.host.store().subscribe(self.id, &channels, |seq, snapshots| {
+            rpc::response(
+                id,
+                &InitializeResult {
+                    protocol_version: version,
+                    server_seq: seq.0,
+                    snapshots,
+                    server_info: json!({
+                        "name": "innkeeper",
+                        "version": shared.version,
+                        "title": "Innkeeper",
+                    }),
+                    default_directory: shared.default_directory.as_deref(),
+                },
+            )
+        })?;
+        Ok(())
+    }
+
+    fn reconnect(&mut self, id: &RawValue, params: ReconnectParams) -> Result<(), RpcError> {
+        self.begin(&params.client_id)?;
+        let client = ClientId::new(&params.client_id);
+        if !self.shared.host.knows_client(&client) {
+            return Err(RpcError::not_found("this host does not know the client; initialize instead"));
+        }
+        tracing::info!(connection = %self.id, client = client.as_str(), "client reconnected");
+        self.client = Some(client);
+        let channels = channels(&params.subscriptions);
+        self.shared.host.store().subscribe(self.id, &channels, |_, snapshots| {
+            rpc::response(id, &json!({ "type": "snapshot", "snapshots": snapshots }))
+        })?;
+        Ok(())
+    }
+
+    /// Checks that a handshake may happen now.
+    fn begin(&self, client_id: &str) -> Result<(), RpcError> {
+        if self.client.is_some() {
+            return Err(RpcError::invalid_request("the connection is initialized already"));
+        }
+        if client_id.is_empty() {
+            return Err(RpcError::invalid_params("clientId must not be empty"));
+        }
+        Ok(())
+    }
+
+    fn subscribe(&self, id: &RawValue, params: &ChannelParams) -> Result<(), RpcError> {
+        let channel = ChannelUri::new(&params.channel);
+        let mut found = false;
+        self.shared.host.store().subscribe(self.id, std::slice::from_ref(&channel), |_, snapshots| {
+            match snapshots.into_iter().next() {
+                Some(snapshot) => {
+                    found = true;
+                    rpc::response(id, &SubscribeResult { snapshot })
+                }
+                None => rpc::error_response(
+                    Some(id),
+                    &RpcError::not_found(format!("there is no channel {}", params.channel)),
+                ),
+            }
+        })?;
+        tracing::debug!(connection = %self.id, %channel, found, "subscribe");
+        Ok(())
+    }
+
+    fn list_sessions(&self, id: &RawValue, params: &ListSessionsParams) -> Result<(), RpcError> {
+        let start = match params.cursor.as_deref() {
+            None => 0,
+            Some(cursor) => cursor
+                .parse()
+                .map_err(|_| RpcError::invalid_params("the cursor is not one of this host's"))?,
+        };
+        let mut items = self.shared.host.list_sessions();
+        items.drain(..start.min(items.len()));
+        let mut next_cursor = None;
+        if let Some(limit) = params.limit.and_then(|limit| usize::try_from(limit).ok())
+            && items.len() > limit
+        {
+            items.truncate(limit);
+            next_cursor = Some((start + limit).to_string());
+        }
+        self.reply(id, &ahp_types::commands::ListSessionsResult { next_cursor, items })
+    }
+
+    fn create_session(&self, id: &RawValue, params: CreateSessionParams) -> Result<(), RpcError> {
+        let own = self.client.as_ref().map(ClientId::as_str);
+        if params.active_client.as_ref().is_some_and(|active| Some(active.client_id.as_str()) != own) {
+            return Err(RpcError::invalid_params("a client can only make itself active"));
+        }
+        self.shared.host.create_session(NewSession {
+            uri: ChannelUri::new(&params.channel),
+            provider: params.provider,
+            working_directories: params.working_directories.unwrap_or_default(),
+            config: params.config.unwrap_or_default(),
+            active_client: params.active_client,
+        })?;
+        self.reply(id, &())
+    }
+
+    /// Ends a session beside the lane: a stubborn agent takes seconds to end.
+    fn dispose_session(&self, id: &RawValue, params: &ChannelParams) -> Result<(), RpcError> {
+        let uri = ChannelUri::new(&params.channel);
+        let (host, outbox, id) = (Arc::clone(&self.shared.host), Arc::clone(&self.outbox), id.to_owned());
+        self.shared.tasks.spawn(async move {
+            let answer = match host.dispose_session(&uri).await {
+                Ok(()) => rpc::response(&id, &()),
+                Err(error) => rpc::error_response(Some(&id), &error.into()),
+            };
+            match answer {
+                Ok(frame) => outbox.push(frame),
+                Err(error) => tracing::error!(%error, "an answer could not be encoded"),
+            }
+        });
+        Ok(())
+    }
+
+    fn resolve_session_config(
+        &self,
+        id: &RawValue,
+        params: &ResolveSessionConfigParams,
+    ) -> Result<(), RpcError> {
+        let chosen = params.config.clone().unwrap_or_default();
+        let config = self.shared.host.resolve_config(params.provider.as_deref(), &chosen)?;
+        self.reply(
+            id,
+            &ahp_types::commands::ResolveSessionConfigResult { schema: config.schema, values: config.values },
+        )
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct InitializeResult<'a> {
+    protocol_version: &'a str,
+    server_seq: u64,
+    snapshots: Vec<EncodedSnapshot>,
+    server_info: serde_json::Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default_directory: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct SubscribeResult {
+    snapshot: EncodedSnapshot,
+}
+
+fn channels(uris: &[String]) -> Vec<ChannelUri> {
+    uris.iter().map(|uri| ChannelUri::new(uri)).collect()
+}

@@ -1,0 +1,86 @@
+//! Parameters of the commands, as leniently as real clients need.
+//!
+//! The generated types require a `channel` everywhere; real clients leave it out
+//! of connection-wide commands, so it defaults to the root channel here. Unknown
+//! fields are ignored.
+
+use ahp_types::common::{JsonObject, ROOT_RESOURCE_URI, Uri};
+use ahp_types::state::SessionActiveClient;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+fn root() -> Uri {
+    ROOT_RESOURCE_URI.to_owned()
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct InitializeParams {
+    pub(crate) protocol_versions: Vec<String>,
+    pub(crate) client_id: String,
+    #[serde(default)]
+    pub(crate) initial_subscriptions: Option<Vec<Uri>>,
+    #[serde(default)]
+    pub(crate) client_info: Option<ClientInfo>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ClientInfo {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) version: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ReconnectParams {
+    pub(crate) client_id: String,
+    #[serde(default)]
+    pub(crate) subscriptions: Vec<Uri>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ChannelParams {
+    #[serde(default = "root")]
+    pub(crate) channel: Uri,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DispatchActionParams {
+    #[serde(default = "root")]
+    pub(crate) channel: Uri,
+    #[serde(default)]
+    pub(crate) client_seq: i64,
+    pub(crate) action: Box<RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ListSessionsParams {
+    #[serde(default)]
+    pub(crate) limit: Option<u32>,
+    #[serde(default)]
+    pub(crate) cursor: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CreateSessionParams {
+    pub(crate) channel: Uri,
+    #[serde(default)]
+    pub(crate) provider: Option<String>,
+    #[serde(default)]
+    pub(crate) working_directories: Option<Vec<Uri>>,
+    #[serde(default)]
+    pub(crate) config: Option<JsonObject>,
+    #[serde(default)]
+    pub(crate) active_client: Option<SessionActiveClient>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ResolveSessionConfigParams {
+    #[serde(default)]
+    pub(crate) provider: Option<String>,
+    #[serde(default)]
+    pub(crate) config: Option<JsonObject>,
+}

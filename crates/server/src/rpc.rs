@@ -1,0 +1,134 @@
+//! JSON-RPC on the wire: a borrowed view of what comes in, and encoded answers.
+//!
+//! The official message types take only numeric ids and try four shapes in turn;
+//! this reads a message once, keeps its parameters as they came, and gives back
+//! whatever id it was sent.
+
+use std::borrow::Cow;
+
+use ahp_types::errors::{ahp_error_codes, json_rpc_error_codes};
+use innkeeper_core::host::{CreateError, UnknownSession};
+use innkeeper_core::state::Frame;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+/// A message as it came, with the parts that matter for routing.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Incoming<'a> {
+    /// Absent in a notification.
+    #[serde(borrow, default)]
+    pub(crate) id: Option<&'a RawValue>,
+    /// Absent in an answer to a request of ours.
+    #[serde(borrow, default)]
+    pub(crate) method: Option<Cow<'a, str>>,
+    /// Kept as text until the method is known.
+    #[serde(borrow, default)]
+    pub(crate) params: Option<&'a RawValue>,
+}
+
+/// An error that goes back to the client.
+#[derive(Debug)]
+pub(crate) struct RpcError {
+    code: i32,
+    message: String,
+    data: Option<Value>,
+}
+
+impl RpcError {
+    pub(crate) fn new(code: i32, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None }
+    }
+
+    pub(crate) fn parse(error: &serde_json::Error) -> Self {
+        Self::new(json_rpc_error_codes::PARSE_ERROR, format!("the message is not valid JSON: {error}"))
+    }
+
+    pub(crate) fn invalid_request(message: impl Into<String>) -> Self {
+        Self::new(json_rpc_error_codes::INVALID_REQUEST, message)
+    }
+
+    pub(crate) fn method_not_found(message: impl Into<String>) -> Self {
+        Self::new(json_rpc_error_codes::METHOD_NOT_FOUND, message)
+    }
+
+    pub(crate) fn invalid_params(message: impl Into<String>) -> Self {
+        Self::new(json_rpc_error_codes::INVALID_PARAMS, message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(ahp_error_codes::NOT_FOUND, message)
+    }
+
+    pub(crate) fn unsupported_version(supported: &[&str]) -> Self {
+        Self {
+            code: ahp_error_codes::UNSUPPORTED_PROTOCOL_VERSION,
+            message: format!(
+                "this host speaks AHP {}; update the client or the host so that they have a version in common",
+                supported.join(" and ")
+            ),
+            data: Some(json!({ "supportedVersions": supported })),
+        }
+    }
+}
+
+impl From<serde_json::Error> for RpcError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::new(json_rpc_error_codes::INTERNAL_ERROR, format!("the answer could not be encoded: {error}"))
+    }
+}
+
+impl From<CreateError> for RpcError {
+    fn from(error: CreateError) -> Self {
+        let code = match error {
+            CreateError::Exists(_) => ahp_error_codes::SESSION_ALREADY_EXISTS,
+            CreateError::UnknownProvider(_) => ahp_error_codes::PROVIDER_NOT_FOUND,
+            CreateError::Invalid(_) => json_rpc_error_codes::INVALID_PARAMS,
+            CreateError::Closing => json_rpc_error_codes::INTERNAL_ERROR,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<UnknownSession> for RpcError {
+    fn from(error: UnknownSession) -> Self {
+        Self::new(ahp_error_codes::SESSION_NOT_FOUND, error.to_string())
+    }
+}
+
+/// Reads a method's parameters; absent ones count as an empty object.
+pub(crate) fn params<T: DeserializeOwned>(raw: Option<&RawValue>) -> Result<T, RpcError> {
+    serde_json::from_str(raw.map_or("{}", RawValue::get))
+        .map_err(|error| RpcError::invalid_params(format!("the parameters do not fit: {error}")))
+}
+
+/// Encodes the answer to a request.
+pub(crate) fn response(id: &RawValue, result: &impl Serialize) -> Result<Frame, serde_json::Error> {
+    #[derive(Serialize)]
+    struct Response<'a, R> {
+        jsonrpc: &'static str,
+        id: &'a RawValue,
+        result: &'a R,
+    }
+    Frame::encode(&Response { jsonrpc: "2.0", id, result })
+}
+
+/// Encodes an error; without an id only for what could not be read.
+pub(crate) fn error_response(id: Option<&RawValue>, error: &RpcError) -> Result<Frame, serde_json::Error> {
+    #[derive(Serialize)]
+    struct Response<'a> {
+        jsonrpc: &'static str,
+        id: Option<&'a RawValue>,
+        error: Fields<'a>,
+    }
+    #[derive(Serialize)]
+    struct Fields<'a> {
+        code: i32,
+        message: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        data: Option<&'a Value>,
+    }
+    let fields = Fields { code: error.code, message: &error.message, data: error.data.as_ref() };
+    Frame::encode(&Response { jsonrpc: "2.0", id, error: fields })
+}

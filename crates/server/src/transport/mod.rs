@@ -1,0 +1,3 @@
+//! How bytes come and go: one file per transport.
+
+pub(crate) mod ws;

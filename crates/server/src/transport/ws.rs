@@ -1,0 +1,110 @@
+//! AHP over WebSocket: one JSON-RPC message a text frame.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade};
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use http::Response;
+use innkeeper_core::state::{CloseReason, Frame, Outbox};
+
+use crate::connection::{Connection, Shared};
+use crate::rpc::RpcError;
+
+/// Largest message that a client may send: an image or two in a prompt.
+const MAX_MESSAGE: usize = 16 * 1024 * 1024;
+
+/// How long a client that is told to go may take to read the last frames.
+const CLOSE_GRACE: Duration = Duration::from_secs(2);
+
+/// Takes over an admitted connection.
+pub(crate) fn upgrade(upgrade: WebSocketUpgrade, shared: Arc<Shared>) -> Response<axum::body::Body> {
+    let tasks = shared.tasks.clone();
+    upgrade
+        .max_message_size(MAX_MESSAGE)
+        .max_frame_size(MAX_MESSAGE)
+        .on_upgrade(move |socket| tasks.track_future(serve(socket, shared)))
+}
+
+async fn serve(socket: WebSocket, shared: Arc<Shared>) {
+    let connection = Connection::open(shared);
+    let outbox = Arc::clone(&connection.outbox);
+    let (sink, stream) = socket.split();
+    // Reading ends when the client is gone, writing also when it has to go; either
+    // ends the connection. Dropping the reader takes it out of the host.
+    tokio::select! {
+        () = read(stream, connection) => {
+            // What the reader queued last, such as why it stopped, still goes out.
+        }
+        () = write(sink, &outbox) => {}
+    }
+}
+
+async fn read(mut stream: SplitStream<WebSocket>, mut connection: Connection) {
+    while let Some(frame) = stream.next().await {
+        match frame {
+            Ok(Message::Text(text)) => connection.receive(text.as_str()).await,
+            Ok(Message::Binary(_)) => {
+                connection.refuse_garbage(&RpcError::invalid_request("send text frames, not binary ones"));
+            }
+            Ok(Message::Ping(_) | Message::Pong(_)) => {}
+            Ok(Message::Close(_)) => return,
+            Err(error) => {
+                tracing::info!(connection = %connection.id, %error, "the connection broke");
+                if is_too_large(&error) {
+                    connection.outbox.close(CloseReason::MessageTooLarge);
+                    // The writer says goodbye and ends the connection.
+                    tokio::time::sleep(CLOSE_GRACE).await;
+                }
+                return;
+            }
+        }
+    }
+}
+
+async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox) {
+    loop {
+        match outbox.next_batch().await {
+            Ok(frames) => {
+                if let Err(error) = write_batch(&mut sink, frames).await {
+                    tracing::debug!(%error, "a client is gone");
+                    return;
+                }
+            }
+            Err(reason) => {
+                let close = Message::Close(Some(close_frame(reason)));
+                // The client may be gone already; then there is nobody to tell.
+                tokio::time::timeout(CLOSE_GRACE, sink.send(close)).await.ok();
+                return;
+            }
+        }
+    }
+}
+
+/// Writes everything that waits before it flushes once.
+async fn write_batch(
+    sink: &mut SplitSink<WebSocket, Message>,
+    frames: Vec<Frame>,
+) -> Result<(), axum::Error> {
+    for frame in frames {
+        let text = Utf8Bytes::try_from(frame.bytes().clone()).map_err(axum::Error::new)?;
+        sink.feed(Message::Text(text)).await?;
+    }
+    sink.flush().await
+}
+
+fn close_frame(reason: CloseReason) -> CloseFrame {
+    let (code, text) = match reason {
+        CloseReason::TooSlow => (4003, "the client does not read fast enough; reconnect"),
+        CloseReason::Shutdown => (1001, "the host is shutting down"),
+        CloseReason::NoCommonVersion => (1000, "no common protocol version"),
+        CloseReason::MessageTooLarge => (1009, "the message is larger than 16 MiB"),
+        CloseReason::TooMuchGarbage => (4002, "too many frames that are no JSON-RPC message"),
+    };
+    CloseFrame { code, reason: Utf8Bytes::from_static(text) }
+}
+
+fn is_too_large(error: &axum::Error) -> bool {
+    error.to_string().contains("too long") || error.to_string().contains("too big")
+}
