@@ -1,0 +1,82 @@
+//! What can be configured about a Claude session.
+
+use std::collections::HashMap;
+
+use ahp_types::common::JsonObject;
+use ahp_types::state::{SessionConfigPropertySchema, SessionConfigSchema};
+use innkeeper_claude::PermissionMode;
+use innkeeper_core::agent::ResolvedConfig;
+use serde_json::{Value, json};
+
+/// The property that VS Code has a picker for in sessions of this provider.
+const PERMISSION_MODE: &str = "permissionMode";
+
+/// The modes that work without asking the user.
+const MODES: [(&str, &str, &str, PermissionMode); 3] = [
+    ("default", "Ask", "Asks before it changes anything", PermissionMode::Default),
+    (
+        "acceptEdits",
+        "Accept edits",
+        "Edits files in the working directory without asking",
+        PermissionMode::AcceptEdits,
+    ),
+    ("plan", "Plan", "Reads and plans, changes nothing", PermissionMode::Plan),
+];
+
+/// The form, and the chosen values where they fit it.
+pub(super) fn resolve(chosen: &JsonObject) -> ResolvedConfig {
+    let (default, ..) = MODES[0];
+    let mode = chosen.get(PERMISSION_MODE).filter(|value| mode_named(value).is_some());
+    let mode = mode.cloned().unwrap_or_else(|| json!(default));
+    let property = SessionConfigPropertySchema {
+        r#type: "string".to_owned(),
+        title: "Permission mode".to_owned(),
+        description: Some("When the agent asks before it acts".to_owned()),
+        default: Some(json!(default)),
+        r#enum: Some(MODES.iter().map(|(name, ..)| json!(name)).collect()),
+        enum_labels: Some(MODES.iter().map(|(_, label, ..)| (*label).to_owned()).collect()),
+        enum_descriptions: Some(MODES.iter().map(|(_, _, text, _)| (*text).to_owned()).collect()),
+        read_only: None,
+        items: None,
+        min_items: None,
+        max_items: None,
+        properties: None,
+        required: None,
+        additional_properties: None,
+        enum_dynamic: None,
+        session_mutable: None,
+    };
+    ResolvedConfig {
+        schema: SessionConfigSchema {
+            r#type: "object".to_owned(),
+            properties: HashMap::from([(PERMISSION_MODE.to_owned(), property)]),
+            required: None,
+        },
+        values: JsonObject::from_iter([(PERMISSION_MODE.to_owned(), mode)]),
+    }
+}
+
+/// The permission mode in a session's configuration.
+pub(super) fn permission_mode(config: &JsonObject) -> Option<PermissionMode> {
+    config.get(PERMISSION_MODE).and_then(mode_named)
+}
+
+fn mode_named(value: &Value) -> Option<PermissionMode> {
+    let wanted = value.as_str()?;
+    MODES.iter().find(|(name, ..)| *name == wanted).map(|(.., mode)| *mode)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_do_not_fit_fall_back_to_the_default_and_unknown_keys_are_ignored() {
+        let chosen = json!({"permissionMode": "yolo", "isolation": "folder"});
+        let resolved = resolve(chosen.as_object().unwrap());
+        assert_eq!(Value::Object(resolved.values), json!({"permissionMode": "default"}));
+        let chosen = json!({"permissionMode": "acceptEdits"});
+        let resolved = resolve(chosen.as_object().unwrap());
+        assert_eq!(permission_mode(&resolved.values), Some(PermissionMode::AcceptEdits));
+    }
+}

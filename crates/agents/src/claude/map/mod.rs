@@ -1,0 +1,168 @@
+//! From the runtime's messages to AHP actions. Pure: same messages, same actions.
+//!
+//! `text` maps words and reasoning, `tools` maps tool calls, `results` maps the
+//! end of a turn. The streamed form of a block owns it; the whole message that
+//! follows is used only for what was not streamed.
+
+mod results;
+mod text;
+mod tools;
+
+use std::collections::HashSet;
+
+use ahp_types::actions::StateAction;
+use ahp_types::state::ErrorInfo;
+use innkeeper_claude::Message;
+use innkeeper_claude::wire::content::ContentBlock;
+use innkeeper_claude::wire::message::{AssistantMessage, StreamEvent, StreamEventMessage, UserFrameMessage};
+use innkeeper_core::agent::TurnOutcome;
+use innkeeper_core::ids::TurnId;
+
+use text::TextBlocks;
+use tools::ToolCalls;
+
+/// Maps the messages of one conversation.
+#[derive(Debug, Default)]
+pub(super) struct Mapper {
+    text: TextBlocks,
+    tools: ToolCalls,
+    /// Messages whose blocks were streamed, so that the whole ones are not repeated.
+    streamed: HashSet<String>,
+    /// The model that answered last.
+    model: Option<String>,
+    /// What the API said when it failed, from a message that the runtime made up.
+    api_error: Option<String>,
+    /// Kinds of messages that were skipped and logged once.
+    skipped: HashSet<String>,
+}
+
+impl Mapper {
+    /// A new turn begins: what was open before it is of no interest any more.
+    pub(super) fn begin_turn(&mut self) {
+        self.text = TextBlocks::default();
+        self.streamed.clear();
+        self.api_error = None;
+    }
+
+    /// The actions that follow from a message of a turn.
+    pub(super) fn map(&mut self, turn: &TurnId, message: &Message) -> Vec<StateAction> {
+        match message {
+            Message::StreamEvent(event) if event.parent_tool_use_id.is_none() => {
+                self.stream_event(turn, event)
+            }
+            Message::Assistant(message) if message.parent_tool_use_id.is_none() => {
+                self.assistant(turn, message)
+            }
+            Message::User(message) if message.parent_tool_use_id.is_none() => self.user(message),
+            Message::Result(result) => vec![results::usage(turn, result, self.model.as_deref())],
+            other => {
+                self.skip(other);
+                Vec::new()
+            }
+        }
+    }
+
+    /// How a turn that this message ends went.
+    pub(super) fn outcome(&self, message: &Message) -> TurnOutcome {
+        match message {
+            Message::Result(result) => results::outcome(result, self.api_error.as_deref()),
+            _ => TurnOutcome::Completed,
+        }
+    }
+
+    /// The error of a turn that the runtime's exit ended.
+    pub(super) fn exit_error(exit: &innkeeper_claude::Exit) -> ErrorInfo {
+        results::exit_error(exit)
+    }
+
+    fn stream_event(&mut self, turn: &TurnId, message: &StreamEventMessage) -> Vec<StateAction> {
+        let Some(event) = &message.event else { return Vec::new() };
+        match event {
+            StreamEvent::MessageStart(start) => {
+                let Some(message) = &start.message else { return Vec::new() };
+                if let Some(id) = &message.id {
+                    self.text.begin_message(id);
+                    self.tools.begin_message();
+                    self.streamed.insert(id.clone());
+                }
+                self.model = message.model.clone().or_else(|| self.model.take());
+                Vec::new()
+            }
+            StreamEvent::ContentBlockStart(start) => match (&start.index, &start.content_block) {
+                (Some(index), Some(ContentBlock::ToolUse(block))) => self.tools.begin(turn, *index, block),
+                (Some(index), Some(block)) => self.text.begin(turn, *index, block).into_iter().collect(),
+                (None, _) | (_, None) => Vec::new(),
+            },
+            StreamEvent::ContentBlockDelta(delta) => match (&delta.index, &delta.delta) {
+                (Some(index), Some(delta)) => {
+                    let text = self.text.delta(turn, *index, delta);
+                    text.or_else(|| self.tools.delta(*index, delta)).into_iter().collect()
+                }
+                (None, _) | (_, None) => Vec::new(),
+            },
+            StreamEvent::ContentBlockStop(stop) => {
+                stop.index.and_then(|index| self.tools.end(index)).into_iter().collect()
+            }
+            StreamEvent::MessageDelta(_) | StreamEvent::MessageStop(_) | StreamEvent::Error(_) => Vec::new(),
+            StreamEvent::Unknown(event) => {
+                self.log_once(&format!("stream_event/{}", event.kind));
+                Vec::new()
+            }
+        }
+    }
+
+    fn assistant(&mut self, turn: &TurnId, message: &AssistantMessage) -> Vec<StateAction> {
+        let Some(answer) = &message.message else { return Vec::new() };
+        let blocks = answer.content.as_ref().map(|content| content.blocks()).unwrap_or_default();
+        if message.error.is_some() {
+            // Made up by the runtime to show a failure as prose; it is an error here.
+            self.api_error = text::joined(blocks);
+            return Vec::new();
+        }
+        let id = answer.id.as_deref().unwrap_or_default();
+        let streamed = self.streamed.contains(id);
+        let mut actions = Vec::new();
+        for block in blocks {
+            match block {
+                ContentBlock::ToolUse(call) => actions.extend(self.tools.whole(turn, call)),
+                _ if streamed => {}
+                block => actions.extend(self.text.whole(turn, id, block)),
+            }
+        }
+        actions
+    }
+
+    fn user(&mut self, message: &UserFrameMessage) -> Vec<StateAction> {
+        let content = message.message.as_ref().and_then(|message| message.content.as_ref());
+        let blocks = content.map(|content| content.blocks()).unwrap_or_default();
+        let mut actions = Vec::new();
+        for block in blocks {
+            if let ContentBlock::ToolResult(result) = block {
+                actions.extend(self.tools.complete(result));
+            }
+        }
+        actions
+    }
+
+    /// Logs a kind of message that has no mapping, once.
+    fn skip(&mut self, message: &Message) {
+        // These are understood elsewhere, or say nothing that a client would show.
+        if matches!(message, Message::System(_) | Message::CommandLifecycle(_) | Message::KeepAlive(_))
+            && !matches!(message, Message::System(innkeeper_claude::wire::SystemMessage::Unknown(_)))
+        {
+            return;
+        }
+        self.log_once(message.kind());
+    }
+
+    fn log_once(&mut self, kind: &str) {
+        if !self.skipped.contains(kind) {
+            tracing::info!(kind, "skipping a kind of message that has no mapping");
+            self.skipped.insert(kind.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "map_tests.rs"]
+mod tests;

@@ -1,0 +1,252 @@
+//! Tool calls as plain rows: start, input, ready, result.
+//!
+//! A result is attributed by the call's id, never by the turn that happens to run
+//! when it comes. The protocol needs a row to be ready before it can complete.
+
+use std::collections::HashMap;
+
+use ahp_types::actions::{
+    ChatToolCallCompleteAction, ChatToolCallDeltaAction, ChatToolCallReadyAction, ChatToolCallStartAction,
+    StateAction,
+};
+use ahp_types::common::{JsonObject, StringOrMarkdown};
+use ahp_types::state::{
+    ToolCallConfirmationReason, ToolCallResult, ToolInput, ToolResultContent, ToolResultTextContent,
+};
+use innkeeper_claude::wire::content::{ContentBlock, MessageContent, ToolResultBlock, ToolUseBlock};
+use innkeeper_claude::wire::message::BlockDelta;
+use innkeeper_core::ids::TurnId;
+use serde_json::{Value, json};
+
+/// Longest line of a command or path that a row shows, in characters.
+const SUMMARY_LENGTH: usize = 80;
+
+/// The tool calls that are not complete yet.
+#[derive(Debug, Default)]
+pub(super) struct ToolCalls {
+    /// By the call's id.
+    calls: HashMap<String, Call>,
+    /// Ids of the calls in the answer that is being streamed, by block.
+    open: HashMap<u32, String>,
+}
+
+#[derive(Debug)]
+struct Call {
+    turn: String,
+    name: String,
+    /// The input's JSON as far as it has come.
+    input: String,
+    ready: bool,
+}
+
+impl ToolCalls {
+    /// Another answer begins.
+    pub(super) fn begin_message(&mut self) {
+        self.open.clear();
+    }
+
+    /// A call begins to be streamed.
+    pub(super) fn begin(&mut self, turn: &TurnId, index: u32, block: &ToolUseBlock) -> Vec<StateAction> {
+        let Some(id) = &block.id else { return Vec::new() };
+        self.open.insert(index, id.clone());
+        self.start(turn, id, block.name.as_deref().unwrap_or("unknown")).into_iter().collect()
+    }
+
+    /// More of a call's input.
+    pub(super) fn delta(&mut self, index: u32, delta: &BlockDelta) -> Option<StateAction> {
+        let BlockDelta::InputJson(delta) = delta else { return None };
+        let id = self.open.get(&index)?;
+        let call = self.calls.get_mut(id)?;
+        let content = delta.partial_json.clone().filter(|json| !json.is_empty())?;
+        call.input.push_str(&content);
+        Some(StateAction::ChatToolCallDelta(ChatToolCallDeltaAction {
+            turn_id: call.turn.clone(),
+            tool_call_id: id.clone(),
+            meta: None,
+            content: Some(content),
+            invocation_message: None,
+        }))
+    }
+
+    /// A call's input is complete.
+    pub(super) fn end(&mut self, index: u32) -> Option<StateAction> {
+        let id = self.open.remove(&index)?;
+        self.ready(&id)
+    }
+
+    /// A call as a whole, which may have been streamed before.
+    pub(super) fn whole(&mut self, turn: &TurnId, block: &ToolUseBlock) -> Vec<StateAction> {
+        let Some(id) = &block.id else { return Vec::new() };
+        let mut actions: Vec<StateAction> =
+            self.start(turn, id, block.name.as_deref().unwrap_or("unknown")).into_iter().collect();
+        if let (Some(call), Some(input)) = (self.calls.get_mut(id), &block.input)
+            && !call.ready
+        {
+            input.get().clone_into(&mut call.input);
+        }
+        actions.extend(self.ready(id));
+        actions
+    }
+
+    /// A call's result.
+    pub(super) fn complete(&mut self, result: &ToolResultBlock) -> Vec<StateAction> {
+        let Some(id) = &result.tool_use_id else { return Vec::new() };
+        let mut actions: Vec<StateAction> = self.ready(id).into_iter().collect();
+        let Some(call) = self.calls.remove(id) else { return Vec::new() };
+        let success = result.is_error != Some(true);
+        let text = result_text(result.content.as_ref());
+        let message =
+            if success { past_tense(&call) } else { format!("{} failed", display_name(&call.name)) };
+        let error = (!success).then(|| json!({ "message": text }));
+        let content =
+            (!text.is_empty()).then(|| vec![ToolResultContent::Text(ToolResultTextContent { text })]);
+        actions.push(StateAction::ChatToolCallComplete(ChatToolCallCompleteAction {
+            turn_id: call.turn,
+            tool_call_id: id.clone(),
+            meta: None,
+            result: ToolCallResult {
+                success,
+                past_tense_message: StringOrMarkdown::from(message),
+                content,
+                structured_content: None,
+                error,
+            },
+            requires_result_confirmation: None,
+        }));
+        actions
+    }
+
+    fn start(&mut self, turn: &TurnId, id: &str, name: &str) -> Option<StateAction> {
+        if self.calls.contains_key(id) {
+            return None;
+        }
+        let call = Call {
+            turn: turn.as_str().to_owned(),
+            name: name.to_owned(),
+            input: String::new(),
+            ready: false,
+        };
+        self.calls.insert(id.to_owned(), call);
+        Some(StateAction::ChatToolCallStart(ChatToolCallStartAction {
+            turn_id: turn.as_str().to_owned(),
+            tool_call_id: id.to_owned(),
+            meta: tool_kind(name).map(|kind| JsonObject::from_iter([("toolKind".to_owned(), json!(kind))])),
+            tool_name: name.to_owned(),
+            display_name: display_name(name),
+            intention: None,
+            contributor: None,
+        }))
+    }
+
+    fn ready(&mut self, id: &str) -> Option<StateAction> {
+        let call = self.calls.get_mut(id).filter(|call| !call.ready)?;
+        call.ready = true;
+        Some(StateAction::ChatToolCallReady(ChatToolCallReadyAction {
+            turn_id: call.turn.clone(),
+            tool_call_id: id.to_owned(),
+            meta: None,
+            contributor: None,
+            intention: None,
+            invocation_message: StringOrMarkdown::from(invocation(call)),
+            tool_input: Some(ToolInput::Inline(shown_input(call))),
+            confirmation_title: None,
+            risk_assessment: None,
+            edits: None,
+            editable: None,
+            confirmed: Some(ToolCallConfirmationReason::NotNeeded),
+            options: None,
+        }))
+    }
+}
+
+fn display_name(name: &str) -> String {
+    match name {
+        "Bash" => "Run command".to_owned(),
+        "Read" => "Read file".to_owned(),
+        "Write" => "Write file".to_owned(),
+        "Edit" | "MultiEdit" => "Edit file".to_owned(),
+        "Task" | "Agent" => "Delegate".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// The hint by which VS Code chooses how to show a call.
+fn tool_kind(name: &str) -> Option<&'static str> {
+    match name {
+        "Bash" | "BashOutput" | "KillBash" => Some("terminal"),
+        "Read" | "NotebookRead" => Some("read"),
+        "Glob" | "Grep" => Some("search"),
+        "Task" | "Agent" => Some("subagent"),
+        _ => None,
+    }
+}
+
+/// The field of a tool's input that says most about the call.
+fn telling_field(name: &str) -> &'static [&'static str] {
+    match name {
+        "Bash" => &["command"],
+        "Glob" | "Grep" => &["pattern"],
+        "WebFetch" => &["url"],
+        "Task" | "Agent" => &["description"],
+        _ => &["file_path", "notebook_path", "path"],
+    }
+}
+
+fn telling_value(call: &Call) -> Option<String> {
+    let input: Value = serde_json::from_str(&call.input).ok()?;
+    let value = telling_field(&call.name).iter().find_map(|field| input.get(field)?.as_str())?;
+    let line = value.lines().next().unwrap_or_default();
+    if line.chars().count() <= SUMMARY_LENGTH {
+        return Some(line.to_owned());
+    }
+    Some(line.chars().take(SUMMARY_LENGTH).chain(['…']).collect())
+}
+
+fn invocation(call: &Call) -> String {
+    match telling_value(call) {
+        Some(value) => format!("{}: {value}", display_name(&call.name)),
+        None => display_name(&call.name),
+    }
+}
+
+fn past_tense(call: &Call) -> String {
+    match (call.name.as_str(), telling_value(call)) {
+        ("Bash", Some(command)) => format!("Ran {command}"),
+        ("Read", Some(path)) => format!("Read {path}"),
+        ("Write", Some(path)) => format!("Wrote {path}"),
+        ("Edit" | "MultiEdit", Some(path)) => format!("Edited {path}"),
+        (_, Some(value)) => format!("{}: {value}", display_name(&call.name)),
+        (_, None) => format!("{} finished", display_name(&call.name)),
+    }
+}
+
+/// What a row shows as the input: the command of a shell call, else the JSON.
+fn shown_input(call: &Call) -> String {
+    if call.name == "Bash"
+        && let Ok(input) = serde_json::from_str::<Value>(&call.input)
+        && let Some(command) = input.get("command").and_then(Value::as_str)
+    {
+        return command.to_owned();
+    }
+    call.input.clone()
+}
+
+fn result_text(content: Option<&MessageContent>) -> String {
+    match content {
+        None => String::new(),
+        Some(MessageContent::Text(text)) => text.clone(),
+        Some(MessageContent::Blocks(blocks)) => {
+            let texts: Vec<&str> = blocks
+                .iter()
+                .filter_map(|block| match block {
+                    ContentBlock::Text(block) => block.text.as_deref(),
+                    ContentBlock::Thinking(_)
+                    | ContentBlock::ToolUse(_)
+                    | ContentBlock::ToolResult(_)
+                    | ContentBlock::Unknown(_) => None,
+                })
+                .collect();
+            texts.join("\n")
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Opens a Claude runtime for a session.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ahp_types::common::JsonObject;
+use ahp_types::state::{AgentInfo, SessionModelInfo};
+use innkeeper_claude::{
+    ClaudeSession, Conversation, Endpoint, LaunchOptions, Program, StartError, WardenProgram,
+};
+use innkeeper_core::agent::{
+    AgentLink, AgentProvider, BoxFuture, COMMAND_CAPACITY, EVENT_CAPACITY, History, OpenAgent, OpenError,
+    ResolvedConfig,
+};
+use innkeeper_core::model::ModelEndpoint;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::config;
+use super::driver::Driver;
+
+/// The provider's id, which is the scheme of its sessions' addresses too.
+const PROVIDER: &str = "claude";
+
+/// Names by which the runtime knows its models.
+const MODELS: [(&str, &str); 4] =
+    [("default", "Default"), ("opus", "Claude Opus"), ("sonnet", "Claude Sonnet"), ("haiku", "Claude Haiku")];
+
+/// Finds the runtime to start. Asked at every start, since one may be installed
+/// while the host runs; the error says what to do. It never downloads anything.
+pub type ProgramSource = Arc<dyn Fn() -> Result<Program, String> + Send + Sync>;
+
+/// What the provider needs to know.
+pub struct ClaudeProviderConfig {
+    /// Finds the runtime.
+    pub program: ProgramSource,
+    /// The process that watches over each runtime.
+    pub warden: WardenProgram,
+    /// Where the runtimes' model requests go.
+    pub models: Arc<dyn ModelEndpoint>,
+    /// The environment that runtimes inherit.
+    pub environment: BTreeMap<OsString, OsString>,
+    /// Where sessions without a directory work.
+    pub default_directory: PathBuf,
+    /// For short-lived private files.
+    pub scratch_dir: PathBuf,
+}
+
+/// Claude Code as a kind of agent.
+pub struct ClaudeProvider {
+    config: Arc<ClaudeProviderConfig>,
+    /// The drivers, so that the host can wait for them.
+    tasks: TaskTracker,
+}
+
+impl std::fmt::Debug for ClaudeProvider {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ClaudeProvider").finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for ClaudeProviderConfig {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ClaudeProviderConfig").finish_non_exhaustive()
+    }
+}
+
+impl ClaudeProvider {
+    /// A provider whose drivers run on `tasks`.
+    pub fn new(config: ClaudeProviderConfig, tasks: TaskTracker) -> Self {
+        Self { config: Arc::new(config), tasks }
+    }
+}
+
+impl AgentProvider for ClaudeProvider {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
+            provider: PROVIDER.to_owned(),
+            display_name: "Claude".to_owned(),
+            description: "Claude Code, kept running by Innkeeper".to_owned(),
+            models: MODELS.iter().map(|(id, name)| model_info(id, name)).collect(),
+            protected_resources: None,
+            customizations: None,
+            capabilities: None,
+        }
+    }
+
+    fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
+        config::resolve(chosen)
+    }
+
+    fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
+        let (config, tasks) = (Arc::clone(&self.config), self.tasks.clone());
+        Box::pin(async move {
+            let options = launch_options(&config, &request)?;
+            let (session, messages) = ClaudeSession::start(options, cancel).await.map_err(open_error)?;
+            tracing::info!(conversation = %request.conversation, pid = session.pid(), "started a Claude runtime");
+            let (commands, orders) = mpsc::channel(COMMAND_CAPACITY);
+            let (reports, events) = mpsc::channel(EVENT_CAPACITY);
+            let close = CancellationToken::new();
+            let driver = Driver::new(
+                session,
+                messages,
+                orders,
+                reports,
+                close.clone(),
+                request.history,
+                tasks.clone(),
+            );
+            tasks.spawn(driver.run());
+            Ok(AgentLink { commands, events, close })
+        })
+    }
+}
+
+fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<LaunchOptions, OpenError> {
+    let program = (config.program)()
+        .map_err(|message| OpenError::Failed { error_type: "runtime_missing".to_owned(), message })?;
+    let cwd = request.working_directory.clone().unwrap_or_else(|| config.default_directory.clone());
+    if !cwd.is_dir() {
+        return Err(OpenError::Failed {
+            error_type: "working_directory_missing".to_owned(),
+            message: format!("The working directory {} does not exist.", cwd.display()),
+        });
+    }
+    let access = config.models.access(request.conversation);
+    Ok(LaunchOptions {
+        program,
+        warden: config.warden.clone(),
+        cwd,
+        conversation: match request.history {
+            History::Fresh => Conversation::New(request.conversation),
+            History::Resume => Conversation::Resume(request.conversation),
+        },
+        endpoint: Some(Endpoint { base_url: access.base_url, bearer: access.bearer }),
+        model: None,
+        permission_mode: config::permission_mode(&request.config),
+        append_system_prompt: None,
+        environment: config.environment.clone(),
+        overrides: BTreeMap::new(),
+        scratch_dir: config.scratch_dir.clone(),
+    })
+}
+
+fn open_error(error: StartError) -> OpenError {
+    if matches!(error, StartError::Cancelled) {
+        return OpenError::Cancelled;
+    }
+    let mut message = error.to_string();
+    let mut source = std::error::Error::source(&error);
+    while let Some(cause) = source {
+        message.push_str(": ");
+        message.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    OpenError::Failed { error_type: "runtime_start_failed".to_owned(), message }
+}
+
+fn model_info(id: &str, name: &str) -> SessionModelInfo {
+    SessionModelInfo {
+        id: id.to_owned(),
+        provider: PROVIDER.to_owned(),
+        name: name.to_owned(),
+        max_context_window: None,
+        max_output_tokens: None,
+        max_prompt_tokens: None,
+        supports_vision: Some(true),
+        policy_state: None,
+        config_schema: None,
+        meta: None,
+    }
+}

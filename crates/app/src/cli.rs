@@ -1,0 +1,125 @@
+//! The command line, as it is typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use innkeeper_claude::install::RuntimeVersion;
+
+/// Keeps coding agents running and lets any number of clients drive them.
+#[derive(Debug, Parser)]
+#[command(version, args_conflicts_with_subcommands = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) serve: ServeArguments,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the host (the default command)
+    Serve(ServeArguments),
+    /// Run only the Anthropic-compatible gateway
+    Gateway(GatewayArguments),
+    /// Install, list and remove Claude runtimes
+    Runtime(RuntimeArguments),
+}
+
+/// Where a model request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UpstreamName {
+    /// The built-in demo model: offline, no account
+    Demo,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DataArguments {
+    /// Where Innkeeper keeps its data [default: the platform's data directory]
+    #[arg(long, value_name = "DIR", env = "INNKEEPER_DATA_DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Where installed runtimes live [default: <data>/runtimes]
+    #[arg(long, value_name = "DIR", env = "INNKEEPER_RUNTIMES_DIR", hide = true)]
+    pub(crate) runtimes_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArguments {
+    /// Where to listen: 127.0.0.1:PORT, port 0 for any free one
+    #[arg(long, value_name = "ADDR", env = "INNKEEPER_LISTEN", default_value = "127.0.0.1:7433")]
+    pub(crate) listen: String,
+    #[command(flatten)]
+    pub(crate) data: DataArguments,
+    /// The token that clients must bring [default: a random one, kept in the data directory]
+    #[arg(long, value_name = "TOKEN", env = "INNKEEPER_TOKEN", hide_env_values = true, group = "admission")]
+    pub(crate) token: Option<String>,
+    /// A file with the token
+    #[arg(long, value_name = "FILE", group = "admission")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Admit everyone who reaches the loopback address
+    #[arg(long, group = "admission")]
+    pub(crate) no_token: bool,
+    /// Where model requests go
+    #[arg(long, value_name = "NAME", env = "INNKEEPER_UPSTREAM", value_enum, default_value = "demo")]
+    pub(crate) upstream: UpstreamName,
+    /// The Claude runtime to use; a .js file is run with Node [default: the installed one, else `claude` on PATH]
+    #[arg(long, value_name = "PATH", env = "INNKEEPER_CLAUDE")]
+    pub(crate) claude: Option<PathBuf>,
+    /// Print the ready line as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Open the page in a browser
+    #[arg(long, overrides_with = "no_open")]
+    pub(crate) open: bool,
+    /// Do not open the page in a browser
+    #[arg(long, overrides_with = "open")]
+    pub(crate) no_open: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GatewayArguments {
+    /// Where to listen: 127.0.0.1:PORT, port 0 for any free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub(crate) listen: String,
+    /// Where model requests go
+    #[arg(long, value_name = "NAME", env = "INNKEEPER_UPSTREAM", value_enum, default_value = "demo")]
+    pub(crate) upstream: UpstreamName,
+    /// Print the ready line as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RuntimeArguments {
+    #[command(flatten)]
+    pub(crate) data: DataArguments,
+    #[command(subcommand)]
+    pub(crate) command: RuntimeCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RuntimeCommand {
+    /// Install a Claude runtime
+    Install {
+        /// The version [default: the one that this Innkeeper is tested with]
+        version: Option<RuntimeVersion>,
+        /// The npm registry to install from [default: npm_config_registry, .npmrc, or what npm says]
+        #[arg(long, value_name = "URL")]
+        registry: Option<String>,
+    },
+    /// List the installed runtimes
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the path of an installed runtime's program
+    Path {
+        /// The version [default: the one that this Innkeeper is tested with]
+        version: Option<RuntimeVersion>,
+    },
+    /// Remove an installed runtime
+    Remove {
+        /// The version
+        version: RuntimeVersion,
+    },
+}

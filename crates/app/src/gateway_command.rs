@@ -1,0 +1,42 @@
+//! `innkeeper gateway`: the gateway alone, for any Anthropic client.
+
+use std::io::Write as _;
+
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+
+use crate::cli::GatewayArguments;
+use crate::failure::Failure;
+use crate::serve::listen_address;
+use crate::shutdown::Signals;
+use crate::wire;
+
+pub(crate) async fn run(arguments: GatewayArguments) -> Result<(), Failure> {
+    let mut signals = Signals::listen().map_err(Failure::work)?;
+    let listen = listen_address(&arguments.listen).map_err(Failure::usage)?;
+    let gateway = wire::start_gateway(arguments.upstream, listen).await.map_err(Failure::work)?;
+    let nonce = gateway.nonce();
+    let mut out = std::io::stdout().lock();
+    let printed = if arguments.json {
+        let line = json!({
+            "event": "ready",
+            "base_url": gateway.base_url(),
+            "nonce": nonce.expose_secret(),
+        });
+        writeln!(out, "{line}")
+    } else {
+        writeln!(
+            out,
+            "The gateway is ready. For any Anthropic client:\n  ANTHROPIC_BASE_URL={}\n  ANTHROPIC_AUTH_TOKEN={}",
+            gateway.base_url(),
+            gateway.bearer_for("terminal").expose_secret(),
+        )
+    };
+    printed.and_then(|()| out.flush()).map_err(Failure::work)?;
+    drop(out);
+    signals.next().await;
+    tokio::select! {
+        () = gateway.shutdown() => Ok(()),
+        () = signals.next() => Err(Failure::Interrupted),
+    }
+}

@@ -1,0 +1,90 @@
+//! The token that clients must bring.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rand::TryRngCore as _;
+use rand::rngs::OsRng;
+
+/// Bytes of randomness in a token.
+const TOKEN_BYTES: usize = 32;
+
+/// Checks a token that the user chose: it travels in an address.
+pub(crate) fn validate(token: &str) -> Result<String> {
+    let token = token.trim();
+    if token.is_empty() {
+        bail!("the token is empty; leave the option out for a random one, or use --no-token");
+    }
+    if !token.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) {
+        bail!("the token may only have letters, digits, - and _");
+    }
+    Ok(token.to_owned())
+}
+
+/// Reads the token of a file.
+pub(crate) fn read(path: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the token file {}", path.display()))?;
+    validate(&text).with_context(|| format!("the token file {} cannot be used", path.display()))
+}
+
+/// The token that is kept at `path`, made on first use. Two hosts that start at
+/// once end up with the same one.
+pub(crate) fn kept_at(path: &Path) -> Result<String> {
+    if path.exists() {
+        return read(path);
+    }
+    let mut bytes = [0; TOKEN_BYTES];
+    OsRng.try_fill_bytes(&mut bytes).context("the system has no randomness for a token")?;
+    let token = URL_SAFE_NO_PAD.encode(bytes);
+    // Written whole under another name first: a reader never sees half a token.
+    let draft = path.with_extension(format!("{}.new", std::process::id()));
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&draft)
+        .with_context(|| format!("cannot write {}", draft.display()))?;
+    file.write_all(token.as_bytes()).with_context(|| format!("cannot write {}", draft.display()))?;
+    let kept = match std::fs::hard_link(&draft, path) {
+        Ok(()) => Ok(token),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => read(path),
+        Err(error) => Err(error).with_context(|| format!("cannot write {}", path.display())),
+    };
+    if let Err(error) = std::fs::remove_file(&draft) {
+        tracing::warn!(%error, "a draft of the token file stays behind");
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_made_once_and_only_for_its_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let token = kept_at(&path).unwrap();
+        assert_eq!(token.len(), 43);
+        assert_eq!(kept_at(&path).unwrap(), token);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_token_that_cannot_travel_in_an_address_is_refused() {
+        assert_eq!(validate(" abc-_9\n").unwrap(), "abc-_9");
+        for bad in ["", " ", "a b", "a&b", "ü"] {
+            assert!(validate(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The parts list: where the concrete types of all layers meet.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use innkeeper_agents::claude::{ClaudeProvider, ClaudeProviderConfig, ProgramSource};
+use innkeeper_claude::install::Runtimes;
+use innkeeper_claude::{Program, WardenProgram};
+use innkeeper_core::clock::SystemClock;
+use innkeeper_core::model::{ModelAccess, ModelEndpoint};
+use innkeeper_core::{Host, HostConfig};
+use innkeeper_gateway::{DemoUpstream, Gateway, GatewayConfig, GatewayHandle, Upstream};
+use innkeeper_server::{Admission, Server, ServerConfig};
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use crate::cli::UpstreamName;
+use crate::directories::Directories;
+
+/// The hidden command by which this binary is a warden.
+pub(crate) const WARDEN_COMMAND: &str = "warden";
+
+/// What the parts are made from.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) directories: Directories,
+    pub(crate) listen: SocketAddr,
+    pub(crate) admission: Admission,
+    pub(crate) upstream: UpstreamName,
+    pub(crate) claude: Option<PathBuf>,
+}
+
+/// A running host with everything around it.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) server: Server,
+    host: Arc<Host>,
+    gateway: Arc<GatewayHandle>,
+    drivers: TaskTracker,
+}
+
+/// Builds and starts everything.
+pub(crate) async fn start(settings: Settings) -> Result<Running> {
+    let gateway = Arc::new(start_gateway(settings.upstream, SocketAddr::from(([127, 0, 0, 1], 0))).await?);
+    let drivers = TaskTracker::new();
+    let claude = ClaudeProvider::new(
+        ClaudeProviderConfig {
+            program: program_source(settings.claude, settings.directories.runtimes()),
+            warden: warden()?,
+            models: Arc::new(GatewayEndpoint(Arc::clone(&gateway))),
+            environment: std::env::vars_os().collect(),
+            default_directory: settings.directories.workspace()?,
+            scratch_dir: settings.directories.scratch(),
+        },
+        drivers.clone(),
+    );
+    let host =
+        Arc::new(Host::new(HostConfig { providers: vec![Arc::new(claude)], clock: Arc::new(SystemClock) }));
+    let server = Server::start(
+        ServerConfig {
+            listen: settings.listen,
+            admission: settings.admission,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            default_directory: home_uri(),
+        },
+        Arc::clone(&host),
+    )
+    .await?;
+    Ok(Running { server, host, gateway, drivers })
+}
+
+/// Starts a gateway in front of an upstream.
+pub(crate) async fn start_gateway(upstream: UpstreamName, listen: SocketAddr) -> Result<GatewayHandle> {
+    let upstream: Arc<dyn Upstream> = match upstream {
+        UpstreamName::Demo => Arc::new(DemoUpstream::new()),
+    };
+    Ok(Gateway::start(GatewayConfig { listen, upstream }).await?)
+}
+
+impl Running {
+    /// Ends everything in order: no new clients, then the agents, then the clients
+    /// that are left, and last the gateway, which the agents need to the end.
+    pub(crate) async fn stop(&self) {
+        self.server.stop_accepting();
+        self.host.shutdown().await;
+        self.drivers.close();
+        self.drivers.wait().await;
+        self.server.drain().await;
+        self.gateway.shutdown().await;
+    }
+}
+
+/// The gateway as the drivers see it.
+#[derive(Debug)]
+struct GatewayEndpoint(Arc<GatewayHandle>);
+
+impl ModelEndpoint for GatewayEndpoint {
+    fn access(&self, conversation: Uuid) -> ModelAccess {
+        ModelAccess {
+            base_url: self.0.base_url().to_owned(),
+            bearer: self.0.bearer_for(&conversation.to_string()),
+        }
+    }
+}
+
+/// This very binary. On Linux by the link that still leads to it after an upgrade
+/// has replaced the file.
+fn warden() -> Result<WardenProgram> {
+    let path = if cfg!(target_os = "linux") {
+        PathBuf::from("/proc/self/exe")
+    } else {
+        std::env::current_exe().context("the path of this program cannot be found")?
+    };
+    Ok(WardenProgram { path, args: vec![WARDEN_COMMAND.into()] })
+}
+
+/// The runtime that the user named, else the installed one, else `claude` on PATH.
+fn program_source(named: Option<PathBuf>, runtimes: &Path) -> ProgramSource {
+    let runtimes = Runtimes::new(runtimes);
+    Arc::new(move || {
+        if let Some(path) = &named {
+            return if path.is_file() {
+                Ok(Program::from_path(path))
+            } else {
+                Err(format!(
+                    "There is no Claude runtime at {}; correct --claude or leave it out.",
+                    path.display()
+                ))
+            };
+        }
+        runtimes
+            .default_program()
+            .or_else(|| on_path("claude"))
+            .map(Program::from_path)
+            .ok_or_else(|| "No Claude runtime is installed. Run `innkeeper runtime install`, then send the message again.".to_owned())
+    })
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(name)).find(|path| path.is_file())
+}
+
+fn home_uri() -> Option<String> {
+    url::Url::from_directory_path(std::env::home_dir()?)
+        .ok()
+        .map(|url| url.as_str().trim_end_matches('/').to_owned())
+        .filter(|uri| uri != "file:" && uri != "file://")
+}

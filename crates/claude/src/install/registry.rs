@@ -1,0 +1,248 @@
+//! Which npm registry packages come from.
+//!
+//! Owns the order in which a machine's settings are asked, and the addresses below a registry. There is no
+//! built-in registry: where nobody names one, the person is told how to. Credentials in an address are used but
+//! never shown.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use url::{Host, Url};
+
+/// How long `npm config get registry` may take; npm starts in about a second on a slow machine.
+const NPM_PATIENCE: Duration = Duration::from_secs(20);
+/// The scope of the packages, which `.npmrc` may name a registry of its own for.
+const SCOPED_KEY: &str = "@anthropic-ai:registry";
+
+/// An npm registry.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Registry {
+    /// Its address, with a path that ends in a slash.
+    base: Url,
+}
+
+impl Registry {
+    /// Reads an address as a person writes it.
+    ///
+    /// # Errors
+    /// When it is no http or https address.
+    pub fn parse(address: &str) -> Result<Self, RegistryError> {
+        Self::named_by("the address", address)
+    }
+
+    /// Reads an address which `origin` named.
+    fn named_by(origin: &'static str, address: &str) -> Result<Self, RegistryError> {
+        let unusable = |reason: String| RegistryError::Unusable { origin, reason };
+        let mut base = Url::parse(address.trim()).map_err(|error| unusable(error.to_string()))?;
+        if !matches!(base.scheme(), "http" | "https") {
+            return Err(unusable(format!("it starts with {}:", base.scheme())));
+        }
+        base.set_query(None);
+        base.set_fragment(None);
+        if !base.path().ends_with('/') {
+            base.set_path(&format!("{}/", base.path()));
+        }
+        Ok(Self { base })
+    }
+
+    /// The address of something below the registry, which may itself have a path.
+    pub(super) fn join(&self, relative: &str) -> Url {
+        let mut url = self.base.clone();
+        url.set_path(&format!("{}{relative}", self.base.path()));
+        url
+    }
+
+    /// Whether the address is on the same server.
+    pub(super) fn is_origin_of(&self, url: &Url) -> bool {
+        self.base.origin() == url.origin()
+    }
+
+    /// Whether the registry is on this machine.
+    pub(super) fn is_loopback(&self) -> bool {
+        match self.base.host() {
+            Some(Host::Domain(name)) => name == "localhost",
+            Some(Host::Ipv4(address)) => address.is_loopback(),
+            Some(Host::Ipv6(address)) => address.is_loopback(),
+            None => false,
+        }
+    }
+}
+
+impl fmt::Display for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = &self.base;
+        write!(f, "{}://", url.scheme())?;
+        if !url.username().is_empty() || url.password().is_some() {
+            f.write_str("***@")?;
+        }
+        f.write_str(url.host_str().unwrap_or_default())?;
+        if let Some(port) = url.port() {
+            write!(f, ":{port}")?;
+        }
+        f.write_str(url.path())
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Registry({self})")
+    }
+}
+
+/// Why there is no registry to ask.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RegistryError {
+    /// Nobody names one.
+    #[error(
+        "no npm registry is configured; name one with `--registry URL`, set npm_config_registry, \
+         or put `registry=URL` into ~/.npmrc"
+    )]
+    Missing,
+    /// The one that is named cannot be used.
+    #[error("the registry in {origin} is not an http or https address ({reason}); correct it")]
+    Unusable {
+        /// Who names it.
+        origin: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A settings file is there but cannot be read.
+    #[error("cannot read {path} ({reason}); make it readable or name a registry with `--registry URL`")]
+    Settings {
+        /// The file.
+        path: String,
+        /// What the system says.
+        reason: String,
+    },
+}
+
+/// The places that may name a registry, as plain data.
+///
+/// Asked in this order: the command line, the environment, `.npmrc` files (nearest first; a registry for the
+/// packages' own scope comes before the general one), and what npm itself says.
+#[derive(Clone, Default)]
+pub struct RegistrySearch {
+    /// The value of `--registry`.
+    pub option: Option<String>,
+    /// The value of `npm_config_registry`.
+    pub variable: Option<String>,
+    /// `.npmrc` files, in the order to be read. Missing ones are skipped.
+    pub npmrc: Vec<PathBuf>,
+    /// The command that is asked last, normally `npm config get registry`; empty for none.
+    pub npm: Vec<OsString>,
+}
+
+impl RegistrySearch {
+    /// The places of this process: its environment, `.npmrc` in the current folder and in the home folder, and
+    /// the `npm` on the path.
+    pub fn of_process(option: Option<String>) -> Self {
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let home = std::env::home_dir().map(|home| home.join(".npmrc"));
+        let user = std::env::var_os("npm_config_userconfig")
+            .or_else(|| std::env::var_os("NPM_CONFIG_USERCONFIG"))
+            .map(PathBuf::from)
+            .or(home);
+        let here = std::env::current_dir().ok().map(|dir| dir.join(".npmrc"));
+        Self {
+            option,
+            variable: variable("npm_config_registry").or_else(|| variable("NPM_CONFIG_REGISTRY")),
+            npmrc: here.into_iter().chain(user).collect(),
+            npm: ["npm", "config", "get", "registry"].map(OsString::from).to_vec(),
+        }
+    }
+
+    /// Finds the registry.
+    ///
+    /// # Errors
+    /// When nobody names one, or when the first one that is named cannot be used.
+    pub async fn find(&self) -> Result<Registry, RegistryError> {
+        if let Some(address) = &self.option {
+            return Registry::named_by("`--registry`", address);
+        }
+        if let Some(address) = &self.variable {
+            return Registry::named_by("npm_config_registry", address);
+        }
+        for path in &self.npmrc {
+            match std::fs::read_to_string(path) {
+                Ok(text) => {
+                    if let Some(address) = registry_in_npmrc(&text) {
+                        return Registry::named_by("`.npmrc`", address);
+                    }
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    return Err(RegistryError::Settings {
+                        path: path.display().to_string(),
+                        reason: error.to_string(),
+                    });
+                }
+            }
+        }
+        match ask_npm(&self.npm).await {
+            Some(address) => Registry::named_by("`npm config get registry`", &address),
+            None => Err(RegistryError::Missing),
+        }
+    }
+}
+
+impl fmt::Debug for RegistrySearch {
+    /// Leaves the addresses out, as they may hold credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegistrySearch")
+            .field("option", &self.option.is_some())
+            .field("variable", &self.variable.is_some())
+            .field("npmrc", &self.npmrc)
+            .field("npm", &self.npm)
+            .finish()
+    }
+}
+
+/// The registry in the text of an `.npmrc`.
+///
+/// A value with a variable in it is left to npm, which is asked later and knows how to fill it in.
+fn registry_in_npmrc(text: &str) -> Option<&str> {
+    let settings = || {
+        text.lines()
+            .map(str::trim)
+            .take_while(|line| !line.starts_with('['))
+            .filter(|line| !line.starts_with([';', '#']))
+            .filter_map(|line| line.split_once('='))
+            .map(|(key, value)| (key.trim(), value.trim().trim_matches(['"', '\''])))
+            .filter(|(_, value)| !value.is_empty() && !value.contains("${"))
+    };
+    // As in npm, the last of several lines with the same key holds.
+    let last = |wanted| settings().filter(|(key, _)| *key == wanted).last();
+    last(SCOPED_KEY).or_else(|| last("registry")).map(|(_, value)| value)
+}
+
+/// What `npm config get registry` says, if there is an npm that says something.
+async fn ask_npm(command_line: &[OsString]) -> Option<String> {
+    let (npm, arguments) = command_line.split_first()?;
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a settings query of a second that owns no state and dies with this future"
+    )]
+    let mut command = tokio::process::Command::new(npm);
+    command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    let output = match tokio::time::timeout(NPM_PATIENCE, command.output()).await {
+        Ok(Ok(output)) => output,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "npm cannot be started");
+            return None;
+        }
+        Err(_) => {
+            tracing::warn!("npm does not answer `npm config get registry`");
+            return None;
+        }
+    };
+    let answer = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let said_something = output.status.success() && !matches!(&*answer, "" | "undefined" | "null");
+    said_something.then_some(answer)
+}
+
+#[cfg(test)]
+#[path = "registry_tests.rs"]
+mod tests;

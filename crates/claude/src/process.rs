@@ -1,0 +1,413 @@
+//! One runtime process and everything that is attached to it.
+//!
+//! The one place of the crate that spawns on the host's side. One owner task holds the warden, its control
+//! stream and the settings file; one task each writes stdin, reads stdout and reads stderr. The invariants:
+//! the stdout reader never waits for anybody, and when the last [`Process`] is dropped the tree is ended.
+
+mod exit;
+mod streams;
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tempfile::TempPath;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::process::{Child, Command};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use exit::{Exit, ExitReason};
+use streams::{ReadEnd, Tail};
+
+use crate::intake::Intake;
+use crate::options::{LaunchPlan, WardenProgram};
+use crate::queue::ByteQueue;
+use crate::warden::{Order, Report, RuntimeStatus};
+
+/// How long the warden may take to end the tree once it was told to, before the host does what it can
+/// itself. The warden's own steps take at most 5.5 s.
+const WARDEN_DEADLINE: Duration = Duration::from_secs(7);
+
+/// How long the streams may take to end after the tree is gone. Only a descriptor that leaked out of the
+/// tree keeps them open.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(1);
+
+/// Spawning clears close-on-exec of one descriptor for a moment; without this lock two starts at once would
+/// hand their control streams to each other's wardens.
+static SPAWNING: Mutex<()> = Mutex::new(());
+
+/// What a process is started from.
+#[derive(Debug)]
+pub(crate) struct Spawn<'a> {
+    pub(crate) plan: &'a LaunchPlan,
+    pub(crate) warden: &'a WardenProgram,
+    pub(crate) cwd: &'a std::path::Path,
+    /// Removed when the runtime is gone.
+    pub(crate) settings_file: Option<TempPath>,
+    /// Takes the runtime's messages.
+    pub(crate) intake: Arc<Intake>,
+    /// The lines for the runtime's stdin.
+    pub(crate) outgoing: Arc<ByteQueue<Bytes>>,
+    /// Ends the tree at any time.
+    pub(crate) cancel: CancellationToken,
+}
+
+/// How hard the runtime is asked to end. Only ever goes up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Ending {
+    Not,
+    Terminate,
+    Kill,
+}
+
+/// A running, or ended, runtime. The tree is ended when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    ending: watch::Sender<Ending>,
+    exit: watch::Receiver<Option<Exit>>,
+    outgoing: Arc<ByteQueue<Bytes>>,
+    /// Set when the end was asked for politely, so that the exit is told apart from one of its own.
+    stopping: CancellationToken,
+    /// The tasks of this process; the stop ladder joins them.
+    tasks: TaskTracker,
+}
+
+/// The runtime's process id, or the error number with which it could not be started.
+pub(crate) type Started = oneshot::Receiver<Result<u32, i32>>;
+
+impl Process {
+    /// Starts the warden, and through it the runtime.
+    pub(crate) fn spawn(spawn: Spawn<'_>) -> std::io::Result<(Self, Started)> {
+        let (host_end, warden_end) = StdUnixStream::pair()?;
+        host_end.set_nonblocking(true)?;
+        let control = UnixStream::from_std(host_end)?;
+        let mut child = spawn_warden(&spawn, warden_end.into())?;
+        let tasks = TaskTracker::new();
+        let done = CancellationToken::new();
+        let tail = Tail::default();
+
+        if let Some(stdin) = child.stdin.take() {
+            let outgoing = Arc::clone(&spawn.outgoing);
+            let done = done.clone();
+            tasks.spawn(async move {
+                done.run_until_cancelled(streams::write_lines(&outgoing, stdin)).await;
+                // Nobody writes what is left, so whoever sends more must learn it.
+                outgoing.abandon();
+            });
+        }
+        let reader = child.stdout.take().map(|stdout| {
+            let intake = Arc::clone(&spawn.intake);
+            tasks.spawn(async move { streams::read_messages(stdout, &intake).await })
+        });
+        let errors = child.stderr.take().map(|stderr| {
+            let tail = tail.clone();
+            tasks.spawn(async move { streams::read_tail(stderr, &tail).await })
+        });
+
+        let (ending, ending_asked) = watch::channel(Ending::Not);
+        let (exit_sender, exit) = watch::channel(None);
+        let (started_sender, started) = oneshot::channel();
+        let stopping = CancellationToken::new();
+        let owner = Owner {
+            child,
+            orders: None,
+            ending: ending_asked,
+            started: Some(started_sender),
+            pid: None,
+            reader,
+            errors,
+            tail,
+            reason: None,
+            cancel: spawn.cancel,
+            stopping: stopping.clone(),
+            settings_file: spawn.settings_file,
+        };
+        let intake = spawn.intake;
+        tasks.spawn(async move {
+            let exit = owner.run(control, &done).await;
+            intake.exited(exit.clone());
+            exit_sender.send_replace(Some(exit));
+        });
+        Ok((Self { ending, exit, outgoing: spawn.outgoing, stopping, tasks }, started))
+    }
+
+    /// Runs `work` as one of the process's own tasks.
+    pub(crate) fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(work);
+    }
+
+    /// Says that the end which follows was asked for; true the first time.
+    pub(crate) fn begin_stop(&self) -> bool {
+        let first = !self.stopping.is_cancelled();
+        self.stopping.cancel();
+        first
+    }
+
+    /// Closes the runtime's stdin after what is queued for it.
+    pub(crate) fn close_stdin(&self) {
+        self.outgoing.close();
+    }
+
+    /// Sends SIGTERM to the whole tree.
+    pub(crate) fn terminate(&self) {
+        self.escalate(Ending::Terminate);
+    }
+
+    /// Sends SIGKILL to the whole tree until nothing is left.
+    pub(crate) fn kill(&self) {
+        self.escalate(Ending::Kill);
+    }
+
+    fn escalate(&self, to: Ending) {
+        self.ending.send_if_modified(|ending| {
+            let higher = to > *ending;
+            if higher {
+                *ending = to;
+            }
+            higher
+        });
+    }
+
+    /// Waits until the runtime and everything that it started is gone.
+    pub(crate) async fn exited(&self) -> Exit {
+        let mut exit = self.exit.clone();
+        let exit = exit.wait_for(Option::is_some).await.ok().and_then(|exit| exit.clone());
+        // The owner goes without a word only if the async runtime itself is torn down.
+        exit.unwrap_or_else(Exit::unknown)
+    }
+
+    /// How it ended, if it did.
+    pub(crate) fn exit_so_far(&self) -> Option<Exit> {
+        self.exit.borrow().clone()
+    }
+}
+
+fn spawn_warden(spawn: &Spawn<'_>, warden_end: OwnedFd) -> std::io::Result<Child> {
+    #[expect(clippy::disallowed_methods, reason = "the one place that spawns; the owner task is below")]
+    let mut command = Command::new(&spawn.warden.path);
+    command.args(&spawn.warden.args).arg("--control-fd").arg(warden_end.as_raw_fd().to_string());
+    let settings_file = spawn.settings_file.as_deref();
+    if let Some(path) = settings_file {
+        command.arg("--remove").arg(path);
+    }
+    command
+        .arg("--")
+        .arg(&spawn.plan.executable)
+        .args(spawn.plan.arguments(settings_file))
+        .env_clear()
+        .envs(&spawn.plan.environment)
+        .current_dir(spawn.cwd)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let _one_at_a_time = SPAWNING.lock().unwrap_or_else(PoisonError::into_inner);
+    // A child that someone else spawns in this moment may inherit the warden's end, too. That is harmless:
+    // the host's end is never inherited, and only its closing means anything.
+    fcntl(&warden_end, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    let child = command.spawn();
+    drop(warden_end);
+    child
+}
+
+/// The one task that owns the warden.
+struct Owner {
+    child: Child,
+    /// The way to give orders; gone once the tree was told to end.
+    orders: Option<OwnedWriteHalf>,
+    ending: watch::Receiver<Ending>,
+    started: Option<oneshot::Sender<Result<u32, i32>>>,
+    pid: Option<i32>,
+    reader: Option<JoinHandle<ReadEnd>>,
+    errors: Option<JoinHandle<()>>,
+    tail: Tail,
+    /// Why the host ended the tree, if it did.
+    reason: Option<ExitReason>,
+    cancel: CancellationToken,
+    stopping: CancellationToken,
+    settings_file: Option<TempPath>,
+}
+
+/// What the owner waits for.
+enum Input {
+    Report(Option<Report>),
+    Ending(Option<Ending>),
+    Read(ReadEnd),
+    Cancelled,
+    WardenGone,
+    Overdue,
+}
+
+impl Owner {
+    async fn run(mut self, control: UnixStream, done: &CancellationToken) -> Exit {
+        let (reports, orders) = control.into_split();
+        self.orders = Some(orders);
+        let status = self.watch(reports).await;
+        done.cancel();
+        if status == RuntimeStatus::Lost
+            && let Some(pid) = self.pid
+        {
+            // Without its warden the runtime is nobody's child here; its group is all that can be reached.
+            killpg(Pid::from_raw(pid), Signal::SIGKILL).ok();
+        }
+        self.reap_warden().await;
+        self.drain().await;
+        drop(self.settings_file.take());
+        let reason = match self.reason {
+            Some(reason) => reason,
+            None if self.stopping.is_cancelled() => ExitReason::Stopped,
+            None if status == RuntimeStatus::Lost => ExitReason::WardenLost,
+            None => ExitReason::OnItsOwn,
+        };
+        Exit::new(status, self.tail.text(), reason)
+    }
+
+    /// Follows the warden until it says that the tree is gone.
+    async fn watch(&mut self, reports: tokio::net::unix::OwnedReadHalf) -> RuntimeStatus {
+        let mut reports = BufReader::new(reports).lines();
+        let mut overdue_at = None;
+        let cancel = self.cancel.clone();
+        loop {
+            let told_to_end = self.orders.is_none();
+            let input = tokio::select! {
+                // What the warden says comes first: after its last word nothing else matters.
+                biased;
+                line = reports.next_line() => {
+                    let line = line.ok().flatten();
+                    Input::Report(line.as_deref().and_then(Report::from_line))
+                }
+                () = cancel.cancelled(), if !told_to_end => Input::Cancelled,
+                end = join(&mut self.reader) => Input::Read(end),
+                changed = self.ending.changed(), if !told_to_end => {
+                    Input::Ending(changed.ok().map(|()| *self.ending.borrow_and_update()))
+                }
+                _ = self.child.wait(), if self.child.id().is_some() => Input::WardenGone,
+                () = sleep_until(overdue_at) => Input::Overdue,
+            };
+            match input {
+                Input::Report(Some(Report::Exited(status))) => return status,
+                Input::Report(Some(Report::Started(pid))) => self.runtime_started(pid),
+                Input::Report(Some(Report::Failed(error))) => {
+                    self.tell_started(Err(error));
+                    return RuntimeStatus::Lost;
+                }
+                Input::Report(None) | Input::Overdue => return RuntimeStatus::Lost,
+                // Its last words may still be on the way.
+                Input::WardenGone => overdue_at = Some(Instant::now() + DRAIN_DEADLINE),
+                Input::Cancelled => self.end(ExitReason::Cancelled),
+                Input::Ending(None) => self.end(ExitReason::Dropped),
+                Input::Ending(Some(ending)) => self.obey(ending).await,
+                Input::Read(ReadEnd::Closed) => {}
+                Input::Read(ReadEnd::LineTooLong(error)) => {
+                    self.end(ExitReason::LineTooLong { limit: error.limit });
+                }
+                Input::Read(ReadEnd::InboxFull) => self.end(ExitReason::InboxFull),
+            }
+            if self.orders.is_none() && overdue_at.is_none() {
+                overdue_at = Some(Instant::now() + WARDEN_DEADLINE);
+            }
+        }
+    }
+
+    fn runtime_started(&mut self, pid: i32) {
+        self.pid = Some(pid);
+        self.tell_started(Ok(pid.unsigned_abs()));
+    }
+
+    fn tell_started(&mut self, started: Result<u32, i32>) {
+        if let Some(sender) = self.started.take() {
+            // Whoever waited for it may have given up, which ends the tree by other means.
+            sender.send(started).ok();
+        }
+    }
+
+    /// Lets go of the control stream: the warden ends the tree, with SIGTERM first.
+    fn end(&mut self, reason: ExitReason) {
+        self.reason.get_or_insert(reason);
+        self.orders = None;
+    }
+
+    async fn obey(&mut self, ending: Ending) {
+        let order = match ending {
+            Ending::Not => return,
+            Ending::Terminate => Order::Terminate,
+            Ending::Kill => Order::Kill,
+        };
+        let Some(orders) = &mut self.orders else { return };
+        // One byte into an empty socket buffer does not wait; if the warden is gone, its report says so.
+        orders.write_all(&[order.to_byte()]).await.ok();
+        if ending == Ending::Kill {
+            self.orders = None;
+        }
+    }
+
+    /// Takes the warden's own exit status, so that no zombie stays.
+    async fn reap_warden(&mut self) {
+        if timeout(DRAIN_DEADLINE, self.child.wait()).await.is_err() {
+            tracing::warn!("a warden did not end by itself and was killed");
+            self.child.kill().await.ok();
+        }
+    }
+
+    /// Lets the readers take what the tree wrote before it ended, so that the exit is the last event.
+    async fn drain(&mut self) {
+        let drained = timeout(DRAIN_DEADLINE, async {
+            if self.reader.is_some() {
+                join(&mut self.reader).await;
+            }
+            if let Some(errors) = &mut self.errors {
+                errors.await.ok();
+            }
+        });
+        if drained.await.is_err() {
+            tracing::warn!("an output stream of an ended runtime is still open elsewhere");
+            if let Some(reader) = &self.reader {
+                reader.abort();
+            }
+            if let Some(errors) = &self.errors {
+                errors.abort();
+            }
+        }
+    }
+}
+
+/// Waits for a task, once; for ever after that.
+async fn join(task: &mut Option<JoinHandle<ReadEnd>>) -> ReadEnd {
+    match task {
+        Some(running) => {
+            let end = running.await.unwrap_or(ReadEnd::Closed);
+            *task = None;
+            end
+        }
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Writes the settings where only this user can read them.
+pub(crate) fn write_settings(directory: &std::path::Path, content: &[u8]) -> std::io::Result<TempPath> {
+    use std::io::Write;
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    // Created with mode 0600, under a name that nobody can guess.
+    let mut file = tempfile::Builder::new().prefix("settings-").suffix(".json").tempfile_in(directory)?;
+    file.write_all(content)?;
+    Ok(file.into_temp_path())
+}

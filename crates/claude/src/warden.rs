@@ -1,0 +1,331 @@
+//! The warden: the process between the host and a runtime, which ends everything the runtime started.
+//!
+//! Owns the runtime as its child, and as child subreaper inherits whatever the runtime leaves behind, also
+//! from sessions of their own. Passes the standard streams through untouched and keeps no copy. The
+//! invariant: when the host is gone, for whatever reason, no descendant stays. Single-threaded, no runtime.
+
+mod report;
+mod tree;
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, setsid};
+
+pub(crate) use report::{Order, Report, RuntimeStatus};
+
+use crate::inherited_fd;
+
+/// How long the tree has between SIGTERM and SIGKILL.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// The pause between two rounds of SIGKILL, in which orphans of the killed become our children.
+const KILL_ROUND: Duration = Duration::from_millis(10);
+
+/// After this long, what still lives cannot be killed (uninterruptible sleep, another user's process), and
+/// a warden that waits on would only be one more leftover.
+const GIVE_UP: Duration = Duration::from_secs(5);
+
+/// How often the warden looks after its children where the system has no signal descriptor.
+#[cfg(not(target_os = "linux"))]
+const TICK: Duration = Duration::from_millis(50);
+
+/// Runs the warden. `arguments` are `--control-fd N [--remove FILE] -- PROGRAM [ARGUMENT…]`, without the
+/// program's own name; the caller must not have started a thread or an async runtime.
+pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    match Arguments::parse(arguments) {
+        Ok(arguments) => watch_over(arguments),
+        Err(message) => {
+            // Nobody is left to tell if stderr is gone, too.
+            writeln!(io::stderr(), "warden: {message}").ok();
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// What the host tells the warden at its start.
+struct Arguments {
+    control: RawFd,
+    remove: Option<PathBuf>,
+    program: OsString,
+    arguments: Vec<OsString>,
+}
+
+impl Arguments {
+    fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, &'static str> {
+        let mut control = None;
+        let mut remove = None;
+        loop {
+            let argument = arguments.next().ok_or("no program to run was named after --")?;
+            match argument.to_str() {
+                Some("--control-fd") => {
+                    let number = arguments.next().and_then(|value| value.to_str()?.parse().ok());
+                    control = Some(number.ok_or("--control-fd needs the number of an open descriptor")?);
+                }
+                Some("--remove") => remove = arguments.next().map(PathBuf::from),
+                Some("--") => break,
+                _ => return Err("it is started by the host, not by hand"),
+            }
+        }
+        Ok(Self {
+            control: control.ok_or("--control-fd is missing")?,
+            remove,
+            program: arguments.next().ok_or("no program to run was named after --")?,
+            arguments: arguments.collect(),
+        })
+    }
+}
+
+fn watch_over(arguments: Arguments) -> ExitCode {
+    let Ok(control) = inherited_fd::take(arguments.control) else {
+        writeln!(io::stderr(), "warden: the control descriptor is not open").ok();
+        return ExitCode::from(2);
+    };
+    let mut control = UnixStream::from(control);
+    // A session of its own, so that neither the terminal's signals nor its prompts reach the runtime. It
+    // fails only for a process group leader, which is out of the terminal's reach already.
+    setsid().ok();
+    let prepared = tree::adopt_orphans().and_then(|()| Wakeups::new());
+    let wakeups = match prepared {
+        Ok(wakeups) => wakeups,
+        Err(error) => return refuse(&mut control, &io::Error::from(error)),
+    };
+    let runtime = match start(&arguments) {
+        Ok(runtime) => runtime,
+        Err(error) => return refuse(&mut control, &error),
+    };
+    let mut warden = Warden { control, wakeups, runtime, status: None, phase: Phase::Watching };
+    // A host that is gone already shows as the end of the control stream in the loop.
+    warden.control.write_all(Report::Started(runtime.as_raw()).to_line().as_bytes()).ok();
+    warden.control.set_nonblocking(true).ok();
+    warden.run_until_nothing_lives();
+    if let Some(file) = &arguments.remove {
+        // The host may have been faster.
+        std::fs::remove_file(file).ok();
+    }
+    let status = warden.status.unwrap_or(RuntimeStatus::Lost);
+    warden.control.set_nonblocking(false).ok();
+    warden.control.write_all(Report::Exited(status).to_line().as_bytes()).ok();
+    ExitCode::SUCCESS
+}
+
+fn refuse(control: &mut UnixStream, error: &io::Error) -> ExitCode {
+    let number = error.raw_os_error().unwrap_or(Errno::EIO as i32);
+    // If the host is gone there is nobody to tell, and nothing was started.
+    control.write_all(Report::Failed(number).to_line().as_bytes()).ok();
+    ExitCode::FAILURE
+}
+
+/// Starts the runtime on the warden's own standard streams, then lets go of them, so that the host sees the
+/// end of a stream as soon as the runtime's side closes.
+fn start(arguments: &Arguments) -> io::Result<Pid> {
+    #[expect(clippy::disallowed_methods, reason = "the warden is the one parent of a runtime")]
+    let mut command = Command::new(&arguments.program);
+    command
+        .args(&arguments.arguments)
+        .stdin(Stdio::inherit())
+        .stdout(Stdio::inherit())
+        .stderr(Stdio::inherit())
+        .process_group(0);
+    let child = command.spawn()?;
+    let nothing = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&nothing)?;
+    dup2_stdout(&nothing)?;
+    dup2_stderr(&nothing)?;
+    let pid = i32::try_from(child.id()).map_err(|_| io::Error::from(Errno::ERANGE))?;
+    Ok(Pid::from_raw(pid))
+}
+
+/// How far the end of the tree has come.
+#[derive(Clone, Copy)]
+enum Phase {
+    Watching,
+    Terminating { kill_at: Instant },
+    Killing { give_up_at: Instant },
+}
+
+struct Warden {
+    control: UnixStream,
+    wakeups: Wakeups,
+    runtime: Pid,
+    status: Option<RuntimeStatus>,
+    phase: Phase,
+}
+
+impl Warden {
+    fn run_until_nothing_lives(&mut self) {
+        while self.reap() {
+            let now = now();
+            match self.phase {
+                // Whatever the runtime left behind goes with it.
+                Phase::Watching if self.status.is_some() => self.terminate(now),
+                Phase::Terminating { kill_at } if now >= kill_at => self.kill(now),
+                Phase::Killing { give_up_at } if now >= give_up_at => return,
+                Phase::Killing { .. } => tree::signal(self.runtime, Signal::SIGKILL),
+                Phase::Watching | Phase::Terminating { .. } => {}
+            }
+            self.wait(now);
+        }
+    }
+
+    /// Takes the status of every child that ended; false when there is no child left.
+    fn reap(&mut self) -> bool {
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) if pid == self.runtime => {
+                    self.status = Some(RuntimeStatus::Code(code));
+                }
+                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == self.runtime => {
+                    self.status = Some(RuntimeStatus::Signal(signal as i32));
+                }
+                Ok(WaitStatus::StillAlive) => return true,
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn terminate(&mut self, now: Instant) {
+        tree::signal(self.runtime, Signal::SIGTERM);
+        self.phase = Phase::Terminating { kill_at: now + GRACE };
+    }
+
+    fn kill(&mut self, now: Instant) {
+        tree::signal(self.runtime, Signal::SIGKILL);
+        self.phase = Phase::Killing { give_up_at: now + GIVE_UP };
+    }
+
+    /// Waits until a child ends, the host says something or is gone, or the phase's time is over.
+    fn wait(&mut self, now: Instant) {
+        let timeout = match self.phase {
+            Phase::Watching => None,
+            Phase::Terminating { kill_at } => Some(kill_at.saturating_duration_since(now)),
+            Phase::Killing { .. } => Some(KILL_ROUND),
+        };
+        let watching = matches!(self.phase, Phase::Watching);
+        // After the host is gone its stream is readable for ever, and there is no more to learn from it.
+        let control = (!matches!(self.phase, Phase::Killing { .. })).then(|| self.control.as_fd());
+        let Wakeup { control: said_something, told_to_stop } = self.wakeups.wait(control, timeout);
+        if told_to_stop && watching {
+            self.terminate(now);
+        }
+        if said_something {
+            self.take_orders(now);
+        }
+    }
+
+    fn take_orders(&mut self, now: Instant) {
+        let mut orders = [0_u8; 16];
+        match self.control.read(&mut orders) {
+            Ok(0) => self.host_gone(now),
+            Ok(count) => {
+                for order in orders.iter().take(count) {
+                    match Order::from_byte(*order) {
+                        Some(Order::Terminate) => tree::signal(self.runtime, Signal::SIGTERM),
+                        Some(Order::Kill) => self.kill(now),
+                        None => {}
+                    }
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => self.host_gone(now),
+        }
+    }
+
+    fn host_gone(&mut self, now: Instant) {
+        match self.phase {
+            Phase::Watching => self.terminate(now),
+            // The stream stays readable from now on; sleeping through the rest of the grace period here
+            // keeps the loop from spinning on it.
+            Phase::Terminating { .. } => {
+                self.wakeups.wait(None, Some(KILL_ROUND));
+            }
+            Phase::Killing { .. } => {}
+        }
+    }
+}
+
+/// Why the warden woke up.
+struct Wakeup {
+    control: bool,
+    told_to_stop: bool,
+}
+
+/// What wakes the warden beside its control stream.
+struct Wakeups {
+    #[cfg(target_os = "linux")]
+    signals: nix::sys::signalfd::SignalFd,
+}
+
+impl Wakeups {
+    /// Children start with an empty signal mask whatever is blocked here: the standard library resets it.
+    #[cfg(target_os = "linux")]
+    fn new() -> Result<Self, Errno> {
+        use nix::sys::signal::SigSet;
+        use nix::sys::signalfd::{SfdFlags, SignalFd};
+        let mut signals = SigSet::empty();
+        for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
+            signals.add(signal);
+        }
+        signals.thread_block()?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        Ok(Self { signals: SignalFd::with_flags(&signals, flags)? })
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn new() -> Result<Self, Errno> {
+        Ok(Self {})
+    }
+
+    #[cfg(target_os = "linux")]
+    fn wait(&self, control: Option<std::os::fd::BorrowedFd<'_>>, timeout: Option<Duration>) -> Wakeup {
+        let mut sources = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        sources.extend(control.map(|control| PollFd::new(control, PollFlags::POLLIN)));
+        let readable = poll_sources(&mut sources, timeout);
+        let mut told_to_stop = false;
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            told_to_stop |= signal.ssi_signo != Signal::SIGCHLD as u32;
+        }
+        Wakeup { control: readable.get(1).copied().unwrap_or(false), told_to_stop }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn wait(&self, control: Option<std::os::fd::BorrowedFd<'_>>, timeout: Option<Duration>) -> Wakeup {
+        let mut sources = Vec::new();
+        sources.extend(control.map(|control| PollFd::new(control, PollFlags::POLLIN)));
+        let timeout = timeout.map_or(TICK, |timeout| timeout.min(TICK));
+        let readable = poll_sources(&mut sources, Some(timeout));
+        Wakeup { control: readable.first().copied().unwrap_or(false), told_to_stop: false }
+    }
+}
+
+fn poll_sources(sources: &mut [PollFd<'_>], timeout: Option<Duration>) -> Vec<bool> {
+    let timeout = match timeout {
+        None => PollTimeout::NONE,
+        // Rounded up, or the last fraction of a millisecond would be spent spinning.
+        Some(timeout) => {
+            PollTimeout::try_from(timeout + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX)
+        }
+    };
+    match poll(sources, timeout) {
+        Ok(_) => sources.iter().map(|source| source.any().unwrap_or(false)).collect(),
+        // An interrupted wait is a wake-up like any other.
+        Err(_) => Vec::new(),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the warden has no async runtime whose clock could be paused")]
+fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,21 @@
+//! The runtime's stream-json messages as types.
+//!
+//! Everything here is tolerant: a field of an unexpected shape, an unknown field, an unknown kind of message
+//! or content block is kept as raw JSON instead of failing. Nothing here reads from or writes to a process.
+
+pub mod content;
+pub mod control;
+pub(crate) mod fields;
+pub mod message;
+mod system;
+
+pub use content::{ApiMessage, ContentBlock, MessageContent, Usage};
+pub use control::{
+    CanUseTool, ControlCancelRequestMessage, ControlRequestMessage, ControlResponseMessage, Elicitation,
+    HookCallback, IncomingRequest, McpMessage,
+};
+pub use fields::{Extra, Wire};
+pub use message::{
+    AssistantMessage, BlockDelta, DecodeError, Message, ResultMessage, StreamEvent, StreamEventMessage,
+    SystemMessage, UserFrameMessage, decode,
+};

@@ -1,0 +1,156 @@
+//! The control protocol's frames: requests both ways, their answers and their cancellation.
+//!
+//! Owns the shapes alone; matching answers to requests is `crate::control`'s work.
+
+use serde_json::value::RawValue;
+
+use super::fields::{Opaque, Tags, Wire, wire_struct};
+
+wire_struct! {
+    /// A request of the runtime's to the host.
+    pub struct ControlRequestMessage {
+        /// The runtime's id of the request; the answer names it.
+        request_id: String = "request_id",
+        /// What is asked.
+        request: IncomingRequest = "request",
+    }
+}
+
+wire_struct! {
+    /// The runtime's answer to a request of the host's.
+    pub struct ControlResponseMessage {
+        /// The answer's body.
+        response: ControlResponse = "response",
+    }
+}
+
+wire_struct! {
+    /// The body of an answer.
+    pub struct ControlResponse {
+        /// `success` or `error`.
+        subtype: String = "subtype",
+        /// The id of the request that is answered.
+        request_id: String = "request_id",
+        /// The result, absent where there is nothing to say.
+        response: Box<RawValue> = "response",
+        /// What went wrong.
+        error: String = "error",
+        /// A machine-readable form of `error`, in newer runtimes.
+        error_code: String = "error_code",
+    }
+}
+
+wire_struct! {
+    /// The runtime no longer wants an answer to one of its requests.
+    pub struct ControlCancelRequestMessage {
+        /// The id of the request.
+        request_id: String = "request_id",
+    }
+}
+
+/// What the runtime asks of the host.
+#[derive(Debug, Clone)]
+pub enum IncomingRequest {
+    /// May a tool run?
+    CanUseTool(Box<CanUseTool>),
+    /// A hook that was registered in `initialize` fired.
+    HookCallback(Box<HookCallback>),
+    /// A JSON-RPC message for an MCP server that lives in the host.
+    McpMessage(Box<McpMessage>),
+    /// An MCP server asks the user something.
+    Elicitation(Box<Elicitation>),
+    /// A request that this crate does not know; it has been answered with an error already.
+    Unknown(Opaque),
+}
+
+impl Wire for IncomingRequest {
+    fn from_json(json: &str) -> Option<Self> {
+        let subtype = request_subtype(json);
+        match &*subtype {
+            "can_use_tool" => Wire::from_json(json).map(Self::CanUseTool),
+            "hook_callback" => Wire::from_json(json).map(Self::HookCallback),
+            "mcp_message" => Wire::from_json(json).map(Self::McpMessage),
+            "elicitation" => Wire::from_json(json).map(Self::Elicitation),
+            _ => Opaque::new(&subtype, json).map(Self::Unknown),
+        }
+    }
+}
+
+impl serde::Serialize for IncomingRequest {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::CanUseTool(request) => request.serialize(serializer),
+            Self::HookCallback(request) => request.serialize(serializer),
+            Self::McpMessage(request) => request.serialize(serializer),
+            Self::Elicitation(request) => request.serialize(serializer),
+            Self::Unknown(request) => request.serialize(serializer),
+        }
+    }
+}
+
+/// Requests have a `subtype` and no `type`.
+fn request_subtype(json: &str) -> String {
+    Tags::of(json).subtype.unwrap_or_default().into_owned()
+}
+
+wire_struct! {
+    /// The runtime asks whether a tool may run. An "allow" must carry `updatedInput` for older runtimes.
+    pub struct CanUseTool {
+        /// The tool's name.
+        tool_name: String = "tool_name",
+        /// The input that it would run with.
+        input: Box<RawValue> = "input",
+        /// The call's id.
+        tool_use_id: String = "tool_use_id",
+        /// The tool's name for people.
+        display_name: String = "display_name",
+        /// What the call is for, in newer runtimes.
+        description: String = "description",
+        /// Permission rules the runtime proposes for "always allow".
+        permission_suggestions: Box<RawValue> = "permission_suggestions",
+        /// The path that made the question necessary.
+        blocked_path: String = "blocked_path",
+        /// Why the runtime asks.
+        decision_reason: String = "decision_reason",
+        /// The subagent that wants to run the tool, absent for the main thread.
+        agent_id: String = "agent_id",
+    }
+}
+
+wire_struct! {
+    /// A registered hook fired.
+    pub struct HookCallback {
+        /// The id under which the host registered the hook.
+        callback_id: String = "callback_id",
+        /// The hook's input.
+        input: Box<RawValue> = "input",
+        /// The tool call that the hook is about.
+        tool_use_id: String = "tool_use_id",
+    }
+}
+
+wire_struct! {
+    /// A JSON-RPC message for an in-process MCP server.
+    pub struct McpMessage {
+        /// The server's name.
+        server_name: String = "server_name",
+        /// The JSON-RPC message.
+        message: Box<RawValue> = "message",
+    }
+}
+
+wire_struct! {
+    /// A question of an MCP server's to the user.
+    pub struct Elicitation {
+        /// The server's name.
+        mcp_server_name: String = "mcp_server_name",
+        /// The question.
+        message: String = "message",
+        /// `form` or `url`.
+        mode: String = "mode",
+        /// Where the user is sent to in `url` mode.
+        url: String = "url",
+        /// The JSON schema of the answer in `form` mode.
+        requested_schema: Box<RawValue> = "requested_schema",
+    }
+}

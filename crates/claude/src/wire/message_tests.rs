@@ -1,0 +1,98 @@
+use super::*;
+use crate::wire::MessageContent;
+
+#[track_caller]
+fn decoded(line: &str) -> Message {
+    let message = decode(line.as_bytes()).unwrap();
+    let again: serde_json::Value = serde_json::from_str(&serde_json::to_string(&message).unwrap()).unwrap();
+    let original: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!(again, original, "a field was lost");
+    message
+}
+
+#[test]
+fn a_field_of_an_unexpected_shape_costs_that_field_alone() {
+    let message = decoded(
+        r#"{"type":"result","subtype":"success","duration_ms":"long","errors":[1],"is_error":true,"result":null}"#,
+    );
+    let Message::Result(result) = message else { panic!("{message:?}") };
+    assert_eq!(result.is_error, Some(true));
+    assert_eq!((result.duration_ms, result.errors.is_none(), result.result.is_none()), (None, true, true));
+    assert_eq!(result.extra.get("duration_ms").unwrap().get(), r#""long""#);
+}
+
+#[test]
+fn the_kind_is_found_wherever_it_stands() {
+    for line in [
+        r#"{"type":"system","subtype":"status","status":"requesting"}"#,
+        r#"{"status":"requesting","subtype":"status","type":"system"}"#,
+        r#"{"type":"system","status":"requesting","subtype":"status"}"#,
+        r#"{ "type" : "system", "subtype" : "st\u0061tus", "status" : "requesting" }"#,
+    ] {
+        let message = decoded(line);
+        let Message::System(SystemMessage::Status(status)) = message else { panic!("{message:?}") };
+        assert_eq!(status.status.as_deref(), Some("requesting"));
+    }
+}
+
+#[test]
+fn unknown_kinds_are_kept_whole_at_every_level() {
+    assert!(
+        matches!(decoded(r#"{"type":"brand_new","a":{"b":1.50}}"#), Message::Unknown(message) if message.kind == "brand_new")
+    );
+    assert!(matches!(
+        decoded(r#"{"type":"system","subtype":"brand_new","a":1}"#),
+        Message::System(SystemMessage::Unknown(message)) if message.kind == "brand_new"
+    ));
+    let message =
+        decoded(r#"{"type":"assistant","message":{"content":[{"type":"brand_new","x":1},{"y":2}]}}"#);
+    let Message::Assistant(assistant) = message else { panic!("{message:?}") };
+    let content = assistant.message.unwrap().content.unwrap();
+    assert!(content.blocks().iter().all(|block| matches!(block, ContentBlock::Unknown(_))));
+    let message = decoded(
+        r#"{"type":"stream_event","event":{"type":"content_block_delta","index":0,"delta":{"type":"new_delta"}}}"#,
+    );
+    let Message::StreamEvent(event) = message else { panic!("{message:?}") };
+    let Some(StreamEvent::ContentBlockDelta(event)) = event.event else { panic!("{event:?}") };
+    assert!(matches!(event.delta, Some(BlockDelta::Unknown(_))));
+}
+
+#[test]
+fn an_object_without_a_kind_is_a_message_of_no_kind() {
+    assert!(matches!(decoded(r#"{"a":1}"#), Message::Unknown(message) if message.kind.is_empty()));
+}
+
+#[test]
+fn what_is_not_an_object_is_an_error() {
+    for line in
+        ["", "hello", "[1]", "3", "{\"type\":\"user\"", "{\"type\":\"user\"} {}", "{\"type\":\"nope\""]
+    {
+        assert!(matches!(decode(line.as_bytes()), Err(DecodeError::NotJson(_))), "{line}");
+    }
+    assert!(matches!(decode(b"{\"a\":\"\xff\"}"), Err(DecodeError::NotUtf8(_))));
+}
+
+#[test]
+fn a_tool_result_is_read_with_its_fields_in_any_order_and_text_or_blocks_in_it() {
+    let message = decoded(
+        r#"{"type":"user","message":{"role":"user","content":[
+            {"tool_use_id":"a","type":"tool_result","content":"out","is_error":true},
+            {"type":"tool_result","tool_use_id":"b","content":[{"type":"text","text":"hi"}]}]}}"#,
+    );
+    let Message::User(user) = message else { panic!("{message:?}") };
+    let content = user.message.unwrap().content.unwrap();
+    let [ContentBlock::ToolResult(first), ContentBlock::ToolResult(second)] = content.blocks() else {
+        panic!("{content:?}")
+    };
+    assert_eq!((first.tool_use_id.as_deref(), first.is_error), (Some("a"), Some(true)));
+    assert!(matches!(&first.content, Some(MessageContent::Text(text)) if text == "out"));
+    assert!(matches!(second.content.as_ref().unwrap().blocks(), [ContentBlock::Text(_)]));
+}
+
+#[test]
+fn the_pause_before_a_retry_may_be_a_fraction() {
+    let message =
+        decoded(r#"{"type":"system","subtype":"api_retry","retry_delay_ms":532.25,"error_status":null}"#);
+    let Message::System(SystemMessage::ApiRetry(retry)) = message else { panic!("{message:?}") };
+    assert_eq!(retry.retry_delay(), Some(Duration::from_micros(532_250)));
+}

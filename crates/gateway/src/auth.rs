@@ -1,0 +1,173 @@
+//! Who may ask: the nonce, the session id in the bearer, the Host header.
+//!
+//! Owns the secret of one running gateway and the rules of admission. It does
+//! not know routes. The nonce is compared in constant time and is in no
+//! `Debug` output.
+
+use std::fmt;
+
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, HOST};
+use http::uri::Authority;
+use rand::RngCore;
+use secrecy::{ExposeSecret, SecretString};
+use subtle::ConstantTimeEq;
+
+use crate::error::ApiError;
+
+/// Bytes of randomness in a nonce: 256 bits, as nothing else stands between a
+/// local process and the user's account.
+const NONCE_BYTES: usize = 32;
+
+/// The session that a request was made for, as the bearer names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SessionId(String);
+
+impl SessionId {
+    /// The id as it stood in the bearer; never empty, may hold dots.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// The secret of one running gateway, made anew at each start.
+pub(crate) struct Nonce(SecretString);
+
+impl Nonce {
+    pub(crate) fn random() -> Self {
+        let mut bytes = [0_u8; NONCE_BYTES];
+        rand::rng().fill_bytes(&mut bytes);
+        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self(text.into())
+    }
+
+    pub(crate) fn secret(&self) -> SecretString {
+        self.0.clone()
+    }
+
+    pub(crate) fn bearer_for(&self, session: &str) -> SecretString {
+        format!("{}.{session}", self.0.expose_secret()).into()
+    }
+
+    /// Finds the session of a request, or says what its bearer lacks.
+    pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<SessionId, ApiError> {
+        let value = headers.get(AUTHORIZATION).ok_or_else(|| {
+            ApiError::authentication(
+                "no Authorization header: send `Authorization: Bearer <nonce>.<session id>`",
+            )
+        })?;
+        let (nonce, session) = value
+            .to_str()
+            .ok()
+            .and_then(|text| text.split_once(' '))
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .and_then(|(_, token)| token.trim().split_once('.'))
+            .ok_or_else(|| {
+                ApiError::authentication(
+                    "the Authorization header is not of the form `Bearer <nonce>.<session id>`",
+                )
+            })?;
+        let same = nonce.as_bytes().ct_eq(self.0.expose_secret().as_bytes());
+        if !bool::from(same) {
+            return Err(ApiError::authentication("the nonce in the bearer is not the one of this gateway"));
+        }
+        if session.is_empty() {
+            return Err(ApiError::authentication("the bearer names no session: send `<nonce>.<session id>`"));
+        }
+        Ok(SessionId(session.to_owned()))
+    }
+}
+
+impl fmt::Debug for Nonce {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Nonce([REDACTED])")
+    }
+}
+
+/// Refuses a request whose Host is not this machine.
+///
+/// A web page can make a browser send requests to 127.0.0.1 under the page's
+/// own name (DNS rebinding); its Host header gives it away.
+pub(crate) fn check_host(headers: &HeaderMap) -> Result<(), ApiError> {
+    let local = headers
+        .get(HOST)
+        .and_then(|value| value.to_str().ok())
+        .filter(|text| !text.contains('@'))
+        .and_then(|text| text.parse::<Authority>().ok())
+        .is_some_and(|authority| is_loopback_name(authority.host()));
+    if local {
+        return Ok(());
+    }
+    Err(ApiError::permission("the Host header must name this machine: 127.0.0.1, localhost or [::1]"))
+}
+
+fn is_loopback_name(host: &str) -> bool {
+    host == "127.0.0.1" || host == "[::1]" || host.eq_ignore_ascii_case("localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn headers(name: http::HeaderName, value: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(name, HeaderValue::from_str(value).unwrap());
+        headers
+    }
+
+    #[test]
+    fn session_id_is_everything_after_the_first_dot() {
+        let nonce = Nonce::random();
+        let bearer = nonce.bearer_for("a.b.c");
+        let got = nonce.authenticate(&headers(AUTHORIZATION, &format!("bearer {}", bearer.expose_secret())));
+        assert_eq!(got.unwrap().as_str(), "a.b.c");
+    }
+
+    #[test]
+    fn a_bearer_that_lacks_something_is_refused() {
+        let nonce = Nonce::random();
+        let secret = nonce.secret();
+        let good = secret.expose_secret();
+        for value in [
+            String::new(),
+            "Bearer".into(),
+            format!("Bearer {good}"),
+            format!("Bearer {good}."),
+            "Bearer .session".into(),
+            format!("Bearer {}.session", Nonce::random().secret().expose_secret()),
+            format!("Bearer x{good}.session"),
+            format!("Basic {good}.session"),
+        ] {
+            let error = nonce.authenticate(&headers(AUTHORIZATION, &value)).unwrap_err();
+            assert_eq!(error.status().as_u16(), 401, "{value}");
+            assert!(!error.to_string().contains(good), "the secret is in the message for {value}");
+        }
+        assert!(nonce.authenticate(&HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn only_names_of_this_machine_pass_the_host_check() {
+        for good in ["127.0.0.1", "127.0.0.1:80", "localhost:7", "LocalHost", "[::1]", "[::1]:9"] {
+            assert!(check_host(&headers(HOST, good)).is_ok(), "{good}");
+        }
+        for bad in ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "127.0.0.1@evil", "", "::1"]
+        {
+            assert!(check_host(&headers(HOST, bad)).is_err(), "{bad}");
+        }
+        assert!(check_host(&HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn debug_output_hides_the_nonce() {
+        let nonce = Nonce::random();
+        assert!(!format!("{nonce:?}").contains(nonce.secret().expose_secret()));
+    }
+}

@@ -1,0 +1,186 @@
+//! The parts of a Messages request that an upstream may want to understand.
+//!
+//! Owns tolerant types: unknown fields and block types pass, and what is only
+//! carried or measured stays raw. A body is parsed once.
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::error::ApiError;
+
+/// A request to `/v1/messages` or `/v1/messages/count_tokens`.
+#[derive(Debug, serde::Deserialize)]
+pub(crate) struct MessagesRequest {
+    pub(crate) model: String,
+    pub(crate) messages: Vec<Message>,
+    #[serde(default)]
+    pub(crate) stream: Option<bool>,
+    #[serde(default)]
+    pub(crate) max_tokens: Option<u64>,
+    #[serde(default)]
+    pub(crate) system: Option<Box<RawValue>>,
+    #[serde(default)]
+    pub(crate) tools: Option<Box<RawValue>>,
+}
+
+impl MessagesRequest {
+    /// Parses a body, or says what is wrong with it.
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, ApiError> {
+        // Derived structs also read from a list, field by field; nobody means that.
+        if body.trim_ascii_start().starts_with(b"[") {
+            return Err(ApiError::invalid_request("the request body is not a Messages request but a list"));
+        }
+        let request: Self = serde_json::from_slice(body).map_err(|error| {
+            let what = if error.is_data() { "a Messages request" } else { "JSON" };
+            ApiError::invalid_request(format!("the request body is not {what}: {error}"))
+        })?;
+        if request.model.is_empty() {
+            return Err(ApiError::invalid_request("model: must not be empty"));
+        }
+        if request.messages.is_empty() {
+            return Err(ApiError::invalid_request("messages: at least one message is required"));
+        }
+        Ok(request)
+    }
+
+    /// Names of the offered tools; a list that cannot be read offers none.
+    pub(crate) fn tool_names(&self) -> Vec<String> {
+        let Some(raw) = &self.tools else { return Vec::new() };
+        let tools: Vec<ToolHead> = serde_json::from_str(raw.get()).unwrap_or_default();
+        tools.into_iter().filter_map(|tool| tool.name).collect()
+    }
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct ToolHead {
+    #[serde(default)]
+    name: Option<String>,
+}
+
+/// One entry of the conversation.
+#[derive(Debug, serde::Deserialize)]
+pub(crate) struct Message {
+    pub(crate) role: String,
+    pub(crate) content: Content,
+}
+
+/// Content blocks; plain text is taken as one text block.
+#[derive(Debug, Default)]
+pub(crate) struct Content(pub(crate) Vec<Block>);
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ContentVisitor)
+    }
+}
+
+/// Reads both spellings directly: an untagged enum would buffer the whole value first.
+struct ContentVisitor;
+
+impl<'de> Visitor<'de> for ContentVisitor {
+    type Value = Content;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("`content` as text or as a list of blocks")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Content, E> {
+        self.visit_string(text.to_owned())
+    }
+
+    fn visit_string<E: de::Error>(self, text: String) -> Result<Content, E> {
+        Ok(Content(vec![Block { kind: "text".to_owned(), text: Some(text), ..Block::default() }]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Content, A::Error> {
+        let mut blocks = Vec::new();
+        while let Some(block) = items.next_element()? {
+            blocks.push(block);
+        }
+        Ok(Content(blocks))
+    }
+}
+
+/// One content block of any type.
+#[derive(Debug, Default, serde::Deserialize)]
+pub(crate) struct Block {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    /// Of a text block.
+    #[serde(default)]
+    pub(crate) text: Option<String>,
+    /// Of a thinking block.
+    #[serde(default)]
+    pub(crate) thinking: Option<String>,
+    /// Of a tool use.
+    #[serde(default)]
+    pub(crate) id: Option<String>,
+    /// Of a tool use.
+    #[serde(default)]
+    pub(crate) name: Option<String>,
+    /// Of a tool use.
+    #[serde(default)]
+    pub(crate) input: Option<Box<RawValue>>,
+    /// Of a tool result: the use it answers.
+    #[serde(default)]
+    pub(crate) tool_use_id: Option<String>,
+    /// Of a tool result.
+    #[serde(default)]
+    pub(crate) is_error: Option<bool>,
+    /// Of a tool result.
+    #[serde(default)]
+    pub(crate) content: Option<Box<RawValue>>,
+}
+
+impl Block {
+    /// The text of a text block.
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        if self.kind == "text" { self.text.as_deref() } else { None }
+    }
+
+    /// The text of a tool result, its parts joined by line breaks.
+    pub(crate) fn result_text(&self) -> String {
+        let Some(raw) = &self.content else { return String::new() };
+        let content: Content = serde_json::from_str(raw.get()).unwrap_or_default();
+        let texts: Vec<&str> = content.0.iter().filter_map(Block::as_text).collect();
+        texts.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_content_and_block_content_read_the_same() {
+        for content in [r#""hi""#, r#"[{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}]"#] {
+            let body = format!(
+                r#"{{"model":"m","messages":[{{"role":"user","content":{content}}}],"metadata":{{}}}}"#
+            );
+            let request = MessagesRequest::parse(body.as_bytes()).unwrap();
+            assert_eq!(request.messages[0].content.0[0].as_text(), Some("hi"));
+        }
+    }
+
+    #[test]
+    fn a_bad_body_is_an_invalid_request_that_names_the_problem() {
+        for (body, names) in [
+            ("", "not JSON"),
+            ("{", "not JSON"),
+            ("[1]", "not a Messages request"),
+            (r#"{"messages":[]}"#, "model"),
+            (r#"{"model":"","messages":[]}"#, "model"),
+            (r#"{"model":"m"}"#, "messages"),
+            (r#"{"model":"m","messages":[]}"#, "messages"),
+            (r#"{"model":"m","messages":{}}"#, "sequence"),
+            (r#"{"model":"m","messages":[{"role":"user","content":5}]}"#, "content"),
+            (r#"{"model":"m","messages":[{"role":"user"}]}"#, "content"),
+        ] {
+            let error = MessagesRequest::parse(body.as_bytes()).unwrap_err();
+            assert_eq!(error.status().as_u16(), 400);
+            assert!(error.to_string().contains(names), "{body}: {error}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Starting and ending the gateway.
+//!
+//! Owns the bound port, the nonce and the tasks that serve it. The front
+//! decides about requests. Ending the gateway cancels every request on it and
+//! leaves no task behind; dropping the handle ends it too.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use secrecy::SecretString;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::auth::Nonce;
+use crate::connection::{ConnectionScope, GatewayListener};
+use crate::front::{self, Front};
+use crate::upstream::Upstream;
+
+/// How long shutdown waits for connections that were told to end. They stop
+/// at their next poll, so only a stuck upstream could take this long.
+const SHUTDOWN_TIME: Duration = Duration::from_secs(5);
+
+/// The gateway before it runs.
+#[derive(Debug)]
+pub struct Gateway;
+
+/// What a gateway needs to run.
+#[derive(Debug)]
+pub struct GatewayConfig {
+    /// Where to listen; a loopback address, port 0 for any free one.
+    pub listen: SocketAddr,
+    /// What answers the requests.
+    pub upstream: Arc<dyn Upstream>,
+}
+
+/// Why a gateway did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// The address can be reached from other machines.
+    #[error("the gateway listens on this machine only and {0} is not a loopback address; use 127.0.0.1")]
+    NotLoopback(SocketAddr),
+    /// The port could not be had.
+    #[error("the gateway cannot listen on {address}; choose another port, or 0 for any free one")]
+    Listen {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Gateway {
+    /// Binds the port and starts to serve it.
+    pub async fn start(config: GatewayConfig) -> Result<GatewayHandle, GatewayError> {
+        let GatewayConfig { listen, upstream } = config;
+        if !listen.ip().is_loopback() {
+            return Err(GatewayError::NotLoopback(listen));
+        }
+        let failed = |source| GatewayError::Listen { address: listen, source };
+        let listener = TcpListener::bind(listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+
+        let nonce = Arc::new(Nonce::random());
+        let cancel = CancellationToken::new();
+        let tasks = TaskTracker::new();
+        let front = Arc::new(Front { nonce: Arc::clone(&nonce), upstream });
+        let service = Router::new()
+            .fallback(front::serve)
+            .with_state(front)
+            .into_make_service_with_connect_info::<ConnectionScope>();
+        let listener = GatewayListener::new(listener, cancel.clone(), tasks.clone());
+        let stop = cancel.clone();
+        tasks.spawn(async move {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                result = axum::serve(listener, service) => {
+                    if let Err(error) = result {
+                        tracing::error!(%error, "the gateway stopped serving");
+                    }
+                }
+            }
+        });
+        tasks.close();
+        tracing::debug!(%address, "the gateway accepts connections");
+        Ok(GatewayHandle { base_url: format!("http://{address}"), nonce, cancel, tasks })
+    }
+}
+
+/// A running gateway.
+pub struct GatewayHandle {
+    base_url: String,
+    nonce: Arc<Nonce>,
+    /// Ends the accept loop, every connection and every request.
+    cancel: CancellationToken,
+    /// The accept loop and the open connections.
+    tasks: TaskTracker,
+}
+
+impl GatewayHandle {
+    /// The address for `ANTHROPIC_BASE_URL`, without a slash at the end.
+    pub fn base_url(&self) -> &str {
+        &self.base_url
+    }
+
+    /// The secret half of every bearer.
+    ///
+    /// For the ready line of the stand-alone gateway; a session is given
+    /// [`Self::bearer_for`] its own id.
+    pub fn nonce(&self) -> SecretString {
+        self.nonce.secret()
+    }
+
+    /// The value for `ANTHROPIC_AUTH_TOKEN` of one session, whose id is not empty.
+    pub fn bearer_for(&self, session: &str) -> SecretString {
+        self.nonce.bearer_for(session)
+    }
+
+    /// Stops accepting, cancels every request and waits for their tasks.
+    ///
+    /// Idempotent; comes back within seconds even if an upstream is stuck.
+    pub async fn shutdown(&self) {
+        self.cancel.cancel();
+        if timeout(SHUTDOWN_TIME, self.tasks.wait()).await.is_err() {
+            tracing::warn!(open = self.tasks.len(), "gateway connections did not end in {SHUTDOWN_TIME:?}");
+        }
+    }
+}
+
+impl Drop for GatewayHandle {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+impl fmt::Debug for GatewayHandle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("GatewayHandle")
+            .field("base_url", &self.base_url)
+            .field("nonce", &self.nonce)
+            .finish_non_exhaustive()
+    }
+}

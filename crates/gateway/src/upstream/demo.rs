@@ -1,0 +1,172 @@
+//! The built-in demo model: answers offline and the same way each time.
+//!
+//! Owns the decision what to answer and the memory of planned faults. The
+//! place in a script comes from the conversation alone, so one instance
+//! serves any number of sessions, resumes and forks.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::Serialize;
+use serde_json::json;
+
+use self::conversation::Conversation;
+use self::memory::Memory;
+use self::plan::Call;
+use self::play::Performance;
+use crate::error::ApiError;
+use crate::request::MessagesRequest;
+use crate::upstream::{
+    Upstream, UpstreamBody, UpstreamFailure, UpstreamFuture, UpstreamRequest, UpstreamResponse,
+};
+
+mod conversation;
+mod fingerprint;
+mod log;
+mod memory;
+mod plan;
+mod play;
+mod script;
+mod tour;
+mod wire;
+mod words;
+
+pub use self::log::{AnswerOutcome, LoggedRequest, REQUEST_LOG_CAPACITY, RequestKind, RequestLog};
+
+/// Models in the list; every other `claude-…` id works as well.
+const MODELS: [(&str, &str); 3] = [
+    ("claude-opus-5-5", "Demo model (Opus 5.5)"),
+    ("claude-sonnet-4-6", "Demo model (Sonnet 4.6)"),
+    ("claude-haiku-4-5", "Demo model (Haiku 4.5)"),
+];
+
+/// The demo model.
+#[derive(Debug, Default)]
+pub struct DemoUpstream {
+    memory: Arc<Memory>,
+    log: Option<RequestLog>,
+}
+
+impl DemoUpstream {
+    /// Makes a demo model that has seen nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes one that also notes every request it gets, for tests.
+    pub fn with_log(log: RequestLog) -> Self {
+        Self { memory: Arc::default(), log: Some(log) }
+    }
+
+    async fn answer(&self, request: UpstreamRequest) -> Result<UpstreamResponse, UpstreamFailure> {
+        let body = self.parse(RequestKind::Messages, &request)?;
+        let log = self.log.as_ref().map(|log| log.open(&request, &body));
+        if let Err(error) = check_model(&body.model) {
+            if let Some(log) = log {
+                log.end(AnswerOutcome::Failed(error.status().as_u16()));
+            }
+            return Err(error.into());
+        }
+        let conversation = Conversation::read(&body);
+        let key = conversation.key(request.session.as_str());
+        let attempt = self.memory.begin(key);
+        let call =
+            if body.max_tokens == Some(1) { Call::probe() } else { plan::next_call(&conversation, &body) };
+        let performance = Performance {
+            call,
+            key,
+            memory: Arc::clone(&self.memory),
+            message_id: fingerprint::message_id(key, attempt),
+            model: body.model.clone(),
+            input_tokens: conversation::input_tokens(&body),
+            request_id: request.request_id,
+            log,
+        };
+        if body.stream == Some(true) {
+            let stream = performance.stream().await?;
+            Ok(UpstreamResponse {
+                status: StatusCode::OK,
+                headers: event_stream_headers(),
+                body: UpstreamBody::Stream(stream),
+            })
+        } else {
+            Ok(json_response(performance.whole().await?))
+        }
+    }
+
+    /// Parses a body; one that cannot be parsed is in the log too.
+    fn parse(&self, kind: RequestKind, request: &UpstreamRequest) -> Result<MessagesRequest, ApiError> {
+        MessagesRequest::parse(&request.body).inspect_err(|_| {
+            if let Some(log) = &self.log {
+                log.note(kind, request, None);
+            }
+        })
+    }
+
+    fn count(&self, request: &UpstreamRequest) -> Result<UpstreamResponse, UpstreamFailure> {
+        let body = self.parse(RequestKind::CountTokens, request)?;
+        if let Some(log) = &self.log {
+            log.note(RequestKind::CountTokens, request, Some(&body));
+        }
+        check_model(&body.model)?;
+        encode(&json!({ "input_tokens": conversation::input_tokens(&body) }))
+    }
+
+    fn list(&self, request: &UpstreamRequest) -> Result<UpstreamResponse, UpstreamFailure> {
+        if let Some(log) = &self.log {
+            log.note(RequestKind::Models, request, None);
+        }
+        let data: Vec<_> = MODELS
+            .iter()
+            .map(|(id, name)| {
+                json!({"type": "model", "id": id, "display_name": name, "created_at": "1970-01-01T00:00:00Z"})
+            })
+            .collect();
+        let [(first, _), .., (last, _)] = MODELS;
+        encode(&json!({"data": data, "has_more": false, "first_id": first, "last_id": last}))
+    }
+}
+
+impl Upstream for DemoUpstream {
+    fn messages(&self, request: UpstreamRequest) -> UpstreamFuture<'_> {
+        self.answer(request).boxed()
+    }
+
+    fn count_tokens(&self, request: UpstreamRequest) -> UpstreamFuture<'_> {
+        async move { self.count(&request) }.boxed()
+    }
+
+    fn models(&self, request: UpstreamRequest) -> UpstreamFuture<'_> {
+        async move { self.list(&request) }.boxed()
+    }
+}
+
+fn check_model(model: &str) -> Result<(), ApiError> {
+    if model.strip_prefix("claude-").is_some_and(|rest| !rest.is_empty()) {
+        return Ok(());
+    }
+    Err(ApiError::not_found(format!(
+        "model: {model} (the demo model answers to any id that begins with `claude-`)"
+    )))
+}
+
+fn encode(value: &impl Serialize) -> Result<UpstreamResponse, UpstreamFailure> {
+    let json = serde_json::to_vec(value).map_err(|error| ApiError::internal(error.to_string()))?;
+    Ok(json_response(json.into()))
+}
+
+fn json_response(json: Bytes) -> UpstreamResponse {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    UpstreamResponse { status: StatusCode::OK, headers, body: UpstreamBody::Full(json) }
+}
+
+fn event_stream_headers() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers
+}

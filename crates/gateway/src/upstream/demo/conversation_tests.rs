@@ -1,0 +1,121 @@
+use super::*;
+
+fn request(messages: &str) -> MessagesRequest {
+    MessagesRequest::parse(format!(r#"{{"model":"claude-x","messages":{messages}}}"#).as_bytes()).unwrap()
+}
+
+#[test]
+fn the_last_text_that_a_person_wrote_is_the_prompt() {
+    for (messages, expected) in [
+        (r##"[{"role":"user","content":"#demo\nend"}]"##, Prompt::Script("#demo\nend")),
+        (r#"[{"role":"user","content":" Tour\n"}]"#, Prompt::Tour),
+        (r#"[{"role":"user","content":"tour guide"}]"#, Prompt::Plain),
+        (
+            r#"[{"role":"user","content":"TEXT ONLY.\\n\\nYour task is to create a detailed summary of the conversation so far"}]"#,
+            Prompt::Summary,
+        ),
+        (r#"[{"role":"assistant","content":"tour"}]"#, Prompt::Plain),
+        // The runtime's own blocks do not count, before, after or as a system entry.
+        (
+            r#"[{"role":"user","content":[{"type":"text","text":"<system-reminder>\nhi"},{"type":"text","text":"tour"}]}]"#,
+            Prompt::Tour,
+        ),
+        (
+            r#"[{"role":"user","content":[{"type":"text","text":"tour"},{"type":"text","text":"<local-command-stdout>"}]},
+               {"role":"system","content":"Today"},
+               {"role":"user","content":[{"type":"text","text":"\n<command-name>/x</command-name>"},{"type":"text","text":" "}]}]"#,
+            Prompt::Tour,
+        ),
+        (
+            r#"[{"role":"user","content":"tour"},
+               {"role":"user","content":"<task-notification>\n<summary>Agent finished</summary>"}]"#,
+            Prompt::Tour,
+        ),
+        (r#"[{"role":"user","content":"what does <summary> mean in HTML?"}]"#, Prompt::Plain),
+        // Other text ends it, in the same message or a later one.
+        (
+            r#"[{"role":"user","content":[{"type":"text","text":"tour"},{"type":"text","text":"no"}]}]"#,
+            Prompt::Plain,
+        ),
+        (
+            r#"[{"role":"user","content":"tour"},{"role":"assistant","content":"x"},{"role":"user","content":"thanks"}]"#,
+            Prompt::Plain,
+        ),
+        // Tool results are not text.
+        (
+            r#"[{"role":"user","content":"tour"},
+               {"role":"assistant","content":[{"type":"tool_use","id":"t","name":"Read","input":{}}]},
+               {"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"text"}]}]"#,
+            Prompt::Tour,
+        ),
+    ] {
+        assert_eq!(Conversation::read(&request(messages)).prompt, expected, "{messages}");
+    }
+}
+
+#[test]
+fn answers_since_the_prompt_are_counted_by_their_tools() {
+    let request = request(
+        r#"[{"role":"assistant","content":[{"type":"tool_use","id":"0","name":"Old","input":{}}]},
+            {"role":"user","content":"tour"},
+            {"role":"assistant","content":"I look."},
+            {"role":"assistant","content":[{"type":"tool_use","id":"1","name":"Read","input":{}}]},
+            {"role":"assistant","content":[{"type":"tool_use","id":"2","name":"Bash","input":{}}]},
+            {"role":"user","content":[
+                {"type":"tool_result","tool_use_id":"2","is_error":true,"content":[{"type":"text","text":"no"}]},
+                {"type":"tool_result","tool_use_id":"1","content":"fine"}]},
+            {"role":"assistant","content":"Done."},
+            {"role":"user","content":"<system-reminder>wake up"}]"#,
+    );
+    let conversation = Conversation::read(&request);
+    assert_eq!(conversation.answers(), [Answered::Tools(2), Answered::Text]);
+    let call = |name: &str, failure: Option<&str>| ToolCall {
+        name: name.into(),
+        failure: failure.map(str::to_owned),
+    };
+    assert_eq!(conversation.tool_calls(), [call("Read", None), call("Bash", Some("no"))]);
+}
+
+#[test]
+fn the_key_tells_conversations_apart_but_not_attempts() {
+    let key = |session: &str, messages: &str| Conversation::read(&request(messages)).key(session);
+    let plain = key("a", r#"[{"role":"user","content":"hi"}]"#);
+    for same in [
+        r#"[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{}}]}]"#,
+        r#"[{"role":"user","content":[{"type":"text","text":"<system-reminder>9 tokens left"},{"type":"text","text":"hi"}]}]"#,
+        r#"[{"role":"user","content":"hi"},{"role":"system","content":"later"}]"#,
+    ] {
+        assert_eq!(key("a", same), plain, "{same}");
+    }
+    for other in [
+        r#"[{"role":"user","content":"ho"}]"#,
+        r#"[{"role":"assistant","content":"hi"}]"#,
+        r#"[{"role":"user","content":[{"type":"text","text":"h"},{"type":"text","text":"i"}]}]"#,
+        r#"[{"role":"user","content":"hi"},{"role":"user","content":""}]"#,
+    ] {
+        assert_ne!(key("a", other), plain, "{other}");
+    }
+    assert_ne!(key("b", r#"[{"role":"user","content":"hi"}]"#), plain);
+}
+
+#[test]
+fn a_transcript_shows_every_block_with_its_role() {
+    let request = request(
+        r#"[{"role":"user","content":[{"type":"text","text":"<system-reminder>r"},{"type":"image"},{"type":"text","text":"hi"}]},
+            {"role":"system","content":"s"},
+            {"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":""},
+                {"type":"tool_use","id":"1","name":"Read","input":{"a":1}}]},
+            {"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"ok"},
+                {"type":"tool_result","tool_use_id":"2","is_error":true,"content":"bad"}]}]"#,
+    );
+    let expected = "user: <system-reminder>r\nuser: [image]\nuser: hi\nsystem: s\nassistant: [thinking] hm\n\
+                    assistant: [tool_use Read] {\"a\":1}\nuser: [tool_result] ok\nuser: [tool_result, error] bad";
+    assert_eq!(Conversation::read(&request).transcript(), expected);
+}
+
+#[test]
+fn tokens_grow_with_the_texts() {
+    let short = input_tokens(&request(r#"[{"role":"user","content":"hi"}]"#));
+    let long = input_tokens(&request(&format!(r#"[{{"role":"user","content":"{}"}}]"#, "a".repeat(400))));
+    assert_eq!((short, long), (1, 100));
+}

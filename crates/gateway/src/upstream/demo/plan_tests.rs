@@ -1,0 +1,127 @@
+use super::*;
+
+const TOOL: &str = r#"{"role":"assistant","content":[{"type":"text","text":"."},{"type":"tool_use","id":"1","name":"A","input":{}}]}"#;
+const TWO_TOOLS: &str = r#"{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"A","input":{}},{"type":"tool_use","id":"2","name":"B","input":{}}]}"#;
+const RESULT: &str = r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"r"}]}"#;
+const TEXT: &str = r#"{"role":"assistant","content":"said"}"#;
+const WAKE: &str = r#"{"role":"user","content":"<system-reminder>go on"}"#;
+const PLAIN: &str = r#"{"role":"user","content":"and now?"}"#;
+
+/// Plans the answer to a script and what followed it.
+fn plan(script: &str, after: &[&str]) -> Call {
+    let prompt = serde_json::json!({"role": "user", "content": script}).to_string();
+    let messages: Vec<&str> = std::iter::once(prompt.as_str()).chain(after.iter().copied()).collect();
+    let body = format!(r#"{{"model":"claude-x","messages":[{}]}}"#, messages.join(","));
+    let request = MessagesRequest::parse(body.as_bytes()).unwrap();
+    next_call(&Conversation::read(&request), &request)
+}
+
+/// A call in a form that can be compared.
+fn shown(call: &Call) -> String {
+    let acts = call.acts.iter().map(|act| match act {
+        Act::Say(Part::Text(text)) => format!("text {text}"),
+        Act::Say(Part::Thinking(text)) => format!("think {text}"),
+        Act::Say(Part::ToolUse { name, input }) => format!("tool {name} {}", input.get()),
+        Act::Wait(pause) => format!("wait {}", pause.as_millis()),
+        Act::Chunk(characters) => format!("chunk {characters}"),
+        Act::Fault { place, kind: FaultKind::Drop, .. } => format!("drop@{place}"),
+        Act::Fault { place, kind: FaultKind::Error { status, .. }, .. } => {
+            format!("error {}@{place}", status.as_u16())
+        }
+    });
+    acts.chain([format!("{:?}", call.stop)]).collect::<Vec<_>>().join("; ")
+}
+
+#[test]
+fn one_call_plays_up_to_the_next_tool_and_the_next_goes_on_after_it() {
+    let script = "#demo\ntext a\nthink b\ntool A {}\nwait 5\ntext c\ntool B {\"x\":1}\ntext d";
+    for (after, expected) in [
+        (&[][..], "text a; think b; tool A {}; ToolUse"),
+        (&[TOOL, RESULT], "wait 5; text c; tool B {\"x\":1}; ToolUse"),
+        (&[TOOL, RESULT, TOOL, RESULT], "text d; EndTurn"),
+        (&[TWO_TOOLS, RESULT], "text d; EndTurn"),
+        (&[TOOL, RESULT, TOOL, RESULT, TEXT, WAKE], "text The demo script ends here.; EndTurn"),
+        // An answer of which the tool call was not kept is played again.
+        (&[TEXT, WAKE], "text a; think b; tool A {}; ToolUse"),
+    ] {
+        assert_eq!(shown(&plan(script, after)), expected, "{after:?}");
+    }
+}
+
+#[test]
+fn parallel_tools_stand_in_one_message() {
+    let script = "#demo\ntool A {}\n+tool B {}\nwait 1\n+tool C {}\nwait 2\ntool D {}\ntext z";
+    for (after, expected) in [
+        (&[][..], "tool A {}; tool B {}; wait 1; tool C {}; ToolUse"),
+        (&[TWO_TOOLS, RESULT], "wait 1; tool C {}; ToolUse"),
+        (&[TWO_TOOLS, RESULT, TOOL, RESULT], "wait 2; tool D {}; ToolUse"),
+    ] {
+        assert_eq!(shown(&plan(script, after)), expected, "{after:?}");
+    }
+}
+
+#[test]
+fn end_stops_the_answer_and_a_later_call_goes_on_behind_it() {
+    let script = "#demo\ntext a\nend\ntext b\nend\ntool A {}";
+    for (after, expected) in [
+        (&[][..], "text a; EndTurn"),
+        (&[TEXT, WAKE], "text b; EndTurn"),
+        (&[TEXT, WAKE, TEXT, WAKE], "tool A {}; ToolUse"),
+        (&[TEXT, WAKE, TEXT, WAKE, TOOL, RESULT], "text The demo script ends here.; EndTurn"),
+    ] {
+        assert_eq!(shown(&plan(script, after)), expected, "{after:?}");
+    }
+}
+
+#[test]
+fn chunk_size_carries_over_to_later_calls() {
+    let script = "#demo\nchunk 3\ntool A {}\ntext b\nchunk 5\ntext c";
+    assert_eq!(plan(script, &[]).chunk, DEFAULT_CHUNK);
+    let later = plan(script, &[TOOL, RESULT]);
+    assert_eq!((later.chunk, shown(&later).as_str()), (3, "text b; chunk 5; text c; EndTurn"));
+}
+
+#[test]
+fn faults_keep_their_place_in_the_script() {
+    let script = "#demo\nerror 529\ntool A {}\nerror 500\ndrop\ntext b";
+    assert_eq!(shown(&plan(script, &[])), "error 529@0; tool A {}; ToolUse");
+    assert_eq!(shown(&plan(script, &[TOOL, RESULT])), "error 500@2; drop@3; text b; EndTurn");
+}
+
+#[test]
+fn echo_answers_with_what_was_sent() {
+    assert_eq!(
+        shown(&plan("#demo\necho", &[WAKE])),
+        "text user: #demo\necho\nuser: <system-reminder>go on; EndTurn"
+    );
+}
+
+#[test]
+fn other_user_text_ends_a_script() {
+    for after in [&[PLAIN][..], &[TOOL, RESULT, PLAIN], &[TEXT, PLAIN, WAKE]] {
+        let call = plan("#demo\ntext a\ntool A {}\ntext b", after);
+        assert_eq!(shown(&call), format!("text {}; EndTurn", words::WELCOME), "{after:?}");
+    }
+}
+
+#[test]
+fn a_bad_line_is_answered_before_anything_is_played() {
+    let answer = shown(&plan("#demo\ntext a\ntool A {}\njump", &[]));
+    assert!(
+        answer.starts_with("text Line 4 of") && answer.contains("jump") && answer.ends_with("EndTurn"),
+        "{answer}"
+    );
+}
+
+#[test]
+fn a_call_with_nothing_to_see_says_that_the_script_is_over() {
+    let over = "text The demo script ends here.; EndTurn";
+    for (script, after, expected) in [
+        ("#demo", &[][..], over.to_owned()),
+        ("#demo\ntool A {}", &[TOOL, RESULT], over.to_owned()),
+        ("#demo\nthink a", &[], format!("think a; {over}")),
+        ("#demo\ndrop\nend\ntext b", &[], format!("drop@0; {over}")),
+    ] {
+        assert_eq!(shown(&plan(script, after)), expected, "{script}");
+    }
+}

@@ -1,0 +1,201 @@
+//! The `#demo` script language: a step a line.
+//!
+//! Owns the grammar and its limits, not the playing. A script parses as a
+//! whole or not at all: a bad line is answered before any step is played.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde_json::value::RawValue;
+
+/// First line of a script.
+const MARK: &str = "#demo";
+
+/// Characters that all `repeat` steps of a script may make together, so that
+/// a few bytes of script cannot fill the memory.
+const REPEAT_CAP: usize = 16 * 1024 * 1024;
+
+/// Longest `wait`: an hour, beyond which a typing error is more likely.
+const WAIT_CAP: Duration = Duration::from_secs(3600);
+
+/// One step of a script.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// Answer text.
+    Text(String),
+    /// Thinking.
+    Think(String),
+    /// A tool call.
+    Tool { name: String, input: Box<RawValue>, beside: Beside },
+    /// A pause before the next step's first byte.
+    Wait(Duration),
+    /// Characters per streamed piece from here on.
+    Chunk(usize),
+    /// Something goes wrong.
+    Fault { kind: FaultKind, times: Times },
+    /// The conversation as it was received.
+    Echo,
+    /// The answer ends here.
+    End,
+}
+
+/// Whether a tool call shares its message with the call before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Beside {
+    Alone,
+    Previous,
+}
+
+/// What goes wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum FaultKind {
+    /// An error answer or an `error` event, with a type if not the status's own.
+    Error { status: StatusCode, kind: Option<String> },
+    /// The connection is cut.
+    Drop,
+}
+
+/// How often a fault happens for the same request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Times {
+    Once,
+    Always,
+}
+
+/// A line that is no step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BadLine {
+    /// Counted from 1, the mark included.
+    pub(super) number: usize,
+    /// The line as written.
+    pub(super) text: String,
+    /// What is wrong with it.
+    pub(super) problem: String,
+}
+
+/// Whether a user's text is a script.
+pub(super) fn is_script(text: &str) -> bool {
+    text.trim_start().lines().next().is_some_and(|line| line.trim_end() == MARK)
+}
+
+/// Parses a script, blank lines left out.
+pub(super) fn parse(text: &str) -> Result<Vec<Step>, BadLine> {
+    let mut steps = Vec::new();
+    let mut repeat_left = REPEAT_CAP;
+    for (index, line) in text.trim_start().lines().enumerate().skip(1) {
+        let line = line.trim();
+        if line.is_empty() {
+            continue;
+        }
+        match step(line, &mut repeat_left) {
+            Ok(step) => steps.push(step),
+            Err(problem) => return Err(BadLine { number: index + 1, text: line.to_owned(), problem }),
+        }
+    }
+    Ok(steps)
+}
+
+fn step(line: &str, repeat_left: &mut usize) -> Result<Step, String> {
+    let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let rest = rest.trim_start();
+    match word {
+        "text" => words(rest).map(Step::Text),
+        "think" => words(rest).map(Step::Think),
+        "tool" => tool(rest, Beside::Alone),
+        "+tool" => tool(rest, Beside::Previous),
+        "wait" => wait(rest),
+        "chunk" => chunk(rest),
+        "repeat" => repeat(rest, repeat_left),
+        "error" => error(rest),
+        "drop" => drop_step(rest),
+        "echo" => nothing(rest, Step::Echo),
+        "end" => nothing(rest, Step::End),
+        _ => Err(format!("`{word}` is not a step")),
+    }
+}
+
+fn words(rest: &str) -> Result<String, String> {
+    if rest.is_empty() { Err("words are missing".into()) } else { Ok(rest.to_owned()) }
+}
+
+fn nothing(rest: &str, step: Step) -> Result<Step, String> {
+    if rest.is_empty() { Ok(step) } else { Err(format!("`{rest}` is too much; the step stands alone")) }
+}
+
+fn tool(rest: &str, beside: Beside) -> Result<Step, String> {
+    let (name, input) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    if name.is_empty() {
+        return Err("the tool's name is missing".into());
+    }
+    let input = if input.trim().is_empty() { "{}" } else { input.trim() };
+    let input: Box<RawValue> =
+        serde_json::from_str(input).map_err(|error| format!("the input is not JSON ({error})"))?;
+    if !input.get().starts_with('{') {
+        return Err("the input is not a JSON object".into());
+    }
+    Ok(Step::Tool { name: name.to_owned(), input, beside })
+}
+
+fn wait(rest: &str) -> Result<Step, String> {
+    let pause = rest.parse().map(Duration::from_millis).map_err(|_| "a number of milliseconds is missing")?;
+    if pause > WAIT_CAP {
+        return Err(format!("the longest wait is {} milliseconds", WAIT_CAP.as_millis()));
+    }
+    Ok(Step::Wait(pause))
+}
+
+fn chunk(rest: &str) -> Result<Step, String> {
+    match rest.parse() {
+        Ok(0) | Err(_) => Err("a number of characters, 1 or more, is missing".into()),
+        Ok(characters) => Ok(Step::Chunk(characters)),
+    }
+}
+
+fn repeat(rest: &str, repeat_left: &mut usize) -> Result<Step, String> {
+    let (times, rest) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    let times: usize = times.parse().map_err(|_| "the number of times is missing")?;
+    let words = words(rest.trim_start())?;
+    if times == 0 {
+        return Err("the number of times must be 1 or more".into());
+    }
+    let size = (words.len() + 1).saturating_mul(times);
+    *repeat_left = repeat_left
+        .checked_sub(size)
+        .ok_or_else(|| format!("the script's repeats are longer than {REPEAT_CAP} characters together"))?;
+    let mut text = format!("{words} ").repeat(times);
+    text.pop();
+    Ok(Step::Text(text))
+}
+
+fn error(rest: &str) -> Result<Step, String> {
+    let mut parts = rest.split_whitespace();
+    let status = parts
+        .next()
+        .and_then(|status| status.parse::<u16>().ok())
+        .filter(|status| (400..600).contains(status))
+        .and_then(|status| StatusCode::from_u16(status).ok())
+        .ok_or("an HTTP status from 400 to 599 is missing")?;
+    let mut kind = None;
+    let mut times = Times::Once;
+    for part in parts {
+        match part {
+            "always" => times = Times::Always,
+            name if kind.is_none() && times == Times::Once => kind = Some(name.to_owned()),
+            other => return Err(format!("`{other}` is too much")),
+        }
+    }
+    Ok(Step::Fault { kind: FaultKind::Error { status, kind }, times })
+}
+
+fn drop_step(rest: &str) -> Result<Step, String> {
+    let times = match rest {
+        "" => Times::Once,
+        "always" => Times::Always,
+        other => return Err(format!("`{other}` is not `always`")),
+    };
+    Ok(Step::Fault { kind: FaultKind::Drop, times })
+}
+
+#[cfg(test)]
+#[path = "script_tests.rs"]
+mod tests;

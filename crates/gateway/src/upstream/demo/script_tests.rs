@@ -1,0 +1,100 @@
+use super::*;
+
+/// A step in a form that can be compared: raw JSON has no equality.
+fn shown(step: &Step) -> String {
+    match step {
+        Step::Tool { name, input, beside } => format!("{beside:?} {name} {}", input.get()),
+        Step::Text(_)
+        | Step::Think(_)
+        | Step::Wait(_)
+        | Step::Chunk(_)
+        | Step::Fault { .. }
+        | Step::Echo
+        | Step::End => format!("{step:?}"),
+    }
+}
+
+#[test]
+fn a_script_is_known_by_its_first_line() {
+    for script in ["#demo", "#demo\ntext a", "#demo  \r\ntext a", "\n  #demo\nend"] {
+        assert!(is_script(script), "{script:?}");
+    }
+    for other in ["", "#demonstrate", "#demo text a", "text\n#demo", "# demo"] {
+        assert!(!is_script(other), "{other:?}");
+    }
+}
+
+#[test]
+fn every_step_is_read() {
+    for (line, expected) in [
+        ("text two  words ", r#"Text("two  words")"#),
+        ("think  hm", r#"Think("hm")"#),
+        ("tool Bash {\"command\": \"ls -l\"}", r#"Alone Bash {"command": "ls -l"}"#),
+        ("tool Stop", "Alone Stop {}"),
+        ("+tool Read { }", "Previous Read { }"),
+        ("wait 250", "Wait(250ms)"),
+        ("chunk 3", "Chunk(3)"),
+        ("repeat 3 la la", r#"Text("la la la la la la")"#),
+        ("error 529", "Fault { kind: Error { status: 529, kind: None }, times: Once }"),
+        (
+            "error 429 slow_down",
+            r#"Fault { kind: Error { status: 429, kind: Some("slow_down") }, times: Once }"#,
+        ),
+        ("error 500 always", "Fault { kind: Error { status: 500, kind: None }, times: Always }"),
+        (
+            "error 400 odd_error always",
+            r#"Fault { kind: Error { status: 400, kind: Some("odd_error") }, times: Always }"#,
+        ),
+        ("drop", "Fault { kind: Drop, times: Once }"),
+        ("drop always", "Fault { kind: Drop, times: Always }"),
+        ("echo", "Echo"),
+        ("end", "End"),
+        ("  text indented", r#"Text("indented")"#),
+    ] {
+        let steps = parse(&format!("#demo\n{line}\r\n")).unwrap();
+        assert_eq!(steps.iter().map(shown).collect::<Vec<_>>(), [expected], "{line}");
+    }
+}
+
+#[test]
+fn a_bad_line_is_named_with_its_number_and_problem() {
+    for (line, problem) in [
+        ("dance", "`dance` is not a step"),
+        ("Text a", "`Text` is not a step"),
+        ("text", "words are missing"),
+        ("think ", "words are missing"),
+        ("tool", "name is missing"),
+        ("tool Bash {\"command\":", "not JSON"),
+        ("tool Bash [1]", "not a JSON object"),
+        ("tool Bash {} {}", "not JSON"),
+        ("wait", "milliseconds"),
+        ("wait soon", "milliseconds"),
+        ("wait 99999999", "longest wait"),
+        ("chunk 0", "1 or more"),
+        ("chunk -1", "1 or more"),
+        ("repeat", "number of times"),
+        ("repeat x y", "number of times"),
+        ("repeat 0 y", "1 or more"),
+        ("repeat 3", "words are missing"),
+        ("repeat 18446744073709551615 y", "longer than"),
+        ("error", "400 to 599"),
+        ("error 200", "400 to 599"),
+        ("error 999", "400 to 599"),
+        ("error 500 one two", "`two` is too much"),
+        ("drop never", "not `always`"),
+        ("echo me", "too much"),
+        ("end now", "too much"),
+    ] {
+        let bad = parse(&format!("#demo\n\ntext fine\n{line}\ntext unread")).unwrap_err();
+        assert_eq!((bad.number, bad.text.as_str()), (4, line.trim()));
+        assert!(bad.problem.contains(problem), "{line}: {}", bad.problem);
+    }
+}
+
+#[test]
+fn repeats_share_one_limit() {
+    let half = REPEAT_CAP / 4 + 1;
+    let line = format!("repeat {half} a\n");
+    assert!(parse(&format!("#demo\n{line}")).is_ok());
+    assert_eq!(parse(&format!("#demo\n{line}{line}")).unwrap_err().number, 3);
+}

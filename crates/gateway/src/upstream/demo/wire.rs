@@ -1,0 +1,126 @@
+//! Events and messages as they stand on the wire.
+//!
+//! Owns the spelling of Anthropic's answer format, streamed and whole.
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::plan::{Part, StopReason};
+use crate::error::ErrorObject;
+use crate::sse;
+
+/// One event of a streamed answer.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum StreamEvent<'a> {
+    MessageStart { message: WholeMessage<'a> },
+    Ping,
+    ContentBlockStart { index: usize, content_block: WireBlock<'a> },
+    ContentBlockDelta { index: usize, delta: Delta<'a> },
+    ContentBlockStop { index: usize },
+    MessageDelta { delta: MessageEnd, usage: OutputUsage },
+    MessageStop,
+}
+
+impl StreamEvent<'_> {
+    pub(super) fn encode(&self) -> Result<Bytes, serde_json::Error> {
+        let name = match self {
+            Self::MessageStart { .. } => "message_start",
+            Self::Ping => "ping",
+            Self::ContentBlockStart { .. } => "content_block_start",
+            Self::ContentBlockDelta { .. } => "content_block_delta",
+            Self::ContentBlockStop { .. } => "content_block_stop",
+            Self::MessageDelta { .. } => "message_delta",
+            Self::MessageStop => "message_stop",
+        };
+        sse::encode(name, self)
+    }
+}
+
+/// Encodes a failure in the middle of a stream.
+pub(super) fn encode_error(error: &ErrorObject<'_>) -> Result<Bytes, serde_json::Error> {
+    sse::encode("error", error)
+}
+
+/// A message: the answer of a call without streaming, or the head of a stream.
+#[derive(Debug, Serialize)]
+pub(super) struct WholeMessage<'a> {
+    pub(super) id: &'a str,
+    #[serde(rename = "type")]
+    pub(super) tag: &'static str,
+    pub(super) role: &'static str,
+    pub(super) model: &'a str,
+    pub(super) content: Vec<WireBlock<'a>>,
+    pub(super) stop_reason: Option<StopReason>,
+    pub(super) stop_sequence: Option<&'a str>,
+    pub(super) usage: Usage,
+}
+
+/// A content block; empty where it stands at the start of a streamed one.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum WireBlock<'a> {
+    Text { text: &'a str },
+    Thinking { thinking: &'a str, signature: &'a str },
+    ToolUse { id: String, name: &'a str, input: WireInput<'a> },
+}
+
+/// The input of a tool use.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum WireInput<'a> {
+    /// An empty object, before the input's first piece.
+    Empty {},
+    Whole(&'a RawValue),
+}
+
+/// A piece of a content block.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[expect(clippy::enum_variant_names, reason = "the wire's names all end so")]
+pub(super) enum Delta<'a> {
+    TextDelta { text: &'a str },
+    ThinkingDelta { thinking: &'a str },
+    SignatureDelta { signature: &'a str },
+    InputJsonDelta { partial_json: &'a str },
+}
+
+impl<'a> Delta<'a> {
+    /// A piece of this part.
+    pub(super) fn of(part: &Part, piece: &'a str) -> Self {
+        match part {
+            Part::Text(_) => Self::TextDelta { text: piece },
+            Part::Thinking(_) => Self::ThinkingDelta { thinking: piece },
+            Part::ToolUse { .. } => Self::InputJsonDelta { partial_json: piece },
+        }
+    }
+}
+
+/// How a streamed message ends.
+#[derive(Debug, Serialize)]
+pub(super) struct MessageEnd {
+    pub(super) stop_reason: StopReason,
+    pub(super) stop_sequence: Option<&'static str>,
+}
+
+/// Tokens of a message.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Usage {
+    pub(super) input_tokens: usize,
+    pub(super) cache_creation_input_tokens: usize,
+    pub(super) cache_read_input_tokens: usize,
+    pub(super) output_tokens: usize,
+}
+
+impl Usage {
+    pub(super) fn new(input_tokens: usize, output_tokens: usize) -> Self {
+        Self { input_tokens, cache_creation_input_tokens: 0, cache_read_input_tokens: 0, output_tokens }
+    }
+}
+
+/// Tokens that a streamed message has come to.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct OutputUsage {
+    pub(super) output_tokens: usize,
+}
