@@ -9,10 +9,9 @@ fn control() -> (Arc<Control>, Arc<ByteQueue<Bytes>>) {
 /// The answer as the runtime would write it.
 fn response(json: &str) -> ControlResponse {
     let line = format!(r#"{{"type":"control_response","response":{json}}}"#);
-    match decode(line.as_bytes()).unwrap() {
-        Message::ControlResponse(message) => message.response.unwrap(),
-        other => panic!("{other:?}"),
-    }
+    let message = decode(line.as_bytes()).unwrap();
+    let Message::ControlResponse(message) = message else { panic!("{message:?}") };
+    message.response.unwrap()
 }
 
 #[tokio::test]

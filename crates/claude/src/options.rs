@@ -8,6 +8,7 @@ mod environment;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use secrecy::{ExposeSecret, SecretString};
@@ -115,7 +116,7 @@ impl PermissionMode {
 }
 
 /// Everything that a start of the runtime depends on.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct LaunchOptions {
     /// The runtime.
     pub program: Program,
@@ -141,8 +142,28 @@ pub struct LaunchOptions {
     pub scratch_dir: PathBuf,
 }
 
+/// Environments hold secrets of the user's, so only the names of variables are shown.
+impl fmt::Debug for LaunchOptions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("LaunchOptions")
+            .field("program", &self.program)
+            .field("warden", &self.warden)
+            .field("cwd", &self.cwd)
+            .field("conversation", &self.conversation)
+            .field("endpoint", &self.endpoint)
+            .field("model", &self.model)
+            .field("permission_mode", &self.permission_mode)
+            .field("append_system_prompt", &self.append_system_prompt)
+            .field("environment", &self.environment.keys())
+            .field("overrides", &self.overrides.keys())
+            .field("scratch_dir", &self.scratch_dir)
+            .finish()
+    }
+}
+
 /// What is executed and sent for given options.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct LaunchPlan {
     /// The file to execute.
     pub executable: PathBuf,
@@ -154,6 +175,20 @@ pub struct LaunchPlan {
     pub settings: Option<SecretString>,
     /// The `initialize` request.
     pub initialize: Map<String, Value>,
+}
+
+/// The environment holds the bearer, so only the names of variables are shown.
+impl fmt::Debug for LaunchPlan {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("LaunchPlan")
+            .field("executable", &self.executable)
+            .field("arguments", &self.arguments)
+            .field("environment", &self.environment.keys())
+            .field("settings", &self.settings)
+            .field("initialize", &self.initialize)
+            .finish()
+    }
 }
 
 impl LaunchPlan {

@@ -123,10 +123,12 @@ fn loopback_joins_the_hosts_without_proxy_of_both_spellings() {
 }
 
 #[test]
-fn a_plan_does_not_show_the_bearer_in_its_arguments_or_settings() {
-    let plan = LaunchPlan::new(&options(native(), &[]));
-    let arguments = format!("{:?}{:?}", plan.arguments(None), plan.settings);
-    assert!(!arguments.contains("nonce.conversation"), "{arguments}");
+fn neither_the_bearer_nor_the_users_secrets_show_in_arguments_or_debug_output() {
+    let options = options(native(), &[("ANTHROPIC_API_KEY", "of the user's"), ("TOKEN", "of the user's")]);
+    let plan = LaunchPlan::new(&options);
+    let shown = format!("{:?} {plan:?} {options:?}", plan.arguments(None));
+    assert!(!shown.contains("nonce.conversation"), "{shown}");
+    assert!(!shown.contains("of the user's"), "{shown}");
 }
 
 #[test]

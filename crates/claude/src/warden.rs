@@ -7,18 +7,19 @@
 mod report;
 mod tree;
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::Signal;
+use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, setsid};
 
@@ -129,21 +130,44 @@ fn refuse(control: &mut UnixStream, error: &io::Error) -> ExitCode {
 /// Starts the runtime on the warden's own standard streams, then lets go of them, so that the host sees the
 /// end of a stream as soon as the runtime's side closes.
 fn start(arguments: &Arguments) -> io::Result<Pid> {
-    #[expect(clippy::disallowed_methods, reason = "the warden is the one parent of a runtime")]
-    let mut command = Command::new(&arguments.program);
-    command
-        .args(&arguments.arguments)
-        .stdin(Stdio::inherit())
-        .stdout(Stdio::inherit())
-        .stderr(Stdio::inherit())
-        .process_group(0);
-    let child = command.spawn()?;
     let nothing = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
-    dup2_stdin(&nothing)?;
-    dup2_stdout(&nothing)?;
-    dup2_stderr(&nothing)?;
-    let pid = i32::try_from(child.id()).map_err(|_| io::Error::from(Errno::ERANGE))?;
-    Ok(Pid::from_raw(pid))
+    let mut words = vec![c_string(&arguments.program)?];
+    for argument in &arguments.arguments {
+        words.push(c_string(argument)?);
+    }
+    let mut environment = Vec::new();
+    for (mut entry, value) in std::env::vars_os() {
+        entry.push("=");
+        entry.push(value);
+        environment.push(c_string(&entry)?);
+    }
+    let program = words.first().ok_or(Errno::EINVAL)?;
+    let runtime =
+        posix_spawnp(program, &PosixSpawnFileActions::init()?, &attributes()?, &words, &environment)?;
+    // Failing here would only delay the end of a stream until the warden's own end.
+    dup2_stdin(&nothing).ok();
+    dup2_stdout(&nothing).ok();
+    dup2_stderr(&nothing).ok();
+    Ok(runtime)
+}
+
+/// A group of its own, and signals as a program expects them: the standard library's way of starting a
+/// program would pass on what the warden blocks.
+fn attributes() -> Result<PosixSpawnAttr, Errno> {
+    let mut attributes = PosixSpawnAttr::init()?;
+    attributes.set_flags(
+        PosixSpawnFlags::POSIX_SPAWN_SETPGROUP
+            | PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK
+            | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF,
+    )?;
+    attributes.set_pgroup(Pid::from_raw(0))?;
+    attributes.set_sigmask(&SigSet::empty())?;
+    attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
+    Ok(attributes)
+}
+
+fn c_string(text: &OsStr) -> Result<CString, Errno> {
+    CString::new(text.as_bytes()).map_err(|_| Errno::EINVAL)
 }
 
 /// How far the end of the tree has come.
@@ -269,10 +293,8 @@ struct Wakeups {
 }
 
 impl Wakeups {
-    /// Children start with an empty signal mask whatever is blocked here: the standard library resets it.
     #[cfg(target_os = "linux")]
     fn new() -> Result<Self, Errno> {
-        use nix::sys::signal::SigSet;
         use nix::sys::signalfd::{SfdFlags, SignalFd};
         let mut signals = SigSet::empty();
         for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {

@@ -1,6 +1,99 @@
-//! The page (placeholder while it is being written).
+//! The web page: answers a path with a file that was embedded at build time.
+//!
+//! It owns the page's headers (caching, content security policy) and knows nothing of sockets, tokens or
+//! sessions: the files are the same for everybody and hold no secret. Only paths of the table are ever answered,
+//! so no request can name another file.
+
 use axum::body::Body;
-use http::Response;
-pub(crate) fn serve(_path: &str, _known: Option<&str>) -> Response<Body> {
-    Response::new(Body::from("page"))
+use bytes::Bytes;
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderValue, Response, StatusCode};
+
+/// One file of the page; `build.rs` writes the table of them.
+#[derive(Debug)]
+struct PageFile {
+    /// The path that it is asked for with, beginning with a slash.
+    path: &'static str,
+    /// The value of the `content-type` header.
+    content_type: &'static str,
+    /// A strong validator of the content, in the quotes that the header wants.
+    etag: &'static str,
+    /// The file itself.
+    body: &'static [u8],
 }
+
+static FILES: &[PageFile] = include!(concat!(env!("OUT_DIR"), "/page_files.rs"));
+
+const INDEX: &str = "/index.html";
+
+/// The bundler puts a hash of the content into the name of every file below this path.
+const HASHED: &str = "/assets/";
+
+const FOR_A_YEAR: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
+/// May be kept, but has to be asked about each time: a new host brings a new page at once.
+const ASK_FIRST: HeaderValue = HeaderValue::from_static("no-cache");
+
+/// Scripts and styles come from the host alone and nothing is inline. `'self'` covers the page's own socket in
+/// current browsers; the loopback entries are for those that do not count a `ws:` address as the same origin.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'self'; connect-src 'self' ws://127.0.0.1:* ws://localhost:*; style-src 'self'; \
+     img-src 'self' data:; object-src 'none'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
+);
+
+/// Answers a `GET` for a path of the page, given the request's `if-none-match` header.
+pub(crate) fn serve(path: &str, if_none_match: Option<&str>) -> Response<Body> {
+    respond(FILES, path, if_none_match)
+}
+
+fn respond(files: &[PageFile], path: &str, if_none_match: Option<&str>) -> Response<Body> {
+    let wanted = if path == "/" { INDEX } else { path };
+    let Some(file) = files.iter().find(|file| file.path == wanted) else {
+        return not_found();
+    };
+    let unchanged = if_none_match.is_some_and(|header| names(header, file.etag));
+    let body = if unchanged { Body::empty() } else { Body::from(Bytes::from_static(file.body)) };
+    let mut response = with_policy(body);
+    let headers = response.headers_mut();
+    headers.insert(ETAG, HeaderValue::from_static(file.etag));
+    headers.insert(CACHE_CONTROL, if wanted.starts_with(HASHED) { FOR_A_YEAR } else { ASK_FIRST });
+    if unchanged {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    } else {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(file.content_type));
+    }
+    response
+}
+
+fn not_found() -> Response<Body> {
+    let mut response = with_policy(Body::from("There is nothing at this address. The page is at /\n"));
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// A response with the headers that every answer of the page carries.
+fn with_policy(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, POLICY);
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    // The page's address holds the token, which must not travel to where a link leads.
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    response
+}
+
+/// Whether an `if-none-match` header names this validator. The comparison is the weak one that the header asks for.
+fn names(header: &str, etag: &str) -> bool {
+    header
+        .split(',')
+        .map(str::trim)
+        .any(|each| each == "*" || each.strip_prefix("W/").unwrap_or(each) == etag)
+}
+
+#[cfg(test)]
+#[path = "page_tests.rs"]
+mod tests;

@@ -1,1 +1,35 @@
-//! placeholder
+//! What tests share: a real host in a process of its own, the official client
+//! with a mirror of everything it was told, and a raw socket for what the official
+//! client would never send. Development only.
+
+#![expect(
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    reason = "JSON without a field reads as null, and tests look at a few of many kinds"
+)]
+
+mod host;
+mod observer;
+pub mod processes;
+mod raw;
+mod wait;
+
+pub use host::{HostOptions, TestHost};
+pub use observer::{Observer, Seen};
+pub use raw::RawClient;
+pub use wait::eventually;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+
+/// The pinned runtimes, newest first, as `scripts/test` installs them.
+pub fn runtimes() -> Result<[PathBuf; 2]> {
+    Ok([runtime("INNKEEPER_TEST_CLAUDE_NATIVE")?, runtime("INNKEEPER_TEST_CLAUDE_NODE")?])
+}
+
+fn runtime(variable: &str) -> Result<PathBuf> {
+    let path = std::env::var_os(variable)
+        .with_context(|| format!("{variable} is not set: run the tests with ./scripts/test"))?;
+    Ok(PathBuf::from(path))
+}

@@ -25,9 +25,9 @@ async fn messages(chunks: &[&[u8]]) -> Vec<String> {
     let (end, ()) = tokio::join!(read_messages(reader, &intake), write);
     assert!(matches!(end, ReadEnd::Closed));
     std::iter::from_fn(|| intake.inbox.try_pop())
-        .map(|event| match event {
-            SessionEvent::Message(message) => serde_json::to_string::<Message>(&message).unwrap(),
-            other => panic!("{other:?}"),
+        .map(|event| {
+            let SessionEvent::Message(message) = event else { panic!("{event:?}") };
+            serde_json::to_string::<Message>(&message).unwrap()
         })
         .collect()
 }

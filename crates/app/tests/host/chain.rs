@@ -1,0 +1,221 @@
+//! From a first message to a streamed answer, with both pinned runtimes.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ahp_types::state::{ResponsePart, SessionLifecycle, TurnState};
+use anyhow::{Context as _, Result};
+use innkeeper_testkit::{Observer, Seen, TestHost, runtimes};
+
+use crate::{new_session, options};
+
+/// An answer of eleven pieces, with thinking before it.
+const SCRIPT: &str =
+    "#demo\nchunk 4\nthink let me see what there is\ntext The quick brown fox jumps over the lazy dog.";
+const ANSWER: &str = "The quick brown fox jumps over the lazy dog.";
+
+#[tokio::test]
+async fn a_session_goes_from_creation_to_disposal_with_the_native_runtime() -> Result<()> {
+    let [native, _] = runtimes()?;
+    whole_life(native).await
+}
+
+#[tokio::test]
+async fn a_session_goes_from_creation_to_disposal_with_the_node_runtime() -> Result<()> {
+    let [_, node] = runtimes()?;
+    whole_life(node).await
+}
+
+async fn whole_life(claude: PathBuf) -> Result<()> {
+    let host = TestHost::start(options(claude)).await?;
+    let (address, session) = (host.address()?, new_session());
+    let mut first = host.observer("first").await?;
+    let mut second = host.observer("second").await?;
+
+    first.create_session(&session, &host.work_uri()).await?;
+    let chat = first.open_session(&session).await?;
+    assert_eq!(host.processes(), [], "creating starts no process");
+    assert!(second.list_sessions().await?.is_empty(), "a provisional session is in nobody's list");
+    assert!(!second.seen.iter().any(|seen| matches!(seen, Seen::SessionAdded(_))));
+    first.agrees_with_a_fresh_client(&address).await?;
+
+    first.say(&chat, "turn-1", SCRIPT).await?;
+    first.until_turn_over(&chat, "turn-1").await?;
+    first_turn_is_in_order(&first, &chat)?;
+    assert_eq!(first.session(&session)?.lifecycle, SessionLifecycle::Ready);
+    first.agrees_with_a_fresh_client(&address).await?;
+    second.until("the session is announced", |second| second.rows.contains_key(&session)).await?;
+    assert_eq!(second.list_sessions().await?.len(), 1);
+
+    let pids = host.runtimes();
+    assert_eq!(pids.len(), 1, "one runtime: {:?}", host.processes());
+    first.say(&chat, "turn-2", "hi").await?;
+    first.until_turn_over(&chat, "turn-2").await?;
+    assert_eq!(host.runtimes(), pids, "the second turn runs in the same process");
+    assert_eq!(first.chat(&chat)?.turns[1].state, TurnState::Complete);
+    assert!(!answer(&first, &chat, 1)?.is_empty());
+    first.agrees_with_a_fresh_client(&address).await?;
+    row_follows_the_session(&mut second, &session).await?;
+
+    first.dispose_session(&session).await?;
+    host.no_processes(Duration::ZERO).await.context("disposal is answered when nothing is left")?;
+    let removed = |second: &Observer| second.seen.iter().any(|seen| matches!(seen, Seen::SessionRemoved(_)));
+    second.until("the session's removal is announced", removed).await?;
+    assert!(second.list_sessions().await?.is_empty());
+    Ok(())
+}
+
+fn first_turn_is_in_order(observer: &Observer, chat: &str) -> Result<()> {
+    let actions = observer.actions(chat)?;
+    let first =
+        |name: &str| actions.iter().position(|action| action == name).with_context(|| format!("no {name}"));
+    let last =
+        |name: &str| actions.iter().rposition(|action| action == name).with_context(|| format!("no {name}"));
+    assert_eq!(first("chat/turnStarted")?, 0, "the echo comes first: {actions:?}");
+    assert!(first("chat/responsePart")? < first("chat/reasoning")?);
+    assert!(last("chat/responsePart")? < first("chat/delta")?);
+    assert!(last("chat/delta")? < first("chat/usage")?);
+    assert_eq!(first("chat/usage")?, actions.len() - 2, "usage right before the end: {actions:?}");
+    assert_eq!(first("chat/turnComplete")?, actions.len() - 1);
+    let deltas = actions.iter().filter(|action| *action == "chat/delta").count();
+    assert!(deltas >= 5, "the answer streams: {deltas} deltas");
+
+    let turn = &observer.chat(chat)?.turns[0];
+    assert_eq!(turn.state, TurnState::Complete);
+    assert!(matches!(turn.response_parts[0], ResponsePart::Reasoning(_)));
+    assert_eq!(answer(observer, chat, 0)?, ANSWER);
+    let usage = turn.usage.as_ref().context("no usage")?;
+    assert!(usage.input_tokens > Some(0) && usage.output_tokens > Some(0), "{usage:?}");
+    Ok(())
+}
+
+/// The three copies of the chat's facts agree.
+async fn row_follows_the_session(observer: &mut Observer, session: &str) -> Result<()> {
+    let listed = observer.list_sessions().await?;
+    let row = listed.first().context("no row")?;
+    assert_eq!((row.resource.as_str(), row.title.as_str()), (session, "#demo"));
+    let wanted = row.clone();
+    let agrees = move |observer: &Observer| observer.rows.get(&wanted.resource) == Some(&wanted);
+    observer.until("the row folded from notifications equals the listed one", agrees).await
+}
+
+/// The words of a turn.
+fn answer(observer: &Observer, chat: &str, turn: usize) -> Result<String> {
+    let parts = &observer.chat(chat)?.turns[turn].response_parts;
+    let words = parts.iter().filter_map(|part| match part {
+        ResponsePart::Markdown(part) => Some(part.content.as_str()),
+        _ => None,
+    });
+    Ok(words.collect())
+}
+
+#[tokio::test]
+async fn a_client_that_comes_in_the_middle_of_an_answer_ends_in_the_same_state() -> Result<()> {
+    let [native, _] = runtimes()?;
+    let host = TestHost::start(options(native)).await?;
+    let session = new_session();
+    let mut first = host.observer("first").await?;
+    first.create_session(&session, &host.work_uri()).await?;
+    let chat = first.open_session(&session).await?;
+    let script = "#demo\nchunk 3\ntext one two three four five\nwait 400\ntext six seven eight nine ten";
+    first.say(&chat, "turn-1", script).await?;
+    let streaming = |observer: &Observer| {
+        observer.actions(&chat).is_ok_and(|seen| seen.contains(&"chat/delta".to_owned()))
+    };
+    first.until("the answer has begun", streaming).await?;
+
+    let mut second = host.observer("second").await?;
+    second.subscribe(&chat).await?;
+    assert!(second.chat(&chat)?.active_turn.is_some(), "it came in the middle of the turn");
+    second.until_turn_over(&chat, "turn-1").await?;
+    first.until_turn_over(&chat, "turn-1").await?;
+    assert_eq!(first.chat(&chat)?, second.chat(&chat)?);
+    assert!(second.actions(&chat)?.contains(&"chat/delta".to_owned()), "a part of the answer came live");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_tool_that_runs_is_a_row_and_one_that_needs_a_permission_is_denied_in_words() -> Result<()> {
+    for claude in runtimes()? {
+        let host = TestHost::start(options(claude)).await?;
+        std::fs::write(host.work_dir().join("note.txt"), "remember the milk")?;
+        let session = new_session();
+        let mut client = host.observer("c1").await?;
+        client.create_session(&session, &host.work_uri()).await?;
+        let chat = client.open_session(&session).await?;
+        let note = host.work_dir().join("note.txt");
+        let script = format!(
+            "#demo\ntool Read {{\"file_path\":\"{}\"}}\ntool Bash {{\"command\":\"touch made-by-the-agent\",\"description\":\"x\"}}\ntext done",
+            note.display()
+        );
+        client.say(&chat, "turn-1", &script).await?;
+        client.until_turn_over(&chat, "turn-1").await?;
+        let parts = serde_json::to_value(&client.chat(&chat)?.turns[0].response_parts)?;
+        let calls: Vec<_> =
+            parts.as_array().context("no parts")?.iter().filter(|part| part["kind"] == "toolCall").collect();
+        assert_eq!(calls.len(), 2, "{parts:#}");
+        assert_eq!(
+            (&calls[0]["toolCall"]["status"], &calls[0]["toolCall"]["success"]),
+            (&"completed".into(), &true.into())
+        );
+        assert!(calls[0].to_string().contains("remember the milk"), "{}", calls[0]);
+        assert_eq!(calls[1]["toolCall"]["success"], false);
+        assert!(calls[1].to_string().contains("cannot ask its user for permission"), "{}", calls[1]);
+        assert!(!host.work_dir().join("made-by-the-agent").exists(), "a denied tool does not run");
+        assert_eq!(client.chat(&chat)?.turns[0].state, TurnState::Complete);
+        client.agrees_with_a_fresh_client(&host.address()?).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_error_of_the_model_ends_the_turn_in_its_words_and_the_next_turn_works() -> Result<()> {
+    for claude in runtimes()? {
+        let host = TestHost::start(options(claude)).await?;
+        let session = new_session();
+        let mut client = host.observer("c1").await?;
+        client.create_session(&session, &host.work_uri()).await?;
+        let chat = client.open_session(&session).await?;
+        client.say(&chat, "turn-1", "#demo\nerror 400 invalid_request_error always").await?;
+        client.until_turn_over(&chat, "turn-1").await?;
+        let turn = &client.chat(&chat)?.turns[0];
+        assert_eq!(turn.state, TurnState::Error);
+        let Some(ResponsePart::Error(error)) = turn.response_parts.last() else { panic!("{turn:?}") };
+        assert!(error.error.message.contains("400"), "{error:?}");
+        client.say(&chat, "turn-2", "hi").await?;
+        client.until_turn_over(&chat, "turn-2").await?;
+        assert_eq!(client.chat(&chat)?.turns[1].state, TurnState::Complete);
+        client.agrees_with_a_fresh_client(&host.address()?).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cancelled_turn_stays_cancelled_and_the_next_message_is_answered() -> Result<()> {
+    for claude in runtimes()? {
+        let host = TestHost::start(options(claude)).await?;
+        let session = new_session();
+        let mut client = host.observer("c1").await?;
+        client.create_session(&session, &host.work_uri()).await?;
+        let chat = client.open_session(&session).await?;
+        client
+            .say(&chat, "turn-1", "#demo\ntext this was said before\nwait 60000\ntext this never comes")
+            .await?;
+        let begun = |client: &Observer| {
+            client.actions(&chat).is_ok_and(|seen| seen.contains(&"chat/delta".to_owned()))
+        };
+        client.until("the answer has begun", begun).await?;
+        let pids = host.runtimes();
+        let cancel = serde_json::json!({"type": "chat/turnCancelled", "turnId": "turn-1", "duration": 10});
+        client.dispatch(&chat, cancel).await?;
+        client.say(&chat, "turn-2", "hi").await?;
+        client.until_turn_over(&chat, "turn-2").await?;
+        let states: Vec<TurnState> = client.chat(&chat)?.turns.iter().map(|turn| turn.state).collect();
+        assert_eq!(states, [TurnState::Cancelled, TurnState::Complete]);
+        assert!(answer(&client, &chat, 0)?.starts_with("this was said before"));
+        assert!(!answer(&client, &chat, 1)?.contains("this never comes"));
+        assert_eq!(host.runtimes(), pids, "a cancel does not cost the process");
+        client.agrees_with_a_fresh_client(&host.address()?).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! The commands as a newcomer types them, right and wrong.
+
+use std::path::Path;
+use std::process::Output;
+
+use anyhow::Result;
+
+#[expect(clippy::disallowed_methods, reason = "the command under test, waited for at once")]
+fn innkeeper(home: &Path, arguments: &[&str]) -> Result<Output> {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_innkeeper"))
+        .args(arguments)
+        .env("HOME", home)
+        .env("PATH", "")
+        .env_remove("INNKEEPER_DATA_DIR")
+        .env_remove("INNKEEPER_RUNTIMES_DIR")
+        .env_remove("npm_config_registry")
+        .output()?;
+    Ok(output)
+}
+
+#[test]
+fn a_wrong_use_exits_with_2_and_says_what_to_do() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let cases: &[(&[&str], &str)] = &[
+        (&["serve", "--bogus"], "--help"),
+        (&["nonsense"], "--help"),
+        (&["serve", "--listen", "everywhere"], "127.0.0.1:PORT"),
+        (&["serve", "--listen", "0.0.0.0:7433"], "127.0.0.1:PORT"),
+        (&["serve", "--token", ""], "--no-token"),
+        (&["serve", "--token", "x", "--no-token"], "cannot be used with"),
+        (&["serve", "--token-file", "/nonexistent/token"], "token file"),
+        (&["serve", "--upstream", "carrier-pigeon"], "demo"),
+        (&["runtime", "install", "latest"], "2.1.325"),
+        (&["runtime", "install", "--registry", "not a url"], "registry"),
+    ];
+    for (arguments, expected) in cases {
+        let output = innkeeper(home.path(), arguments)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+        assert!(output.stdout.is_empty());
+    }
+    Ok(())
+}
+
+#[test]
+fn work_that_fails_exits_with_1_and_says_what_to_do() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let output = innkeeper(home.path(), &["runtime", "path"])?;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("innkeeper runtime install 2.1.325"));
+    let output = innkeeper(home.path(), &["runtime", "remove", "2.1.325"])?;
+    assert_eq!(output.status.code(), Some(1));
+    Ok(())
+}
+
+#[test]
+fn an_empty_list_is_an_answer() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let output = innkeeper(home.path(), &["runtime", "list", "--json"])?;
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), b"[]\n".as_slice()));
+    let output = innkeeper(home.path(), &["runtime", "list"])?;
+    assert!(String::from_utf8_lossy(&output.stdout).contains("innkeeper runtime install"));
+    Ok(())
+}

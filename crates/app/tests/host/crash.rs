@@ -1,0 +1,92 @@
+//! What is left when a runtime or the host dies.
+
+use std::time::Duration;
+
+use ahp_types::state::{ResponsePart, TurnState};
+use anyhow::{Context as _, Result};
+use innkeeper_testkit::{Observer, TestHost, eventually, processes, runtimes};
+use nix::sys::signal::Signal;
+
+use crate::{new_session, options};
+
+/// An answer that does not end by itself while a test looks.
+const ENDLESS: &str = "#demo\ntext it begins\nwait 60000\ntext it ends";
+
+async fn streaming(host: &TestHost) -> Result<(Observer, String)> {
+    let session = new_session();
+    let mut client = host.observer("c1").await?;
+    client.create_session(&session, &host.work_uri()).await?;
+    let chat = client.open_session(&session).await?;
+    client.say(&chat, "turn-1", ENDLESS).await?;
+    let begun =
+        |client: &Observer| client.actions(&chat).is_ok_and(|seen| seen.contains(&"chat/delta".to_owned()));
+    client.until("the answer has begun", begun).await?;
+    Ok((client, chat))
+}
+
+#[tokio::test]
+async fn a_killed_runtime_fails_its_turn_and_the_next_message_resumes_the_conversation() -> Result<()> {
+    for claude in runtimes()? {
+        let host = TestHost::start(options(claude)).await?;
+        let (mut client, chat) = streaming(&host).await?;
+        let pid = *host.runtimes().first().context("no runtime")?;
+        processes::kill(pid)?;
+        client.until_turn_over(&chat, "turn-1").await?;
+        let turn = &client.chat(&chat)?.turns[0];
+        assert_eq!(turn.state, TurnState::Error);
+        let Some(ResponsePart::Error(error)) = turn.response_parts.last() else { panic!("{turn:?}") };
+        assert!(error.error.message.contains("SIGKILL"), "it names the exit: {error:?}");
+
+        client.say(&chat, "turn-2", "#demo\necho").await?;
+        client.until_turn_over(&chat, "turn-2").await?;
+        let turn = &client.chat(&chat)?.turns[1];
+        assert_eq!(turn.state, TurnState::Complete, "{turn:?}");
+        let said = serde_json::to_string(&turn.response_parts)?;
+        assert!(said.contains("it begins"), "the model sees the first message again: {said}");
+        assert!(!host.runtimes().contains(&pid));
+        client.agrees_with_a_fresh_client(&host.address()?).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn nothing_survives_a_host_that_is_killed() -> Result<()> {
+    for claude in runtimes()? {
+        let host = TestHost::start(options(claude)).await?;
+        let (_client, _) = streaming(&host).await?;
+        assert_eq!(host.runtimes().len(), 1);
+        host.signal(Signal::SIGKILL)?;
+        host.no_processes(Duration::from_secs(2)).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_host_that_is_asked_to_end_leaves_nothing_and_exits_with_success() -> Result<()> {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let [native, _] = runtimes()?;
+        let mut host = TestHost::start(options(native)).await?;
+        let (_client, _) = streaming(&host).await?;
+        host.signal(signal)?;
+        assert_eq!(host.exit_code(Duration::from_secs(10)).await?, Some(0));
+        assert_eq!(host.processes(), []);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_host_that_ends_while_a_runtime_starts_leaves_nothing() -> Result<()> {
+    let [native, _] = runtimes()?;
+    let mut host = TestHost::start(options(native)).await?;
+    let session = new_session();
+    let mut client = host.observer("c1").await?;
+    client.create_session(&session, &host.work_uri()).await?;
+    let chat = client.open_session(&session).await?;
+    client.say(&chat, "turn-1", ENDLESS).await?;
+    eventually(Duration::from_secs(10), "the runtime is being started", || !host.processes().is_empty())
+        .await?;
+    host.signal(Signal::SIGTERM)?;
+    assert_eq!(host.exit_code(Duration::from_secs(10)).await?, Some(0));
+    assert_eq!(host.processes(), []);
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! What must not hurt: wrong tokens, garbage, wrong order, wrong state.
+
+use anyhow::{Context as _, Result};
+use innkeeper_testkit::{RawClient, TestHost, runtimes};
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+
+use crate::{new_session, options, without_runtime};
+
+/// The HTTP status with which an upgrade is refused.
+async fn refusal(address: &str, headers: &[(&'static str, &str)]) -> Result<Option<u16>> {
+    let mut request = address.into_client_request()?;
+    for (name, value) in headers {
+        request.headers_mut().insert(*name, value.parse()?);
+    }
+    match tokio_tungstenite::connect_async(request).await {
+        Ok(_) => Ok(None),
+        Err(tungstenite::Error::Http(response)) => Ok(Some(response.status().as_u16())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[tokio::test]
+async fn only_who_brings_the_token_from_this_machine_is_admitted() -> Result<()> {
+    let host = TestHost::start(without_runtime()).await?;
+    let (socket, address) = (host.socket()?, host.address()?);
+    let token = host.ready()["token"].as_str().context("no token")?;
+    let bearer = format!("Bearer {token}");
+    assert_eq!(refusal(&address, &[]).await?, None);
+    assert_eq!(refusal(socket, &[("authorization", &bearer)]).await?, None);
+    assert_eq!(refusal(socket, &[]).await?, Some(403));
+    assert_eq!(refusal(&format!("{socket}?tkn=wrong"), &[]).await?, Some(403));
+    assert_eq!(refusal(&format!("{address}x"), &[]).await?, Some(403));
+    assert_eq!(refusal(&address, &[("origin", "http://localhost:1234")]).await?, None);
+    assert_eq!(refusal(&address, &[("origin", "https://evil.example")]).await?, Some(403));
+    assert_eq!(refusal(&address, &[("host", "rebound.example:7433")]).await?, Some(403));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_page_and_the_health_need_no_token() -> Result<()> {
+    let host = TestHost::start(without_runtime()).await?;
+    let http = host.socket()?.replace("ws://", "http://");
+    let client = reqwest::Client::builder().no_proxy().build()?;
+    let page = client.get(&http).send().await?;
+    assert_eq!(page.status().as_u16(), 200);
+    assert!(page.headers()["content-type"].to_str()?.starts_with("text/html"));
+    let health = client.get(format!("{http}healthz")).send().await?;
+    assert_eq!((health.status().as_u16(), health.text().await?.as_str()), (200, "ok"));
+    assert_eq!(client.get(format!("{http}nothing/here")).send().await?.status().as_u16(), 404);
+    assert_eq!(client.post(&http).send().await?.status().as_u16(), 405);
+    Ok(())
+}
+
+#[tokio::test]
+async fn frames_that_are_no_messages_get_an_error_and_the_connection_stays() -> Result<()> {
+    let host = TestHost::start(without_runtime()).await?;
+    let mut client = host.raw().await?;
+    let cases = [
+        ("{not json", -32700),
+        ("", -32700),
+        ("[]", -32600),
+        ("42", -32600),
+        (r#"{"jsonrpc":"2.0"}"#, -32600),
+        (r#"{"jsonrpc":"2.0","method":7,"id":1}"#, -32600),
+    ];
+    for (text, code) in cases {
+        client.send_text(text).await?;
+        let answer = client.receive().await?;
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(code)), "{text}");
+    }
+    client.send_binary(vec![0, 159, 146]).await?;
+    assert_eq!(client.receive().await?["error"]["code"], -32600);
+    assert_eq!(client.request("ping", json!({})).await?["result"], Value::Null);
+    for _ in 0..16 {
+        client.send_text("garbage").await?;
+    }
+    let close = client.closed().await?.context("no close frame")?;
+    assert_eq!(u16::from(close.code), 4002, "{close:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_oversized_frame_closes_the_connection_with_a_reason_and_no_other() -> Result<()> {
+    let host = TestHost::start(without_runtime()).await?;
+    let mut bystander = host.raw().await?;
+    let mut client = host.raw().await?;
+    let large =
+        format!("{{\"jsonrpc\":\"2.0\",\"method\":\"x\",\"params\":\"{}\"}}", "x".repeat(17 * 1024 * 1024));
+    // The host may close before it has read everything.
+    client.send_text(&large).await.ok();
+    match client.closed().await {
+        Ok(Some(close)) => assert_eq!(u16::from(close.code), 1009, "{close:?}"),
+        Ok(None) => panic!("closed without a reason"),
+        Err(error) => assert!(error.downcast_ref::<tungstenite::Error>().is_some(), "{error:?}"),
+    }
+    assert_eq!(bystander.request("ping", json!({})).await?["result"], Value::Null);
+    Ok(())
+}
+
+#[tokio::test]
+async fn methods_are_answered_in_their_time_only() -> Result<()> {
+    let host = TestHost::start(without_runtime()).await?;
+    let mut client = host.raw().await?;
+    assert_eq!(
+        client.request("ping", json!({})).await?["result"],
+        Value::Null,
+        "ping works before the handshake"
+    );
+    assert_eq!(client.request("listSessions", json!({})).await?["error"]["code"], -32601);
+    let strange = client
+        .request("reconnect", json!({"clientId": "nobody", "lastSeenServerSeq": 3, "subscriptions": []}));
+    assert_eq!(strange.await?["error"]["code"], -32008, "unknown clients initialize");
+    let result = client.initialize("c1", &["ahp-root://", "claude:/unknown"]).await?["result"].clone();
+    assert_eq!(result["protocolVersion"], "1.0.0");
+    assert_eq!(result["snapshots"].as_array().map(Vec::len), Some(1), "unknown channels are left out");
+    assert_eq!(client.initialize("c1", &[]).await?["error"]["code"], -32600, "a second initialize");
+    assert_eq!(client.request("no/such/method", json!({})).await?["error"]["code"], -32601);
+    assert_eq!(client.request("subscribe", json!({"channel": "x:/1"})).await?["error"]["code"], -32008);
+    assert_eq!(
+        client.request("createSession", json!({"provider": "claude"})).await?["error"]["code"],
+        -32602
+    );
+    let unknown = json!({"channel": "acme:/1", "provider": "acme"});
+    assert_eq!(client.request("createSession", unknown).await?["error"]["code"], -32002);
+    client.notify("setClientManagedSettingsPermissions", json!({"permissions": {}})).await?;
+    // The id comes back as it was sent.
+    client.send_text(r#"{"jsonrpc":"2.0","id":"seven","method":"ping"}"#).await?;
+    assert_eq!(client.receive().await?["id"], "seven");
+    Ok(())
+}
+
+#[tokio::test]
+async fn versions_are_negotiated_or_refused_with_what_would_work() -> Result<()> {
+    let host = TestHost::start(without_runtime()).await?;
+    let offer = |versions: Value| json!({"protocolVersions": versions, "clientId": "c1"});
+    let vscode = offer(json!(["0.9.0", "0.7.0", "0.6.0", "0.5.2", "0.5.1"]));
+    assert_eq!(host.raw().await?.request("initialize", vscode).await?["result"]["protocolVersion"], "0.9.0");
+    let malformed = host.raw().await?.request("initialize", offer(json!(["one"]))).await?;
+    assert_eq!(malformed["error"]["code"], -32602);
+    let mut old = host.raw().await?;
+    let refused = old.request("initialize", offer(json!(["0.5.1"]))).await?;
+    assert_eq!(refused["error"]["code"], -32005);
+    assert_eq!(refused["error"]["data"]["supportedVersions"], json!(["1.0.0", "0.9.0"]));
+    assert!(old.closed().await.is_ok(), "and the connection is closed");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_missing_channel_means_the_root() -> Result<()> {
+    let host = TestHost::start(without_runtime()).await?;
+    let mut client = host.raw().await?;
+    client.initialize("c1", &[]).await?;
+    let subscribed = client.request("subscribe", json!({})).await?;
+    assert_eq!(subscribed["result"]["snapshot"]["resource"], "ahp-root://");
+    let change = json!({"clientSeq": 0, "action": {"type": "root/configChanged", "config": {"telemetryLevel": "off"}}});
+    for _ in 0..2 {
+        client.notify("dispatchAction", change.clone()).await?;
+        let echo = client.next_action().await?;
+        assert_eq!(echo["origin"], json!({"clientId": "c1", "clientSeq": 0}), "every dispatch is echoed");
+    }
+    let mut again = host.raw().await?;
+    let back = again.request(
+        "reconnect",
+        json!({"clientId": "c1", "lastSeenServerSeq": 1, "subscriptions": ["ahp-root://"]}),
+    );
+    let back = back.await?["result"].clone();
+    assert_eq!(back["type"], "snapshot");
+    assert_eq!(back["snapshots"][0]["state"]["config"]["values"]["telemetryLevel"], "off");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_second_turn_is_rejected_and_changes_nothing() -> Result<()> {
+    let [native, _] = runtimes()?;
+    let host = TestHost::start(options(native)).await?;
+    let session = new_session();
+    let mut observer = host.observer("first").await?;
+    observer.create_session(&session, &host.work_uri()).await?;
+    let chat = observer.open_session(&session).await?;
+    observer.say(&chat, "turn-1", "#demo\ntext one\nwait 1500\ntext two").await?;
+    observer
+        .until("the turn runs", |observer| observer.chat(&chat).is_ok_and(|chat| chat.active_turn.is_some()))
+        .await?;
+
+    let mut raw = host.raw().await?;
+    raw.initialize("second", &[]).await?;
+    let started = json!({
+        "type": "chat/turnStarted", "turnId": "turn-2", "startedAt": "2026-11-15T09:00:05.000Z",
+        "message": {"text": "me too", "origin": {"kind": "user"}}, "unknownField": 1,
+    });
+    raw.notify("dispatchAction", json!({"channel": chat, "clientSeq": 5, "action": started})).await?;
+    let answer = raw.next_action().await?;
+    assert!(
+        answer["rejectionReason"].as_str().is_some_and(|reason| reason.contains("already running")),
+        "{answer}"
+    );
+    assert_eq!(answer["action"], started, "as it came");
+    assert_eq!(observer.chat(&chat)?.active_turn.as_ref().map(|turn| turn.id.as_str()), Some("turn-1"));
+    observer.until_turn_over(&chat, "turn-1").await?;
+    assert_eq!(observer.chat(&chat)?.turns.len(), 1);
+    observer.agrees_with_a_fresh_client(&host.address()?).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_message_to_an_unknown_session_is_ignored_and_the_connection_stays() -> Result<()> {
+    let host = TestHost::start(without_runtime()).await?;
+    let mut client: RawClient = host.raw().await?;
+    client.initialize("c1", &["ahp-root://"]).await?;
+    let started = json!({
+        "type": "chat/turnStarted", "turnId": "t", "startedAt": "2026-11-15T09:00:05.000Z",
+        "message": {"text": "hello?", "origin": {"kind": "user"}},
+    });
+    client
+        .notify("dispatchAction", json!({"channel": "ahp-chat:/nowhere", "clientSeq": 1, "action": started}))
+        .await?;
+    client.send_text(r#"{"jsonrpc":"2.0","id":77,"method":"ping"}"#).await?;
+    let next = client.receive().await?;
+    assert_eq!(next["id"], 77, "no echo comes before the next answer: {next}");
+    Ok(())
+}

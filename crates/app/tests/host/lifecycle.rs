@@ -1,0 +1,130 @@
+//! A session's life at its edges.
+
+use std::time::Duration;
+
+use ahp_types::state::{ResponsePart, TurnState};
+use anyhow::Result;
+use innkeeper_testkit::{Observer, Seen, TestHost, eventually, runtimes};
+
+use crate::{new_session, options, without_runtime};
+
+#[tokio::test]
+async fn two_first_messages_at_once_start_one_turn_and_one_process() -> Result<()> {
+    let [native, _] = runtimes()?;
+    let host = TestHost::start(options(native)).await?;
+    let session = new_session();
+    let mut first = host.observer("first").await?;
+    let second = host.observer("second").await?;
+    first.create_session(&session, &host.work_uri()).await?;
+    let chat = first.open_session(&session).await?;
+    let (one, two) = tokio::join!(first.say(&chat, "turn-1", "hi"), second.say(&chat, "turn-2", "ho"));
+    one.and(two)?;
+    let settled = |first: &Observer| {
+        first.chat(&chat).is_ok_and(|chat| chat.turns.len() == 1 && chat.active_turn.is_none())
+    };
+    first.until("one turn is over", settled).await?;
+    assert_eq!(host.runtimes().len(), 1);
+    let added = first.seen.iter().filter(|seen| matches!(seen, Seen::SessionAdded(_))).count();
+    assert_eq!(added, 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_provisional_session_is_disposed_without_a_trace() -> Result<()> {
+    let host = TestHost::start(without_runtime()).await?;
+    let session = new_session();
+    let mut client = host.observer("c1").await?;
+    client.create_session(&session, &host.work_uri()).await?;
+    client.dispose_session(&session).await?;
+    assert!(client.subscribe(&session).await.is_err());
+    assert!(client.dispose_session(&session).await.unwrap_err().to_string().contains("-32001"));
+    client.create_session(&session, &host.work_uri()).await?;
+    assert!(
+        client.create_session(&session, &host.work_uri()).await.unwrap_err().to_string().contains("-32003")
+    );
+    assert!(client.seen.is_empty(), "nobody is told: {:?}", client.seen);
+    assert_eq!(host.processes(), []);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_session_that_is_disposed_while_its_runtime_starts_leaves_no_process() -> Result<()> {
+    for claude in runtimes()? {
+        let host = TestHost::start(options(claude)).await?;
+        let session = new_session();
+        let mut client = host.observer("c1").await?;
+        client.create_session(&session, &host.work_uri()).await?;
+        let chat = client.open_session(&session).await?;
+        client.say(&chat, "turn-1", "hi").await?;
+        eventually(Duration::from_secs(10), "the runtime is being started", || !host.processes().is_empty())
+            .await?;
+        client.dispose_session(&session).await?;
+        host.no_processes(Duration::ZERO).await?;
+        let listed = client.list_sessions().await?;
+        assert!(listed.is_empty(), "{listed:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_live_session_is_disposed_in_the_middle_of_a_tool() -> Result<()> {
+    for claude in runtimes()? {
+        let host = TestHost::start(options(claude)).await?;
+        let session = new_session();
+        let mut client = host.observer("c1").await?;
+        client.create_session(&session, &host.work_uri()).await?;
+        let chat = client.open_session(&session).await?;
+        // A command that the runtime takes to be harmless, so that it does not ask.
+        client.say(&chat, "turn-1", "#demo\ntool Bash {\"command\":\"sleep 300\"}\ntext done").await?;
+        let asleep = || host.processes().iter().any(|process| process.arguments == ["sleep", "300"]);
+        eventually(Duration::from_secs(30), "the tool runs", asleep).await?;
+        client.dispose_session(&session).await?;
+        host.no_processes(Duration::ZERO).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_a_runtime_the_turn_says_how_to_install_one_and_nothing_is_downloaded() -> Result<()> {
+    let host = TestHost::start(without_runtime()).await?;
+    let session = new_session();
+    let mut client = host.observer("c1").await?;
+    client.create_session(&session, &host.work_uri()).await?;
+    let chat = client.open_session(&session).await?;
+    for turn in ["turn-1", "turn-2"] {
+        client.say(&chat, turn, "hi").await?;
+        client.until_turn_over(&chat, turn).await?;
+    }
+    let turns = &client.chat(&chat)?.turns;
+    assert_eq!(turns.len(), 2, "the session stays usable");
+    for turn in turns {
+        assert_eq!(turn.state, TurnState::Error);
+        let Some(ResponsePart::Error(error)) = turn.response_parts.last() else { panic!("{turn:?}") };
+        assert!(error.error.message.contains("innkeeper runtime install"), "{error:?}");
+    }
+    assert!(!host.home().join("runtimes").exists());
+    client.agrees_with_a_fresh_client(&host.address()?).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_turn_runs_on_while_no_client_is_connected() -> Result<()> {
+    let [native, _] = runtimes()?;
+    let host = TestHost::start(options(native)).await?;
+    let session = new_session();
+    let mut client = host.observer("c1").await?;
+    client.create_session(&session, &host.work_uri()).await?;
+    let chat = client.open_session(&session).await?;
+    client.say(&chat, "turn-1", "#demo\ntext one\nwait 500\ntext two").await?;
+    let begun =
+        |client: &Observer| client.actions(&chat).is_ok_and(|seen| seen.contains(&"chat/delta".to_owned()));
+    client.until("the answer has begun", begun).await?;
+    client.client.shutdown().await;
+    drop(client);
+
+    let mut later = host.observer("c2").await?;
+    later.subscribe(&chat).await?;
+    later.until_turn_over(&chat, "turn-1").await?;
+    assert_eq!(later.chat(&chat)?.turns[0].state, TurnState::Complete);
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! The whole host, as clients and users meet it: the real binary, the real
+//! runtimes, the demo model, the official client.
+
+#![expect(clippy::indexing_slicing, reason = "JSON without a field reads as null")]
+
+mod chain;
+mod command_line;
+mod crash;
+mod hostile;
+mod lifecycle;
+mod settings;
+
+use std::path::PathBuf;
+
+use innkeeper_testkit::HostOptions;
+
+/// A host with this runtime, whose failures show at once.
+fn options(claude: PathBuf) -> HostOptions {
+    HostOptions::new(env!("CARGO_BIN_EXE_innkeeper"), Some(claude))
+        .with_variable("CLAUDE_CODE_MAX_RETRIES", "0")
+}
+
+/// A host for tests in which no runtime is started.
+fn without_runtime() -> HostOptions {
+    HostOptions::new(env!("CARGO_BIN_EXE_innkeeper"), None).with_variable("PATH", "")
+}
+
+/// The address of a new session.
+fn new_session() -> String {
+    format!("claude:/{}", uuid::Uuid::new_v4())
+}

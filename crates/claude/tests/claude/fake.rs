@@ -1,0 +1,467 @@
+//! Scripted runtimes for what the real ones cannot be made to do.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use innkeeper_claude::{
+    ClaudeSession, ExitReason, IncomingRequest, Message, Program, SendError, SessionEvent, StartError,
+};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::*;
+
+/// Starts a child in a session of its own which ignores SIGTERM, and says its process id.
+const DETACHED_CHILD: &str = r#"
+const child = spawn('bash', ['-c', 'trap "" TERM; echo ready; while :; do sleep 1; done'],
+  { detached: true, stdio: ['ignore', 'pipe', 'ignore'] });
+child.stdout.once('data', () => say(String(child.pid)));
+"#;
+
+#[tokio::test]
+async fn an_exit_before_the_handshake_is_an_error_with_code_and_stderr() {
+    let place = Place::new();
+    let error = start_fails(place.shell("echo 'the disk is on fire' >&2; exit 3")).await;
+    let StartError::Exited { exit } = &error else { panic!("{error:?}") };
+    assert_eq!((exit.code, exit.signal, exit.reason), (Some(3), None, ExitReason::OnItsOwn));
+    assert_eq!(
+        error.to_string(),
+        "the runtime exited with code 3 before it was ready; it said: the disk is on fire"
+    );
+    assert!(place.scratch_files().is_empty());
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_be_run_is_named() {
+    let place = Place::new();
+    let missing = place.path("no-such-runtime");
+    let error = start_fails(place.options(Program::Native(missing.clone()))).await;
+    assert!(matches!(&error, StartError::Program { path, .. } if *path == missing), "{error:?}");
+    assert!(explained(&error).contains("No such file"), "{}", explained(&error));
+
+    let not_executable = place.write("data", "x");
+    let error = start_fails(place.options(Program::Native(not_executable.clone()))).await;
+    assert!(matches!(&error, StartError::Program { path, .. } if *path == not_executable), "{error:?}");
+    assert!(explained(&error).contains("Permission denied"), "{}", explained(&error));
+
+    let script = place.path("missing.js");
+    let error = start_fails(place.options(Program::from_path(&script))).await;
+    assert!(matches!(&error, StartError::Program { path, .. } if *path == script), "{error:?}");
+    assert!(place.scratch_files().is_empty());
+}
+
+#[tokio::test]
+async fn a_missing_working_directory_or_warden_is_named() {
+    let place = Place::new();
+    let mut options = place.scripted("");
+    options.cwd = place.path("nowhere");
+    let error = start_fails(options).await;
+    assert!(matches!(&error, StartError::WorkingDirectory { path } if *path == place.path("nowhere")));
+
+    let mut options = place.scripted("");
+    options.warden.path = place.path("no-such-warden");
+    let error = start_fails(options).await;
+    assert!(matches!(&error, StartError::Warden { path, .. } if *path == place.path("no-such-warden")));
+}
+
+#[tokio::test]
+async fn a_refused_handshake_is_an_error_and_leaves_no_process() {
+    let place = Place::new();
+    let pid_file = place.path("pid");
+    let error = start_fails(place.scripted(&format!(
+        "require('node:fs').writeFileSync({pid_file:?}, String(process.pid));
+         handlers.initialize = (frame) => out({{ type: 'control_response',
+           response: {{ subtype: 'error', request_id: frame.request_id, error: 'not today' }} }});"
+    )))
+    .await;
+    assert_eq!(error.to_string(), "the runtime refused the handshake: not today");
+    assert!(!lives(std::fs::read_to_string(pid_file).unwrap().parse().unwrap()));
+}
+
+#[tokio::test]
+async fn noise_and_a_half_line_at_the_exit_are_skipped() {
+    let place = Place::new();
+    let (session, mut events) = start(place.scripted(
+        r#"handlers.user = () => {
+            process.stdout.write('warning: not JSON\n\n');
+            process.stdout.write(Buffer.from([0x7b, 0xff, 0xfe, 0x0a]));
+            say('after the noise');
+            process.stderr.write('going down');
+            process.stdout.write('{"type":"said","text":"hal', () => process.exit(7));
+        };"#,
+    ))
+    .await;
+    session.send(prompt("go")).unwrap();
+    assert_eq!(said(&mut events).await, "after the noise");
+    let event = soon(events.next()).await;
+    let Some(SessionEvent::Exited(exit)) = event else { panic!("{event:?}") };
+    assert_eq!((exit.code, exit.stderr_tail.as_str()), (Some(7), "going down"));
+    assert!(soon(events.next()).await.is_none());
+    assert_eq!(session.send(prompt("more")), Err(SendError::Exited));
+    assert_eq!(session.exit(), Some(exit));
+}
+
+#[tokio::test]
+async fn a_line_beyond_the_cap_ends_the_runtime_with_that_reason() {
+    let place = Place::new();
+    let (session, mut events) = start(place.scripted(
+        r#"handlers.user = () => {
+            const chunk = Buffer.alloc(1 << 20, 'x');
+            const more = () => process.stdout.write(chunk, more);
+            more();
+        };"#,
+    ))
+    .await;
+    session.send(prompt("go")).unwrap();
+    let exit = exit(&mut events).await;
+    assert_eq!(exit.reason, ExitReason::LineTooLong { limit: 64 << 20 });
+    assert!(exit.to_string().ends_with("because a line of its output was longer than 64 MiB"), "{exit}");
+    assert!(!lives(session.pid()));
+}
+
+#[tokio::test]
+async fn a_child_in_its_own_session_is_ended_when_handle_and_events_are_dropped() {
+    let place = Place::new();
+    let (session, mut events) = start(place.scripted(DETACHED_CHILD)).await;
+    let child = said_pid(&mut events).await;
+    let runtime = session.pid();
+    let clone = session.clone();
+    drop(session);
+    drop(events);
+    assert!(lives(child) && lives(runtime), "a handle is still held");
+    drop(clone);
+    until(|| !lives(child) && !lives(runtime)).await;
+    until(|| place.scratch_files().is_empty()).await;
+}
+
+#[tokio::test]
+async fn what_a_runtime_leaves_behind_is_ended_before_its_exit_is_told() {
+    let place = Place::new();
+    let script = format!("{DETACHED_CHILD}\nhandlers.user = () => process.exit(5);");
+    let (session, mut events) = start(place.scripted(&script)).await;
+    let child = said_pid(&mut events).await;
+    session.send(prompt("exit")).unwrap();
+    let exit = exit(&mut events).await;
+    assert_eq!((exit.code, exit.reason), (Some(5), ExitReason::OnItsOwn));
+    assert!(!lives(child));
+}
+
+#[tokio::test]
+async fn the_ladder_ends_a_runtime_that_ignores_everything_within_its_deadlines() {
+    let place = Place::new();
+    let script = format!(
+        "{DETACHED_CHILD}
+         process.on('SIGTERM', () => {{}});
+         setInterval(() => {{}}, 1000);
+         handlers.user = () => say('busy now');"
+    );
+    let (session, mut events) = start(place.scripted(&script)).await;
+    let child = said_pid(&mut events).await;
+    session.send(prompt("work for ever")).unwrap();
+    said(&mut events).await;
+    let began = Instant::now();
+    let (first, second) = tokio::join!(session.stop(), session.stop());
+    let took = began.elapsed();
+    assert_eq!((first.signal, first.reason), (Some(9), ExitReason::Stopped));
+    assert_eq!(first, second);
+    assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(8), "{took:?}");
+    assert!(!lives(child) && !lives(session.pid()));
+    assert_eq!(session.stop().await, first);
+}
+
+#[tokio::test]
+async fn a_polite_runtime_is_interrupted_its_tasks_stopped_and_its_stdin_closed() {
+    let place = Place::new();
+    let log = place.path("log");
+    let (session, mut events) = start(place.scripted(&format!(
+        r#"const note = (text) => require('node:fs').appendFileSync({log:?}, text + '\n');
+        const ok = (frame) => out({{ type: 'control_response',
+          response: {{ subtype: 'success', request_id: frame.request_id }} }});
+        handlers.user = () => {{
+          out({{ type: 'system', subtype: 'task_started', task_id: 't1' }});
+          say('busy now');
+        }};
+        handlers.interrupt = (frame) => {{
+          note('interrupt'); ok(frame); out({{ type: 'result', subtype: 'error_during_execution' }});
+        }};
+        handlers.stop_task = (frame) => {{ note('stop_task ' + frame.request.task_id); ok(frame); }};
+        process.stdin.on('end', () => {{ note('end'); process.exit(0); }});"#
+    )))
+    .await;
+    session.send(prompt("go")).unwrap();
+    said(&mut events).await;
+    let exit = soon(session.stop()).await;
+    assert_eq!((exit.code, exit.reason), (Some(0), ExitReason::Stopped));
+    assert_eq!(std::fs::read_to_string(log).unwrap(), "interrupt\nstop_task t1\nend\n");
+}
+
+#[tokio::test]
+async fn a_dropped_stop_still_stops() {
+    let place = Place::new();
+    let (session, mut events) = start(place.scripted("")).await;
+    assert!(futures_util::FutureExt::now_or_never(session.stop()).is_none());
+    assert_eq!(exit(&mut events).await.reason, ExitReason::Stopped);
+}
+
+/// A runtime that never answers the handshake, and says its process id in a file.
+fn silent(place: &Place) -> (innkeeper_claude::LaunchOptions, PathBuf) {
+    let pid_file = place.path("pid");
+    // Renamed into place, so that a file that exists is complete.
+    let script = format!(
+        "{DETACHED_CHILD}
+         handlers.initialize = () => {{}};
+         child.stdout.once('data', () => {{
+           const fs = require('node:fs');
+           fs.writeFileSync({pid_file:?} + '.part', process.pid + ' ' + child.pid);
+           fs.renameSync({pid_file:?} + '.part', {pid_file:?});
+         }});"
+    );
+    (place.scripted(&script), pid_file)
+}
+
+fn pids_in(pid_file: &PathBuf) -> Vec<u32> {
+    let text = std::fs::read_to_string(pid_file).unwrap();
+    text.split(' ').map(|pid| pid.parse().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn cancelling_a_start_ends_the_tree_before_it_returns() {
+    let place = Place::new();
+    let (options, pid_file) = silent(&place);
+    let cancel = CancellationToken::new();
+    let cancelling = async {
+        until(|| pid_file.exists()).await;
+        cancel.cancel();
+    };
+    let (started, ()) = tokio::join!(soon(ClaudeSession::start(options, cancel.clone())), cancelling);
+    assert!(matches!(started, Err(StartError::Cancelled)));
+    assert!(pids_in(&pid_file).into_iter().all(|pid| !lives(pid)));
+    assert!(place.scratch_files().is_empty());
+}
+
+#[tokio::test]
+async fn a_start_that_is_cancelled_beforehand_starts_nothing() {
+    let place = Place::new();
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let started = ClaudeSession::start(place.scripted(""), cancel).await;
+    assert!(matches!(started, Err(StartError::Cancelled)));
+    assert!(!place.path("scratch").exists());
+}
+
+#[tokio::test]
+async fn dropping_a_start_leaves_no_process() {
+    let place = Place::new();
+    let (options, pid_file) = silent(&place);
+    tokio::select! {
+        _ = ClaudeSession::start(options, CancellationToken::new()) => panic!("the session started"),
+        () = until(|| pid_file.exists()) => {}
+    }
+    let pids = pids_in(&pid_file);
+    until(|| pids.iter().all(|pid| !lives(*pid))).await;
+    until(|| place.scratch_files().is_empty()).await;
+}
+
+#[tokio::test]
+async fn cancelling_after_the_start_ends_the_tree() {
+    let place = Place::new();
+    let cancel = CancellationToken::new();
+    let options = place.scripted(DETACHED_CHILD);
+    let (_session, mut events) = ClaudeSession::start(options, cancel.clone()).await.unwrap();
+    let child = said_pid(&mut events).await;
+    cancel.cancel();
+    assert_eq!(exit(&mut events).await.reason, ExitReason::Cancelled);
+    assert!(!lives(child));
+}
+
+#[tokio::test]
+async fn the_handshake_times_out_and_the_runtime_is_ended() {
+    let place = Place::new();
+    let (options, pid_file) = silent(&place);
+    let starting = ClaudeSession::start(options, CancellationToken::new());
+    let hurrying = async {
+        until(|| pid_file.exists()).await;
+        // The clock runs through the deadline; processes go on at their own pace.
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(61)).await;
+        tokio::time::resume();
+    };
+    let (started, ()) = tokio::join!(starting, hurrying);
+    assert!(matches!(started, Err(StartError::TimedOut { .. })), "{started:?}");
+    assert!(pids_in(&pid_file).into_iter().all(|pid| !lives(pid)));
+}
+
+#[tokio::test]
+async fn the_settings_file_is_private_while_the_runtime_lives_and_gone_after_it() {
+    let place = Place::new();
+    let (session, _events) = start(place.scripted("")).await;
+    let files = place.scratch_files();
+    assert_eq!(files.len(), 1);
+    let path = place.path("scratch").join(&files[0]);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(std::fs::read_to_string(&path).unwrap().contains("nonce.conversation"));
+    soon(session.stop()).await;
+    assert!(place.scratch_files().is_empty());
+}
+
+/// The descriptors that this process itself passes on to whatever it starts.
+fn inheritable() -> Vec<String> {
+    const CLOSE_ON_EXEC: u32 = 0o2_000_000;
+    let flags = |number: &str| {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        u32::from_str_radix(flags.trim(), 8).ok()
+    };
+    let numbers = std::fs::read_dir("/proc/self/fd").unwrap();
+    let numbers = numbers.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    numbers.filter(|number| flags(number).is_some_and(|flags| flags & CLOSE_ON_EXEC == 0)).collect()
+}
+
+#[tokio::test]
+async fn the_runtime_inherits_a_clean_signal_mask_and_no_descriptor_of_ours() {
+    let place = Place::new();
+    let error = start_fails(place.shell(
+        "grep SigBlk /proc/self/status >&2; for fd in /proc/$$/fd/*; do [ -e $fd ] && echo ${fd##*/} >&2; done; exit 1",
+    ))
+    .await;
+    let StartError::Exited { exit } = error else { panic!("{error:?}") };
+    let mut lines: Vec<&str> = exit.stderr_tail.lines().collect();
+    assert_eq!(lines.remove(0), "SigBlk:\t0000000000000000");
+    // The script itself is open at 255.
+    lines.retain(|number| *number != "255" && !inheritable().iter().any(|inherited| inherited == number));
+    assert!(lines.iter().all(|number| ["0", "1", "2"].contains(number)), "{lines:?}");
+}
+
+#[tokio::test]
+async fn a_question_is_answered_and_an_unknown_one_refused_without_the_consumer() {
+    let place = Place::new();
+    let (session, mut events) = start(place.scripted(
+        r#"handlers.user = () => {
+            out({ type: 'control_request', request_id: 'u', request: { subtype: 'ui_dance' } });
+            out({ type: 'control_request', request_id: 'q',
+              request: { subtype: 'can_use_tool', tool_name: 'Bash', input: { command: 'ls' }, tool_use_id: 't' } });
+        };
+        handlers.control_response = (frame) => say(JSON.stringify(frame.response));"#,
+    ))
+    .await;
+    session.send(prompt("go")).unwrap();
+    let id = event(&mut events, |event| match event {
+        SessionEvent::Request { id, request: IncomingRequest::CanUseTool(request) } => {
+            assert_eq!(request.tool_name.as_deref(), Some("Bash"));
+            assert_eq!(request.input.as_ref().unwrap().get(), r#"{"command":"ls"}"#);
+            Some(id.clone())
+        }
+        _ => None,
+    })
+    .await;
+    let refusal: serde_json::Value = serde_json::from_str(&said(&mut events).await).unwrap();
+    assert_eq!((&refusal["request_id"], &refusal["subtype"]), (&json!("u"), &json!("error")));
+    session.respond(&id, Ok(json!({ "behavior": "deny", "message": "no" }))).unwrap();
+    let answer: serde_json::Value = serde_json::from_str(&said(&mut events).await).unwrap();
+    assert_eq!(answer["response"]["behavior"], "deny");
+    assert!(matches!(session.respond(&id, Ok(json!({}))), Err(SendError::NoSuchRequest { .. })));
+}
+
+#[tokio::test]
+async fn a_request_fails_when_the_runtime_exits_before_its_answer() {
+    let place = Place::new();
+    let (session, _events) = start(place.scripted("handlers.mcp_status = () => process.exit(1);")).await;
+    let error = soon(session.request("mcp_status", serde_json::Map::new())).await.unwrap_err();
+    assert_eq!(error, innkeeper_claude::RequestError::Exited);
+}
+
+#[tokio::test]
+async fn a_runtime_that_reads_nothing_fills_the_queue_and_can_still_be_stopped() {
+    let place = Place::new();
+    let (session, _events) = start(place.scripted("handlers.user = () => { for (;;) {} };")).await;
+    let large = "x".repeat(16 << 20);
+    let refused = (0..8).find_map(|_| session.send(prompt(&large)).err());
+    assert_eq!(refused, Some(SendError::QueueFull));
+    assert_eq!(soon(session.stop()).await.reason, ExitReason::Stopped);
+    assert!(!lives(session.pid()));
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_messages_wait_for_a_slow_consumer_without_loss() {
+    let place = Place::new();
+    let (session, mut events) = start(place.scripted(
+        "handlers.user = () => {
+            const frames = [];
+            for (let i = 0; i < 100000; i++) frames.push(JSON.stringify({ type: 'keep_alive', i }));
+            process.stdout.write(frames.join('\\n') + '\\n', () => process.exit(0));
+        };",
+    ))
+    .await;
+    session.send(prompt("go")).unwrap();
+    until(|| session.exit().is_some()).await;
+    let mut count = 0;
+    while let Some(SessionEvent::Message(Message::KeepAlive(_))) = events.try_next() {
+        count += 1;
+    }
+    assert_eq!(count, 100_000);
+}
+
+/// The parent of a process.
+fn parent(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn send_signal(pid: u32, signal: Signal) {
+    kill(Pid::from_raw(pid.try_into().unwrap()), signal).unwrap();
+}
+
+#[tokio::test]
+async fn a_warden_that_is_told_to_end_takes_the_tree_with_it() {
+    let place = Place::new();
+    let (session, mut events) = start(place.scripted(DETACHED_CHILD)).await;
+    let child = said_pid(&mut events).await;
+    send_signal(parent(session.pid()), Signal::SIGTERM);
+    let exit = exit(&mut events).await;
+    assert_eq!(exit.signal, Some(15));
+    assert!(!lives(child));
+}
+
+#[tokio::test]
+async fn a_killed_warden_is_noticed_and_the_runtime_killed() {
+    let place = Place::new();
+    let (session, mut events) = start(place.scripted("")).await;
+    send_signal(parent(session.pid()), Signal::SIGKILL);
+    assert_eq!(exit(&mut events).await.reason, ExitReason::WardenLost);
+    until(|| !lives(session.pid())).await;
+}
+
+#[tokio::test]
+async fn a_killed_runtime_is_an_exit_by_that_signal() {
+    let place = Place::new();
+    let (session, mut events) = start(place.scripted(DETACHED_CHILD)).await;
+    let child = said_pid(&mut events).await;
+    send_signal(session.pid(), Signal::SIGKILL);
+    let exit = exit(&mut events).await;
+    assert_eq!(exit.to_string(), "was ended by signal 9 (SIGKILL)");
+    assert!(!lives(child));
+}
+
+#[tokio::test]
+async fn twenty_sessions_at_once_do_not_share_a_descriptor_or_a_file() {
+    let place = Place::new();
+    let options = place.scripted("");
+    let mut sessions = Vec::new();
+    let mut starting = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        starting.spawn(start(options.clone()));
+    }
+    while let Some(session) = soon(starting.join_next()).await {
+        sessions.push(session.unwrap());
+    }
+    assert_eq!(place.scratch_files().len(), 20);
+    // Ending one must be seen at once, which a descriptor in another's hands would prevent.
+    for (session, _events) in &sessions {
+        assert_eq!(soon(session.stop()).await.code, Some(0));
+    }
+    assert!(place.scratch_files().is_empty());
+}

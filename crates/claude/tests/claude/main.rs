@@ -1,0 +1,16 @@
+//! The library against recordings, scripted runtimes and the real ones.
+#![expect(clippy::wildcard_enum_match_arm, reason = "a test picks the events that it is about")]
+
+// Marked as test code, as helpers outside of test functions are held to the rules of the library otherwise.
+#[cfg(test)]
+mod api;
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod host;
+#[cfg(test)]
+mod real;
+#[cfg(test)]
+mod recordings;
+#[cfg(test)]
+mod support;

@@ -1,0 +1,217 @@
+//! What the process tests share: a private home for each, scripted runtimes, and looking for processes.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use innkeeper_claude::{
+    ClaudeSession, Conversation, Endpoint, Exit, LaunchOptions, Message, Program, SessionEvent,
+    SessionEvents, StartError, UserMessage, WardenProgram,
+};
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// How long a test waits for something that must happen.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A home, a configuration directory, a working directory and a scratch directory of a test's own.
+pub(crate) struct Place {
+    root: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let place = Self { root: tempfile::tempdir().unwrap() };
+        for directory in ["home", "config", "work/.claude"] {
+            std::fs::create_dir_all(place.path(directory)).unwrap();
+        }
+        place
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    /// Writes a file below the place.
+    pub(crate) fn write(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// Writes an executable file below the place.
+    pub(crate) fn program(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.write(name, content);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// Options for a new conversation of `program`, with nothing of the test's own environment but `PATH`.
+    pub(crate) fn options(&self, program: Program) -> LaunchOptions {
+        LaunchOptions {
+            program,
+            warden: WardenProgram { path: env!("CARGO_BIN_EXE_innkeeper-warden").into(), args: Vec::new() },
+            cwd: self.path("work"),
+            conversation: Conversation::New(Uuid::new_v4()),
+            endpoint: Some(Endpoint {
+                base_url: "http://127.0.0.1:9".to_owned(),
+                bearer: "nonce.conversation".to_owned().into(),
+            }),
+            model: None,
+            permission_mode: None,
+            append_system_prompt: None,
+            environment: BTreeMap::from([
+                ("PATH".into(), std::env::var_os("PATH").unwrap()),
+                ("HOME".into(), self.path("home").into()),
+                ("CLAUDE_CONFIG_DIR".into(), self.path("config").into()),
+                ("CLAUDE_CODE_MAX_RETRIES".into(), "0".into()),
+            ]),
+            overrides: BTreeMap::new(),
+            scratch_dir: self.path("scratch"),
+        }
+    }
+
+    /// Options for a runtime that is a script for Node, speaking stream-json. It answers `initialize` unless
+    /// the script changes `handlers`; `out` writes a frame.
+    pub(crate) fn scripted(&self, script: &str) -> LaunchOptions {
+        let source = format!("{PRELUDE}\n{script}");
+        self.options(Program::from_path(self.write("runtime.js", &source)))
+    }
+
+    /// Options for a runtime that is a bash script.
+    pub(crate) fn shell(&self, script: &str) -> LaunchOptions {
+        self.options(Program::Native(self.program("runtime", &format!("#!/usr/bin/env bash\n{script}"))))
+    }
+
+    /// The names of the files in the scratch directory.
+    pub(crate) fn scratch_files(&self) -> Vec<OsString> {
+        match std::fs::read_dir(self.path("scratch")) {
+            Ok(entries) => entries.map(|entry| entry.unwrap().file_name()).collect(),
+            Err(_) => Vec::new(),
+        }
+    }
+}
+
+/// The part that all scripted runtimes have in common.
+const PRELUDE: &str = r#"
+const { spawn } = require('node:child_process');
+const out = (frame) => process.stdout.write(JSON.stringify(frame) + '\n');
+const say = (text) => out({ type: 'said', text });
+const handlers = {
+  initialize: (frame) => out({ type: 'control_response',
+    response: { subtype: 'success', request_id: frame.request_id, response: { claude_code_version: 'fake' } } }),
+  user: (frame) => {},
+  other: (frame) => {},
+};
+require('node:readline').createInterface({ input: process.stdin }).on('line', (line) => {
+  const frame = JSON.parse(line);
+  const kind = frame.type === 'control_request' ? frame.request.subtype : frame.type;
+  (handlers[kind] ?? handlers.other)(frame);
+});
+"#;
+
+/// Starts a session that must start.
+pub(crate) async fn start(options: LaunchOptions) -> (ClaudeSession, SessionEvents) {
+    ClaudeSession::start(options, CancellationToken::new()).await.unwrap()
+}
+
+/// Starts a session that must not.
+pub(crate) async fn start_fails(options: LaunchOptions) -> StartError {
+    match ClaudeSession::start(options, CancellationToken::new()).await {
+        Ok(_) => panic!("the session started"),
+        Err(error) => error,
+    }
+}
+
+/// An error with its causes.
+pub(crate) fn explained(error: &StartError) -> String {
+    let cause = std::error::Error::source(error);
+    cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+}
+
+pub(crate) fn prompt(text: &str) -> UserMessage {
+    UserMessage { uuid: Uuid::new_v4(), content: text.into() }
+}
+
+/// Waits for a future that must end.
+#[track_caller]
+pub(crate) fn soon<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    let place = std::panic::Location::caller();
+    async move {
+        match tokio::time::timeout(PATIENCE, future).await {
+            Ok(output) => output,
+            Err(_) => panic!("nothing happened in time at {place}"),
+        }
+    }
+}
+
+/// The next event that `pick` accepts; those before it are skipped.
+#[track_caller]
+pub(crate) fn event<T>(
+    events: &mut SessionEvents,
+    mut pick: impl FnMut(&SessionEvent) -> Option<T>,
+) -> impl Future<Output = T> {
+    soon(async move {
+        loop {
+            let event = events.next().await.expect("the events ended");
+            if let Some(picked) = pick(&event) {
+                return picked;
+            }
+        }
+    })
+}
+
+/// The text of the next frame that a scripted runtime wrote with `say`.
+#[track_caller]
+pub(crate) fn said(events: &mut SessionEvents) -> impl Future<Output = String> {
+    event(events, |event| match event {
+        SessionEvent::Message(Message::Unknown(message)) if message.kind == "said" => {
+            let frame: serde_json::Value = serde_json::from_str(message.raw.get()).unwrap();
+            Some(frame["text"].as_str().unwrap().to_owned())
+        }
+        _ => None,
+    })
+}
+
+/// A process id that a scripted runtime wrote with `say`.
+#[track_caller]
+pub(crate) fn said_pid(events: &mut SessionEvents) -> impl Future<Output = u32> {
+    let said = said(events);
+    async move { said.await.parse().unwrap() }
+}
+
+/// The exit event.
+#[track_caller]
+pub(crate) fn exit(events: &mut SessionEvents) -> impl Future<Output = Exit> {
+    event(events, |event| match event {
+        SessionEvent::Exited(exit) => Some(exit.clone()),
+        _ => None,
+    })
+}
+
+/// Whether a process exists and is not just waiting to be reaped.
+pub(crate) fn lives(pid: u32) -> bool {
+    if kill(Pid::from_raw(pid.try_into().unwrap()), None).is_err() {
+        return false;
+    }
+    // Inside a container nobody may reap an orphan, and a zombie does nothing any more.
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => !stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')),
+        Err(_) => !Path::new("/proc/self").exists(),
+    }
+}
+
+/// Waits until something is so.
+#[track_caller]
+pub(crate) fn until(mut predicate: impl FnMut() -> bool) -> impl Future<Output = ()> {
+    soon(async move {
+        while !predicate() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+}

@@ -1,0 +1,267 @@
+//! The official client with a mirror: every envelope is folded with the official
+//! reducers, so that a test can compare the result with a fresh snapshot.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ahp::reducers::{apply_action_to_chat, apply_action_to_root, apply_action_to_session};
+use ahp::{Client, ClientConfig, ClientEvent, ClientEventStream, SubscriptionEvent};
+use ahp_types::actions::{ActionEnvelope, StateAction};
+use ahp_types::commands::{
+    CreateSessionParams, DisposeSessionParams, ListSessionsParams, ListSessionsResult,
+};
+use ahp_types::common::ROOT_RESOURCE_URI;
+use ahp_types::state::{ChatState, RootState, SessionState, SessionSummary, Snapshot, SnapshotState};
+use ahp_ws::WebSocketTransport;
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+
+/// How long a test waits for what it expects, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Events that the official client keeps for a test; it skips what it cannot keep,
+/// so this is more than any test makes.
+const EVENT_BUFFER: usize = 65_536;
+
+/// Something that the host told the client, in order.
+#[derive(Clone, Debug)]
+pub enum Seen {
+    /// An action on a channel.
+    Action(Box<ActionEnvelope>),
+    /// A session came into the list.
+    SessionAdded(String),
+    /// A session left the list.
+    SessionRemoved(String),
+    /// A session's row changed.
+    SummaryChanged(String),
+}
+
+/// An official client and what it knows.
+pub struct Observer {
+    /// The client itself.
+    pub client: Client,
+    events: ClientEventStream,
+    states: BTreeMap<String, (u64, SnapshotState)>,
+    /// The rows of the list, folded from the notifications.
+    pub rows: BTreeMap<String, SessionSummary>,
+    /// Everything that was seen, in order.
+    pub seen: Vec<Seen>,
+}
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Observer").field("seen", &self.seen.len()).finish_non_exhaustive()
+    }
+}
+
+impl Observer {
+    /// Connects and subscribes to the root channel.
+    pub async fn connect(address: &str, client_id: &str) -> Result<Self> {
+        Self::connect_as(address, client_id, &["1.0.0", "0.9.0"]).await
+    }
+
+    /// The same with chosen protocol versions.
+    pub async fn connect_as(address: &str, client_id: &str, versions: &[&str]) -> Result<Self> {
+        let transport = WebSocketTransport::connect(address).await?;
+        let config = ClientConfig { subscription_buffer: EVENT_BUFFER, ..ClientConfig::default() };
+        let client = Client::connect(transport, config).await?;
+        let events = client.events();
+        let versions = versions.iter().map(|version| (*version).to_owned()).collect();
+        let subscriptions = vec![ROOT_RESOURCE_URI.to_owned()];
+        let result = client.initialize(client_id.to_owned(), versions, subscriptions).await?;
+        let mut observer =
+            Self { client, events, states: BTreeMap::new(), rows: BTreeMap::new(), seen: Vec::new() };
+        for snapshot in result.snapshots {
+            observer.take_snapshot(snapshot)?;
+        }
+        Ok(observer)
+    }
+
+    /// Creates a session of the `claude` provider.
+    pub async fn create_session(&self, session: &str, working_directory: &str) -> Result<()> {
+        let params = CreateSessionParams {
+            channel: session.to_owned(),
+            meta: None,
+            provider: Some("claude".to_owned()),
+            working_directories: Some(vec![working_directory.to_owned()]),
+            config: None,
+            active_client: None,
+            progress_token: None,
+        };
+        Ok(self.client.request("createSession", params).await?)
+    }
+
+    /// Disposes a session.
+    pub async fn dispose_session(&self, session: &str) -> Result<()> {
+        let params = DisposeSessionParams { channel: session.to_owned(), meta: None };
+        Ok(self.client.request("disposeSession", params).await?)
+    }
+
+    /// The session list.
+    pub async fn list_sessions(&self) -> Result<Vec<SessionSummary>> {
+        let params = ListSessionsParams {
+            channel: ROOT_RESOURCE_URI.to_owned(),
+            meta: None,
+            limit: None,
+            cursor: None,
+        };
+        let result: ListSessionsResult = self.client.request("listSessions", params).await?;
+        Ok(result.items)
+    }
+
+    /// Subscribes and starts to mirror a channel.
+    pub async fn subscribe(&mut self, channel: &str) -> Result<()> {
+        let (result, _) = self.client.subscribe(channel.to_owned()).await?;
+        self.take_snapshot(result.snapshot.context("no snapshot")?)
+    }
+
+    /// Subscribes to a session and to its default chat; answers the chat.
+    pub async fn open_session(&mut self, session: &str) -> Result<String> {
+        self.subscribe(session).await?;
+        let chat = self.session(session)?.default_chat.clone().context("no default chat")?;
+        self.subscribe(&chat).await?;
+        Ok(chat)
+    }
+
+    /// Starts a turn with a message of the user's.
+    pub async fn say(&self, chat: &str, turn: &str, text: &str) -> Result<i64> {
+        let action = json!({
+            "type": "chat/turnStarted", "turnId": turn, "startedAt": "2026-11-15T09:00:05.000Z",
+            "message": {"text": text, "origin": {"kind": "user"}},
+        });
+        self.dispatch(chat, action).await
+    }
+
+    /// Dispatches an action; answers its number.
+    pub async fn dispatch(&self, channel: &str, action: Value) -> Result<i64> {
+        let action: StateAction = serde_json::from_value(action)?;
+        Ok(self.client.dispatch(channel.to_owned(), action).await?.client_seq)
+    }
+
+    /// Takes what the host says until a condition holds.
+    pub async fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) -> Result<()> {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while !holds(self) {
+            let event = tokio::time::timeout_at(deadline, self.events.recv())
+                .await
+                .with_context(|| format!("waited in vain: {what}; last seen {:?}", self.seen.last()))?;
+            self.take(event.with_context(|| format!("the connection ended: {what}"))?);
+        }
+        Ok(())
+    }
+
+    /// Takes what the host says until a turn is over.
+    pub async fn until_turn_over(&mut self, chat: &str, turn: &str) -> Result<()> {
+        let over = |observer: &Self| {
+            observer.chat(chat).is_ok_and(|state| state.turns.iter().any(|past| past.id == turn))
+        };
+        self.until(&format!("turn {turn} is over"), over).await
+    }
+
+    /// Compares the mirror of every channel with a fresh client's snapshot. The
+    /// mirror may be behind, so it takes what is on its way until both agree.
+    pub async fn agrees_with_a_fresh_client(&mut self, address: &str) -> Result<()> {
+        let channels: Vec<String> = self.states.keys().cloned().collect();
+        let mut fresh = Self::connect(address, "fresh").await?;
+        for channel in channels {
+            fresh.subscribe(&channel).await?;
+            let wanted = fresh.states.get(&channel).map(|(_, state)| state.clone()).context("no snapshot")?;
+            let agrees =
+                |observer: &Self| observer.states.get(&channel).is_some_and(|(_, state)| *state == wanted);
+            self.until(&format!("the mirror of {channel} equals {wanted:?}"), agrees).await?;
+        }
+        fresh.client.shutdown().await;
+        Ok(())
+    }
+
+    /// The mirror of a chat.
+    pub fn chat(&self, channel: &str) -> Result<&ChatState> {
+        match self.states.get(channel) {
+            Some((_, SnapshotState::Chat(state))) => Ok(state),
+            _ => bail!("{channel} is no chat that is mirrored"),
+        }
+    }
+
+    /// The mirror of a session.
+    pub fn session(&self, channel: &str) -> Result<&SessionState> {
+        match self.states.get(channel) {
+            Some((_, SnapshotState::Session(state))) => Ok(state),
+            _ => bail!("{channel} is no session that is mirrored"),
+        }
+    }
+
+    /// The mirror of the root.
+    pub fn root(&self) -> Result<&RootState> {
+        match self.states.get(ROOT_RESOURCE_URI) {
+            Some((_, SnapshotState::Root(state))) => Ok(state),
+            _ => bail!("the root is not mirrored"),
+        }
+    }
+
+    /// The actions seen on a channel, by their names on the wire, in order.
+    pub fn actions(&self, channel: &str) -> Result<Vec<String>> {
+        let of_channel = self.seen.iter().filter_map(|seen| match seen {
+            Seen::Action(envelope) if envelope.channel == channel => Some(&envelope.action),
+            Seen::Action(_) | Seen::SessionAdded(_) | Seen::SessionRemoved(_) | Seen::SummaryChanged(_) => {
+                None
+            }
+        });
+        of_channel
+            .map(|action| {
+                let value = serde_json::to_value(action)?;
+                Ok(value["type"].as_str().context("an action without a type")?.to_owned())
+            })
+            .collect()
+    }
+
+    fn take_snapshot(&mut self, snapshot: Snapshot) -> Result<()> {
+        let seq = u64::try_from(snapshot.from_seq)?;
+        self.states.insert(snapshot.resource, (seq, snapshot.state));
+        Ok(())
+    }
+
+    fn take(&mut self, event: ClientEvent) {
+        match event.event {
+            SubscriptionEvent::Action(envelope) => {
+                self.fold(&envelope);
+                self.seen.push(Seen::Action(Box::new(envelope)));
+            }
+            SubscriptionEvent::SessionAdded(added) => {
+                self.seen.push(Seen::SessionAdded(added.summary.resource.clone()));
+                self.rows.insert(added.summary.resource.clone(), added.summary);
+            }
+            SubscriptionEvent::SessionRemoved(removed) => {
+                self.rows.remove(&removed.session);
+                self.seen.push(Seen::SessionRemoved(removed.session));
+            }
+            SubscriptionEvent::SessionSummaryChanged(changed) => {
+                if let Some(row) = self.rows.get_mut(&changed.session) {
+                    row.title = changed.changes.title.unwrap_or_else(|| row.title.clone());
+                    row.status = changed.changes.status.unwrap_or(row.status);
+                    row.modified_at = changed.changes.modified_at.unwrap_or_else(|| row.modified_at.clone());
+                    row.chats = changed.changes.chats.or_else(|| row.chats.take());
+                }
+                self.seen.push(Seen::SummaryChanged(changed.session));
+            }
+            _ => {}
+        }
+    }
+
+    fn fold(&mut self, envelope: &ActionEnvelope) {
+        if envelope.rejection_reason.is_some() {
+            return;
+        }
+        let Some((seq, state)) = self.states.get_mut(&envelope.channel) else { return };
+        // What the snapshot holds already came before it.
+        if envelope.server_seq <= *seq {
+            return;
+        }
+        *seq = envelope.server_seq;
+        match state {
+            SnapshotState::Root(state) => apply_action_to_root(state, &envelope.action),
+            SnapshotState::Session(state) => apply_action_to_session(state, &envelope.action),
+            SnapshotState::Chat(state) => apply_action_to_chat(state, &envelope.action),
+            _ => return,
+        };
+    }
+}

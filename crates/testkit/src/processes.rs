@@ -1,0 +1,60 @@
+//! Which processes of a test are alive, read from `/proc`.
+//!
+//! A test's processes are found by a variable that all of them inherit, so that
+//! nothing else on the machine is ever taken for one of them.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+/// A live process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its id.
+    pub pid: u32,
+    /// Its command line.
+    pub arguments: Vec<String>,
+}
+
+impl Process {
+    /// Whether it is a Claude runtime rather than the warden of one or a tool.
+    pub fn is_runtime(&self) -> bool {
+        self.arguments.iter().any(|argument| argument == "--output-format=stream-json")
+            && !self.arguments.iter().any(|argument| argument == "--control-fd")
+    }
+}
+
+/// The live processes whose environment has `name=value`.
+pub fn with_variable(name: &str, value: &Path) -> Vec<Process> {
+    let mut wanted = format!("{name}=").into_bytes();
+    wanted.extend_from_slice(value.as_os_str().as_bytes());
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| has_variable(*pid, &wanted))
+        .filter_map(|pid| Some(Process { pid, arguments: arguments(pid)? }))
+        .collect()
+}
+
+fn has_variable(pid: u32, wanted: &[u8]) -> bool {
+    // Processes of other users, and those that end just now, cannot be read.
+    std::fs::read(format!("/proc/{pid}/environ"))
+        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == wanted))
+}
+
+fn arguments(pid: u32) -> Option<Vec<String>> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    // A zombie has no command line; it is dead and only waits to be noticed.
+    (!line.is_empty()).then(|| {
+        line.split(|byte| *byte == 0)
+            .filter(|argument| !argument.is_empty())
+            .map(|argument| OsStr::from_bytes(argument).to_string_lossy().into_owned())
+            .collect()
+    })
+}
+
+/// Kills a process of the test's own.
+pub fn kill(process: u32) -> anyhow::Result<()> {
+    crate::host::send_signal(process, nix::sys::signal::Signal::SIGKILL)
+}
