@@ -14,6 +14,7 @@ mod options;
 mod process;
 mod queue;
 mod session;
+pub mod transcript;
 pub mod warden;
 pub mod wire;
 

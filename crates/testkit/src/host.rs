@@ -170,9 +170,17 @@ impl TestHost {
         processes
     }
 
-    /// The ids of the live runtimes.
+    /// The ids of the live runtimes: the children of wardens. The runtime on Node
+    /// rewrites its command line, so that it is not to be known by that.
     pub fn runtimes(&self) -> Vec<u32> {
-        self.processes().iter().filter(|process| process.is_runtime()).map(|process| process.pid).collect()
+        let processes = self.processes();
+        let wardens: Vec<u32> =
+            processes.iter().filter(|process| process.is_warden()).map(|warden| warden.pid).collect();
+        processes
+            .iter()
+            .filter(|process| wardens.contains(&process.parent))
+            .map(|process| process.pid)
+            .collect()
     }
 
     /// Waits until nothing works for this host any more.

@@ -11,7 +11,9 @@ use ahp_types::commands::{
     CreateSessionParams, DisposeSessionParams, ListSessionsParams, ListSessionsResult,
 };
 use ahp_types::common::ROOT_RESOURCE_URI;
-use ahp_types::state::{ChatState, RootState, SessionState, SessionSummary, Snapshot, SnapshotState};
+use ahp_types::state::{
+    ChatState, ResponsePart, RootState, SessionState, SessionSummary, Snapshot, SnapshotState,
+};
 use ahp_ws::WebSocketTransport;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
@@ -180,6 +182,16 @@ impl Observer {
             Some((_, SnapshotState::Chat(state))) => Ok(state),
             _ => bail!("{channel} is no chat that is mirrored"),
         }
+    }
+
+    /// The words of the running turn.
+    pub fn text_so_far(&self, channel: &str) -> Result<String> {
+        let active = self.chat(channel)?.active_turn.as_ref().context("no turn is running")?;
+        let words = active.response_parts.iter().filter_map(|part| match part {
+            ResponsePart::Markdown(part) => Some(part.content.as_str()),
+            _ => None,
+        });
+        Ok(words.collect())
     }
 
     /// The mirror of a session.

@@ -12,15 +12,16 @@ use std::path::Path;
 pub struct Process {
     /// Its id.
     pub pid: u32,
+    /// Its parent's id.
+    pub parent: u32,
     /// Its command line.
     pub arguments: Vec<String>,
 }
 
 impl Process {
-    /// Whether it is a Claude runtime rather than the warden of one or a tool.
-    pub fn is_runtime(&self) -> bool {
-        self.arguments.iter().any(|argument| argument == "--output-format=stream-json")
-            && !self.arguments.iter().any(|argument| argument == "--control-fd")
+    /// Whether it watches over a runtime.
+    pub fn is_warden(&self) -> bool {
+        self.arguments.iter().any(|argument| argument == "--control-fd")
     }
 }
 
@@ -33,7 +34,7 @@ pub fn with_variable(name: &str, value: &Path) -> Vec<Process> {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
         .filter(|pid| has_variable(*pid, &wanted))
-        .filter_map(|pid| Some(Process { pid, arguments: arguments(pid)? }))
+        .filter_map(|pid| Some(Process { pid, parent: parent(pid)?, arguments: arguments(pid)? }))
         .collect()
 }
 
@@ -41,6 +42,11 @@ fn has_variable(pid: u32, wanted: &[u8]) -> bool {
     // Processes of other users, and those that end just now, cannot be read.
     std::fs::read(format!("/proc/{pid}/environ"))
         .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == wanted))
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
 }
 
 fn arguments(pid: u32) -> Option<Vec<String>> {

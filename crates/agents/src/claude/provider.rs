@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use ahp_types::common::JsonObject;
 use ahp_types::state::{AgentInfo, SessionModelInfo};
+use innkeeper_claude::transcript;
 use innkeeper_claude::{
     ClaudeSession, Conversation, Endpoint, LaunchOptions, Program, StartError, WardenProgram,
 };
@@ -131,10 +132,7 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
         program,
         warden: config.warden.clone(),
         cwd,
-        conversation: match request.history {
-            History::Fresh => Conversation::New(request.conversation),
-            History::Resume => Conversation::Resume(request.conversation),
-        },
+        conversation: conversation(config, request),
         endpoint: Some(Endpoint { base_url: access.base_url, bearer: access.bearer }),
         model: None,
         permission_mode: config::permission_mode(&request.config),
@@ -143,6 +141,15 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
         overrides: BTreeMap::new(),
         scratch_dir: config.scratch_dir.clone(),
     })
+}
+
+/// A runtime that died before it wrote anything down leaves nothing to resume.
+fn conversation(config: &ClaudeProviderConfig, request: &OpenAgent) -> Conversation {
+    let written = || transcript::find(&config.environment, request.conversation).is_some();
+    match request.history {
+        History::Resume if written() => Conversation::Resume(request.conversation),
+        History::Resume | History::Fresh => Conversation::New(request.conversation),
+    }
 }
 
 fn open_error(error: StartError) -> OpenError {

@@ -17,9 +17,10 @@ async fn streaming(host: &TestHost) -> Result<(Observer, String)> {
     let mut client = host.observer("c1").await?;
     client.create_session(&session, &host.work_uri()).await?;
     let chat = client.open_session(&session).await?;
-    client.say(&chat, "turn-1", ENDLESS).await?;
-    let begun =
-        |client: &Observer| client.actions(&chat).is_ok_and(|seen| seen.contains(&"chat/delta".to_owned()));
+    client.say(&chat, "turn-1", "#demo\ntext a finished answer").await?;
+    client.until_turn_over(&chat, "turn-1").await?;
+    client.say(&chat, "turn-2", ENDLESS).await?;
+    let begun = |client: &Observer| client.text_so_far(&chat).is_ok_and(|text| text == "it begins");
     client.until("the answer has begun", begun).await?;
     Ok((client, chat))
 }
@@ -31,20 +32,45 @@ async fn a_killed_runtime_fails_its_turn_and_the_next_message_resumes_the_conver
         let (mut client, chat) = streaming(&host).await?;
         let pid = *host.runtimes().first().context("no runtime")?;
         processes::kill(pid)?;
-        client.until_turn_over(&chat, "turn-1").await?;
-        let turn = &client.chat(&chat)?.turns[0];
+        client.until_turn_over(&chat, "turn-2").await?;
+        let turn = &client.chat(&chat)?.turns[1];
         assert_eq!(turn.state, TurnState::Error);
         let Some(ResponsePart::Error(error)) = turn.response_parts.last() else { panic!("{turn:?}") };
         assert!(error.error.message.contains("SIGKILL"), "it names the exit: {error:?}");
 
-        client.say(&chat, "turn-2", "#demo\necho").await?;
-        client.until_turn_over(&chat, "turn-2").await?;
-        let turn = &client.chat(&chat)?.turns[1];
+        client.say(&chat, "turn-3", "#demo\necho").await?;
+        client.until_turn_over(&chat, "turn-3").await?;
+        let turn = &client.chat(&chat)?.turns[2];
         assert_eq!(turn.state, TurnState::Complete, "{turn:?}");
         let said = serde_json::to_string(&turn.response_parts)?;
-        assert!(said.contains("it begins"), "the model sees the first message again: {said}");
+        assert!(said.contains("a finished answer"), "the model sees what was said before: {said}");
         assert!(!host.runtimes().contains(&pid));
         client.agrees_with_a_fresh_client(&host.address()?).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_runtime_that_dies_before_it_wrote_anything_is_started_afresh() -> Result<()> {
+    for claude in runtimes()? {
+        let host = TestHost::start(options(claude)).await?;
+        let session = new_session();
+        let mut client = host.observer("c1").await?;
+        client.create_session(&session, &host.work_uri()).await?;
+        let chat = client.open_session(&session).await?;
+        client.say(&chat, "turn-1", ENDLESS).await?;
+        eventually(Duration::from_secs(10), "the runtime is there", || !host.runtimes().is_empty()).await?;
+        processes::kill(*host.runtimes().first().context("no runtime")?)?;
+        client.until_turn_over(&chat, "turn-1").await?;
+        assert_eq!(client.chat(&chat)?.turns[0].state, TurnState::Error);
+        client.say(&chat, "turn-2", "hi").await?;
+        client.until_turn_over(&chat, "turn-2").await?;
+        assert_eq!(
+            client.chat(&chat)?.turns[1].state,
+            TurnState::Complete,
+            "{:?}",
+            client.chat(&chat)?.turns
+        );
     }
     Ok(())
 }

@@ -69,15 +69,20 @@ async fn a_session_that_is_disposed_while_its_runtime_starts_leaves_no_process()
 #[tokio::test]
 async fn a_live_session_is_disposed_in_the_middle_of_a_tool() -> Result<()> {
     for claude in runtimes()? {
-        let host = TestHost::start(options(claude)).await?;
+        let mut options = options(claude);
+        // The user allows it, so that the runtime does not ask.
+        options.user_settings = Some(serde_json::json!({"permissions": {"allow": ["Bash"]}}));
+        let host = TestHost::start(options).await?;
         let session = new_session();
         let mut client = host.observer("c1").await?;
         client.create_session(&session, &host.work_uri()).await?;
         let chat = client.open_session(&session).await?;
-        // A command that the runtime takes to be harmless, so that it does not ask.
-        client.say(&chat, "turn-1", "#demo\ntool Bash {\"command\":\"sleep 300\"}\ntext done").await?;
-        let asleep = || host.processes().iter().any(|process| process.arguments == ["sleep", "300"]);
-        eventually(Duration::from_secs(30), "the tool runs", asleep).await?;
+        client
+            .say(&chat, "turn-1", "#demo\ntool Bash {\"command\":\"tail -f /dev/null\"}\ntext done")
+            .await?;
+        let running =
+            || host.processes().iter().any(|process| process.arguments == ["tail", "-f", "/dev/null"]);
+        eventually(Duration::from_secs(30), "the tool runs", running).await?;
         client.dispose_session(&session).await?;
         host.no_processes(Duration::ZERO).await?;
     }

@@ -124,6 +124,25 @@ async fn a_line_beyond_the_cap_ends_the_runtime_with_that_reason() {
 }
 
 #[tokio::test]
+async fn a_runtime_that_says_more_than_anybody_reads_is_ended_with_that_reason() {
+    let place = Place::new();
+    let (session, mut events) = start(place.scripted(
+        r#"handlers.user = () => {
+            const line = JSON.stringify({ type: 'keep_alive', text: 'x'.repeat(1 << 20) }) + '\n';
+            const more = () => process.stdout.write(line, more);
+            more();
+        };"#,
+    ))
+    .await;
+    session.send(prompt("go")).unwrap();
+    until(|| session.exit().is_some()).await;
+    assert!(!lives(session.pid()));
+    let exit = exit(&mut events).await;
+    assert_eq!(exit.reason, ExitReason::InboxFull);
+    assert!(exit.to_string().ends_with("because its output was not read any more"), "{exit}");
+}
+
+#[tokio::test]
 async fn a_child_in_its_own_session_is_ended_when_handle_and_events_are_dropped() {
     let place = Place::new();
     let (session, mut events) = start(place.scripted(DETACHED_CHILD)).await;

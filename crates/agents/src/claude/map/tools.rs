@@ -94,7 +94,7 @@ impl ToolCalls {
         let mut actions: Vec<StateAction> = self.ready(id).into_iter().collect();
         let Some(call) = self.calls.remove(id) else { return Vec::new() };
         let success = result.is_error != Some(true);
-        let text = result_text(result.content.as_ref());
+        let text = without_error_tag(result_text(result.content.as_ref()));
         let message =
             if success { past_tense(&call) } else { format!("{} failed", display_name(&call.name)) };
         let error = (!success).then(|| json!({ "message": text }));
@@ -229,6 +229,13 @@ fn shown_input(call: &Call) -> String {
         return command.to_owned();
     }
     call.input.clone()
+}
+
+/// The runtime marks its own refusals for the model; people need no mark.
+fn without_error_tag(text: String) -> String {
+    let inner =
+        text.trim().strip_prefix("<tool_use_error>").and_then(|text| text.strip_suffix("</tool_use_error>"));
+    inner.map(str::to_owned).unwrap_or(text)
 }
 
 fn result_text(content: Option<&MessageContent>) -> String {

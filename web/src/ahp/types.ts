@@ -1,0 +1,239 @@
+// The part of the Agent Host Protocol that the page reads and writes, as it is on the wire.
+// Unknown fields are kept by spreading; unknown kinds of parts and actions are ordinary values here.
+
+export type Uri = string;
+export type Markdownish = string | { markdown: string };
+
+export const ROOT: Uri = 'ahp-root://';
+
+/** Bits of a session's or chat's `status`. The low five bits are one activity, the others are flags. */
+export const Status = {
+  Idle: 1,
+  Error: 2,
+  InProgress: 8,
+  InputNeeded: 24,
+  IsRead: 32,
+  IsArchived: 64,
+  ActivityMask: 31,
+} as const;
+
+export interface ErrorInfo {
+  errorType: string;
+  message: string;
+  stack?: string;
+}
+
+export interface AgentInfo {
+  provider: string;
+  displayName: string;
+  description: string;
+  models: { id: string; name: string }[];
+}
+
+export interface RootState {
+  agents: AgentInfo[];
+  activeSessions?: number;
+}
+
+export interface ChatSummary {
+  resource: Uri;
+  title: string;
+  status: number;
+  activity?: string;
+  modifiedAt?: string;
+}
+
+export interface SessionSummary {
+  resource: Uri;
+  provider: string;
+  title: string;
+  status: number;
+  activity?: string | null;
+  createdAt: string;
+  modifiedAt: string;
+  workingDirectories?: Uri[];
+  defaultChat?: Uri;
+}
+
+export interface SessionState {
+  provider: string;
+  title: string;
+  status: number;
+  activity?: string;
+  workingDirectories?: Uri[];
+  lifecycle: 'creating' | 'ready' | 'failed';
+  creationError?: ErrorInfo;
+  chats: ChatSummary[];
+  defaultChat?: Uri;
+}
+
+export interface Message {
+  text: string;
+  origin: { kind: string };
+}
+
+export interface Usage {
+  inputTokens?: number;
+  outputTokens?: number;
+  cacheReadTokens?: number;
+  model?: string;
+}
+
+export type ToolInput = string | { uri: Uri };
+
+export interface ConfirmationOption {
+  id: string;
+  label: string;
+  kind: string;
+}
+
+export interface ToolResultContent {
+  type: string;
+  text?: string;
+  title?: string;
+  uri?: Uri;
+  result?: { exitCode?: number; preview?: string };
+  before?: { uri: Uri };
+  after?: { uri: Uri };
+  diff?: { added?: number; removed?: number };
+}
+
+/** Every state of a tool call in one shape: which of the optional fields are present follows from `status`. */
+export interface ToolCall {
+  status: string;
+  toolCallId: string;
+  toolName: string;
+  displayName: string;
+  intention?: string;
+  contributor?: { kind: string };
+  _meta?: Record<string, unknown>;
+  partialInput?: string;
+  invocationMessage?: Markdownish;
+  toolInput?: ToolInput;
+  confirmationTitle?: Markdownish;
+  riskAssessment?: unknown;
+  edits?: unknown;
+  editable?: boolean;
+  options?: ConfirmationOption[];
+  confirmed?: string;
+  selectedOption?: ConfirmationOption;
+  content?: ToolResultContent[];
+  success?: boolean;
+  pastTenseMessage?: Markdownish;
+  structuredContent?: unknown;
+  error?: unknown;
+  reason?: string;
+  reasonMessage?: Markdownish;
+  userSuggestion?: Message;
+  auth?: unknown;
+}
+
+export interface InputRequest {
+  id: string;
+  message?: string;
+  questions?: { id: string; message: string }[];
+  answers?: Record<string, unknown>;
+}
+
+export interface MarkdownPart {
+  kind: 'markdown';
+  id: string;
+  content: string;
+}
+export interface ReasoningPart {
+  kind: 'reasoning';
+  id: string;
+  content: string;
+}
+export interface ToolCallPart {
+  kind: 'toolCall';
+  toolCall: ToolCall;
+}
+export interface ErrorPart {
+  kind: 'error';
+  error: ErrorInfo;
+  resumable?: boolean;
+}
+export interface NotificationPart {
+  kind: 'systemNotification';
+  content: Markdownish;
+}
+export interface InputRequestPart {
+  kind: 'inputRequest';
+  request: InputRequest;
+  response?: string;
+}
+export interface ContentRefPart {
+  kind: 'contentRef';
+  uri: Uri;
+}
+
+export type ResponsePart =
+  | MarkdownPart
+  | ReasoningPart
+  | ToolCallPart
+  | ErrorPart
+  | NotificationPart
+  | InputRequestPart
+  | ContentRefPart;
+
+export interface ActiveTurn {
+  id: string;
+  startedAt: string;
+  message: Message;
+  responseParts: ResponsePart[];
+  usage?: Usage;
+}
+
+export interface Turn {
+  id: string;
+  startedAt?: string;
+  duration?: number;
+  message: Message;
+  responseParts: ResponsePart[];
+  usage?: Usage;
+  state: string;
+}
+
+export interface ChatState {
+  resource: Uri;
+  title: string;
+  status: number;
+  activity?: string;
+  modifiedAt: string;
+  turns: Turn[];
+  turnsNextCursor?: string;
+  activeTurn?: ActiveTurn;
+}
+
+/** An action as it arrives: `type` is certain, everything else is read with care by the reducers. */
+export interface Action {
+  type: string;
+  [field: string]: unknown;
+}
+
+export interface ActionEnvelope {
+  channel: Uri;
+  action: Action;
+  serverSeq: number;
+  origin?: { clientId: string; clientSeq: number };
+  rejectionReason?: string;
+}
+
+export interface Snapshot {
+  resource: Uri;
+  state: unknown;
+  fromSeq: number;
+}
+
+export interface InitializeResult {
+  protocolVersion: string;
+  serverSeq: number;
+  serverInfo?: { name: string; version?: string; title?: string };
+  snapshots: Snapshot[];
+  defaultDirectory?: Uri;
+}
+
+export type ReconnectResult =
+  | { type: 'replay'; actions: ActionEnvelope[]; missing: Uri[] }
+  | { type: 'snapshot'; snapshots: Snapshot[] };

@@ -1,0 +1,67 @@
+// The frame of the page: sessions left, conversation right, and what lies over both.
+
+import { useSignal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
+
+import type { Page } from '../state';
+import { ConnectionLine, Refused } from './ConnectionState';
+import { Conversation } from './Conversation';
+import { MenuIcon } from './Icons';
+import { NewSession } from './NewSession';
+import { Notices } from './Notices';
+import { Sidebar } from './Sidebar';
+
+export function App({ page, address }: { page: Page; address: URL }) {
+  const menuOpen = useSignal(false);
+  const selected = page.selected.value;
+  const status = page.status.value;
+  const blocked = status.kind === 'refused' || status.kind === 'incompatible';
+  const title = selected === undefined ? 'New session' : page.session.value?.title || 'New session';
+
+  useEffect(() => {
+    const mark = page.chat.value?.activeTurn ? '● ' : '';
+    document.title = selected === undefined ? 'Innkeeper' : `${mark}${title} · Innkeeper`;
+  }, [title, selected, page.chat.value?.activeTurn !== undefined]);
+
+  useEffect(() => {
+    menuOpen.value = false;
+  }, [selected]);
+
+  return (
+    <div class="frame">
+      <a class="skip" href="#composer" onClick={focusComposer}>
+        Skip to the message box
+      </a>
+      <Sidebar page={page} open={menuOpen} />
+      <main class="main">
+        <div class="topbar">
+          <button
+            type="button"
+            class="icon-button"
+            aria-label="Sessions"
+            aria-expanded={menuOpen.value}
+            onClick={() => (menuOpen.value = !menuOpen.value)}
+          >
+            <MenuIcon />
+          </button>
+          <span class="topbar-title">{title}</span>
+        </div>
+        <ConnectionLine page={page} />
+        {blocked ? (
+          <Refused page={page} address={address} />
+        ) : selected === undefined ? (
+          <NewSession page={page} />
+        ) : (
+          <Conversation key={selected} page={page} />
+        )}
+      </main>
+      <Notices page={page} />
+    </div>
+  );
+}
+
+/** The address behind the `#` names the session, so the link must not change it. */
+function focusComposer(event: Event): void {
+  event.preventDefault();
+  document.getElementById('composer')?.focus();
+}

@@ -1,0 +1,115 @@
+// One session: its head, its turns, and the composer. Follows the newest text unless the reader scrolled away.
+
+import { useSignal } from '@preact/signals';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
+
+import type { ChatState } from '../ahp/types';
+import { directoryPath } from '../format';
+import type { Page } from '../state';
+import { Composer } from './Composer';
+import { copyCode } from './copy-code';
+import { DeleteSession } from './DeleteSession';
+import { DownIcon, FolderIcon } from './Icons';
+import { ErrorCard } from './parts/ErrorCard';
+import { TurnView, UserMessage } from './TurnView';
+
+/** Closer than this to the end counts as reading along. */
+const NEAR_END_PX = 80;
+
+export function Conversation({ page }: { page: Page }) {
+  const session = page.session.value;
+  const chat = page.chat.value;
+  const selected = page.selected.value;
+  const scroller = useRef<HTMLDivElement>(null);
+  const following = useSignal(true);
+  const outgoing = page.outgoing.value.filter((message) => message.session === selected);
+
+  const toEnd = () => {
+    const element = scroller.current;
+    if (element) element.scrollTop = element.scrollHeight;
+  };
+  useLayoutEffect(() => {
+    if (following.peek()) toEnd();
+  }, [chat, outgoing.length]);
+  useEffect(() => {
+    if (outgoing.length > 0) following.value = true;
+  }, [outgoing.length]);
+
+  return (
+    <div class="conversation">
+      <header class="head">
+        <div class="head-text">
+          <h1>{session?.title || 'New session'}</h1>
+          {session?.workingDirectories?.[0] && (
+            <p class="quiet">
+              <FolderIcon /> {directoryPath(session.workingDirectories[0])}
+            </p>
+          )}
+        </div>
+        <DeleteSession page={page} />
+      </header>
+      <div
+        class="scroller"
+        ref={scroller}
+        onClick={copyCode}
+        onScroll={(event) => {
+          const { scrollHeight, scrollTop, clientHeight } = event.currentTarget;
+          following.value = scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
+        }}
+      >
+        <div class="turns" role="log" aria-label="Conversation" aria-busy={chat?.activeTurn !== undefined}>
+          {chat === undefined && outgoing.length === 0 && <p class="quiet center">Opening the session…</p>}
+          {chat && <Turns chat={chat} />}
+          {outgoing.map((message) => (
+            <UserMessage key={message.turnId} text={message.text} note="Sending…" />
+          ))}
+          {session?.lifecycle === 'failed' && (
+            <ErrorCard
+              title="The session could not be started"
+              error={session.creationError ?? { errorType: 'unknown', message: 'The host gave no reason.' }}
+            />
+          )}
+        </div>
+      </div>
+      {!following.value && (
+        <button type="button" class="to-end" onClick={toEnd}>
+          <DownIcon /> Newest
+        </button>
+      )}
+      <p class="visually-hidden" role="status">
+        {announcement(chat)}
+      </p>
+      <Composer page={page} />
+    </div>
+  );
+}
+
+function Turns({ chat }: { chat: ChatState }) {
+  const active = chat.activeTurn;
+  return (
+    <>
+      {chat.turnsNextCursor !== undefined && <p class="quiet center">Older turns are not shown.</p>}
+      {chat.turns.length === 0 && !active && <p class="quiet center">Nothing has been said yet.</p>}
+      {chat.turns.map((turn) => (
+        <TurnView key={turn.id} turn={turn} />
+      ))}
+      {active && <TurnView key={active.id} turn={active} activity={chat.activity} />}
+    </>
+  );
+}
+
+/** What a screen reader says about the course of a turn; the streamed text itself would never end. */
+function announcement(chat: ChatState | undefined): string {
+  if (!chat) return '';
+  if (chat.activeTurn) return 'The agent is answering.';
+  switch (chat.turns.at(-1)?.state) {
+    case 'complete':
+      return 'The answer is complete.';
+    case 'cancelled':
+      return 'The answer was stopped.';
+    case 'error':
+      return 'The answer ended in an error.';
+    default:
+      return '';
+  }
+}

@@ -1,0 +1,24 @@
+// Short messages about what did not work, until they are read.
+
+import type { Page } from '../state';
+import { CloseIcon } from './Icons';
+
+export function Notices({ page }: { page: Page }) {
+  return (
+    <div class="notices" role="alert">
+      {page.notices.value.map((notice) => (
+        <div class="notice" key={notice.id}>
+          <span>{notice.text}</span>
+          <button
+            type="button"
+            class="icon-button"
+            aria-label="Dismiss this message"
+            onClick={() => page.dismiss(notice.id)}
+          >
+            <CloseIcon />
+          </button>
+        </div>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,102 @@
+// The list of sessions, and whether the host is there.
+
+import { useSignal, type Signal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
+
+import type { SessionSummary } from '../ahp/types';
+import { ACTIVITY_LABEL, activityOf, ago, folderName } from '../format';
+import type { Page } from '../state';
+import { ConnectionBadge } from './ConnectionState';
+import { LanternIcon, PlusIcon } from './Icons';
+
+/** How often "5 min" is looked at again. */
+const CLOCK_MS = 30_000;
+
+export function Sidebar({ page, open }: { page: Page; open: Signal<boolean> }) {
+  const now = useSignal(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => (now.value = Date.now()), CLOCK_MS);
+    return () => clearInterval(timer);
+  }, []);
+
+  const selected = page.selected.value;
+  const rows = page.rows.value;
+  const unlisted = selected !== undefined && !page.sessions.value.has(selected);
+  const close = () => (open.value = false);
+
+  return (
+    <>
+      <div class="scrim" hidden={!open.value} onClick={close} />
+      <nav
+        class={open.value ? 'sidebar is-open' : 'sidebar'}
+        aria-label="Sessions"
+        onKeyDown={(event) => event.key === 'Escape' && close()}
+      >
+        <div class="brand">
+          <LanternIcon />
+          <span>Innkeeper</span>
+        </div>
+        <button
+          type="button"
+          class="new"
+          aria-current={selected === undefined ? 'page' : undefined}
+          onClick={() => {
+            page.select(undefined);
+            close();
+          }}
+        >
+          <PlusIcon />
+          New session
+        </button>
+        <ul class="sessions">
+          {unlisted && <Row title="New session" status={page.session.value?.status ?? 1} current />}
+          {rows.map((row) => (
+            <Row
+              key={row.resource}
+              title={row.title || 'Untitled session'}
+              status={row.status}
+              current={row.resource === selected}
+              detail={detail(row, now.value)}
+              onSelect={() => {
+                page.select(row.resource);
+                close();
+              }}
+            />
+          ))}
+        </ul>
+        {rows.length === 0 && !unlisted && <p class="quiet">Sessions appear here with their first message.</p>}
+        <ConnectionBadge page={page} />
+      </nav>
+    </>
+  );
+}
+
+interface RowProps {
+  title: string;
+  status: number;
+  current: boolean;
+  detail?: string;
+  onSelect?: () => void;
+}
+
+function Row({ title, status, current, detail, onSelect }: RowProps) {
+  const activity = activityOf(status);
+  return (
+    <li>
+      <button type="button" class="row" aria-current={current ? 'page' : undefined} onClick={onSelect}>
+        <span class={`dot is-${activity}`} role="img" aria-label={ACTIVITY_LABEL[activity]} />
+        <span class="row-text">
+          <span class="row-title">{title}</span>
+          {detail && <span class="row-detail">{detail}</span>}
+        </span>
+      </button>
+    </li>
+  );
+}
+
+function detail(row: SessionSummary, now: number): string {
+  const directory = row.workingDirectories?.[0];
+  const activity = activityOf(row.status);
+  const what = row.activity || (activity === 'idle' ? undefined : ACTIVITY_LABEL[activity]);
+  return [what, directory && folderName(directory), ago(row.modifiedAt, now)].filter(Boolean).join(' · ');
+}

@@ -1,0 +1,120 @@
+// A tool call as one row: which tool, on what, how it went; input and result fold out.
+
+import { useMemo } from 'preact/hooks';
+
+import type { ToolCall, ToolResultContent } from '../../ahp/types';
+import { directoryPath, plainText } from '../../format';
+import { inlineMarkdown } from '../../markdown';
+
+type Look = 'running' | 'waiting' | 'done' | 'failed' | 'cancelled';
+
+export function ToolCallRow({ call }: { call: ToolCall }) {
+  const look = lookOf(call);
+  const message = plainText(call.pastTenseMessage ?? call.invocationMessage) || call.intention || '';
+  const html = useMemo(() => inlineMarkdown(message), [message]);
+  const input = typeof call.toolInput === 'string' ? call.toolInput : call.partialInput;
+  const result = resultText(call);
+  const head = (
+    <>
+      <span class={`tool-mark is-${look}`} aria-hidden="true" />
+      <span class="fold-name">{call.displayName || call.toolName}</span>
+      <span class="fold-preview" dangerouslySetInnerHTML={{ __html: html }} />
+      <span class="tool-status">{statusWord(call, look)}</span>
+    </>
+  );
+  if (!input && !result) {
+    return (
+      <div class="fold tool" data-tool-status={call.status}>
+        <div class="summary">{head}</div>
+      </div>
+    );
+  }
+  return (
+    <details class="fold tool" data-tool-status={call.status}>
+      <summary>{head}</summary>
+      <div class="tool-body">
+        {input && <Section name="Input" text={readable(input)} />}
+        {result && <Section name={look === 'failed' ? 'Error' : 'Result'} text={result} />}
+      </div>
+    </details>
+  );
+}
+
+function Section({ name, text }: { name: string; text: string }) {
+  return (
+    <>
+      <div class="tool-label">{name}</div>
+      <pre tabIndex={0}>{text}</pre>
+    </>
+  );
+}
+
+function lookOf(call: ToolCall): Look {
+  switch (call.status) {
+    case 'completed':
+      return call.success ? 'done' : 'failed';
+    case 'cancelled':
+      return 'cancelled';
+    case 'pending-confirmation':
+    case 'pending-result-confirmation':
+    case 'auth-required':
+      return 'waiting';
+    default:
+      return 'running';
+  }
+}
+
+function statusWord(call: ToolCall, look: Look): string {
+  switch (look) {
+    case 'running':
+      return 'running';
+    case 'waiting':
+      return call.status === 'auth-required' ? 'needs a sign-in' : 'waits for approval';
+    case 'failed':
+      return 'failed';
+    case 'cancelled':
+      return call.reason === 'denied' || call.reason === 'result-denied' ? 'denied' : 'skipped';
+    case 'done':
+      return 'done';
+  }
+}
+
+function resultText(call: ToolCall): string {
+  const parts = (call.content ?? []).map(contentText).filter((text) => text !== '');
+  const error = errorText(call.error);
+  if (error && !parts.includes(error)) parts.push(error);
+  const why = plainText(call.reasonMessage);
+  if (why) parts.push(why);
+  return parts.join('\n');
+}
+
+function contentText(content: ToolResultContent): string {
+  switch (content.type) {
+    case 'text':
+      return content.text ?? '';
+    case 'terminal':
+      return content.result?.preview ?? content.title ?? '';
+    case 'fileEdit': {
+      const uri = content.after?.uri ?? content.before?.uri ?? '';
+      return `${directoryPath(uri)}  +${content.diff?.added ?? 0} −${content.diff?.removed ?? 0}`;
+    }
+    default:
+      return content.title ?? content.uri ?? `(${content.type})`;
+  }
+}
+
+function errorText(error: unknown): string {
+  if (typeof error === 'string') return error;
+  if (typeof error !== 'object' || error === null) return '';
+  const { message } = error as { message?: unknown };
+  return typeof message === 'string' ? message : JSON.stringify(error);
+}
+
+/** Input is JSON for most tools; a person reads it better with line breaks. */
+function readable(input: string): string {
+  try {
+    return JSON.stringify(JSON.parse(input), null, 2);
+  } catch {
+    return input;
+  }
+}

@@ -1,0 +1,112 @@
+// Markdown to HTML that is safe to put into the page, block by block.
+// Raw HTML in an answer is shown as the text it is; what is left goes through a sanitizer all the same.
+
+import DOMPurify from 'dompurify';
+import { Marked, type Token, type Tokens, type TokensList } from 'marked';
+
+export interface Block {
+  /** Changes only when the block does, so that a streaming answer touches nothing but its last block. */
+  key: string;
+  html: string;
+}
+
+/** Bounds the memory of finished blocks; beyond it they are simply rendered again. */
+const REMEMBERED_BLOCKS = 2_000;
+
+/** Tags without attributes that models use inside tables and prose, and that cannot do anything. */
+const HARMLESS_TAG = /^<\/?(?:br|sub|sup|kbd)\s*\/?>$/i;
+
+const ALLOWED_ADDRESS = /^(?:https?:|mailto:)/i;
+
+/** Attributes that our own renderer writes and that are no addresses. */
+const PLAIN_ATTRIBUTES = ['target', 'rel', 'type', 'align', 'start', 'checked', 'disabled', 'tabindex'];
+
+const marked = new Marked({
+  gfm: true,
+  breaks: false,
+  renderer: {
+    html({ text }: Tokens.HTML | Tokens.Tag): string {
+      return HARMLESS_TAG.test(text.trim()) ? text : escapeHtml(text);
+    },
+    link({ href, tokens }: Tokens.Link): string {
+      const text = this.parser.parseInline(tokens);
+      if (!ALLOWED_ADDRESS.test(href)) return text;
+      return `<a href="${escapeHtml(href)}" target="_blank" rel="noopener noreferrer">${text}</a>`;
+    },
+    // An image from elsewhere would tell that elsewhere who reads the answer, so it becomes a link.
+    image({ href, text }: Tokens.Image): string {
+      const label = escapeHtml(text || href);
+      if (!ALLOWED_ADDRESS.test(href)) return label;
+      return `<a href="${escapeHtml(href)}" target="_blank" rel="noopener noreferrer">${label}</a>`;
+    },
+    code({ text, lang }: Tokens.Code): string {
+      const language = escapeHtml((lang ?? '').trim().split(/\s/)[0] ?? '');
+      return (
+        `<div class="code"><div class="code-head"><span>${language || 'text'}</span>` +
+        `<button type="button" class="copy">Copy</button></div>` +
+        `<pre tabindex="0"><code>${escapeHtml(text)}</code></pre></div>`
+      );
+    },
+    table(token: Tokens.Table): string {
+      const row = (cells: Tokens.TableCell[], tag: string): string =>
+        `<tr>${cells.map((cell) => tableCell(cell, tag, this.parser.parseInline(cell.tokens))).join('')}</tr>`;
+      const body = token.rows.map((cells) => row(cells, 'td')).join('');
+      return `<div class="table"><table><thead>${row(token.header, 'th')}</thead><tbody>${body}</tbody></table></div>`;
+    },
+  },
+});
+
+const remembered = new Map<string, string>();
+
+/** The blocks of a Markdown text, each as sanitized HTML. */
+export function markdownBlocks(text: string): Block[] {
+  const tokens = marked.lexer(text);
+  // A link definition at the end changes blocks before it, so such a text is not remembered by block.
+  const memory = Object.keys(tokens.links).length === 0 ? remembered : undefined;
+  return tokens
+    .filter((token) => token.type !== 'space' && token.type !== 'def')
+    .map((token, index) => ({ key: `${index}:${token.type}`, html: blockHtml(token, tokens, memory) }));
+}
+
+/** One line of Markdown, for the messages of tool calls. */
+export function inlineMarkdown(text: string): string {
+  return sanitize(marked.parseInline(text, { async: false }));
+}
+
+function blockHtml(token: Token, all: TokensList, memory: Map<string, string> | undefined): string {
+  const known = memory?.get(token.raw);
+  if (known !== undefined) return known;
+  const html = sanitize(marked.parser(Object.assign([token], { links: all.links })));
+  if (memory) {
+    if (memory.size >= REMEMBERED_BLOCKS) memory.clear();
+    memory.set(token.raw, html);
+  }
+  return html;
+}
+
+function tableCell(cell: Tokens.TableCell, tag: string, html: string): string {
+  return cell.align ? `<${tag} align="${cell.align}">${html}</${tag}>` : `<${tag}>${html}</${tag}>`;
+}
+
+function sanitize(html: string): string {
+  return DOMPurify.sanitize(html, {
+    ALLOWED_TAGS: [
+      ...['p', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'ul', 'ol', 'li', 'blockquote', 'hr', 'br', 'pre', 'code', 'div'],
+      ...['span', 'button', 'em', 'strong', 'del', 'a', 'sub', 'sup', 'kbd', 'input'],
+      ...['table', 'thead', 'tbody', 'tr', 'th', 'td'],
+    ],
+    ALLOWED_ATTR: ['href', 'class', ...PLAIN_ATTRIBUTES],
+    // The sanitizer holds every value against the addresses unless it is told that it is none.
+    ADD_URI_SAFE_ATTR: PLAIN_ATTRIBUTES,
+    ALLOWED_URI_REGEXP: ALLOWED_ADDRESS,
+  });
+}
+
+function escapeHtml(text: string): string {
+  return text
+    .replaceAll('&', '&amp;')
+    .replaceAll('<', '&lt;')
+    .replaceAll('>', '&gt;')
+    .replaceAll('"', '&quot;')
+    .replaceAll("'", '&#39;');
+}

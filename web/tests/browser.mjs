@@ -1,0 +1,304 @@
+// The page in a real browser against the real host with its demo model.
+//
+//   INNKEEPER_BIN=path/to/innkeeper node tests/browser.mjs
+//
+// INNKEEPER_RUNTIMES_DIR says where installed runtimes are, CHROMIUM which browser to use. The page that is tested
+// is the one inside the binary. Pictures go to tests/out/. The fake host stands in for the binary while the page
+// is being developed: INNKEEPER_BIN=tests/fake-host.mjs
+
+import { strict as assert } from 'node:assert';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+import { chromium } from 'playwright-core';
+
+import { startHost } from './host-process.mjs';
+
+const OUT = fileURLToPath(new URL('./out/', import.meta.url));
+/** A first answer includes the start of a runtime on a machine that may be busy building something else. */
+const ANSWER_MS = 90_000;
+const PAGE_MS = 15_000;
+
+const CHROMIUM_FLAGS = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+];
+
+/** Each test gets a page of its own that is connected to the host. */
+const tests = {
+  async 'hi is answered, and the session appears in the list'({ page }) {
+    await send(page, 'hi');
+    await finished(page, 'complete');
+    const answer = await page.innerText('.turn .markdown');
+    assert.ok(answer.trim().length > 20, `the answer is too short: ${answer}`);
+    assert.equal(await page.locator('.user').count(), 1, 'the message is shown once');
+    assert.match(await page.innerText('.usage'), /tokens in/);
+    await page.waitForSelector('.sessions .row[aria-current=page]');
+  },
+
+  async 'an answer grows while it is being written'({ page }) {
+    await watchText(page);
+    const words = 'one two three four five six seven eight nine ten';
+    await send(page, `#demo\nchunk 6\ntext ${words}\nwait 700\ntext ${words}\nwait 700\ntext the very end`);
+    await page.getByRole('button', { name: 'Stop' }).waitFor({ timeout: ANSWER_MS });
+    await finished(page, 'complete');
+    const states = await page.evaluate(() => globalThis.seenTexts);
+    const final = states.at(-1);
+    const between = states.filter((text) => text !== '' && text !== final);
+    assert.ok(between.length >= 2, `only ${between.length} states before the last: ${JSON.stringify(states)}`);
+    for (let index = 1; index < states.length; index++) {
+      assert.ok(states[index].startsWith(states[index - 1].trimEnd()), `text was taken back: ${JSON.stringify(states)}`);
+    }
+    assert.match(final, /one two[^]*the very end/);
+    assert.equal(await page.getByRole('button', { name: 'Stop' }).count(), 0);
+  },
+
+  async 'thinking is folded and can be opened'({ page }) {
+    await send(page, '#demo\nthink The guest wants to know what I think\ntext Here is the answer');
+    await finished(page, 'complete');
+    const thinking = page.locator('details.thinking');
+    assert.equal(await thinking.count(), 1);
+    assert.equal(await thinking.getAttribute('open'), null, 'it starts folded');
+    assert.equal(await page.locator('.thinking-text').isVisible(), false);
+    await thinking.locator('summary').click();
+    assert.match(await page.locator('.thinking-text').innerText(), /what I think/);
+    assert.doesNotMatch(await page.innerText('.markdown'), /what I think/);
+  },
+
+  async 'an error of the model is shown as a card'({ page }) {
+    await send(page, '#demo\nerror 500 always');
+    await finished(page, 'error');
+    const card = page.locator('.error-card');
+    assert.equal(await card.count(), 1);
+    assert.ok((await card.locator('.error-message').innerText()).length > 10);
+    await page.screenshot({ path: join(OUT, 'error.png') });
+    await send(page, '#demo\ntext Still here');
+    await page.locator('.turn').nth(1).locator('.markdown').waitFor({ timeout: ANSWER_MS });
+  },
+
+  async 'a tool call is a row that folds out'({ page }) {
+    await send(page, '#demo\ntool Read {"file_path":"not-there.txt"}\ntext After the tool');
+    await finished(page, 'complete');
+    const row = page.locator('details.tool');
+    assert.equal(await row.count(), 1);
+    assert.match((await row.getAttribute('data-tool-status')) ?? '', /^(completed|cancelled)$/);
+    assert.match(await row.locator('summary').innerText(), /Read/);
+    assert.equal(await page.locator('.tool-body').isVisible(), false);
+    await row.locator('summary').click();
+    assert.match(await page.innerText('.tool-body'), /not-there\.txt/);
+    await page.locator('.markdown', { hasText: 'After the tool' }).waitFor();
+  },
+
+  async 'markup in an answer does nothing'({ page }) {
+    const attack = '<img src=x onerror="globalThis.harmed=1"> <script>globalThis.harmed=2</script> [x](javascript:globalThis.harmed=3)';
+    await send(page, `#demo\ntext ${attack} <b>end</b>`);
+    await finished(page, 'complete');
+    assert.match(await page.innerText('.markdown'), /<img src=x[^]*<b>end<\/b>/, 'it is shown as text');
+    assert.equal(await page.locator('.turns :is(img, script, iframe, a, b)').count(), 0);
+    assert.equal(await page.evaluate(() => globalThis.harmed), undefined);
+  },
+
+  async 'a running answer can be stopped'({ page }) {
+    await send(page, '#demo\ntext The beginning\nwait 60000\ntext The end');
+    await page.locator('.markdown', { hasText: 'The beginning' }).waitFor({ timeout: ANSWER_MS });
+    await page.getByRole('button', { name: 'Stop' }).click();
+    await finished(page, 'cancelled');
+    assert.equal(await page.innerText('.markdown'), 'The beginning');
+  },
+
+  async 'a lost connection comes back by itself and nothing is missing or doubled'({ openPage, host }) {
+    const sockets = [];
+    const page = await openPage(host.page, {}, (socket) => {
+      socket.connectToServer();
+      sockets.push(socket);
+    });
+    await send(page, `#demo\nchunk 4\ntext Before the break.\nwait 1500\ntext ${'and on '.repeat(30)}until the end`);
+    await page.locator('.markdown', { hasText: 'Before the break.' }).first().waitFor({ timeout: ANSWER_MS });
+    await sockets.at(-1).close({ code: 4000 });
+    await page.waitForSelector('[data-connection]:not([data-connection=online])', { state: 'attached', timeout: PAGE_MS });
+    assert.match(await page.innerText('.markdown'), /Before the break/, 'what was there stays readable');
+    await finished(page, 'complete');
+    assert.equal(sockets.length, 2);
+    const text = (await page.locator('.markdown').allInnerTexts()).join('\n');
+    assert.match(text, /^Before the break\.\s+(and on ){30}until the end$/);
+    assert.equal(await page.locator('.user').count(), 1);
+  },
+
+  async 'a reload shows the same conversation'({ page }) {
+    await send(page, '#demo\ntext Written **down**');
+    await finished(page, 'complete');
+    const before = await page.innerText('.turns');
+    await page.reload();
+    await page.waitForSelector('[data-turn=complete]', { timeout: PAGE_MS });
+    assert.equal(await page.innerText('.turns'), before);
+  },
+
+  async 'a second page sees the session and its answer'({ page, openPage, host }) {
+    await send(page, '#demo\ntext Seen by two');
+    await finished(page, 'complete');
+    const second = await openPage(host.page);
+    await second.locator('.sessions .row').first().click();
+    await second.locator('.markdown', { hasText: 'Seen by two' }).waitFor({ timeout: PAGE_MS });
+  },
+
+  async 'a session is deleted after a question'({ page }) {
+    await send(page, '#demo\ntext Soon gone');
+    await finished(page, 'complete');
+    const rows = await page.locator('.sessions .row').count();
+    await page.getByRole('button', { name: 'Delete this session' }).click();
+    await page.getByRole('button', { name: 'Keep it' }).click();
+    assert.equal(await page.locator('.sessions .row').count(), rows);
+    await page.getByRole('button', { name: 'Delete this session' }).click();
+    await page.getByRole('button', { name: 'Delete', exact: true }).click();
+    await page.waitForSelector('.welcome', { timeout: PAGE_MS });
+    await waitFor(async () => (await page.locator('.sessions .row').count()) === rows - 1);
+  },
+
+  async 'Shift+Enter makes a new line and Enter sends'({ page }) {
+    await page.focus('#composer');
+    await page.keyboard.type('#demo');
+    await page.keyboard.press('Shift+Enter');
+    await page.keyboard.type('text Two lines arrived');
+    await page.keyboard.press('Enter');
+    await page.locator('.markdown', { hasText: 'Two lines arrived' }).waitFor({ timeout: ANSWER_MS });
+    assert.equal(await page.inputValue('#composer'), '');
+  },
+
+  async 'a wrong token and a missing one say what to do'({ openPage, host }) {
+    for (const search of ['?tkn=wrong', '']) {
+      const page = await openPage(`${new URL(host.page).origin}/${search}`);
+      await page.waitForSelector('.card', { timeout: PAGE_MS });
+      assert.match(await page.innerText('.card'), /Open the address that the host printed/);
+    }
+  },
+
+  async 'the page asks nobody but its host for anything'({ page, host, asked }) {
+    await page.waitForSelector('[data-connection=online]', { state: 'attached' });
+    const { host: own } = new URL(host.page);
+    assert.ok(asked.length > 0);
+    assert.deepEqual(asked.filter((url) => new URL(url).host !== own), []);
+  },
+
+  async 'it looks right in light, dark and narrow'({ openPage, host }) {
+    const looks = [
+      ['page', { colorScheme: 'light', viewport: { width: 1200, height: 800 } }],
+      ['page-dark', { colorScheme: 'dark', viewport: { width: 1200, height: 800 } }],
+      ['page-phone', { colorScheme: 'light', viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true }],
+    ];
+    for (const [name, options] of looks) {
+      const page = await openPage(host.page, options);
+      await page.waitForSelector('[data-connection=online]', { state: 'attached', timeout: PAGE_MS });
+      await page.screenshot({ path: join(OUT, `${name}-new.png`) });
+      await send(page, 'hi');
+      await finished(page, 'complete');
+      await page.screenshot({ path: join(OUT, `${name}.png`) });
+      const [width, visible] = await page.evaluate(() => [document.body.scrollWidth, innerWidth]);
+      assert.ok(width <= visible, `${name} is ${width} wide on a screen of ${visible}`);
+    }
+  },
+};
+
+async function send(page, text) {
+  await page.waitForSelector('[data-connection=online]', { state: 'attached', timeout: PAGE_MS });
+  await page.fill('#composer', text);
+  await page.press('#composer', 'Enter');
+}
+
+async function finished(page, outcome) {
+  await page.waitForSelector('.turn[data-turn]:not([data-turn=running])', { timeout: ANSWER_MS });
+  const turns = await page.$$eval('.turn', (elements) => elements.map((each) => each.dataset.turn));
+  assert.deepEqual([...new Set(turns)], [outcome], await page.innerText('.turns'));
+}
+
+/** Notes every different text of the answer from inside the page, where no state can slip through. */
+async function watchText(page) {
+  await page.evaluate(() => {
+    globalThis.seenTexts = [];
+    new MutationObserver(() => {
+      const text = [...document.querySelectorAll('.turn .markdown')].map((each) => each.textContent).join('\n');
+      if (text.trim() !== '' && text !== globalThis.seenTexts.at(-1)) globalThis.seenTexts.push(text);
+    }).observe(document.body, { subtree: true, childList: true, characterData: true });
+  });
+}
+
+async function waitFor(predicate) {
+  const deadline = Date.now() + PAGE_MS;
+  while (!(await predicate())) {
+    assert.ok(Date.now() < deadline, 'what was waited for did not come');
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+/** Runs one test with pages that tell what went wrong inside them. */
+async function runTest(browser, host, run) {
+  const contexts = [];
+  const complaints = [];
+  const asked = [];
+  const openPage = async (url, options = {}, onSocket = undefined) => {
+    const context = await browser.newContext({ viewport: { width: 1200, height: 800 }, ...options });
+    contexts.push(context);
+    const page = await context.newPage();
+    page.on('pageerror', (error) => complaints.push(`error in the page: ${error.message}`));
+    page.on('console', (message) => {
+      // A refused socket is reported by the browser itself; the page deals with it.
+      const expected = message.text().includes('WebSocket connection to');
+      if (message.type() === 'error' && !expected) complaints.push(`console: ${message.text()}`);
+    });
+    page.on('request', (request) => asked.push(request.url()));
+    if (onSocket) await page.routeWebSocket(/.*/, onSocket);
+    await page.goto(url);
+    return page;
+  };
+  try {
+    await run({ page: await openPage(host.page), openPage, host, asked });
+    assert.deepEqual(complaints, []);
+  } finally {
+    for (const context of contexts) await context.close();
+  }
+}
+
+async function main() {
+  const scratch = await mkdtemp(join(tmpdir(), 'innkeeper-browser-'));
+  let passed = 0;
+  let failed = 0;
+  let host;
+  let browser;
+  try {
+    await mkdir(OUT, { recursive: true });
+    host = await startHost(scratch);
+    browser = await chromium.launch({ executablePath: process.env.CHROMIUM || '/usr/bin/chromium', args: CHROMIUM_FLAGS });
+    for (const [name, run] of Object.entries(tests)) {
+      try {
+        await runTest(browser, host, run);
+        passed++;
+        console.log(`ok      ${name}`);
+      } catch (error) {
+        failed++;
+        console.log(`FAILED  ${name}\n${error.stack ?? error}`);
+      }
+    }
+  } catch (error) {
+    failed++;
+    console.log(`FAILED  ${error.message}`);
+  } finally {
+    await browser?.close();
+    const trouble = await host?.stop();
+    if (trouble) {
+      failed++;
+      console.log(`FAILED  ${trouble}`);
+    }
+    await rm(scratch, { recursive: true, force: true });
+  }
+  if (failed > 0 && host) console.log(`The host said:\n${host.stderr()}`);
+  console.log(`${passed} passed, ${failed} failed`);
+  process.exitCode = failed === 0 ? 0 : 1;
+}
+
+await main();

@@ -1,0 +1,27 @@
+import type { Action, ChatState, SessionState } from '../src/ahp/types';
+
+export interface FakeSession {
+  uri: string;
+  state: SessionState;
+  chat: ChatState;
+  listed: boolean;
+}
+
+export class FakeHost {
+  token: string;
+  received: { id?: number; method?: string; params: Record<string, any> }[];
+  log: { channel: string; action: Action; serverSeq: number }[];
+  knownClients: Set<string>;
+  sessions: Map<string, FakeSession>;
+  rejectNext: string | undefined;
+  deaf: boolean;
+  listen(port?: number): Promise<this>;
+  readonly port: number;
+  readonly socketUrl: string;
+  readonly page: string;
+  cut(): void;
+  close(): Promise<void>;
+  chatOf(session: string): ChatState | undefined;
+  publish(channel: string, action: Action): void;
+  notifyRoot(method: string, params: object): void;
+}

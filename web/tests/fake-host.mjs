@@ -1,0 +1,327 @@
+#!/usr/bin/env node
+// A small AHP host for developing and testing the page without the real one. It keeps its own, deliberately
+// simple copy of the state, so that the page's reducer is compared with something that was written apart from it.
+//
+// As a program it understands enough of `innkeeper serve` to stand in for it: it prints the same ready line.
+// As a module it lets a test cut connections and forget clients.
+
+import { randomUUID } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import { extname, join, normalize } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import { WebSocketServer } from 'ws';
+
+import { answerSteps, play } from './fake-demo.mjs';
+
+const ROOT = 'ahp-root://';
+const DIST = fileURLToPath(new URL('../dist/', import.meta.url));
+const TYPES = { '.html': 'text/html', '.js': 'text/javascript', '.css': 'text/css', '.svg': 'image/svg+xml' };
+const POLICY =
+  "default-src 'self'; connect-src 'self'; style-src 'self'; img-src 'self' data:; object-src 'none'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
+
+export class FakeHost {
+  token = randomUUID();
+  /** Every request and notification that clients sent, for a test to look at. */
+  received = [];
+  /** Envelopes that were published, for `reconnect`. */
+  log = [];
+  knownClients = new Set();
+  sessions = new Map();
+  /** Makes the next dispatched action come back with this reason. */
+  rejectNext = undefined;
+  /** While set, dispatched actions are lost as if the network had swallowed them. */
+  deaf = false;
+  #connections = new Set();
+  #seq = 40;
+  #server = createServer((request, response) => this.#serveFile(request, response));
+  #sockets = new WebSocketServer({ noServer: true });
+
+  async listen(port = 0) {
+    this.#server.on('upgrade', (request, socket, head) => this.#upgrade(request, socket, head));
+    await new Promise((resolve) => this.#server.listen(port, '127.0.0.1', resolve));
+    return this;
+  }
+
+  get port() {
+    return this.#server.address().port;
+  }
+
+  get socketUrl() {
+    return `ws://127.0.0.1:${this.port}/?tkn=${this.token}`;
+  }
+
+  get page() {
+    return `http://127.0.0.1:${this.port}/?tkn=${this.token}`;
+  }
+
+  /** Cuts every connection, as a broken network would. */
+  cut() {
+    for (const connection of this.#connections) connection.socket.terminate();
+  }
+
+  async close() {
+    this.cut();
+    for (const session of this.sessions.values()) session.stop?.abort();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+
+  chatOf(sessionUri) {
+    return this.sessions.get(sessionUri)?.chat;
+  }
+
+  /** Sends an action to everybody who has to see it; the state must have been changed before. */
+  publish(channel, action, origin, rejectionReason) {
+    const envelope = { channel, action, serverSeq: ++this.#seq };
+    if (origin) envelope.origin = origin;
+    if (rejectionReason !== undefined) envelope.rejectionReason = rejectionReason;
+    this.log.push(envelope);
+    for (const connection of this.#connections) {
+      const own = origin !== undefined && connection.clientId === origin.clientId;
+      if (own || connection.subscriptions.has(channel)) connection.notify('action', envelope);
+    }
+  }
+
+  notifyRoot(method, params) {
+    for (const connection of this.#connections) {
+      if (connection.subscriptions.has(ROOT)) connection.notify(method, { channel: ROOT, ...params });
+    }
+  }
+
+  async #serveFile(request, response) {
+    const path = new URL(request.url, 'http://host').pathname;
+    if (path === '/healthz') return response.end('ok');
+    const name = path === '/' ? 'index.html' : normalize(path).replace(/^[./\\]+/, '');
+    try {
+      const content = await readFile(join(DIST, name));
+      const headers = { 'content-type': TYPES[extname(name)] ?? 'application/octet-stream' };
+      response.writeHead(200, { ...headers, 'content-security-policy': POLICY }).end(content);
+    } catch {
+      response.writeHead(404).end('not found');
+    }
+  }
+
+  #upgrade(request, socket, head) {
+    const token = new URL(request.url, 'http://host').searchParams.get('tkn');
+    if (token !== this.token) {
+      socket.end('HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n');
+      return;
+    }
+    this.#sockets.handleUpgrade(request, socket, head, (ws) => {
+      const connection = {
+        socket: ws,
+        clientId: undefined,
+        subscriptions: new Set(),
+        notify: (method, params) => ws.send(JSON.stringify({ jsonrpc: '2.0', method, params })),
+      };
+      this.#connections.add(connection);
+      ws.on('close', () => this.#connections.delete(connection));
+      ws.on('message', (data) => this.#receive(connection, JSON.parse(String(data))));
+    });
+  }
+
+  #receive(connection, message) {
+    this.received.push(message);
+    if (message.id === undefined) return this.#notified(connection, message);
+    const answer = { jsonrpc: '2.0', id: message.id };
+    try {
+      answer.result = this.#request(connection, message.method, message.params) ?? null;
+    } catch (error) {
+      answer.error = { code: error.code ?? -32603, message: error.message };
+    }
+    connection.socket.send(JSON.stringify(answer));
+  }
+
+  #request(connection, method, params) {
+    switch (method) {
+      case 'initialize':
+        return this.#initialize(connection, params);
+      case 'reconnect':
+        return this.#reconnect(connection, params);
+      case 'ping':
+        return null;
+      case 'listSessions':
+        return { items: [...this.sessions.values()].filter((each) => each.listed).map(summary) };
+      case 'subscribe':
+        return { snapshot: this.#subscribe(connection, params.channel) ?? fail(-32008, 'There is no such channel') };
+      case 'createSession':
+        return this.#createSession(params);
+      case 'disposeSession':
+        return this.#disposeSession(params.channel);
+      default:
+        return fail(-32601, `Unknown method ${method}`);
+    }
+  }
+
+  #initialize(connection, params) {
+    connection.clientId = params.clientId;
+    this.knownClients.add(params.clientId);
+    const snapshots = (params.initialSubscriptions ?? []).flatMap((uri) => this.#subscribe(connection, uri) ?? []);
+    return {
+      protocolVersion: params.protocolVersions[0],
+      serverSeq: this.#seq,
+      serverInfo: { name: 'fake-host', title: 'Fake host', version: '0' },
+      defaultDirectory: 'file:///home/guest/projects',
+      snapshots,
+    };
+  }
+
+  #reconnect(connection, params) {
+    if (!this.knownClients.has(params.clientId)) fail(-32008, 'This client is not known');
+    connection.clientId = params.clientId;
+    const missing = params.subscriptions.filter((uri) => !this.#subscribe(connection, uri));
+    const actions = this.log.filter(
+      (each) => each.serverSeq > params.lastSeenServerSeq && params.subscriptions.includes(each.channel),
+    );
+    return { type: 'replay', actions, missing };
+  }
+
+  #subscribe(connection, channel) {
+    const state = this.#state(channel);
+    if (state === undefined) return undefined;
+    connection.subscriptions.add(channel);
+    return { resource: channel, state: structuredClone(state), fromSeq: this.#seq };
+  }
+
+  #state(channel) {
+    if (channel === ROOT) {
+      const agent = { provider: 'claude', displayName: 'Claude', description: 'A coding agent', models: [] };
+      return { agents: [agent], activeSessions: 0 };
+    }
+    for (const session of this.sessions.values()) {
+      if (session.uri === channel) return session.state;
+      if (session.chat.resource === channel) return session.chat;
+    }
+    return undefined;
+  }
+
+  #createSession({ channel, provider, workingDirectories }) {
+    if (this.sessions.has(channel)) fail(-32003, 'The session exists already');
+    const now = new Date().toISOString();
+    const resource = `ahp-chat://default/${Buffer.from(channel).toString('base64url')}`;
+    const chat = { resource, title: '', status: 1, modifiedAt: now, turns: [] };
+    const state = {
+      provider,
+      title: '',
+      status: 1,
+      lifecycle: 'creating',
+      activeClients: [],
+      workingDirectories: workingDirectories ?? [],
+      chats: [{ resource, title: '', status: 1, modifiedAt: now }],
+      defaultChat: resource,
+    };
+    this.sessions.set(channel, { uri: channel, state, chat, createdAt: now, listed: false });
+    return null;
+  }
+
+  #disposeSession(uri) {
+    const session = this.sessions.get(uri) ?? fail(-32001, 'There is no such session');
+    session.stop?.abort();
+    this.sessions.delete(uri);
+    if (session.listed) this.notifyRoot('root/sessionRemoved', { session: uri });
+    return null;
+  }
+
+  #notified(connection, { method, params }) {
+    if (method === 'unsubscribe') connection.subscriptions.delete(params.channel);
+    if (method !== 'dispatchAction' || this.deaf) return;
+    const session = [...this.sessions.values()].find((each) => each.chat.resource === params.channel);
+    if (!session) return;
+    const origin = { clientId: connection.clientId, clientSeq: params.clientSeq };
+    const reason = this.rejectNext ?? refusal(session.chat, params.action);
+    this.rejectNext = undefined;
+    if (reason !== undefined) return this.publish(params.channel, params.action, origin, reason);
+    if (params.action.type === 'chat/turnStarted') this.#startTurn(session, params.action, origin);
+    else this.#endTurn(session, params.action, 'cancelled', origin);
+  }
+
+  #startTurn(session, action, origin) {
+    const { chat, state } = session;
+    chat.activeTurn = { id: action.turnId, startedAt: action.startedAt, message: action.message, responseParts: [] };
+    chat.status = 8;
+    chat.modifiedAt = action.startedAt;
+    this.publish(chat.resource, action, origin);
+    if (!session.listed) {
+      session.listed = true;
+      state.lifecycle = 'ready';
+      state.title = action.message.text.split('\n')[0].slice(0, 60);
+      this.publish(session.uri, { type: 'session/ready' });
+      this.publish(session.uri, { type: 'session/titleChanged', title: state.title });
+      this.notifyRoot('root/sessionAdded', { summary: summary(session) });
+    }
+    this.#summaryChanged(session);
+    session.stop = new AbortController();
+    const turn = {
+      id: action.turnId,
+      parts: chat.activeTurn.responseParts,
+      active: chat.activeTurn,
+      publish: (type, fields) => this.publish(chat.resource, { type, turnId: action.turnId, ...fields }),
+    };
+    play(answerSteps(action.message.text), turn, session.stop.signal).then((error) => {
+      if (session.stop.signal.aborted) return;
+      const duration = Date.now() - Date.parse(action.startedAt);
+      const end = { turnId: action.turnId, duration };
+      if (error) this.#endTurn(session, { type: 'chat/error', ...end, part: { kind: 'error', error } }, 'error');
+      else this.#endTurn(session, { type: 'chat/turnComplete', ...end }, 'complete');
+    });
+  }
+
+  #endTurn(session, action, outcome, origin) {
+    const { chat } = session;
+    session.stop.abort();
+    const { activeTurn, ...rest } = chat;
+    const parts = activeTurn.responseParts;
+    for (const part of parts) {
+      if (part.kind !== 'toolCall' || ['completed', 'cancelled'].includes(part.toolCall.status)) continue;
+      const { toolCallId, toolName, displayName, invocationMessage = '', toolInput } = part.toolCall;
+      part.toolCall = { toolCallId, toolName, displayName, invocationMessage, status: 'cancelled', reason: 'skipped' };
+      if (toolInput !== undefined) part.toolCall.toolInput = toolInput;
+    }
+    if (action.part) parts.push(action.part);
+    const turn = { ...activeTurn, responseParts: parts, duration: action.duration, state: outcome };
+    session.chat = {
+      ...rest,
+      turns: [...chat.turns, turn],
+      status: outcome === 'error' ? 2 : 1,
+      modifiedAt: new Date(Date.parse(activeTurn.startedAt) + action.duration).toISOString(),
+    };
+    this.publish(chat.resource, action, origin);
+    this.#summaryChanged(session);
+  }
+
+  #summaryChanged(session) {
+    const { status, modifiedAt } = session.chat;
+    session.state.status = status;
+    Object.assign(session.state.chats[0], { status, modifiedAt });
+    this.publish(session.uri, {
+      type: 'session/chatUpdated',
+      chat: session.chat.resource,
+      changes: { status, modifiedAt },
+    });
+    this.notifyRoot('root/sessionSummaryChanged', { session: session.uri, changes: { status, modifiedAt } });
+  }
+}
+
+function refusal(chat, action) {
+  if (action.type === 'chat/turnStarted') return chat.activeTurn ? 'A turn is active already' : undefined;
+  if (action.type !== 'chat/turnCancelled') return `${action.type} is not for clients`;
+  return chat.activeTurn?.id === action.turnId ? undefined : 'That turn is not active';
+}
+
+function summary({ uri, state, chat, createdAt }) {
+  const { provider, title, workingDirectories } = state;
+  const { status, modifiedAt } = chat;
+  return { resource: uri, provider, title, status, createdAt, modifiedAt, workingDirectories, defaultChat: chat.resource };
+}
+
+function fail(code, message) {
+  throw Object.assign(new Error(message), { code });
+}
+
+if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) {
+  const host = await new FakeHost().listen();
+  const endpoints = [{ transport: 'ws', url: `ws://127.0.0.1:${host.port}/` }];
+  const ready = { event: 'ready', pid: process.pid, version: '0', protocol: ['1.0.0', '0.9.0'], endpoints };
+  console.log(JSON.stringify({ ...ready, token: host.token, page: host.page }));
+  process.on('SIGTERM', () => process.exit(0));
+}
