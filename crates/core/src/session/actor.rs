@@ -306,12 +306,12 @@ impl SessionActor {
             Effect::OpenAgent(history) => self.open_agent(history),
             Effect::Prompt(prompt) => self.command(prompt.into()),
             Effect::Cancel(turn) => self.command(AgentCommand::Cancel { turn }),
-            Effect::CloseAgent => {
-                self.opening.cancel();
-                if let Some(link) = &self.link {
-                    link.close.cancel();
-                }
-            }
+            // A live agent is asked to close, which gives it time to end politely; one
+            // that is still being opened is not waited for.
+            Effect::CloseAgent => match &self.link {
+                Some(link) => link.close.cancel(),
+                None => self.opening.cancel(),
+            },
             Effect::List => {
                 self.model.listed = true;
                 if let Some(row) = self.row() {

@@ -1,1 +1,135 @@
+//! The mapper and the turn machine over transcripts of the real runtimes.
 
+use std::path::PathBuf;
+
+use innkeeper_claude::wire::decode;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::claude::turn::{TurnMachine, Verdict};
+
+/// The scenarios, each recorded with both versions.
+const SCENARIOS: [&str; 10] = [
+    "hello",
+    "thinking",
+    "two_turns",
+    "bash",
+    "parallel_tools",
+    "interrupt_stream",
+    "midstream_drop",
+    "upstream_400",
+    "subagent",
+    "session_state_env",
+];
+
+fn recordings() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../recordings")
+}
+
+/// Plays a recording to a driver's pure half; answers what a session would be told.
+fn play(version: &str, scenario: &str) -> Vec<Value> {
+    let path = recordings().join(version).join(scenario).join("wire.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let (mut turns, mut mapper, mut told) = (TurnMachine::default(), Mapper::default(), Vec::new());
+    let mut started = 0;
+    for line in text.lines() {
+        let frame: Value = serde_json::from_str(line).unwrap();
+        let message = &frame["msg"];
+        if frame["dir"] == "host->cli" {
+            if message["type"] == "user" {
+                started += 1;
+                mapper.begin_turn();
+                turns.wrote(
+                    TurnId::new(&format!("turn-{started}")),
+                    message["uuid"].as_str().unwrap_or("").to_owned(),
+                );
+                told.push(json!({"wrote": format!("turn-{started}")}));
+            }
+            continue;
+        }
+        if message.is_null() {
+            continue;
+        }
+        let message = decode(message.to_string().as_bytes()).unwrap();
+        match turns.judge(&message) {
+            Verdict::Belongs(turn) => tell(&mut told, mapper.map(&turn, &message)),
+            Verdict::Ends(turn) => {
+                tell(&mut told, mapper.map(&turn, &message));
+                told.push(
+                    json!({"ended": turn.as_str(), "outcome": format!("{:?}", mapper.outcome(&message))}),
+                );
+            }
+            Verdict::Unowned | Verdict::Drained => {}
+        }
+    }
+    told
+}
+
+fn tell(told: &mut Vec<Value>, actions: Vec<StateAction>) {
+    told.extend(actions.iter().map(|action| serde_json::to_value(action).unwrap()));
+}
+
+#[test]
+fn recordings_map_to_the_reviewed_actions() {
+    for version in ["0.2.112", "0.3.325"] {
+        for scenario in SCENARIOS {
+            let told = play(version, scenario);
+            let lines: Vec<String> = told.iter().map(Value::to_string).collect();
+            insta::assert_snapshot!(format!("{version}-{scenario}"), lines.join("\n"));
+        }
+    }
+}
+
+#[test]
+fn every_recorded_turn_is_told_in_an_order_that_the_reducers_keep() {
+    for version in ["0.2.112", "0.3.325"] {
+        for scenario in SCENARIOS {
+            let mut parts = HashSet::new();
+            let mut usage = false;
+            for told in play(version, scenario) {
+                let context = format!("{version}/{scenario}: {told}");
+                match told["type"].as_str() {
+                    Some("chat/responsePart") => {
+                        let new = parts.insert(told["part"]["id"].as_str().unwrap().to_owned());
+                        assert!(new, "part ids are distinct: {context}");
+                    }
+                    Some("chat/delta" | "chat/reasoning") => {
+                        assert!(
+                            parts.contains(told["partId"].as_str().unwrap()),
+                            "part before delta: {context}"
+                        );
+                    }
+                    Some("chat/usage") => usage = true,
+                    Some(_) => {}
+                    None if told["ended"].is_string() => {
+                        assert!(usage, "usage before the end: {context}");
+                        usage = false;
+                    }
+                    None => {}
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_whole_message_never_repeats_what_was_streamed() {
+    for version in ["0.2.112", "0.3.325"] {
+        let words: String = play(version, "hello")
+            .iter()
+            .filter_map(|told| match told["type"].as_str() {
+                Some("chat/delta") => told["content"].as_str(),
+                Some("chat/responsePart") => told["part"]["content"].as_str(),
+                _ => None,
+            })
+            .collect();
+        let path = recordings().join(version).join("hello/wire.jsonl");
+        let recorded = std::fs::read_to_string(path).unwrap();
+        let result = recorded
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap())
+            .find(|frame| frame["msg"]["type"] == "result")
+            .unwrap();
+        assert_eq!(words, result["msg"]["result"].as_str().unwrap());
+    }
+}

@@ -94,7 +94,7 @@ impl ToolCalls {
         let mut actions: Vec<StateAction> = self.ready(id).into_iter().collect();
         let Some(call) = self.calls.remove(id) else { return Vec::new() };
         let success = result.is_error != Some(true);
-        let text = without_error_tag(result_text(result.content.as_ref()));
+        let text = for_people(&result_text(result.content.as_ref()));
         let message =
             if success { past_tense(&call) } else { format!("{} failed", display_name(&call.name)) };
         let error = (!success).then(|| json!({ "message": text }));
@@ -231,11 +231,13 @@ fn shown_input(call: &Call) -> String {
     call.input.clone()
 }
 
-/// The runtime marks its own refusals for the model; people need no mark.
-fn without_error_tag(text: String) -> String {
-    let inner =
+/// A result without what the runtime added to it for the model alone: the mark of
+/// its own refusals, and reminders behind the text.
+fn for_people(text: &str) -> String {
+    let text = text.split_once("\n\n<system-reminder>").map_or(text, |(text, _)| text);
+    let refusal =
         text.trim().strip_prefix("<tool_use_error>").and_then(|text| text.strip_suffix("</tool_use_error>"));
-    inner.map(str::to_owned).unwrap_or(text)
+    refusal.unwrap_or(text).to_owned()
 }
 
 fn result_text(content: Option<&MessageContent>) -> String {
