@@ -60,9 +60,9 @@ async fn run(cli: Cli) -> Result<(), Failure> {
 fn usage(error: &clap::Error) -> ExitCode {
     // If even the terminal is gone there is nobody to tell.
     error.print().ok();
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-        #[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds are all wrong uses")]
-        _ => ExitCode::from(failure::USAGE),
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(failure::USAGE)
     }
 }

@@ -1,0 +1,271 @@
+//! A host with a scripted agent: what sessions do at the seam to their agents.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ahp_types::common::JsonObject;
+use ahp_types::state::{AgentInfo, ChatState, SessionConfigSchema, TurnState};
+use innkeeper_core::agent::{
+    AgentCommand, AgentEvent, AgentLink, AgentProvider, BoxFuture, History, OpenAgent, OpenError,
+    ResolvedConfig, TurnOutcome,
+};
+use innkeeper_core::clock::SystemClock;
+use innkeeper_core::host::NewSession;
+use innkeeper_core::ids::ClientId;
+use innkeeper_core::state::{Action, Origin, Outbox};
+use innkeeper_core::{ChannelUri, Host, HostConfig};
+use serde_json::json;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+/// An agent that a test plays itself.
+#[derive(Default)]
+struct Stage {
+    opened: AtomicUsize,
+    requests: Mutex<Vec<OpenAgent>>,
+    /// Lets one opening go on; without a permit it waits.
+    gate: Notify,
+    /// The agent's ends of the links that were opened.
+    wings: Mutex<Vec<Wing>>,
+    entered: Notify,
+}
+
+/// The agent's end of a link.
+struct Wing {
+    commands: mpsc::Receiver<AgentCommand>,
+    events: mpsc::Sender<AgentEvent>,
+    close: CancellationToken,
+}
+
+struct Scripted(Arc<Stage>);
+
+impl AgentProvider for Scripted {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
+            provider: "scripted".to_owned(),
+            display_name: "Scripted".to_owned(),
+            description: String::new(),
+            models: Vec::new(),
+            protected_resources: None,
+            customizations: None,
+            capabilities: None,
+        }
+    }
+
+    fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
+        let schema = SessionConfigSchema {
+            r#type: "object".to_owned(),
+            properties: Default::default(),
+            required: None,
+        };
+        ResolvedConfig { schema, values: chosen.clone() }
+    }
+
+    fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
+        let stage = Arc::clone(&self.0);
+        Box::pin(async move {
+            stage.opened.fetch_add(1, Ordering::SeqCst);
+            stage.requests.lock().unwrap().push(request);
+            stage.entered.notify_one();
+            tokio::select! {
+                () = cancel.cancelled() => return Err(OpenError::Cancelled),
+                () = stage.gate.notified() => {}
+            }
+            let (commands, orders) = mpsc::channel(16);
+            let (reports, events) = mpsc::channel(16);
+            let close = CancellationToken::new();
+            let wing = Wing { commands: orders, events: reports, close: close.clone() };
+            stage.wings.lock().unwrap().push(wing);
+            Ok(AgentLink { commands, events, close })
+        })
+    }
+}
+
+struct Scene {
+    host: Arc<Host>,
+    stage: Arc<Stage>,
+    outbox: Arc<Outbox>,
+    origin: Origin,
+    session: ChannelUri,
+    chat: ChannelUri,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let stage = Arc::new(Stage::default());
+        let providers: Vec<Arc<dyn AgentProvider>> = vec![Arc::new(Scripted(Arc::clone(&stage)))];
+        let host = Arc::new(Host::new(HostConfig { providers, clock: Arc::new(SystemClock) }));
+        let outbox = Arc::new(Outbox::default());
+        let connection = host.store().attach(Arc::clone(&outbox));
+        let session = ChannelUri::new("scripted:/1");
+        let chat = ChannelUri::default_chat_of(&session);
+        host.create_session(NewSession {
+            uri: session.clone(),
+            provider: None,
+            working_directories: vec!["file:///w%20x".to_owned()],
+            config: JsonObject::new(),
+            active_client: None,
+        })
+        .unwrap();
+        let origin = Origin { connection, client: ClientId::new("c1"), client_seq: 1 };
+        Self { host, stage, outbox, origin, session, chat }
+    }
+
+    async fn dispatch(&self, action: serde_json::Value) {
+        let action = Action::from_client(serde_json::value::to_raw_value(&action).unwrap()).unwrap();
+        self.host.dispatch(self.chat.clone(), action, self.origin.clone()).await;
+    }
+
+    async fn say(&self, turn: &str) {
+        self.dispatch(json!({
+            "type": "chat/turnStarted", "turnId": turn, "startedAt": "2026-11-15T09:00:05.000Z",
+            "message": {"text": "hello", "origin": {"kind": "user"}},
+        }))
+        .await;
+    }
+
+    async fn cancel(&self, turn: &str) {
+        self.dispatch(json!({"type": "chat/turnCancelled", "turnId": turn, "duration": 1})).await;
+    }
+
+    fn chat(&self) -> ChatState {
+        self.host.store().read(&self.chat, |state| state.chat().cloned()).unwrap().unwrap()
+    }
+
+    /// Waits until the published chat is as wanted; commits wake the waiting.
+    async fn until(&self, what: &str, holds: impl Fn(&ChatState) -> bool) {
+        for _ in 0..10_000 {
+            if holds(&self.chat()) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("never: {what}: {:?}", self.chat());
+    }
+
+    async fn wing(&self) -> Wing {
+        for _ in 0..10_000 {
+            if let Some(wing) = self.stage.wings.lock().unwrap().pop() {
+                return wing;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("no agent was opened");
+    }
+}
+
+fn ended(turn: &str, outcome: TurnOutcome) -> AgentEvent {
+    AgentEvent::TurnEnded { turn: innkeeper_core::ids::TurnId::new(turn), outcome }
+}
+
+#[tokio::test]
+async fn the_first_message_opens_the_agent_once_and_the_second_uses_it() {
+    let scene = Scene::new();
+    assert_eq!(scene.stage.opened.load(Ordering::SeqCst), 0, "creating opens nothing");
+    assert!(scene.host.list_sessions().is_empty());
+    scene.say("t1").await;
+    scene.say("too early").await;
+    scene.stage.gate.notify_one();
+    let mut wing = scene.wing().await;
+    let Some(AgentCommand::Prompt { turn, .. }) = wing.commands.recv().await else { panic!("no prompt") };
+    assert_eq!(turn.as_str(), "t1");
+    wing.events.send(ended("t1", TurnOutcome::Completed)).await.unwrap();
+    scene.until("the turn is over", |chat| chat.turns.len() == 1).await;
+    scene.say("t2").await;
+    let Some(AgentCommand::Prompt { turn, .. }) = wing.commands.recv().await else { panic!("no prompt") };
+    assert_eq!(turn.as_str(), "t2");
+    assert_eq!(scene.stage.opened.load(Ordering::SeqCst), 1);
+    assert_eq!(scene.host.list_sessions().len(), 1);
+    let directory = scene.stage.requests.lock().unwrap()[0].working_directory.clone();
+    assert_eq!(directory, Some("/w x".into()), "the address is decoded");
+}
+
+#[tokio::test]
+async fn a_message_that_is_cancelled_while_the_agent_opens_never_reaches_it() {
+    let scene = Scene::new();
+    scene.say("t1").await;
+    scene.stage.entered.notified().await;
+    scene.cancel("t1").await;
+    scene.until("the turn is cancelled", |chat| chat.turns.len() == 1).await;
+    scene.say("t2").await;
+    scene.stage.gate.notify_one();
+    let mut wing = scene.wing().await;
+    let Some(AgentCommand::Prompt { turn, .. }) = wing.commands.recv().await else { panic!("no prompt") };
+    assert_eq!(turn.as_str(), "t2", "only the message that is still wanted");
+    assert_eq!(scene.chat().turns[0].state, TurnState::Cancelled);
+}
+
+#[tokio::test]
+async fn disposing_while_the_agent_opens_cancels_the_opening() {
+    let scene = Scene::new();
+    scene.say("t1").await;
+    scene.stage.entered.notified().await;
+    scene.host.dispose_session(&scene.session).await.unwrap();
+    assert!(scene.stage.wings.lock().unwrap().is_empty());
+    assert!(scene.host.store().read(&scene.chat, |_| ()).is_none());
+    assert!(scene.host.dispose_session(&scene.session).await.is_err());
+}
+
+#[tokio::test]
+async fn disposing_waits_until_the_agent_is_gone() {
+    let scene = Scene::new();
+    scene.say("t1").await;
+    scene.stage.gate.notify_one();
+    let wing = scene.wing().await;
+    let dispose = scene.host.dispose_session(&scene.session);
+    let agent = async {
+        wing.close.cancelled().await;
+        assert!(
+            scene.host.store().read(&scene.session, |_| ()).is_some(),
+            "it is there until the agent is gone"
+        );
+        wing.events.send(AgentEvent::Closed { history: History::Resume }).await.unwrap();
+    };
+    let (disposed, ()) = tokio::join!(dispose, agent);
+    disposed.unwrap();
+    assert!(scene.host.store().read(&scene.session, |_| ()).is_none());
+    assert!(scene.host.list_sessions().is_empty());
+}
+
+#[tokio::test]
+async fn an_agent_that_vanishes_fails_the_turn_and_is_opened_again_to_resume() {
+    let scene = Scene::new();
+    scene.say("t1").await;
+    scene.stage.gate.notify_one();
+    drop(scene.wing().await);
+    scene.until("the turn has failed", |chat| chat.turns.len() == 1).await;
+    assert_eq!(scene.chat().turns[0].state, TurnState::Error);
+    scene.say("t2").await;
+    scene.stage.gate.notify_one();
+    scene.wing().await;
+    let histories: Vec<History> =
+        scene.stage.requests.lock().unwrap().iter().map(|request| request.history).collect();
+    assert_eq!(histories, [History::Fresh, History::Resume]);
+    assert_eq!(scene.host.list_sessions().len(), 1, "announced once");
+}
+
+#[tokio::test]
+async fn shutting_down_ends_every_agent_and_takes_no_new_session() {
+    let scene = Scene::new();
+    scene.say("t1").await;
+    scene.stage.gate.notify_one();
+    let wing = scene.wing().await;
+    let agent = async {
+        wing.close.cancelled().await;
+        wing.events.send(AgentEvent::Closed { history: History::Resume }).await.unwrap();
+    };
+    tokio::join!(scene.host.shutdown(), agent);
+    let refused = scene.host.create_session(NewSession {
+        uri: ChannelUri::new("scripted:/2"),
+        provider: None,
+        working_directories: Vec::new(),
+        config: JsonObject::new(),
+        active_client: None,
+    });
+    assert!(refused.is_err());
+    while let Ok(frames) = scene.outbox.next_batch().await {
+        assert!(!frames.is_empty());
+    }
+}
