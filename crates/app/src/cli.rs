@@ -37,7 +37,7 @@ pub(crate) struct DataArguments {
     /// Where Innkeeper keeps its data [default: the platform's data directory]
     #[arg(long, value_name = "DIR", env = "INNKEEPER_DATA_DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Where installed runtimes live [default: <data>/runtimes]
+    /// Where installed runtimes live [default: runtimes in the data directory]
     #[arg(long, value_name = "DIR", env = "INNKEEPER_RUNTIMES_DIR", hide = true)]
     pub(crate) runtimes_dir: Option<PathBuf>,
 }
@@ -49,8 +49,8 @@ pub(crate) struct ServeArguments {
     pub(crate) listen: String,
     #[command(flatten)]
     pub(crate) data: DataArguments,
-    /// The token that clients must bring [default: a random one, kept in the data directory]
-    #[arg(long, value_name = "TOKEN", env = "INNKEEPER_TOKEN", hide_env_values = true, group = "admission")]
+    /// The token that clients must bring [env: INNKEEPER_TOKEN] [default: a random one, kept in the data directory]
+    #[arg(long, value_name = "TOKEN", group = "admission")]
     pub(crate) token: Option<String>,
     /// A file with the token
     #[arg(long, value_name = "FILE", group = "admission")]

@@ -19,6 +19,9 @@ use crate::wire::{self, Settings};
 /// How long an orderly end may take. The stop ladder of a runtime takes 8 s at most.
 const SHUTDOWN_TIME: Duration = Duration::from_millis(9_500);
 
+/// The variable that holds the token, if no flag says otherwise.
+const TOKEN_VARIABLE: &str = "INNKEEPER_TOKEN";
+
 pub(crate) async fn run(arguments: ServeArguments) -> Result<(), Failure> {
     let mut signals = Signals::listen().map_err(Failure::work)?;
     let listen = listen_address(&arguments.listen).map_err(Failure::usage)?;
@@ -69,11 +72,15 @@ fn admission_token(arguments: &ServeArguments, directories: &Directories) -> any
     if let Some(given) = &arguments.token {
         return token::validate(given).map(Some);
     }
-    let token = match &arguments.token_file {
-        Some(file) => token::read(file)?,
-        None => token::kept_at(&directories.token())?,
-    };
-    Ok(Some(token))
+    if let Some(file) = &arguments.token_file {
+        return token::read(file).map(Some);
+    }
+    // Only now: a flag wins over the environment, whichever of the three it is.
+    match std::env::var(TOKEN_VARIABLE) {
+        Ok(given) => token::validate(&given).with_context(|| format!("{TOKEN_VARIABLE} cannot be used")),
+        Err(_) => token::kept_at(&directories.token()),
+    }
+    .map(Some)
 }
 
 /// What a client needs to know to connect.
