@@ -63,11 +63,17 @@ fn is_known(message: &Message) -> bool {
     }
 }
 
+/// Recordings in which every answer was streamed to its end.
+const UNBROKEN: [&str; 4] = ["hello", "thinking", "two_turns", "bash"];
+
 #[test]
-fn streamed_text_adds_up_to_the_whole_text_in_every_recording() {
+fn streamed_text_adds_up_to_the_whole_text_where_nothing_broke() {
     let mut streamed = String::new();
     let mut whole = String::new();
-    for (_, frame) in frames() {
+    for (scenario, frame) in frames() {
+        if !UNBROKEN.iter().any(|name| scenario.ends_with(name)) {
+            continue;
+        }
         match decode(frame.to_string().as_bytes()).unwrap() {
             Message::StreamEvent(message) => {
                 if let Some(StreamEvent::ContentBlockDelta(event)) = message.event

@@ -15,6 +15,10 @@ use crate::rpc::RpcError;
 /// Largest message that a client may send: an image or two in a prompt.
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
+/// Largest message that is read at all. A client that sends a little too much is
+/// told so; whoever sends more than this is cut off in the middle.
+const MAX_READ: usize = 4 * MAX_MESSAGE;
+
 /// How long a client that is told to go may take to read the last frames.
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
@@ -22,8 +26,8 @@ const CLOSE_GRACE: Duration = Duration::from_secs(2);
 pub(crate) fn upgrade(upgrade: WebSocketUpgrade, shared: Arc<Shared>) -> Response<axum::body::Body> {
     let tasks = shared.tasks.clone();
     upgrade
-        .max_message_size(MAX_MESSAGE)
-        .max_frame_size(MAX_MESSAGE)
+        .max_message_size(MAX_READ)
+        .max_frame_size(MAX_READ)
         .on_upgrade(move |socket| tasks.track_future(serve(socket, shared)))
 }
 
@@ -44,6 +48,9 @@ async fn serve(socket: WebSocket, shared: Arc<Shared>) {
 async fn read(mut stream: SplitStream<WebSocket>, mut connection: Connection) {
     while let Some(frame) = stream.next().await {
         match frame {
+            Ok(Message::Text(text)) if text.len() > MAX_MESSAGE => {
+                connection.outbox.close(CloseReason::MessageTooLarge);
+            }
             Ok(Message::Text(text)) => connection.receive(text.as_str()).await,
             Ok(Message::Binary(_)) => {
                 connection.refuse_garbage(&RpcError::invalid_request("send text frames, not binary ones"));
@@ -52,11 +59,6 @@ async fn read(mut stream: SplitStream<WebSocket>, mut connection: Connection) {
             Ok(Message::Close(_)) => return,
             Err(error) => {
                 tracing::info!(connection = %connection.id, %error, "the connection broke");
-                if is_too_large(&error) {
-                    connection.outbox.close(CloseReason::MessageTooLarge);
-                    // The writer says goodbye and ends the connection.
-                    tokio::time::sleep(CLOSE_GRACE).await;
-                }
                 return;
             }
         }
@@ -103,8 +105,4 @@ fn close_frame(reason: CloseReason) -> CloseFrame {
         CloseReason::TooMuchGarbage => (4002, "too many frames that are no JSON-RPC message"),
     };
     CloseFrame { code, reason: Utf8Bytes::from_static(text) }
-}
-
-fn is_too_large(error: &axum::Error) -> bool {
-    error.to_string().contains("too long") || error.to_string().contains("too big")
 }
