@@ -19,9 +19,7 @@ use url::Url;
 
 use crate::agent::{AgentProvider, ResolvedConfig};
 use crate::channel::ChannelUri;
-use crate::clients::KnownClients;
 use crate::clock::{Clock, wire_time};
-use crate::ids::ClientId;
 use crate::session::{ClientDispatch, Ended, Ending, SessionActor, SessionHandle, SessionSeed};
 use crate::state::{Action, ChannelState, CloseReason, Origin, StateStore};
 
@@ -45,7 +43,6 @@ pub struct Host {
     providers: Vec<Arc<dyn AgentProvider>>,
     clock: Arc<dyn Clock>,
     sessions: Arc<Mutex<Sessions>>,
-    clients: Mutex<KnownClients>,
     tasks: TaskTracker,
 }
 
@@ -125,7 +122,6 @@ impl Host {
             providers: config.providers,
             clock: config.clock,
             sessions: Arc::default(),
-            clients: Mutex::default(),
             tasks: TaskTracker::new(),
         }
     }
@@ -133,16 +129,6 @@ impl Host {
     /// The published state, for subscribing and reading.
     pub fn store(&self) -> &StateStore {
         &self.store
-    }
-
-    /// Remembers a client, so that it may reconnect.
-    pub fn remember_client(&self, client: &ClientId) {
-        lock(&self.clients).remember(client);
-    }
-
-    /// Whether a client may reconnect.
-    pub fn knows_client(&self, client: &ClientId) -> bool {
-        lock(&self.clients).knows(client)
     }
 
     /// The sessions that are shown in the list, newest change first.

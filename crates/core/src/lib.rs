@@ -6,7 +6,6 @@
 
 pub mod agent;
 pub mod channel;
-mod clients;
 pub mod clock;
 pub mod host;
 pub mod ids;

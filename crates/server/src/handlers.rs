@@ -3,8 +3,8 @@
 use ahp_types::version::{SUPPORTED_PROTOCOL_VERSIONS, negotiate_protocol_version};
 use innkeeper_core::ChannelUri;
 use innkeeper_core::host::NewSession;
-use innkeeper_core::ids::ClientId;
-use innkeeper_core::state::{Action, CloseReason, EncodedSnapshot, Origin};
+use innkeeper_core::ids::{ClientId, ServerSeq};
+use innkeeper_core::state::{Action, CloseReason, EncodedEnvelope, EncodedSnapshot, Missed, Origin};
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -94,14 +94,12 @@ impl Connection {
             Err(malformed) => return Err(RpcError::invalid_params(malformed)),
         };
         let client = ClientId::new(&params.client_id);
-        self.shared.host.remember_client(&client);
         let name = params.client_info.as_ref().map_or("unnamed", |info| info.name.as_str());
         let release = params.client_info.as_ref().and_then(|info| info.version.as_deref());
         tracing::info!(connection = %self.id, client = client.as_str(), name, release, version, "client connected");
-        self.client = Some(client);
         let channels = channels(params.initial_subscriptions.as_deref().unwrap_or_default());
         let shared = Arc::clone(&self.shared);
-        self.shared.host.store().subscribe(self.id, &channels, |seq, snapshots| {
+        self.shared.host.store().introduce(self.id, &client, &channels, |seq, snapshots| {
             rpc::response(
                 id,
                 &InitializeResult {
@@ -117,21 +115,29 @@ impl Connection {
                 },
             )
         })?;
+        self.client = Some(client);
         Ok(())
     }
 
     fn reconnect(&mut self, id: &RawValue, params: ReconnectParams) -> Result<(), RpcError> {
         self.begin(&params.client_id)?;
         let client = ClientId::new(&params.client_id);
-        if !self.shared.host.knows_client(&client) {
+        if !self.shared.host.store().knows(&client) {
             return Err(RpcError::not_found("this host does not know the client; initialize instead"));
         }
         tracing::info!(connection = %self.id, client = client.as_str(), "client reconnected");
-        self.client = Some(client);
         let channels = channels(&params.subscriptions);
-        self.shared.host.store().subscribe(self.id, &channels, |_, snapshots| {
-            rpc::response(id, &json!({ "type": "snapshot", "snapshots": snapshots }))
+        let seen = ServerSeq(params.last_seen_server_seq);
+        self.shared.host.store().resume(self.id, &client, seen, &channels, |missed| match missed {
+            Missed::Replay { actions, missing } => {
+                let missing: Vec<&str> = missing.iter().map(ChannelUri::as_str).collect();
+                rpc::response(id, &ReplayResult { r#type: "replay", actions: &actions, missing: &missing })
+            }
+            Missed::Snapshots(snapshots) => {
+                rpc::response(id, &SnapshotsResult { r#type: "snapshot", snapshots: &snapshots })
+            }
         })?;
+        self.client = Some(client);
         Ok(())
     }
 
@@ -239,6 +245,19 @@ struct InitializeResult<'a> {
     server_info: serde_json::Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     default_directory: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct ReplayResult<'a> {
+    r#type: &'static str,
+    actions: &'a [EncodedEnvelope],
+    missing: &'a [&'a str],
+}
+
+#[derive(Serialize)]
+struct SnapshotsResult<'a> {
+    r#type: &'static str,
+    snapshots: &'a [EncodedSnapshot],
 }
 
 #[derive(Serialize)]

@@ -36,6 +36,8 @@ pub(crate) struct ClientInfo {
 pub(crate) struct ReconnectParams {
     pub(crate) client_id: String,
     #[serde(default)]
+    pub(crate) last_seen_server_seq: u64,
+    #[serde(default)]
     pub(crate) subscriptions: Vec<Uri>,
 }
 

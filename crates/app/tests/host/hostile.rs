@@ -157,14 +157,14 @@ async fn a_missing_channel_means_the_root() -> Result<()> {
         let echo = client.next_action().await?;
         assert_eq!(echo["origin"], json!({"clientId": "c1", "clientSeq": 0}), "every dispatch is echoed");
     }
-    let mut again = host.raw().await?;
-    let back = again.request(
-        "reconnect",
-        json!({"clientId": "c1", "lastSeenServerSeq": 1, "subscriptions": ["ahp-root://"]}),
-    );
-    let back = back.await?["result"].clone();
-    assert_eq!(back["type"], "snapshot");
-    assert_eq!(back["snapshots"][0]["state"]["config"]["values"]["telemetryLevel"], "off");
+    let back = |seen: u64| json!({"clientId": "c1", "lastSeenServerSeq": seen, "subscriptions": ["ahp-root://", "x:/gone"]});
+    let replay = host.raw().await?.request("reconnect", back(1)).await?["result"].clone();
+    assert_eq!((&replay["type"], &replay["missing"]), (&json!("replay"), &json!(["x:/gone"])));
+    assert_eq!(replay["actions"].as_array().map(Vec::len), Some(1), "what came after the first: {replay}");
+    assert_eq!(replay["actions"][0]["serverSeq"], 2);
+    let strange = host.raw().await?.request("reconnect", back(999)).await?["result"].clone();
+    assert_eq!(strange["type"], "snapshot", "a number that this host never gave");
+    assert_eq!(strange["snapshots"][0]["state"]["config"]["values"]["telemetryLevel"], "off");
     Ok(())
 }
 

@@ -38,6 +38,35 @@ impl Frame {
     }
 }
 
+/// An action envelope inside a frame: shares the frame's bytes, and goes into an
+/// answer as it is.
+#[derive(Clone, Debug)]
+pub struct EncodedEnvelope(Bytes);
+
+/// What comes before an envelope in a frame.
+const BEFORE_ENVELOPE: &str = r#"{"jsonrpc":"2.0","method":"action","params":"#;
+
+impl EncodedEnvelope {
+    /// The envelope in a frame made by [`envelope`].
+    pub(super) fn of(frame: &Frame) -> Self {
+        let end = frame.len().saturating_sub(1);
+        Self(frame.bytes().slice(BEFORE_ENVELOPE.len().min(end)..end))
+    }
+
+    /// Size of the encoded text.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Serialize for EncodedEnvelope {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let text = std::str::from_utf8(&self.0).map_err(serde::ser::Error::custom)?;
+        let raw: &RawValue = serde_json::from_str(text).map_err(serde::ser::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
 /// An action together with the text it came as, if it came from a client.
 #[derive(Clone, Debug)]
 pub struct Action {
@@ -136,4 +165,20 @@ struct Envelope<'a> {
 struct OriginFields<'a> {
     client_id: &'a str,
     client_seq: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use ahp_types::actions::SessionReadyAction;
+
+    use super::*;
+
+    #[test]
+    fn an_envelope_is_cut_out_of_its_frame_without_copying() {
+        let action = Action::own(StateAction::SessionReady(SessionReadyAction {}));
+        let frame = envelope(&ChannelUri::new("x:/1"), &action, ServerSeq(7), None, None).unwrap();
+        let inner = serde_json::to_value(EncodedEnvelope::of(&frame)).unwrap();
+        let whole: serde_json::Value = serde_json::from_slice(frame.bytes()).unwrap();
+        assert_eq!(inner, whole["params"]);
+    }
 }

@@ -4,12 +4,14 @@
 //! all of them; `frame` is a message encoded once; `outbox` is what waits for one
 //! connection.
 
+mod clients;
 mod frame;
 mod outbox;
+mod replay;
 mod snapshot;
 mod store;
 
-pub use frame::{Action, Frame, Origin, notification};
+pub use frame::{Action, EncodedEnvelope, Frame, Origin, notification};
 pub use outbox::{CloseReason, Outbox};
 pub use snapshot::{ChannelState, EncodedSnapshot};
-pub use store::{CommitError, StateStore};
+pub use store::{CommitError, Missed, StateStore};

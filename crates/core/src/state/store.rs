@@ -16,11 +16,13 @@ use ahp_types::notifications::{
 use ahp_types::state::{RootState, SessionSummary};
 use serde::Serialize;
 
-use super::frame::{Action, Frame, Origin, envelope, notification};
+use super::clients::{KnownClients, Mark, Marks};
+use super::frame::{Action, EncodedEnvelope, Frame, Origin, envelope, notification};
 use super::outbox::{CloseReason, Outbox};
+use super::replay::ReplayLog;
 use super::snapshot::{ChannelState, EncodedSnapshot};
 use crate::channel::ChannelUri;
-use crate::ids::{ConnectionId, ServerSeq};
+use crate::ids::{ClientId, ConnectionId, ServerSeq};
 
 /// Owns all published state. Shared; every method takes one short lock.
 #[derive(Debug)]
@@ -33,8 +35,12 @@ struct Inner {
     /// Number of the last published action.
     seq: ServerSeq,
     channels: HashMap<ChannelUri, Channel>,
-    connections: HashMap<ConnectionId, Arc<Outbox>>,
+    connections: HashMap<ConnectionId, Attached>,
     next_connection: u64,
+    /// Clients that may come back.
+    clients: KnownClients,
+    /// What they may have missed.
+    log: ReplayLog,
     /// Rows of the session list, by session. A provisional session has none.
     rows: BTreeMap<ChannelUri, SessionSummary>,
 }
@@ -43,6 +49,30 @@ struct Inner {
 struct Channel {
     state: ChannelState,
     subscribers: Vec<ConnectionId>,
+}
+
+/// A connection of a client.
+#[derive(Debug)]
+struct Attached {
+    outbox: Arc<Outbox>,
+    /// Who is at the other end, once it said so.
+    client: Option<ClientId>,
+    /// What it subscribes to.
+    marks: Marks,
+}
+
+/// What a client that comes back has to be told.
+#[derive(Debug)]
+pub enum Missed {
+    /// These actions, and that these channels are gone.
+    Replay {
+        /// What was published meanwhile, in order.
+        actions: Vec<EncodedEnvelope>,
+        /// Channels that do not exist any more.
+        missing: Vec<ChannelUri>,
+    },
+    /// Everything anew: it missed more than is kept.
+    Snapshots(Vec<EncodedSnapshot>),
 }
 
 /// Why an action was not published.
@@ -69,6 +99,8 @@ impl StateStore {
                 channels: HashMap::from([(ChannelUri::root(), root)]),
                 connections: HashMap::new(),
                 next_connection: 1,
+                clients: KnownClients::default(),
+                log: ReplayLog::default(),
                 rows: BTreeMap::new(),
             }),
         }
@@ -79,23 +111,33 @@ impl StateStore {
         let mut inner = self.lock();
         let id = ConnectionId(inner.next_connection);
         inner.next_connection += 1;
-        inner.connections.insert(id, outbox);
+        inner.connections.insert(id, Attached { outbox, client: None, marks: Marks::new() });
         id
     }
 
-    /// Forgets a connection and its subscriptions.
+    /// Whether a client may come back.
+    pub fn knows(&self, client: &ClientId) -> bool {
+        self.lock().clients.knows(client)
+    }
+
+    /// Forgets a connection; what its client had is kept for when it comes back.
     pub fn detach(&self, connection: ConnectionId) {
         let mut inner = self.lock();
-        inner.connections.remove(&connection);
-        for channel in inner.channels.values_mut() {
-            channel.subscribers.retain(|subscriber| *subscriber != connection);
+        let Some(attached) = inner.connections.remove(&connection) else { return };
+        for uri in attached.marks.keys() {
+            if let Some(channel) = inner.channels.get_mut(uri) {
+                channel.subscribers.retain(|subscriber| *subscriber != connection);
+            }
+        }
+        if let Some(client) = &attached.client {
+            inner.clients.keep(client, attached.marks);
         }
     }
 
     /// Closes every connection once what waits for it is written.
     pub fn close_all(&self, reason: CloseReason) {
-        for outbox in self.lock().connections.values() {
-            outbox.close(reason);
+        for attached in self.lock().connections.values() {
+            attached.outbox.close(reason);
         }
     }
 
@@ -143,6 +185,7 @@ impl StateStore {
         let seq = ServerSeq(inner.seq.0 + 1);
         let frame = envelope(channel, action, seq, Some(origin), Some(reason))?;
         inner.seq = seq;
+        inner.log.push(seq, channel, Some(&origin.client), EncodedEnvelope::of(&frame));
         inner.push_to(origin.connection, frame);
         Ok(seq)
     }
@@ -156,23 +199,59 @@ impl StateStore {
         reply: impl FnOnce(ServerSeq, Vec<EncodedSnapshot>) -> Result<Frame, serde_json::Error>,
     ) -> Result<(), serde_json::Error> {
         let mut inner = self.lock();
-        let seq = inner.seq;
-        let mut snapshots = Vec::with_capacity(channels.len());
-        for uri in channels {
-            let Some(channel) = inner.channels.get_mut(uri) else { continue };
-            snapshots.push(EncodedSnapshot::encode(uri, &channel.state, seq)?);
-            if !channel.subscribers.contains(&connection) {
-                channel.subscribers.push(connection);
-            }
-        }
-        let frame = reply(seq, snapshots)?;
+        let snapshots = inner.subscribe(connection, channels)?;
+        let frame = reply(inner.seq, snapshots)?;
+        inner.push_to(connection, frame);
+        Ok(())
+    }
+
+    /// Learns who is at the other end of a connection, remembers it, and subscribes
+    /// it to those of the channels that exist, in one step with the reply.
+    pub fn introduce(
+        &self,
+        connection: ConnectionId,
+        client: &ClientId,
+        channels: &[ChannelUri],
+        reply: impl FnOnce(ServerSeq, Vec<EncodedSnapshot>) -> Result<Frame, serde_json::Error>,
+    ) -> Result<(), serde_json::Error> {
+        let mut inner = self.lock();
+        inner.clients.remember(client);
+        let snapshots = inner.subscribe(connection, channels)?;
+        inner.belongs_to(connection, client, &Marks::new());
+        let frame = reply(inner.seq, snapshots)?;
+        inner.push_to(connection, frame);
+        Ok(())
+    }
+
+    /// Subscribes a client that comes back to the channels that it had. It is told
+    /// what it missed since `seen`, or everything anew, in the same one step.
+    pub fn resume(
+        &self,
+        connection: ConnectionId,
+        client: &ClientId,
+        seen: ServerSeq,
+        channels: &[ChannelUri],
+        reply: impl FnOnce(Missed) -> Result<Frame, serde_json::Error>,
+    ) -> Result<(), serde_json::Error> {
+        let mut inner = self.lock();
+        let marks = inner.marks_of(client);
+        let missed = inner.missed(client, &marks, seen, channels);
+        // Subscribing takes snapshots, which a replay does not need; they are cheap
+        // beside a reconnect, and there is one way to subscribe.
+        let (snapshots, none) = (inner.subscribe(connection, channels)?, Marks::new());
+        inner.belongs_to(connection, client, if missed.is_some() { &marks } else { &none });
+        let frame = reply(missed.unwrap_or(Missed::Snapshots(snapshots)))?;
         inner.push_to(connection, frame);
         Ok(())
     }
 
     /// Ends a subscription. What is already queued may still arrive.
     pub fn unsubscribe(&self, connection: ConnectionId, channel: &ChannelUri) {
-        if let Some(channel) = self.lock().channels.get_mut(channel) {
+        let mut inner = self.lock();
+        if let Some(attached) = inner.connections.get_mut(&connection) {
+            attached.marks.remove(channel);
+        }
+        if let Some(channel) = inner.channels.get_mut(channel) {
             channel.subscribers.retain(|subscriber| *subscriber != connection);
         }
     }
@@ -277,9 +356,10 @@ impl Inner {
             }
         }
         self.seq = seq;
+        self.log.push(seq, uri, None, EncodedEnvelope::of(&frame));
         for subscriber in &channel.subscribers {
-            if let Some(outbox) = self.connections.get(subscriber) {
-                outbox.push(frame.clone());
+            if let Some(attached) = self.connections.get(subscriber) {
+                attached.outbox.push(frame.clone());
             }
         }
         if let Some(origin) = origin
@@ -290,9 +370,78 @@ impl Inner {
         Ok(seq)
     }
 
+    /// Registers a connection with the channels that exist; answers their snapshots.
+    fn subscribe(
+        &mut self,
+        connection: ConnectionId,
+        channels: &[ChannelUri],
+    ) -> Result<Vec<EncodedSnapshot>, serde_json::Error> {
+        let mut snapshots = Vec::with_capacity(channels.len());
+        for uri in channels {
+            let Some(channel) = self.channels.get_mut(uri) else { continue };
+            snapshots.push(EncodedSnapshot::encode(uri, &channel.state, self.seq)?);
+            if !channel.subscribers.contains(&connection) {
+                channel.subscribers.push(connection);
+            }
+            if let Some(attached) = self.connections.get_mut(&connection) {
+                let seq = self.seq;
+                attached.marks.entry(uri.clone()).and_modify(|mark| mark.again(seq)).or_insert(Mark::at(seq));
+            }
+        }
+        Ok(snapshots)
+    }
+
+    /// Notes whose a connection is. The channels that it subscribes to are marked as
+    /// in `kept`; of the others the client may have had an older state.
+    fn belongs_to(&mut self, connection: ConnectionId, client: &ClientId, kept: &Marks) {
+        let seq = self.seq;
+        if let Some(attached) = self.connections.get_mut(&connection) {
+            attached.client = Some(client.clone());
+            for (uri, mark) in &mut attached.marks {
+                *mark = kept.get(uri).copied().unwrap_or(Mark::anew(seq));
+            }
+        }
+    }
+
+    /// What a client had when it was last here. A socket that is dying may not be
+    /// detached yet.
+    fn marks_of(&self, client: &ClientId) -> Marks {
+        let dying = self.connections.values().find(|attached| attached.client.as_ref() == Some(client));
+        dying
+            .map(|attached| &attached.marks)
+            .or_else(|| self.clients.marks(client))
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// What a client missed, if the log still has all of it and the client has a
+    /// state of every channel to apply it to.
+    fn missed(
+        &self,
+        client: &ClientId,
+        marks: &Marks,
+        seen: ServerSeq,
+        channels: &[ChannelUri],
+    ) -> Option<Missed> {
+        if seen > self.seq || !self.log.covers(seen) {
+            return None;
+        }
+        let (present, missing): (Vec<&ChannelUri>, Vec<&ChannelUri>) =
+            channels.iter().partition(|uri| self.channels.contains_key(uri));
+        let resume_after: HashMap<&ChannelUri, ServerSeq> = present
+            .into_iter()
+            .map(|uri| Some((uri, marks.get(uri)?.resume_after(seen)?)))
+            .collect::<Option<_>>()?;
+        let mark = |uri: &ChannelUri| resume_after.get(uri).copied();
+        Some(Missed::Replay {
+            actions: self.log.missed(client, mark),
+            missing: missing.into_iter().cloned().collect(),
+        })
+    }
+
     fn push_to(&self, connection: ConnectionId, frame: Frame) {
-        if let Some(outbox) = self.connections.get(&connection) {
-            outbox.push(frame);
+        if let Some(attached) = self.connections.get(&connection) {
+            attached.outbox.push(frame);
         }
     }
 

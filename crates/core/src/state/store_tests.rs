@@ -14,7 +14,7 @@ use super::*;
 use crate::ids::ClientId;
 
 const CHATS: usize = 2;
-const CONNECTIONS: usize = 3;
+const CLIENTS: usize = 3;
 
 fn root() -> RootState {
     RootState { agents: Vec::new(), active_sessions: Some(0), terminals: None, config: None, meta: None }
@@ -92,9 +92,14 @@ fn received(outbox: &Outbox) -> Vec<Value> {
 }
 
 fn subscribe(store: &StateStore, connection: ConnectionId, channel: &ChannelUri) {
+    subscribe_as(store, connection, channel, 0);
+}
+
+/// Subscribes with a request of this number, which the answer names.
+fn subscribe_as(store: &StateStore, connection: ConnectionId, channel: &ChannelUri, request: usize) {
     store
         .subscribe(connection, std::slice::from_ref(channel), |_, snapshots| {
-            Frame::encode(&json!({ "snapshots": snapshots }))
+            Frame::encode(&json!({ "answers": request, "snapshots": snapshots }))
         })
         .unwrap();
 }
@@ -183,68 +188,169 @@ fn rows_are_announced_changed_and_removed_for_whoever_watches_the_root() {
 /// A step of the property test below.
 #[derive(Clone, Debug)]
 enum Step {
-    Subscribe { connection: usize, chat: usize },
-    Unsubscribe { connection: usize, chat: usize },
-    Commit { chat: usize, action: usize, text: String },
+    Subscribe {
+        client: usize,
+        chat: usize,
+    },
+    Unsubscribe {
+        client: usize,
+        chat: usize,
+    },
+    /// The client reads some of what waits, loses the rest and comes back.
+    Reconnect {
+        client: usize,
+        reads: usize,
+    },
+    Commit {
+        chat: usize,
+        action: usize,
+        text: String,
+    },
+    Reject {
+        client: usize,
+        chat: usize,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        2 => (0..CONNECTIONS, 0..CHATS).prop_map(|(connection, chat)| Step::Subscribe { connection, chat }),
-        1 => (0..CONNECTIONS, 0..CHATS).prop_map(|(connection, chat)| Step::Unsubscribe { connection, chat }),
+        2 => (0..CLIENTS, 0..CHATS).prop_map(|(client, chat)| Step::Subscribe { client, chat }),
+        1 => (0..CLIENTS, 0..CHATS).prop_map(|(client, chat)| Step::Unsubscribe { client, chat }),
+        2 => (0..CLIENTS, 0..12usize).prop_map(|(client, reads)| Step::Reconnect { client, reads }),
         8 => (0..CHATS, 0..4usize, "[a-zé\u{1F600}]{0,4}")
             .prop_map(|(chat, action, text)| Step::Commit { chat, action, text }),
+        1 => (0..CLIENTS, 0..CHATS).prop_map(|(client, chat)| Step::Reject { client, chat }),
     ]
 }
 
-/// What one client has folded of one chat.
-#[derive(Default)]
-struct Fold {
+/// A client that folds what it is told, with its connection.
+struct Client {
+    id: ClientId,
+    connection: ConnectionId,
+    outbox: Arc<Outbox>,
     chats: [Option<ChatState>; CHATS],
+    /// Where each chat's snapshot ended.
+    from: [u64; CHATS],
+    wanted: [bool; CHATS],
+    /// The last request to subscribe to each chat; answers to earlier ones are stale.
+    requests: [usize; CHATS],
     last_seq: u64,
+    replays: usize,
 }
 
-impl Fold {
+impl Client {
+    fn new(store: &StateStore, number: usize) -> Self {
+        let (outbox, id) = (Arc::<Outbox>::default(), ClientId::new(&format!("c{number}")));
+        let connection = store.attach(Arc::clone(&outbox));
+        store
+            .introduce(connection, &id, &[], |_, snapshots| Frame::encode(&json!({ "snapshots": snapshots })))
+            .unwrap();
+        let (chats, from, wanted) = (std::array::from_fn(|_| None), [0; CHATS], [false; CHATS]);
+        let requests = [0; CHATS];
+        Self { id, connection, outbox, chats, from, wanted, requests, last_seq: 0, replays: 0 }
+    }
+
+    fn chat_of(uri: &str) -> usize {
+        (0..CHATS).find(|chat| chat_uri(*chat).as_str() == uri).unwrap()
+    }
+
     fn take(&mut self, message: &Value) {
         if let Some(snapshots) = message.get("snapshots") {
             for snapshot in serde_json::from_value::<Vec<Snapshot>>(snapshots.clone()).unwrap() {
                 let SnapshotState::Chat(state) = snapshot.state else { panic!("not a chat") };
-                assert!(snapshot.from_seq as u64 >= self.last_seq);
-                let chat = (0..CHATS).find(|chat| chat_uri(*chat).as_str() == snapshot.resource).unwrap();
+                let chat = Self::chat_of(&snapshot.resource);
+                if message.get("answers").is_some_and(|request| *request != json!(self.requests[chat])) {
+                    continue;
+                }
                 self.chats[chat] = Some(*state);
+                self.from[chat] = snapshot.from_seq as u64;
             }
-            return;
+        } else if let Some(actions) = message.get("replay") {
+            self.replays += 1;
+            for action in actions.as_array().unwrap() {
+                self.fold(action);
+            }
+        } else {
+            self.fold(&message["params"]);
         }
-        let envelope: ActionEnvelope = serde_json::from_value(message["params"].clone()).unwrap();
+    }
+
+    fn fold(&mut self, envelope: &Value) {
+        let envelope: ActionEnvelope = serde_json::from_value(envelope.clone()).unwrap();
         assert!(envelope.server_seq > self.last_seq, "sequence numbers rise");
         self.last_seq = envelope.server_seq;
-        let chat = (0..CHATS).find(|chat| chat_uri(*chat).as_str() == envelope.channel).unwrap();
+        if let Some(origin) = &envelope.origin {
+            assert_eq!(origin.client_id, self.id.as_str(), "a rejection is for its sender alone");
+            return;
+        }
+        let chat = Self::chat_of(&envelope.channel);
         if let Some(state) = &mut self.chats[chat] {
+            assert!(envelope.server_seq > self.from[chat], "what a snapshot has is not told again");
             ahp::reducers::apply_action_to_chat(state, &envelope.action);
         }
     }
+
+    fn reconnect(&mut self, store: &StateStore, reads: usize) {
+        for message in received(&self.outbox).iter().take(reads) {
+            self.take(message);
+        }
+        store.detach(self.connection);
+        self.outbox = Arc::default();
+        self.connection = store.attach(Arc::clone(&self.outbox));
+        // A client that lost the answer to a subscribe does not know of the channel.
+        for chat in 0..CHATS {
+            self.wanted[chat] &= self.chats[chat].is_some();
+        }
+        let channels: Vec<ChannelUri> = (0..CHATS).filter(|chat| self.wanted[*chat]).map(chat_uri).collect();
+        let seen = ServerSeq(self.last_seq);
+        store
+            .resume(self.connection, &self.id, seen, &channels, |missed| match missed {
+                Missed::Replay { actions, missing } => {
+                    assert!(missing.is_empty());
+                    Frame::encode(&json!({ "replay": actions }))
+                }
+                Missed::Snapshots(snapshots) => Frame::encode(&json!({ "snapshots": snapshots })),
+            })
+            .unwrap();
+    }
+}
+
+fn chat_state(store: &StateStore, chat: usize) -> ChatState {
+    store.read(&chat_uri(chat), |state| state.chat().cloned()).unwrap().unwrap()
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn snapshot_and_tail_equal_the_full_fold_in_any_interleaving(steps in proptest::collection::vec(step(), 0..60)) {
+    fn whatever_a_client_missed_it_ends_in_the_state_of_one_that_missed_nothing(
+        steps in proptest::collection::vec(step(), 0..80)
+    ) {
         let store = store_with_chats();
-        let outboxes: Vec<Arc<Outbox>> = (0..CONNECTIONS).map(|_| Arc::default()).collect();
-        let connections: Vec<ConnectionId> = outboxes.iter().map(|outbox| store.attach(Arc::clone(outbox))).collect();
-        let mut subscribed = [[false; CHATS]; CONNECTIONS];
+        let mut clients: Vec<Client> = (0..CLIENTS).map(|number| Client::new(&store, number)).collect();
         let mut full: Vec<ChatState> = (0..CHATS).map(empty_chat).collect();
         let mut turns = 0;
         for step in steps {
             match step {
-                Step::Subscribe { connection, chat } => {
-                    subscribe(&store, connections[connection], &chat_uri(chat));
-                    subscribed[connection][chat] = true;
+                Step::Subscribe { client, chat } => {
+                    let client = &mut clients[client];
+                    client.requests[chat] += 1;
+                    subscribe_as(&store, client.connection, &chat_uri(chat), client.requests[chat]);
+                    client.wanted[chat] = true;
                 }
-                Step::Unsubscribe { connection, chat } => {
-                    store.unsubscribe(connections[connection], &chat_uri(chat));
-                    subscribed[connection][chat] = false;
+                Step::Unsubscribe { client, chat } => {
+                    store.unsubscribe(clients[client].connection, &chat_uri(chat));
+                    let client = &mut clients[client];
+                    client.requests[chat] += 1;
+                    client.wanted[chat] = false;
+                    client.chats[chat] = None;
+                }
+                Step::Reconnect { client, reads } => clients[client].reconnect(&store, reads),
+                Step::Reject { client, chat } => {
+                    let client = &clients[client];
+                    let mut origin = origin(client.connection);
+                    origin.client = client.id.clone();
+                    store.reject(&chat_uri(chat), &Action::own(started("no")), &origin, "no").unwrap();
                 }
                 Step::Commit { chat, action, text } => {
                     let turn = format!("t{turns}");
@@ -262,18 +368,32 @@ proptest! {
                 }
             }
         }
-        for (connection, outbox) in outboxes.iter().enumerate() {
-            let mut fold = Fold::default();
-            for message in received(outbox) {
-                fold.take(&message);
+        for client in &mut clients {
+            for message in received(&client.outbox) {
+                client.take(&message);
             }
-            for chat in 0..CHATS {
-                let stored = store.read(&chat_uri(chat), |state| state.chat().cloned()).unwrap().unwrap();
-                prop_assert_eq!(&stored, &full[chat]);
-                if subscribed[connection][chat] {
-                    prop_assert_eq!(fold.chats[chat].as_ref(), Some(&stored));
+            for (chat, full) in full.iter().enumerate() {
+                prop_assert_eq!(&chat_state(&store, chat), full);
+                if client.wanted[chat] {
+                    prop_assert_eq!(client.chats[chat].as_ref(), Some(full));
                 }
             }
         }
     }
+}
+
+#[test]
+fn a_client_that_comes_back_in_time_is_told_only_what_it_missed() {
+    let store = store_with_chats();
+    let mut client = Client::new(&store, 0);
+    subscribe(&store, client.connection, &chat_uri(0));
+    client.wanted[0] = true;
+    store.commit(&chat_uri(0), &Action::own(started("t")), None).unwrap();
+    client.reconnect(&store, 2);
+    store.commit(&chat_uri(0), &Action::own(complete("t")), None).unwrap();
+    for message in received(&client.outbox) {
+        client.take(&message);
+    }
+    assert_eq!(client.replays, 1, "a replay, not a snapshot");
+    assert_eq!(client.chats[0], Some(chat_state(&store, 0)));
 }

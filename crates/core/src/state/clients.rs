@@ -1,0 +1,101 @@
+//! Which clients the host remembers, and what each of them had, so that they may
+//! come back and be told only what they missed.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::channel::ChannelUri;
+use crate::ids::{ClientId, ServerSeq};
+
+/// Clients that are remembered. The one seen first is forgotten first; it then has
+/// to `initialize` again, which every client can.
+const MAX_CLIENTS: usize = 4_096;
+
+/// The channels that a client subscribed to.
+pub(super) type Marks = HashMap<ChannelUri, Mark>;
+
+/// The numbers of the first and the last snapshot that a client was sent of a
+/// channel: everything up to it was in there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    first: ServerSeq,
+    last: ServerSeq,
+}
+
+impl Mark {
+    /// The mark of a first snapshot: without it the client has nothing.
+    pub(super) fn at(seq: ServerSeq) -> Self {
+        Self { first: seq, last: seq }
+    }
+
+    /// The mark of a snapshot for a client that may have an older state.
+    pub(super) fn anew(seq: ServerSeq) -> Self {
+        Self { first: ServerSeq(0), last: seq }
+    }
+
+    /// The client was sent another snapshot.
+    pub(super) fn again(&mut self, seq: ServerSeq) {
+        self.last = seq;
+    }
+
+    /// From where on a client has to be told, which has seen everything up to
+    /// `seen`. Nobody knows whether a second snapshot arrived before the connection
+    /// broke, so that a client which may have either gets a new one.
+    pub(super) fn resume_after(self, seen: ServerSeq) -> Option<ServerSeq> {
+        (self.first == self.last || seen >= self.last).then(|| seen.max(self.first))
+    }
+}
+
+/// The clients that have connected to this host.
+#[derive(Debug, Default)]
+pub(super) struct KnownClients {
+    known: HashMap<ClientId, Marks>,
+    by_age: VecDeque<ClientId>,
+}
+
+impl KnownClients {
+    /// Remembers a client; what was known of it stays.
+    pub(super) fn remember(&mut self, client: &ClientId) {
+        if self.known.contains_key(client) {
+            return;
+        }
+        self.known.insert(client.clone(), Marks::new());
+        self.by_age.push_back(client.clone());
+        if self.by_age.len() > MAX_CLIENTS
+            && let Some(oldest) = self.by_age.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+    }
+
+    /// Keeps what a client had when its connection ended.
+    pub(super) fn keep(&mut self, client: &ClientId, marks: Marks) {
+        if let Some(kept) = self.known.get_mut(client) {
+            *kept = marks;
+        }
+    }
+
+    /// Whether a client is remembered.
+    pub(super) fn knows(&self, client: &ClientId) -> bool {
+        self.known.contains_key(client)
+    }
+
+    /// What a client had when its last connection ended.
+    pub(super) fn marks(&self, client: &ClientId) -> Option<&Marks> {
+        self.known.get(client)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_oldest_client_is_forgotten() {
+        let mut clients = KnownClients::default();
+        for number in 0..=MAX_CLIENTS {
+            clients.remember(&ClientId::new(&number.to_string()));
+        }
+        assert!(!clients.knows(&ClientId::new("0")));
+        assert!(clients.knows(&ClientId::new("1")));
+    }
+}
