@@ -4,13 +4,17 @@
 //! enums: what crosses the seam is listed here in full, and a test's agent is two
 //! channels. Capabilities are data, not methods.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
 
 use ahp_types::actions::StateAction;
 use ahp_types::common::JsonObject;
-use ahp_types::state::{AgentInfo, ErrorInfo, Message, SessionConfigSchema};
+use ahp_types::state::{
+    AgentInfo, ChatInputAnswer, ChatInputResponseKind, ErrorInfo, Message, SessionConfigSchema,
+    ToolCallResult,
+};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -117,6 +121,32 @@ pub enum AgentCommand {
         /// What the user said.
         message: Message,
     },
+    /// Take this message into the turn that runs, at the next safe point. An agent
+    /// that cannot leaves it alone: it becomes a turn of its own later.
+    Steer {
+        /// The message's id, for the answer that it was taken.
+        id: String,
+        /// The turn to steer.
+        turn: TurnId,
+        /// What the user said.
+        message: Message,
+    },
+    /// Forget a steering message, if it was not taken yet.
+    Unsteer {
+        /// The message's id.
+        id: String,
+    },
+    /// What a user or a client said about a tool call that waits for it.
+    ToolAnswer {
+        /// The call's turn.
+        turn: TurnId,
+        /// The call.
+        tool_call: String,
+        /// What was said.
+        answer: ToolAnswer,
+    },
+    /// What a user answered to a question of the agent's.
+    InputAnswer(InputAnswer),
     /// Stop working on this turn; nothing more of it is wanted.
     Cancel {
         /// The turn to stop.
@@ -124,11 +154,56 @@ pub enum AgentCommand {
     },
 }
 
+/// What was said about a tool call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ToolAnswer {
+    /// Whether it may run.
+    Confirmed {
+        /// Yes or no.
+        approval: Approval,
+        /// The input to run it with, if it is known in full: as asked, or edited.
+        input: Option<String>,
+        /// The option that was chosen, out of those that the agent gave.
+        option: Option<String>,
+        /// What the user would rather have.
+        suggestion: Option<String>,
+    },
+    /// Whether its result may be used.
+    ResultConfirmed(Approval),
+    /// What it gave, from the client that ran it.
+    Completed(Box<ToolCallResult>),
+}
+
+/// Yes or no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Approval {
+    /// Yes.
+    Approved,
+    /// No.
+    Denied,
+}
+
+/// What a user answered to a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InputAnswer {
+    /// The request.
+    pub request: String,
+    /// Whether the user answered at all.
+    pub response: ChatInputResponseKind,
+    /// The answers by question, with the drafts of all clients.
+    pub answers: HashMap<String, ChatInputAnswer>,
+}
+
 /// What an agent reports to its session.
 #[derive(Debug)]
 pub enum AgentEvent {
     /// A chat action that belongs to a turn.
     Action(Box<StateAction>),
+    /// The agent has taken a steering message into its turn.
+    SteeringTaken {
+        /// The message's id.
+        id: String,
+    },
     /// Nothing more will come for this turn.
     TurnEnded {
         /// The turn that is over.

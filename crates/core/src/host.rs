@@ -175,7 +175,8 @@ impl Host {
                 (chat.clone(), ChannelState::Chat(Box::new(chat_state(&chat, &created_at)))),
             ])
             .map_err(|_| CreateError::Exists(new.uri.clone()))?;
-        let (actor, handle) = SessionActor::new(seed, Arc::clone(&self.store), self.tasks.clone());
+        let (actor, handle) =
+            SessionActor::new(seed, Arc::clone(&self.store), Arc::clone(&self.clock), self.tasks.clone());
         sessions.by_uri.insert(new.uri.clone(), handle.clone());
         sessions.by_chat.insert(chat.clone(), handle);
         let cleanup = Cleanup {

@@ -143,6 +143,12 @@ impl Driver {
                 self.held = Some((turn, message));
                 Ok(())
             }
+            // A steering message that is not taken becomes a turn of its own; nothing
+            // asks the user anything yet, so there is nothing to answer.
+            AgentCommand::Steer { .. }
+            | AgentCommand::Unsteer { .. }
+            | AgentCommand::ToolAnswer { .. }
+            | AgentCommand::InputAnswer(_) => Ok(()),
             AgentCommand::Cancel { turn } => {
                 if self.held.as_ref().is_some_and(|(held, _)| *held == turn) {
                     self.held = None;

@@ -17,10 +17,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::decide::{Decision, Effect, Input, Model, Phase, Target, View, decide};
+use super::decide::{Cause, Decision, Effect, Input, Model, Phase, Target, View, decide};
 use super::projection;
 use crate::agent::{AgentCommand, AgentEvent, AgentLink, AgentProvider, History, OpenAgent, OpenError};
 use crate::channel::ChannelUri;
+use crate::clock::{Clock, wire_time};
 use crate::state::{Action, Origin, StateStore};
 
 /// Inputs that may wait at a session. When it is full, the connection that sends
@@ -109,6 +110,7 @@ pub(crate) struct SessionActor {
     conversation: Uuid,
     store: Arc<StateStore>,
     model: Model,
+    clock: Arc<dyn Clock>,
     /// Where tasks beside the actor are counted, so that shutdown waits for them.
     tasks: TaskTracker,
     inputs: mpsc::Receiver<SessionInput>,
@@ -131,6 +133,7 @@ impl SessionActor {
     pub(crate) fn new(
         seed: SessionSeed,
         store: Arc<StateStore>,
+        clock: Arc<dyn Clock>,
         tasks: TaskTracker,
     ) -> (Self, SessionHandle) {
         let (sender, inputs) = mpsc::channel(INPUT_CAPACITY);
@@ -144,6 +147,7 @@ impl SessionActor {
             },
             seed,
             store,
+            clock,
             tasks,
             inputs,
             own_inputs: sender.downgrade(),
@@ -213,6 +217,7 @@ impl SessionActor {
         self.after_commit(action);
         self.carry_out(decision);
         self.project();
+        self.settle(Cause::Client);
     }
 
     fn reject(&self, dispatch: &ClientDispatch, reason: &str) {
@@ -242,11 +247,11 @@ impl SessionActor {
     }
 
     fn decide(&self, input: Input<'_>) -> Decision {
-        let now = self.began.elapsed();
+        let (now, time) = (self.began.elapsed(), wire_time(self.clock.now()));
         self.store
             .read_both((&self.seed.uri, &self.seed.chat), |session, chat| {
                 let (session, chat) = (session.session()?, chat.chat()?);
-                Some(decide(&self.model, View { session, chat, now }, input))
+                Some(decide(&self.model, View { session, chat, now, time: &time }, input))
             })
             .flatten()
             .unwrap_or_default()
@@ -266,6 +271,15 @@ impl SessionActor {
         }
         if shows_in_summaries {
             self.project();
+            self.settle(Cause::Agent);
+        }
+    }
+
+    /// Starts what waits, if the chat has become idle.
+    fn settle(&mut self, cause: Cause) {
+        let next = self.decide(Input::Settle(cause));
+        if !next.actions.is_empty() {
+            self.carry_out(next);
         }
     }
 
@@ -305,6 +319,14 @@ impl SessionActor {
         match effect {
             Effect::OpenAgent(history) => self.open_agent(history),
             Effect::Prompt(prompt) => self.command(prompt.into()),
+            Effect::Steer { id, prompt } => {
+                self.command(AgentCommand::Steer { id, turn: prompt.turn, message: prompt.message });
+            }
+            Effect::Unsteer { id } => self.command(AgentCommand::Unsteer { id }),
+            Effect::ToolAnswer { turn, tool_call, answer } => {
+                self.command(AgentCommand::ToolAnswer { turn, tool_call, answer });
+            }
+            Effect::InputAnswer(answer) => self.command(AgentCommand::InputAnswer(answer)),
             Effect::Cancel(turn) => self.command(AgentCommand::Cancel { turn }),
             // A live agent is asked to close, which gives it time to end politely; one
             // that is still being opened is not waited for.
@@ -360,11 +382,10 @@ impl SessionActor {
 
     /// Brings the copies of the chat's facts into agreement with the chat.
     fn project(&self) {
-        let update = self.with_state(projection::catalogue_update).flatten();
-        if let Some(update) = update
-            && let Err(error) = self.store.commit(&self.seed.uri, &Action::own(update), None)
-        {
-            tracing::error!(session = %self.seed.uri, %error, "a chat's summary could not be published");
+        for update in self.with_state(projection::session_updates).unwrap_or_default() {
+            if let Err(error) = self.store.commit(&self.seed.uri, &Action::own(update), None) {
+                tracing::error!(session = %self.seed.uri, %error, "a chat's facts could not be published");
+            }
         }
         if self.model.listed
             && let Some(row) = self.row()

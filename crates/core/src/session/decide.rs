@@ -3,23 +3,21 @@
 //! No clock, no I/O, no waiting: the time comes in with the input, and what must
 //! be done outside goes out as effects. Published state is only read here; the
 //! actions that change it are returned for the actor to commit, in order.
+//! `turns`, `queue`, `tools` and `inputs` hold the rules of their subjects.
+
+mod inputs;
+mod queue;
+mod tools;
+mod turns;
 
 use std::time::Duration;
 
-use ahp_types::actions::{
-    ChatErrorAction, ChatTurnCancelledAction, ChatTurnCompleteAction, ChatTurnStartedAction,
-    SessionReadyAction, SessionTitleChangedAction, StateAction,
-};
-use ahp_types::state::{
-    ChatInteractivity, ChatState, ErrorInfo, ErrorResponsePart, Message, MessageKind, SessionState,
-};
-use jiff::Timestamp;
+use ahp_types::actions::{SessionReadyAction, StateAction};
+use ahp_types::state::{ChatState, ErrorInfo, Message, SessionState};
 
-use crate::agent::{AgentCommand, AgentEvent, History, OpenError, TurnOutcome};
+use crate::agent::{AgentCommand, AgentEvent, History, InputAnswer, OpenError, ToolAnswer, TurnOutcome};
 use crate::ids::{ClientId, TurnId};
-
-/// Longest title that is made from a message, in characters.
-const TITLE_LENGTH: usize = 60;
+use turns::Resumable;
 
 /// Everything about a session that is not published.
 #[derive(Clone, Debug)]
@@ -68,6 +66,8 @@ pub(super) struct View<'a> {
     pub(super) chat: &'a ChatState,
     /// The actor's clock, for durations.
     pub(super) now: Duration,
+    /// The time of day, as it goes over the wire.
+    pub(super) time: &'a str,
 }
 
 /// Which of a session's channels an action is for.
@@ -97,8 +97,19 @@ pub(super) enum Input<'a> {
     OpenFailed(&'a OpenError),
     /// The agent reported something.
     Agent(AgentEvent),
+    /// Everything else is done: is there something to go on with?
+    Settle(Cause),
     /// The session shall end.
     End,
+}
+
+/// Who made a chat change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// A client.
+    Client,
+    /// The agent, or what became of it.
+    Agent,
 }
 
 /// What a decision asks the actor to do, in this order: commit or reject the
@@ -122,6 +133,29 @@ pub(super) enum Effect {
     OpenAgent(History),
     /// Send it this message.
     Prompt(Prompt),
+    /// Give it this message for the turn that runs.
+    Steer {
+        /// The message's id among those that wait.
+        id: String,
+        /// The message and its turn.
+        prompt: Prompt,
+    },
+    /// Take a steering message back, if the agent has not read it.
+    Unsteer {
+        /// The message's id.
+        id: String,
+    },
+    /// Tell it what a user or client said about a tool call.
+    ToolAnswer {
+        /// The call's turn.
+        turn: TurnId,
+        /// The call.
+        tool_call: String,
+        /// What was said.
+        answer: ToolAnswer,
+    },
+    /// Tell it what a user answered.
+    InputAnswer(InputAnswer),
     /// Tell it to stop working on this turn.
     Cancel(TurnId),
     /// End it, or stop opening it.
@@ -135,109 +169,64 @@ pub(super) enum Effect {
 /// Decides what follows from an input.
 pub(super) fn decide(model: &Model, view: View<'_>, input: Input<'_>) -> Decision {
     match input {
-        Input::Client { target, action, client } => decide_client(model, view, target, action, client),
+        Input::Client { .. } if matches!(model.phase, Phase::Closing) => {
+            reject("the session is being disposed")
+        }
+        Input::Client { target: Target::Chat, action, client } => decide_chat(model, view, action, client),
+        Input::Client { target: Target::Session, action, client } => decide_session(view, action, client),
         Input::Opened => decide_opened(model),
         Input::OpenFailed(error) => decide_open_failed(model, view, error),
         Input::Agent(event) => decide_agent(model, view, event),
+        Input::Settle(cause) => queue::next(model, view, cause),
         Input::End => decide_end(model, view),
     }
 }
 
-fn decide_client(
-    model: &Model,
-    view: View<'_>,
-    target: Target,
-    action: &StateAction,
-    client: &ClientId,
-) -> Decision {
-    if matches!(model.phase, Phase::Closing) {
-        return reject("the session is being disposed");
+fn decide_chat(model: &Model, view: View<'_>, action: &StateAction, client: &ClientId) -> Decision {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is not for clients to dispatch")]
+    match action {
+        StateAction::ChatTurnStarted(started) => turns::started(model, view, started),
+        StateAction::ChatTurnCancelled(cancelled) => turns::cancelled(model, view, &cancelled.turn_id),
+        StateAction::ChatTurnResume(resume) => turns::resumed(model, view, &resume.turn_id),
+        StateAction::ChatPendingMessageSet(set) => queue::set(model, view, set),
+        StateAction::ChatPendingMessageRemoved(removed) => queue::removed(view, removed),
+        StateAction::ChatQueuedMessagesReordered(reordered) => queue::reordered(view, &reordered.order),
+        StateAction::ChatToolCallConfirmed(confirmed) => tools::confirmed(view, confirmed),
+        StateAction::ChatToolCallResultConfirmed(confirmed) => tools::result_confirmed(view, confirmed),
+        StateAction::ChatToolCallComplete(completed) => tools::completed(view, client, completed),
+        StateAction::ChatToolCallContentChanged(changed) => {
+            tools::content_changed(view, client, &changed.turn_id, &changed.tool_call_id)
+        }
+        StateAction::ChatInputAnswerChanged(changed) => inputs::answer_changed(view, changed),
+        StateAction::ChatInputCompleted(completed) => inputs::completed(view, completed),
+        StateAction::ChatDraftChanged(_)
+        | StateAction::ChatIsReadChanged(_)
+        | StateAction::ChatIsArchivedChanged(_) => Decision::default(),
+        other => not_for_clients(other),
     }
-    match (target, action) {
-        (Target::Chat, StateAction::ChatTurnStarted(started)) => decide_turn_started(model, view, started),
-        (Target::Chat, StateAction::ChatTurnCancelled(cancelled)) => {
-            decide_turn_cancelled(model, view, &cancelled.turn_id)
-        }
-        (
-            Target::Chat,
-            StateAction::ChatDraftChanged(_)
-            | StateAction::ChatIsReadChanged(_)
-            | StateAction::ChatIsArchivedChanged(_),
-        )
-        | (
-            Target::Session,
-            StateAction::SessionTitleChanged(_)
-            | StateAction::SessionIsReadChanged(_)
-            | StateAction::SessionIsArchivedChanged(_),
-        ) => Decision::default(),
-        (Target::Session, StateAction::SessionActiveClientSet(set)) => {
-            only_itself(client, &set.active_client.client_id)
-        }
-        (Target::Session, StateAction::SessionActiveClientRemoved(removed)) => {
-            only_itself(client, &removed.client_id)
-        }
-        (Target::Session, StateAction::SessionConfigChanged(changed)) => {
+}
+
+fn decide_session(view: View<'_>, action: &StateAction, client: &ClientId) -> Decision {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is not for clients to dispatch")]
+    match action {
+        StateAction::SessionTitleChanged(_)
+        | StateAction::SessionIsReadChanged(_)
+        | StateAction::SessionIsArchivedChanged(_) => Decision::default(),
+        StateAction::SessionActiveClientSet(set) => only_itself(client, &set.active_client.client_id),
+        StateAction::SessionActiveClientRemoved(removed) => only_itself(client, &removed.client_id),
+        StateAction::SessionConfigChanged(changed) => {
             decide_config_changed(view.session, changed.config.keys())
         }
-        (_, StateAction::Unknown(_)) => reject("the action is unknown to this host, or malformed"),
-        _ => reject("this host does not take this action from a client on this channel"),
+        other => not_for_clients(other),
     }
 }
 
-fn decide_turn_started(model: &Model, view: View<'_>, started: &ChatTurnStartedAction) -> Decision {
-    let chat = view.chat;
-    if chat.active_turn.is_some() {
-        return reject("a turn is already running in this chat");
+fn not_for_clients(action: &StateAction) -> Decision {
+    if matches!(action, StateAction::Unknown(_)) {
+        reject("the action is unknown to this host, or malformed")
+    } else {
+        reject("this host does not take this action from a client on this channel")
     }
-    if chat.turns.iter().any(|turn| turn.id == started.turn_id) {
-        return reject("the chat already has a turn with this id");
-    }
-    if started.message.origin.kind != MessageKind::User {
-        return reject("a client can only send messages of origin \"user\"");
-    }
-    if matches!(chat.interactivity, Some(ChatInteractivity::ReadOnly | ChatInteractivity::Hidden)) {
-        return reject("this chat takes no messages");
-    }
-    if started.started_at.parse::<Timestamp>().is_err() {
-        return reject("startedAt is not an RFC 3339 time");
-    }
-    let prompt = Prompt { turn: TurnId::new(&started.turn_id), message: started.message.clone() };
-    let mut decision = Decision::default();
-    if view.session.title.is_empty() {
-        let title = title_from(&started.message.text);
-        if !title.is_empty() {
-            let action = StateAction::SessionTitleChanged(SessionTitleChangedAction { title });
-            decision.actions.push((Target::Session, action));
-        }
-    }
-    match &model.phase {
-        Phase::Cold(history) => {
-            decision.phase = Some(Phase::Opening { history: *history, prompt: Some(Box::new(prompt)) });
-            decision.effects.push(Effect::OpenAgent(*history));
-        }
-        // The turn that started the opening was cancelled meanwhile.
-        Phase::Opening { history, prompt: _ } => {
-            decision.phase = Some(Phase::Opening { history: *history, prompt: Some(Box::new(prompt)) });
-        }
-        Phase::Live => decision.effects.push(Effect::Prompt(prompt)),
-        Phase::Closing => return reject("the session is being disposed"),
-    }
-    decision
-}
-
-fn decide_turn_cancelled(model: &Model, view: View<'_>, turn: &str) -> Decision {
-    if view.chat.active_turn.as_ref().is_none_or(|active| active.id != turn) {
-        return reject("this turn is not running");
-    }
-    let mut decision = Decision::default();
-    match &model.phase {
-        Phase::Opening { history, prompt: _ } => {
-            decision.phase = Some(Phase::Opening { history: *history, prompt: None });
-        }
-        Phase::Live => decision.effects.push(Effect::Cancel(TurnId::new(turn))),
-        Phase::Cold(_) | Phase::Closing => {}
-    }
-    decision
 }
 
 fn only_itself(client: &ClientId, named: &str) -> Decision {
@@ -283,8 +272,8 @@ fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decis
         OpenError::Cancelled => error_info("cancelled", "starting the agent was cancelled"),
         OpenError::Failed { error_type, message } => error_info(error_type, message),
     };
-    if let Some(turn) = running_turn(view) {
-        decision.actions.push((Target::Chat, turn_failed(model, view, turn, info)));
+    if let Some(turn) = turns::running(view) {
+        decision.actions.push((Target::Chat, turns::failed(model, view, turn, info, Resumable::Yes)));
     }
     decision
 }
@@ -296,13 +285,14 @@ fn decide_agent(model: &Model, view: View<'_>, event: AgentEvent) -> Decision {
             // What comes late for a turn that is over is dropped: a cancelled turn
             // stays cancelled.
             let turn = turn_of(&action);
-            if turn.is_none() || turn == view.chat.active_turn.as_ref().map(|active| active.id.as_str()) {
+            if turn.is_none() || turn == turns::running(view) {
                 decision.actions.push((Target::Chat, *action));
             }
         }
+        AgentEvent::SteeringTaken { id } => return queue::steered(view, &id),
         AgentEvent::TurnEnded { turn, outcome } => {
-            if running_turn(view) == Some(turn.as_str()) {
-                decision.actions.push((Target::Chat, turn_ended(model, view, turn.as_str(), outcome)));
+            if turns::running(view) == Some(turn.as_str()) {
+                decision.actions.push((Target::Chat, turns::ended(model, view, turn.as_str(), outcome)));
             }
         }
         AgentEvent::Closed { history } => {
@@ -311,9 +301,9 @@ fn decide_agent(model: &Model, view: View<'_>, event: AgentEvent) -> Decision {
                 return decision;
             }
             decision.phase = Some(Phase::Cold(history));
-            if let Some(turn) = running_turn(view) {
+            if let Some(turn) = turns::running(view) {
                 let info = error_info("agent_closed", "the agent ended before it finished the turn");
-                decision.actions.push((Target::Chat, turn_failed(model, view, turn, info)));
+                decision.actions.push((Target::Chat, turns::failed(model, view, turn, info, Resumable::Yes)));
             }
         }
     }
@@ -322,8 +312,8 @@ fn decide_agent(model: &Model, view: View<'_>, event: AgentEvent) -> Decision {
 
 fn decide_end(model: &Model, view: View<'_>) -> Decision {
     let mut decision = Decision { phase: Some(Phase::Closing), ..Decision::default() };
-    if let Some(turn) = running_turn(view) {
-        decision.actions.push((Target::Chat, turn_ended(model, view, turn, TurnOutcome::Cancelled)));
+    if let Some(turn) = turns::running(view) {
+        decision.actions.push((Target::Chat, turns::ended(model, view, turn, TurnOutcome::Cancelled)));
     }
     decision.effects.push(match model.phase {
         Phase::Cold(_) => Effect::Finish,
@@ -340,37 +330,6 @@ impl From<Prompt> for AgentCommand {
 
 fn reject(reason: &str) -> Decision {
     Decision { rejection: Some(reason.to_owned()), ..Decision::default() }
-}
-
-fn running_turn(view: View<'_>) -> Option<&str> {
-    view.chat.active_turn.as_ref().map(|active| active.id.as_str())
-}
-
-fn turn_ended(model: &Model, view: View<'_>, turn: &str, outcome: TurnOutcome) -> StateAction {
-    let turn_id = turn.to_owned();
-    let duration = turn_duration(model, view);
-    match outcome {
-        TurnOutcome::Completed => {
-            StateAction::ChatTurnComplete(ChatTurnCompleteAction { turn_id, duration, meta: None })
-        }
-        TurnOutcome::Cancelled => {
-            StateAction::ChatTurnCancelled(ChatTurnCancelledAction { turn_id, duration, meta: None })
-        }
-        TurnOutcome::Failed(info) => turn_failed(model, view, turn, info),
-    }
-}
-
-fn turn_failed(model: &Model, view: View<'_>, turn: &str, error: ErrorInfo) -> StateAction {
-    StateAction::ChatError(ChatErrorAction {
-        turn_id: turn.to_owned(),
-        duration: turn_duration(model, view),
-        part: ErrorResponsePart { error, resumable: None },
-        meta: None,
-    })
-}
-
-fn turn_duration(model: &Model, view: View<'_>) -> i64 {
-    i64::try_from(view.now.saturating_sub(model.turn_began).as_millis()).unwrap_or(i64::MAX)
 }
 
 fn error_info(error_type: &str, message: &str) -> ErrorInfo {
@@ -392,17 +351,6 @@ fn turn_of(action: &StateAction) -> Option<&str> {
         StateAction::ChatToolCallComplete(action) => Some(&action.turn_id),
         _ => None,
     }
-}
-
-/// A provisional title: the message's first line, cut at a word.
-fn title_from(text: &str) -> String {
-    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    if line.chars().count() <= TITLE_LENGTH {
-        return line.to_owned();
-    }
-    let cut: String = line.chars().take(TITLE_LENGTH).collect();
-    let kept = cut.rsplit_once(' ').map_or(cut.as_str(), |(kept, _)| kept);
-    format!("{kept}…")
 }
 
 #[cfg(test)]

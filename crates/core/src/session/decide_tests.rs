@@ -1,8 +1,13 @@
-use ahp_types::actions::{ChatDeltaAction, SessionActiveClientSetAction, SessionConfigChangedAction};
-use ahp_types::state::MessageOrigin;
+use ahp_types::actions::{
+    ChatDeltaAction, ChatTurnCancelledAction, ChatTurnCompleteAction, ChatTurnStartedAction,
+    SessionActiveClientSetAction, SessionConfigChangedAction, SessionTitleChangedAction,
+};
+use ahp_types::state::{MessageKind, MessageOrigin};
 use serde_json::{Value, json};
 
 use super::*;
+
+const NOW: &str = "2026-11-15T10:00:00.000Z";
 
 fn session() -> SessionState {
     serde_json::from_value(json!({
@@ -68,7 +73,7 @@ fn prompt(turn: &str) -> Prompt {
 
 fn run(phase: Phase, active: Option<&str>, input: Input<'_>) -> Decision {
     let (session, chat) = (session(), chat(active));
-    let view = View { session: &session, chat: &chat, now: Duration::from_millis(350) };
+    let view = View { session: &session, chat: &chat, now: Duration::from_millis(350), time: NOW };
     decide(&model(phase), view, input)
 }
 
@@ -239,13 +244,234 @@ fn clients_change_only_what_is_theirs_to_change() {
         assert_eq!(decision.rejection.is_none(), accepted, "{action:?}");
     }
 }
+/// A chat whose running turn has these parts, and whatever else is given.
+fn chat_with(parts: Value, extra: Value) -> ChatState {
+    let mut chat = serde_json::to_value(chat(Some("t1"))).unwrap();
+    chat["activeTurn"]["responseParts"] = parts;
+    chat.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    serde_json::from_value(chat).unwrap()
+}
+
+/// What follows when `client` dispatches an action in a chat.
+fn dispatch(phase: Phase, chat: &ChatState, client: &str, action: Value) -> Decision {
+    let session = session();
+    let view = View { session: &session, chat, now: Duration::from_millis(350), time: NOW };
+    let action: StateAction = serde_json::from_value(action).unwrap();
+    assert!(!matches!(action, StateAction::Unknown(_)), "{action:?}");
+    decide(
+        &model(phase),
+        view,
+        Input::Client { target: Target::Chat, action: &action, client: &ClientId::new(client) },
+    )
+}
+
+fn call(status: &str, extra: Value) -> Value {
+    let mut call = json!({
+        "status": status, "toolCallId": "k1", "toolName": "Bash", "displayName": "Run",
+        "invocationMessage": "ls", "toolInput": "ls", "confirmed": "not-needed",
+    });
+    call.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    json!([{"kind": "toolCall", "toolCall": call}])
+}
 
 #[test]
-fn a_title_is_the_first_line_cut_at_a_word() {
-    assert_eq!(title_from("\n  hi  \nthere"), "hi");
-    assert_eq!(title_from(""), "");
-    let long = "word ".repeat(30);
-    let title = title_from(&long);
-    assert!(title.chars().count() <= TITLE_LENGTH + 1 && title.ends_with("word…"), "{title}");
-    assert_eq!(title_from(&"ü".repeat(80)).chars().count(), TITLE_LENGTH + 1);
+fn a_confirmation_counts_only_while_its_call_waits_for_one() {
+    let confirm = |turn: &str, call: &str, extra: Value| {
+        let mut action =
+            json!({"type": "chat/toolCallConfirmed", "turnId": turn, "toolCallId": call, "approved": true});
+        action.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        action
+    };
+    let options = json!({"editable": true, "options": [{"id": "once", "label": "Allow", "kind": "approve"}]});
+    let pending = chat_with(call("pending-confirmation", options), json!({}));
+    let edited = dispatch(
+        Phase::Live,
+        &pending,
+        "c1",
+        confirm("t1", "k1", json!({"editedToolInput": "ls -l", "selectedOptionId": "once"})),
+    );
+    let expected = ToolAnswer::Confirmed {
+        approval: crate::agent::Approval::Approved,
+        input: Some("ls -l".to_owned()),
+        option: Some("once".to_owned()),
+        suggestion: None,
+    };
+    let (turn, tool_call) = (TurnId::new("t1"), "k1".to_owned());
+    assert_eq!(edited.effects, [Effect::ToolAnswer { turn, tool_call, answer: expected }]);
+
+    let fixed = chat_with(call("pending-confirmation", json!({})), json!({}));
+    let running = chat_with(call("running", json!({})), json!({}));
+    let refused = [
+        dispatch(Phase::Live, &pending, "c1", confirm("t0", "k1", json!({}))),
+        dispatch(Phase::Live, &pending, "c1", confirm("t1", "k2", json!({}))),
+        dispatch(Phase::Live, &pending, "c1", confirm("t1", "k1", json!({"selectedOptionId": "always"}))),
+        dispatch(Phase::Live, &fixed, "c1", confirm("t1", "k1", json!({"editedToolInput": "rm"}))),
+        dispatch(Phase::Live, &running, "c1", confirm("t1", "k1", json!({}))),
+        dispatch(Phase::Live, &chat(None), "c1", confirm("t1", "k1", json!({}))),
+    ];
+    for decision in refused {
+        assert!(decision.rejection.is_some() && decision.effects.is_empty(), "{decision:?}");
+    }
+}
+
+#[test]
+fn only_the_client_that_runs_a_tool_reports_on_it() {
+    let contributor = json!({"contributor": {"kind": "client", "clientId": "c1"}});
+    let running = chat_with(call("running", contributor), json!({}));
+    let hosts = chat_with(call("running", json!({})), json!({}));
+    let complete = json!({
+        "type": "chat/toolCallComplete", "turnId": "t1", "toolCallId": "k1",
+        "result": {"success": true, "pastTenseMessage": "done"},
+    });
+    let progress =
+        json!({"type": "chat/toolCallContentChanged", "turnId": "t1", "toolCallId": "k1", "content": []});
+    let own = dispatch(Phase::Live, &running, "c1", complete.clone());
+    assert!(matches!(own.effects.as_slice(), [Effect::ToolAnswer { answer: ToolAnswer::Completed(_), .. }]));
+    assert!(dispatch(Phase::Live, &running, "c1", progress.clone()).rejection.is_none());
+    for action in [complete, progress] {
+        assert!(dispatch(Phase::Live, &running, "c2", action.clone()).rejection.is_some());
+        assert!(dispatch(Phase::Live, &hosts, "c1", action.clone()).rejection.is_some());
+        assert!(dispatch(Phase::Live, &chat(Some("t1")), "c1", action).rejection.is_some());
+    }
+}
+
+#[test]
+fn a_result_is_confirmed_only_while_it_waits_for_that() {
+    let waiting = call("pending-result-confirmation", json!({"success": true, "pastTenseMessage": "done"}));
+    let action = json!({"type": "chat/toolCallResultConfirmed", "turnId": "t1", "toolCallId": "k1", "approved": false});
+    let denied = dispatch(Phase::Live, &chat_with(waiting, json!({})), "c1", action.clone());
+    let answer = ToolAnswer::ResultConfirmed(crate::agent::Approval::Denied);
+    let (turn, tool_call) = (TurnId::new("t1"), "k1".to_owned());
+    assert_eq!(denied.effects, [Effect::ToolAnswer { turn, tool_call, answer }]);
+    let running = chat_with(call("running", json!({})), json!({}));
+    assert!(dispatch(Phase::Live, &running, "c1", action).rejection.is_some());
+}
+
+#[test]
+fn answers_must_fit_their_questions_and_required_ones_must_be_there() {
+    let request = json!({"id": "r1", "questions": [
+        {"kind": "single-select", "id": "colour", "message": "Which?", "required": true,
+         "options": [{"id": "red", "label": "Red"}, {"id": "blue", "label": "Blue"}]},
+        {"kind": "integer", "id": "count", "message": "How many?"},
+    ]});
+    let open = chat_with(json!([{"kind": "inputRequest", "request": request}]), json!({}));
+    let done =
+        chat_with(json!([{"kind": "inputRequest", "request": request, "response": "accept"}]), json!({}));
+    let selected = |value: &str| json!({"state": "submitted", "value": {"kind": "selected", "value": value}});
+    let number = |value: f64| json!({"state": "draft", "value": {"kind": "number", "value": value}});
+    let complete = |response: &str, answers: Value| json!({"type": "chat/inputCompleted", "requestId": "r1", "response": response, "answers": answers});
+    let draft = |question: &str, answer: Value| json!({"type": "chat/inputAnswerChanged", "requestId": "r1", "questionId": question, "answer": answer});
+    let cases = [
+        (&open, complete("accept", json!({"colour": selected("red"), "count": number(3.0)})), true),
+        (&open, complete("accept", json!({"colour": selected("green")})), false),
+        (&open, complete("accept", json!({"colour": selected("red"), "count": number(1.5)})), false),
+        (&open, complete("accept", json!({"count": number(3.0)})), false),
+        (&open, complete("accept", json!({"colour": selected("red"), "shape": selected("x")})), false),
+        (&open, complete("decline", json!({})), true),
+        (&done, complete("decline", json!({})), false),
+        (&open, draft("count", number(2.0)), true),
+        (&open, draft("count", selected("red")), false),
+        (&open, draft("shape", number(2.0)), false),
+        (&done, draft("count", number(2.0)), false),
+    ];
+    for (chat, action, accepted) in cases {
+        let decision = dispatch(Phase::Live, chat, "c1", action.clone());
+        assert_eq!(decision.rejection.is_none(), accepted, "{action}: {decision:?}");
+        let answers = action["type"] == "chat/inputCompleted" && accepted;
+        assert_eq!(decision.effects.len(), usize::from(answers), "{action}");
+    }
+}
+
+#[test]
+fn a_waiting_message_starts_as_soon_as_the_chat_is_idle() {
+    let pending = json!({"id": "m1", "message": message()});
+    let idle = |extra: Value| {
+        let mut chat = serde_json::to_value(chat(None)).unwrap();
+        chat.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        serde_json::from_value::<ChatState>(chat).unwrap()
+    };
+    let settle = |chat: &ChatState, cause: Cause| {
+        let session = session();
+        let view = View { session: &session, chat, now: Duration::ZERO, time: NOW };
+        decide(&model(Phase::Live), view, Input::Settle(cause))
+    };
+    let other = json!({"id": "m2", "message": message()});
+    let queued = idle(json!({"queuedMessages": [pending, other]}));
+    let decision = settle(&queued, Cause::Agent);
+    let [(Target::Chat, StateAction::ChatTurnStarted(started)), ..] = decision.actions.as_slice() else {
+        panic!()
+    };
+    assert_eq!((started.queued_message_id.as_deref(), started.started_at.as_str()), (Some("m1"), NOW));
+    assert!(matches!(decision.effects.as_slice(), [Effect::Prompt(_)]));
+
+    let steering = idle(json!({"steeringMessage": other, "queuedMessages": [pending]}));
+    let decision = settle(&steering, Cause::Agent);
+    let [(_, StateAction::ChatTurnStarted(started)), ..] = decision.actions.as_slice() else { panic!() };
+    assert_eq!(
+        started.queued_message_id.as_deref(),
+        Some("m2"),
+        "what was meant for the last turn comes first"
+    );
+
+    let busy = chat_with(json!([]), json!({"queuedMessages": [pending]}));
+    assert!(settle(&busy, Cause::Client).actions.is_empty());
+    let broken = json!([{"id": "old", "message": message(), "state": "error", "responseParts": [
+        {"kind": "error", "error": {"errorType": "x", "message": "y"}, "resumable": true},
+    ]}]);
+    let stuck = idle(json!({"turns": broken, "queuedMessages": [pending]}));
+    assert!(settle(&stuck, Cause::Agent).actions.is_empty(), "the next one would fail the same way");
+    assert!(!settle(&stuck, Cause::Client).actions.is_empty(), "somebody wants it now");
+}
+
+#[test]
+fn the_queue_is_changed_by_those_who_know_what_is_in_it() {
+    let queue = json!({"queuedMessages": [{"id": "m1", "message": message()}, {"id": "m2", "message": message()}],
+        "steeringMessage": {"id": "s1", "message": message()}});
+    let chat = chat_with(json!([]), queue);
+    let set = |kind: &str| json!({"type": "chat/pendingMessageSet", "kind": kind, "id": "m3", "message": message()});
+    let remove = |kind: &str, id: &str| json!({"type": "chat/pendingMessageRemoved", "kind": kind, "id": id});
+    let reorder = |order: Value| json!({"type": "chat/queuedMessagesReordered", "order": order});
+    let cases = [
+        (set("queued"), true),
+        (remove("queued", "m1"), true),
+        (remove("queued", "s1"), false),
+        (remove("steering", "m1"), false),
+        (reorder(json!(["m2", "m1"])), true),
+        (reorder(json!(["m2"])), false),
+        (reorder(json!(["m2", "m1", "m9"])), false),
+    ];
+    for (action, accepted) in cases {
+        let decision = dispatch(Phase::Live, &chat, "c1", action.clone());
+        assert_eq!((decision.rejection.is_none(), decision.effects.len()), (accepted, 0), "{action}");
+    }
+    let steer = dispatch(Phase::Live, &chat, "c1", set("steering"));
+    assert!(matches!(steer.effects.as_slice(), [Effect::Steer { id, .. }] if id == "m3"));
+    let take_back = dispatch(Phase::Live, &chat, "c1", remove("steering", "s1"));
+    assert_eq!(take_back.effects, [Effect::Unsteer { id: "s1".to_owned() }]);
+}
+
+#[test]
+fn only_the_last_turn_is_resumed_and_only_if_it_can_be() {
+    let ended = |id: &str, resumable: bool| {
+        json!({"id": id, "message": message(), "state": "error", "responseParts": [
+            {"kind": "error", "error": {"errorType": "x", "message": "y"}, "resumable": resumable},
+        ]})
+    };
+    let chat_of = |turns: Value| {
+        let mut chat = serde_json::to_value(chat(None)).unwrap();
+        chat["turns"] = turns;
+        serde_json::from_value::<ChatState>(chat).unwrap()
+    };
+    let resume = json!({"type": "chat/turnResume", "turnId": "t1"});
+    let good = chat_of(json!([ended("t0", true), ended("t1", true)]));
+    let decision = dispatch(Phase::Live, &good, "c1", resume.clone());
+    assert!(matches!(decision.effects.as_slice(), [Effect::Prompt(prompt)] if prompt.turn.as_str() == "t1"));
+    let bad = [
+        chat_of(json!([ended("t1", true), ended("t2", true)])),
+        chat_of(json!([ended("t1", false)])),
+        chat(Some("t1")),
+    ];
+    for chat in bad {
+        assert!(dispatch(Phase::Live, &chat, "c1", resume.clone()).rejection.is_some());
+    }
 }

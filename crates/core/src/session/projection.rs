@@ -1,7 +1,9 @@
 //! Keeps the three copies of a chat's facts in agreement.
 //!
-//! A chat's own document is the source; the session's catalogue entry and the row
-//! in the session list follow from it. Both functions are pure.
+//! A chat's own document is the source; the session's catalogue entry, what it says
+//! it waits for (`needs`), and the row in the session list follow from it. All pure.
+
+mod needs;
 
 use ahp_types::actions::{PartialChatSummary, SessionChatUpdatedAction, StateAction};
 use ahp_types::state::{
@@ -26,8 +28,13 @@ pub(super) fn only_streams(action: &StateAction) -> bool {
     )
 }
 
+/// The actions that bring the session's document up to date with its chat.
+pub(super) fn session_updates(session: &SessionState, chat: &ChatState) -> Vec<StateAction> {
+    catalogue_update(session, chat).into_iter().chain(needs::updates(session, chat)).collect()
+}
+
 /// The action that brings the session's catalogue entry up to date, if it is not.
-pub(super) fn catalogue_update(session: &SessionState, chat: &ChatState) -> Option<StateAction> {
+fn catalogue_update(session: &SessionState, chat: &ChatState) -> Option<StateAction> {
     let entry = session.chats.iter().find(|entry| entry.resource == chat.resource)?;
     let changes = PartialChatSummary {
         title: (entry.title != chat.title).then(|| chat.title.clone()),

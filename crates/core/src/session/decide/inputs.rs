@@ -1,0 +1,124 @@
+//! Questions to the user: drafts of answers, and their completion.
+//!
+//! The first valid completion wins. An answer has to be of the question's kind, and
+//! an accepted request has to answer what is required.
+
+use std::collections::HashMap;
+
+use ahp_types::actions::{ChatInputAnswerChangedAction, ChatInputCompletedAction};
+use ahp_types::state::{
+    ChatInputAnswer, ChatInputAnswerValue, ChatInputQuestion, ChatInputRequest, ChatInputResponseKind,
+    ResponsePart,
+};
+
+use super::{Decision, Effect, View, reject};
+use crate::agent::InputAnswer;
+
+/// A client changes the draft of an answer, for all to see.
+pub(super) fn answer_changed(view: View<'_>, changed: &ChatInputAnswerChangedAction) -> Decision {
+    let Some(request) = open_request(view, &changed.request_id) else {
+        return reject("no such question is open");
+    };
+    let Some(question) = question(request, &changed.question_id) else {
+        return reject("the request has no such question");
+    };
+    match &changed.answer {
+        Some(answer) if !fits(question, answer) => reject("the answer is not of the question's kind"),
+        Some(_) | None => Decision::default(),
+    }
+}
+
+/// A client answers a request.
+pub(super) fn completed(view: View<'_>, completed: &ChatInputCompletedAction) -> Decision {
+    let Some(request) = open_request(view, &completed.request_id) else {
+        return reject("no such question is open");
+    };
+    let mut answers: HashMap<String, ChatInputAnswer> = request.answers.clone().unwrap_or_default();
+    answers.extend(completed.answers.clone().unwrap_or_default());
+    for (id, answer) in &answers {
+        match question(request, id) {
+            None => return reject("the request has no such question"),
+            Some(question) if !fits(question, answer) => {
+                return reject("an answer is not of its question's kind");
+            }
+            Some(_) => {}
+        }
+    }
+    if completed.response == ChatInputResponseKind::Accept {
+        let missing = request.questions.iter().flatten().find(|question| {
+            let answer = id(question).and_then(|id| answers.get(id));
+            is_required(question)
+                && !matches!(answer, Some(ChatInputAnswer::Submitted(_) | ChatInputAnswer::Draft(_)))
+        });
+        if missing.is_some() {
+            return reject("a required question has no answer");
+        }
+    }
+    let answer = InputAnswer { request: completed.request_id.clone(), response: completed.response, answers };
+    Decision { effects: vec![Effect::InputAnswer(answer)], ..Decision::default() }
+}
+
+/// A request of the running turn that nobody has answered.
+fn open_request<'a>(view: View<'a>, request: &str) -> Option<&'a ChatInputRequest> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other parts are no requests")]
+    view.chat.active_turn.as_ref()?.response_parts.iter().find_map(|part| match part {
+        ResponsePart::InputRequest(part) if part.request.id == request && part.response.is_none() => {
+            Some(&part.request)
+        }
+        _ => None,
+    })
+}
+
+fn question<'a>(request: &'a ChatInputRequest, wanted: &str) -> Option<&'a ChatInputQuestion> {
+    request.questions.iter().flatten().find(|question| id(question) == Some(wanted))
+}
+
+fn id(question: &ChatInputQuestion) -> Option<&str> {
+    match question {
+        ChatInputQuestion::Text(question) => Some(&question.id),
+        ChatInputQuestion::Number(question) | ChatInputQuestion::Integer(question) => Some(&question.id),
+        ChatInputQuestion::Boolean(question) => Some(&question.id),
+        ChatInputQuestion::SingleSelect(question) => Some(&question.id),
+        ChatInputQuestion::MultiSelect(question) => Some(&question.id),
+        ChatInputQuestion::Unknown(_) => None,
+    }
+}
+
+fn is_required(question: &ChatInputQuestion) -> bool {
+    let required = match question {
+        ChatInputQuestion::Text(question) => question.required,
+        ChatInputQuestion::Number(question) | ChatInputQuestion::Integer(question) => question.required,
+        ChatInputQuestion::Boolean(question) => question.required,
+        ChatInputQuestion::SingleSelect(question) => question.required,
+        ChatInputQuestion::MultiSelect(question) => question.required,
+        ChatInputQuestion::Unknown(_) => None,
+    };
+    required == Some(true)
+}
+
+/// Whether an answer is of a question's kind. Values from newer protocols pass.
+fn fits(question: &ChatInputQuestion, answer: &ChatInputAnswer) -> bool {
+    let value = match answer {
+        ChatInputAnswer::Draft(answered) | ChatInputAnswer::Submitted(answered) => &answered.value,
+        ChatInputAnswer::Skipped(_) => return true,
+    };
+    match (question, value) {
+        (ChatInputQuestion::Unknown(_), _) | (_, ChatInputAnswerValue::Unknown(_)) => true,
+        (ChatInputQuestion::Text(_), ChatInputAnswerValue::Text(_))
+        | (ChatInputQuestion::Number(_), ChatInputAnswerValue::Number(_))
+        | (ChatInputQuestion::Boolean(_), ChatInputAnswerValue::Boolean(_)) => true,
+        (ChatInputQuestion::Integer(_), ChatInputAnswerValue::Number(number)) => number.value.fract() == 0.0,
+        (ChatInputQuestion::SingleSelect(question), ChatInputAnswerValue::Selected(selected)) => {
+            question.allow_freeform_input == Some(true)
+                || question.options.iter().any(|option| option.id == selected.value)
+        }
+        (ChatInputQuestion::MultiSelect(question), ChatInputAnswerValue::SelectedMany(selected)) => {
+            question.allow_freeform_input == Some(true)
+                || selected
+                    .value
+                    .iter()
+                    .all(|value| question.options.iter().any(|option| option.id == *value))
+        }
+        _ => false,
+    }
+}

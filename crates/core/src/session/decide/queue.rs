@@ -1,0 +1,105 @@
+//! Messages that wait: the queue, and the one that steers the running turn.
+//!
+//! A queued message starts a turn as soon as the chat is idle. A steering message
+//! goes to the agent at once; if the turn ends before the agent took it, it starts
+//! a turn of its own instead of being lost.
+
+use ahp_types::actions::{
+    ChatPendingMessageRemovedAction, ChatPendingMessageSetAction, ChatTurnStartedAction, StateAction,
+};
+use ahp_types::state::{PendingMessage, PendingMessageKind};
+
+use super::{Cause, Decision, Effect, Model, Phase, Prompt, Target, View, reject, turns};
+use crate::ids::TurnId;
+
+/// A client puts a message into the queue, or steers with it.
+pub(super) fn set(model: &Model, view: View<'_>, set: &ChatPendingMessageSetAction) -> Decision {
+    if let Some(reason) = turns::unfit(view, &set.message) {
+        return reject(reason);
+    }
+    let mut decision = Decision::default();
+    // Without a running turn it starts one, as soon as it is in the state.
+    if set.kind == PendingMessageKind::Steering
+        && matches!(model.phase, Phase::Live)
+        && let Some(turn) = turns::running(view)
+    {
+        decision.effects.push(Effect::Steer {
+            id: set.id.clone(),
+            prompt: Prompt { turn: TurnId::new(turn), message: set.message.clone() },
+        });
+    }
+    decision
+}
+
+/// A client takes a message back.
+pub(super) fn removed(view: View<'_>, removed: &ChatPendingMessageRemovedAction) -> Decision {
+    let there = match removed.kind {
+        PendingMessageKind::Steering => {
+            view.chat.steering_message.as_ref().is_some_and(|message| message.id == removed.id)
+        }
+        PendingMessageKind::Queued => queued(view).iter().any(|message| message.id == removed.id),
+    };
+    if !there {
+        return reject("no such message is waiting");
+    }
+    let mut decision = Decision::default();
+    if removed.kind == PendingMessageKind::Steering {
+        decision.effects.push(Effect::Unsteer { id: removed.id.clone() });
+    }
+    decision
+}
+
+/// A client puts the queue into another order. It has to name every message, or
+/// reducers would not agree where the others go.
+pub(super) fn reordered(view: View<'_>, order: &[String]) -> Decision {
+    let mut wanted: Vec<&str> = order.iter().map(String::as_str).collect();
+    let mut waiting: Vec<&str> = queued(view).iter().map(|message| message.id.as_str()).collect();
+    wanted.sort_unstable();
+    waiting.sort_unstable();
+    if wanted == waiting {
+        Decision::default()
+    } else {
+        reject("the order must name every queued message once")
+    }
+}
+
+/// The agent has taken the steering message into its turn.
+pub(super) fn steered(view: View<'_>, id: &str) -> Decision {
+    let mut decision = Decision::default();
+    if view.chat.steering_message.as_ref().is_some_and(|message| message.id == id) {
+        let removed =
+            ChatPendingMessageRemovedAction { kind: PendingMessageKind::Steering, id: id.to_owned() };
+        decision.actions.push((Target::Chat, StateAction::ChatPendingMessageRemoved(removed)));
+    }
+    decision
+}
+
+/// Starts the next waiting message if the chat is idle. After a failure of the
+/// agent itself the queue waits for somebody to do something: otherwise each message
+/// in it would fail the same way.
+pub(super) fn next(model: &Model, view: View<'_>, cause: Cause) -> Decision {
+    let stuck = cause == Cause::Agent && view.chat.turns.last().is_some_and(turns::is_resumable);
+    if view.chat.active_turn.is_some() || stuck || matches!(model.phase, Phase::Closing) {
+        return Decision::default();
+    }
+    let Some(next) = view.chat.steering_message.as_ref().or_else(|| queued(view).first()) else {
+        return Decision::default();
+    };
+    // Unique in the chat, and the same whenever this is decided again.
+    let turn_id = format!("{}-{}", next.id, view.chat.turns.len());
+    let prompt = Prompt { turn: TurnId::new(&turn_id), message: next.message.clone() };
+    let mut decision = turns::send(model, view, prompt);
+    let started = ChatTurnStartedAction {
+        turn_id,
+        started_at: view.time.to_owned(),
+        message: next.message.clone(),
+        queued_message_id: Some(next.id.clone()),
+        meta: None,
+    };
+    decision.actions.insert(0, (Target::Chat, StateAction::ChatTurnStarted(started)));
+    decision
+}
+
+fn queued(view: View<'_>) -> &[PendingMessage] {
+    view.chat.queued_messages.as_deref().unwrap_or_default()
+}

@@ -1,0 +1,121 @@
+//! What clients say about tool calls: approvals, denials, and results of tools
+//! that a client runs itself.
+//!
+//! A confirmation counts only while its call waits for one in the running turn: a
+//! tool never starts on an approval that was rejected.
+
+use ahp_types::actions::{
+    ChatToolCallCompleteAction, ChatToolCallConfirmedAction, ChatToolCallResultConfirmedAction,
+};
+use ahp_types::state::{ResponsePart, ToolCallContributor, ToolCallState, ToolInput};
+
+use super::{Decision, Effect, View, reject};
+use crate::agent::{Approval, ToolAnswer};
+use crate::ids::{ClientId, TurnId};
+
+/// A client approves or denies a call.
+pub(super) fn confirmed(view: View<'_>, confirmed: &ChatToolCallConfirmedAction) -> Decision {
+    let Some(ToolCallState::PendingConfirmation(pending)) =
+        call(view, &confirmed.turn_id, &confirmed.tool_call_id)
+    else {
+        return reject("the tool call does not wait for a confirmation");
+    };
+    if confirmed.edited_tool_input.is_some() && pending.editable != Some(true) {
+        return reject("the input of this tool call cannot be edited");
+    }
+    if let Some(option) = &confirmed.selected_option_id
+        && !pending.options.iter().flatten().any(|known| known.id == *option)
+    {
+        return reject("the tool call has no such option");
+    }
+    let edited = confirmed.edited_tool_input.clone();
+    answer(
+        &confirmed.turn_id,
+        &confirmed.tool_call_id,
+        ToolAnswer::Confirmed {
+            approval: if confirmed.approved { Approval::Approved } else { Approval::Denied },
+            input: edited.or_else(|| pending.tool_input.as_ref().and_then(inline)),
+            option: confirmed.selected_option_id.clone(),
+            suggestion: confirmed.user_suggestion.as_ref().map(|message| message.text.clone()),
+        },
+    )
+}
+
+/// A client approves or denies what a call gave.
+pub(super) fn result_confirmed(view: View<'_>, confirmed: &ChatToolCallResultConfirmedAction) -> Decision {
+    match call(view, &confirmed.turn_id, &confirmed.tool_call_id) {
+        Some(ToolCallState::PendingResultConfirmation(_)) => {
+            let approval = if confirmed.approved { Approval::Approved } else { Approval::Denied };
+            answer(&confirmed.turn_id, &confirmed.tool_call_id, ToolAnswer::ResultConfirmed(approval))
+        }
+        _ => reject("the result of this tool call does not wait for a confirmation"),
+    }
+}
+
+/// A client has run a tool of its own.
+pub(super) fn completed(
+    view: View<'_>,
+    client: &ClientId,
+    completed: &ChatToolCallCompleteAction,
+) -> Decision {
+    match call(view, &completed.turn_id, &completed.tool_call_id) {
+        Some(ToolCallState::Running(running)) if runs(running.contributor.as_ref(), client) => {}
+        // Whoever shows a call that needs a sign-in may give it up.
+        Some(ToolCallState::AuthRequired(_)) if !completed.result.success => {}
+        Some(ToolCallState::AuthRequired(_)) => return reject("the tool call needs a sign-in first"),
+        Some(ToolCallState::Running(_)) => return reject("another client or the host runs this tool"),
+        _ => return reject("the tool call is not running"),
+    }
+    let result = Box::new(completed.result.clone());
+    answer(&completed.turn_id, &completed.tool_call_id, ToolAnswer::Completed(result))
+}
+
+/// A client tells how far a tool of its own has come.
+pub(super) fn content_changed(view: View<'_>, client: &ClientId, turn: &str, tool_call: &str) -> Decision {
+    match call(view, turn, tool_call) {
+        Some(ToolCallState::Running(running)) if runs(running.contributor.as_ref(), client) => {
+            Decision::default()
+        }
+        Some(ToolCallState::Running(_)) => reject("another client or the host runs this tool"),
+        _ => reject("the tool call is not running"),
+    }
+}
+
+fn answer(turn: &str, tool_call: &str, answer: ToolAnswer) -> Decision {
+    let effect = Effect::ToolAnswer { turn: TurnId::new(turn), tool_call: tool_call.to_owned(), answer };
+    Decision { effects: vec![effect], ..Decision::default() }
+}
+
+/// A call of the running turn.
+fn call<'a>(view: View<'a>, turn: &str, tool_call: &str) -> Option<&'a ToolCallState> {
+    let active = view.chat.active_turn.as_ref().filter(|active| active.id == turn)?;
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other parts are no calls")]
+    active.response_parts.iter().find_map(|part| match part {
+        ResponsePart::ToolCall(part) if id(&part.tool_call) == Some(tool_call) => Some(&part.tool_call),
+        _ => None,
+    })
+}
+
+fn id(call: &ToolCallState) -> Option<&str> {
+    match call {
+        ToolCallState::Streaming(call) => Some(&call.tool_call_id),
+        ToolCallState::PendingConfirmation(call) => Some(&call.tool_call_id),
+        ToolCallState::Running(call) => Some(&call.tool_call_id),
+        ToolCallState::AuthRequired(call) => Some(&call.tool_call_id),
+        ToolCallState::PendingResultConfirmation(call) => Some(&call.tool_call_id),
+        ToolCallState::Completed(call) => Some(&call.tool_call_id),
+        ToolCallState::Cancelled(call) => Some(&call.tool_call_id),
+        ToolCallState::Unknown(_) => None,
+    }
+}
+
+fn runs(contributor: Option<&ToolCallContributor>, client: &ClientId) -> bool {
+    matches!(contributor, Some(ToolCallContributor::Client(owner)) if owner.client_id == client.as_str())
+}
+
+fn inline(input: &ToolInput) -> Option<String> {
+    match input {
+        ToolInput::Inline(text) => Some(text.clone()),
+        ToolInput::ContentRef(_) => None,
+    }
+}

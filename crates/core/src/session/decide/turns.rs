@@ -1,0 +1,185 @@
+//! Turns: how they start, are cancelled, resumed and ended.
+
+use ahp_types::actions::{
+    ChatErrorAction, ChatTurnCancelledAction, ChatTurnCompleteAction, ChatTurnStartedAction,
+    SessionTitleChangedAction, StateAction,
+};
+use ahp_types::state::{
+    ChatInteractivity, ErrorInfo, ErrorResponsePart, Message, MessageKind, ResponsePart, Turn, TurnState,
+};
+use jiff::Timestamp;
+
+use super::{Decision, Effect, Model, Phase, Prompt, Target, View, reject};
+use crate::agent::TurnOutcome;
+use crate::ids::TurnId;
+
+/// Longest title that is made from a message, in characters.
+const TITLE_LENGTH: usize = 60;
+
+/// A client starts a turn.
+pub(super) fn started(model: &Model, view: View<'_>, started: &ChatTurnStartedAction) -> Decision {
+    if view.chat.active_turn.is_some() {
+        return reject("a turn is already running in this chat");
+    }
+    if view.chat.turns.iter().any(|turn| turn.id == started.turn_id) {
+        return reject("the chat already has a turn with this id");
+    }
+    if let Some(reason) = unfit(view, &started.message) {
+        return reject(reason);
+    }
+    if started.started_at.parse::<Timestamp>().is_err() {
+        return reject("startedAt is not an RFC 3339 time");
+    }
+    let prompt = Prompt { turn: TurnId::new(&started.turn_id), message: started.message.clone() };
+    send(model, view, prompt)
+}
+
+/// Why a message of a client's cannot be taken, if it cannot.
+pub(super) fn unfit(view: View<'_>, message: &Message) -> Option<&'static str> {
+    if message.origin.kind != MessageKind::User {
+        return Some("a client can only send messages of origin \"user\"");
+    }
+    let closed =
+        matches!(view.chat.interactivity, Some(ChatInteractivity::ReadOnly | ChatInteractivity::Hidden));
+    closed.then_some("this chat takes no messages")
+}
+
+/// Brings a message to the agent, which is opened for it if need be, and names the
+/// session after the first one.
+pub(super) fn send(model: &Model, view: View<'_>, prompt: Prompt) -> Decision {
+    let mut decision = Decision::default();
+    if view.session.title.is_empty() {
+        let title = title_from(&prompt.message.text);
+        if !title.is_empty() {
+            let action = StateAction::SessionTitleChanged(SessionTitleChangedAction { title });
+            decision.actions.push((Target::Session, action));
+        }
+    }
+    match &model.phase {
+        Phase::Cold(history) => {
+            decision.phase = Some(Phase::Opening { history: *history, prompt: Some(Box::new(prompt)) });
+            decision.effects.push(Effect::OpenAgent(*history));
+        }
+        // The turn that started the opening was cancelled meanwhile.
+        Phase::Opening { history, prompt: _ } => {
+            decision.phase = Some(Phase::Opening { history: *history, prompt: Some(Box::new(prompt)) });
+        }
+        Phase::Live => decision.effects.push(Effect::Prompt(prompt)),
+        Phase::Closing => return reject("the session is being disposed"),
+    }
+    decision
+}
+
+/// A client cancels a turn.
+pub(super) fn cancelled(model: &Model, view: View<'_>, turn: &str) -> Decision {
+    if running(view) != Some(turn) {
+        return reject("this turn is not running");
+    }
+    let mut decision = Decision::default();
+    match &model.phase {
+        Phase::Opening { history, prompt: _ } => {
+            decision.phase = Some(Phase::Opening { history: *history, prompt: None });
+        }
+        Phase::Live => decision.effects.push(Effect::Cancel(TurnId::new(turn))),
+        Phase::Cold(_) | Phase::Closing => {}
+    }
+    decision
+}
+
+/// A client wants a turn that failed to go on. The same turn opens again, and its
+/// message goes to the agent once more.
+pub(super) fn resumed(model: &Model, view: View<'_>, turn: &str) -> Decision {
+    if view.chat.active_turn.is_some() {
+        return reject("a turn is already running in this chat");
+    }
+    let Some(last) = view.chat.turns.last().filter(|last| last.id == turn) else {
+        return reject("only the last turn can be resumed");
+    };
+    if !is_resumable(last) {
+        return reject("the turn did not end in an error that can be resumed");
+    }
+    send(model, view, Prompt { turn: TurnId::new(turn), message: last.message.clone() })
+}
+
+/// Whether a turn ended in an error that a user can make go on.
+pub(super) fn is_resumable(turn: &Turn) -> bool {
+    matches!(
+        (turn.state, turn.response_parts.last()),
+        (TurnState::Error, Some(ResponsePart::Error(error))) if error.resumable == Some(true)
+    )
+}
+
+/// The turn that is running.
+pub(super) fn running(view: View<'_>) -> Option<&str> {
+    view.chat.active_turn.as_ref().map(|active| active.id.as_str())
+}
+
+/// The action that ends a turn.
+pub(super) fn ended(model: &Model, view: View<'_>, turn: &str, outcome: TurnOutcome) -> StateAction {
+    let turn_id = turn.to_owned();
+    let duration = duration(model, view);
+    match outcome {
+        TurnOutcome::Completed => {
+            StateAction::ChatTurnComplete(ChatTurnCompleteAction { turn_id, duration, meta: None })
+        }
+        TurnOutcome::Cancelled => {
+            StateAction::ChatTurnCancelled(ChatTurnCancelledAction { turn_id, duration, meta: None })
+        }
+        TurnOutcome::Failed(info) => failed(model, view, turn, info, Resumable::No),
+    }
+}
+
+/// Whether a user can make a failed turn go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resumable {
+    /// Sending the message again would do the same again.
+    No,
+    /// The failure was not the message's.
+    Yes,
+}
+
+/// The action that ends a turn with an error.
+pub(super) fn failed(
+    model: &Model,
+    view: View<'_>,
+    turn: &str,
+    error: ErrorInfo,
+    resumable: Resumable,
+) -> StateAction {
+    StateAction::ChatError(ChatErrorAction {
+        turn_id: turn.to_owned(),
+        duration: duration(model, view),
+        part: ErrorResponsePart { error, resumable: (resumable == Resumable::Yes).then_some(true) },
+        meta: None,
+    })
+}
+
+fn duration(model: &Model, view: View<'_>) -> i64 {
+    i64::try_from(view.now.saturating_sub(model.turn_began).as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A provisional title: the message's first line, cut at a word.
+fn title_from(text: &str) -> String {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    if line.chars().count() <= TITLE_LENGTH {
+        return line.to_owned();
+    }
+    let cut: String = line.chars().take(TITLE_LENGTH).collect();
+    let kept = cut.rsplit_once(' ').map_or(cut.as_str(), |(kept, _)| kept);
+    format!("{kept}…")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_is_the_first_line_cut_at_a_word() {
+        assert_eq!(title_from("\n  hi  \nthere"), "hi");
+        assert_eq!(title_from(""), "");
+        let long = "word ".repeat(30);
+        let title = title_from(&long);
+        assert!(title.chars().count() <= TITLE_LENGTH + 1 && title.ends_with("word…"), "{title}");
+        assert_eq!(title_from(&"ü".repeat(80)).chars().count(), TITLE_LENGTH + 1);
+    }
+}
