@@ -20,7 +20,7 @@ use url::Url;
 use crate::agent::{AgentProvider, ResolvedConfig};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
-use crate::session::{ClientDispatch, Ended, Ending, SessionActor, SessionHandle, SessionSeed};
+use crate::session::{ClientDispatch, Ended, Ending, SessionActor, SessionEnd, SessionHandle, SessionSeed};
 use crate::state::{Action, ChannelState, CloseReason, Origin, StateStore};
 
 /// What a host is made of.
@@ -184,16 +184,20 @@ impl Host {
             sessions: Arc::clone(&self.sessions),
             uri: new.uri,
             chat,
+            ended: None,
         };
-        self.tasks.spawn(async move { cleanup.after(actor.run().await) });
+        self.tasks.spawn(async move {
+            let mut cleanup = cleanup;
+            cleanup.ended = Some(actor.run().await);
+        });
         Ok(())
     }
 
-    /// Ends a session, its agent and everything of it; resolves when all is gone.
-    pub async fn dispose_session(&self, uri: &ChannelUri) -> Result<(), UnknownSession> {
+    /// Ends a session, its agent and everything of it. What is dispatched after
+    /// this has returned comes too late; the end itself is to be waited for.
+    pub async fn dispose_session(&self, uri: &ChannelUri) -> Result<SessionEnd, UnknownSession> {
         let handle = lock(&self.sessions).by_uri.get(uri).cloned();
-        handle.ok_or_else(|| UnknownSession(uri.clone()))?.end(Ending::Dispose).await;
-        Ok(())
+        Ok(handle.ok_or_else(|| UnknownSession(uri.clone()))?.end(Ending::Dispose).await)
     }
 
     /// Handles an action that a client dispatched. Waits only while the session
@@ -224,7 +228,7 @@ impl Host {
         };
         for handle in handles {
             // Side by side, and outside of the host's own life: a stop ladder takes seconds.
-            self.tasks.spawn(async move { handle.end(Ending::Suspend).await });
+            self.tasks.spawn(async move { handle.end(Ending::Suspend).await.wait().await });
         }
         self.tasks.close();
         self.tasks.wait().await;
@@ -252,29 +256,32 @@ impl Host {
     }
 }
 
-/// Takes an ended session out of the host.
+/// Takes a session out of the host when its actor stops, for whatever reason.
 struct Cleanup {
     store: Arc<StateStore>,
     sessions: Arc<Mutex<Sessions>>,
     uri: ChannelUri,
     chat: ChannelUri,
+    /// How the actor ended; nothing if it panicked.
+    ended: Option<Ended>,
 }
 
-impl Cleanup {
-    fn after(self, ended: Ended) {
-        if ended.ending == Ending::Dispose {
-            // The row goes first and the address is free last, so that a session
-            // created anew at the same address is never mistaken for this one.
-            if ended.listed {
-                self.store.remove_row(&self.uri);
-            }
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        // One lock over all of it: a session that is created anew at the same address
+        // must not be taken for this one.
+        let mut sessions = lock(&self.sessions);
+        if self.ended.is_none() {
+            tracing::error!(session = %self.uri, "a session ended by a fault of the host's");
+        }
+        if self.ended.as_ref().is_none_or(|ended| ended.ending == Ending::Dispose) {
+            self.store.remove_row(&self.uri);
             self.store.remove(&[self.uri.clone(), self.chat.clone()]);
         }
-        let mut sessions = lock(&self.sessions);
         sessions.by_uri.remove(&self.uri);
         sessions.by_chat.remove(&self.chat);
         drop(sessions);
-        for waiting in ended.waiting {
+        for waiting in self.ended.take().into_iter().flat_map(|ended| ended.waiting) {
             // Whoever asked may have gone away meanwhile.
             waiting.send(()).ok();
         }

@@ -134,7 +134,7 @@ impl Scene {
         self.host.store().read(&self.chat, |state| state.chat().cloned()).unwrap().unwrap()
     }
 
-    /// Waits until the published chat is as wanted; commits wake the waiting.
+    /// Gives the other tasks turns until the published chat is as wanted.
     async fn until(&self, what: &str, holds: impl Fn(&ChatState) -> bool) {
         for _ in 0..10_000 {
             if holds(&self.chat()) {
@@ -202,7 +202,7 @@ async fn disposing_while_the_agent_opens_cancels_the_opening() {
     let scene = Scene::new();
     scene.say("t1").await;
     scene.stage.entered.notified().await;
-    scene.host.dispose_session(&scene.session).await.unwrap();
+    scene.host.dispose_session(&scene.session).await.unwrap().wait().await;
     assert!(scene.stage.wings.lock().unwrap().is_empty());
     assert!(scene.host.store().read(&scene.chat, |_| ()).is_none());
     assert!(scene.host.dispose_session(&scene.session).await.is_err());
@@ -214,7 +214,7 @@ async fn disposing_waits_until_the_agent_is_gone() {
     scene.say("t1").await;
     scene.stage.gate.notify_one();
     let wing = scene.wing().await;
-    let dispose = scene.host.dispose_session(&scene.session);
+    let dispose = async { scene.host.dispose_session(&scene.session).await.unwrap().wait().await };
     let agent = async {
         wing.close.cancelled().await;
         assert!(
@@ -223,8 +223,7 @@ async fn disposing_waits_until_the_agent_is_gone() {
         );
         wing.events.send(AgentEvent::Closed { history: History::Resume }).await.unwrap();
     };
-    let (disposed, ()) = tokio::join!(dispose, agent);
-    disposed.unwrap();
+    tokio::join!(dispose, agent);
     assert!(scene.host.store().read(&scene.session, |_| ()).is_none());
     assert!(scene.host.list_sessions().is_empty());
 }

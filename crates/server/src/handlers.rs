@@ -40,7 +40,7 @@ impl Connection {
             "subscribe" => self.subscribe(id, &rpc::params(params)?),
             "listSessions" => self.list_sessions(id, &rpc::params(params)?),
             "createSession" => self.create_session(id, rpc::params(params)?),
-            "disposeSession" => self.dispose_session(id, &rpc::params(params)?),
+            "disposeSession" => self.dispose_session(id, &rpc::params(params)?).await,
             "resolveSessionConfig" => self.resolve_session_config(id, &rpc::params(params)?),
             // Notifications by the protocol; a client that wants an answer gets one.
             "dispatchAction" | "unsubscribe" => {
@@ -178,6 +178,9 @@ impl Connection {
                 .parse()
                 .map_err(|_| RpcError::invalid_params("the cursor is not one of this host's"))?,
         };
+        if params.limit == Some(0) {
+            return Err(RpcError::invalid_params("limit must be at least 1"));
+        }
         let mut items = self.shared.host.list_sessions();
         items.drain(..start.min(items.len()));
         let mut next_cursor = None;
@@ -205,19 +208,16 @@ impl Connection {
         self.reply(id, &())
     }
 
-    /// Ends a session beside the lane: a stubborn agent takes seconds to end.
-    fn dispose_session(&self, id: &RawValue, params: &ChannelParams) -> Result<(), RpcError> {
-        let uri = ChannelUri::new(&params.channel);
-        let (host, outbox, id) = (Arc::clone(&self.shared.host), Arc::clone(&self.outbox), id.to_owned());
+    /// Ends a session. The order is taken in the lane, so that nothing sent later can
+    /// overtake it; the end is waited for beside it, since a stubborn agent takes
+    /// seconds.
+    async fn dispose_session(&self, id: &RawValue, params: &ChannelParams) -> Result<(), RpcError> {
+        let end = self.shared.host.dispose_session(&ChannelUri::new(&params.channel)).await?;
+        let answer = rpc::response(id, &())?;
+        let outbox = Arc::clone(&self.outbox);
         self.shared.tasks.spawn(async move {
-            let answer = match host.dispose_session(&uri).await {
-                Ok(()) => rpc::response(&id, &()),
-                Err(error) => rpc::error_response(Some(&id), &error.into()),
-            };
-            match answer {
-                Ok(frame) => outbox.push(frame),
-                Err(error) => tracing::error!(%error, "an answer could not be encoded"),
-            }
+            end.wait().await;
+            outbox.push(answer);
         });
         Ok(())
     }

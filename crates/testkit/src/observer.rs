@@ -48,6 +48,10 @@ pub struct Observer {
     pub rows: BTreeMap<String, SessionSummary>,
     /// Everything that was seen, in order.
     pub seen: Vec<Seen>,
+    /// The number of the last envelope, which the next one must exceed.
+    last_seq: u64,
+    /// What the host did that it must never do.
+    violation: Option<String>,
 }
 
 impl std::fmt::Debug for Observer {
@@ -71,8 +75,15 @@ impl Observer {
         let versions = versions.iter().map(|version| (*version).to_owned()).collect();
         let subscriptions = vec![ROOT_RESOURCE_URI.to_owned()];
         let result = client.initialize(client_id.to_owned(), versions, subscriptions).await?;
-        let mut observer =
-            Self { client, events, states: BTreeMap::new(), rows: BTreeMap::new(), seen: Vec::new() };
+        let mut observer = Self {
+            client,
+            events,
+            states: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            seen: Vec::new(),
+            last_seq: 0,
+            violation: None,
+        };
         for snapshot in result.snapshots {
             observer.take_snapshot(snapshot)?;
         }
@@ -149,7 +160,29 @@ impl Observer {
                 .with_context(|| format!("waited in vain: {what}; last seen {:?}", self.seen.last()))?;
             self.take(event.with_context(|| format!("the connection ended: {what}"))?);
         }
-        Ok(())
+        self.no_violation()
+    }
+
+    /// Takes everything that the host has said so far: what it queued for this client
+    /// before it answers a ping. After this, what was not seen was not said.
+    pub async fn settle(&mut self) -> Result<()> {
+        self.client.ping().await?;
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = self.events.recv() => event,
+                () = std::future::ready(()) => break,
+            };
+            self.take(event.context("the connection ended")?);
+        }
+        self.no_violation()
+    }
+
+    fn no_violation(&self) -> Result<()> {
+        match &self.violation {
+            Some(violation) => bail!("the host broke the protocol: {violation}"),
+            None => Ok(()),
+        }
     }
 
     /// Takes what the host says until a turn is over.
@@ -235,6 +268,11 @@ impl Observer {
     fn take(&mut self, event: ClientEvent) {
         match event.event {
             SubscriptionEvent::Action(envelope) => {
+                if envelope.server_seq <= self.last_seq {
+                    let (seq, last) = (envelope.server_seq, self.last_seq);
+                    self.violation.get_or_insert(format!("envelope {seq} came after {last}"));
+                }
+                self.last_seq = envelope.server_seq;
                 self.fold(&envelope);
                 self.seen.push(Seen::Action(Box::new(envelope)));
             }

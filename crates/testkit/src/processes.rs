@@ -64,3 +64,8 @@ fn arguments(pid: u32) -> Option<Vec<String>> {
 pub fn kill(process: u32) -> anyhow::Result<()> {
     crate::host::send_signal(process, nix::sys::signal::Signal::SIGKILL)
 }
+
+/// Stops a process of the test's own, as if it hung.
+pub fn stop(process: u32) -> anyhow::Result<()> {
+    crate::host::send_signal(process, nix::sys::signal::Signal::SIGSTOP)
+}

@@ -36,7 +36,8 @@ async fn whole_life(claude: PathBuf) -> Result<()> {
     let chat = first.open_session(&session).await?;
     assert_eq!(host.processes(), [], "creating starts no process");
     assert!(second.list_sessions().await?.is_empty(), "a provisional session is in nobody's list");
-    assert!(!second.seen.iter().any(|seen| matches!(seen, Seen::SessionAdded(_))));
+    second.settle().await?;
+    assert!(!second.seen.iter().any(|seen| matches!(seen, Seen::SessionAdded(_))), "{:?}", second.seen);
     first.agrees_with_a_fresh_client(&address).await?;
 
     first.say(&chat, "turn-1", SCRIPT).await?;
@@ -117,7 +118,7 @@ async fn a_client_that_comes_in_the_middle_of_an_answer_ends_in_the_same_state()
     let mut first = host.observer("first").await?;
     first.create_session(&session, &host.work_uri()).await?;
     let chat = first.open_session(&session).await?;
-    let script = "#demo\nchunk 3\ntext one two three four five\nwait 400\ntext six seven eight nine ten";
+    let script = "#demo\nchunk 3\ntext one two three four five\nwait 3000\ntext six seven eight nine ten";
     first.say(&chat, "turn-1", script).await?;
     let streaming = |observer: &Observer| {
         observer.actions(&chat).is_ok_and(|seen| seen.contains(&"chat/delta".to_owned()))
@@ -187,6 +188,33 @@ async fn an_error_of_the_model_ends_the_turn_in_its_words_and_the_next_turn_work
         assert_eq!(client.chat(&chat)?.turns[1].state, TurnState::Complete);
         client.agrees_with_a_fresh_client(&host.address()?).await?;
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_message_chooses_its_model_and_a_model_that_cannot_be_had_fails_the_turn() -> Result<()> {
+    let [native, _] = runtimes()?;
+    let host = TestHost::start(options(native)).await?;
+    let session = new_session();
+    let mut client = host.observer("c1").await?;
+    client.create_session(&session, &host.work_uri()).await?;
+    let chat = client.open_session(&session).await?;
+    let models = [("turn-1", "default"), ("turn-2", "haiku"), ("turn-3", "gpt-99"), ("turn-4", "default")];
+    for (turn, model) in models {
+        let started = serde_json::json!({
+            "type": "chat/turnStarted", "turnId": turn, "startedAt": "2026-11-15T09:00:05.000Z",
+            "message": {"text": "hi", "origin": {"kind": "user"}, "model": {"id": model}},
+        });
+        client.dispatch(&chat, started).await?;
+        client.until_turn_over(&chat, turn).await?;
+    }
+    let turns = &client.chat(&chat)?.turns;
+    let states: Vec<TurnState> = turns.iter().map(|turn| turn.state).collect();
+    assert_eq!(states, [TurnState::Complete, TurnState::Complete, TurnState::Error, TurnState::Complete]);
+    let models: Vec<Option<&str>> =
+        turns.iter().map(|turn| turn.usage.as_ref().and_then(|usage| usage.model.as_deref())).collect();
+    assert!(models[1].is_some_and(|model| model.contains("haiku")), "{models:?}");
+    assert_eq!(models[0], models[3], "and back to the default");
     Ok(())
 }
 

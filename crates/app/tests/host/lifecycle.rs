@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ahp_types::state::{ResponsePart, TurnState};
 use anyhow::Result;
-use innkeeper_testkit::{Observer, Seen, TestHost, eventually, runtimes};
+use innkeeper_testkit::{Observer, Seen, TestHost, eventually, processes, runtimes};
 
 use crate::{new_session, options, without_runtime};
 
@@ -24,6 +24,7 @@ async fn two_first_messages_at_once_start_one_turn_and_one_process() -> Result<(
     };
     first.until("one turn is over", settled).await?;
     assert_eq!(host.runtimes().len(), 1);
+    first.settle().await?;
     let added = first.seen.iter().filter(|seen| matches!(seen, Seen::SessionAdded(_))).count();
     assert_eq!(added, 1);
     Ok(())
@@ -42,6 +43,7 @@ async fn a_provisional_session_is_disposed_without_a_trace() -> Result<()> {
     assert!(
         client.create_session(&session, &host.work_uri()).await.unwrap_err().to_string().contains("-32003")
     );
+    client.settle().await?;
     assert!(client.seen.is_empty(), "nobody is told: {:?}", client.seen);
     assert_eq!(host.processes(), []);
     Ok(())
@@ -84,6 +86,29 @@ async fn a_live_session_is_disposed_in_the_middle_of_a_tool() -> Result<()> {
             || host.processes().iter().any(|process| process.arguments == ["tail", "-f", "/dev/null"]);
         eventually(Duration::from_secs(30), "the tool runs", running).await?;
         client.dispose_session(&session).await?;
+        host.no_processes(Duration::ZERO).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_runtime_that_hangs_is_disposed_within_the_deadlines() -> Result<()> {
+    for claude in runtimes()? {
+        let host = TestHost::start(options(claude)).await?;
+        let session = new_session();
+        let mut client = host.observer("c1").await?;
+        client.create_session(&session, &host.work_uri()).await?;
+        let chat = client.open_session(&session).await?;
+        client.say(&chat, "turn-1", "#demo\ntext it begins\nwait 60000\ntext it ends").await?;
+        client
+            .until("the answer has begun", |client| {
+                client.text_so_far(&chat).is_ok_and(|text| !text.is_empty())
+            })
+            .await?;
+        for pid in host.runtimes() {
+            processes::stop(pid)?;
+        }
+        tokio::time::timeout(Duration::from_secs(9), client.dispose_session(&session)).await??;
         host.no_processes(Duration::ZERO).await?;
     }
     Ok(())

@@ -47,14 +47,25 @@ impl SessionHandle {
         self.inputs.send(SessionInput::Client(Box::new(dispatch))).await.is_ok()
     }
 
-    /// Ends the session and everything that works for it. Resolves when that is
-    /// done; at once if the session is gone already.
-    pub(crate) async fn end(&self, ending: Ending) {
+    /// Asks for the end of the session and of everything that works for it. Waits
+    /// only while the session is behind.
+    pub(crate) async fn end(&self, ending: Ending) -> SessionEnd {
         let (done, finished) = oneshot::channel();
-        if self.inputs.send(SessionInput::End { ending, done }).await.is_ok() {
-            // An error means that the actor is gone, which is what was asked for.
-            finished.await.ok();
-        }
+        // If the session is gone, the dropped sender says so.
+        self.inputs.send(SessionInput::End { ending, done }).await.ok();
+        SessionEnd(finished)
+    }
+}
+
+/// The end of a session, which takes as long as its agent needs to stop.
+#[derive(Debug)]
+pub struct SessionEnd(oneshot::Receiver<()>);
+
+impl SessionEnd {
+    /// Waits until nothing of the session is left.
+    pub async fn wait(self) {
+        // An error means that the actor is gone, which is what was asked for.
+        self.0.await.ok();
     }
 }
 
@@ -175,11 +186,7 @@ impl SessionActor {
                 event = next_event(&mut self.link) => self.handle_agent(event),
             }
         }
-        Ended {
-            ending: self.ending.unwrap_or(Ending::Suspend),
-            waiting: self.waiting,
-            listed: self.model.listed,
-        }
+        Ended { ending: self.ending.unwrap_or(Ending::Suspend), waiting: self.waiting }
     }
 
     fn handle(&mut self, input: SessionInput) {
@@ -353,10 +360,10 @@ impl SessionActor {
             config: self.config(),
         };
         let opened = self.seed.provider.open(request, self.opening.clone());
-        let inputs = self.own_inputs.clone();
+        let mut report = OpeningReport { inputs: Some(self.own_inputs.clone()) };
         self.tasks.spawn(async move {
             let result = opened.await;
-            if let Some(inputs) = inputs.upgrade() {
+            if let Some(inputs) = report.inputs.take().and_then(|inputs| inputs.upgrade()) {
                 // If the actor is gone, dropping the link ends the agent.
                 inputs.send(SessionInput::Opened(result)).await.ok();
             }
@@ -407,10 +414,29 @@ impl SessionActor {
     }
 }
 
+/// Tells the actor that an opening failed if the task that opens panics: otherwise
+/// the session would wait for it for ever.
+struct OpeningReport {
+    inputs: Option<mpsc::WeakSender<SessionInput>>,
+}
+
+impl Drop for OpeningReport {
+    fn drop(&mut self) {
+        let Some(inputs) = self.inputs.take().and_then(|inputs| inputs.upgrade()) else { return };
+        let error = OpenError::Failed {
+            error_type: "internal_error".to_owned(),
+            message: "The agent could not be started because of a fault in the host; its log says more."
+                .to_owned(),
+        };
+        if inputs.try_send(SessionInput::Opened(Err(error))).is_err() {
+            tracing::error!("a session cannot be told that its agent does not start");
+        }
+    }
+}
+
 /// What an actor leaves when it has stopped.
 pub(crate) struct Ended {
     pub(crate) ending: Ending,
-    pub(crate) listed: bool,
     pub(crate) waiting: Vec<oneshot::Sender<()>>,
 }
 

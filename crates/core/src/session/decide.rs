@@ -12,7 +12,7 @@ mod turns;
 
 use std::time::Duration;
 
-use ahp_types::actions::{SessionReadyAction, StateAction};
+use ahp_types::actions::{SessionConfigChangedAction, SessionReadyAction, StateAction};
 use ahp_types::state::{ChatState, ErrorInfo, Message, SessionState};
 
 use crate::agent::{AgentCommand, AgentEvent, History, InputAnswer, OpenError, ToolAnswer, TurnOutcome};
@@ -214,9 +214,7 @@ fn decide_session(view: View<'_>, action: &StateAction, client: &ClientId) -> De
         | StateAction::SessionIsArchivedChanged(_) => Decision::default(),
         StateAction::SessionActiveClientSet(set) => only_itself(client, &set.active_client.client_id),
         StateAction::SessionActiveClientRemoved(removed) => only_itself(client, &removed.client_id),
-        StateAction::SessionConfigChanged(changed) => {
-            decide_config_changed(view.session, changed.config.keys())
-        }
+        StateAction::SessionConfigChanged(changed) => decide_config_changed(view.session, changed),
         other => not_for_clients(other),
     }
 }
@@ -237,10 +235,14 @@ fn only_itself(client: &ClientId, named: &str) -> Decision {
     }
 }
 
-fn decide_config_changed<'a>(session: &SessionState, keys: impl Iterator<Item = &'a String>) -> Decision {
-    let properties = session.config.as_ref().map(|config| &config.schema.properties);
-    for key in keys {
-        let property = properties.and_then(|properties| properties.get(key));
+fn decide_config_changed(session: &SessionState, changed: &SessionConfigChangedAction) -> Decision {
+    let Some(config) = &session.config else { return reject("the session has no configuration") };
+    let lost = config
+        .values
+        .keys()
+        .filter(|key| changed.replace == Some(true) && !changed.config.contains_key(*key));
+    for key in changed.config.keys().chain(lost) {
+        let property = config.schema.properties.get(key);
         if property.is_none_or(|property| property.session_mutable != Some(true)) {
             return reject(&format!("\"{key}\" cannot be changed in a running session"));
         }
@@ -284,8 +286,16 @@ fn decide_agent(model: &Model, view: View<'_>, event: AgentEvent) -> Decision {
         AgentEvent::Action(action) => {
             // What comes late for a turn that is over is dropped: a cancelled turn
             // stays cancelled.
-            let turn = turn_of(&action);
-            if turn.is_none() || turn == turns::running(view) {
+            let late = match place_of(&action) {
+                Place::Turn(turn) => turns::running(view) != Some(turn),
+                Place::RunningTurn => turns::running(view).is_none(),
+                Place::Chat => false,
+                Place::NotForAgents => {
+                    tracing::error!(?action, "an agent sent an action that is not its to send");
+                    true
+                }
+            };
+            if !late {
                 decision.actions.push((Target::Chat, *action));
             }
         }
@@ -336,20 +346,38 @@ fn error_info(error_type: &str, message: &str) -> ErrorInfo {
     ErrorInfo { error_type: error_type.to_owned(), message: message.to_owned(), stack: None, meta: None }
 }
 
-/// The turn that a chat action belongs to, if it belongs to one.
-fn turn_of(action: &StateAction) -> Option<&str> {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the other actions name no turn")]
+/// Where an action of an agent's belongs.
+enum Place<'a> {
+    /// In this turn.
+    Turn(&'a str),
+    /// In whatever turn is running.
+    RunningTurn,
+    /// In the chat, whether a turn is running or not.
+    Chat,
+    /// Nowhere: turn ends and the like are reported otherwise.
+    NotForAgents,
+}
+
+fn place_of(action: &StateAction) -> Place<'_> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "agents send these and no others")]
     match action {
-        StateAction::ChatDelta(action) => Some(&action.turn_id),
-        StateAction::ChatReasoning(action) => Some(&action.turn_id),
-        StateAction::ChatResponsePart(action) => Some(&action.turn_id),
-        StateAction::ChatUsage(action) => Some(&action.turn_id),
-        StateAction::ChatToolCallStart(action) => Some(&action.turn_id),
-        StateAction::ChatToolCallDelta(action) => Some(&action.turn_id),
-        StateAction::ChatToolCallReady(action) => Some(&action.turn_id),
-        StateAction::ChatToolCallContentChanged(action) => Some(&action.turn_id),
-        StateAction::ChatToolCallComplete(action) => Some(&action.turn_id),
-        _ => None,
+        StateAction::ChatDelta(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatReasoning(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatResponsePart(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatUsage(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatToolCallStart(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatToolCallDelta(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatToolCallReady(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatToolCallConfirmed(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatToolCallContentChanged(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatToolCallAuthRequired(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatToolCallAuthResolved(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatToolCallComplete(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatInputRequested(_) => Place::RunningTurn,
+        StateAction::ChatActivityChanged(_)
+        | StateAction::ChatBackgroundWorkSet(_)
+        | StateAction::ChatBackgroundWorkRemoved(_) => Place::Chat,
+        _ => Place::NotForAgents,
     }
 }
 

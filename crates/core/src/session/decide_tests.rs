@@ -18,7 +18,7 @@ fn session() -> SessionState {
                 "fixed": {"type": "string", "title": "Fixed"},
                 "free": {"type": "string", "title": "Free", "sessionMutable": true},
             }},
-            "values": {},
+            "values": {"fixed": "x"},
         },
     }))
     .unwrap()
@@ -123,12 +123,15 @@ fn a_message_that_cannot_start_a_turn_is_rejected_without_any_effect() {
     from_tool.message.origin.kind = MessageKind::Tool;
     let mut bad_time = started("t1");
     bad_time.started_at = "yesterday".to_owned();
+    let mut endless = started("t1");
+    endless.started_at = "9999-12-30T22:00:00.999Z".to_owned();
     let cases = [
         (Phase::Live, Some("t0"), started("t1")),
         (opening(Some(prompt("t0"))), Some("t0"), started("t1")),
         (Phase::Live, None, started("old")),
         (Phase::Live, None, from_tool),
         (Phase::Live, None, bad_time),
+        (Phase::Live, None, endless),
         (Phase::Closing, None, started("t1")),
     ];
     for (phase, active, action) in cases {
@@ -226,6 +229,10 @@ fn clients_change_only_what_is_theirs_to_change() {
         let config = json!({ key: "x" }).as_object().unwrap().clone();
         StateAction::SessionConfigChanged(SessionConfigChangedAction { config, replace: None })
     };
+    let replaced = StateAction::SessionConfigChanged(SessionConfigChangedAction {
+        config: json!({"free": "x"}).as_object().unwrap().clone(),
+        replace: Some(true),
+    });
     let unknown = StateAction::Unknown(json!({"type": "session/fromTheFuture"}));
     let ready = StateAction::SessionReady(SessionReadyAction {});
     let misplaced = StateAction::ChatTurnStarted(started("t1"));
@@ -235,6 +242,7 @@ fn clients_change_only_what_is_theirs_to_change() {
         (config("free"), true),
         (config("fixed"), false),
         (config("unknown"), false),
+        (replaced, false),
         (unknown, false),
         (ready, false),
         (misplaced, false),

@@ -7,5 +7,5 @@ mod actor;
 mod decide;
 mod projection;
 
-pub use actor::SessionHandle;
 pub(crate) use actor::{ClientDispatch, Ended, Ending, SessionActor, SessionSeed};
+pub use actor::{SessionEnd, SessionHandle};

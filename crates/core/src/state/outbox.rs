@@ -25,6 +25,8 @@ pub struct Outbox {
     queue: Mutex<Queue>,
     /// Wakes the one writer.
     changed: Notify,
+    /// Wakes whoever waits for the end.
+    closing: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +43,8 @@ pub enum CloseReason {
     TooSlow,
     /// The host is going away.
     Shutdown,
+    /// The client went away.
+    ClientGone,
     /// The two sides speak no common version of the protocol.
     NoCommonVersion,
     /// The client sent a message that is larger than this host takes.
@@ -59,6 +63,7 @@ impl Outbox {
         if queue.frames.len() >= MAX_FRAMES || queue.bytes.saturating_add(frame.len()) > MAX_BYTES {
             queue.closed = Some(CloseReason::TooSlow);
             queue.frames.clear();
+            self.closing.notify_waiters();
         } else {
             queue.bytes += frame.len();
             queue.frames.push_back(frame);
@@ -71,6 +76,19 @@ impl Outbox {
     pub fn close(&self, reason: CloseReason) {
         self.lock().closed.get_or_insert(reason);
         self.changed.notify_one();
+        self.closing.notify_waiters();
+    }
+
+    /// Waits until the connection is to be closed, also while something is being
+    /// written to it that never ends.
+    pub async fn closing(&self) {
+        loop {
+            let closing = self.closing.notified();
+            if self.lock().closed.is_some() {
+                return;
+            }
+            closing.await;
+        }
     }
 
     /// Takes everything that waits, or the reason why nothing will come. Cancel-safe.

@@ -5,6 +5,7 @@
 //! queueing the answer. All methods are synchronous and short; nothing waits
 //! while the lock is held.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,6 +15,7 @@ use ahp_types::notifications::{
     PartialSessionSummary, SessionAddedParams, SessionRemovedParams, SessionSummaryChangedParams,
 };
 use ahp_types::state::{RootState, SessionSummary};
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::clients::{KnownClients, Mark, Marks};
@@ -276,7 +278,8 @@ impl StateStore {
     /// The rows of the session list, newest change first.
     pub fn rows(&self) -> Vec<SessionSummary> {
         let mut rows: Vec<SessionSummary> = self.lock().rows.values().cloned().collect();
-        rows.sort_by(|left, right| right.modified_at.cmp(&left.modified_at));
+        // By the time and not by its text, which may be in any zone.
+        rows.sort_by_cached_key(|row| Reverse(row.modified_at.parse::<Timestamp>().unwrap_or_default()));
         rows
     }
 

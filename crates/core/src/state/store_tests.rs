@@ -259,7 +259,12 @@ impl Client {
             for snapshot in serde_json::from_value::<Vec<Snapshot>>(snapshots.clone()).unwrap() {
                 let SnapshotState::Chat(state) = snapshot.state else { panic!("not a chat") };
                 let chat = Self::chat_of(&snapshot.resource);
-                if message.get("answers").is_some_and(|request| *request != json!(self.requests[chat])) {
+                let stale =
+                    message.get("answers").is_some_and(|request| *request != json!(self.requests[chat]))
+                        || message
+                            .get("since")
+                            .is_some_and(|requests| requests[chat] != json!(self.requests[chat]));
+                if stale {
                     continue;
                 }
                 self.chats[chat] = Some(*state);
@@ -309,7 +314,9 @@ impl Client {
                     assert!(missing.is_empty());
                     Frame::encode(&json!({ "replay": actions }))
                 }
-                Missed::Snapshots(snapshots) => Frame::encode(&json!({ "snapshots": snapshots })),
+                Missed::Snapshots(snapshots) => {
+                    Frame::encode(&json!({ "since": self.requests, "snapshots": snapshots }))
+                }
             })
             .unwrap();
     }

@@ -1,5 +1,6 @@
 //! AHP over WebSocket: one JSON-RPC message a text frame.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,15 +35,23 @@ pub(crate) fn upgrade(upgrade: WebSocketUpgrade, shared: Arc<Shared>) -> Respons
 async fn serve(socket: WebSocket, shared: Arc<Shared>) {
     let connection = Connection::open(shared);
     let outbox = Arc::clone(&connection.outbox);
-    let (sink, stream) = socket.split();
-    // Reading ends when the client is gone, writing also when it has to go; either
-    // ends the connection. Dropping the reader takes it out of the host.
-    tokio::select! {
-        () = read(stream, connection) => {
-            // What the reader queued last, such as why it stopped, still goes out.
+    let (mut sink, stream) = socket.split();
+    {
+        let mut writing = pin!(write(&mut sink, &outbox));
+        // Reading ends when the client is gone, writing also when it has to go.
+        // Either ends the connection; the reader takes it out of the host.
+        let read_ended = tokio::select! {
+            () = read(stream, connection) => true,
+            () = &mut writing => false,
+        };
+        if read_ended {
+            // Answers to what the client asked last still go out, if it reads them.
+            outbox.close(CloseReason::ClientGone);
+            tokio::time::timeout(CLOSE_GRACE, writing).await.ok();
         }
-        () = write(sink, &outbox) => {}
     }
+    // Also flushes the answer to a close of the client's. It may be gone already.
+    tokio::time::timeout(CLOSE_GRACE, sink.close()).await.ok();
 }
 
 async fn read(mut stream: SplitStream<WebSocket>, mut connection: Connection) {
@@ -65,11 +74,11 @@ async fn read(mut stream: SplitStream<WebSocket>, mut connection: Connection) {
     }
 }
 
-async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox) {
+async fn write(sink: &mut SplitSink<WebSocket, Message>, outbox: &Outbox) {
     loop {
         match outbox.next_batch().await {
             Ok(frames) => {
-                if let Err(error) = write_batch(&mut sink, frames).await {
+                if let Err(error) = write_in_time(sink, frames, outbox).await {
                     tracing::debug!(%error, "a client is gone");
                     return;
                 }
@@ -80,6 +89,22 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox) {
                 tokio::time::timeout(CLOSE_GRACE, sink.send(close)).await.ok();
                 return;
             }
+        }
+    }
+}
+
+/// Writes a batch, for as long as it takes; but a client that has to go gets little
+/// time, since one that does not read at all would never go.
+async fn write_in_time(
+    sink: &mut SplitSink<WebSocket, Message>,
+    frames: Vec<Frame>,
+    outbox: &Outbox,
+) -> Result<(), axum::Error> {
+    let mut writing = pin!(write_batch(sink, frames));
+    tokio::select! {
+        written = &mut writing => written,
+        () = outbox.closing() => {
+            tokio::time::timeout(CLOSE_GRACE, writing).await.unwrap_or_else(|late| Err(axum::Error::new(late)))
         }
     }
 }
@@ -100,6 +125,7 @@ fn close_frame(reason: CloseReason) -> CloseFrame {
     let (code, text) = match reason {
         CloseReason::TooSlow => (4003, "the client does not read fast enough; reconnect"),
         CloseReason::Shutdown => (1001, "the host is shutting down"),
+        CloseReason::ClientGone => (1000, "goodbye"),
         CloseReason::NoCommonVersion => (1000, "no common protocol version"),
         CloseReason::MessageTooLarge => (1009, "the message is larger than 16 MiB"),
         CloseReason::TooMuchGarbage => (4002, "too many frames that are no JSON-RPC message"),

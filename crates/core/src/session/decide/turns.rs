@@ -7,7 +7,7 @@ use ahp_types::actions::{
 use ahp_types::state::{
     ChatInteractivity, ErrorInfo, ErrorResponsePart, Message, MessageKind, ResponsePart, Turn, TurnState,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{Decision, Effect, Model, Phase, Prompt, Target, View, reject};
 use crate::agent::TurnOutcome;
@@ -15,6 +15,9 @@ use crate::ids::TurnId;
 
 /// Longest title that is made from a message, in characters.
 const TITLE_LENGTH: usize = 60;
+
+/// Room for a turn's duration at the end of the calendar: a hundred years.
+const HEADROOM: SignedDuration = SignedDuration::from_hours(100 * 365 * 24);
 
 /// A client starts a turn.
 pub(super) fn started(model: &Model, view: View<'_>, started: &ChatTurnStartedAction) -> Decision {
@@ -27,8 +30,10 @@ pub(super) fn started(model: &Model, view: View<'_>, started: &ChatTurnStartedAc
     if let Some(reason) = unfit(view, &started.message) {
         return reject(reason);
     }
-    if started.started_at.parse::<Timestamp>().is_err() {
-        return reject("startedAt is not an RFC 3339 time");
+    // The reducers add the turn's duration to it; a time at the end of the calendar
+    // would make the turn unable to end.
+    if !started.started_at.parse::<Timestamp>().is_ok_and(|time| time < Timestamp::MAX - HEADROOM) {
+        return reject("startedAt is not an RFC 3339 time, or too far in the future");
     }
     let prompt = Prompt { turn: TurnId::new(&started.turn_id), message: started.message.clone() };
     send(model, view, prompt)
