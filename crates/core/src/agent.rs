@@ -215,7 +215,18 @@ pub enum AgentEvent {
     Closed {
         /// Whether a new process could take up the conversation.
         history: History,
+        /// A message that it was sent and never looked at.
+        unsent: Option<Box<Unsent>>,
     },
+}
+
+/// A message that has not reached an agent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unsent {
+    /// The turn that it opened.
+    pub turn: TurnId,
+    /// What the user said.
+    pub message: Message,
 }
 
 /// How a turn ended, seen from the agent.

@@ -221,7 +221,7 @@ async fn disposing_waits_until_the_agent_is_gone() {
             scene.host.store().read(&scene.session, |_| ()).is_some(),
             "it is there until the agent is gone"
         );
-        wing.events.send(AgentEvent::Closed { history: History::Resume }).await.unwrap();
+        wing.events.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await.unwrap();
     };
     tokio::join!(dispose, agent);
     assert!(scene.host.store().read(&scene.session, |_| ()).is_none());
@@ -253,7 +253,7 @@ async fn shutting_down_ends_every_agent_and_takes_no_new_session() {
     let wing = scene.wing().await;
     let agent = async {
         wing.close.cancelled().await;
-        wing.events.send(AgentEvent::Closed { history: History::Resume }).await.unwrap();
+        wing.events.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await.unwrap();
     };
     tokio::join!(scene.host.shutdown(), agent);
     let refused = scene.host.create_session(NewSession {

@@ -1,22 +1,24 @@
 //! The task that talks to one Claude runtime.
 //!
 //! It writes prompts, answers the runtime's questions, maps its messages and ends
-//! it. One prompt is with the runtime at a time: a message that comes while a
-//! cancelled turn is not over yet is held back until it is.
+//! it. One prompt is with the runtime at a time, and one request of the driver's is
+//! under way at a time: a message waits until the turn before it is over and the
+//! runtime has answered. Nothing in the loop waits for the runtime.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use ahp_types::state::{ErrorInfo, Message as UserInput};
 use innkeeper_claude::{
-    ClaudeSession, Exit, IncomingRequest, Message, SessionEvent, SessionEvents, UserContent, UserMessage,
+    ClaudeSession, Exit, IncomingRequest, Message, RequestError, SessionEvent, SessionEvents, UserContent,
+    UserMessage,
 };
-use innkeeper_core::agent::{AgentCommand, AgentEvent, History, TurnOutcome};
+use innkeeper_core::agent::{AgentCommand, AgentEvent, History, TurnOutcome, Unsent};
 use innkeeper_core::ids::TurnId;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::map::Mapper;
@@ -28,29 +30,47 @@ use super::turn::{TurnMachine, Verdict};
 /// ended itself, and the next message starts it again.
 const INTERRUPT_DEADLINE: Duration = Duration::from_secs(5);
 
+/// The model that is used when none is chosen.
+const DEFAULT_MODEL: &str = "default";
+
 /// What the model is told when it wants to use a tool that needs a permission.
 const DENIED: &str = "This host cannot ask its user for permission yet, so the call was denied. \
     Go on without it, or tell the user what you wanted to do.";
 
 /// The state of the task.
 pub(super) struct Driver {
-    session: ClaudeSession,
+    runtime: ClaudeSession,
     messages: SessionEvents,
     commands: mpsc::Receiver<AgentCommand>,
     outgoing: Outgoing,
     close: CancellationToken,
     turns: TurnMachine,
     mapper: Mapper,
-    /// A message that waits for the cancelled turn before it to end.
-    held: Option<(TurnId, UserInput)>,
+    /// The next message, which cannot be written yet.
+    waiting: Option<Unsent>,
+    /// A request to the runtime that is not answered yet.
+    asked: Option<Asked>,
     /// When a cancelled turn must have ended.
     deadline: Option<Instant>,
     /// The model that the runtime was told to use.
-    model: Option<String>,
+    model: String,
     /// Whether another process could take the conversation up.
     history: History,
-    /// Where tasks beside the loop are counted.
-    tasks: TaskTracker,
+}
+
+/// A request of the driver's. Polling it first writes it, so that what is written
+/// after it was started comes after it.
+struct Asked {
+    answer: Pin<Box<dyn Future<Output = Result<(), RequestError>> + Send>>,
+    purpose: Purpose,
+}
+
+/// What a request of the driver's is for.
+enum Purpose {
+    /// To stop the running turn.
+    Interrupt,
+    /// To switch to this model for the message that waits.
+    SelectModel(String),
 }
 
 /// Why the loop ended.
@@ -69,27 +89,25 @@ impl From<SessionGone> for End {
 
 impl Driver {
     pub(super) fn new(
-        session: ClaudeSession,
-        messages: SessionEvents,
+        (runtime, messages): (ClaudeSession, SessionEvents),
         commands: mpsc::Receiver<AgentCommand>,
         events: mpsc::Sender<AgentEvent>,
         close: CancellationToken,
         history: History,
-        tasks: TaskTracker,
     ) -> Self {
         Self {
-            session,
+            runtime,
             messages,
             commands,
             outgoing: Outgoing::new(events),
             close,
             turns: TurnMachine::default(),
             mapper: Mapper::default(),
-            held: None,
+            waiting: None,
+            asked: None,
             deadline: None,
-            model: None,
+            model: DEFAULT_MODEL.to_owned(),
             history,
-            tasks,
         }
     }
 
@@ -102,86 +120,94 @@ impl Driver {
         };
         let exit = match end {
             End::Exited(exit) => exit,
-            End::Stop => self.session.stop().await,
+            End::Stop => self.runtime.stop().await,
         };
-        tracing::info!(conversation = %self.session.conversation(), %exit, "the Claude runtime is gone");
+        tracing::info!(conversation = %self.runtime.conversation(), %exit, "the Claude runtime is gone");
         if let Some(turn) = self.turns.exited() {
             let outcome = TurnOutcome::Failed(Mapper::exit_error(&exit));
             // If the session is gone, nobody waits for the turn either.
             self.outgoing.push(AgentEvent::TurnEnded { turn, outcome }).ok();
         }
-        self.outgoing.finish(AgentEvent::Closed { history: self.history }).await;
+        // What the session sent last may not even have been looked at.
+        self.commands.close();
+        while let Ok(command) = self.commands.try_recv() {
+            self.take(command);
+        }
+        let (history, unsent) = (self.history, self.waiting.map(Box::new));
+        self.outgoing.finish(AgentEvent::Closed { history, unsent }).await;
     }
 
     async fn step(&mut self) -> Result<(), End> {
         tokio::select! {
-            // The end first, then what the user wants, then what the runtime says.
+            // The end first, then what was asked of the runtime, so that it is written
+            // before anything that follows from its messages; then what the user
+            // wants, then what the runtime says.
             biased;
             () = self.close.cancelled() => Err(End::Stop),
+            (purpose, answer) = answer(&mut self.asked) => self.answered(purpose, answer),
             command = self.commands.recv() => match command {
-                Some(command) => self.command(command).await,
+                Some(command) => {
+                    self.take(command);
+                    self.advance()
+                }
                 None => Err(End::Stop),
             },
             () = sleep_until(self.deadline) => {
-                tracing::warn!(conversation = %self.session.conversation(), "the runtime does not stop its turn; ending it");
+                tracing::warn!(conversation = %self.runtime.conversation(), "the runtime does not stop its turn; ending it");
                 Err(End::Stop)
             }
             flushed = self.outgoing.flush_one(), if self.outgoing.is_behind() => Ok(flushed?),
             event = self.messages.next(), if self.outgoing.has_room() => match event {
-                Some(event) => self.event(event).await,
+                Some(event) => self.event(event),
                 None => Err(End::Stop),
             },
         }
     }
 
-    async fn command(&mut self, command: AgentCommand) -> Result<(), End> {
+    /// Takes an order of the session's; what follows from it is for `advance`.
+    fn take(&mut self, command: AgentCommand) {
         match command {
-            AgentCommand::Prompt { turn, message } if self.turns.is_idle() => {
-                self.prompt(turn, &message).await
-            }
-            AgentCommand::Prompt { turn, message } => {
-                self.held = Some((turn, message));
-                Ok(())
+            AgentCommand::Prompt { turn, message } => self.waiting = Some(Unsent { turn, message }),
+            AgentCommand::Cancel { turn } => {
+                if self.waiting.as_ref().is_some_and(|waiting| waiting.turn == turn) {
+                    self.waiting = None;
+                } else if self.turns.cancel(&turn) {
+                    self.deadline = Some(Instant::now() + INTERRUPT_DEADLINE);
+                    self.ask(Purpose::Interrupt);
+                }
             }
             // A steering message that is not taken becomes a turn of its own; nothing
             // asks the user anything yet, so there is nothing to answer.
             AgentCommand::Steer { .. }
             | AgentCommand::Unsteer { .. }
             | AgentCommand::ToolAnswer { .. }
-            | AgentCommand::InputAnswer(_) => Ok(()),
-            AgentCommand::Cancel { turn } => {
-                if self.held.as_ref().is_some_and(|(held, _)| *held == turn) {
-                    self.held = None;
-                } else if self.turns.cancel(&turn) {
-                    self.deadline = Some(Instant::now() + INTERRUPT_DEADLINE);
-                    self.interrupt();
-                }
-                Ok(())
-            }
+            | AgentCommand::InputAnswer(_) => {}
         }
     }
 
-    /// Asks the runtime to stop its turn, beside the loop: it may take its time.
-    fn interrupt(&self) {
-        let session = self.session.clone();
-        self.tasks.spawn(async move {
-            if let Err(error) = session.interrupt().await {
-                tracing::warn!(%error, "the runtime did not take an interrupt");
-            }
-        });
+    /// Writes the message that waits, if it can be written now.
+    fn advance(&mut self) -> Result<(), End> {
+        if !self.turns.is_idle() || self.asked.is_some() {
+            return Ok(());
+        }
+        let Some(unsent) = self.waiting.take() else { return Ok(()) };
+        // Without a choice it stays with the model that it had.
+        let wanted = unsent.message.model.as_ref().map_or(self.model.as_str(), |model| model.id.as_str());
+        if wanted != self.model {
+            let wanted = wanted.to_owned();
+            self.waiting = Some(unsent);
+            self.ask(Purpose::SelectModel(wanted));
+            return Ok(());
+        }
+        self.write(unsent.turn, &unsent.message)
     }
 
-    async fn prompt(&mut self, turn: TurnId, message: &UserInput) -> Result<(), End> {
-        if let Err(error) = self.select_model(message).await {
-            return Ok(self
-                .outgoing
-                .push(AgentEvent::TurnEnded { turn, outcome: TurnOutcome::Failed(error) })?);
-        }
+    fn write(&mut self, turn: TurnId, message: &UserInput) -> Result<(), End> {
         let uuid = Uuid::new_v4();
         let content = UserContent::Blocks(content_blocks(message));
         self.mapper.begin_turn();
         self.turns.wrote(turn, uuid.to_string());
-        if let Err(error) = self.session.send(UserMessage { uuid, content }) {
+        if let Err(error) = self.runtime.send(UserMessage { uuid, content }) {
             // The exit that follows fails the turn; a runtime that does not read is ended.
             tracing::warn!(%error, "the runtime did not take a message");
             return Err(End::Stop);
@@ -189,33 +215,48 @@ impl Driver {
         Ok(())
     }
 
-    /// Switches to the model that a message asks for.
-    async fn select_model(&mut self, message: &UserInput) -> Result<(), ErrorInfo> {
-        let Some(wanted) = message.model.as_ref().map(|model| model.id.as_str()) else { return Ok(()) };
-        if wanted == self.model.as_deref().unwrap_or("default") {
-            return Ok(());
-        }
-        let mut fields = Map::new();
-        if wanted != "default" {
-            fields.insert("model".to_owned(), json!(wanted));
-        }
-        match self.session.request("set_model", fields).await {
-            Ok(_) => {
-                self.model = (wanted != "default").then(|| wanted.to_owned());
-                Ok(())
+    fn ask(&mut self, purpose: Purpose) {
+        let (subtype, fields) = match &purpose {
+            Purpose::Interrupt => ("interrupt", Map::new()),
+            // The runtime takes no model for its default one.
+            Purpose::SelectModel(model) if model == DEFAULT_MODEL => ("set_model", Map::new()),
+            Purpose::SelectModel(model) => {
+                ("set_model", Map::from_iter([("model".to_owned(), json!(model))]))
             }
-            Err(error) => Err(ErrorInfo {
-                error_type: "model_not_available".to_owned(),
-                message: format!("The model {wanted:?} cannot be used: {error}."),
-                stack: None,
-                meta: None,
-            }),
-        }
+        };
+        let runtime = self.runtime.clone();
+        let answer = Box::pin(async move { runtime.request(subtype, fields).await.map(drop) });
+        self.asked = Some(Asked { answer, purpose });
     }
 
-    async fn event(&mut self, event: SessionEvent) -> Result<(), End> {
+    fn answered(&mut self, purpose: Purpose, answer: Result<(), RequestError>) -> Result<(), End> {
+        match (purpose, answer) {
+            (Purpose::Interrupt, answer) => {
+                if let Err(error) = answer {
+                    tracing::warn!(%error, "the runtime did not take an interrupt");
+                }
+                if self.turns.interrupt_answered() == Verdict::Drained {
+                    self.deadline = None;
+                }
+            }
+            (Purpose::SelectModel(model), Ok(())) => self.model = model,
+            (Purpose::SelectModel(model), Err(error)) => {
+                // The message that wanted it may have been cancelled meanwhile.
+                let wanting = self.waiting.take_if(|waiting| {
+                    waiting.message.model.as_ref().is_some_and(|wanted| wanted.id == model)
+                });
+                if let Some(Unsent { turn, .. }) = wanting {
+                    let outcome = TurnOutcome::Failed(model_error(&model, &error));
+                    self.outgoing.push(AgentEvent::TurnEnded { turn, outcome })?;
+                }
+            }
+        }
+        self.advance()
+    }
+
+    fn event(&mut self, event: SessionEvent) -> Result<(), End> {
         match event {
-            SessionEvent::Message(message) => self.message(&message).await,
+            SessionEvent::Message(message) => self.message(&message),
             SessionEvent::Request { id, request } => {
                 self.answer(&id, &request);
                 Ok(())
@@ -225,27 +266,21 @@ impl Driver {
         }
     }
 
-    async fn message(&mut self, message: &Message) -> Result<(), End> {
-        let verdict = self.turns.judge(message);
-        match verdict {
-            Verdict::Unowned => Ok(()),
-            Verdict::Drained => {
-                self.deadline = None;
-                match self.held.take() {
-                    Some((turn, held)) => self.prompt(turn, &held).await,
-                    None => Ok(()),
-                }
-            }
+    fn message(&mut self, message: &Message) -> Result<(), End> {
+        match self.turns.judge(message) {
+            Verdict::Unowned => {}
+            Verdict::Drained => self.deadline = None,
             Verdict::Belongs(turn) => {
                 self.history = History::Resume;
-                self.report(&turn, message)
+                self.report(&turn, message)?;
             }
             Verdict::Ends(turn) => {
                 self.report(&turn, message)?;
                 let outcome = self.mapper.outcome(message);
-                Ok(self.outgoing.push(AgentEvent::TurnEnded { turn, outcome })?)
+                self.outgoing.push(AgentEvent::TurnEnded { turn, outcome })?;
             }
         }
+        self.advance()
     }
 
     fn report(&mut self, turn: &TurnId, message: &Message) -> Result<(), End> {
@@ -268,9 +303,32 @@ impl Driver {
             // The library has answered it.
             IncomingRequest::Unknown(_) => return,
         };
-        if let Err(error) = self.session.respond(id, answer) {
+        if let Err(error) = self.runtime.respond(id, answer) {
             tracing::debug!(%error, "the runtime does not want an answer any more");
         }
+    }
+}
+
+fn model_error(model: &str, error: &RequestError) -> ErrorInfo {
+    ErrorInfo {
+        error_type: "model_not_available".to_owned(),
+        message: format!("The model {model:?} cannot be used: {error}."),
+        stack: None,
+        meta: None,
+    }
+}
+
+/// The answer to what was asked; waits forever while nothing is. Cancel-safe: the
+/// request stays where it is until it is answered.
+async fn answer(asked: &mut Option<Asked>) -> (Purpose, Result<(), RequestError>) {
+    let answer = match asked {
+        Some(asked) => asked.answer.as_mut().await,
+        None => std::future::pending().await,
+    };
+    match asked.take() {
+        Some(asked) => (asked.purpose, answer),
+        // Nobody else takes it; still, waiting is the harmless thing to do.
+        None => std::future::pending().await,
     }
 }
 

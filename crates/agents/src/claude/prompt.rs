@@ -6,7 +6,10 @@
 use ahp_types::state::{
     Message, MessageAttachment, MessageEmbeddedResourceAttachment, MessageResourceAttachment,
 };
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use url::Url;
 
 /// The content blocks of a message.
 pub(super) fn content_blocks(message: &Message) -> Vec<Value> {
@@ -43,19 +46,35 @@ fn embedded(resource: &MessageEmbeddedResourceAttachment) -> Value {
         "image/png" | "image/jpeg" | "image/gif" | "image/webp" => json!({"type": "image", "source": source}),
         "application/pdf" => json!({"type": "document", "source": source}),
         other => {
-            let text =
-                format!("The user attached {:?} ({other}), which cannot be shown here.", resource.label);
+            let text = match embedded_text(resource) {
+                Some(text) => format!("The user attached {:?}:\n{text}", resource.label),
+                None => {
+                    format!("The user attached {:?} ({other}), which cannot be shown here.", resource.label)
+                }
+            };
             json!({"type": "text", "text": text})
         }
     }
 }
 
+fn embedded_text(resource: &MessageEmbeddedResourceAttachment) -> Option<String> {
+    let is_text = resource.content_type.starts_with("text/") || resource.content_type == "application/json";
+    let bytes = is_text.then(|| STANDARD.decode(&resource.data).ok()).flatten()?;
+    String::from_utf8(bytes).ok()
+}
+
 fn reference(resource: &MessageResourceAttachment) -> String {
-    let name = resource.uri.strip_prefix("file://").unwrap_or(&resource.uri);
+    let path = Url::parse(&resource.uri).ok().and_then(|url| url.to_file_path().ok());
+    let name = path.map_or_else(|| resource.uri.clone(), |path| path.display().to_string());
+    // The protocol counts lines from zero, people and the runtime's tools from one.
+    let line = |line: i64| line.saturating_add(1);
     match &resource.selection {
-        // The protocol counts lines from zero, people and the runtime's tools from one.
         Some(selection) => {
-            format!("- {name} (lines {}-{})", selection.range.start.line + 1, selection.range.end.line + 1)
+            format!(
+                "- {name} (lines {}-{})",
+                line(selection.range.start.line),
+                line(selection.range.end.line)
+            )
         }
         None => format!("- {name}"),
     }
@@ -75,9 +94,11 @@ mod tests {
     #[test]
     fn the_words_come_last_behind_what_is_attached() {
         let message = message(json!([
-            {"type": "resource", "label": "a", "uri": "file:///src/a.rs",
+            {"type": "resource", "label": "a", "uri": "file:///src%20x/a.rs",
              "selection": {"range": {"start": {"line": 1, "character": 0}, "end": {"line": 3, "character": 0}}}},
             {"type": "embeddedResource", "label": "shot", "data": "AAAA", "contentType": "image/png"},
+            {"type": "embeddedResource", "label": "log", "data": "aGk=", "contentType": "text/plain"},
+            {"type": "embeddedResource", "label": "bin", "data": "AAAA", "contentType": "application/x"},
             {"type": "simple", "label": "note", "modelRepresentation": "a note"},
             {"type": "fromTheFuture", "label": "?"},
         ]));
@@ -85,8 +106,10 @@ mod tests {
             Value::Array(content_blocks(&message)),
             json!([
                 {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+                {"type": "text", "text": "The user attached \"log\":\nhi"},
+                {"type": "text", "text": "The user attached \"bin\" (application/x), which cannot be shown here."},
                 {"type": "text", "text": "a note"},
-                {"type": "text", "text": "The user attached these, to be read as needed:\n- /src/a.rs (lines 2-4)"},
+                {"type": "text", "text": "The user attached these, to be read as needed:\n- /src x/a.rs (lines 2-4)"},
                 {"type": "text", "text": "look"},
             ])
         );

@@ -12,7 +12,7 @@ use innkeeper_claude::{
     ClaudeSession, Conversation, Endpoint, LaunchOptions, Program, StartError, WardenProgram,
 };
 use innkeeper_core::agent::{
-    AgentLink, AgentProvider, BoxFuture, COMMAND_CAPACITY, EVENT_CAPACITY, History, OpenAgent, OpenError,
+    AgentLink, AgentProvider, BoxFuture, COMMAND_CAPACITY, EVENT_CAPACITY, OpenAgent, OpenError,
     ResolvedConfig,
 };
 use innkeeper_core::model::ModelEndpoint;
@@ -97,20 +97,12 @@ impl AgentProvider for ClaudeProvider {
         let (config, tasks) = (Arc::clone(&self.config), self.tasks.clone());
         Box::pin(async move {
             let options = launch_options(&config, &request)?;
-            let (session, messages) = ClaudeSession::start(options, cancel).await.map_err(open_error)?;
-            tracing::info!(conversation = %request.conversation, pid = session.pid(), "started a Claude runtime");
+            let (runtime, messages) = ClaudeSession::start(options, cancel).await.map_err(open_error)?;
+            tracing::info!(conversation = %request.conversation, pid = runtime.pid(), "started a Claude runtime");
             let (commands, orders) = mpsc::channel(COMMAND_CAPACITY);
             let (reports, events) = mpsc::channel(EVENT_CAPACITY);
             let close = CancellationToken::new();
-            let driver = Driver::new(
-                session,
-                messages,
-                orders,
-                reports,
-                close.clone(),
-                request.history,
-                tasks.clone(),
-            );
+            let driver = Driver::new((runtime, messages), orders, reports, close.clone(), request.history);
             tasks.spawn(driver.run());
             Ok(AgentLink { commands, events, close })
         })
@@ -143,12 +135,12 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
     })
 }
 
-/// A runtime that died before it wrote anything down leaves nothing to resume.
+/// What is on disk decides: the runtime refuses to begin a conversation that it has
+/// written down, and to resume one that it has not.
 fn conversation(config: &ClaudeProviderConfig, request: &OpenAgent) -> Conversation {
-    let written = || transcript::find(&config.environment, request.conversation).is_some();
-    match request.history {
-        History::Resume if written() => Conversation::Resume(request.conversation),
-        History::Resume | History::Fresh => Conversation::New(request.conversation),
+    match transcript::find(&config.environment, request.conversation) {
+        Some(_) => Conversation::Resume(request.conversation),
+        None => Conversation::New(request.conversation),
     }
 }
 

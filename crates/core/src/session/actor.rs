@@ -155,6 +155,7 @@ impl SessionActor {
                 phase: Phase::Cold(History::Fresh),
                 turn_began: Default::default(),
                 listed: false,
+                openings: 0,
             },
             seed,
             store,
@@ -235,7 +236,7 @@ impl SessionActor {
     }
 
     fn handle_agent(&mut self, event: Option<AgentEvent>) {
-        let event = event.unwrap_or(AgentEvent::Closed { history: History::Resume });
+        let event = event.unwrap_or(AgentEvent::Closed { history: History::Resume, unsent: None });
         if matches!(event, AgentEvent::Closed { .. }) {
             self.link = None;
         }
@@ -310,6 +311,7 @@ impl SessionActor {
         let change = match action {
             StateAction::ChatTurnStarted(_) => {
                 self.model.turn_began = self.began.elapsed();
+                self.model.openings = 0;
                 1
             }
             StateAction::ChatTurnComplete(_)
@@ -353,6 +355,7 @@ impl SessionActor {
 
     fn open_agent(&mut self, history: History) {
         self.opening = CancellationToken::new();
+        self.model.openings += 1;
         let request = OpenAgent {
             conversation: self.conversation,
             history,

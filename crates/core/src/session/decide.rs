@@ -15,9 +15,14 @@ use std::time::Duration;
 use ahp_types::actions::{SessionConfigChangedAction, SessionReadyAction, StateAction};
 use ahp_types::state::{ChatState, ErrorInfo, Message, SessionState};
 
-use crate::agent::{AgentCommand, AgentEvent, History, InputAnswer, OpenError, ToolAnswer, TurnOutcome};
+use crate::agent::{
+    AgentCommand, AgentEvent, History, InputAnswer, OpenError, ToolAnswer, TurnOutcome, Unsent,
+};
 use crate::ids::{ClientId, TurnId};
 use turns::Resumable;
+
+/// How often an agent is opened for one message that it does not get to read.
+const MAX_OPENINGS: u32 = 3;
 
 /// Everything about a session that is not published.
 #[derive(Clone, Debug)]
@@ -28,6 +33,8 @@ pub(super) struct Model {
     pub(super) turn_began: Duration,
     /// Whether the session is in the list that every client sees.
     pub(super) listed: bool,
+    /// How often the agent was opened for the running turn.
+    pub(super) openings: u32,
 }
 
 /// Where the agent of a session is in its life.
@@ -305,16 +312,28 @@ fn decide_agent(model: &Model, view: View<'_>, event: AgentEvent) -> Decision {
                 decision.actions.push((Target::Chat, turns::ended(model, view, turn.as_str(), outcome)));
             }
         }
-        AgentEvent::Closed { history } => {
-            if matches!(model.phase, Phase::Closing) {
-                decision.effects.push(Effect::Finish);
-                return decision;
-            }
-            decision.phase = Some(Phase::Cold(history));
-            if let Some(turn) = turns::running(view) {
-                let info = error_info("agent_closed", "the agent ended before it finished the turn");
-                decision.actions.push((Target::Chat, turns::failed(model, view, turn, info, Resumable::Yes)));
-            }
+        AgentEvent::Closed { history, unsent } => return decide_closed(model, view, history, unsent),
+    }
+    decision
+}
+
+fn decide_closed(model: &Model, view: View<'_>, history: History, unsent: Option<Box<Unsent>>) -> Decision {
+    let mut decision = Decision { phase: Some(Phase::Cold(history)), ..Decision::default() };
+    if matches!(model.phase, Phase::Closing) {
+        return Decision { effects: vec![Effect::Finish], ..Decision::default() };
+    }
+    let Some(turn) = turns::running(view) else { return decision };
+    match unsent {
+        // It was not this message that ended the agent, so another one gets it. But
+        // an agent that dies again and again is not started for ever.
+        Some(unsent) if unsent.turn.as_str() == turn && model.openings < MAX_OPENINGS => {
+            let prompt = Box::new(Prompt { turn: unsent.turn, message: unsent.message });
+            decision.phase = Some(Phase::Opening { history, prompt: Some(prompt) });
+            decision.effects.push(Effect::OpenAgent(history));
+        }
+        Some(_) | None => {
+            let info = error_info("agent_closed", "the agent ended before it finished the turn");
+            decision.actions.push((Target::Chat, turns::failed(model, view, turn, info, Resumable::Yes)));
         }
     }
     decision

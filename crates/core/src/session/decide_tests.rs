@@ -43,7 +43,7 @@ fn message() -> Value {
 }
 
 fn model(phase: Phase) -> Model {
-    Model { phase, turn_began: Duration::from_millis(100), listed: false }
+    Model { phase, turn_began: Duration::from_millis(100), listed: false, openings: 1 }
 }
 
 fn user_message(text: &str) -> Message {
@@ -195,13 +195,33 @@ fn an_agent_that_cannot_be_opened_fails_the_turn_and_leaves_the_session_usable()
 
 #[test]
 fn an_agent_that_dies_fails_its_turn_and_is_resumed_by_the_next_message() {
-    let closed = AgentEvent::Closed { history: History::Resume };
+    let closed = AgentEvent::Closed { history: History::Resume, unsent: None };
     let decision = run(Phase::Live, Some("t1"), Input::Agent(closed));
     assert!(matches!(decision.phase, Some(Phase::Cold(History::Resume))));
     assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatError(_))]));
     let action = StateAction::ChatTurnStarted(started("t2"));
     let next = from_client(Phase::Cold(History::Resume), None, Target::Chat, action);
     assert_eq!(next.effects, [Effect::OpenAgent(History::Resume)]);
+}
+
+#[test]
+fn a_message_that_the_agent_never_read_goes_to_the_next_one_but_not_for_ever() {
+    let closed = || {
+        let unsent = Unsent { turn: TurnId::new("t1"), message: user_message("hello there") };
+        AgentEvent::Closed { history: History::Resume, unsent: Some(Box::new(unsent)) }
+    };
+    let again = run(Phase::Live, Some("t1"), Input::Agent(closed()));
+    assert_eq!(
+        (again.effects.as_slice(), again.actions.len()),
+        ([Effect::OpenAgent(History::Resume)].as_slice(), 0)
+    );
+    let (session, chat) = (session(), chat(Some("t1")));
+    let view = View { session: &session, chat: &chat, now: Duration::ZERO, time: NOW };
+    let worn_out = Model { openings: MAX_OPENINGS, ..model(Phase::Live) };
+    let decision = decide(&worn_out, view, Input::Agent(closed()));
+    assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatError(_))]));
+    let other = run(Phase::Live, Some("t2"), Input::Agent(closed()));
+    assert!(other.effects.is_empty(), "nobody waits for it any more");
 }
 
 #[test]
@@ -213,7 +233,11 @@ fn the_end_of_a_session_waits_for_its_agent() {
         assert_eq!(decision.effects, [Effect::CloseAgent]);
         assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatTurnCancelled(_))]));
     }
-    let gone = run(Phase::Closing, None, Input::Agent(AgentEvent::Closed { history: History::Resume }));
+    let gone = run(
+        Phase::Closing,
+        None,
+        Input::Agent(AgentEvent::Closed { history: History::Resume, unsent: None }),
+    );
     assert_eq!(gone.effects, [Effect::Finish]);
     let never_opened = run(Phase::Closing, None, Input::OpenFailed(&OpenError::Cancelled));
     assert_eq!(never_opened.effects, [Effect::Finish]);

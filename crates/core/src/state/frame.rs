@@ -22,6 +22,12 @@ impl Frame {
         Ok(Self(serde_json::to_vec(message)?.into()))
     }
 
+    /// A frame of this size, quickly.
+    #[cfg(test)]
+    pub(super) fn of_size(size: usize) -> Self {
+        Self(vec![b' '; size].into())
+    }
+
     /// The encoded text.
     pub fn bytes(&self) -> &Bytes {
         &self.0

@@ -40,6 +40,7 @@ impl Mapper {
     /// A new turn begins: what was open before it is of no interest any more.
     pub(super) fn begin_turn(&mut self) {
         self.text = TextBlocks::default();
+        self.tools = ToolCalls::default();
         self.streamed.clear();
         self.api_error = None;
     }
