@@ -47,6 +47,11 @@ impl Directories {
         self.data.join("token")
     }
 
+    /// The file by which the page is opened in a browser.
+    pub(crate) fn page_link(&self) -> PathBuf {
+        self.data.join("page.html")
+    }
+
     /// For short-lived private files.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.data.join("scratch")

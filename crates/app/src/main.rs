@@ -1,5 +1,6 @@
 //! The `innkeeper` binary: reads the command line, then hands over.
 
+mod browser;
 mod cli;
 mod directories;
 mod failure;

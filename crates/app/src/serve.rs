@@ -9,6 +9,7 @@ use anyhow::{Context as _, anyhow};
 use innkeeper_server::Admission;
 use serde_json::json;
 
+use crate::browser;
 use crate::cli::{ServeArguments, UpstreamName};
 use crate::directories::Directories;
 use crate::failure::Failure;
@@ -29,6 +30,7 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), Failure> {
     directories.create().map_err(Failure::usage)?;
     let token = admission_token(&arguments, &directories).map_err(Failure::usage)?;
     let admission = token.clone().map_or_else(Admission::open, Admission::with_token);
+    let opener = directories.page_link();
     let settings = Settings {
         directories,
         listen,
@@ -39,8 +41,10 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), Failure> {
     let running = wire::start(settings).await.map_err(Failure::work)?;
     let ready = Ready { address: running.server.address(), token };
     ready.print(&arguments).map_err(Failure::work)?;
-    if wants_page(&arguments) {
-        open_in_browser(&ready.page());
+    if wants_page(&arguments)
+        && let Err(error) = browser::open(&ready.page(), &opener)
+    {
+        tracing::warn!(%error, "the page could not be opened; open its address yourself");
     }
     signals.next().await;
     tracing::info!("stopping; a second signal stops at once");
@@ -134,21 +138,4 @@ fn wants_page(arguments: &ServeArguments) -> bool {
         || std::env::var_os("WAYLAND_DISPLAY").is_some();
     let at_a_terminal = std::io::stdout().is_terminal() && std::env::var_os("SSH_CONNECTION").is_none();
     !arguments.json && desktop && at_a_terminal
-}
-
-fn open_in_browser(page: &str) {
-    let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the browser belongs to the user and outlives the host on purpose"
-    )]
-    let started = std::process::Command::new(opener)
-        .arg(page)
-        .stdin(std::process::Stdio::null())
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn();
-    if let Err(error) = started {
-        tracing::warn!(%error, "the page could not be opened; open its address yourself");
-    }
 }
