@@ -7,7 +7,7 @@ use ahp_types::state::{ResponsePart, SessionLifecycle, TurnState};
 use anyhow::{Context as _, Result};
 use innkeeper_testkit::{Observer, Seen, TestHost, runtimes};
 
-use crate::{new_session, options};
+use crate::{Opened, new_session, options};
 
 /// An answer of eleven pieces, with thinking before it.
 const SCRIPT: &str =
@@ -114,10 +114,7 @@ fn answer(observer: &Observer, chat: &str, turn: usize) -> Result<String> {
 async fn a_client_that_comes_in_the_middle_of_an_answer_ends_in_the_same_state() -> Result<()> {
     let [native, _] = runtimes()?;
     let host = TestHost::start(options(native)).await?;
-    let session = new_session();
-    let mut first = host.observer("first").await?;
-    first.create_session(&session, &host.work_uri()).await?;
-    let chat = first.open_session(&session).await?;
+    let Opened { client: mut first, chat, .. } = Opened::new(&host).await?;
     let script = "#demo\nchunk 3\ntext one two three four five\nwait 3000\ntext six seven eight nine ten";
     first.say(&chat, "turn-1", script).await?;
     let streaming = |observer: &Observer| {
@@ -140,10 +137,7 @@ async fn a_tool_that_runs_is_a_row_and_one_that_needs_a_permission_is_denied_in_
     for claude in runtimes()? {
         let host = TestHost::start(options(claude)).await?;
         std::fs::write(host.work_dir().join("note.txt"), "remember the milk")?;
-        let session = new_session();
-        let mut client = host.observer("c1").await?;
-        client.create_session(&session, &host.work_uri()).await?;
-        let chat = client.open_session(&session).await?;
+        let Opened { mut client, chat, .. } = Opened::new(&host).await?;
         let note = host.work_dir().join("note.txt");
         let script = format!(
             "#demo\ntool Read {{\"file_path\":\"{}\"}}\ntool Bash {{\"command\":\"touch made-by-the-agent\",\"description\":\"x\"}}\ntext done",
@@ -173,10 +167,7 @@ async fn a_tool_that_runs_is_a_row_and_one_that_needs_a_permission_is_denied_in_
 async fn an_error_of_the_model_ends_the_turn_in_its_words_and_the_next_turn_works() -> Result<()> {
     for claude in runtimes()? {
         let host = TestHost::start(options(claude)).await?;
-        let session = new_session();
-        let mut client = host.observer("c1").await?;
-        client.create_session(&session, &host.work_uri()).await?;
-        let chat = client.open_session(&session).await?;
+        let Opened { mut client, chat, .. } = Opened::new(&host).await?;
         client.say(&chat, "turn-1", "#demo\nerror 400 invalid_request_error always").await?;
         client.until_turn_over(&chat, "turn-1").await?;
         let turn = &client.chat(&chat)?.turns[0];
@@ -195,10 +186,7 @@ async fn an_error_of_the_model_ends_the_turn_in_its_words_and_the_next_turn_work
 async fn a_message_chooses_its_model_and_a_model_that_cannot_be_had_fails_the_turn() -> Result<()> {
     let [native, _] = runtimes()?;
     let host = TestHost::start(options(native)).await?;
-    let session = new_session();
-    let mut client = host.observer("c1").await?;
-    client.create_session(&session, &host.work_uri()).await?;
-    let chat = client.open_session(&session).await?;
+    let Opened { mut client, chat, .. } = Opened::new(&host).await?;
     let models = [("turn-1", "default"), ("turn-2", "haiku"), ("turn-3", "gpt-99"), ("turn-4", "default")];
     for (turn, model) in models {
         let started = serde_json::json!({
@@ -222,10 +210,7 @@ async fn a_message_chooses_its_model_and_a_model_that_cannot_be_had_fails_the_tu
 async fn a_cancelled_turn_stays_cancelled_and_the_next_message_is_answered() -> Result<()> {
     for claude in runtimes()? {
         let host = TestHost::start(options(claude)).await?;
-        let session = new_session();
-        let mut client = host.observer("c1").await?;
-        client.create_session(&session, &host.work_uri()).await?;
-        let chat = client.open_session(&session).await?;
+        let Opened { mut client, chat, .. } = Opened::new(&host).await?;
         client
             .say(&chat, "turn-1", "#demo\ntext this was said before\nwait 60000\ntext this never comes")
             .await?;

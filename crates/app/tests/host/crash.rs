@@ -7,16 +7,13 @@ use anyhow::{Context as _, Result};
 use innkeeper_testkit::{Observer, TestHost, eventually, processes, runtimes};
 use nix::sys::signal::Signal;
 
-use crate::{new_session, options};
+use crate::{Opened, options};
 
 /// An answer that does not end by itself while a test looks.
 const ENDLESS: &str = "#demo\ntext it begins\nwait 60000\ntext it ends";
 
 async fn streaming(host: &TestHost) -> Result<(Observer, String)> {
-    let session = new_session();
-    let mut client = host.observer("c1").await?;
-    client.create_session(&session, &host.work_uri()).await?;
-    let chat = client.open_session(&session).await?;
+    let Opened { mut client, chat, .. } = Opened::new(host).await?;
     client.say(&chat, "turn-1", "#demo\ntext a finished answer").await?;
     client.until_turn_over(&chat, "turn-1").await?;
     client.say(&chat, "turn-2", ENDLESS).await?;
@@ -54,10 +51,7 @@ async fn a_killed_runtime_fails_its_turn_and_the_next_message_resumes_the_conver
 async fn a_runtime_that_dies_before_it_wrote_anything_is_started_afresh() -> Result<()> {
     for claude in runtimes()? {
         let host = TestHost::start(options(claude)).await?;
-        let session = new_session();
-        let mut client = host.observer("c1").await?;
-        client.create_session(&session, &host.work_uri()).await?;
-        let chat = client.open_session(&session).await?;
+        let Opened { mut client, chat, .. } = Opened::new(&host).await?;
         client.say(&chat, "turn-1", ENDLESS).await?;
         eventually(Duration::from_secs(10), "the runtime is there", || !host.runtimes().is_empty()).await?;
         processes::kill(*host.runtimes().first().context("no runtime")?)?;
@@ -104,10 +98,7 @@ async fn a_host_that_is_asked_to_end_leaves_nothing_and_exits_with_success() -> 
 async fn a_host_that_ends_while_a_runtime_starts_leaves_nothing() -> Result<()> {
     let [native, _] = runtimes()?;
     let mut host = TestHost::start(options(native)).await?;
-    let session = new_session();
-    let mut client = host.observer("c1").await?;
-    client.create_session(&session, &host.work_uri()).await?;
-    let chat = client.open_session(&session).await?;
+    let Opened { client, chat, .. } = Opened::new(&host).await?;
     client.say(&chat, "turn-1", ENDLESS).await?;
     eventually(Duration::from_secs(10), "the runtime is being started", || !host.processes().is_empty())
         .await?;

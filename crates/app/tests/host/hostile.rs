@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
-use crate::{new_session, options, without_runtime};
+use crate::{Opened, options, without_runtime};
 
 /// The HTTP status with which an upgrade is refused.
 async fn refusal(address: &str, headers: &[(&'static str, &str)]) -> Result<Option<u16>> {
@@ -172,10 +172,7 @@ async fn a_missing_channel_means_the_root() -> Result<()> {
 async fn a_second_turn_is_rejected_and_changes_nothing() -> Result<()> {
     let [native, _] = runtimes()?;
     let host = TestHost::start(options(native)).await?;
-    let session = new_session();
-    let mut observer = host.observer("first").await?;
-    observer.create_session(&session, &host.work_uri()).await?;
-    let chat = observer.open_session(&session).await?;
+    let Opened { client: mut observer, chat, .. } = Opened::new(&host).await?;
     observer.say(&chat, "turn-1", "#demo\ntext one\nwait 1500\ntext two").await?;
     observer
         .until("the turn runs", |observer| observer.chat(&chat).is_ok_and(|chat| chat.active_turn.is_some()))

@@ -6,7 +6,7 @@ use ahp_types::state::{ResponsePart, TurnState};
 use anyhow::Result;
 use innkeeper_testkit::{Observer, Seen, TestHost, eventually, processes, runtimes};
 
-use crate::{new_session, options, without_runtime};
+use crate::{Opened, new_session, options, without_runtime};
 
 #[tokio::test]
 async fn two_first_messages_at_once_start_one_turn_and_one_process() -> Result<()> {
@@ -53,10 +53,7 @@ async fn a_provisional_session_is_disposed_without_a_trace() -> Result<()> {
 async fn a_session_that_is_disposed_while_its_runtime_starts_leaves_no_process() -> Result<()> {
     for claude in runtimes()? {
         let host = TestHost::start(options(claude)).await?;
-        let session = new_session();
-        let mut client = host.observer("c1").await?;
-        client.create_session(&session, &host.work_uri()).await?;
-        let chat = client.open_session(&session).await?;
+        let Opened { client, session, chat } = Opened::new(&host).await?;
         client.say(&chat, "turn-1", "hi").await?;
         eventually(Duration::from_secs(10), "the runtime is being started", || !host.processes().is_empty())
             .await?;
@@ -75,10 +72,7 @@ async fn a_live_session_is_disposed_in_the_middle_of_a_tool() -> Result<()> {
         // The user allows it, so that the runtime does not ask.
         options.user_settings = Some(serde_json::json!({"permissions": {"allow": ["Bash"]}}));
         let host = TestHost::start(options).await?;
-        let session = new_session();
-        let mut client = host.observer("c1").await?;
-        client.create_session(&session, &host.work_uri()).await?;
-        let chat = client.open_session(&session).await?;
+        let Opened { client, session, chat } = Opened::new(&host).await?;
         client
             .say(&chat, "turn-1", "#demo\ntool Bash {\"command\":\"tail -f /dev/null\"}\ntext done")
             .await?;
@@ -95,10 +89,7 @@ async fn a_live_session_is_disposed_in_the_middle_of_a_tool() -> Result<()> {
 async fn a_runtime_that_hangs_is_disposed_within_the_deadlines() -> Result<()> {
     for claude in runtimes()? {
         let host = TestHost::start(options(claude)).await?;
-        let session = new_session();
-        let mut client = host.observer("c1").await?;
-        client.create_session(&session, &host.work_uri()).await?;
-        let chat = client.open_session(&session).await?;
+        let Opened { mut client, session, chat } = Opened::new(&host).await?;
         client.say(&chat, "turn-1", "#demo\ntext it begins\nwait 60000\ntext it ends").await?;
         client
             .until("the answer has begun", |client| {
@@ -117,10 +108,7 @@ async fn a_runtime_that_hangs_is_disposed_within_the_deadlines() -> Result<()> {
 #[tokio::test]
 async fn without_a_runtime_the_turn_says_how_to_install_one_and_nothing_is_downloaded() -> Result<()> {
     let host = TestHost::start(without_runtime()).await?;
-    let session = new_session();
-    let mut client = host.observer("c1").await?;
-    client.create_session(&session, &host.work_uri()).await?;
-    let chat = client.open_session(&session).await?;
+    let Opened { mut client, chat, .. } = Opened::new(&host).await?;
     for turn in ["turn-1", "turn-2"] {
         client.say(&chat, turn, "hi").await?;
         client.until_turn_over(&chat, turn).await?;
@@ -141,10 +129,7 @@ async fn without_a_runtime_the_turn_says_how_to_install_one_and_nothing_is_downl
 async fn a_turn_runs_on_while_no_client_is_connected() -> Result<()> {
     let [native, _] = runtimes()?;
     let host = TestHost::start(options(native)).await?;
-    let session = new_session();
-    let mut client = host.observer("c1").await?;
-    client.create_session(&session, &host.work_uri()).await?;
-    let chat = client.open_session(&session).await?;
+    let Opened { mut client, chat, .. } = Opened::new(&host).await?;
     client.say(&chat, "turn-1", "#demo\ntext one\nwait 500\ntext two").await?;
     let begun =
         |client: &Observer| client.actions(&chat).is_ok_and(|seen| seen.contains(&"chat/delta".to_owned()));

@@ -17,7 +17,8 @@ mod settings;
 
 use std::path::PathBuf;
 
-use innkeeper_testkit::HostOptions;
+use anyhow::Result;
+use innkeeper_testkit::{HostOptions, Observer, TestHost};
 
 /// A host with this runtime, whose failures show at once.
 fn options(claude: PathBuf) -> HostOptions {
@@ -33,4 +34,22 @@ fn without_runtime() -> HostOptions {
 /// The address of a new session.
 fn new_session() -> String {
     format!("claude:/{}", uuid::Uuid::new_v4())
+}
+
+/// A client with a new session that it has open.
+struct Opened {
+    client: Observer,
+    session: String,
+    chat: String,
+}
+
+impl Opened {
+    /// Connects, creates a session in the test's own folder and opens it.
+    async fn new(host: &TestHost) -> Result<Self> {
+        let session = new_session();
+        let mut client = host.observer("first").await?;
+        client.create_session(&session, &host.work_uri()).await?;
+        let chat = client.open_session(&session).await?;
+        Ok(Self { client, session, chat })
+    }
 }

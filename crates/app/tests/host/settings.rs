@@ -9,7 +9,7 @@ use innkeeper_testkit::{TestHost, runtimes};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::{new_session, options};
+use crate::{Opened, options};
 
 #[tokio::test]
 async fn nothing_goes_past_the_gateway_whatever_the_users_settings_say() -> Result<()> {
@@ -44,10 +44,7 @@ async fn nothing_goes_past_the_gateway_whatever_the_users_settings_say() -> Resu
             std::fs::create_dir_all(&project)?;
             std::fs::write(project.join("settings.json"), diverting.to_string())?;
             std::fs::write(project.join("settings.local.json"), diverting.to_string())?;
-            let session = new_session();
-            let mut client = host.observer("c1").await?;
-            client.create_session(&session, &host.work_uri()).await?;
-            let chat = client.open_session(&session).await?;
+            let Opened { mut client, chat, .. } = Opened::new(&host).await?;
             client.say(&chat, "turn-1", "#demo\ntext from the demo model").await?;
             client.until_turn_over(&chat, "turn-1").await?;
             let turn = &client.chat(&chat)?.turns[0];

@@ -13,10 +13,12 @@ use ahp_types::common::{JsonObject, StringOrMarkdown};
 use ahp_types::state::{
     ToolCallConfirmationReason, ToolCallResult, ToolInput, ToolResultContent, ToolResultTextContent,
 };
-use innkeeper_claude::wire::content::{ContentBlock, MessageContent, ToolResultBlock, ToolUseBlock};
+use innkeeper_claude::wire::content::{MessageContent, ToolResultBlock, ToolUseBlock};
 use innkeeper_claude::wire::message::BlockDelta;
 use innkeeper_core::ids::TurnId;
 use serde_json::{Value, json};
+
+use super::text;
 
 /// Longest line of a command or path that a row shows, in characters.
 const SUMMARY_LENGTH: usize = 80;
@@ -244,18 +246,6 @@ fn result_text(content: Option<&MessageContent>) -> String {
     match content {
         None => String::new(),
         Some(MessageContent::Text(text)) => text.clone(),
-        Some(MessageContent::Blocks(blocks)) => {
-            let texts: Vec<&str> = blocks
-                .iter()
-                .filter_map(|block| match block {
-                    ContentBlock::Text(block) => block.text.as_deref(),
-                    ContentBlock::Thinking(_)
-                    | ContentBlock::ToolUse(_)
-                    | ContentBlock::ToolResult(_)
-                    | ContentBlock::Unknown(_) => None,
-                })
-                .collect();
-            texts.join("\n")
-        }
+        Some(MessageContent::Blocks(blocks)) => text::joined(blocks).unwrap_or_default(),
     }
 }
