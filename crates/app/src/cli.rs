@@ -44,9 +44,15 @@ pub(crate) struct DataArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
-    /// Where to listen: 127.0.0.1:PORT, port 0 for any free one
-    #[arg(long, value_name = "ADDR", env = "INNKEEPER_LISTEN", default_value = "127.0.0.1:7433")]
-    pub(crate) listen: String,
+    /// Where to listen, repeatable: 127.0.0.1:PORT (0 for any free one) or unix:PATH
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "INNKEEPER_LISTEN",
+        default_value = "127.0.0.1:7433",
+        value_delimiter = ','
+    )]
+    pub(crate) listen: Vec<String>,
     #[command(flatten)]
     pub(crate) data: DataArguments,
     /// The token that clients must bring [env: INNKEEPER_TOKEN] [default: a random one, kept in the data directory]

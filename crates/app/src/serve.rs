@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ahp_types::version::SUPPORTED_PROTOCOL_VERSIONS;
 use anyhow::{Context as _, anyhow};
-use innkeeper_server::Admission;
+use innkeeper_server::{Admission, Listen};
 use serde_json::json;
 
 use crate::browser;
@@ -25,7 +25,8 @@ const TOKEN_VARIABLE: &str = "INNKEEPER_TOKEN";
 
 pub(crate) async fn run(arguments: ServeArguments) -> Result<(), Failure> {
     let mut signals = Signals::listen().map_err(Failure::work)?;
-    let listen = listen_address(&arguments.listen).map_err(Failure::usage)?;
+    let listen = arguments.listen.iter().map(|text| listen_place(text)).collect::<anyhow::Result<_>>();
+    let listen: Vec<Listen> = listen.map_err(Failure::usage)?;
     let directories = Directories::resolve(&arguments.data).map_err(Failure::usage)?;
     directories.create().map_err(Failure::usage)?;
     let token = admission_token(&arguments, &directories).map_err(Failure::usage)?;
@@ -39,10 +40,11 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), Failure> {
         claude: arguments.claude.clone(),
     };
     let running = wire::start(settings).await.map_err(Failure::work)?;
-    let ready = Ready { address: running.server.address(), token };
+    let ready = Ready { places: running.server.places().to_vec(), token };
     ready.print(&arguments).map_err(Failure::work)?;
     if wants_page(&arguments)
-        && let Err(error) = browser::open(&ready.page(), &opener)
+        && let Some(page) = ready.page()
+        && let Err(error) = browser::open(&page, &opener)
     {
         tracing::warn!(%error, "the page could not be opened; open its address yourself");
     }
@@ -59,10 +61,20 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), Failure> {
     }
 }
 
-/// Reads `ADDR:PORT`; other ways in are not there yet.
+/// Reads `ADDR:PORT` or `unix:PATH`.
+fn listen_place(text: &str) -> anyhow::Result<Listen> {
+    match text.strip_prefix("unix:") {
+        Some("") => Err(anyhow!("unix: needs a path, as in unix:/run/user/1000/innkeeper.sock")),
+        Some(path) => Ok(Listen::Unix(std::path::absolute(path).context("the socket has no absolute path")?)),
+        None => listen_address(text).map(Listen::Tcp),
+    }
+}
+
+/// Reads `ADDR:PORT`.
 pub(crate) fn listen_address(text: &str) -> anyhow::Result<SocketAddr> {
-    let address: SocketAddr =
-        text.parse().with_context(|| format!("{text:?} is no address to listen on; use 127.0.0.1:PORT"))?;
+    let address: SocketAddr = text
+        .parse()
+        .with_context(|| format!("{text:?} is no place to listen; use 127.0.0.1:PORT or unix:PATH"))?;
     if !address.ip().is_loopback() {
         return Err(anyhow!("{address} can be reached from other machines; use 127.0.0.1:PORT"));
     }
@@ -89,42 +101,61 @@ fn admission_token(arguments: &ServeArguments, directories: &Directories) -> any
 
 /// What a client needs to know to connect.
 struct Ready {
-    address: SocketAddr,
+    places: Vec<Listen>,
     token: Option<String>,
 }
 
 impl Ready {
-    fn page(&self) -> String {
-        match &self.token {
-            Some(token) => format!("http://{}/?tkn={token}", self.address),
-            None => format!("http://{}/", self.address),
-        }
+    /// The page's address, if it can be reached by one.
+    fn page(&self) -> Option<String> {
+        let address = self.places.iter().find_map(|place| match place {
+            Listen::Tcp(address) => Some(address),
+            Listen::Unix(_) => None,
+        })?;
+        Some(match &self.token {
+            Some(token) => format!("http://{address}/?tkn={token}"),
+            None => format!("http://{address}/"),
+        })
     }
 
     fn print(&self, arguments: &ServeArguments) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
         if arguments.json {
-            let line = json!({
-                "event": "ready",
-                "pid": std::process::id(),
-                "version": env!("CARGO_PKG_VERSION"),
-                "protocol": SUPPORTED_PROTOCOL_VERSIONS,
-                "endpoints": [{"transport": "ws", "url": format!("ws://{}/", self.address)}],
-                "token": self.token,
-                "page": self.page(),
-            });
-            writeln!(out, "{line}")?;
-        } else {
-            let model = match arguments.upstream {
-                UpstreamName::Demo => "demo (built in, offline)",
-            };
-            writeln!(out, "Innkeeper {} is ready.", env!("CARGO_PKG_VERSION"))?;
-            writeln!(out, "  page    {}", self.page())?;
-            writeln!(out, "  socket  ws://{}/", self.address)?;
-            writeln!(out, "  model   {model}")?;
-            writeln!(out, "Press Ctrl-C to stop.")?;
+            writeln!(out, "{}", self.as_json())?;
+            return Ok(out.flush()?);
         }
+        let model = match arguments.upstream {
+            UpstreamName::Demo => "demo (built in, offline)",
+        };
+        writeln!(out, "Innkeeper {} is ready.", env!("CARGO_PKG_VERSION"))?;
+        if let Some(page) = self.page() {
+            writeln!(out, "  page    {page}")?;
+        }
+        for place in &self.places {
+            match place {
+                Listen::Tcp(address) => writeln!(out, "  socket  ws://{address}/")?,
+                Listen::Unix(path) => writeln!(out, "  socket  {}", path.display())?,
+            }
+        }
+        writeln!(out, "  model   {model}")?;
+        writeln!(out, "Press Ctrl-C to stop.")?;
         Ok(out.flush()?)
+    }
+
+    fn as_json(&self) -> serde_json::Value {
+        let endpoint = |place: &Listen| match place {
+            Listen::Tcp(address) => json!({"transport": "ws", "url": format!("ws://{address}/")}),
+            Listen::Unix(path) => json!({"transport": "unix", "path": path}),
+        };
+        json!({
+            "event": "ready",
+            "pid": std::process::id(),
+            "version": env!("CARGO_PKG_VERSION"),
+            "protocol": SUPPORTED_PROTOCOL_VERSIONS,
+            "endpoints": self.places.iter().map(endpoint).collect::<Vec<_>>(),
+            "token": self.token,
+            "page": self.page(),
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use innkeeper_core::clock::SystemClock;
 use innkeeper_core::model::{ModelAccess, ModelEndpoint};
 use innkeeper_core::{Host, HostConfig};
 use innkeeper_gateway::{DemoUpstream, Gateway, GatewayConfig, GatewayHandle, Upstream};
-use innkeeper_server::{Admission, Server, ServerConfig};
+use innkeeper_server::{Admission, Listen, Server, ServerConfig};
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
@@ -26,7 +26,7 @@ pub(crate) const WARDEN_COMMAND: &str = "warden";
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) directories: Directories,
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: Vec<Listen>,
     pub(crate) admission: Admission,
     pub(crate) upstream: UpstreamName,
     pub(crate) claude: Option<PathBuf>,

@@ -38,7 +38,7 @@ impl Admission {
         Self { token: None }
     }
 
-    /// Checks a request for a socket.
+    /// Checks a request for a socket over TCP. Who reaches a unix socket is its user.
     pub(crate) fn check_socket(&self, headers: &HeaderMap, query: Option<&str>) -> Result<(), Refusal> {
         check_host(headers)?;
         check_origin(headers)?;

@@ -13,4 +13,4 @@ mod server;
 mod transport;
 
 pub use admission::Admission;
-pub use server::{Server, ServerConfig, ServerError};
+pub use server::{Listen, Server, ServerConfig, ServerError};

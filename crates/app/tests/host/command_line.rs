@@ -26,6 +26,7 @@ fn a_wrong_use_exits_with_2_and_says_what_to_do() -> Result<()> {
         (&["nonsense"], "--help"),
         (&["serve", "--listen", "everywhere"], "127.0.0.1:PORT"),
         (&["serve", "--listen", "0.0.0.0:7433"], "127.0.0.1:PORT"),
+        (&["serve", "--listen", "unix:"], "unix:/run"),
         (&["serve", "--token", ""], "--no-token"),
         (&["serve", "--token", "x", "--no-token"], "cannot be used with"),
         (&["serve", "--token-file", "/nonexistent/token"], "token file"),

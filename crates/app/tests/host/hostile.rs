@@ -1,6 +1,7 @@
 //! What must not hurt: wrong tokens, garbage, wrong order, wrong state.
 
 use anyhow::{Context as _, Result};
+use futures_util::{SinkExt as _, StreamExt as _};
 use innkeeper_testkit::{RawClient, TestHost, runtimes};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite;
@@ -35,6 +36,30 @@ async fn only_who_brings_the_token_from_this_machine_is_admitted() -> Result<()>
     assert_eq!(refusal(&address, &[("origin", "http://localhost:1234")]).await?, None);
     assert_eq!(refusal(&address, &[("origin", "https://evil.example")]).await?, Some(403));
     assert_eq!(refusal(&address, &[("host", "rebound.example:7433")]).await?, Some(403));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_unix_socket_needs_no_token_and_speaks_the_same() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("host.sock");
+    let mut options = without_runtime();
+    options.arguments = vec!["--listen".to_owned(), format!("unix:{}", path.display())];
+    let mut host = TestHost::start(options).await?;
+    assert_eq!(host.ready()["endpoints"][1], json!({"transport": "unix", "path": path}));
+    let stream = tokio::net::UnixStream::connect(&path).await?;
+    // No token, and a name that would not be admitted over TCP.
+    let (mut socket, _) = tokio_tungstenite::client_async("ws://anything.example/", stream).await?;
+    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": {"protocolVersions": ["1.0.0"], "clientId": "u", "initialSubscriptions": ["ahp-root://"]}});
+    socket.send(tungstenite::Message::text(initialize.to_string())).await?;
+    let answer = socket.next().await.context("no answer")??;
+    let answer: Value = serde_json::from_str(answer.to_text()?)?;
+    assert_eq!(answer["result"]["snapshots"][0]["resource"], "ahp-root://");
+    drop(socket);
+    host.signal(nix::sys::signal::Signal::SIGTERM)?;
+    assert_eq!(host.exit_code(std::time::Duration::from_secs(10)).await?, Some(0));
+    assert!(!path.exists(), "the socket's file goes with the host");
     Ok(())
 }
 
