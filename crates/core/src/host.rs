@@ -20,6 +20,7 @@ use url::Url;
 use crate::agent::{AgentProvider, ResolvedConfig};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
+use crate::ids::ClientId;
 use crate::session::{ClientDispatch, Ended, Ending, SessionActor, SessionEnd, SessionHandle, SessionSeed};
 use crate::state::{Action, ChannelState, CloseReason, Origin, StateStore};
 
@@ -68,6 +69,8 @@ pub struct NewSession {
     pub config: JsonObject,
     /// A client that takes part from the start.
     pub active_client: Option<SessionActiveClient>,
+    /// The client that asks for it.
+    pub creator: Option<ClientId>,
 }
 
 /// Why a session could not be created.
@@ -162,6 +165,7 @@ impl Host {
             created_at: created_at.clone(),
             working_directory,
             config: config.values.clone(),
+            creator: new.creator.clone(),
             provider: Arc::clone(&provider),
         };
         let session = session_state(&provider.info().provider, &chat, &created_at, config, &new);

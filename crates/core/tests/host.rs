@@ -107,6 +107,7 @@ impl Scene {
             working_directories: vec!["file:///w%20x".to_owned()],
             config: JsonObject::new(),
             active_client: None,
+            creator: Some(ClientId::new("c1")),
         })
         .unwrap();
         let origin = Origin { connection, client: ClientId::new("c1"), client_seq: 1 };
@@ -262,9 +263,29 @@ async fn shutting_down_ends_every_agent_and_takes_no_new_session() {
         working_directories: Vec::new(),
         config: JsonObject::new(),
         active_client: None,
+        creator: None,
     });
     assert!(refused.is_err());
     while let Ok(frames) = scene.outbox.next_batch().await {
         assert!(!frames.is_empty());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_was_never_used_goes_away_when_nobody_is_there_for_it() {
+    let scene = Scene::new();
+    let exists = || scene.host.store().read(&scene.session, |_| ()).is_some();
+    let connection = scene.origin.connection;
+    let introduced = scene.host.store().introduce(connection, &ClientId::new("c1"), &[], |_, _| {
+        innkeeper_core::state::Frame::encode(&"hello")
+    });
+    introduced.unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(3600)).await;
+    assert!(exists(), "its creator is connected");
+    scene.host.store().detach(connection);
+    tokio::time::sleep(std::time::Duration::from_secs(4 * 60)).await;
+    assert!(exists(), "the creator may come back");
+    tokio::time::sleep(std::time::Duration::from_secs(3 * 60)).await;
+    assert!(!exists());
+    assert!(scene.host.dispose_session(&scene.session).await.is_err());
 }

@@ -204,6 +204,7 @@ impl Connection {
             working_directories: params.working_directories.unwrap_or_default(),
             config: params.config.unwrap_or_default(),
             active_client: params.active_client,
+            creator: self.client.clone(),
         })?;
         self.reply(id, &())
     }

@@ -7,6 +7,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ahp_types::actions::StateAction;
 use ahp_types::common::JsonObject;
@@ -22,11 +23,19 @@ use super::projection;
 use crate::agent::{AgentCommand, AgentEvent, AgentLink, AgentProvider, History, OpenAgent, OpenError};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
+use crate::ids::ClientId;
 use crate::state::{Action, Origin, StateStore};
 
 /// Inputs that may wait at a session. When it is full, the connection that sends
 /// is not read on: its client waits, and no other.
 const INPUT_CAPACITY: usize = 64;
+
+/// How often a session that was never used is looked after.
+const LOOK_AFTER: Duration = Duration::from_secs(30);
+
+/// How long a session that was never used stays when nobody is there for it. VS Code
+/// creates sessions that it throws away, and a window that reloads comes back.
+const ABANDONED_AFTER: Duration = Duration::from_secs(5 * 60);
 
 /// How the rest of the host reaches a session.
 #[derive(Clone, Debug)]
@@ -107,6 +116,8 @@ pub(crate) struct SessionSeed {
     pub working_directory: Option<PathBuf>,
     /// The configuration it was created with.
     pub config: JsonObject,
+    /// The client that created it, which may still want it.
+    pub creator: Option<ClientId>,
 }
 
 impl std::fmt::Debug for SessionSeed {
@@ -133,6 +144,8 @@ pub(crate) struct SessionActor {
     opening: CancellationToken,
     /// Zero of this session's clock.
     began: Instant,
+    /// Since when nobody is there for a session that was never used.
+    abandoned_since: Option<Instant>,
     /// Who waits for the end, and what it shall leave.
     waiting: Vec<oneshot::Sender<()>>,
     ending: Option<Ending>,
@@ -166,6 +179,7 @@ impl SessionActor {
             link: None,
             opening: CancellationToken::new(),
             began: Instant::now(),
+            abandoned_since: None,
             waiting: Vec::new(),
             ending: None,
             finished: false,
@@ -185,9 +199,24 @@ impl SessionActor {
                     None => self.end(Ending::Suspend, None),
                 },
                 event = next_event(&mut self.link) => self.handle_agent(event),
+                () = tokio::time::sleep(LOOK_AFTER), if !self.model.listed => self.look_after(),
             }
         }
         Ended { ending: self.ending.unwrap_or(Ending::Suspend), waiting: self.waiting }
+    }
+
+    /// Ends a session that was never used and that nobody wants any more.
+    fn look_after(&mut self) {
+        let channels = [self.seed.uri.clone(), self.seed.chat.clone()];
+        if self.store.has_audience(&channels, self.seed.creator.as_ref()) {
+            self.abandoned_since = None;
+            return;
+        }
+        let since = *self.abandoned_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= ABANDONED_AFTER {
+            tracing::info!(session = %self.seed.uri, "a session that was never used goes away");
+            self.end(Ending::Dispose, None);
+        }
     }
 
     fn handle(&mut self, input: SessionInput) {

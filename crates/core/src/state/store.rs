@@ -258,6 +258,19 @@ impl StateStore {
         }
     }
 
+    /// Whether anybody subscribes to one of the channels, or is the client itself.
+    pub fn has_audience(&self, channels: &[ChannelUri], client: Option<&ClientId>) -> bool {
+        let inner = self.lock();
+        let subscribed = channels
+            .iter()
+            .filter_map(|uri| inner.channels.get(uri))
+            .any(|channel| !channel.subscribers.is_empty());
+        subscribed
+            || client.is_some_and(|client| {
+                inner.connections.values().any(|attached| attached.client.as_ref() == Some(client))
+            })
+    }
+
     /// Looks at a channel's state.
     pub fn read<R>(&self, channel: &ChannelUri, look: impl FnOnce(&ChannelState) -> R) -> Option<R> {
         self.lock().channels.get(channel).map(|channel| look(&channel.state))
