@@ -112,7 +112,7 @@ impl Drop for AgentLink {
 }
 
 /// What a session asks of its agent.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum AgentCommand {
     /// Work on this message.
     Prompt {
@@ -152,6 +152,12 @@ pub enum AgentCommand {
         /// The turn to stop.
         turn: TurnId,
     },
+}
+
+impl From<Unsent> for AgentCommand {
+    fn from(unsent: Unsent) -> Self {
+        Self::Prompt { turn: unsent.turn, message: unsent.message }
+    }
 }
 
 /// What was said about a tool call.
@@ -220,7 +226,7 @@ pub enum AgentEvent {
     },
 }
 
-/// A message that has not reached an agent.
+/// A message that has not reached an agent yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unsent {
     /// The turn that it opened.

@@ -356,16 +356,7 @@ impl SessionActor {
     fn run_effect(&mut self, effect: Effect) {
         match effect {
             Effect::OpenAgent(history) => self.open_agent(history),
-            Effect::Prompt(prompt) => self.command(prompt.into()),
-            Effect::Steer { id, prompt } => {
-                self.command(AgentCommand::Steer { id, turn: prompt.turn, message: prompt.message });
-            }
-            Effect::Unsteer { id } => self.command(AgentCommand::Unsteer { id }),
-            Effect::ToolAnswer { turn, tool_call, answer } => {
-                self.command(AgentCommand::ToolAnswer { turn, tool_call, answer });
-            }
-            Effect::InputAnswer(answer) => self.command(AgentCommand::InputAnswer(answer)),
-            Effect::Cancel(turn) => self.command(AgentCommand::Cancel { turn }),
+            Effect::Agent(command) => self.command(command),
             // A live agent is asked to close, which gives it time to end politely; one
             // that is still being opened is not waited for.
             Effect::CloseAgent => match &self.link {

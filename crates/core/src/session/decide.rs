@@ -13,12 +13,10 @@ mod turns;
 use std::time::Duration;
 
 use ahp_types::actions::{SessionConfigChangedAction, SessionReadyAction, StateAction};
-use ahp_types::state::{ChatState, ErrorInfo, Message, SessionState};
+use ahp_types::state::{ChatState, ErrorInfo, SessionState};
 
-use crate::agent::{
-    AgentCommand, AgentEvent, History, InputAnswer, OpenError, ToolAnswer, TurnOutcome, Unsent,
-};
-use crate::ids::{ClientId, TurnId};
+use crate::agent::{AgentCommand, AgentEvent, History, OpenError, TurnOutcome, Unsent};
+use crate::ids::ClientId;
 use turns::Resumable;
 
 /// How often an agent is opened for one message that it does not get to read.
@@ -47,21 +45,12 @@ pub(super) enum Phase {
         /// What it takes up, for another try if this one fails.
         history: History,
         /// The message to send when it is there, unless that is cancelled before.
-        prompt: Option<Box<Prompt>>,
+        prompt: Option<Box<Unsent>>,
     },
     /// The agent is there.
     Live,
     /// The session ends as soon as the agent is gone.
     Closing,
-}
-
-/// A message on its way to the agent.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Prompt {
-    /// The turn that it opened.
-    pub(super) turn: TurnId,
-    /// What the user said.
-    pub(super) message: Message,
 }
 
 /// The published state that decisions are made on.
@@ -135,36 +124,12 @@ pub(super) struct Decision {
 
 /// Something to be done outside of the published state.
 #[derive(Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there are a few of them at a time, and they are moved at once")]
 pub(super) enum Effect {
     /// Start the agent.
     OpenAgent(History),
-    /// Send it this message.
-    Prompt(Prompt),
-    /// Give it this message for the turn that runs.
-    Steer {
-        /// The message's id among those that wait.
-        id: String,
-        /// The message and its turn.
-        prompt: Prompt,
-    },
-    /// Take a steering message back, if the agent has not read it.
-    Unsteer {
-        /// The message's id.
-        id: String,
-    },
-    /// Tell it what a user or client said about a tool call.
-    ToolAnswer {
-        /// The call's turn.
-        turn: TurnId,
-        /// The call.
-        tool_call: String,
-        /// What was said.
-        answer: ToolAnswer,
-    },
-    /// Tell it what a user answered.
-    InputAnswer(InputAnswer),
-    /// Tell it to stop working on this turn.
-    Cancel(TurnId),
+    /// Tell it something.
+    Agent(AgentCommand),
     /// End it, or stop opening it.
     CloseAgent,
     /// Show the session in the list.
@@ -265,7 +230,7 @@ fn decide_opened(model: &Model) -> Decision {
         decision.effects.push(Effect::List);
     }
     if let Some(prompt) = prompt {
-        decision.effects.push(Effect::Prompt(Prompt::clone(prompt)));
+        decision.effects.push(Effect::Agent(Unsent::clone(prompt).into()));
     }
     decision
 }
@@ -327,8 +292,7 @@ fn decide_closed(model: &Model, view: View<'_>, history: History, unsent: Option
         // It was not this message that ended the agent, so another one gets it. But
         // an agent that dies again and again is not started for ever.
         Some(unsent) if unsent.turn.as_str() == turn && model.openings < MAX_OPENINGS => {
-            let prompt = Box::new(Prompt { turn: unsent.turn, message: unsent.message });
-            decision.phase = Some(Phase::Opening { history, prompt: Some(prompt) });
+            decision.phase = Some(Phase::Opening { history, prompt: Some(unsent) });
             decision.effects.push(Effect::OpenAgent(history));
         }
         Some(_) | None => {
@@ -349,12 +313,6 @@ fn decide_end(model: &Model, view: View<'_>) -> Decision {
         Phase::Opening { .. } | Phase::Live | Phase::Closing => Effect::CloseAgent,
     });
     decision
-}
-
-impl From<Prompt> for AgentCommand {
-    fn from(prompt: Prompt) -> Self {
-        Self::Prompt { turn: prompt.turn, message: prompt.message }
-    }
 }
 
 fn reject(reason: &str) -> Decision {

@@ -2,10 +2,12 @@ use ahp_types::actions::{
     ChatDeltaAction, ChatTurnCancelledAction, ChatTurnCompleteAction, ChatTurnStartedAction,
     SessionActiveClientSetAction, SessionConfigChangedAction, SessionTitleChangedAction,
 };
-use ahp_types::state::{MessageKind, MessageOrigin};
+use ahp_types::state::{Message, MessageKind, MessageOrigin};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::agent::ToolAnswer;
+use crate::ids::TurnId;
 
 const NOW: &str = "2026-11-15T10:00:00.000Z";
 
@@ -67,8 +69,8 @@ fn started(turn: &str) -> ChatTurnStartedAction {
     }
 }
 
-fn prompt(turn: &str) -> Prompt {
-    Prompt { turn: TurnId::new(turn), message: user_message("hello there") }
+fn prompt(turn: &str) -> Unsent {
+    Unsent { turn: TurnId::new(turn), message: user_message("hello there") }
 }
 
 fn run(phase: Phase, active: Option<&str>, input: Input<'_>) -> Decision {
@@ -81,7 +83,7 @@ fn from_client(phase: Phase, active: Option<&str>, target: Target, action: State
     run(phase, active, Input::Client { target, action: &action, client: &ClientId::new("c1") })
 }
 
-fn opening(prompt: Option<Prompt>) -> Phase {
+fn opening(prompt: Option<Unsent>) -> Phase {
     Phase::Opening { history: History::Fresh, prompt: prompt.map(Box::new) }
 }
 
@@ -105,7 +107,7 @@ fn the_first_message_opens_the_agent_and_names_the_session() {
 fn an_opened_agent_makes_the_session_ready_lists_it_and_gets_the_message() {
     let decision = run(opening(Some(prompt("t1"))), Some("t1"), Input::Opened);
     assert_eq!(decision.actions, [(Target::Session, StateAction::SessionReady(SessionReadyAction {}))]);
-    assert_eq!(decision.effects, [Effect::List, Effect::Prompt(prompt("t1"))]);
+    assert_eq!(decision.effects, [Effect::List, Effect::Agent(prompt("t1").into())]);
     assert!(matches!(decision.phase, Some(Phase::Live)));
 }
 
@@ -113,7 +115,7 @@ fn an_opened_agent_makes_the_session_ready_lists_it_and_gets_the_message() {
 fn a_live_agent_gets_the_next_message_at_once() {
     let action = StateAction::ChatTurnStarted(started("t2"));
     let decision = from_client(Phase::Live, None, Target::Chat, action);
-    assert_eq!(decision.effects, [Effect::Prompt(prompt("t2"))]);
+    assert_eq!(decision.effects, [Effect::Agent(prompt("t2").into())]);
     assert!(decision.phase.is_none());
 }
 
@@ -151,7 +153,7 @@ fn a_cancel_stops_the_agent_or_takes_back_the_waiting_message() {
         })
     };
     let live = from_client(Phase::Live, Some("t1"), Target::Chat, cancel("t1"));
-    assert_eq!(live.effects, [Effect::Cancel(TurnId::new("t1"))]);
+    assert_eq!(live.effects, [Effect::Agent(AgentCommand::Cancel { turn: TurnId::new("t1") })]);
     let waiting = from_client(opening(Some(prompt("t1"))), Some("t1"), Target::Chat, cancel("t1"));
     assert!(matches!(waiting.phase, Some(Phase::Opening { prompt: None, .. })));
     for (active, turn) in [(None, "t1"), (Some("t2"), "t1")] {
@@ -329,7 +331,10 @@ fn a_confirmation_counts_only_while_its_call_waits_for_one() {
         suggestion: None,
     };
     let (turn, tool_call) = (TurnId::new("t1"), "k1".to_owned());
-    assert_eq!(edited.effects, [Effect::ToolAnswer { turn, tool_call, answer: expected }]);
+    assert_eq!(
+        edited.effects,
+        [Effect::Agent(AgentCommand::ToolAnswer { turn, tool_call, answer: expected })]
+    );
 
     let fixed = chat_with(call("pending-confirmation", json!({})), json!({}));
     let running = chat_with(call("running", json!({})), json!({}));
@@ -358,7 +363,10 @@ fn only_the_client_that_runs_a_tool_reports_on_it() {
     let progress =
         json!({"type": "chat/toolCallContentChanged", "turnId": "t1", "toolCallId": "k1", "content": []});
     let own = dispatch(Phase::Live, &running, "c1", complete.clone());
-    assert!(matches!(own.effects.as_slice(), [Effect::ToolAnswer { answer: ToolAnswer::Completed(_), .. }]));
+    assert!(matches!(
+        own.effects.as_slice(),
+        [Effect::Agent(AgentCommand::ToolAnswer { answer: ToolAnswer::Completed(_), .. })]
+    ));
     assert!(dispatch(Phase::Live, &running, "c1", progress.clone()).rejection.is_none());
     for action in [complete, progress] {
         assert!(dispatch(Phase::Live, &running, "c2", action.clone()).rejection.is_some());
@@ -374,7 +382,7 @@ fn a_result_is_confirmed_only_while_it_waits_for_that() {
     let denied = dispatch(Phase::Live, &chat_with(waiting, json!({})), "c1", action.clone());
     let answer = ToolAnswer::ResultConfirmed(crate::agent::Approval::Denied);
     let (turn, tool_call) = (TurnId::new("t1"), "k1".to_owned());
-    assert_eq!(denied.effects, [Effect::ToolAnswer { turn, tool_call, answer }]);
+    assert_eq!(denied.effects, [Effect::Agent(AgentCommand::ToolAnswer { turn, tool_call, answer })]);
     let running = chat_with(call("running", json!({})), json!({}));
     assert!(dispatch(Phase::Live, &running, "c1", action).rejection.is_some());
 }
@@ -434,7 +442,7 @@ fn a_waiting_message_starts_as_soon_as_the_chat_is_idle() {
         panic!()
     };
     assert_eq!((started.queued_message_id.as_deref(), started.started_at.as_str()), (Some("m1"), NOW));
-    assert!(matches!(decision.effects.as_slice(), [Effect::Prompt(_)]));
+    assert!(matches!(decision.effects.as_slice(), [Effect::Agent(AgentCommand::Prompt { .. })]));
 
     let steering = idle(json!({"steeringMessage": other, "queuedMessages": [pending]}));
     let decision = settle(&steering, Cause::Agent);
@@ -477,9 +485,11 @@ fn the_queue_is_changed_by_those_who_know_what_is_in_it() {
         assert_eq!((decision.rejection.is_none(), decision.effects.len()), (accepted, 0), "{action}");
     }
     let steer = dispatch(Phase::Live, &chat, "c1", set("steering"));
-    assert!(matches!(steer.effects.as_slice(), [Effect::Steer { id, .. }] if id == "m3"));
+    assert!(
+        matches!(steer.effects.as_slice(), [Effect::Agent(AgentCommand::Steer { id, .. })] if id == "m3")
+    );
     let take_back = dispatch(Phase::Live, &chat, "c1", remove("steering", "s1"));
-    assert_eq!(take_back.effects, [Effect::Unsteer { id: "s1".to_owned() }]);
+    assert_eq!(take_back.effects, [Effect::Agent(AgentCommand::Unsteer { id: "s1".to_owned() })]);
 }
 
 #[test]
@@ -497,7 +507,9 @@ fn only_the_last_turn_is_resumed_and_only_if_it_can_be() {
     let resume = json!({"type": "chat/turnResume", "turnId": "t1"});
     let good = chat_of(json!([ended("t0", true), ended("t1", true)]));
     let decision = dispatch(Phase::Live, &good, "c1", resume.clone());
-    assert!(matches!(decision.effects.as_slice(), [Effect::Prompt(prompt)] if prompt.turn.as_str() == "t1"));
+    assert!(
+        matches!(decision.effects.as_slice(), [Effect::Agent(AgentCommand::Prompt { turn, .. })] if turn.as_str() == "t1")
+    );
     let bad = [
         chat_of(json!([ended("t1", true), ended("t2", true)])),
         chat_of(json!([ended("t1", false)])),

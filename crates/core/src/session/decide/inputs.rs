@@ -12,7 +12,7 @@ use ahp_types::state::{
 };
 
 use super::{Decision, Effect, View, reject};
-use crate::agent::InputAnswer;
+use crate::agent::{AgentCommand, InputAnswer};
 
 /// A client changes the draft of an answer, for all to see.
 pub(super) fn answer_changed(view: View<'_>, changed: &ChatInputAnswerChangedAction) -> Decision {
@@ -55,7 +55,7 @@ pub(super) fn completed(view: View<'_>, completed: &ChatInputCompletedAction) ->
         }
     }
     let answer = InputAnswer { request: completed.request_id.clone(), response: completed.response, answers };
-    Decision { effects: vec![Effect::InputAnswer(answer)], ..Decision::default() }
+    Decision { effects: vec![Effect::Agent(AgentCommand::InputAnswer(answer))], ..Decision::default() }
 }
 
 /// A request of the running turn that nobody has answered.

@@ -9,7 +9,8 @@ use ahp_types::actions::{
 };
 use ahp_types::state::{PendingMessage, PendingMessageKind};
 
-use super::{Cause, Decision, Effect, Model, Phase, Prompt, Target, View, reject, turns};
+use super::{Cause, Decision, Effect, Model, Phase, Target, View, reject, turns};
+use crate::agent::{AgentCommand, Unsent};
 use crate::ids::TurnId;
 
 /// A client puts a message into the queue, or steers with it.
@@ -23,10 +24,11 @@ pub(super) fn set(model: &Model, view: View<'_>, set: &ChatPendingMessageSetActi
         && matches!(model.phase, Phase::Live)
         && let Some(turn) = turns::running(view)
     {
-        decision.effects.push(Effect::Steer {
+        decision.effects.push(Effect::Agent(AgentCommand::Steer {
             id: set.id.clone(),
-            prompt: Prompt { turn: TurnId::new(turn), message: set.message.clone() },
-        });
+            turn: TurnId::new(turn),
+            message: set.message.clone(),
+        }));
     }
     decision
 }
@@ -44,7 +46,7 @@ pub(super) fn removed(view: View<'_>, removed: &ChatPendingMessageRemovedAction)
     }
     let mut decision = Decision::default();
     if removed.kind == PendingMessageKind::Steering {
-        decision.effects.push(Effect::Unsteer { id: removed.id.clone() });
+        decision.effects.push(Effect::Agent(AgentCommand::Unsteer { id: removed.id.clone() }));
     }
     decision
 }
@@ -87,7 +89,7 @@ pub(super) fn next(model: &Model, view: View<'_>, cause: Cause) -> Decision {
     };
     // Unique in the chat, and the same whenever this is decided again.
     let turn_id = format!("{}-{}", next.id, view.chat.turns.len());
-    let prompt = Prompt { turn: TurnId::new(&turn_id), message: next.message.clone() };
+    let prompt = Unsent { turn: TurnId::new(&turn_id), message: next.message.clone() };
     let mut decision = turns::send(model, view, prompt);
     let started = ChatTurnStartedAction {
         turn_id,

@@ -10,7 +10,7 @@ use ahp_types::actions::{
 use ahp_types::state::{ResponsePart, ToolCallContributor, ToolCallState, ToolInput};
 
 use super::{Decision, Effect, View, reject};
-use crate::agent::{Approval, ToolAnswer};
+use crate::agent::{AgentCommand, Approval, ToolAnswer};
 use crate::ids::{ClientId, TurnId};
 
 /// A client approves or denies a call.
@@ -82,7 +82,8 @@ pub(super) fn content_changed(view: View<'_>, client: &ClientId, turn: &str, too
 }
 
 fn answer(turn: &str, tool_call: &str, answer: ToolAnswer) -> Decision {
-    let effect = Effect::ToolAnswer { turn: TurnId::new(turn), tool_call: tool_call.to_owned(), answer };
+    let (turn, tool_call) = (TurnId::new(turn), tool_call.to_owned());
+    let effect = Effect::Agent(AgentCommand::ToolAnswer { turn, tool_call, answer });
     Decision { effects: vec![effect], ..Decision::default() }
 }
 

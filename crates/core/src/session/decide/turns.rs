@@ -9,8 +9,8 @@ use ahp_types::state::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Decision, Effect, Model, Phase, Prompt, Target, View, reject};
-use crate::agent::TurnOutcome;
+use super::{Decision, Effect, Model, Phase, Target, View, reject};
+use crate::agent::{AgentCommand, TurnOutcome, Unsent};
 use crate::ids::TurnId;
 
 /// Longest title that is made from a message, in characters.
@@ -35,7 +35,7 @@ pub(super) fn started(model: &Model, view: View<'_>, started: &ChatTurnStartedAc
     if !started.started_at.parse::<Timestamp>().is_ok_and(|time| time < Timestamp::MAX - HEADROOM) {
         return reject("startedAt is not an RFC 3339 time, or too far in the future");
     }
-    let prompt = Prompt { turn: TurnId::new(&started.turn_id), message: started.message.clone() };
+    let prompt = Unsent { turn: TurnId::new(&started.turn_id), message: started.message.clone() };
     send(model, view, prompt)
 }
 
@@ -51,7 +51,7 @@ pub(super) fn unfit(view: View<'_>, message: &Message) -> Option<&'static str> {
 
 /// Brings a message to the agent, which is opened for it if need be, and names the
 /// session after the first one.
-pub(super) fn send(model: &Model, view: View<'_>, prompt: Prompt) -> Decision {
+pub(super) fn send(model: &Model, view: View<'_>, prompt: Unsent) -> Decision {
     let mut decision = Decision::default();
     if view.session.title.is_empty() {
         let title = title_from(&prompt.message.text);
@@ -69,7 +69,7 @@ pub(super) fn send(model: &Model, view: View<'_>, prompt: Prompt) -> Decision {
         Phase::Opening { history, prompt: _ } => {
             decision.phase = Some(Phase::Opening { history: *history, prompt: Some(Box::new(prompt)) });
         }
-        Phase::Live => decision.effects.push(Effect::Prompt(prompt)),
+        Phase::Live => decision.effects.push(Effect::Agent(prompt.into())),
         Phase::Closing => return reject("the session is being disposed"),
     }
     decision
@@ -85,7 +85,7 @@ pub(super) fn cancelled(model: &Model, view: View<'_>, turn: &str) -> Decision {
         Phase::Opening { history, prompt: _ } => {
             decision.phase = Some(Phase::Opening { history: *history, prompt: None });
         }
-        Phase::Live => decision.effects.push(Effect::Cancel(TurnId::new(turn))),
+        Phase::Live => decision.effects.push(Effect::Agent(AgentCommand::Cancel { turn: TurnId::new(turn) })),
         Phase::Cold(_) | Phase::Closing => {}
     }
     decision
@@ -103,7 +103,7 @@ pub(super) fn resumed(model: &Model, view: View<'_>, turn: &str) -> Decision {
     if !is_resumable(last) {
         return reject("the turn did not end in an error that can be resumed");
     }
-    send(model, view, Prompt { turn: TurnId::new(turn), message: last.message.clone() })
+    send(model, view, Unsent { turn: TurnId::new(turn), message: last.message.clone() })
 }
 
 /// Whether a turn ended in an error that a user can make go on.
