@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use innkeeper_claude::install::RuntimeVersion;
 
+use crate::check_command::CheckArguments;
+use crate::login_command::AccountArguments;
+
 /// Keeps coding agents running and lets any number of clients drive them.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
@@ -23,6 +26,12 @@ pub(crate) enum Command {
     Gateway(GatewayArguments),
     /// Install, list and remove Claude runtimes
     Runtime(RuntimeArguments),
+    /// Sign in to GitHub, for the models of GitHub Copilot
+    Login(AccountArguments),
+    /// Sign out of GitHub
+    Logout(AccountArguments),
+    /// Show who is signed in to GitHub
+    Whoami(AccountArguments),
 }
 
 /// Where a model request goes.
@@ -30,6 +39,20 @@ pub(crate) enum Command {
 pub(crate) enum UpstreamName {
     /// The built-in demo model: offline, no account
     Demo,
+    /// GitHub Copilot, with the account of `innkeeper login`
+    Copilot,
+    /// Anthropic, with the key in ANTHROPIC_API_KEY
+    Anthropic,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpstreamArguments {
+    /// Where model requests go [default: copilot if signed in, else anthropic if a key is set, else demo]
+    #[arg(long, value_name = "NAME", env = "INNKEEPER_UPSTREAM", value_enum)]
+    pub(crate) upstream: Option<UpstreamName>,
+    /// The configuration file [default: config.toml in the data directory]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -64,9 +87,8 @@ pub(crate) struct ServeArguments {
     /// Admit everyone who reaches the loopback address
     #[arg(long, group = "admission")]
     pub(crate) no_token: bool,
-    /// Where model requests go
-    #[arg(long, value_name = "NAME", env = "INNKEEPER_UPSTREAM", value_enum, default_value = "demo")]
-    pub(crate) upstream: UpstreamName,
+    #[command(flatten)]
+    pub(crate) upstream: UpstreamArguments,
     /// The Claude runtime to use; a .js file is run with Node [default: the installed one, else `claude` on PATH]
     #[arg(long, value_name = "PATH", env = "INNKEEPER_CLAUDE")]
     pub(crate) claude: Option<PathBuf>,
@@ -82,16 +104,26 @@ pub(crate) struct ServeArguments {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct GatewayArguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<GatewayCommand>,
     /// Where to listen: 127.0.0.1:PORT, port 0 for any free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub(crate) listen: String,
-    /// Where model requests go
-    #[arg(long, value_name = "NAME", env = "INNKEEPER_UPSTREAM", value_enum, default_value = "demo")]
-    pub(crate) upstream: UpstreamName,
+    #[command(flatten)]
+    pub(crate) data: DataArguments,
+    #[command(flatten)]
+    pub(crate) upstream: UpstreamArguments,
     /// Print the ready line as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GatewayCommand {
+    /// Check whether a Messages endpoint keeps to Anthropic's wire format
+    Check(CheckArguments),
 }
 
 #[derive(Debug, Args)]

@@ -6,6 +6,8 @@ use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 use crate::cli::GatewayArguments;
+use crate::config::Upstreams;
+use crate::directories::Directories;
 use crate::failure::Failure;
 use crate::serve::listen_address;
 use crate::shutdown::Signals;
@@ -14,7 +16,9 @@ use crate::wire;
 pub(crate) async fn run(arguments: GatewayArguments) -> Result<(), Failure> {
     let mut signals = Signals::listen().map_err(Failure::work)?;
     let listen = listen_address(&arguments.listen).map_err(Failure::usage)?;
-    let gateway = wire::start_gateway(arguments.upstream, listen).await.map_err(Failure::work)?;
+    let directories = Directories::resolve(&arguments.data).map_err(Failure::usage)?;
+    let upstreams = Upstreams::load(&arguments.upstream, &directories).map_err(Failure::usage)?;
+    let gateway = wire::start_gateway(upstreams, listen).await.map_err(Failure::work)?;
     let nonce = gateway.nonce();
     let mut out = std::io::stdout().lock();
     let printed = if arguments.json {

@@ -1,11 +1,14 @@
 //! The `innkeeper` binary: reads the command line, then hands over.
 
 mod browser;
+mod check_command;
 mod cli;
+mod config;
 mod directories;
 mod failure;
 mod gateway_command;
 mod logging;
+mod login_command;
 mod runtime_command;
 mod serve;
 mod shutdown;
@@ -17,7 +20,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use clap::error::ErrorKind;
 
-use cli::{Cli, Command};
+use cli::{Cli, Command, GatewayArguments, GatewayCommand};
 use failure::Failure;
 
 fn main() -> ExitCode {
@@ -52,7 +55,13 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         None => serve::run(cli.serve).await,
         Some(Command::Serve(arguments)) => serve::run(arguments).await,
+        Some(Command::Gateway(GatewayArguments { command: Some(GatewayCommand::Check(check)), .. })) => {
+            check_command::run(check).await
+        }
         Some(Command::Gateway(arguments)) => gateway_command::run(arguments).await,
+        Some(Command::Login(arguments)) => login_command::login(arguments).await,
+        Some(Command::Logout(arguments)) => login_command::logout(arguments).await,
+        Some(Command::Whoami(arguments)) => login_command::whoami(arguments).await,
         Some(Command::Runtime(arguments)) => runtime_command::run(arguments).await,
     }
 }

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::browser;
 use crate::cli::{ServeArguments, UpstreamName};
+use crate::config::Upstreams;
 use crate::directories::Directories;
 use crate::failure::Failure;
 use crate::shutdown::Signals;
@@ -31,16 +32,11 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), Failure> {
     directories.create().map_err(Failure::usage)?;
     let token = admission_token(&arguments, &directories).map_err(Failure::usage)?;
     let admission = token.clone().map_or_else(Admission::open, Admission::with_token);
-    let opener = directories.page_link();
-    let settings = Settings {
-        directories,
-        listen,
-        admission,
-        upstream: arguments.upstream,
-        claude: arguments.claude.clone(),
-    };
+    let upstreams = Upstreams::load(&arguments.upstream, &directories).map_err(Failure::usage)?;
+    let (upstream, opener) = (upstreams.name, directories.page_link());
+    let settings = Settings { directories, listen, admission, upstreams, claude: arguments.claude.clone() };
     let running = wire::start(settings).await.map_err(Failure::work)?;
-    let ready = Ready { places: running.server.places().to_vec(), token };
+    let ready = Ready { places: running.server.places().to_vec(), token, upstream };
     ready.print(&arguments).map_err(Failure::work)?;
     if wants_page(&arguments)
         && let Some(page) = ready.page()
@@ -103,6 +99,7 @@ fn admission_token(arguments: &ServeArguments, directories: &Directories) -> any
 struct Ready {
     places: Vec<Listen>,
     token: Option<String>,
+    upstream: UpstreamName,
 }
 
 impl Ready {
@@ -124,8 +121,10 @@ impl Ready {
             writeln!(out, "{}", self.as_json())?;
             return Ok(out.flush()?);
         }
-        let model = match arguments.upstream {
+        let model = match self.upstream {
             UpstreamName::Demo => "demo (built in, offline)",
+            UpstreamName::Copilot => "copilot",
+            UpstreamName::Anthropic => "anthropic",
         };
         writeln!(out, "Innkeeper {} is ready.", env!("CARGO_PKG_VERSION"))?;
         if let Some(page) = self.page() {

@@ -11,12 +11,12 @@ use innkeeper_claude::{Program, WardenProgram};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::model::{ModelAccess, ModelEndpoint};
 use innkeeper_core::{Host, HostConfig};
-use innkeeper_gateway::{DemoUpstream, Gateway, GatewayConfig, GatewayHandle, Upstream};
+use innkeeper_gateway::{Gateway, GatewayConfig, GatewayHandle, TurnMark};
 use innkeeper_server::{Admission, Listen, Server, ServerConfig};
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::cli::UpstreamName;
+use crate::config::Upstreams;
 use crate::directories::Directories;
 
 /// The hidden command by which this binary is a warden.
@@ -28,7 +28,7 @@ pub(crate) struct Settings {
     pub(crate) directories: Directories,
     pub(crate) listen: Vec<Listen>,
     pub(crate) admission: Admission,
-    pub(crate) upstream: UpstreamName,
+    pub(crate) upstreams: Upstreams,
     pub(crate) claude: Option<PathBuf>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Running {
 
 /// Builds and starts everything.
 pub(crate) async fn start(settings: Settings) -> Result<Running> {
-    let gateway = Arc::new(start_gateway(settings.upstream, SocketAddr::from(([127, 0, 0, 1], 0))).await?);
+    let gateway = Arc::new(start_gateway(settings.upstreams, SocketAddr::from(([127, 0, 0, 1], 0))).await?);
     let drivers = TaskTracker::new();
     let claude = ClaudeProvider::new(
         ClaudeProviderConfig {
@@ -72,11 +72,10 @@ pub(crate) async fn start(settings: Settings) -> Result<Running> {
 }
 
 /// Starts a gateway in front of an upstream.
-pub(crate) async fn start_gateway(upstream: UpstreamName, listen: SocketAddr) -> Result<GatewayHandle> {
-    let upstream: Arc<dyn Upstream> = match upstream {
-        UpstreamName::Demo => Arc::new(DemoUpstream::new()),
-    };
-    Ok(Gateway::start(GatewayConfig { listen, upstream }).await?)
+pub(crate) async fn start_gateway(upstreams: Upstreams, listen: SocketAddr) -> Result<GatewayHandle> {
+    let limits = upstreams.limits;
+    let upstream = upstreams.build()?;
+    Ok(Gateway::start_with(GatewayConfig { listen, upstream }, limits).await?)
 }
 
 impl Running {
@@ -102,6 +101,10 @@ impl ModelEndpoint for GatewayEndpoint {
             base_url: self.0.base_url().to_owned(),
             bearer: self.0.bearer_for(&conversation.to_string()),
         }
+    }
+
+    fn mark_turn(&self, conversation: Uuid, text: &str) {
+        self.0.mark_turn(&conversation.to_string(), TurnMark::with_text(text));
     }
 }
 

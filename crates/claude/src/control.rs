@@ -119,10 +119,11 @@ impl Control {
         let id = format!("host-{}", self.next.fetch_add(1, Ordering::Relaxed));
         let (answered, answer) = oneshot::channel();
         lock(&self.asked).as_mut().ok_or(RequestError::Exited)?.insert(id.clone(), answered);
-        let asked = Asked { control: Arc::clone(self), id, answer };
+        let mut asked = Asked { control: Arc::clone(self), id, sent: false, answer };
         let mut request = fields;
         request.insert("subtype".to_owned(), json!(subtype));
         self.send(&json!({ "type": "control_request", "request_id": asked.id, "request": request }))?;
+        asked.sent = true;
         Ok(asked)
     }
 
@@ -185,11 +186,14 @@ impl Control {
     }
 }
 
-/// A request that was sent and is not answered yet. Dropping it forgets it.
+/// A request that was sent and is not answered yet. Dropping it forgets it, and tells the runtime so: newer
+/// ones then stop working on it.
 #[derive(Debug)]
 pub(crate) struct Asked {
     control: Arc<Control>,
     id: String,
+    /// Whether the runtime has been told of it.
+    sent: bool,
     answer: oneshot::Receiver<Result<Answer, RequestError>>,
 }
 
@@ -206,8 +210,10 @@ impl Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        if let Some(asked) = lock(&self.control.asked).as_mut() {
-            asked.remove(&self.id);
+        let waited = lock(&self.control.asked).as_mut().and_then(|asked| asked.remove(&self.id));
+        if waited.is_some() && self.sent {
+            // A runtime that is gone, or reads nothing, does not work on it either.
+            self.control.send(&json!({ "type": "control_cancel_request", "request_id": self.id })).ok();
         }
     }
 }

@@ -57,10 +57,13 @@ async fn the_exit_fails_open_and_later_requests() {
 }
 
 #[test]
-fn a_dropped_request_is_forgotten() {
-    let (control, _outgoing) = control();
-    drop(control.ask("interrupt", Map::new()).unwrap());
+fn a_dropped_request_is_forgotten_and_the_runtime_told_so() {
+    let (control, outgoing) = control();
+    drop(control.ask("side_question", Map::new()).unwrap());
     assert!(lock(&control.asked).as_ref().unwrap().is_empty());
+    outgoing.try_pop().unwrap();
+    let sent: Value = serde_json::from_slice(&outgoing.try_pop().unwrap()).unwrap();
+    assert_eq!(sent, json!({ "type": "control_cancel_request", "request_id": "host-1" }));
 }
 
 #[test]

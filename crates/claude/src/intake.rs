@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::control::Control;
 use crate::process::Exit;
 use crate::queue::{ByteQueue, Refused};
-use crate::session::SessionEvent;
+use crate::runtime::RuntimeEvent;
 use crate::wire::message::TaskMessage;
 use crate::wire::{ControlRequestMessage, IncomingRequest, Message, SystemMessage};
 
@@ -31,7 +31,7 @@ pub(crate) struct InboxFull;
 #[derive(Debug)]
 pub(crate) struct Intake {
     /// What waits for the session's owner.
-    pub(crate) inbox: ByteQueue<SessionEvent>,
+    pub(crate) inbox: ByteQueue<RuntimeEvent>,
     /// The open requests of both sides.
     pub(crate) control: Arc<Control>,
     /// What the runtime is busy with.
@@ -57,7 +57,7 @@ impl Intake {
             Message::ControlCancelRequest(message) => {
                 let id = message.request_id.unwrap_or_default();
                 self.control.cancelled(&id);
-                self.deliver(SessionEvent::RequestCancelled { id }, weight)
+                self.deliver(RuntimeEvent::RequestCancelled { id }, weight)
             }
             Message::System(_)
             | Message::StreamEvent(_)
@@ -69,7 +69,7 @@ impl Intake {
             | Message::RateLimit(_)
             | Message::ConversationReset(_)
             | Message::Notice(_)
-            | Message::Unknown(_) => self.deliver(SessionEvent::Message(message), weight),
+            | Message::Unknown(_) => self.deliver(RuntimeEvent::Message(message), weight),
         }
     }
 
@@ -87,7 +87,7 @@ impl Intake {
             tracing::warn!(kind = request.kind, "the runtime sent a request of an unknown kind");
             self.refuse(&id, &format!("unsupported request: {}", request.kind));
         }
-        match self.inbox.push(SessionEvent::Request { id: id.clone(), request }, weight) {
+        match self.inbox.push(RuntimeEvent::Request { id: id.clone(), request }, weight) {
             Ok(()) => Ok(()),
             Err(Refused::Full) => Err(InboxFull),
             Err(Refused::Closed) => {
@@ -97,7 +97,7 @@ impl Intake {
         }
     }
 
-    fn deliver(&self, event: SessionEvent, weight: usize) -> Result<(), InboxFull> {
+    fn deliver(&self, event: RuntimeEvent, weight: usize) -> Result<(), InboxFull> {
         match self.inbox.push(event, weight) {
             // A consumer that went away wants no more events.
             Ok(()) | Err(Refused::Closed) => Ok(()),
@@ -114,7 +114,7 @@ impl Intake {
     /// The consumer went away: what it has not seen is refused, and so is what still comes.
     pub(crate) fn abandon(&self) {
         for event in self.inbox.abandon() {
-            if let SessionEvent::Request { id, .. } = event {
+            if let RuntimeEvent::Request { id, .. } = event {
                 self.refuse(&id, "nobody is there to answer");
             }
         }
@@ -123,7 +123,7 @@ impl Intake {
     /// The runtime is gone. The last event says so.
     pub(crate) fn exited(&self, exit: Exit) {
         self.control.fail_all();
-        self.inbox.finish(SessionEvent::Exited(exit));
+        self.inbox.finish(RuntimeEvent::Exited(exit));
     }
 }
 

@@ -32,7 +32,7 @@ fn a_known_question_is_delivered_and_left_to_the_consumer() {
     let (intake, outgoing) = intake();
     take(&intake, QUESTION);
     let event = intake.inbox.try_pop().unwrap();
-    let SessionEvent::Request { id, request: IncomingRequest::CanUseTool(request) } = event else {
+    let RuntimeEvent::Request { id, request: IncomingRequest::CanUseTool(request) } = event else {
         panic!("{event:?}");
     };
     assert_eq!((id.as_str(), request.tool_name.as_deref()), ("q", Some("Bash")));
@@ -45,7 +45,7 @@ fn a_question_of_an_unknown_kind_is_refused_at_once_and_still_shown() {
     take(&intake, r#"{"type":"control_request","request_id":"q","request":{"subtype":"ui_dance"}}"#);
     assert_eq!(sent_error(&outgoing), ("q".to_owned(), "unsupported request: ui_dance".to_owned()));
     let event = intake.inbox.try_pop().unwrap();
-    assert!(matches!(event, SessionEvent::Request { request: IncomingRequest::Unknown(_), .. }));
+    assert!(matches!(event, RuntimeEvent::Request { request: IncomingRequest::Unknown(_), .. }));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_withdrawn_question_is_announced() {
     take(&intake, r#"{"type":"control_cancel_request","request_id":"q"}"#);
     intake.inbox.try_pop().unwrap();
     let event = intake.inbox.try_pop().unwrap();
-    assert!(matches!(event, SessionEvent::RequestCancelled { id } if id == "q"));
+    assert!(matches!(event, RuntimeEvent::RequestCancelled { id } if id == "q"));
 }
 
 #[tokio::test]
@@ -75,9 +75,9 @@ async fn the_exit_is_the_last_event_also_of_a_full_inbox() {
     intake.take(message.clone(), INBOX_LIMIT).unwrap();
     assert_eq!(intake.take(message, 1), Err(InboxFull));
     intake.exited(Exit::unknown());
-    assert!(matches!(intake.inbox.pop().await, Some(SessionEvent::Message(_))));
+    assert!(matches!(intake.inbox.pop().await, Some(RuntimeEvent::Message(_))));
     let last = intake.inbox.pop().await;
-    assert!(matches!(last, Some(SessionEvent::Exited(exit)) if exit.reason == ExitReason::Dropped));
+    assert!(matches!(last, Some(RuntimeEvent::Exited(exit)) if exit.reason == ExitReason::Dropped));
     assert!(intake.inbox.pop().await.is_none());
 }
 

@@ -4,26 +4,134 @@
 //! This crate knows nothing of the protocol its callers speak to their own clients. Its invariants: nothing
 //! it starts outlives it, its readers never wait for a consumer, and no wire message it does not know is
 //! lost or fatal.
+//!
+//! # Layers
+//!
+//! - [`ClaudeSession`] is a conversation, turn by turn: sends in order, time-outs, interrupts, hooks, forks, and
+//!   another runtime when one dies.
+//! - [`Runtime`] is one running runtime, message by message, for those who decide themselves what a turn is.
+//!   [`Controls`] are the requests that both can make of it.
+//! - [`wire`] has the messages as types, and [`classify`] what they mean.
+//! - [`transcript`] reads what runtimes wrote down, [`install`] fetches them, [`registry`] knows which of them run
+//!   and sweeps what a host left behind.
+//!
+//! # A conversation
+//!
+//! Every runtime runs under a [`warden`], a small process that ends everything the runtime started when the host
+//! is gone for whatever reason. A program can be its own warden:
+//!
+//! ```standalone_crate
+//! use std::process::ExitCode;
+//!
+//! use innkeeper_claude::{
+//!     ClaudeSession, Conversation, Directories, EventKind, LaunchOptions, Program, SessionOptions,
+//!     WardenProgram, warden,
+//! };
+//! use tokio_util::sync::CancellationToken;
+//! use uuid::Uuid;
+//!
+//! fn main() -> ExitCode {
+//!     let mut arguments = std::env::args_os().skip(1);
+//!     if arguments.next().is_some_and(|first| first == "warden") {
+//!         return warden::run(arguments);
+//!     }
+//!     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+//!     match runtime.block_on(talk()) {
+//!         Ok(()) => ExitCode::SUCCESS,
+//!         Err(error) => {
+//!             eprintln!("{error}");
+//!             ExitCode::FAILURE
+//!         }
+//!     }
+//! }
+//!
+//! async fn talk() -> Result<(), Box<dyn std::error::Error>> {
+//! #   let home = tempfile::tempdir()?;
+//! #   let path = home.path().join("claude");
+//! #   // Answers one message, as little as a runtime can say.
+//! #   std::fs::write(&path, r#"#!/usr/bin/env bash
+//! # while read -r line; do
+//! #   id=${line#*\"request_id\":\"}; id=${id%%\"*}
+//! #   case $line in
+//! #     *'"initialize"'*) echo '{"type":"control_response","response":{"subtype":"success","request_id":"'$id'"}}' ;;
+//! #     *'"type":"user"'*) echo "${line%\}},\"isReplay\":true}"
+//! #       echo '{"type":"result","subtype":"success","result":"Welcome!","terminal_reason":"completed"}' ;;
+//! #   esac
+//! # done"#)?;
+//! #   let mut mode = std::fs::metadata(&path)?.permissions();
+//! #   std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o755);
+//! #   std::fs::set_permissions(&path, mode)?;
+//! #   let (claude, cwd, scratch) = (path, home.path().to_owned(), home.path().join("scratch"));
+//!     let warden = WardenProgram { path: std::env::current_exe()?, args: vec!["warden".into()] };
+//!     let launch = LaunchOptions {
+//!         environment: std::env::vars_os().collect(),
+//!         append_system_prompt: Some("You keep an inn.".to_owned()),
+//!         ..LaunchOptions::new(
+//!             Program::from_path(claude),
+//!             warden,
+//!             Conversation::New(Uuid::new_v4()),
+//!             Directories { cwd, scratch },
+//!         )
+//!     };
+//!     let session = ClaudeSession::start(SessionOptions::new(launch), CancellationToken::new()).await?;
+//!     let mut turn = session.send("Is there a room left?")?;
+//!     while let Some(event) = turn.next().await {
+//!         if let EventKind::TextDelta { text } = &event?.kind {
+//!             print!("{text}");
+//!         }
+//!     }
+//!     let result = turn.result().await?;
+//! #   assert_eq!(result.text, "Welcome!");
+//!     println!("\n{} tokens", result.tokens.output);
+//!     session.terminate().await;
+//!     Ok(())
+//! }
+//! ```
 
+mod clock;
 mod control;
+mod controls;
+mod event;
 mod inherited_fd;
 pub mod install;
 mod intake;
 mod lines;
 mod options;
 mod process;
+mod process_table;
 mod queue;
+pub mod registry;
+mod runtime;
 mod session;
 pub mod transcript;
+mod transport;
 pub mod warden;
 pub mod wire;
 
+pub use clock::{Clock, SystemClock};
 pub use control::{RequestError, SendError};
+pub use controls::{
+    Controls, DynamicMcpServer, InterruptAnswer, McpServerStatus, McpServersChange, McpStatus, OtherRequest,
+    PermissionModeAnswer, Queued, ReloadedPlugins, Rewind, RewindMode, SettingsAnswer, SideAnswer, Switch,
+    Title,
+};
+pub use event::{EventKind, SessionEvent, Tokens, classify};
 pub use options::{
-    Conversation, Endpoint, LaunchOptions, LaunchPlan, PermissionMode, Program, WardenProgram,
+    AgentDefinition, BypassPermissions, Conversation, Directories, Effort, Endpoint, HookRegistration,
+    LaunchFiles, LaunchOptions, LaunchPlan, McpOptions, McpServer, McpSources, PermissionMode, Program,
+    SettingSource, SystemPrompt, Thinking, Tools, WardenProgram,
 };
 pub use process::{Exit, ExitReason};
+pub use runtime::{
+    Initialized, ModelInfo, Priority, Runtime, RuntimeEvent, RuntimeEvents, StartError, StopOptions,
+    UserContent, UserMessage,
+};
 pub use session::{
-    ClaudeSession, Initialized, ModelInfo, SessionEvent, SessionEvents, StartError, UserContent, UserMessage,
+    Artifact, ClaudeSession, EnqueueError, ForkError, HookError, Interrupted, Lagged, PermissionAnswer,
+    Prompt, RefuseAll, RequestHandler, RestartError, SessionOptions, Status, Subscription, Turn, TurnEnding,
+    TurnError, TurnResult, UnexpectedExit,
+};
+pub use transport::{
+    BoxFuture, ByteStream, OutOfReach, Peer, PeerExit, PeerSignal, StreamLaunch, StreamTransport, Transport,
 };
 pub use wire::{IncomingRequest, Message};

@@ -1,23 +1,23 @@
 use std::ffi::OsString;
+use std::path::Path;
+
+use secrecy::ExposeSecret;
+use serde_json::json;
+use uuid::Uuid;
 
 use super::*;
 
 fn options(program: Program, environment: &[(&str, &str)]) -> LaunchOptions {
+    let warden = WardenProgram { path: "warden".into(), args: Vec::new() };
+    let directories =
+        Directories { cwd: "/home/guest/project".into(), scratch: "/home/guest/scratch".into() };
     LaunchOptions {
-        program,
-        warden: WardenProgram { path: "warden".into(), args: Vec::new() },
-        cwd: "/home/guest/project".into(),
-        conversation: Conversation::New(Uuid::from_u128(7)),
         endpoint: Some(Endpoint {
             base_url: "http://127.0.0.1:4000".to_owned(),
             bearer: "nonce.conversation".to_owned().into(),
         }),
-        model: None,
-        permission_mode: None,
-        append_system_prompt: None,
         environment: environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
-        overrides: BTreeMap::new(),
-        scratch_dir: "/home/guest/scratch".into(),
+        ..LaunchOptions::new(program, warden, Conversation::New(Uuid::from_u128(7)), directories)
     }
 }
 
@@ -28,11 +28,19 @@ fn native() -> Program {
 /// Everything that a plan decides, as one value.
 fn shown(plan: &LaunchPlan) -> Value {
     let text = |value: &OsString| value.to_string_lossy().into_owned();
+    let secret = |content: &Option<secrecy::SecretString>| {
+        content.as_ref().map(|content| serde_json::from_str::<Value>(content.expose_secret()).unwrap())
+    };
+    let files = LaunchFiles {
+        settings: plan.settings.as_ref().map(|_| Path::new("/home/guest/scratch/settings.json")),
+        mcp: plan.mcp.as_ref().map(|_| Path::new("/home/guest/scratch/mcp.json")),
+    };
     json!({
         "executable": plan.executable,
-        "arguments": plan.arguments(Some(Path::new("/home/guest/scratch/settings.json"))).iter().map(text).collect::<Vec<_>>(),
+        "arguments": plan.arguments(files).iter().map(text).collect::<Vec<_>>(),
         "environment": plan.environment.iter().map(|(name, value)| (text(name), text(value))).collect::<BTreeMap<_, _>>(),
-        "settings": plan.settings.as_ref().map(|settings| serde_json::from_str::<Value>(settings.expose_secret()).unwrap()),
+        "settings": secret(&plan.settings),
+        "mcp": secret(&plan.mcp),
         "initialize": plan.initialize,
     })
 }
@@ -59,15 +67,77 @@ fn plan_of_a_native_runtime() {
 #[test]
 fn plan_of_a_resumed_node_runtime_with_every_option() {
     let program = Program::from_path("/opt/runtime/cli.js");
+    let answer = Uuid::from_u128(9);
+    let agent = AgentDefinition {
+        description: "Reviews code".to_owned(),
+        prompt: "You review.".to_owned(),
+        tools: Some(vec!["Read".to_owned()]),
+        model: Some("haiku".to_owned()),
+        more: Map::from_iter([("color".to_owned(), json!("blue"))]),
+    };
+    let files = McpServer::Stdio {
+        command: "files".to_owned(),
+        args: vec!["--root".to_owned()],
+        env: BTreeMap::from([("TOKEN".to_owned(), "secret".to_owned())]),
+    };
     let plan = LaunchPlan::new(&LaunchOptions {
-        conversation: Conversation::Resume(Uuid::from_u128(7)),
+        conversation: Conversation::ResumeAt { id: Uuid::from_u128(7), answer },
         model: Some("claude-sonnet-4-5".to_owned()),
+        fallback_model: Some("haiku".to_owned()),
+        effort: Some(Effort::ExtraHigh),
+        thinking: Some(Thinking::Budget(4000)),
         permission_mode: Some(PermissionMode::AcceptEdits),
+        bypass_permissions: BypassPermissions::Selectable,
+        max_turns: Some(25),
+        system_prompt: SystemPrompt::Replaced("You keep an inn.".to_owned()),
         append_system_prompt: Some("Be brief.".to_owned()),
+        renew_system_prompt: true,
+        directories: vec!["/home/guest/other".into()],
+        agent: Some("reviewer".to_owned()),
+        agents: BTreeMap::from([("reviewer".to_owned(), agent)]),
+        plugins: vec!["/home/guest/plugin".into()],
+        mcp: McpOptions {
+            servers: BTreeMap::from([("files".to_owned(), files)]),
+            in_process: vec!["host".to_owned()],
+            sources: McpSources::OptionsOnly,
+        },
+        tools: Tools {
+            available: Some(vec!["Bash".to_owned(), "Read".to_owned()]),
+            allowed: vec!["Bash(git status)".to_owned()],
+            denied: vec!["WebSearch".to_owned()],
+        },
+        hooks: vec![HookRegistration {
+            event: "PreToolUse".to_owned(),
+            matcher: Some("Bash".to_owned()),
+            callbacks: vec!["hook_0".to_owned()],
+            timeout_seconds: Some(5),
+        }],
+        json_schema: Some(json!({ "type": "object" })),
+        settings: Map::from_iter([
+            ("model".to_owned(), json!("opus")),
+            ("env".to_owned(), json!({ "MINE": "1", "ANTHROPIC_BASE_URL": "http://elsewhere" })),
+        ]),
+        setting_sources: vec![SettingSource::User],
+        file_checkpoints: true,
+        forward_subagent_text: true,
         overrides: BTreeMap::from([("EXTRA".into(), "1".into())]),
         ..options(program, &[("PATH", "/usr/bin")])
     });
     insta::assert_json_snapshot!(shown(&plan));
+}
+
+#[test]
+fn plan_of_a_fork() {
+    let conversation = Conversation::Fork { from: Uuid::from_u128(7), id: Uuid::from_u128(8) };
+    let plan = LaunchPlan::new(&LaunchOptions { conversation, ..options(native(), &[]) });
+    insta::assert_json_snapshot!(shown(&plan)["arguments"]);
+}
+
+#[test]
+fn without_an_endpoint_the_settings_are_the_callers_alone() {
+    let settings = Map::from_iter([("model".to_owned(), json!("opus"))]);
+    let plan = LaunchPlan::new(&LaunchOptions { endpoint: None, settings, ..options(native(), &[]) });
+    assert_eq!(plan.settings.unwrap().expose_secret(), r#"{"model":"opus"}"#);
 }
 
 #[test]
@@ -124,9 +194,15 @@ fn loopback_joins_the_hosts_without_proxy_of_both_spellings() {
 
 #[test]
 fn neither_the_bearer_nor_the_users_secrets_show_in_arguments_or_debug_output() {
-    let options = options(native(), &[("ANTHROPIC_API_KEY", "of the user's"), ("TOKEN", "of the user's")]);
+    let env = BTreeMap::from([("TOKEN".to_owned(), "of the user's".to_owned())]);
+    let server = McpServer::Http { url: "http://127.0.0.1:1".to_owned(), headers: env };
+    let options = LaunchOptions {
+        mcp: McpOptions { servers: BTreeMap::from([("x".to_owned(), server)]), ..McpOptions::default() },
+        settings: Map::from_iter([("token".to_owned(), json!("of the user's"))]),
+        ..options(native(), &[("ANTHROPIC_API_KEY", "of the user's"), ("TOKEN", "of the user's")])
+    };
     let plan = LaunchPlan::new(&options);
-    let shown = format!("{:?} {plan:?} {options:?}", plan.arguments(None));
+    let shown = format!("{:?} {plan:?} {options:?}", plan.arguments(LaunchFiles::default()));
     assert!(!shown.contains("nonce.conversation"), "{shown}");
     assert!(!shown.contains("of the user's"), "{shown}");
 }

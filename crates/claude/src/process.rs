@@ -4,7 +4,9 @@
 //! stream and the settings file; one task each writes stdin, reads stdout and reads stderr. The invariants:
 //! the stdout reader never waits for anybody, and when the last [`Process`] is dropped the tree is ended.
 
+mod attached;
 mod exit;
+mod files;
 mod streams;
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,7 +19,6 @@ use bytes::Bytes;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use tempfile::TempPath;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
@@ -27,13 +28,16 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use uuid::Uuid;
 
 pub use exit::{Exit, ExitReason};
+pub(crate) use files::PrivateFiles;
 use streams::{ReadEnd, Tail};
 
 use crate::intake::Intake;
-use crate::options::{LaunchPlan, WardenProgram};
+use crate::options::{LaunchPlan, MARK, WardenProgram};
 use crate::queue::ByteQueue;
+use crate::registry::{Lease, end_marked};
 use crate::warden::{Order, Report, RuntimeStatus};
 
 /// How long the warden may take to end the tree once it was told to, before the host does what it can
@@ -55,7 +59,17 @@ pub(crate) struct Spawn<'a> {
     pub(crate) warden: &'a WardenProgram,
     pub(crate) cwd: &'a std::path::Path,
     /// Removed when the runtime is gone.
-    pub(crate) settings_file: Option<TempPath>,
+    pub(crate) files: PrivateFiles,
+    /// Tells the runtime's processes from all others.
+    pub(crate) mark: Uuid,
+    /// Given back when the runtime is gone.
+    pub(crate) lease: Option<Lease>,
+    pub(crate) links: Links,
+}
+
+/// What connects a process to its session, wherever it runs.
+#[derive(Debug)]
+pub(crate) struct Links {
     /// Takes the runtime's messages.
     pub(crate) intake: Arc<Intake>,
     /// The lines for the runtime's stdin.
@@ -68,6 +82,7 @@ pub(crate) struct Spawn<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Ending {
     Not,
+    Interrupt,
     Terminate,
     Kill,
 }
@@ -94,12 +109,15 @@ impl Process {
         host_end.set_nonblocking(true)?;
         let control = UnixStream::from_std(host_end)?;
         let mut child = spawn_warden(&spawn, warden_end.into())?;
+        if let (Some(lease), Some(warden)) = (&spawn.lease, child.id()) {
+            lease.note(warden, spawn.mark);
+        }
         let tasks = TaskTracker::new();
         let done = CancellationToken::new();
         let tail = Tail::default();
 
         if let Some(stdin) = child.stdin.take() {
-            let outgoing = Arc::clone(&spawn.outgoing);
+            let outgoing = Arc::clone(&spawn.links.outgoing);
             let done = done.clone();
             tasks.spawn(async move {
                 done.run_until_cancelled(streams::write_lines(&outgoing, stdin)).await;
@@ -108,7 +126,7 @@ impl Process {
             });
         }
         let reader = child.stdout.take().map(|stdout| {
-            let intake = Arc::clone(&spawn.intake);
+            let intake = Arc::clone(&spawn.links.intake);
             tasks.spawn(async move { streams::read_messages(stdout, &intake).await })
         });
         let errors = child.stderr.take().map(|stderr| {
@@ -130,17 +148,19 @@ impl Process {
             errors,
             tail,
             reason: None,
-            cancel: spawn.cancel,
+            cancel: spawn.links.cancel,
             stopping: stopping.clone(),
-            settings_file: spawn.settings_file,
+            files: spawn.files,
+            mark: spawn.mark,
+            lease: spawn.lease,
         };
-        let intake = spawn.intake;
+        let intake = spawn.links.intake;
         tasks.spawn(async move {
             let exit = owner.run(control, &done).await;
             intake.exited(exit.clone());
             exit_sender.send_replace(Some(exit));
         });
-        Ok((Self { ending, exit, outgoing: spawn.outgoing, stopping, tasks }, started))
+        Ok((Self { ending, exit, outgoing: spawn.links.outgoing, stopping, tasks }, started))
     }
 
     /// Runs `work` as one of the process's own tasks.
@@ -158,6 +178,11 @@ impl Process {
     /// Closes the runtime's stdin after what is queued for it.
     pub(crate) fn close_stdin(&self) {
         self.outgoing.close();
+    }
+
+    /// Sends SIGINT to the whole tree.
+    pub(crate) fn interrupt(&self) {
+        self.escalate(Ending::Interrupt);
     }
 
     /// Sends SIGTERM to the whole tree.
@@ -198,16 +223,16 @@ fn spawn_warden(spawn: &Spawn<'_>, warden_end: OwnedFd) -> std::io::Result<Child
     #[expect(clippy::disallowed_methods, reason = "the one place that spawns; the owner task is below")]
     let mut command = Command::new(&spawn.warden.path);
     command.args(&spawn.warden.args).arg("--control-fd").arg(warden_end.as_raw_fd().to_string());
-    let settings_file = spawn.settings_file.as_deref();
-    if let Some(path) = settings_file {
+    for path in spawn.files.paths() {
         command.arg("--remove").arg(path);
     }
     command
         .arg("--")
         .arg(&spawn.plan.executable)
-        .args(spawn.plan.arguments(settings_file))
+        .args(spawn.plan.arguments(spawn.files.as_launch_files()))
         .env_clear()
         .envs(&spawn.plan.environment)
+        .env(MARK, spawn.mark.to_string())
         .current_dir(spawn.cwd)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -236,7 +261,12 @@ struct Owner {
     reason: Option<ExitReason>,
     cancel: CancellationToken,
     stopping: CancellationToken,
-    settings_file: Option<TempPath>,
+    /// Removed when the tree is gone.
+    files: PrivateFiles,
+    /// What the tree's processes have in their environment.
+    mark: Uuid,
+    /// Given back when the tree is gone.
+    lease: Option<Lease>,
 }
 
 /// What the owner waits for.
@@ -255,15 +285,13 @@ impl Owner {
         self.orders = Some(orders);
         let status = self.watch(reports).await;
         done.cancel();
-        if status == RuntimeStatus::Lost
-            && let Some(pid) = self.pid
-        {
-            // Without its warden the runtime is nobody's child here; its group is all that can be reached.
-            killpg(Pid::from_raw(pid), Signal::SIGKILL).ok();
+        if status == RuntimeStatus::Lost {
+            self.end_without_warden().await;
         }
         self.reap_warden().await;
         self.drain().await;
-        drop(self.settings_file.take());
+        drop(std::mem::take(&mut self.files));
+        drop(self.lease.take());
         let reason = match self.reason {
             Some(reason) => reason,
             None if self.stopping.is_cancelled() => ExitReason::Stopped,
@@ -341,6 +369,7 @@ impl Owner {
     async fn obey(&mut self, ending: Ending) {
         let order = match ending {
             Ending::Not => return,
+            Ending::Interrupt => Order::Interrupt,
             Ending::Terminate => Order::Terminate,
             Ending::Kill => Order::Kill,
         };
@@ -349,6 +378,17 @@ impl Owner {
         orders.write_all(&[order.to_byte()]).await.ok();
         if ending == Ending::Kill {
             self.orders = None;
+        }
+    }
+
+    /// Ends what can be found of a tree whose warden is gone. The runtime is nobody's child here: its group can
+    /// be reached, and on Linux whatever bears its mark.
+    async fn end_without_warden(&self) {
+        let Some(pid) = self.pid else { return };
+        killpg(Pid::from_raw(pid), Signal::SIGKILL).ok();
+        let mark = self.mark;
+        if tokio::task::spawn_blocking(move || end_marked(mark)).await.is_err() {
+            tracing::warn!("the search for leftovers of a runtime failed");
         }
     }
 
@@ -399,15 +439,4 @@ async fn sleep_until(deadline: Option<Instant>) {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,
     }
-}
-
-/// Writes the settings where only this user can read them.
-pub(crate) fn write_settings(directory: &std::path::Path, content: &[u8]) -> std::io::Result<TempPath> {
-    use std::io::Write;
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    // Created with mode 0600, under a name that nobody can guess.
-    let mut file = tempfile::Builder::new().prefix("settings-").suffix(".json").tempfile_in(directory)?;
-    file.write_all(content)?;
-    Ok(file.into_temp_path())
 }

@@ -85,12 +85,17 @@ impl<T> ByteQueue<T> {
 
     /// The next item if there is one now.
     pub(crate) fn try_pop(&self) -> Option<T> {
-        self.lock().take()
+        self.lock().take().map(|(item, _)| item)
     }
 
     /// The next item, waiting for it; nothing once the queue is closed and empty. Cancel-safe. For one
     /// consumer alone.
     pub(crate) async fn pop(&self) -> Option<T> {
+        self.pop_weighed().await.map(|(item, _)| item)
+    }
+
+    /// The next item as [`Self::pop`] gives it, with its weight.
+    pub(crate) async fn pop_weighed(&self) -> Option<(T, usize)> {
         loop {
             // A push after this look leaves a permit behind, so the wait below cannot miss it.
             {
@@ -118,10 +123,10 @@ impl<T> State<T> {
         self.items.push_back((item, weight));
     }
 
-    fn take(&mut self) -> Option<T> {
+    fn take(&mut self) -> Option<(T, usize)> {
         let (item, weight) = self.items.pop_front()?;
         self.bytes = self.bytes.saturating_sub(weight);
-        Some(item)
+        Some((item, weight))
     }
 }
 

@@ -4,6 +4,7 @@
 //! from sessions of their own. Passes the standard streams through untouched and keeps no copy. The
 //! invariant: when the host is gone, for whatever reason, no descendant stays. Single-threaded, no runtime.
 
+mod leftovers;
 mod report;
 mod tree;
 
@@ -41,7 +42,7 @@ const GIVE_UP: Duration = Duration::from_secs(5);
 #[cfg(not(target_os = "linux"))]
 const TICK: Duration = Duration::from_millis(50);
 
-/// Runs the warden. `arguments` are `--control-fd N [--remove FILE] -- PROGRAM [ARGUMENT…]`, without the
+/// Runs the warden. `arguments` are `--control-fd N [--remove FILE]… -- PROGRAM [ARGUMENT…]`, without the
 /// program's own name; the caller must not have started a thread or an async runtime.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match Arguments::parse(arguments) {
@@ -57,7 +58,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// What the host tells the warden at its start.
 struct Arguments {
     control: RawFd,
-    remove: Option<PathBuf>,
+    remove: Vec<PathBuf>,
     program: OsString,
     arguments: Vec<OsString>,
 }
@@ -65,7 +66,7 @@ struct Arguments {
 impl Arguments {
     fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, &'static str> {
         let mut control = None;
-        let mut remove = None;
+        let mut remove = Vec::new();
         loop {
             let argument = arguments.next().ok_or("no program to run was named after --")?;
             match argument.to_str() {
@@ -73,7 +74,9 @@ impl Arguments {
                     let number = arguments.next().and_then(|value| value.to_str()?.parse().ok());
                     control = Some(number.ok_or("--control-fd needs the number of an open descriptor")?);
                 }
-                Some("--remove") => remove = arguments.next().map(PathBuf::from),
+                Some("--remove") => {
+                    remove.push(arguments.next().map(PathBuf::from).ok_or("--remove needs a file")?);
+                }
                 Some("--") => break,
                 _ => return Err("it is started by the host, not by hand"),
             }
@@ -110,7 +113,8 @@ fn watch_over(arguments: Arguments) -> ExitCode {
     warden.control.write_all(Report::Started(runtime.as_raw()).to_line().as_bytes()).ok();
     warden.control.set_nonblocking(true).ok();
     warden.run_until_nothing_lives();
-    if let Some(file) = &arguments.remove {
+    leftovers::remove_socket(runtime);
+    for file in &arguments.remove {
         // The host may have been faster.
         std::fs::remove_file(file).ok();
     }
@@ -255,6 +259,7 @@ impl Warden {
             Ok(count) => {
                 for order in orders.iter().take(count) {
                     match Order::from_byte(*order) {
+                        Some(Order::Interrupt) => tree::signal(self.runtime, Signal::SIGINT),
                         Some(Order::Terminate) => tree::signal(self.runtime, Signal::SIGTERM),
                         Some(Order::Kill) => self.kill(now),
                         None => {}

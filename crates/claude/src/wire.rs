@@ -7,15 +7,16 @@ pub mod content;
 pub mod control;
 pub(crate) mod fields;
 pub mod message;
+mod notice;
 mod system;
 
 pub use content::{ApiMessage, ContentBlock, MessageContent, Usage};
 pub use control::{
     CanUseTool, ControlCancelRequestMessage, ControlRequestMessage, ControlResponseMessage, Elicitation,
-    HookCallback, IncomingRequest, McpMessage,
+    HookCallback, IncomingRequest, McpMessage, TokenRefresh, UserDialog,
 };
 pub use fields::{Extra, Wire};
 pub use message::{
-    AssistantMessage, BlockDelta, DecodeError, Message, ResultMessage, StreamEvent, StreamEventMessage,
-    SystemMessage, UserFrameMessage, decode,
+    AssistantMessage, BlockDelta, DecodeError, Message, Notice, ResultMessage, StreamEvent,
+    StreamEventMessage, SystemMessage, SystemNotice, UserFrameMessage, decode,
 };

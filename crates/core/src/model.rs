@@ -16,4 +16,8 @@ pub struct ModelAccess {
 pub trait ModelEndpoint: Send + Sync + 'static {
     /// Access for one conversation.
     fn access(&self, conversation: Uuid) -> ModelAccess;
+
+    /// A message of the user's with this text is about to go to the agent. What the
+    /// agent then asks the model for it asks in the user's name; all else is its own.
+    fn mark_turn(&self, conversation: Uuid, text: &str);
 }

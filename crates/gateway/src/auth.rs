@@ -24,8 +24,19 @@ const NONCE_BYTES: usize = 32;
 pub struct SessionId(String);
 
 impl SessionId {
+    /// The session of this id; nothing if it is empty, which no bearer can carry.
+    pub fn new(id: impl Into<String>) -> Option<Self> {
+        Some(Self(id.into())).filter(|id| !id.0.is_empty())
+    }
+
     /// The id as it stood in the bearer; never empty, may hold dots.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::borrow::Borrow<str> for SessionId {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }

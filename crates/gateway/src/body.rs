@@ -6,32 +6,34 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use crate::error::ApiError;
 
-/// Largest request body: Anthropic's own limit for the Messages API.
-pub(crate) const BODY_CAP: usize = 32 * 1024 * 1024;
+/// Largest request body unless configured: Anthropic's own limit for the
+/// Messages API. A larger one is answered with 413.
+pub(crate) const DEFAULT_BODY_CAP: usize = 32 * MEBIBYTE;
 
 /// How much of a refused body is read and thrown away before giving up on
 /// telling the client why.
-const DRAIN_CAP: usize = 2 * BODY_CAP;
+const DRAIN_CAP: usize = 2 * DEFAULT_BODY_CAP;
+
+const MEBIBYTE: usize = 1024 * 1024;
 
 /// How long a refused body may keep arriving.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// Reads a whole body.
-pub(crate) async fn read(mut body: Body) -> Result<Bytes, ApiError> {
+pub(crate) async fn read(mut body: Incoming, cap: usize) -> Result<Bytes, ApiError> {
     let mut first = Bytes::new();
     let mut joined = BytesMut::new();
     while let Some(data) = next_data(&mut body).await? {
-        if first.len() + joined.len() + data.len() > BODY_CAP {
+        if first.len() + joined.len() + data.len() > cap {
             drain(body).await;
-            let message = format!("the request body is larger than {} MiB", BODY_CAP / (1024 * 1024));
-            return Err(ApiError::too_large(message));
+            return Err(ApiError::too_large(format!("the request body is larger than {}", size(cap))));
         }
         if first.is_empty() && joined.is_empty() {
             first = data;
@@ -47,7 +49,7 @@ pub(crate) async fn read(mut body: Body) -> Result<Bytes, ApiError> {
 }
 
 /// Throws away what a refused client is still sending.
-pub(crate) async fn drain(mut body: Body) {
+pub(crate) async fn drain(mut body: Incoming) {
     let rest = async {
         let mut seen = 0;
         while let Ok(Some(data)) = next_data(&mut body).await {
@@ -62,7 +64,7 @@ pub(crate) async fn drain(mut body: Body) {
     }
 }
 
-async fn next_data(body: &mut Body) -> Result<Option<Bytes>, ApiError> {
+async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, ApiError> {
     while let Some(frame) = body.frame().await {
         let frame = frame
             .map_err(|error| ApiError::invalid_request(format!("the request body broke off: {error}")))?;
@@ -71,4 +73,12 @@ async fn next_data(body: &mut Body) -> Result<Option<Bytes>, ApiError> {
         }
     }
     Ok(None)
+}
+
+fn size(bytes: usize) -> String {
+    if bytes >= MEBIBYTE && bytes.is_multiple_of(MEBIBYTE) {
+        format!("{} MiB", bytes / MEBIBYTE)
+    } else {
+        format!("{bytes} bytes")
+    }
 }

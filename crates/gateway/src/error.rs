@@ -6,10 +6,13 @@
 
 use std::borrow::Cow;
 
-use axum::body::Body;
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
+
+use crate::answer::AnswerBody;
+use crate::sse;
 
 /// A failure that the client is told about.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,6 +61,21 @@ impl ApiError {
         Self::from_status(StatusCode::PAYLOAD_TOO_LARGE, message)
     }
 
+    /// The upstream cannot be reached, or its answer cannot be used (502).
+    pub fn bad_gateway(message: impl Into<String>) -> Self {
+        Self::from_status(StatusCode::BAD_GATEWAY, message)
+    }
+
+    /// The upstream took too long (504).
+    pub fn timed_out(message: impl Into<String>) -> Self {
+        Self::from_status(StatusCode::GATEWAY_TIMEOUT, message)
+    }
+
+    /// The upstream has no such thing (501).
+    pub fn not_implemented(message: impl Into<String>) -> Self {
+        Self::from_status(StatusCode::NOT_IMPLEMENTED, message)
+    }
+
     /// The gateway itself failed (500).
     pub fn internal(message: impl Into<String>) -> Self {
         Self::from_status(StatusCode::INTERNAL_SERVER_ERROR, message)
@@ -73,17 +91,33 @@ impl ApiError {
         &self.kind
     }
 
+    /// What the client is told.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The failure as an `error` event in the middle of a stream.
+    pub(crate) fn event(&self, request_id: &str) -> Bytes {
+        // Three strings always encode, so the bare event is never sent.
+        sse::encode("error", &self.object(request_id))
+            .unwrap_or_else(|_| Bytes::from_static(b"event: error\ndata: {\"type\":\"error\"}\n\n"))
+    }
+
     /// The JSON object, the same for a body and for an event.
     pub(crate) fn object<'a>(&'a self, request_id: &'a str) -> ErrorObject<'a> {
         let error = ErrorDetail { kind: &self.kind, message: &self.message };
         ErrorObject { tag: "error", error, request_id }
     }
 
+    /// The JSON object as a body.
+    pub(crate) fn body(&self, request_id: &str) -> Bytes {
+        // Three strings always encode, so the empty body is never sent.
+        serde_json::to_vec(&self.object(request_id)).unwrap_or_default().into()
+    }
+
     /// The whole HTTP answer.
-    pub(crate) fn into_response(self, request_id: &str) -> Response<Body> {
-        // Three strings always encode, so the fallback body is never sent.
-        let json = serde_json::to_vec(&self.object(request_id)).unwrap_or_default();
-        let mut response = Response::new(Body::from(json));
+    pub(crate) fn into_response(self, request_id: &str) -> Response<AnswerBody> {
+        let mut response = Response::new(AnswerBody::Full(self.body(request_id)));
         *response.status_mut() = self.status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         response
@@ -106,7 +140,8 @@ struct ErrorDetail<'a> {
     message: &'a str,
 }
 
-fn kind_of(status: StatusCode) -> &'static str {
+/// The type that Anthropic's API gives a status.
+pub(crate) fn kind_of(status: StatusCode) -> &'static str {
     match status.as_u16() {
         401 => "authentication_error",
         402 => "billing_error",

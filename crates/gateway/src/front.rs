@@ -5,22 +5,17 @@
 //! before its bearer was found good, and none outlives its connection.
 
 use std::sync::Arc;
-use std::task::Poll;
 
-use axum::body::Body;
-use axum::extract::{ConnectInfo, Request, State};
-use axum::response::Response;
-use bytes::Bytes;
-use futures_util::stream::{self, BoxStream};
-use futures_util::{Stream, StreamExt};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, EXPECT};
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderName, HeaderValue, Method, Request, Response};
+use hyper::body::Incoming;
 
+use crate::answer::AnswerBody;
 use crate::auth::{self, Nonce, SessionId};
 use crate::body;
-use crate::connection::ConnectionScope;
 use crate::error::ApiError;
+use crate::ledger::Ledger;
 use crate::upstream::{
     Cut, Upstream, UpstreamBody, UpstreamFailure, UpstreamFuture, UpstreamRequest, UpstreamResponse,
 };
@@ -33,6 +28,9 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 pub(crate) struct Front {
     pub(crate) nonce: Arc<Nonce>,
     pub(crate) upstream: Arc<dyn Upstream>,
+    pub(crate) ledger: Arc<Ledger>,
+    /// Largest request body in bytes.
+    pub(crate) body_cap: usize,
 }
 
 /// What an admitted request asks for.
@@ -43,41 +41,30 @@ enum Route {
     Models,
 }
 
-/// Answers one request.
+/// Answers one request; an error ends the connection without an answer.
 pub(crate) async fn serve(
-    State(front): State<Arc<Front>>,
-    ConnectInfo(scope): ConnectInfo<ConnectionScope>,
-    request: Request,
-) -> Response {
+    front: Arc<Front>,
+    request: Request<Incoming>,
+) -> Result<Response<AnswerBody>, Cut> {
     let request_id = format!("req_{}", uuid::Uuid::new_v4().simple());
     let (parts, body) = request.into_parts();
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
-    let result = tokio::select! {
-        biased;
-        () = scope.ended() => Err(Cut.into()),
-        result = answer(&front, parts, body, &request_id) => result,
-    };
-    let mut response = match result {
-        Ok(response) => into_response(response, &scope),
+    let mut response = match answer(&front, parts, body, &request_id).await {
+        Ok(answer) => into_response(answer),
         Err(UpstreamFailure::Api(error)) => error.into_response(&request_id),
-        Err(UpstreamFailure::Cut(Cut)) => {
-            // With the scope cut the socket takes no more bytes, so this
-            // response only ends the HTTP layer's wait for one.
-            scope.cut();
-            Response::default()
-        }
+        Err(UpstreamFailure::Cut(cut)) => return Err(cut),
     };
     tracing::debug!(request_id, %method, path, status = response.status().as_u16(), "gateway request");
     if let Ok(value) = HeaderValue::from_str(&request_id) {
         response.headers_mut().entry(REQUEST_ID).or_insert(value);
     }
-    response
+    Ok(response)
 }
 
 async fn answer(
     front: &Front,
     parts: Parts,
-    body: Body,
+    body: Incoming,
     request_id: &str,
 ) -> Result<UpstreamResponse, UpstreamFailure> {
     let (session, route) = match admit(front, &parts) {
@@ -91,11 +78,24 @@ async fn answer(
             return Err(error.into());
         }
     };
-    let body = body::read(body).await?;
+    let body = body::read(body, front.body_cap).await?;
+    let query = parts.uri.query().map(str::to_owned);
     let mut headers = parts.headers;
     headers.remove(AUTHORIZATION);
-    let request = UpstreamRequest { session, headers, body, request_id: request_id.to_owned() };
-    ask(front, route, request).await
+    let account = front.ledger.account(&session);
+    let request = UpstreamRequest {
+        session,
+        headers,
+        body,
+        request_id: request_id.to_owned(),
+        query,
+        account: account.clone(),
+    };
+    let result = ask(front, route, request).await;
+    if let Err(UpstreamFailure::Api(error)) = &result {
+        account.note_error(error, request_id);
+    }
+    result
 }
 
 fn ask(front: &Front, route: Route, request: UpstreamRequest) -> UpstreamFuture<'_> {
@@ -139,26 +139,9 @@ fn greeting() -> UpstreamResponse {
     UpstreamResponse { status: http::StatusCode::OK, headers, body: UpstreamBody::Full("ok\n".into()) }
 }
 
-fn into_response(answer: UpstreamResponse, scope: &ConnectionScope) -> Response {
-    let body = match answer.body {
-        UpstreamBody::Full(bytes) => Body::from(bytes),
-        UpstreamBody::Stream(stream) => Body::from_stream(cut_with(stream, scope)),
-    };
-    let mut response = Response::new(body);
+fn into_response(answer: UpstreamResponse) -> Response<AnswerBody> {
+    let mut response = Response::new(answer.body.into());
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
     response
-}
-
-/// Ends a stream in an error when its connection is cut, so that a client
-/// never takes an aborted answer for a whole one.
-fn cut_with(
-    mut answer: BoxStream<'static, Result<Bytes, Cut>>,
-    scope: &ConnectionScope,
-) -> impl Stream<Item = Result<Bytes, Cut>> + Send + 'static {
-    let mut ended = Box::pin(scope.ended());
-    stream::poll_fn(move |context| match ended.as_mut().poll(context) {
-        Poll::Ready(()) => Poll::Ready(Some(Err(Cut))),
-        Poll::Pending => answer.poll_next_unpin(context),
-    })
 }

@@ -1,7 +1,9 @@
 //! The parts of a Messages request that an upstream may want to understand.
 //!
 //! Owns tolerant types: unknown fields and block types pass, and what is only
-//! carried or measured stays raw. A body is parsed once.
+//! carried or measured stays raw. A body is parsed once. Blocks that the
+//! runtime adds on its own are told from what a person wrote, here and
+//! nowhere else.
 
 use std::fmt;
 
@@ -9,6 +11,26 @@ use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::error::ApiError;
+
+/// How text blocks of the runtime's own begin.
+///
+/// The notice of a finished background task is one of them: the newer runtime
+/// wraps it in a reminder, the older one sends it bare.
+const RUNTIME_MARKS: [&str; 4] = ["<system-reminder>", "<local-command", "<command-", "<task-notification>"];
+
+/// What both runtimes write when they want to go on with less history.
+const SUMMARY_REQUEST: &str = "create a detailed summary of";
+
+/// Whether the runtime wrote a text, not a person.
+pub(crate) fn is_runtime_text(text: &str) -> bool {
+    let text = text.trim_start();
+    RUNTIME_MARKS.iter().any(|mark| text.starts_with(mark))
+}
+
+/// Whether a text is the runtime's wish to have the conversation summed up.
+pub(crate) fn is_summary_request(text: &str) -> bool {
+    text.contains(SUMMARY_REQUEST)
+}
 
 /// A request to `/v1/messages` or `/v1/messages/count_tokens`.
 #[derive(Debug, serde::Deserialize)]

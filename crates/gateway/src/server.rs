@@ -10,21 +10,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::auth::Nonce;
-use crate::connection::{ConnectionScope, GatewayListener};
-use crate::front::{self, Front};
+use crate::auth::{Nonce, SessionId};
+use crate::body::DEFAULT_BODY_CAP;
+use crate::connection;
+use crate::front::Front;
+use crate::initiator::TurnMark;
+use crate::ledger::{LastError, Ledger, SessionUsage, TooManyCredentials};
 use crate::upstream::Upstream;
 
 /// How long shutdown waits for connections that were told to end. They stop
 /// at their next poll, so only a stuck upstream could take this long.
-const SHUTDOWN_TIME: Duration = Duration::from_secs(5);
+pub(crate) const SHUTDOWN_TIME: Duration = Duration::from_secs(5);
 
 /// The gateway before it runs.
 #[derive(Debug)]
@@ -37,6 +39,19 @@ pub struct GatewayConfig {
     pub listen: SocketAddr,
     /// What answers the requests.
     pub upstream: Arc<dyn Upstream>,
+}
+
+/// What a gateway allows a client.
+#[derive(Clone, Copy, Debug)]
+pub struct GatewayLimits {
+    /// Largest request body in bytes; a larger one is answered with 413.
+    pub body_cap: usize,
+}
+
+impl Default for GatewayLimits {
+    fn default() -> Self {
+        Self { body_cap: DEFAULT_BODY_CAP }
+    }
 }
 
 /// Why a gateway did not start.
@@ -54,11 +69,22 @@ pub enum GatewayError {
         #[source]
         source: io::Error,
     },
+    /// It was ended for good.
+    #[error("the gateway has been shut down")]
+    Ended,
 }
 
 impl Gateway {
     /// Binds the port and starts to serve it.
     pub async fn start(config: GatewayConfig) -> Result<GatewayHandle, GatewayError> {
+        Self::start_with(config, GatewayLimits::default()).await
+    }
+
+    /// Binds the port and starts to serve it, with limits of the caller's.
+    pub async fn start_with(
+        config: GatewayConfig,
+        limits: GatewayLimits,
+    ) -> Result<GatewayHandle, GatewayError> {
         let GatewayConfig { listen, upstream } = config;
         if !listen.ip().is_loopback() {
             return Err(GatewayError::NotLoopback(listen));
@@ -68,29 +94,19 @@ impl Gateway {
         let address = listener.local_addr().map_err(failed)?;
 
         let nonce = Arc::new(Nonce::random());
+        let ledger = Arc::new(Ledger::default());
         let cancel = CancellationToken::new();
         let tasks = TaskTracker::new();
-        let front = Arc::new(Front { nonce: Arc::clone(&nonce), upstream });
-        let service = Router::new()
-            .fallback(front::serve)
-            .with_state(front)
-            .into_make_service_with_connect_info::<ConnectionScope>();
-        let listener = GatewayListener::new(listener, cancel.clone(), tasks.clone());
-        let stop = cancel.clone();
-        tasks.spawn(async move {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => {}
-                result = axum::serve(listener, service) => {
-                    if let Err(error) = result {
-                        tracing::error!(%error, "the gateway stopped serving");
-                    }
-                }
-            }
+        let front = Arc::new(Front {
+            nonce: Arc::clone(&nonce),
+            upstream,
+            ledger: Arc::clone(&ledger),
+            body_cap: limits.body_cap,
         });
+        tasks.spawn(connection::accept(listener, front, cancel.clone(), tasks.clone()));
         tasks.close();
         tracing::debug!(%address, "the gateway accepts connections");
-        Ok(GatewayHandle { base_url: format!("http://{address}"), nonce, cancel, tasks })
+        Ok(GatewayHandle { base_url: format!("http://{address}"), nonce, ledger, cancel, tasks })
     }
 }
 
@@ -98,6 +114,7 @@ impl Gateway {
 pub struct GatewayHandle {
     base_url: String,
     nonce: Arc<Nonce>,
+    ledger: Arc<Ledger>,
     /// Ends the accept loop, every connection and every request.
     cancel: CancellationToken,
     /// The accept loop and the open connections.
@@ -121,6 +138,45 @@ impl GatewayHandle {
     /// The value for `ANTHROPIC_AUTH_TOKEN` of one session, whose id is not empty.
     pub fn bearer_for(&self, session: &str) -> SecretString {
         self.nonce.bearer_for(session)
+    }
+
+    /// What the requests of a session came to; nothing before its first.
+    pub fn usage(&self, session: &str) -> Option<SessionUsage> {
+        self.ledger.usage(session)
+    }
+
+    /// What a session was told last when something failed.
+    pub fn last_error(&self, session: &str) -> Option<LastError> {
+        self.ledger.last_error(session)
+    }
+
+    /// Tells that a person is about to say something in a session.
+    ///
+    /// One request of the session, the one that has the message, is then made
+    /// in the user's name; all its others are the agent's. A session without
+    /// marks is judged by the last message of each request.
+    pub fn mark_turn(&self, session: &str, turn: TurnMark) {
+        if let Some(session) = SessionId::new(session) {
+            self.ledger.mark_turn(&session, turn);
+        }
+    }
+
+    /// Gives a session a credential of its own, instead of the upstream's.
+    pub fn set_credential(&self, session: &str, credential: SecretString) -> Result<(), TooManyCredentials> {
+        match SessionId::new(session) {
+            Some(session) => self.ledger.set_credential(&session, credential),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets the books and the credential of a session that has ended.
+    pub fn forget(&self, session: &str) {
+        self.ledger.forget(session);
+    }
+
+    /// Completes when every connection and task has ended after a shutdown.
+    pub(crate) fn ended(&self) -> TaskTracker {
+        self.tasks.clone()
     }
 
     /// Stops accepting, cancels every request and waits for their tasks.

@@ -1,9 +1,13 @@
 //! The text framing of server-sent events.
 //!
-//! Writes events; does not know which events there are. One event is one
-//! `Bytes`, so that a stream that yields them keeps event and chunk the same.
+//! Owns where events begin and end and which fields they have; does not know
+//! which events there are. The scanner copies nothing and gives the same
+//! boundaries however the bytes are cut into pieces.
+
+use std::borrow::Cow;
 
 use bytes::Bytes;
+use memchr::memchr2;
 use serde::Serialize;
 
 /// Encodes one event: its name, its JSON on a single line, a blank line.
@@ -22,13 +26,138 @@ pub(crate) fn encode(name: &str, data: &impl Serialize) -> Result<Bytes, serde_j
 /// A text delta with its framing is about 130 bytes; one allocation holds it.
 const FRAME_GUESS: usize = 192;
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Finds the ends of events in a stream that comes in pieces.
+///
+/// Lines end in a line feed, a carriage return or both. A carriage return
+/// that ends an event may be followed by a line feed that belongs to it, so
+/// such an event is only over when the next byte is known.
+#[derive(Clone, Debug, Default)]
+pub struct EventScanner {
+    place: Place,
+}
 
-    #[test]
-    fn an_event_is_two_lines_and_a_blank_one() {
-        let frame = encode("ping", &serde_json::json!({"type": "ping", "text": "a\nb"})).unwrap();
-        assert_eq!(&frame[..], b"event: ping\ndata: {\"text\":\"a\\nb\",\"type\":\"ping\"}\n\n");
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    /// At the start of a line.
+    #[default]
+    LineStart,
+    /// Inside a line that is not empty.
+    Line,
+    /// After a carriage return that ended a line with something in it.
+    AfterReturn,
+    /// After a carriage return that ended an empty line, and with it the event.
+    AfterLastReturn,
+}
+
+impl EventScanner {
+    /// Takes in the bytes up to the end of the current event and returns how
+    /// many these are, or takes in all of them if the event does not end here.
+    ///
+    /// The bytes that follow the end are to be given to the next call.
+    pub fn next_end(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            let first = rest.first().copied()?;
+            match self.place {
+                Place::AfterLastReturn => {
+                    self.place = Place::LineStart;
+                    return Some(if first == b'\n' { at + 1 } else { at });
+                }
+                Place::AfterReturn => {
+                    self.place = Place::LineStart;
+                    at += usize::from(first == b'\n');
+                }
+                Place::LineStart if first == b'\n' => return Some(at + 1),
+                Place::LineStart if first == b'\r' => {
+                    self.place = Place::AfterLastReturn;
+                    at += 1;
+                }
+                Place::LineStart | Place::Line => match memchr2(b'\n', b'\r', rest) {
+                    Some(end) => {
+                        let feed = rest.get(end) == Some(&b'\n');
+                        self.place = if feed { Place::LineStart } else { Place::AfterReturn };
+                        at += end + 1;
+                    }
+                    None => {
+                        self.place = Place::Line;
+                        return None;
+                    }
+                },
+            }
+        }
+        None
+    }
+
+    /// Whether the stream may end here with its last event whole.
+    pub fn ends_event(&self) -> bool {
+        self.place == Place::AfterLastReturn
     }
 }
+
+/// The fields of one event that this gateway reads.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fields<'a> {
+    /// The last `event` field.
+    pub(crate) name: Option<&'a [u8]>,
+    /// The first `data` field.
+    first: Option<&'a [u8]>,
+    /// The others, which are rare.
+    more: Vec<&'a [u8]>,
+}
+
+impl<'a> Fields<'a> {
+    /// Reads a whole event.
+    pub(crate) fn read(event: &'a [u8]) -> Self {
+        let mut fields = Self::default();
+        // The only place where a byte order mark may stand is the very beginning of a stream.
+        let mut rest = event.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(event);
+        while !rest.is_empty() {
+            let end = memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
+            let (line, after) = rest.split_at_checked(end).unwrap_or((rest, &[]));
+            rest = after.get(1..).unwrap_or_default();
+            if let Some(value) = value_of(b"event", line) {
+                fields.name = Some(value);
+            } else if let Some(value) = value_of(b"data", line) {
+                if fields.first.is_none() {
+                    fields.first = Some(value);
+                } else {
+                    fields.more.push(value);
+                }
+            }
+        }
+        fields
+    }
+
+    /// The data, if there is any; several lines are joined.
+    pub(crate) fn data(&self) -> Option<Cow<'a, [u8]>> {
+        let first = self.first?;
+        if self.more.is_empty() {
+            return Some(Cow::Borrowed(first));
+        }
+        let mut joined = first.to_vec();
+        for line in &self.more {
+            joined.push(b'\n');
+            joined.extend_from_slice(line);
+        }
+        Some(Cow::Owned(joined))
+    }
+
+    /// The `data` lines one by one.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.first.into_iter().chain(self.more.iter().copied())
+    }
+}
+
+/// The value of a line if it is this field; one space after the colon is not part of it.
+fn value_of<'a>(field: &[u8], line: &'a [u8]) -> Option<&'a [u8]> {
+    let rest = line.strip_prefix(field)?;
+    if rest.is_empty() {
+        return Some(rest);
+    }
+    let value = rest.strip_prefix(b":")?;
+    Some(value.strip_prefix(b" ").unwrap_or(value))
+}
+
+#[cfg(test)]
+#[path = "sse_tests.rs"]
+mod tests;

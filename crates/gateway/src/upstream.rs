@@ -13,7 +13,10 @@ use http::{HeaderMap, StatusCode};
 
 use crate::auth::SessionId;
 use crate::error::ApiError;
+use crate::ledger::Account;
 
+pub(crate) mod anthropic;
+pub(crate) mod copilot;
 pub(crate) mod demo;
 
 /// A request that passed the front.
@@ -27,6 +30,10 @@ pub struct UpstreamRequest {
     pub body: Bytes,
     /// The id under which this request is logged and answered.
     pub request_id: String,
+    /// What came after the `?`, if anything; the front itself ignores it.
+    pub query: Option<String>,
+    /// The books of the session.
+    pub account: Account,
 }
 
 /// An answer whose status is known.

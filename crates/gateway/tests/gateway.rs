@@ -471,3 +471,21 @@ async fn many_sessions_at_once_each_get_their_own_answer() {
         assert_eq!(answer.matches(&format!("word{number}")).count(), 20);
     }
 }
+
+#[tokio::test]
+async fn the_demo_models_answers_are_in_the_books_too() {
+    let gateway = TestGateway::start().await;
+    let whole = json_of(gateway.ask("hi", Streaming::No).await).await;
+    events_of(gateway.ask("hi", Streaming::Yes).await).await;
+    check_error(
+        529,
+        "overloaded_error",
+        error_of(gateway.ask("#demo\nerror 529", Streaming::Yes).await).await,
+    );
+    let usage = gateway.handle.usage("session-1").unwrap();
+    assert_eq!((usage.requests, usage.completed, usage.failed), (3, 2, 1));
+    assert_eq!(json!(usage.input_tokens), json!(2 * whole["usage"]["input_tokens"].as_u64().unwrap()));
+    assert_eq!(json!(usage.output_tokens), json!(2 * whole["usage"]["output_tokens"].as_u64().unwrap()));
+    assert_eq!(usage.last_stop_reason.as_deref(), Some("end_turn"));
+    assert_eq!(gateway.handle.last_error("session-1").unwrap().status, 529);
+}

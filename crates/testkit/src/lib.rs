@@ -8,13 +8,17 @@
     reason = "JSON without a field reads as null, and tests look at a few of many kinds"
 )]
 
+pub mod bench;
+pub mod fakes;
 mod host;
+mod model;
 mod observer;
 pub mod processes;
 mod raw;
 mod wait;
 
 pub use host::{HostOptions, TestHost};
+pub use model::{LoggedRequest, RequestKind, RequestLog, ScriptedModel};
 pub use observer::{Observer, Seen};
 pub use raw::RawClient;
 pub use wait::eventually;

@@ -6,15 +6,17 @@
 //! runtime has answered. Nothing in the loop waits for the runtime.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ahp_types::state::{ErrorInfo, Message as UserInput};
 use innkeeper_claude::{
-    ClaudeSession, Exit, IncomingRequest, Message, RequestError, SessionEvent, SessionEvents, UserContent,
+    Exit, IncomingRequest, Message, RequestError, Runtime, RuntimeEvent, RuntimeEvents, UserContent,
     UserMessage,
 };
 use innkeeper_core::agent::{AgentCommand, AgentEvent, History, TurnOutcome, Unsent};
 use innkeeper_core::ids::TurnId;
+use innkeeper_core::model::ModelEndpoint;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -39,8 +41,8 @@ const DENIED: &str = "This host cannot ask its user for permission yet, so the c
 
 /// The state of the task.
 pub(super) struct Driver {
-    runtime: ClaudeSession,
-    messages: SessionEvents,
+    runtime: Runtime,
+    messages: RuntimeEvents,
     commands: mpsc::Receiver<AgentCommand>,
     outgoing: Outgoing,
     close: CancellationToken,
@@ -56,6 +58,8 @@ pub(super) struct Driver {
     model: String,
     /// Whether another process could take the conversation up.
     history: History,
+    /// Where the runtime's requests go, which is told whose they are.
+    models: Arc<dyn ModelEndpoint>,
 }
 
 /// A request of the driver's. Polling it first writes it, so that what is written
@@ -89,11 +93,12 @@ impl From<SessionGone> for End {
 
 impl Driver {
     pub(super) fn new(
-        (runtime, messages): (ClaudeSession, SessionEvents),
+        (runtime, messages): (Runtime, RuntimeEvents),
         commands: mpsc::Receiver<AgentCommand>,
         events: mpsc::Sender<AgentEvent>,
         close: CancellationToken,
         history: History,
+        models: Arc<dyn ModelEndpoint>,
     ) -> Self {
         Self {
             runtime,
@@ -108,6 +113,7 @@ impl Driver {
             deadline: None,
             model: DEFAULT_MODEL.to_owned(),
             history,
+            models,
         }
     }
 
@@ -206,8 +212,9 @@ impl Driver {
         let uuid = Uuid::new_v4();
         let content = UserContent::Blocks(content_blocks(message));
         self.mapper.begin_turn();
+        self.models.mark_turn(self.runtime.conversation(), &message.text);
         self.turns.wrote(turn, uuid.to_string());
-        if let Err(error) = self.runtime.send(UserMessage { uuid, content }) {
+        if let Err(error) = self.runtime.send(&UserMessage::new(uuid, content)) {
             // The exit that follows fails the turn; a runtime that does not read is ended.
             tracing::warn!(%error, "the runtime did not take a message");
             return Err(End::Stop);
@@ -254,15 +261,15 @@ impl Driver {
         self.advance()
     }
 
-    fn event(&mut self, event: SessionEvent) -> Result<(), End> {
+    fn event(&mut self, event: RuntimeEvent) -> Result<(), End> {
         match event {
-            SessionEvent::Message(message) => self.message(&message),
-            SessionEvent::Request { id, request } => {
+            RuntimeEvent::Message(message) => self.message(&message),
+            RuntimeEvent::Request { id, request } => {
                 self.answer(&id, &request);
                 Ok(())
             }
-            SessionEvent::RequestCancelled { .. } => Ok(()),
-            SessionEvent::Exited(exit) => Err(End::Exited(exit)),
+            RuntimeEvent::RequestCancelled { .. } => Ok(()),
+            RuntimeEvent::Exited(exit) => Err(End::Exited(exit)),
         }
     }
 
@@ -300,6 +307,8 @@ impl Driver {
             IncomingRequest::Elicitation(_) => Ok(json!({"action": "decline"})),
             IncomingRequest::HookCallback(_) => Ok(json!({})),
             IncomingRequest::McpMessage(_) => Err("this host runs no MCP servers".to_owned()),
+            IncomingRequest::UserDialog(_) => Err("this host shows no dialogs".to_owned()),
+            IncomingRequest::TokenRefresh(_) => Err("this host has no other token".to_owned()),
             // The library has answered it.
             IncomingRequest::Unknown(_) => return,
         };

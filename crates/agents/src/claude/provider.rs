@@ -9,7 +9,7 @@ use ahp_types::common::JsonObject;
 use ahp_types::state::{AgentInfo, SessionModelInfo};
 use innkeeper_claude::transcript;
 use innkeeper_claude::{
-    ClaudeSession, Conversation, Endpoint, LaunchOptions, Program, StartError, WardenProgram,
+    Conversation, Directories, Endpoint, LaunchOptions, Program, Runtime, StartError, WardenProgram,
 };
 use innkeeper_core::agent::{
     AgentLink, AgentProvider, BoxFuture, COMMAND_CAPACITY, EVENT_CAPACITY, OpenAgent, OpenError,
@@ -97,12 +97,14 @@ impl AgentProvider for ClaudeProvider {
         let (config, tasks) = (Arc::clone(&self.config), self.tasks.clone());
         Box::pin(async move {
             let options = launch_options(&config, &request)?;
-            let (runtime, messages) = ClaudeSession::start(options, cancel).await.map_err(open_error)?;
+            let (runtime, messages) = Runtime::start(options, cancel).await.map_err(open_error)?;
             tracing::info!(conversation = %request.conversation, pid = runtime.pid(), "started a Claude runtime");
             let (commands, orders) = mpsc::channel(COMMAND_CAPACITY);
             let (reports, events) = mpsc::channel(EVENT_CAPACITY);
             let close = CancellationToken::new();
-            let driver = Driver::new((runtime, messages), orders, reports, close.clone(), request.history);
+            let models = Arc::clone(&config.models);
+            let driver =
+                Driver::new((runtime, messages), orders, reports, close.clone(), request.history, models);
             tasks.spawn(driver.run());
             Ok(AgentLink { commands, events, close })
         })
@@ -120,18 +122,13 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
         });
     }
     let access = config.models.access(request.conversation);
+    let directories = Directories { cwd, scratch: config.scratch_dir.clone() };
+    let conversation = conversation(config, request);
     Ok(LaunchOptions {
-        program,
-        warden: config.warden.clone(),
-        cwd,
-        conversation: conversation(config, request),
         endpoint: Some(Endpoint { base_url: access.base_url, bearer: access.bearer }),
-        model: None,
         permission_mode: config::permission_mode(&request.config),
-        append_system_prompt: None,
         environment: config.environment.clone(),
-        overrides: BTreeMap::new(),
-        scratch_dir: config.scratch_dir.clone(),
+        ..LaunchOptions::new(program, config.warden.clone(), conversation, directories)
     })
 }
 

@@ -68,6 +68,10 @@ const FOREIGN: &[&str] = &[
 /// Prefixes of such variables.
 const FOREIGN_PREFIXES: &[&str] = &["CLAUDE_AGENT_SDK_", "ELECTRON_", "INNKEEPER_", "VSCODE_"];
 
+/// Names the runtime that a process belongs to. Whatever a runtime starts inherits it, so that leftovers can
+/// be told from everything else on the machine.
+pub(crate) const MARK: &str = "INNKEEPER_RUNTIME";
+
 /// Addresses that are never reached through a proxy.
 const LOOPBACK: [&str; 3] = ["127.0.0.1", "localhost", "::1"];
 
@@ -87,6 +91,9 @@ pub(super) fn launch_environment(options: &LaunchOptions) -> BTreeMap<OsString, 
     set("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
     set("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", "1");
     set("CLAUDE_CODE_ENTRYPOINT", "sdk-rust");
+    if options.file_checkpoints {
+        set("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true");
+    }
     if let Some(endpoint) = &options.endpoint {
         // The settings file alone is not enough: in the older runtime a user's settings that set this very
         // switch, or a unix socket, make it ignore addresses in every settings file that follows. With the

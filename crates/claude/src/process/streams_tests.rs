@@ -5,7 +5,7 @@ use tokio::io::{AsyncWriteExt, duplex};
 
 use super::*;
 use crate::control::Control;
-use crate::session::SessionEvent;
+use crate::runtime::RuntimeEvent;
 use crate::wire::Message;
 
 fn intake() -> Intake {
@@ -26,7 +26,7 @@ async fn messages(chunks: &[&[u8]]) -> Vec<String> {
     assert!(matches!(end, ReadEnd::Closed));
     std::iter::from_fn(|| intake.inbox.try_pop())
         .map(|event| {
-            let SessionEvent::Message(message) = event else { panic!("{event:?}") };
+            let RuntimeEvent::Message(message) = event else { panic!("{event:?}") };
             serde_json::to_string::<Message>(&message).unwrap()
         })
         .collect()

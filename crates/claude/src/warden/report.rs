@@ -52,6 +52,8 @@ impl Report {
 /// What the host tells the warden. The end of the stream is an order too: end the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
+    /// SIGINT to the whole tree.
+    Interrupt,
     /// SIGTERM to the whole tree; the host decides what follows.
     Terminate,
     /// SIGKILL to the whole tree until nothing is left.
@@ -61,6 +63,7 @@ pub(crate) enum Order {
 impl Order {
     pub(crate) fn to_byte(self) -> u8 {
         match self {
+            Self::Interrupt => b'I',
             Self::Terminate => b'T',
             Self::Kill => b'K',
         }
@@ -68,6 +71,7 @@ impl Order {
 
     pub(crate) fn from_byte(byte: u8) -> Option<Self> {
         match byte {
+            b'I' => Some(Self::Interrupt),
             b'T' => Some(Self::Terminate),
             b'K' => Some(Self::Kill),
             _ => None,
@@ -94,7 +98,7 @@ mod tests {
 
     #[test]
     fn every_order_is_read_back_as_it_was_written() {
-        for order in [Order::Terminate, Order::Kill] {
+        for order in [Order::Interrupt, Order::Terminate, Order::Kill] {
             assert_eq!(Order::from_byte(order.to_byte()), Some(order));
         }
     }

@@ -1,6 +1,6 @@
-//! The processes below the warden.
+//! The warden's descendants and how they are signalled.
 //!
-//! Owns finding and signalling them. On Linux the whole tree is found, whatever sessions and groups its
+//! Owns no state. On Linux every descendant is found and signalled, whatever sessions and groups its
 //! members made; elsewhere only the runtime's own process group can be reached.
 
 use nix::errno::Errno;
@@ -8,6 +8,9 @@ use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+
+#[cfg(target_os = "linux")]
+use crate::process_table;
 
 /// Makes this process the parent of every descendant whose own parent ends.
 #[cfg(target_os = "linux")]
@@ -41,45 +44,18 @@ pub(super) fn signal(runtime: Pid, signal: Signal) {
 /// All descendants of this process, or nothing if the process table cannot be read.
 #[cfg(target_os = "linux")]
 fn descendants() -> Option<Vec<Pid>> {
-    let mut rest: Vec<(i32, i32)> = std::fs::read_dir("/proc")
-        .ok()?
-        .filter_map(|entry| {
-            let pid = entry.ok()?.file_name().to_str()?.parse().ok()?;
-            // A process may call itself anything, also what is not UTF-8.
-            let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-            Some((pid, parent_in(&String::from_utf8_lossy(&stat))?))
-        })
-        .collect();
+    let mut rest = process_table::all()?;
     let mut found = vec![Pid::this().as_raw()];
     let mut next = 0;
     while let Some(parent) = found.get(next).copied() {
         next += 1;
-        rest.retain(|(pid, its_parent)| {
-            let is_child = *its_parent == parent;
+        rest.retain(|entry| {
+            let is_child = entry.parent == parent;
             if is_child {
-                found.push(*pid);
+                found.push(entry.identity.pid);
             }
             !is_child
         });
     }
     Some(found.into_iter().skip(1).map(Pid::from_raw).collect())
-}
-
-/// The parent's id in a line of `/proc/<pid>/stat`. The command's name before it may hold anything, also
-/// parentheses and line ends, so the fields count from the last closing one.
-#[cfg(target_os = "linux")]
-fn parent_in(stat: &str) -> Option<i32> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
-#[cfg(all(test, target_os = "linux"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_parent_is_found_behind_a_name_with_parentheses() {
-        assert_eq!(parent_in("12 (a) S 1 (b) R 77 12 12 0"), Some(77));
-        assert_eq!(parent_in("12 (sh"), None);
-    }
 }

@@ -59,6 +59,10 @@ pub enum IncomingRequest {
     McpMessage(Box<McpMessage>),
     /// An MCP server asks the user something.
     Elicitation(Box<Elicitation>),
+    /// A dialog of a kind that the host said it can show.
+    UserDialog(Box<UserDialog>),
+    /// The host's token is not valid any more, and another one is needed.
+    TokenRefresh(TokenRefresh),
     /// A request that this crate does not know; it has been answered with an error already.
     Unknown(Opaque),
 }
@@ -71,6 +75,10 @@ impl Wire for IncomingRequest {
             "hook_callback" => Wire::from_json(json).map(Self::HookCallback),
             "mcp_message" => Wire::from_json(json).map(Self::McpMessage),
             "elicitation" => Wire::from_json(json).map(Self::Elicitation),
+            "request_user_dialog" => Wire::from_json(json).map(Self::UserDialog),
+            "oauth_token_refresh" | "host_auth_token_refresh" => {
+                Wire::from_json(json).map(Self::TokenRefresh)
+            }
             _ => Opaque::new(&subtype, json).map(Self::Unknown),
         }
     }
@@ -83,6 +91,8 @@ impl serde::Serialize for IncomingRequest {
             Self::HookCallback(request) => request.serialize(serializer),
             Self::McpMessage(request) => request.serialize(serializer),
             Self::Elicitation(request) => request.serialize(serializer),
+            Self::UserDialog(request) => request.serialize(serializer),
+            Self::TokenRefresh(request) => request.serialize(serializer),
             Self::Unknown(request) => request.serialize(serializer),
         }
     }
@@ -112,6 +122,18 @@ wire_struct! {
         blocked_path: String = "blocked_path",
         /// Why the runtime asks.
         decision_reason: String = "decision_reason",
+        /// What made it ask, in newer runtimes.
+        decision_reason_type: String = "decision_reason_type",
+        /// Whether the tool itself is a question to the user, in newer runtimes.
+        requires_user_interaction: bool = "requires_user_interaction",
+        /// The MCP server whose tool it is, in newer runtimes.
+        mcp_server: Box<RawValue> = "mcp_server",
+        /// Whether no "always allow" should be offered, in newer runtimes.
+        suppress_always_allow_rule: bool = "suppress_always_allow_rule",
+        /// Whether "no" should be the default, in newer runtimes.
+        default_to_no: bool = "default_to_no",
+        /// What to call the question, in newer runtimes.
+        title: String = "title",
         /// The subagent that wants to run the tool, absent for the main thread.
         agent_id: String = "agent_id",
     }
@@ -152,5 +174,34 @@ wire_struct! {
         url: String = "url",
         /// The JSON schema of the answer in `form` mode.
         requested_schema: Box<RawValue> = "requested_schema",
+        /// The question's id, in `url` mode.
+        elicitation_id: String = "elicitation_id",
+        /// What to call the question.
+        title: String = "title",
+        /// The server's name for people.
+        display_name: String = "display_name",
+        /// What the question is for.
+        description: String = "description",
+    }
+}
+
+wire_struct! {
+    /// A dialog of a kind that the host said it can show.
+    pub struct UserDialog {
+        /// The kind.
+        dialog_kind: String = "dialog_kind",
+        /// What it shows.
+        payload: Box<RawValue> = "payload",
+        /// The tool call that it is about.
+        tool_use_id: String = "tool_use_id",
+    }
+}
+
+wire_struct! {
+    /// Another token is needed: `oauth_token_refresh` wants `accessToken`, `host_auth_token_refresh` wants
+    /// `authToken`.
+    pub struct TokenRefresh {
+        /// Which of the two it is.
+        subtype: String = "subtype",
     }
 }

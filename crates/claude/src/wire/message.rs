@@ -14,6 +14,7 @@ use super::control::{ControlCancelRequestMessage, ControlRequestMessage, Control
 use super::fields::{Tags, Wire, wire_enum, wire_struct};
 
 pub use super::fields::Opaque;
+pub use super::notice::*;
 pub use super::system::*;
 
 /// Why a line is not a message.
@@ -64,7 +65,7 @@ wire_enum! {
         /// The runtime withdraws a question.
         ControlCancelRequest(ControlCancelRequestMessage) = "control_cancel_request",
         /// A sign of life.
-        KeepAlive(NoticeMessage) = "keep_alive",
+        KeepAlive(KeepAliveMessage) = "keep_alive",
         /// What became of a message of the host's, in newer runtimes.
         CommandLifecycle(CommandLifecycleMessage) = "command_lifecycle",
         /// The account's rate limits.
@@ -72,7 +73,7 @@ wire_enum! {
         /// The conversation goes on under another id.
         ConversationReset(ConversationResetMessage) = "conversation_reset",
         /// Side information that needs no reaction.
-        Notice(NoticeMessage) = "prompt_suggestion" | "transcript_mirror" | "tool_progress"
+        Notice(Box<Notice>) = "prompt_suggestion" | "transcript_mirror" | "tool_progress"
             | "tool_use_summary" | "auth_status",
     }
 }

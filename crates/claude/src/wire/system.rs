@@ -1,12 +1,13 @@
 //! The `system` frames: what happens around a conversation.
 //!
-//! Owns their shapes and the list of subtypes that are side information. A subtype that is not listed is
-//! kept whole.
+//! Owns the shapes of those that mean something for a turn; the others are in `notice.rs`. A subtype that is
+//! not known is kept whole.
 
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::fields::{Opaque, Wire, wire_struct};
+use super::notice::SystemNotice;
 
 /// A `system` frame.
 #[derive(Debug, Clone)]
@@ -36,31 +37,10 @@ pub enum SystemMessage {
     /// A hook command ended.
     HookResponse(HookMessage),
     /// Side information that needs no reaction.
-    Notice(NoticeMessage),
+    Notice(Box<SystemNotice>),
     /// A subtype that this crate does not know.
     Unknown(Opaque),
 }
-
-/// Subtypes that are known and need no reaction.
-const NOTICES: &[&str] = &[
-    "background_tasks_changed",
-    "commands_changed",
-    "control_request_progress",
-    "elicitation_complete",
-    "files_persisted",
-    "informational",
-    "local_command_output",
-    "memory_recall",
-    "model_fallback",
-    "model_refusal_fallback",
-    "notification",
-    "permission_denied",
-    "plugin_install",
-    "session_title_changed",
-    "session_writes_lost",
-    "thinking_tokens",
-    "worker_shutting_down",
-];
 
 impl SystemMessage {
     pub(super) fn from_subtype(subtype: &str, json: &str) -> Option<Self> {
@@ -77,8 +57,10 @@ impl SystemMessage {
             "hook_started" => Wire::from_json(json).map(Self::HookStarted),
             "hook_progress" => Wire::from_json(json).map(Self::HookProgress),
             "hook_response" => Wire::from_json(json).map(Self::HookResponse),
-            _ if NOTICES.contains(&subtype) => Wire::from_json(json).map(Self::Notice),
-            _ => Opaque::new(subtype, json).map(Self::Unknown),
+            _ => match SystemNotice::from_subtype(subtype, json)? {
+                Ok(notice) => Some(Self::Notice(Box::new(notice))),
+                Err(unknown) => Some(Self::Unknown(unknown)),
+            },
         }
     }
 
@@ -263,18 +245,6 @@ wire_struct! {
         hook_event: String = "hook_event",
         /// How it ended.
         outcome: String = "outcome",
-        /// The conversation.
-        session_id: String = "session_id",
-        /// The frame's own id.
-        uuid: String = "uuid",
-    }
-}
-
-wire_struct! {
-    /// A frame of which only the envelope matters.
-    pub struct NoticeMessage {
-        /// The frame's subtype, if it has one.
-        subtype: String = "subtype",
         /// The conversation.
         session_id: String = "session_id",
         /// The frame's own id.

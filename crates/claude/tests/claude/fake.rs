@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use innkeeper_claude::{
-    ClaudeSession, ExitReason, IncomingRequest, Message, Program, SendError, SessionEvent, StartError,
+    ExitReason, IncomingRequest, Message, Program, Runtime, RuntimeEvent, SendError, StartError,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -95,13 +95,13 @@ async fn noise_and_a_half_line_at_the_exit_are_skipped() {
         };"#,
     ))
     .await;
-    session.send(prompt("go")).unwrap();
+    session.send(&prompt("go")).unwrap();
     assert_eq!(said(&mut events).await, "after the noise");
     let event = soon(events.next()).await;
-    let Some(SessionEvent::Exited(exit)) = event else { panic!("{event:?}") };
+    let Some(RuntimeEvent::Exited(exit)) = event else { panic!("{event:?}") };
     assert_eq!((exit.code, exit.stderr_tail.as_str()), (Some(7), "going down"));
     assert!(soon(events.next()).await.is_none());
-    assert_eq!(session.send(prompt("more")), Err(SendError::Exited));
+    assert_eq!(session.send(&prompt("more")), Err(SendError::Exited));
     assert_eq!(session.exit(), Some(exit));
 }
 
@@ -116,11 +116,11 @@ async fn a_line_beyond_the_cap_ends_the_runtime_with_that_reason() {
         };"#,
     ))
     .await;
-    session.send(prompt("go")).unwrap();
+    session.send(&prompt("go")).unwrap();
     let exit = exit(&mut events).await;
     assert_eq!(exit.reason, ExitReason::LineTooLong { limit: 64 << 20 });
     assert!(exit.to_string().ends_with("because a line of its output was longer than 64 MiB"), "{exit}");
-    assert!(!lives(session.pid()));
+    assert!(!lives(session.pid().unwrap()));
 }
 
 #[tokio::test]
@@ -134,9 +134,9 @@ async fn a_runtime_that_says_more_than_anybody_reads_is_ended_with_that_reason()
         };"#,
     ))
     .await;
-    session.send(prompt("go")).unwrap();
+    session.send(&prompt("go")).unwrap();
     until(|| session.exit().is_some()).await;
-    assert!(!lives(session.pid()));
+    assert!(!lives(session.pid().unwrap()));
     let exit = exit(&mut events).await;
     assert_eq!(exit.reason, ExitReason::InboxFull);
     assert!(exit.to_string().ends_with("because its output was not read any more"), "{exit}");
@@ -147,7 +147,7 @@ async fn a_child_in_its_own_session_is_ended_when_handle_and_events_are_dropped(
     let place = Place::new();
     let (session, mut events) = start(place.scripted(DETACHED_CHILD)).await;
     let child = said_pid(&mut events).await;
-    let runtime = session.pid();
+    let runtime = session.pid().unwrap();
     let clone = session.clone();
     drop(session);
     drop(events);
@@ -163,7 +163,7 @@ async fn what_a_runtime_leaves_behind_is_ended_before_its_exit_is_told() {
     let script = format!("{DETACHED_CHILD}\nhandlers.user = () => process.exit(5);");
     let (session, mut events) = start(place.scripted(&script)).await;
     let child = said_pid(&mut events).await;
-    session.send(prompt("exit")).unwrap();
+    session.send(&prompt("exit")).unwrap();
     let exit = exit(&mut events).await;
     assert_eq!((exit.code, exit.reason), (Some(5), ExitReason::OnItsOwn));
     assert!(!lives(child));
@@ -180,7 +180,7 @@ async fn the_ladder_ends_a_runtime_that_ignores_everything_within_its_deadlines(
     );
     let (session, mut events) = start(place.scripted(&script)).await;
     let child = said_pid(&mut events).await;
-    session.send(prompt("work for ever")).unwrap();
+    session.send(&prompt("work for ever")).unwrap();
     said(&mut events).await;
     let began = Instant::now();
     let (first, second) = tokio::join!(session.stop(), session.stop());
@@ -188,7 +188,7 @@ async fn the_ladder_ends_a_runtime_that_ignores_everything_within_its_deadlines(
     assert_eq!((first.signal, first.reason), (Some(9), ExitReason::Stopped));
     assert_eq!(first, second);
     assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(8), "{took:?}");
-    assert!(!lives(child) && !lives(session.pid()));
+    assert!(!lives(child) && !lives(session.pid().unwrap()));
     assert_eq!(session.stop().await, first);
 }
 
@@ -211,7 +211,7 @@ async fn a_polite_runtime_is_interrupted_its_tasks_stopped_and_its_stdin_closed(
         process.stdin.on('end', () => {{ note('end'); process.exit(0); }});"#
     )))
     .await;
-    session.send(prompt("go")).unwrap();
+    session.send(&prompt("go")).unwrap();
     said(&mut events).await;
     let exit = soon(session.stop()).await;
     assert_eq!((exit.code, exit.reason), (Some(0), ExitReason::Stopped));
@@ -256,7 +256,7 @@ async fn cancelling_a_start_ends_the_tree_before_it_returns() {
         until(|| pid_file.exists()).await;
         cancel.cancel();
     };
-    let (started, ()) = tokio::join!(soon(ClaudeSession::start(options, cancel.clone())), cancelling);
+    let (started, ()) = tokio::join!(soon(Runtime::start(options, cancel.clone())), cancelling);
     assert!(matches!(started, Err(StartError::Cancelled)));
     assert!(pids_in(&pid_file).into_iter().all(|pid| !lives(pid)));
     assert!(place.scratch_files().is_empty());
@@ -267,7 +267,7 @@ async fn a_start_that_is_cancelled_beforehand_starts_nothing() {
     let place = Place::new();
     let cancel = CancellationToken::new();
     cancel.cancel();
-    let started = ClaudeSession::start(place.scripted(""), cancel).await;
+    let started = Runtime::start(place.scripted(""), cancel).await;
     assert!(matches!(started, Err(StartError::Cancelled)));
     assert!(!place.path("scratch").exists());
 }
@@ -277,7 +277,7 @@ async fn dropping_a_start_leaves_no_process() {
     let place = Place::new();
     let (options, pid_file) = silent(&place);
     tokio::select! {
-        _ = ClaudeSession::start(options, CancellationToken::new()) => panic!("the session started"),
+        _ = Runtime::start(options, CancellationToken::new()) => panic!("the session started"),
         () = until(|| pid_file.exists()) => {}
     }
     let pids = pids_in(&pid_file);
@@ -290,7 +290,7 @@ async fn cancelling_after_the_start_ends_the_tree() {
     let place = Place::new();
     let cancel = CancellationToken::new();
     let options = place.scripted(DETACHED_CHILD);
-    let (_session, mut events) = ClaudeSession::start(options, cancel.clone()).await.unwrap();
+    let (_session, mut events) = Runtime::start(options, cancel.clone()).await.unwrap();
     let child = said_pid(&mut events).await;
     cancel.cancel();
     assert_eq!(exit(&mut events).await.reason, ExitReason::Cancelled);
@@ -301,7 +301,7 @@ async fn cancelling_after_the_start_ends_the_tree() {
 async fn the_handshake_times_out_and_the_runtime_is_ended() {
     let place = Place::new();
     let (options, pid_file) = silent(&place);
-    let starting = ClaudeSession::start(options, CancellationToken::new());
+    let starting = Runtime::start(options, CancellationToken::new());
     let hurrying = async {
         until(|| pid_file.exists()).await;
         // The clock runs through the deadline; processes go on at their own pace.
@@ -367,9 +367,9 @@ async fn a_question_is_answered_and_an_unknown_one_refused_without_the_consumer(
         handlers.control_response = (frame) => say(JSON.stringify(frame.response));"#,
     ))
     .await;
-    session.send(prompt("go")).unwrap();
+    session.send(&prompt("go")).unwrap();
     let id = event(&mut events, |event| match event {
-        SessionEvent::Request { id, request: IncomingRequest::CanUseTool(request) } => {
+        RuntimeEvent::Request { id, request: IncomingRequest::CanUseTool(request) } => {
             assert_eq!(request.tool_name.as_deref(), Some("Bash"));
             assert_eq!(request.input.as_ref().unwrap().get(), r#"{"command":"ls"}"#);
             Some(id.clone())
@@ -398,10 +398,10 @@ async fn a_runtime_that_reads_nothing_fills_the_queue_and_can_still_be_stopped()
     let place = Place::new();
     let (session, _events) = start(place.scripted("handlers.user = () => { for (;;) {} };")).await;
     let large = "x".repeat(16 << 20);
-    let refused = (0..8).find_map(|_| session.send(prompt(&large)).err());
+    let refused = (0..8).find_map(|_| session.send(&prompt(&large)).err());
     assert_eq!(refused, Some(SendError::QueueFull));
     assert_eq!(soon(session.stop()).await.reason, ExitReason::Stopped);
-    assert!(!lives(session.pid()));
+    assert!(!lives(session.pid().unwrap()));
 }
 
 #[tokio::test]
@@ -415,19 +415,13 @@ async fn a_hundred_thousand_messages_wait_for_a_slow_consumer_without_loss() {
         };",
     ))
     .await;
-    session.send(prompt("go")).unwrap();
+    session.send(&prompt("go")).unwrap();
     until(|| session.exit().is_some()).await;
     let mut count = 0;
-    while let Some(SessionEvent::Message(Message::KeepAlive(_))) = events.try_next() {
+    while let Some(RuntimeEvent::Message(Message::KeepAlive(_))) = events.try_next() {
         count += 1;
     }
     assert_eq!(count, 100_000);
-}
-
-/// The parent of a process.
-fn parent(pid: u32) -> u32 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 fn send_signal(pid: u32, signal: Signal) {
@@ -439,19 +433,20 @@ async fn a_warden_that_is_told_to_end_takes_the_tree_with_it() {
     let place = Place::new();
     let (session, mut events) = start(place.scripted(DETACHED_CHILD)).await;
     let child = said_pid(&mut events).await;
-    send_signal(parent(session.pid()), Signal::SIGTERM);
+    send_signal(parent(session.pid().unwrap()), Signal::SIGTERM);
     let exit = exit(&mut events).await;
     assert_eq!(exit.signal, Some(15));
     assert!(!lives(child));
 }
 
 #[tokio::test]
-async fn a_killed_warden_is_noticed_and_the_runtime_killed() {
+async fn a_killed_warden_is_noticed_and_its_tree_killed() {
     let place = Place::new();
-    let (session, mut events) = start(place.scripted("")).await;
-    send_signal(parent(session.pid()), Signal::SIGKILL);
+    let (session, mut events) = start(place.scripted(DETACHED_CHILD)).await;
+    let (runtime, child) = (session.pid().unwrap(), said_pid(&mut events).await);
+    send_signal(parent(runtime), Signal::SIGKILL);
     assert_eq!(exit(&mut events).await.reason, ExitReason::WardenLost);
-    until(|| !lives(session.pid())).await;
+    assert!(!lives(runtime) && !lives(child));
 }
 
 #[tokio::test]
@@ -459,7 +454,7 @@ async fn a_killed_runtime_is_an_exit_by_that_signal() {
     let place = Place::new();
     let (session, mut events) = start(place.scripted(DETACHED_CHILD)).await;
     let child = said_pid(&mut events).await;
-    send_signal(session.pid(), Signal::SIGKILL);
+    send_signal(session.pid().unwrap(), Signal::SIGKILL);
     let exit = exit(&mut events).await;
     assert_eq!(exit.to_string(), "was ended by signal 9 (SIGKILL)");
     assert!(!lives(child));

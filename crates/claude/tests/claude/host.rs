@@ -1,45 +1,134 @@
-//! A host that is killed leaves nothing behind.
+//! A host that is killed leaves nothing behind, and what a killed warden leaves is swept.
 
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use innkeeper_claude::registry::Registry;
+use innkeeper_claude::{
+    BoxFuture, ClaudeSession, Endpoint, IncomingRequest, LaunchOptions, McpServer, PermissionAnswer, Program,
+    SessionOptions,
+};
+use innkeeper_testkit::ScriptedModel;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::json;
+use tokio::process::Child;
+use tokio_util::sync::CancellationToken;
 
+use crate::for_both_runtimes;
 use crate::support::*;
 
-const SCRIPT: &str = "HOST_TEST_SCRIPT";
+for_both_runtimes!(a_host_ended_by_sigkill_leaves_nothing_of_a_real_runtime);
 
-/// The host of the test below, run as a process of its own. It prints the ids of a runtime and of its child
-/// in another session, then waits to be killed.
+/// Where the test's host writes what it started, and which runtime it starts.
+const DIRECTORY: &str = "HOST_TEST_DIRECTORY";
+const RUNTIME: &str = "HOST_TEST_RUNTIME";
+
+/// A child in a session of its own which ignores the polite signals.
+const CHILD: &str = r#"
+const child = spawn('bash', ['-c', 'trap "" TERM HUP INT; echo ready; while :; do sleep 1; done'],
+  { detached: true, stdio: ['ignore', 'pipe', 'ignore'] });
+child.stdout.once('data', () => say(String(child.pid)));
+"#;
+
+/// The host of a test below, run as a process of its own. It reports the ids of a runtime and of its child in
+/// another session, then waits to be killed.
 #[tokio::test]
-#[ignore = "run by the test below in a process of its own"]
+#[ignore = "run by a test below in a process of its own"]
 async fn host_that_waits_to_be_killed() {
-    let directory = std::env::var(SCRIPT).expect("it is run by the test below");
+    let directory = PathBuf::from(std::env::var_os(DIRECTORY).expect("it is run by a test below"));
     let place = Place::new();
-    let mut options = place.scripted(
-        "const child = spawn('sleep', ['600'], { detached: true, stdio: 'ignore' });
-         child.once('spawn', () => say(String(child.pid)));",
-    );
-    options.scratch_dir = directory.clone().into();
+    let mut options = place.scripted(CHILD);
+    options.scratch_dir = directory.join("scratch");
+    options.registry = Some(directory.join("running"));
     let (session, mut events) = start(options).await;
     let child = said_pid(&mut events).await;
-    let report = std::path::Path::new(&directory).join("pids.part");
-    std::fs::write(&report, format!("{} {child}", session.pid())).unwrap();
-    std::fs::rename(&report, report.with_extension("ready")).unwrap();
+    report(&directory, &[session.pid().unwrap(), child]);
     std::future::pending::<()>().await;
 }
 
+/// The same with a real runtime: a shell command under a subagent, and two MCP servers.
 #[tokio::test]
-async fn a_host_ended_by_sigkill_leaves_no_process_and_no_secret_behind() {
-    let place = Place::new();
-    let directory = place.path("reports");
-    std::fs::create_dir(&directory).unwrap();
+#[ignore = "run by a test below in a process of its own"]
+async fn host_of_a_real_runtime_that_waits_to_be_killed() {
+    let directory = PathBuf::from(std::env::var_os(DIRECTORY).expect("it is run by a test below"));
+    let program = Program::from_path(std::env::var_os(RUNTIME).expect("it is run by a test below"));
+    let (place, model) = (Place::new(), ScriptedModel::start().await.unwrap());
+    let mut launch = place.options(program);
+    launch.scratch_dir = directory.join("scratch");
+    launch.endpoint = Some(Endpoint {
+        base_url: model.base_url().to_owned(),
+        bearer: model.bearer(&launch.conversation.id().to_string()),
+    });
+    for name in ["one", "two"] {
+        let script = place.write(&format!("{name}.js"), MCP_SERVER);
+        let pid_file = directory.join(format!("{name}.pid"));
+        let server = McpServer::Stdio {
+            command: "node".to_owned(),
+            args: vec![script.display().to_string(), pid_file.display().to_string()],
+            env: std::collections::BTreeMap::new(),
+        };
+        launch.mcp.servers.insert(name.to_owned(), server);
+    }
+    let handler = |request, _cancel| -> BoxFuture<'static, Result<serde_json::Value, String>> {
+        let IncomingRequest::CanUseTool(question) = request else { panic!("{request:?}") };
+        Box::pin(std::future::ready(Ok(PermissionAnswer::allow().to_json(&question))))
+    };
+    let options = SessionOptions::new(launch).with_handler(handler);
+    let session = ClaudeSession::start(options, CancellationToken::new()).await.unwrap();
+    let command = directory.join("command.pid");
+    let shell = format!("echo $$ > {0}.part; mv {0}.part {0}; sleep 600; true", command.display());
+    let bash = format!("tool Bash {}", json!({ "command": shell, "description": "d" }));
+    let task = json!({ "description": "d", "subagent_type": "general-purpose", "run_in_background": false,
+        "prompt": format!("#demo\n{bash}\ntext done") });
+    let _turn = session.send(format!("#demo\ntool Task {task}\ntext done")).unwrap();
+    let files = [command, directory.join("one.pid"), directory.join("two.pid")];
+    until(|| files.iter().all(|file| pid_in(file).is_some())).await;
+    let mut pids: Vec<u32> = files.iter().filter_map(|file| pid_in(file)).collect();
+    pids.push(session.pid().unwrap());
+    report(&directory, &pids);
+    std::future::pending::<()>().await;
+}
+
+/// A server that says its process id and has no tools.
+const MCP_SERVER: &str = r#"
+const fs = require('node:fs');
+fs.writeFileSync(process.argv[2], String(process.pid) + '\n');
+process.on('SIGTERM', () => {});
+process.on('SIGINT', () => {});
+setInterval(() => {}, 1000);
+require('node:readline').createInterface({ input: process.stdin }).on('line', (line) => {
+  const { id, method } = JSON.parse(line);
+  if (id === undefined) return;
+  const result = method === 'initialize'
+    ? { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 'x', version: '1' } }
+    : { tools: [] };
+  process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result }) + '\n');
+});
+"#;
+
+fn pid_in(file: &Path) -> Option<u32> {
+    std::fs::read_to_string(file).ok()?.strip_suffix('\n')?.parse().ok()
+}
+
+/// Reports process ids to the test.
+fn report(directory: &Path, pids: &[u32]) {
+    let words: Vec<String> = pids.iter().map(ToString::to_string).collect();
+    // Renamed into place, so that a report that exists is complete.
+    std::fs::write(directory.join("pids.part"), words.join(" ")).unwrap();
+    std::fs::rename(directory.join("pids.part"), directory.join("pids.ready")).unwrap();
+}
+
+/// Starts a host, and waits for the process ids that it reports.
+async fn host(directory: &Path, test: &str, runtime: &str) -> (Child, Vec<u32>) {
+    std::fs::create_dir_all(directory.join("scratch")).unwrap();
     #[expect(clippy::disallowed_methods, reason = "the host itself is the subject of the test")]
     let mut host = tokio::process::Command::new(std::env::current_exe().unwrap());
-    let mut host = host
-        .args(["--exact", "host::host_that_waits_to_be_killed", "--ignored"])
-        .env(SCRIPT, &directory)
+    let host = host
+        .args(["--exact", test, "--ignored"])
+        .env(DIRECTORY, directory)
+        .env(RUNTIME, runtime)
         .stdout(Stdio::null())
         .kill_on_drop(true)
         .spawn()
@@ -47,14 +136,75 @@ async fn a_host_ended_by_sigkill_leaves_no_process_and_no_secret_behind() {
     let report = directory.join("pids.ready");
     until(|| report.exists()).await;
     let text = std::fs::read_to_string(&report).unwrap();
-    std::fs::remove_file(&report).unwrap();
     let pids: Vec<u32> = text.split(' ').map(|pid| pid.parse().unwrap()).collect();
-    assert!(pids.iter().all(|pid| lives(*pid)));
-    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1, "the settings file");
+    assert!(pids.iter().all(|pid| lives(*pid)), "{pids:?}");
+    (host, pids)
+}
 
-    kill(Pid::from_raw(host.id().unwrap().try_into().unwrap()), Signal::SIGKILL).unwrap();
+fn kill_now(pid: u32) {
+    kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGKILL).unwrap();
+}
+
+fn count(directory: &Path) -> usize {
+    std::fs::read_dir(directory).unwrap().count()
+}
+
+#[tokio::test]
+async fn a_host_ended_by_sigkill_leaves_no_process_and_no_secret_behind() {
+    let place = Place::new();
+    let directory = place.path("reports");
+    let (mut host, pids) = host(&directory, "host::host_that_waits_to_be_killed", "").await;
+    assert_eq!(count(&directory.join("scratch")), 1, "the settings file");
+    kill_now(host.id().unwrap());
     host.wait().await.unwrap();
     let gone = until(|| pids.iter().all(|pid| !lives(*pid)));
     tokio::time::timeout(Duration::from_secs(2), gone).await.expect("gone within two seconds");
-    until(|| std::fs::read_dir(&directory).unwrap().count() == 0).await;
+    until(|| count(&directory.join("scratch")) == 0).await;
+    // All that is left is the record, which the next host sweeps.
+    let registry = Registry::new(directory.join("running"));
+    let sweep = registry.sweep().unwrap();
+    assert_eq!((sweep.ended.len(), sweep.processes), (1, 0));
+    assert_eq!(registry.list().unwrap(), []);
+}
+
+#[tokio::test]
+async fn what_a_killed_host_and_a_killed_warden_leave_is_swept_and_nothing_else_is() {
+    let place = Place::new();
+    let directory = place.path("reports");
+    let (mut host, pids) = host(&directory, "host::host_that_waits_to_be_killed", "").await;
+    let registry = Registry::new(directory.join("running"));
+    let other = place.scripted(CHILD);
+    let options = LaunchOptions { registry: Some(directory.join("running")), ..other };
+    let (bystander, _events) = start(options).await;
+    assert_eq!(registry.sweep().unwrap().live.len(), 2, "both hosts live");
+    let listed = registry.list().unwrap();
+    let watched: Vec<u32> = listed.iter().filter_map(|runtime| runtime.warden).collect();
+    let warden = *watched.iter().find(|warden| parent(pids[0]) == **warden).unwrap();
+    // First the warden, which cannot end the tree any more, then at once the host.
+    kill_now(warden);
+    kill_now(host.id().unwrap());
+    host.wait().await.unwrap();
+    assert!(lives(pids[1]), "the child in a session of its own has lost everybody who knew it");
+
+    let sweep = tokio::task::spawn_blocking(move || registry.sweep().unwrap()).await.unwrap();
+    assert_eq!((sweep.live.len(), sweep.ended.len()), (1, 1), "{sweep:?}");
+    assert!(sweep.processes >= 1, "{sweep:?}");
+    assert!(pids.iter().all(|pid| !lives(*pid)));
+    assert!(lives(bystander.pid().unwrap()));
+}
+
+async fn a_host_ended_by_sigkill_leaves_nothing_of_a_real_runtime(program: Program) {
+    let place = Place::new();
+    let directory = place.path("reports");
+    let path = match &program {
+        Program::Native(path) | Program::Node { script: path, .. } => path.display().to_string(),
+    };
+    let test = "host::host_of_a_real_runtime_that_waits_to_be_killed";
+    let (mut host, pids) = host(&directory, test, &path).await;
+    assert_eq!(pids.len(), 4);
+    kill_now(host.id().unwrap());
+    host.wait().await.unwrap();
+    let gone = until(|| pids.iter().all(|pid| !lives(*pid)));
+    tokio::time::timeout(Duration::from_secs(2), gone).await.expect("gone within two seconds");
+    until(|| count(&directory.join("scratch")) == 0).await;
 }

@@ -9,8 +9,14 @@ mod fake;
 #[cfg(test)]
 mod host;
 #[cfg(test)]
+mod pty;
+#[cfg(test)]
 mod real;
 #[cfg(test)]
 mod recordings;
+#[cfg(test)]
+mod scenarios;
+#[cfg(test)]
+mod session;
 #[cfg(test)]
 mod support;

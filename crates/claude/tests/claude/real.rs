@@ -1,36 +1,16 @@
 //! The real runtimes, both versions, against a small model API.
 
-use std::path::Path;
-
 use innkeeper_claude::{
-    ClaudeSession, Conversation, ExitReason, IncomingRequest, LaunchOptions, Message, Program, SessionEvent,
-    SessionEvents, StartError, UserMessage,
+    Conversation, ExitReason, IncomingRequest, LaunchOptions, Message, Program, Runtime, RuntimeEvent,
+    RuntimeEvents, StartError, UserMessage,
     wire::{ContentBlock, ResultMessage, SystemMessage},
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::api::Api;
+use crate::for_both_runtimes;
 use crate::support::*;
-
-/// Runs each test for both pinned runtimes.
-macro_rules! for_both_runtimes {
-    ($($name:ident),* $(,)?) => {
-        mod native {
-            $(#[tokio::test]
-            async fn $name() {
-                super::$name(super::runtime("INNKEEPER_TEST_CLAUDE_NATIVE")).await;
-            })*
-        }
-
-        mod node {
-            $(#[tokio::test]
-            async fn $name() {
-                super::$name(super::runtime("INNKEEPER_TEST_CLAUDE_NODE")).await;
-            })*
-        }
-    };
-}
 
 for_both_runtimes!(
     two_turns_run_in_one_process_and_the_stop_is_clean,
@@ -44,38 +24,31 @@ for_both_runtimes!(
     a_background_command_is_ended_by_the_stop,
 );
 
-fn runtime(variable: &str) -> Program {
-    let path = std::env::var_os(variable)
-        .unwrap_or_else(|| panic!("{variable} names no runtime; run scripts/test, which installs both"));
-    assert!(Path::new(&path).is_file(), "{variable} names no file; run scripts/test, which installs both");
-    Program::from_path(path)
-}
-
 fn options(place: &Place, program: Program, api: &Api) -> LaunchOptions {
     let mut options = place.options(program);
     options.endpoint.as_mut().unwrap().base_url = api.base_url.clone();
     options
 }
 
-async fn result(events: &mut SessionEvents) -> ResultMessage {
+async fn result(events: &mut RuntimeEvents) -> ResultMessage {
     event(events, |event| match event {
-        SessionEvent::Message(Message::Result(result)) => Some((**result).clone()),
+        RuntimeEvent::Message(Message::Result(result)) => Some((**result).clone()),
         _ => None,
     })
     .await
 }
 
-async fn turn(session: &ClaudeSession, events: &mut SessionEvents, text: &str) -> ResultMessage {
-    session.send(prompt(text)).unwrap();
+async fn turn(session: &Runtime, events: &mut RuntimeEvents, text: &str) -> ResultMessage {
+    session.send(&prompt(text)).unwrap();
     let result = result(events).await;
     assert_eq!(result.is_error, Some(false), "{result:?}");
     result
 }
 
 /// Waits for a question about a tool and gives its id and input.
-async fn question(events: &mut SessionEvents) -> (String, Value) {
+async fn question(events: &mut RuntimeEvents) -> (String, Value) {
     event(events, |event| match event {
-        SessionEvent::Request { id, request: IncomingRequest::CanUseTool(request) } => {
+        RuntimeEvent::Request { id, request: IncomingRequest::CanUseTool(request) } => {
             let input = serde_json::from_str(request.input.as_ref().unwrap().get()).unwrap();
             Some((id.clone(), input))
         }
@@ -91,12 +64,12 @@ async fn two_turns_run_in_one_process_and_the_stop_is_clean(program: Program) {
         ..options(&place, program, &api)
     };
     let (session, mut events) = start(options.clone()).await;
-    assert!(lives(session.pid()));
+    assert!(lives(session.pid().unwrap()));
     assert!(session.initialized().models.as_ref().is_some_and(|models| !models.is_empty()));
     assert!(events.try_next().is_none(), "nothing is said before the first message");
 
     let uuid = Uuid::new_v4();
-    session.send(UserMessage { uuid, content: "hello".into() }).unwrap();
+    session.send(&UserMessage::new(uuid, "hello")).unwrap();
     let (seen, result) = observed_turn(&mut events, uuid, options.conversation.id()).await;
     for kind in ["system/init", "user", "stream_event", "assistant", "system/session_state_changed"] {
         assert!(seen.iter().any(|seen| seen == kind), "no {kind} among {seen:?}");
@@ -114,20 +87,20 @@ async fn two_turns_run_in_one_process_and_the_stop_is_clean(program: Program) {
     }
     let exit = soon(session.stop()).await;
     assert_eq!((exit.code, exit.reason), (Some(0), ExitReason::Stopped), "{exit:?}");
-    assert!(!lives(session.pid()));
+    assert!(!lives(session.pid().unwrap()));
     assert!(place.scratch_files().is_empty());
 }
 
 /// The kinds of all messages of a turn, and its result; checks the echo and the conversation's id.
 async fn observed_turn(
-    events: &mut SessionEvents,
+    events: &mut RuntimeEvents,
     uuid: Uuid,
     conversation: Uuid,
 ) -> (Vec<String>, Box<ResultMessage>) {
     let mut seen = Vec::new();
     loop {
         let event = soon(events.next()).await.unwrap();
-        let SessionEvent::Message(message) = event else { panic!("{event:?}") };
+        let RuntimeEvent::Message(message) = event else { panic!("{event:?}") };
         seen.push(message.kind().to_owned());
         match message {
             Message::User(user) => {
@@ -192,17 +165,17 @@ async fn no_settings_file_leads_a_request_or_a_key_past_the_endpoint(program: Pr
 async fn a_tool_runs_when_it_is_allowed_and_not_when_it_is_denied(program: Program) {
     let (place, api) = (Place::new(), Api::listen().await);
     let (session, mut events) = start(options(&place, program, &api)).await;
-    session.send(prompt("run touch allowed")).unwrap();
+    session.send(&prompt("run touch allowed")).unwrap();
     let (id, input) = question(&mut events).await;
     session.respond(&id, Ok(json!({ "behavior": "allow", "updatedInput": input }))).unwrap();
     assert_eq!(result(&mut events).await.result.as_deref(), Some("The command has run."));
     assert!(place.path("work/allowed").exists());
 
-    session.send(prompt("run touch denied")).unwrap();
+    session.send(&prompt("run touch denied")).unwrap();
     let (id, _) = question(&mut events).await;
     session.respond(&id, Ok(json!({ "behavior": "deny", "message": "not on my floor" }))).unwrap();
     let refusal = event(&mut events, |event| match event {
-        SessionEvent::Message(Message::User(user)) => {
+        RuntimeEvent::Message(Message::User(user)) => {
             let content = user.message.as_ref()?.content.as_ref()?;
             content.blocks().iter().find_map(|block| match block {
                 ContentBlock::ToolResult(block) if block.is_error == Some(true) => {
@@ -222,8 +195,8 @@ async fn a_tool_runs_when_it_is_allowed_and_not_when_it_is_denied(program: Progr
 async fn an_interrupt_ends_the_turn_and_the_session_goes_on(program: Program) {
     let (place, api) = (Place::new(), Api::listen().await);
     let (session, mut events) = start(options(&place, program, &api)).await;
-    session.send(prompt("hang")).unwrap();
-    event(&mut events, |event| matches!(event, SessionEvent::Message(Message::StreamEvent(_))).then_some(()))
+    session.send(&prompt("hang")).unwrap();
+    event(&mut events, |event| matches!(event, RuntimeEvent::Message(Message::StreamEvent(_))).then_some(()))
         .await;
     soon(session.interrupt()).await.unwrap();
     let interrupted = result(&mut events).await;
@@ -254,13 +227,8 @@ async fn an_unknown_conversation_cannot_be_resumed(program: Program) {
 }
 
 /// Has the runtime run a command that writes its process id and goes on for ever.
-async fn long_command(
-    place: &Place,
-    session: &ClaudeSession,
-    events: &mut SessionEvents,
-    more: Value,
-) -> u32 {
-    session.send(prompt("run echo $$ > pid.part; mv pid.part pid; sleep 600; true")).unwrap();
+async fn long_command(place: &Place, session: &Runtime, events: &mut RuntimeEvents, more: Value) -> u32 {
+    session.send(&prompt("run echo $$ > pid.part; mv pid.part pid; sleep 600; true")).unwrap();
     let (id, mut input) = question(events).await;
     input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     session.respond(&id, Ok(json!({ "behavior": "allow", "updatedInput": input }))).unwrap();
@@ -276,14 +244,14 @@ async fn a_running_command_is_ended_with_its_session(program: Program) {
     let (session, mut events) = start(options(&place, program, &api)).await;
     let command = long_command(&place, &session, &mut events, json!({})).await;
     soon(session.stop()).await;
-    assert!(!lives(command) && !lives(session.pid()));
+    assert!(!lives(command) && !lives(session.pid().unwrap()));
 }
 
 async fn a_running_command_is_ended_when_the_session_is_dropped(program: Program) {
     let (place, api) = (Place::new(), Api::listen().await);
     let (session, mut events) = start(options(&place, program, &api)).await;
     let command = long_command(&place, &session, &mut events, json!({})).await;
-    let runtime = session.pid();
+    let runtime = session.pid().unwrap();
     drop(session);
     drop(events);
     until(|| !lives(command) && !lives(runtime)).await;
@@ -296,5 +264,5 @@ async fn a_background_command_is_ended_by_the_stop(program: Program) {
     result(&mut events).await;
     assert!(lives(command), "the turn is over, the command is not");
     soon(session.stop()).await;
-    assert!(!lives(command) && !lives(session.pid()));
+    assert!(!lives(command) && !lives(session.pid().unwrap()));
 }

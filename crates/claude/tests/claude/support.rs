@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use innkeeper_claude::{
-    ClaudeSession, Conversation, Endpoint, Exit, LaunchOptions, Message, Program, SessionEvent,
-    SessionEvents, StartError, UserMessage, WardenProgram,
+    Conversation, Directories, Endpoint, Exit, LaunchOptions, Message, Program, Runtime, RuntimeEvent,
+    RuntimeEvents, StartError, UserMessage, WardenProgram,
 };
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
@@ -53,26 +53,20 @@ impl Place {
 
     /// Options for a new conversation of `program`, with nothing of the test's own environment but `PATH`.
     pub(crate) fn options(&self, program: Program) -> LaunchOptions {
+        let warden = WardenProgram { path: env!("CARGO_BIN_EXE_innkeeper-warden").into(), args: Vec::new() };
+        let directories = Directories { cwd: self.path("work"), scratch: self.path("scratch") };
         LaunchOptions {
-            program,
-            warden: WardenProgram { path: env!("CARGO_BIN_EXE_innkeeper-warden").into(), args: Vec::new() },
-            cwd: self.path("work"),
-            conversation: Conversation::New(Uuid::new_v4()),
             endpoint: Some(Endpoint {
                 base_url: "http://127.0.0.1:9".to_owned(),
                 bearer: "nonce.conversation".to_owned().into(),
             }),
-            model: None,
-            permission_mode: None,
-            append_system_prompt: None,
             environment: BTreeMap::from([
                 ("PATH".into(), std::env::var_os("PATH").unwrap()),
                 ("HOME".into(), self.path("home").into()),
                 ("CLAUDE_CONFIG_DIR".into(), self.path("config").into()),
                 ("CLAUDE_CODE_MAX_RETRIES".into(), "0".into()),
             ]),
-            overrides: BTreeMap::new(),
-            scratch_dir: self.path("scratch"),
+            ..LaunchOptions::new(program, warden, Conversation::New(Uuid::new_v4()), directories)
         }
     }
 
@@ -116,13 +110,13 @@ require('node:readline').createInterface({ input: process.stdin }).on('line', (l
 "#;
 
 /// Starts a session that must start.
-pub(crate) async fn start(options: LaunchOptions) -> (ClaudeSession, SessionEvents) {
-    ClaudeSession::start(options, CancellationToken::new()).await.unwrap()
+pub(crate) async fn start(options: LaunchOptions) -> (Runtime, RuntimeEvents) {
+    Runtime::start(options, CancellationToken::new()).await.unwrap()
 }
 
 /// Starts a session that must not.
 pub(crate) async fn start_fails(options: LaunchOptions) -> StartError {
-    match ClaudeSession::start(options, CancellationToken::new()).await {
+    match Runtime::start(options, CancellationToken::new()).await {
         Ok(_) => panic!("the session started"),
         Err(error) => error,
     }
@@ -135,7 +129,7 @@ pub(crate) fn explained(error: &StartError) -> String {
 }
 
 pub(crate) fn prompt(text: &str) -> UserMessage {
-    UserMessage { uuid: Uuid::new_v4(), content: text.into() }
+    UserMessage::new(Uuid::new_v4(), text)
 }
 
 /// Waits for a future that must end.
@@ -153,8 +147,8 @@ pub(crate) fn soon<F: Future>(future: F) -> impl Future<Output = F::Output> {
 /// The next event that `pick` accepts; those before it are skipped.
 #[track_caller]
 pub(crate) fn event<T>(
-    events: &mut SessionEvents,
-    mut pick: impl FnMut(&SessionEvent) -> Option<T>,
+    events: &mut RuntimeEvents,
+    mut pick: impl FnMut(&RuntimeEvent) -> Option<T>,
 ) -> impl Future<Output = T> {
     soon(async move {
         loop {
@@ -168,9 +162,9 @@ pub(crate) fn event<T>(
 
 /// The text of the next frame that a scripted runtime wrote with `say`.
 #[track_caller]
-pub(crate) fn said(events: &mut SessionEvents) -> impl Future<Output = String> {
+pub(crate) fn said(events: &mut RuntimeEvents) -> impl Future<Output = String> {
     event(events, |event| match event {
-        SessionEvent::Message(Message::Unknown(message)) if message.kind == "said" => {
+        RuntimeEvent::Message(Message::Unknown(message)) if message.kind == "said" => {
             let frame: serde_json::Value = serde_json::from_str(message.raw.get()).unwrap();
             Some(frame["text"].as_str().unwrap().to_owned())
         }
@@ -180,16 +174,16 @@ pub(crate) fn said(events: &mut SessionEvents) -> impl Future<Output = String> {
 
 /// A process id that a scripted runtime wrote with `say`.
 #[track_caller]
-pub(crate) fn said_pid(events: &mut SessionEvents) -> impl Future<Output = u32> {
+pub(crate) fn said_pid(events: &mut RuntimeEvents) -> impl Future<Output = u32> {
     let said = said(events);
     async move { said.await.parse().unwrap() }
 }
 
 /// The exit event.
 #[track_caller]
-pub(crate) fn exit(events: &mut SessionEvents) -> impl Future<Output = Exit> {
+pub(crate) fn exit(events: &mut RuntimeEvents) -> impl Future<Output = Exit> {
     event(events, |event| match event {
-        SessionEvent::Exited(exit) => Some(exit.clone()),
+        RuntimeEvent::Exited(exit) => Some(exit.clone()),
         _ => None,
     })
 }
@@ -206,6 +200,12 @@ pub(crate) fn lives(pid: u32) -> bool {
     }
 }
 
+/// The parent of a process.
+pub(crate) fn parent(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
 /// Waits until something is so.
 #[track_caller]
 pub(crate) fn until(mut predicate: impl FnMut() -> bool) -> impl Future<Output = ()> {
@@ -214,4 +214,32 @@ pub(crate) fn until(mut predicate: impl FnMut() -> bool) -> impl Future<Output =
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
+}
+
+/// Runs each test for both pinned runtimes.
+#[macro_export]
+macro_rules! for_both_runtimes {
+    ($($name:ident),* $(,)?) => {
+        mod native {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name($crate::support::runtime("INNKEEPER_TEST_CLAUDE_NATIVE")).await;
+            })*
+        }
+
+        mod node {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name($crate::support::runtime("INNKEEPER_TEST_CLAUDE_NODE")).await;
+            })*
+        }
+    };
+}
+
+/// A pinned runtime.
+pub(crate) fn runtime(variable: &str) -> Program {
+    let path = std::env::var_os(variable)
+        .unwrap_or_else(|| panic!("{variable} names no runtime; run scripts/test, which installs both"));
+    assert!(Path::new(&path).is_file(), "{variable} names no file; run scripts/test, which installs both");
+    Program::from_path(path)
 }

@@ -124,7 +124,10 @@ pub(super) struct Decision {
 
 /// Something to be done outside of the published state.
 #[derive(Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "there are a few of them at a time, and they are moved at once")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there are a few of them at a time, and they are moved at once"
+)]
 pub(super) enum Effect {
     /// Start the agent.
     OpenAgent(History),

@@ -82,6 +82,7 @@ impl DemoUpstream {
             message_id: fingerprint::message_id(key, attempt),
             model: body.model.clone(),
             input_tokens: conversation::input_tokens(&body),
+            books: Some(request.account.open(&request.request_id)),
             request_id: request.request_id,
             log,
         };

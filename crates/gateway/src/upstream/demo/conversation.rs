@@ -1,21 +1,11 @@
 //! Reading a conversation: what the user asked last and what came of it.
 //!
-//! Pure. Blocks that the runtime adds on its own are told from what a person
-//! wrote, here and nowhere else.
+//! Pure. What the runtime added on its own is not taken for a person's words.
 
-use crate::request::{Block, Message, MessagesRequest};
+use crate::request::{Block, Message, MessagesRequest, is_runtime_text, is_summary_request};
 
 use super::fingerprint::Fingerprint;
 use super::script;
-
-/// How text blocks of the runtime's own begin.
-///
-/// The notice of a finished background task is one of them: the newer runtime
-/// wraps it in a reminder, the older one sends it bare.
-const RUNTIME_MARKS: [&str; 4] = ["<system-reminder>", "<local-command", "<command-", "<task-notification>"];
-
-/// What both runtimes write when they want to go on with less history.
-const SUMMARY_REQUEST: &str = "create a detailed summary of";
 
 /// Characters of English that make a token, roughly; usage is derived from it.
 const CHARACTERS_PER_TOKEN: usize = 4;
@@ -178,17 +168,12 @@ fn user_texts(message: &Message) -> impl DoubleEndedIterator<Item = &str> {
     blocks.iter().filter_map(Block::as_text).filter(|text| !is_runtime_text(text) && !text.trim().is_empty())
 }
 
-fn is_runtime_text(text: &str) -> bool {
-    let text = text.trim_start();
-    RUNTIME_MARKS.iter().any(|mark| text.starts_with(mark))
-}
-
 fn classify(text: &str) -> Prompt<'_> {
     if script::is_script(text) {
         Prompt::Script(text)
     } else if text.trim().eq_ignore_ascii_case("tour") {
         Prompt::Tour
-    } else if text.contains(SUMMARY_REQUEST) {
+    } else if is_summary_request(text) {
         Prompt::Summary
     } else {
         Prompt::Plain

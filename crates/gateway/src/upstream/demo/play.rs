@@ -22,6 +22,8 @@ use super::wire::{
     self, Delta, MessageEnd, OutputUsage, StreamEvent, Usage, WholeMessage, WireBlock, WireInput,
 };
 use crate::error::ApiError;
+use crate::ledger::{OpenRequest, RequestEnd};
+use crate::tap::Reading;
 use crate::upstream::{Cut, UpstreamFailure};
 
 /// Stands for the signature that the real service puts under thinking.
@@ -40,6 +42,8 @@ pub(super) struct Performance {
     pub(super) request_id: String,
     /// Where the log learns how it ended.
     pub(super) log: Option<OpenAnswer>,
+    /// Where the session's books learn it.
+    pub(super) books: Option<OpenRequest>,
 }
 
 impl Performance {
@@ -58,6 +62,7 @@ impl Performance {
         let content = parts.iter().enumerate().map(|(index, part)| self.block(index, part)).collect();
         let message = self.message(content, Some(self.call.stop), output);
         let json = serde_json::to_vec(&message).map_err(|error| ApiError::internal(error.to_string()))?;
+        self.book(output, Some(self.call.stop));
         self.end(AnswerOutcome::Finished);
         Ok(json.into())
     }
@@ -78,6 +83,7 @@ impl Performance {
                 None => break,
             }
         }
+        self.book(1, None);
         let player = Player { performance: self, acts, cue: Cue::Start { first }, index: 0, output: 0 };
         Ok(stream::unfold(player, |mut player| async {
             // Giving way lets the HTTP layer flush what it has, so that each
@@ -106,11 +112,14 @@ impl Performance {
             FaultKind::Error { status, kind } => {
                 self.end(AnswerOutcome::Failed(status.as_u16()));
                 let error = ApiError::from_status(*status, "this error was asked for by the demo script");
-                Err(match kind {
+                let error = match kind {
                     Some(kind) => error.with_kind(kind.clone()),
                     None => error,
+                };
+                if let Some(books) = &mut self.books {
+                    books.end(RequestEnd::Failed(error.clone()));
                 }
-                .into())
+                Err(error.into())
             }
         }
     }
@@ -118,6 +127,25 @@ impl Performance {
     fn end(&mut self, outcome: AnswerOutcome) {
         if let Some(log) = self.log.take() {
             log.end(outcome);
+        }
+        if outcome == AnswerOutcome::Finished
+            && let Some(books) = &mut self.books
+        {
+            books.end(RequestEnd::Completed);
+        }
+    }
+
+    /// Notes what the answer came to so far.
+    fn book(&mut self, output_tokens: usize, stop: Option<StopReason>) {
+        if let Some(books) = &mut self.books {
+            let stop_reason =
+                stop.and_then(|stop| Some(serde_json::to_value(stop).ok()?.as_str()?.to_owned()));
+            books.update(Reading {
+                input_tokens: self.input_tokens as u64,
+                output_tokens: output_tokens as u64,
+                stop_reason,
+                ..Reading::default()
+            });
         }
     }
 
@@ -301,6 +329,7 @@ impl Player {
         self.cue = Cue::Stop;
         let delta = MessageEnd { stop_reason: self.performance.call.stop, stop_sequence: None };
         let usage = OutputUsage { output_tokens: tokens(self.output) };
+        self.performance.book(usage.output_tokens, Some(delta.stop_reason));
         Some(sent(&StreamEvent::MessageDelta { delta, usage }))
     }
 

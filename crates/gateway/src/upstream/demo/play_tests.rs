@@ -15,6 +15,7 @@ fn performance(call: Call) -> Performance {
         input_tokens: 7,
         request_id: "req_1".into(),
         log: None,
+        books: None,
     }
 }
 

@@ -9,18 +9,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::ExposeSecret;
 use serde_json::value::RawValue;
-use tempfile::TempPath;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use super::{ClaudeSession, SessionEvents, Shared};
+use super::{Runtime, RuntimeEvents, Shared};
 use crate::control::{Answer, Asked, Control, RequestError};
 use crate::intake::Intake;
 use crate::options::{LaunchOptions, LaunchPlan, Program};
-use crate::process::{Exit, Process, Spawn, Started, write_settings};
+use crate::process::{Exit, Links, PrivateFiles, Process, Spawn, Started};
 use crate::queue::ByteQueue;
+use crate::registry::{Lease, LeaseError, Registry};
+use crate::transport::{StreamLaunch, StreamTransport, Transport};
 use crate::wire::Wire;
 use crate::wire::fields::wire_struct;
 
@@ -67,6 +68,12 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    /// The conversation is not free.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    /// The stream to the runtime could not be opened.
+    #[error("the stream to the runtime could not be opened")]
+    Transport(#[source] io::Error),
     /// The runtime ended before it was ready.
     #[error("the runtime {exit} before it was ready{}", said(&exit.stderr_tail))]
     Exited {
@@ -134,42 +141,101 @@ wire_struct! {
     }
 }
 
-impl ClaudeSession {
-    /// Starts a runtime and waits until it is ready for the first message, at most 60 s.
+impl Runtime {
+    /// Starts a runtime as a process of this machine and waits until it is ready for the first message, at
+    /// most 60 s.
     ///
     /// Cancelling `cancel` ends the runtime, during the start and at any time after it. Dropping the future
     /// leaves no process.
     pub async fn start(
         options: LaunchOptions,
         cancel: CancellationToken,
-    ) -> Result<(ClaudeSession, SessionEvents), StartError> {
-        if cancel.is_cancelled() {
-            return Err(StartError::Cancelled);
-        }
-        check_paths(&options).await?;
-        let plan = LaunchPlan::new(&options);
-        let settings_file = settings_file(&plan, &options.scratch_dir).await?;
+    ) -> Result<(Runtime, RuntimeEvents), StartError> {
+        Self::start_over(options, &Transport::LocalProcess, cancel).await
+    }
+
+    /// Starts a runtime wherever the transport says; all else is as with [`Runtime::start`].
+    pub async fn start_over(
+        options: LaunchOptions,
+        transport: &Transport,
+        cancel: CancellationToken,
+    ) -> Result<(Runtime, RuntimeEvents), StartError> {
+        let prepared = cancel.run_until_cancelled(prepare(&options, transport)).await;
+        let (plan, files, lease) = prepared.ok_or(StartError::Cancelled)??;
         let outgoing = Arc::new(ByteQueue::new(OUTGOING_LIMIT));
         let intake = Arc::new(Intake::new(Arc::new(Control::new(Arc::clone(&outgoing)))));
-        let (process, started) = Process::spawn(Spawn {
-            plan: &plan,
-            warden: &options.warden,
-            cwd: &options.cwd,
-            settings_file,
-            intake: Arc::clone(&intake),
-            outgoing,
-            cancel: cancel.clone(),
-        })
-        .map_err(|source| StartError::Warden { path: options.warden.path.clone(), source })?;
-        // In the same breath as the start: the runtime reads it as soon as it can.
-        let asked = intake.control.ask("initialize", plan.initialize);
-        let pid = started_pid(&process, started, &options, &cancel).await?;
+        let links = Links { intake: Arc::clone(&intake), outgoing, cancel: cancel.clone() };
+        let (process, asked, pid) = match transport {
+            Transport::LocalProcess => {
+                let spawn = Spawn {
+                    plan: &plan,
+                    warden: &options.warden,
+                    cwd: &options.cwd,
+                    files,
+                    mark: Uuid::new_v4(),
+                    lease,
+                    links,
+                };
+                let (process, started) = Process::spawn(spawn)
+                    .map_err(|source| StartError::Warden { path: options.warden.path.clone(), source })?;
+                // In the same breath as the start: the runtime reads it as soon as it can.
+                let asked = intake.control.ask("initialize", plan.initialize);
+                let pid = started_pid(&process, started, &options, &cancel).await?;
+                (process, asked, Some(pid))
+            }
+            Transport::Stream(transport) => {
+                let process = attach(&**transport, &plan, &options, files, links).await?;
+                let asked = intake.control.ask("initialize", plan.initialize);
+                (process, asked, None)
+            }
+        };
         let answer = handshake(&process, asked, &cancel).await?;
         let initialized = answer.and_then(|raw| Initialized::from_json(raw.get())).unwrap_or_default();
         let conversation = options.conversation.id();
         let shared = Arc::new(Shared { process, intake, conversation, pid, initialized });
-        Ok((ClaudeSession { shared: Arc::clone(&shared) }, SessionEvents { shared }))
+        Ok((Runtime { shared: Arc::clone(&shared) }, RuntimeEvents { shared }))
     }
+}
+
+/// Everything before the process: what can be found out, written or taken without one.
+async fn prepare(
+    options: &LaunchOptions,
+    transport: &Transport,
+) -> Result<(LaunchPlan, PrivateFiles, Option<Lease>), StartError> {
+    if matches!(transport, Transport::LocalProcess) {
+        check_paths(options).await?;
+    }
+    let lease = match &options.registry {
+        Some(directory) => Some(lease(directory.clone(), options.conversation.id()).await?),
+        None => None,
+    };
+    let plan = LaunchPlan::new(options);
+    let (files, plan) = private_files(plan, &options.scratch_dir).await?;
+    Ok((plan, files, lease))
+}
+
+async fn attach(
+    transport: &dyn StreamTransport,
+    plan: &LaunchPlan,
+    options: &LaunchOptions,
+    files: PrivateFiles,
+    links: Links,
+) -> Result<Process, StartError> {
+    let cancel = links.cancel.clone();
+    let launch = StreamLaunch { plan, files: files.as_launch_files(), cwd: &options.cwd };
+    let opened = cancel.run_until_cancelled(transport.open(launch)).await;
+    let stream = opened.ok_or(StartError::Cancelled)?.map_err(StartError::Transport)?;
+    Ok(Process::attach(stream, files, links))
+}
+
+/// Takes the conversation; waiting for what a host that is gone left behind may take some seconds.
+async fn lease(directory: PathBuf, conversation: Uuid) -> Result<Lease, StartError> {
+    let registry = Registry::new(directory.clone());
+    let leased = tokio::task::spawn_blocking(move || registry.lease(conversation)).await;
+    let leased = leased.unwrap_or_else(|_| {
+        Err(LeaseError::Io { directory, source: io::Error::from(io::ErrorKind::Interrupted) })
+    });
+    Ok(leased?)
 }
 
 /// Finds out beforehand what the system's error for a failed spawn would not tell apart.
@@ -178,22 +244,37 @@ async fn check_paths(options: &LaunchOptions) -> Result<(), StartError> {
     if !is_directory {
         return Err(StartError::WorkingDirectory { path: options.cwd.clone() });
     }
+    let program = |path: &Path, source| StartError::Program { path: path.to_owned(), source };
+    let executable = options.program.executable();
+    if executable.as_os_str().is_empty() {
+        return Err(program(executable, io::Error::from(io::ErrorKind::NotFound)));
+    }
+    // A bare name is looked up in `PATH` by the system; anything else must be a file.
+    let mut files = Vec::new();
+    if executable.components().count() > 1 {
+        files.push(executable);
+    }
     if let Program::Node { script, .. } = &options.program {
-        tokio::fs::metadata(script)
-            .await
-            .map_err(|source| StartError::Program { path: script.clone(), source })?;
+        files.push(script);
+    }
+    for path in files {
+        let metadata = tokio::fs::metadata(path).await.map_err(|source| program(path, source))?;
+        if metadata.is_dir() {
+            return Err(program(path, io::Error::from(io::ErrorKind::IsADirectory)));
+        }
     }
     Ok(())
 }
 
-async fn settings_file(plan: &LaunchPlan, directory: &Path) -> Result<Option<TempPath>, StartError> {
-    let Some(settings) = plan.settings.clone() else { return Ok(None) };
+async fn private_files(plan: LaunchPlan, directory: &Path) -> Result<(PrivateFiles, LaunchPlan), StartError> {
+    if plan.settings.is_none() && plan.mcp.is_none() {
+        return Ok((PrivateFiles::default(), plan));
+    }
     let scratch = directory.to_owned();
-    let write = move || write_settings(&scratch, settings.expose_secret().as_bytes());
+    let write = move || PrivateFiles::write(&plan, &scratch).map(|files| (files, plan));
     let written = tokio::task::spawn_blocking(write).await;
     written
         .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::Interrupted)))
-        .map(Some)
         .map_err(|source| StartError::Scratch { path: directory.to_owned(), source })
 }
 

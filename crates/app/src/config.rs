@@ -1,0 +1,347 @@
+//! The configuration file, the environment and the flags as one.
+//!
+//! Owns `config.toml` and the precedence: flag, environment, file, default.
+//! A key that is not known is an error, and a service's address that is not
+//! this machine's is taken from the file only, so that a credential cannot be
+//! led away by a variable.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use innkeeper_gateway::{
+    AnthropicConfig, AnthropicUpstream, BetaFilter, ClientOptions, CopilotConfig, CopilotUpstream,
+    DEFAULT_CLIENT_ID, DemoUpstream, Discovery, Endpoint, GatewayLimits, GithubEndpoints, ProxyRules,
+    Upstream,
+};
+use secrecy::SecretString;
+use serde::Deserialize;
+
+use crate::cli::{UpstreamArguments, UpstreamName};
+use crate::directories::Directories;
+use crate::login_command;
+
+/// Where Anthropic's own service lives.
+const ANTHROPIC: &str = "https://api.anthropic.com";
+
+/// Where people sign in, unless an enterprise has its own place.
+const GITHUB: &str = "https://github.com";
+
+/// Every key of the file.
+const KEYS: [&str; 11] = [
+    "upstream",
+    "anthropic.api_key",
+    "anthropic.url",
+    "copilot.api_url",
+    "copilot.betas",
+    "copilot.integration_id",
+    "gateway.body_cap_mib",
+    "gateway.idle_timeout_seconds",
+    "github.api_url",
+    "github.client_id",
+    "github.url",
+];
+
+/// The largest configuration file that is read.
+const MAX_FILE: u64 = 1024 * 1024;
+
+/// What the file says.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Config {
+    #[serde(default)]
+    upstream: Option<String>,
+    #[serde(default)]
+    anthropic: AnthropicSection,
+    #[serde(default)]
+    copilot: CopilotSection,
+    #[serde(default)]
+    gateway: GatewaySection,
+    #[serde(default)]
+    github: GithubSection,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct AnthropicSection {
+    #[serde(default, deserialize_with = "secret")]
+    api_key: Option<SecretString>,
+    #[serde(default)]
+    url: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct CopilotSection {
+    #[serde(default)]
+    api_url: Option<String>,
+    #[serde(default)]
+    betas: Option<Vec<String>>,
+    #[serde(default)]
+    integration_id: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct GatewaySection {
+    #[serde(default)]
+    body_cap_mib: Option<u32>,
+    #[serde(default)]
+    idle_timeout_seconds: Option<u32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct GithubSection {
+    #[serde(default)]
+    api_url: Option<String>,
+    #[serde(default)]
+    client_id: Option<String>,
+    #[serde(default)]
+    url: Option<String>,
+}
+
+impl Config {
+    /// Reads the file that the user named, or `config.toml` of the data
+    /// directory if there is one.
+    pub(crate) fn load(named: Option<&Path>, directories: &Directories) -> Result<Self> {
+        let path = named.map_or_else(|| beside_token(directories, "config.toml"), Path::to_owned);
+        let what = || format!("the configuration file {}", path.display());
+        match std::fs::metadata(&path) {
+            Ok(found) if found.len() > MAX_FILE => bail!("{} is too large", what()),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound && named.is_none() => {
+                return Ok(Self::default());
+            }
+            Err(error) => return Err(error).with_context(|| format!("{} cannot be read", what())),
+        }
+        let text = std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", what()))?;
+        Self::parse(&text).with_context(|| format!("{} cannot be used", what()))
+    }
+
+    /// Reads the text of a file.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        // The message of a syntax error shows the line, which may hold a key.
+        let table: toml::Table =
+            text.parse().map_err(|error: toml::de::Error| without_source(text, &error))?;
+        check_keys(&table, "")?;
+        // Here the error names the key; there is no text any more that it could show.
+        let wrong = |error: toml::de::Error| anyhow!("{}", error.to_string().trim().replace('\n', " "));
+        toml::Value::Table(table).try_into().map_err(wrong)
+    }
+}
+
+/// What a variable of the environment says.
+pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// The environment of this process.
+pub(crate) fn of_process(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Everything about upstreams, decided.
+#[derive(Debug)]
+pub(crate) struct Upstreams {
+    /// Which one is used.
+    pub(crate) name: UpstreamName,
+    /// The limits of the gateway in front.
+    pub(crate) limits: GatewayLimits,
+    /// Where people sign in.
+    pub(crate) github: GithubEndpoints,
+    /// As which program they sign in.
+    pub(crate) client_id: String,
+    /// How connections are made.
+    pub(crate) client: ClientOptions,
+    anthropic: Endpoint,
+    anthropic_key: Option<SecretString>,
+    copilot: Option<Endpoint>,
+    /// Whether only Copilot's address is another one, so that GitHub's has no part in it.
+    copilot_alone: bool,
+    betas: Option<Vec<String>>,
+    integration_id: Option<String>,
+    github_token: Option<SecretString>,
+}
+
+impl Upstreams {
+    /// Puts everything together that this process was given.
+    pub(crate) fn load(arguments: &UpstreamArguments, directories: &Directories) -> Result<Self> {
+        let config = Config::load(arguments.config.as_deref(), directories)?;
+        let token = login_command::token(directories)?;
+        Self::resolve(arguments.upstream, &of_process, config, token)
+    }
+
+    /// Puts flag, environment and file together.
+    pub(crate) fn resolve(
+        flag: Option<UpstreamName>,
+        environment: Environment<'_>,
+        config: Config,
+        github_token: Option<SecretString>,
+    ) -> Result<Self> {
+        let anthropic_key =
+            environment("ANTHROPIC_API_KEY").map(SecretString::from).or(config.anthropic.api_key);
+        let anthropic =
+            address(environment, "INNKEEPER_ANTHROPIC_URL", ("anthropic.url", config.anthropic.url))?;
+        let copilot =
+            address(environment, "INNKEEPER_COPILOT_API_URL", ("copilot.api_url", config.copilot.api_url))?;
+        let api =
+            address(environment, "INNKEEPER_GITHUB_API_URL", ("github.api_url", config.github.api_url))?;
+        let web = match (config.github.url, &api) {
+            (Some(url), _) => Endpoint::from_configuration(&url).context("github.url")?,
+            // A stand-in on this machine stands for all of GitHub.
+            (None, Some(api)) if api.is_loopback() => api.clone(),
+            (None, _) => Endpoint::from_configuration(GITHUB)?,
+        };
+        let mut github = GithubEndpoints::of(web);
+        let copilot_alone = copilot.is_some() && api.is_none();
+        github.api = api.unwrap_or(github.api);
+        let configured = match &config.upstream {
+            Some(name) => Some(upstream_name(name)?),
+            None => None,
+        };
+        let name = flag.or(configured).unwrap_or(match (&github_token, &anthropic_key) {
+            (Some(_), _) => UpstreamName::Copilot,
+            (None, Some(_)) => UpstreamName::Anthropic,
+            (None, None) => UpstreamName::Demo,
+        });
+        Ok(Self {
+            name,
+            limits: limits(&config.gateway)?,
+            github,
+            client_id: config.github.client_id.unwrap_or_else(|| DEFAULT_CLIENT_ID.to_owned()),
+            client: client_options(&config.gateway)?,
+            anthropic: match anthropic {
+                Some(anthropic) => anthropic,
+                None => Endpoint::from_configuration(ANTHROPIC)?,
+            },
+            anthropic_key,
+            copilot,
+            copilot_alone,
+            betas: config.copilot.betas,
+            integration_id: config.copilot.integration_id,
+            github_token,
+        })
+    }
+
+    /// Makes the upstream that is used.
+    pub(crate) fn build(self) -> Result<Arc<dyn Upstream>> {
+        Ok(match self.name {
+            UpstreamName::Demo => Arc::new(DemoUpstream::new()),
+            UpstreamName::Anthropic => Arc::new(AnthropicUpstream::new(AnthropicConfig {
+                api: self.anthropic,
+                key: self.anthropic_key,
+                client: self.client,
+            })),
+            UpstreamName::Copilot => Arc::new(CopilotUpstream::new(CopilotConfig {
+                github_api: self.github.api,
+                copilot_api: self.copilot,
+                discovery: if self.copilot_alone { Discovery::Never } else { Discovery::Always },
+                token: self.github_token,
+                betas: self.betas.map_or_else(BetaFilter::default, BetaFilter::new),
+                integration_id: match self.integration_id {
+                    Some(id) => Some(
+                        id.parse().map_err(|_| anyhow!("copilot.integration_id: {id:?} cannot be sent"))?,
+                    ),
+                    None => None,
+                },
+                client: self.client,
+            })),
+        })
+    }
+}
+
+/// A file in the data directory, which is where the token is.
+pub(crate) fn beside_token(directories: &Directories, name: &str) -> PathBuf {
+    directories.token().with_file_name(name)
+}
+
+/// The address of a service: the environment's if it is this machine's own,
+/// else the file's.
+fn address(
+    environment: Environment<'_>,
+    variable: &str,
+    (key, value): (&str, Option<String>),
+) -> Result<Option<Endpoint>> {
+    if let Some(text) = environment(variable) {
+        match Endpoint::from_environment(&text) {
+            Ok(endpoint) => return Ok(Some(endpoint)),
+            Err(error) => tracing::warn!(%error, "{variable} is ignored; set {key} in config.toml instead"),
+        }
+    }
+    value.map(|text| Endpoint::from_configuration(&text)).transpose().with_context(|| key.to_owned())
+}
+
+fn upstream_name(text: &str) -> Result<UpstreamName> {
+    <UpstreamName as clap::ValueEnum>::from_str(text, false)
+        .map_err(|_| anyhow!("upstream: {text:?} is none of demo, copilot, anthropic"))
+}
+
+fn limits(section: &GatewaySection) -> Result<GatewayLimits> {
+    match section.body_cap_mib {
+        None => Ok(GatewayLimits::default()),
+        Some(0) => bail!("gateway.body_cap_mib: must be at least 1"),
+        Some(mebibytes) => {
+            Ok(GatewayLimits { body_cap: usize::try_from(mebibytes)?.saturating_mul(1024 * 1024) })
+        }
+    }
+}
+
+fn client_options(section: &GatewaySection) -> Result<ClientOptions> {
+    let mut options = ClientOptions { proxy: ProxyRules::of_environment(), ..ClientOptions::default() };
+    match section.idle_timeout_seconds {
+        None => {}
+        Some(0) => bail!("gateway.idle_timeout_seconds: must be at least 1"),
+        Some(seconds) => options.idle_timeout = Duration::from_secs(seconds.into()),
+    }
+    Ok(options)
+}
+
+fn secret<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<SecretString>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.map(Into::into))
+}
+
+fn without_source(text: &str, error: &toml::de::Error) -> anyhow::Error {
+    let place = error.span().and_then(|span| text.get(..span.start));
+    let line = place.map_or(1, |before| before.matches('\n').count() + 1);
+    anyhow!("line {line}: {}", error.message())
+}
+
+/// Refuses keys that nobody reads: a misspelled one would silently do nothing.
+fn check_keys(table: &toml::Table, section: &str) -> Result<()> {
+    for (name, value) in table {
+        let key = if section.is_empty() { name.clone() } else { format!("{section}.{name}") };
+        let is_section = KEYS
+            .iter()
+            .any(|known| known.strip_prefix(key.as_str()).is_some_and(|rest| rest.starts_with('.')));
+        if !is_section && !KEYS.contains(&key.as_str()) {
+            bail!("the key {key} is not known; did you mean {}?", nearest(&key));
+        }
+        if let Some(inner) = value.as_table().filter(|_| is_section) {
+            check_keys(inner, &key)?;
+        }
+    }
+    Ok(())
+}
+
+fn nearest(key: &str) -> &'static str {
+    KEYS.iter().copied().min_by_key(|known| distance(key, known)).unwrap_or_default()
+}
+
+/// How many letters must be changed, added or removed.
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
+    for (index, letter) in one.chars().enumerate() {
+        let mut diagonal = index;
+        let mut left = index + 1;
+        for (cell, against) in row.iter_mut().skip(1).zip(other.chars()) {
+            let changed = diagonal + usize::from(letter != against);
+            diagonal = *cell;
+            left = changed.min(*cell + 1).min(left + 1);
+            *cell = left;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = index + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

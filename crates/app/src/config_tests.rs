@@ -1,0 +1,140 @@
+use super::*;
+
+const PUBLIC: &str = "https://evil.example";
+
+fn resolve(
+    flag: Option<UpstreamName>,
+    variables: &[(&str, &str)],
+    text: &str,
+    token: Option<&str>,
+) -> Upstreams {
+    let environment = |name: &str| {
+        variables.iter().find(|(variable, _)| *variable == name).map(|(_, value)| (*value).to_owned())
+    };
+    let config = Config::parse(text).unwrap();
+    Upstreams::resolve(flag, &environment, config, token.map(|token| token.to_owned().into())).unwrap()
+}
+
+#[test]
+fn flag_goes_before_environment_before_file_before_default() {
+    assert_eq!(resolve(None, &[], "", None).name, UpstreamName::Demo);
+    assert_eq!(resolve(None, &[("ANTHROPIC_API_KEY", "k")], "", None).name, UpstreamName::Anthropic);
+    assert_eq!(resolve(None, &[("ANTHROPIC_API_KEY", "k")], "", Some("t")).name, UpstreamName::Copilot);
+    assert_eq!(resolve(None, &[], "upstream = 'anthropic'", Some("t")).name, UpstreamName::Anthropic);
+    assert_eq!(
+        resolve(Some(UpstreamName::Demo), &[], "upstream = 'anthropic'", Some("t")).name,
+        UpstreamName::Demo
+    );
+
+    let file = "[anthropic]\napi_key = 'file'\nurl = 'https://house.example/a'";
+    let from_file = resolve(None, &[], file, None);
+    assert_eq!(from_file.anthropic.to_string(), "https://house.example/a");
+    let local = resolve(None, &[("INNKEEPER_ANTHROPIC_URL", "http://127.0.0.1:9")], file, None);
+    assert_eq!(local.anthropic.to_string(), "http://127.0.0.1:9");
+    assert_eq!(resolve(None, &[], "", None).anthropic.to_string(), "https://api.anthropic.com");
+}
+
+#[test]
+fn an_address_elsewhere_is_never_taken_from_the_environment() {
+    let variables = [
+        ("INNKEEPER_ANTHROPIC_URL", PUBLIC),
+        ("INNKEEPER_COPILOT_API_URL", PUBLIC),
+        ("INNKEEPER_GITHUB_API_URL", PUBLIC),
+    ];
+    let resolved = resolve(None, &variables, "", None);
+    assert!(!format!("{resolved:?}").contains("evil"), "{resolved:?}");
+    assert_eq!(resolved.github.api.to_string(), "https://api.github.com");
+    assert!(resolved.copilot.is_none() && !resolved.copilot_alone);
+    let file = "[anthropic]\nurl = 'https://a.example'\n[copilot]\napi_url = 'https://c.example'\n[github]\napi_url = 'https://g.example'";
+    let resolved = resolve(None, &variables, file, None);
+    assert_eq!(resolved.anthropic.to_string(), "https://a.example");
+    assert_eq!(resolved.copilot.unwrap().to_string(), "https://c.example");
+    assert_eq!(resolved.github.api.to_string(), "https://g.example");
+}
+
+#[test]
+fn an_enterprise_is_known_by_where_people_sign_in() {
+    let resolved = resolve(None, &[], "[github]\nurl = 'https://house.ghe.com'\nclient_id = 'abc'", None);
+    assert_eq!(resolved.github.api.to_string(), "https://api.house.ghe.com");
+    assert_eq!(resolved.client_id, "abc");
+}
+
+#[test]
+fn github_has_no_part_in_it_if_only_copilot_lives_elsewhere() {
+    let copilot = ("INNKEEPER_COPILOT_API_URL", "http://127.0.0.1:1");
+    assert!(resolve(None, &[copilot], "", None).copilot_alone);
+    let github = ("INNKEEPER_GITHUB_API_URL", "http://127.0.0.1:2");
+    let both = resolve(None, &[copilot, github], "", None);
+    assert!(!both.copilot_alone);
+    assert_eq!(both.github.web, both.github.api, "people sign in there too");
+}
+
+#[test]
+fn an_unknown_key_is_named_with_the_nearest_known_one() {
+    for (text, key, known) in [
+        ("upstraem = 'demo'", "upstraem", "upstream"),
+        ("[anthropic]\napikey = 'secret-value'", "anthropic.apikey", "anthropic.api_key"),
+        ("[anthropics]\nurl = 'x'", "anthropics", "anthropic.url"),
+        ("[github]\nurl.x = 1", "github.url", "github.url"),
+        ("copilot.beta = []", "copilot.beta", "copilot.betas"),
+    ] {
+        let error = match Config::parse(text) {
+            Err(error) => format!("{error:#}"),
+            Ok(config) => panic!("{text}: {config:?}"),
+        };
+        assert!(error.contains(key) && !error.contains("secret-value"), "{error}");
+        assert!(error.contains(known), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_shows_no_secret() {
+    for text in [
+        "[anthropic]\napi_key = 'secret-value",
+        "[anthropic]\napi_key = ['secret-value']",
+        "[anthropic]\napi_key = secret-value",
+    ] {
+        let error = format!("{:?}", Config::parse(text).unwrap_err());
+        assert!(!error.contains("secret-value"), "{error}");
+    }
+    let config = Config::parse("[anthropic]\napi_key = 'secret-value'").unwrap();
+    assert!(!format!("{config:?}").contains("secret-value"));
+}
+
+#[test]
+fn values_that_make_no_sense_are_refused() {
+    let environment = |_: &str| None;
+    for (text, key) in [
+        ("upstream = 'other'", "upstream"),
+        ("[anthropic]\nurl = 'house'", "anthropic.url"),
+        ("[github]\nurl = 'ftp://x'", "github.url"),
+        ("[gateway]\nbody_cap_mib = 0", "gateway.body_cap_mib"),
+        ("[gateway]\nidle_timeout_seconds = 0", "gateway.idle_timeout_seconds"),
+    ] {
+        let error = Upstreams::resolve(None, &environment, Config::parse(text).unwrap(), None).unwrap_err();
+        assert!(format!("{error:#}").contains(key), "{error:#}");
+    }
+    let resolved = resolve(None, &[], "[gateway]\nbody_cap_mib = 2\nidle_timeout_seconds = 7", None);
+    assert_eq!(
+        (resolved.limits.body_cap, resolved.client.idle_timeout),
+        (2 * 1024 * 1024, Duration::from_secs(7))
+    );
+    let odd = resolve(Some(UpstreamName::Copilot), &[], "[copilot]\nintegration_id = \"a\\nb\"", Some("t"));
+    assert!(odd.build().is_err());
+}
+
+#[test]
+fn the_file_is_optional_unless_it_was_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments =
+        crate::cli::DataArguments { data_dir: Some(folder.path().to_owned()), runtimes_dir: None };
+    let directories = Directories::resolve(&arguments).unwrap();
+    assert!(Config::load(None, &directories).unwrap().upstream.is_none());
+    let named = folder.path().join("other.toml");
+    let error = Config::load(Some(&named), &directories).unwrap_err();
+    assert!(format!("{error:#}").contains("other.toml"));
+    std::fs::write(&named, "upstream = 'demo'").unwrap();
+    assert_eq!(Config::load(Some(&named), &directories).unwrap().upstream.as_deref(), Some("demo"));
+    std::fs::write(folder.path().join("config.toml"), "upstream = 1").unwrap();
+    assert!(Config::load(None, &directories).is_err());
+}

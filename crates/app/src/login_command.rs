@@ -1,0 +1,258 @@
+//! `innkeeper login`, `logout` and `whoami`: the GitHub account.
+//!
+//! Owns the file with the token: mode 0600, replaced in one step, removed by
+//! `logout`. A token of the environment goes before it and is never written.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, anyhow};
+use clap::Args;
+use innkeeper_gateway::{DeviceLogin, LoginError};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::DataArguments;
+use crate::config::{self, Config, Upstreams};
+use crate::directories::Directories;
+use crate::failure::Failure;
+use crate::shutdown::Signals;
+
+/// The variable that goes before the file.
+const TOKEN_VARIABLE: &str = "INNKEEPER_GITHUB_TOKEN";
+
+#[derive(Debug, Args)]
+pub(crate) struct AccountArguments {
+    #[command(flatten)]
+    pub(crate) data: DataArguments,
+    /// The configuration file [default: config.toml in the data directory]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `innkeeper login`
+pub(crate) async fn login(arguments: AccountArguments) -> Result<(), Failure> {
+    let mut signals = Signals::listen().map_err(Failure::work)?;
+    let directories = Directories::resolve(&arguments.data).map_err(Failure::usage)?;
+    let login = device_login(&arguments, &directories)?;
+    directories.create().map_err(Failure::usage)?;
+    let cancel = CancellationToken::new();
+    let signing_in = sign_in(&login, &directories, &arguments, &cancel);
+    tokio::select! {
+        done = signing_in => done,
+        () = signals.next() => Err(Failure::Interrupted),
+    }
+}
+
+/// `innkeeper logout`
+pub(crate) async fn logout(arguments: AccountArguments) -> Result<(), Failure> {
+    let directories = Directories::resolve(&arguments.data).map_err(Failure::usage)?;
+    let path = token_file(&directories);
+    let was_signed_in = match std::fs::remove_file(&path) {
+        Ok(()) => true,
+        Err(error) if error.kind() == ErrorKind::NotFound => false,
+        Err(error) => {
+            return Err(Failure::work(anyhow!(error).context(format!("cannot remove {}", path.display()))));
+        }
+    };
+    if arguments.json {
+        return print(&json!({"signed_out": was_signed_in}).to_string());
+    }
+    print(if was_signed_in { "Signed out." } else { "Nobody was signed in." })?;
+    if config::of_process(TOKEN_VARIABLE).is_some() {
+        tell(&format!("{TOKEN_VARIABLE} is still set and goes on to be used."))?;
+    }
+    Ok(())
+}
+
+/// `innkeeper whoami`
+pub(crate) async fn whoami(arguments: AccountArguments) -> Result<(), Failure> {
+    let directories = Directories::resolve(&arguments.data).map_err(Failure::usage)?;
+    let login = device_login(&arguments, &directories)?;
+    let (token, source) = match token_with_source(&directories, &config::of_process).map_err(Failure::work)? {
+        Some(found) => found,
+        None => {
+            return Err(Failure::work(anyhow!(
+                "nobody is signed in to GitHub; sign in with `innkeeper login`"
+            )));
+        }
+    };
+    let account = login.account(&token).await.map_err(Failure::work)?;
+    if arguments.json {
+        let line = json!({
+            "login": account.login,
+            "plan": account.plan,
+            "copilot_url": account.api.to_string(),
+            "source": source,
+        });
+        return print(&line.to_string());
+    }
+    print(&format!("{}, token from {source}", shown(account.login.as_deref(), account.plan.as_deref())))
+}
+
+/// The GitHub token: the environment's, else the one of `innkeeper login`.
+pub(crate) fn token(directories: &Directories) -> Result<Option<SecretString>> {
+    Ok(token_with_source(directories, &config::of_process)?.map(|(token, _)| token))
+}
+
+fn token_with_source(
+    directories: &Directories,
+    environment: config::Environment<'_>,
+) -> Result<Option<(SecretString, &'static str)>> {
+    if let Some(token) = environment(TOKEN_VARIABLE) {
+        return Ok(Some((token.trim().to_owned().into(), TOKEN_VARIABLE)));
+    }
+    let path = token_file(directories);
+    match std::fs::read_to_string(&path) {
+        Ok(text) if text.trim().is_empty() => Ok(None),
+        Ok(text) => Ok(Some((text.trim().to_owned().into(), "innkeeper login"))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+fn device_login(arguments: &AccountArguments, directories: &Directories) -> Result<DeviceLogin, Failure> {
+    let config = Config::load(arguments.config.as_deref(), directories).map_err(Failure::usage)?;
+    let upstreams = Upstreams::resolve(None, &config::of_process, config, None).map_err(Failure::usage)?;
+    Ok(DeviceLogin::new(upstreams.github, upstreams.client_id, upstreams.client))
+}
+
+async fn sign_in(
+    login: &DeviceLogin,
+    directories: &Directories,
+    arguments: &AccountArguments,
+    cancel: &CancellationToken,
+) -> Result<(), Failure> {
+    let code = login.begin().await.map_err(Failure::work)?;
+    if arguments.json {
+        let line = json!({"event": "code", "url": code.verification_uri(), "code": code.user_code()});
+        print(&line.to_string())?;
+    } else {
+        tell(&format!("Open {} and enter the code {}", code.verification_uri(), code.user_code()))?;
+    }
+    let token = match login.wait(code, cancel).await {
+        Ok(token) => token,
+        Err(LoginError::Cancelled) => return Err(Failure::Interrupted),
+        Err(error) => return Err(Failure::work(error)),
+    };
+    keep(&token_file(directories), &token).map_err(Failure::work)?;
+    // The token is good whatever is wrong with the account, so this only tells.
+    let account = match login.account(&token).await {
+        Ok(account) => Some(account),
+        Err(error) => {
+            let error = anyhow!(error);
+            tell(&format!("Signed in, but Copilot does not answer for this account: {error:#}"))?;
+            None
+        }
+    };
+    let (name, plan) = account.map(|account| (account.login, account.plan)).unwrap_or_default();
+    if arguments.json {
+        return print(&json!({"event": "signed_in", "login": name, "plan": plan}).to_string());
+    }
+    print(&format!("Signed in as {}.", shown(name.as_deref(), plan.as_deref())))
+}
+
+fn shown(login: Option<&str>, plan: Option<&str>) -> String {
+    // These words are GitHub's; a terminal must not obey them.
+    let plain = |text: &str| text.chars().filter(|character| !character.is_control()).collect::<String>();
+    let login = login.map_or_else(|| "an account of unknown name".to_owned(), plain);
+    match plan {
+        Some(plan) => format!("{login} (Copilot {})", plain(plan)),
+        None => login,
+    }
+}
+
+fn token_file(directories: &Directories) -> PathBuf {
+    config::beside_token(directories, "github-token")
+}
+
+/// Keeps the token for this user alone. Written whole under another name
+/// first: a reader sees the old one or the new one.
+fn keep(path: &Path, token: &SecretString) -> Result<()> {
+    let draft = path.with_extension(format!("{}.new", std::process::id()));
+    let written = write_private(&draft, token.expose_secret())
+        .and_then(|()| std::fs::rename(&draft, path))
+        .with_context(|| format!("cannot write {}", path.display()));
+    if written.is_err() {
+        // The draft may not even exist; what matters is the error above.
+        std::fs::remove_file(&draft).ok();
+    }
+    written
+}
+
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    // A draft of a process that was killed may have any mode.
+    if let Err(error) = std::fs::remove_file(path)
+        && error.kind() != ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+fn print(line: &str) -> Result<(), Failure> {
+    writeln!(std::io::stdout(), "{line}").map_err(Failure::work)
+}
+
+fn tell(line: &str) -> Result<(), Failure> {
+    writeln!(std::io::stderr(), "{line}").map_err(Failure::work)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn directories() -> (tempfile::TempDir, Directories) {
+        let folder = tempfile::tempdir().unwrap();
+        let arguments = DataArguments { data_dir: Some(folder.path().to_owned()), runtimes_dir: None };
+        let directories = Directories::resolve(&arguments).unwrap();
+        (folder, directories)
+    }
+
+    #[test]
+    fn the_token_is_kept_for_its_user_alone_and_replaced_whole() {
+        let (folder, directories) = directories();
+        let path = token_file(&directories);
+        for token in ["ghu_one", "ghu_two"] {
+            keep(&path, &token.to_owned().into()).unwrap();
+            let (found, source) = token_with_source(&directories, &|_| None).unwrap().unwrap();
+            assert_eq!((found.expose_secret(), source), (token, "innkeeper login"));
+        }
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no draft stays behind");
+    }
+
+    #[test]
+    fn the_environment_goes_before_the_file_and_nothing_is_nobody() {
+        let (_folder, directories) = directories();
+        assert!(token_with_source(&directories, &|_| None).unwrap().is_none());
+        keep(&token_file(&directories), &"ghu_file".to_owned().into()).unwrap();
+        let environment = |name: &str| (name == TOKEN_VARIABLE).then(|| " ghu_env\n".to_owned());
+        let (found, source) = token_with_source(&directories, &environment).unwrap().unwrap();
+        assert_eq!((found.expose_secret(), source), ("ghu_env", TOKEN_VARIABLE));
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_an_error_without_the_token() {
+        let (folder, _) = directories();
+        let error =
+            keep(&folder.path().join("missing/github-token"), &"ghu_secret".to_owned().into()).unwrap_err();
+        assert!(!format!("{error:?}").contains("ghu_secret"));
+    }
+
+    #[test]
+    fn an_account_is_shown_without_what_a_terminal_would_obey() {
+        assert_eq!(shown(Some("octo\u{1b}[2Jcat"), Some("pro")), "octo[2Jcat (Copilot pro)");
+        assert_eq!(shown(None, None), "an account of unknown name");
+    }
+}

@@ -1,0 +1,170 @@
+//! A runtime at the other end of a stream.
+//!
+//! Owns the stream and the peer; the handle is the same as for a local process. There is no warden, so the
+//! invariant is weaker: when the handle goes, the peer is told to end and the stream is closed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::streams::{self, ReadEnd};
+use super::{DRAIN_DEADLINE, Ending, Exit, ExitReason, Links, PrivateFiles, Process, join, sleep_until};
+use crate::transport::{ByteStream, Peer, PeerExit, PeerSignal};
+use crate::warden::RuntimeStatus;
+
+/// How long the peer has between being told to end and being killed, when nobody waits for it any more.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// How long a killed peer may take to be gone before its stream is closed anyway.
+const KILL_DEADLINE: Duration = Duration::from_secs(2);
+
+impl Process {
+    /// Takes over a stream whose runtime runs already. The files go when the runtime does.
+    pub(crate) fn attach(stream: ByteStream, files: PrivateFiles, links: Links) -> Self {
+        let tasks = TaskTracker::new();
+        let done = CancellationToken::new();
+        let (writer, outgoing) = (stream.writer, Arc::clone(&links.outgoing));
+        let written = done.clone();
+        tasks.spawn(async move {
+            written.run_until_cancelled(streams::write_lines(&outgoing, writer)).await;
+            outgoing.abandon();
+        });
+        let (reader, intake) = (stream.reader, Arc::clone(&links.intake));
+        let reader = tasks.spawn(async move { streams::read_messages(reader, &intake).await });
+        let (ending, ending_asked) = watch::channel(Ending::Not);
+        let (exit_sender, exit) = watch::channel(None);
+        let stopping = CancellationToken::new();
+        let owner = StreamOwner {
+            peer: stream.peer,
+            reader: Some(reader),
+            ending: ending_asked,
+            cancel: links.cancel,
+            stopping: stopping.clone(),
+            reason: None,
+            next: None,
+        };
+        let intake = links.intake;
+        tasks.spawn(async move {
+            let exit = owner.run().await;
+            done.cancel();
+            drop(files);
+            intake.exited(exit.clone());
+            exit_sender.send_replace(Some(exit));
+        });
+        Self { ending, exit, outgoing: links.outgoing, stopping, tasks }
+    }
+}
+
+/// The one task that owns the peer.
+struct StreamOwner {
+    peer: Box<dyn Peer>,
+    reader: Option<JoinHandle<ReadEnd>>,
+    ending: watch::Receiver<Ending>,
+    cancel: CancellationToken,
+    stopping: CancellationToken,
+    /// Why the host ended the runtime, if it did.
+    reason: Option<ExitReason>,
+    /// What happens next to a peer that was told to end, and when.
+    next: Option<(Instant, Next)>,
+}
+
+/// What happens to a peer that does not end.
+#[derive(Clone, Copy)]
+enum Next {
+    Kill,
+    LetGo,
+}
+
+/// What the owner waits for.
+enum Input {
+    Exited(PeerExit),
+    Read(ReadEnd),
+    Ending(Option<Ending>),
+    Cancelled,
+    Overdue,
+}
+
+impl StreamOwner {
+    async fn run(mut self) -> Exit {
+        let status = self.watch().await;
+        if let Some(reader) = &mut self.reader {
+            // What it wrote before its end comes before the exit.
+            if timeout(DRAIN_DEADLINE, &mut *reader).await.is_err() {
+                reader.abort();
+            }
+        }
+        let status = match status {
+            PeerExit::Code(code) => RuntimeStatus::Code(code),
+            PeerExit::Signal(signal) => RuntimeStatus::Signal(signal),
+            PeerExit::Unknown => RuntimeStatus::Lost,
+        };
+        let asked = self.stopping.is_cancelled();
+        let reason = self.reason.unwrap_or(if asked { ExitReason::Stopped } else { ExitReason::OnItsOwn });
+        Exit::new(status, String::new(), reason)
+    }
+
+    async fn watch(&mut self) -> PeerExit {
+        let cancel = self.cancel.clone();
+        let mut handle_gone = false;
+        loop {
+            let overdue = self.next.map(|(at, _)| at);
+            let input = tokio::select! {
+                // How it ended comes first: after that nothing else matters.
+                biased;
+                status = self.peer.exited() => Input::Exited(status),
+                () = cancel.cancelled(), if self.reason.is_none() => Input::Cancelled,
+                end = join(&mut self.reader) => Input::Read(end),
+                changed = self.ending.changed(), if !handle_gone => {
+                    Input::Ending(changed.ok().map(|()| *self.ending.borrow_and_update()))
+                }
+                () = sleep_until(overdue) => Input::Overdue,
+            };
+            match input {
+                Input::Exited(status) => return status,
+                Input::Cancelled => self.end(ExitReason::Cancelled),
+                Input::Read(ReadEnd::Closed) => {
+                    // Its own end is on the way, if it can be learned at all.
+                    return timeout(DRAIN_DEADLINE, self.peer.exited()).await.unwrap_or(PeerExit::Unknown);
+                }
+                Input::Read(ReadEnd::LineTooLong(error)) => {
+                    self.end(ExitReason::LineTooLong { limit: error.limit });
+                }
+                Input::Read(ReadEnd::InboxFull) => self.end(ExitReason::InboxFull),
+                Input::Ending(None) => {
+                    handle_gone = true;
+                    self.end(ExitReason::Dropped);
+                }
+                Input::Ending(Some(ending)) => self.obey(ending),
+                Input::Overdue => match self.next.take() {
+                    Some((_, Next::Kill)) => self.kill(),
+                    Some((_, Next::LetGo)) | None => return PeerExit::Unknown,
+                },
+            }
+        }
+    }
+
+    fn end(&mut self, reason: ExitReason) {
+        self.reason.get_or_insert(reason);
+        self.peer.signal(PeerSignal::Terminate);
+        self.next = Some((Instant::now() + GRACE, Next::Kill));
+    }
+
+    fn kill(&mut self) {
+        self.peer.signal(PeerSignal::Kill);
+        self.next = Some((Instant::now() + KILL_DEADLINE, Next::LetGo));
+    }
+
+    fn obey(&mut self, ending: Ending) {
+        match ending {
+            Ending::Not => {}
+            Ending::Interrupt => self.peer.signal(PeerSignal::Interrupt),
+            Ending::Terminate => self.peer.signal(PeerSignal::Terminate),
+            Ending::Kill => self.kill(),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+use super::*;
+
+fn registry() -> (tempfile::TempDir, Registry) {
+    let place = tempfile::tempdir().unwrap();
+    let registry = Registry::new(place.path().join("running"));
+    (place, registry)
+}
+
+#[test]
+fn a_conversation_is_leased_once_and_can_be_taken_again_after_it_was_given_back() {
+    let (_place, registry) = registry();
+    let conversation = Uuid::new_v4();
+    let lease = registry.lease(conversation).unwrap();
+    lease.note(std::process::id(), Uuid::new_v4());
+    let error = registry.lease(conversation).unwrap_err();
+    assert!(matches!(error, LeaseError::InUse { .. }), "{error:?}");
+    assert!(registry.lease(Uuid::new_v4()).is_ok());
+    let listed = registry.list().unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].conversation, conversation);
+    drop(lease);
+    assert_eq!(registry.list().unwrap(), []);
+    registry.lease(conversation).unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn who_has_a_conversation_is_said() {
+    let (_place, registry) = registry();
+    let conversation = Uuid::new_v4();
+    let lease = registry.lease(conversation).unwrap();
+    lease.note(std::process::id(), Uuid::new_v4());
+    let error = registry.lease(conversation).unwrap_err().to_string();
+    let by = format!("is in use by the runtime of process {}; stop that one first", std::process::id());
+    assert!(error.ends_with(&by), "{error}");
+}
+
+#[test]
+fn a_sweep_leaves_live_runtimes_and_foreign_files_alone_and_forgets_the_rest() {
+    let (_place, registry) = registry();
+    let live = registry.lease(Uuid::new_v4()).unwrap();
+    live.note(std::process::id(), Uuid::new_v4());
+    let stale = registry.directory.join(format!("{}.json", Uuid::new_v4()));
+    // Of another run of the system, in which the process id meant another process.
+    let mut record = Record::new(Uuid::new_v4(), std::process::id(), Uuid::new_v4());
+    record.boot = Some("another".to_owned());
+    std::fs::write(&stale, record.to_json()).unwrap();
+    let (foreign, half) = (registry.directory.join("notes.json"), registry.directory.join("x"));
+    std::fs::write(&foreign, "{}").unwrap();
+    std::fs::write(&half, "{").unwrap();
+    let sweep = registry.sweep().unwrap();
+    assert_eq!((sweep.live.len(), sweep.ended.len(), sweep.processes), (1, 1, 0));
+    assert_eq!(sweep.ended[0].warden, None);
+    assert!(!stale.exists() && foreign.exists() && half.exists());
+    assert_eq!(registry.sweep().unwrap().ended, []);
+}
+
+#[test]
+fn a_registry_without_a_directory_is_empty() {
+    let registry = Registry::new("/nonexistent/registry");
+    assert_eq!(registry.sweep().unwrap(), Sweep::default());
+    assert_eq!(registry.list().unwrap(), []);
+}
+
+#[test]
+fn a_record_is_read_back_as_it_was_written_and_half_of_one_is_none() {
+    let record = Record::new(Uuid::new_v4(), std::process::id(), Uuid::new_v4());
+    let text = record.to_json();
+    assert_eq!(Record::from_json(&text), Some(record));
+    for length in 0..text.len() - 2 {
+        assert_eq!(Record::from_json(text.get(..length).unwrap()), None);
+    }
+}

@@ -1,0 +1,150 @@
+//! What the handles ask for.
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::super::hooks::rewrite;
+use super::super::status::TurnEdge;
+use super::super::{Interrupted, TurnError};
+use super::{Actor, Afterwards, Command, Done, Job, Pending, Purpose, Stage};
+use crate::controls::Queued;
+use crate::runtime::{StopOptions, UserContent, UserMessage};
+use crate::session::HookError;
+use crate::{RestartError, SendError};
+
+impl Actor {
+    pub(super) fn command(&mut self, command: Command) {
+        if self.ending.is_some() {
+            return self.refuse(command);
+        }
+        match command {
+            Command::Send(pending) => self.queue.push_back(Job::Send(pending)),
+            Command::WarmUp { reply } => self.queue.push_back(Job::WarmUp(reply)),
+            Command::Restart { change, reply } => self.queue.push_back(Job::Restart(change, reply)),
+            Command::Interrupt { reply } => self.interrupt(reply),
+            Command::Terminate { reply } => self.end(Some(reply)),
+        }
+    }
+
+    /// Answers what comes after the end has begun.
+    fn refuse(&mut self, command: Command) {
+        match command {
+            Command::Send(pending) => pending.settle(Err(TurnError::Terminated)),
+            Command::WarmUp { reply } | Command::Restart { reply, .. } => {
+                reply.send(Err(RestartError::Terminated)).ok();
+            }
+            Command::Interrupt { reply } => {
+                reply.send(Interrupted::Nothing).ok();
+            }
+            Command::Terminate { reply } => self.ending.get_or_insert_default().push(reply),
+        }
+    }
+
+    fn interrupt(&mut self, reply: oneshot::Sender<Interrupted>) {
+        let interrupted = self.give_up(TurnError::Interrupted);
+        if self.machine.is_draining() {
+            self.interrupts.push(reply);
+            return;
+        }
+        // What the runtime does unasked is interrupted, too, but nobody waits for that.
+        if let Some(live) = self.live.as_ref().filter(|_| !interrupted) {
+            let controls = live.runtime.controls();
+            self.tasks.spawn(async move {
+                if let Err(error) = controls.interrupt(Queued::Keep).await {
+                    tracing::debug!(%error, "an idle runtime did not take an interrupt");
+                }
+            });
+        }
+        let answer = if interrupted { Interrupted::Turn } else { Interrupted::Nothing };
+        reply.send(answer).ok();
+    }
+
+    /// Begins the end of the session.
+    pub(super) fn end(&mut self, reply: Option<oneshot::Sender<()>>) {
+        self.ending.get_or_insert_default().extend(reply);
+        self.permits.close();
+        self.give_up(TurnError::Terminated);
+        self.drain = None;
+        for job in std::mem::take(&mut self.queue) {
+            match job {
+                Job::Send(pending) => pending.settle(Err(TurnError::Terminated)),
+                Job::WarmUp(ready) | Job::Restart(_, ready) => {
+                    ready.send(Err(RestartError::Terminated)).ok();
+                }
+            }
+        }
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Starting(purpose) => {
+                self.starting.cancel();
+                self.stage = Stage::Starting(purpose);
+            }
+            Stage::Stopping(Afterwards::Restart(_, ready)) => {
+                ready.send(Err(RestartError::Terminated)).ok();
+                self.stage = Stage::Stopping(Afterwards::Over);
+            }
+            Stage::Stopping(_) => self.stage = Stage::Stopping(Afterwards::Over),
+            Stage::Idle | Stage::Hooking(_) | Stage::Turn(_) | Stage::Lost(..) | Stage::Over => {
+                self.stop(StopOptions::default(), Afterwards::Over);
+            }
+        }
+    }
+
+    /// Begins a send: hooks first.
+    pub(super) fn begin(&mut self, mut pending: Pending) {
+        let timeout = pending.prompt.timeout.or(self.options.send_timeout);
+        pending.deadline = timeout.map(|timeout| (Instant::now() + timeout, timeout));
+        self.status.turn(TurnEdge::Begins);
+        let prompt = pending.prompt.content.clone();
+        let hooks = self.board.hooks.now();
+        if hooks.is_empty() {
+            return self.deliver(pending, prompt);
+        }
+        // In a task of its own, so that a hook that panics costs its send alone.
+        let rewriting = AbortOnDropHandle::new(self.tasks.spawn(rewrite(hooks, prompt)));
+        self.work = Some(Box::pin(async {
+            Done::Hooked(rewriting.await.unwrap_or_else(|_| Err("the hook panicked".into())))
+        }));
+        self.stage = Stage::Hooking(pending);
+    }
+
+    pub(super) fn hooked(&mut self, prompt: Result<UserContent, HookError>) {
+        match std::mem::replace(&mut self.stage, Stage::Idle) {
+            Stage::Hooking(pending) => match prompt {
+                Ok(prompt) => self.deliver(pending, prompt),
+                Err(error) => self.fail(pending, TurnError::Hook(error)),
+            },
+            other @ (Stage::Idle
+            | Stage::Starting(_)
+            | Stage::Turn(_)
+            | Stage::Lost(..)
+            | Stage::Stopping(_)
+            | Stage::Over) => self.stage = other,
+        }
+    }
+
+    /// Hands a message to the runtime, which is started if there is none.
+    pub(super) fn deliver(&mut self, pending: Pending, prompt: UserContent) {
+        let Some(live) = &self.live else {
+            return self.start_for(Purpose::Write(pending, prompt));
+        };
+        let message = UserMessage::new(pending.uuid, prompt);
+        let is_command = message.content.first_text().is_some_and(|text| text.starts_with('/'));
+        match live.runtime.send(&message) {
+            Ok(()) => {
+                self.machine.write(pending.uuid, is_command);
+                self.stage = Stage::Turn(Some(pending));
+            }
+            Err(SendError::Exited) => self.stage = Stage::Lost(pending, message.content),
+            Err(error @ (SendError::QueueFull | SendError::NoSuchRequest { .. })) => {
+                self.fail(pending, TurnError::Send(error));
+            }
+        }
+    }
+
+    /// Fails a send that is in no stage.
+    pub(super) fn fail(&mut self, pending: Pending, error: TurnError) {
+        self.status.turn(TurnEdge::Ends);
+        pending.settle(Err(error));
+    }
+}

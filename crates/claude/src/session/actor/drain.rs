@@ -1,0 +1,88 @@
+//! Waiting for the end of a turn that nobody wants any more.
+//!
+//! Owns the first steps of the ladder, after which the runtime still lives. The interrupt is repeated: a
+//! newer runtime that has not taken the message up yet answers it, and then begins the turn all the same.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::super::Interrupted;
+use super::{Actor, Afterwards, Stage};
+use crate::controls::Queued;
+use crate::runtime::{INTERRUPT_STEP, StopOptions, TASKS_STEP};
+
+/// The pause between two interrupts. A runtime takes about 20 ms to end its turn.
+const REPEAT: Duration = Duration::from_millis(250);
+
+/// How far the end of a turn has come.
+#[derive(Debug)]
+pub(super) struct Drain {
+    /// When the next step is due.
+    pub(super) next: Instant,
+    step: Step,
+}
+
+#[derive(Debug)]
+enum Step {
+    /// Interrupts are sent until then.
+    Interrupting { until: Instant },
+    /// Background tasks, which hold back the end of an older runtime's turn, were asked to stop.
+    StoppingTasks,
+}
+
+impl Drain {
+    /// The first interrupt is due at once.
+    pub(super) fn begin(now: Instant) -> Self {
+        Self { next: now, step: Step::Interrupting { until: now + INTERRUPT_STEP } }
+    }
+}
+
+impl Actor {
+    /// Takes the step that is due.
+    pub(super) fn drain_on(&mut self, now: Instant) {
+        let Some(Drain { step, .. }) = self.drain.take() else { return };
+        let Some(live) = &self.live else { return };
+        let controls = live.runtime.controls();
+        match step {
+            Step::Interrupting { until } if now < until => {
+                self.tasks.spawn(async move {
+                    if let Err(error) = controls.interrupt(Queued::Cancel).await {
+                        tracing::debug!(%error, "a runtime did not take an interrupt");
+                    }
+                });
+                self.drain = Some(Drain { next: now + REPEAT, step: Step::Interrupting { until } });
+            }
+            Step::Interrupting { .. } => {
+                let background = live.runtime.background_tasks();
+                for task in &background {
+                    let (controls, task) = (controls.clone(), task.clone());
+                    self.tasks.spawn(async move {
+                        if let Err(error) = controls.stop_task(&task).await {
+                            tracing::debug!(%error, "a background task could not be stopped");
+                        }
+                    });
+                }
+                let patience = if background.is_empty() { Duration::ZERO } else { TASKS_STEP };
+                self.drain = Some(Drain { next: now + patience, step: Step::StoppingTasks });
+            }
+            Step::StoppingTasks => {
+                tracing::warn!(conversation = %self.board.conversation(), "a runtime does not end its turn; ending it");
+                let options = StopOptions { interrupt: false, sigint: self.options.sigint };
+                self.stop(options, Afterwards::Nothing);
+            }
+        }
+    }
+
+    /// The turn that nobody wants any more is over.
+    pub(super) fn drained(&mut self) {
+        self.drain = None;
+        self.quiet_at = None;
+        if matches!(self.stage, Stage::Turn(None)) {
+            self.stage = Stage::Idle;
+        }
+        for reply in self.interrupts.drain(..) {
+            reply.send(Interrupted::Turn).ok();
+        }
+    }
+}

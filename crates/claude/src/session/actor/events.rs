@@ -1,0 +1,169 @@
+//! What the runtime says.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::super::machine::{Ending, Verdict};
+use super::super::status::TurnEdge;
+use super::super::turn::Lagged;
+use super::super::{TurnError, TurnResult};
+use super::{Actor, Pending, QUIET, Stage};
+use crate::event::{EventKind, SessionEvent, classify, subagent};
+use crate::queue::Refused;
+use crate::runtime::RuntimeEvent;
+use crate::wire::{IncomingRequest, Message, SystemMessage};
+
+impl Actor {
+    pub(super) fn event(&mut self, event: RuntimeEvent, length: usize) {
+        match event {
+            RuntimeEvent::Message(message) => self.message(message, length),
+            RuntimeEvent::Request { id, request } => self.question(id, request),
+            RuntimeEvent::RequestCancelled { id } => {
+                if let Some(question) = self.questions.remove(&id) {
+                    question.cancel();
+                }
+                self.status.answered(&id);
+            }
+            RuntimeEvent::Exited(exit) => self.exited(exit),
+        }
+    }
+
+    fn message(&mut self, message: Message, length: usize) {
+        self.observe(&message);
+        let kinds = classify(&message);
+        self.status.message(&message, &kinds);
+        let verdict = self.machine.judge(&message);
+        let turn = match &verdict {
+            Verdict::Belongs(uuid) | Verdict::Settled(uuid, _) => Some(*uuid),
+            Verdict::Unowned | Verdict::Drained => None,
+        };
+        let subagent = subagent(&message).map(str::to_owned);
+        let message = Arc::new(message);
+        for kind in kinds {
+            let message = Some(Arc::clone(&message));
+            let at = self.options.clock.now();
+            self.announce(SessionEvent { at, turn, subagent: subagent.clone(), kind, message }, length);
+        }
+        self.quiet_at = self.machine.awaits_quiet().then(|| Instant::now() + QUIET);
+        self.verdict(verdict);
+    }
+
+    /// Notes what a message says about the conversation itself.
+    fn observe(&mut self, message: &Message) {
+        match message {
+            // A turn has begun, so the message that it answers is written down.
+            Message::System(SystemMessage::Init(_)) => self.board.set_established(),
+            Message::ConversationReset(reset) => {
+                let id = reset.new_conversation_id.as_deref().and_then(|id| id.parse::<Uuid>().ok());
+                if let Some(id) = id {
+                    self.board.set_conversation(id);
+                }
+            }
+            Message::System(_)
+            | Message::StreamEvent(_)
+            | Message::Assistant(_)
+            | Message::User(_)
+            | Message::Result(_)
+            | Message::ControlRequest(_)
+            | Message::ControlResponse(_)
+            | Message::ControlCancelRequest(_)
+            | Message::KeepAlive(_)
+            | Message::CommandLifecycle(_)
+            | Message::RateLimit(_)
+            | Message::Notice(_)
+            | Message::Unknown(_) => {}
+        }
+    }
+
+    pub(super) fn verdict(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Unowned | Verdict::Belongs(_) => {}
+            Verdict::Drained => self.drained(),
+            Verdict::Settled(_, ending) => match std::mem::replace(&mut self.stage, Stage::Idle) {
+                Stage::Turn(Some(pending)) => self.settle(pending, ending),
+                other @ (Stage::Idle
+                | Stage::Hooking(_)
+                | Stage::Starting(_)
+                | Stage::Turn(None)
+                | Stage::Lost(..)
+                | Stage::Stopping(_)
+                | Stage::Over) => self.stage = other,
+            },
+        }
+    }
+
+    fn settle(&mut self, pending: Pending, ending: Ending) {
+        self.quiet_at = None;
+        self.status.turn(TurnEdge::Ends);
+        let outcome = match ending {
+            Ending::Result(message) => {
+                self.board.record(super::super::artifact::Recorder::turn_answered);
+                Ok(TurnResult::new(pending.uuid, self.board.conversation(), message))
+            }
+            Ending::Cancelled => Err(TurnError::Cancelled),
+            Ending::NoResult => Err(TurnError::NoResult),
+        };
+        pending.settle(outcome);
+    }
+
+    /// Tells everybody of an event, the turn's own reader last. `length` is what its message weighs.
+    fn announce(&mut self, event: SessionEvent, length: usize) {
+        let event = Arc::new(event);
+        self.board.announce(&event);
+        if let Stage::Turn(Some(pending)) = &self.stage
+            && event.turn == Some(pending.uuid)
+        {
+            let weight = event.kind.weight() + length;
+            match pending.events.push(Ok(event), weight) {
+                // A reader that only waits for the result wants no events.
+                Ok(()) | Err(Refused::Closed) => {}
+                Err(Refused::Full) => pending.events.finish(Err(Lagged)),
+            }
+        }
+    }
+
+    /// Tells everybody of what happened to a runtime, which is in no turn.
+    pub(super) fn announce_runtime(&mut self, kind: EventKind) {
+        let at = self.options.clock.now();
+        self.announce(SessionEvent { at, turn: None, subagent: None, kind, message: None }, 0);
+    }
+
+    /// Has a question of the runtime's answered, beside everything else.
+    fn question(&mut self, id: String, request: IncomingRequest) {
+        let needs_person = match &request {
+            IncomingRequest::CanUseTool(_)
+            | IncomingRequest::Elicitation(_)
+            | IncomingRequest::UserDialog(_) => true,
+            IncomingRequest::HookCallback(_)
+            | IncomingRequest::McpMessage(_)
+            | IncomingRequest::TokenRefresh(_) => false,
+            // The runtime has its answer already.
+            IncomingRequest::Unknown(_) => return,
+        };
+        let Some(live) = &self.live else { return };
+        if needs_person {
+            self.status.asked(&id);
+        }
+        let cancel = CancellationToken::new();
+        self.questions.insert(id.clone(), cancel.clone());
+        let controls = live.runtime.controls();
+        // In a task of its own, so that a handler that panics is noticed and the runtime still gets an answer.
+        let answering = self.tasks.spawn(self.options.handler.answer(request, cancel.clone()));
+        let answered = self.answered.0.clone();
+        self.tasks.spawn(async move {
+            let abort = answering.abort_handle();
+            let Some(answer) = cancel.run_until_cancelled(answering).await else {
+                return abort.abort();
+            };
+            let answer = answer.unwrap_or_else(|_| Err("the host failed to answer".to_owned()));
+            if let Err(error) = controls.respond(&id, answer) {
+                tracing::debug!(%error, "the runtime does not want an answer any more");
+            }
+            // The session may be over.
+            answered.send(id).await.ok();
+        });
+    }
+}

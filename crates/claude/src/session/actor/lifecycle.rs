@@ -1,0 +1,206 @@
+//! Starting and stopping runtimes.
+
+use std::path::PathBuf;
+
+use super::super::status::UnexpectedExit;
+use super::super::{Interrupted, TurnError};
+use super::{Actor, Afterwards, Change, Done, Live, Purpose, Ready, Stage};
+use crate::event::EventKind;
+use crate::options::{Conversation, LaunchOptions};
+use crate::process::{Exit, ExitReason};
+use crate::runtime::{Runtime, RuntimeEvents, StartError, StopOptions};
+use crate::session::RestartError;
+use crate::session::board::LiveRuntime;
+use crate::transcript;
+use crate::transport::Transport;
+
+impl Actor {
+    /// Starts a runtime for something.
+    pub(super) fn start_for(&mut self, purpose: Purpose) {
+        let mut options = self.options.launch.clone();
+        let transport = self.options.transport.clone();
+        let again = self.started_before.then(|| self.board.conversation());
+        let established = self.board.established().is_some();
+        // A fresh token for every start, made before anything is awaited, so that no cancellation is lost.
+        self.starting = self.cancel.child_token();
+        let cancel = self.starting.clone();
+        self.work = Some(Box::pin(async move {
+            if let Some(conversation) = again {
+                options.conversation = continued(&options, &transport, conversation, established).await;
+            }
+            Done::Started(Box::new(Runtime::start_over(options, &transport, cancel).await))
+        }));
+        self.stage = Stage::Starting(purpose);
+    }
+
+    pub(super) fn started(&mut self, started: Result<(Runtime, RuntimeEvents), StartError>) {
+        let purpose = match std::mem::replace(&mut self.stage, Stage::Idle) {
+            Stage::Starting(purpose) => purpose,
+            other @ (Stage::Idle
+            | Stage::Hooking(_)
+            | Stage::Turn(_)
+            | Stage::Lost(..)
+            | Stage::Stopping(_)
+            | Stage::Over) => {
+                self.stage = other;
+                return;
+            }
+        };
+        match started {
+            Ok((runtime, events)) => {
+                self.live_with(runtime, events);
+                self.ready(purpose);
+            }
+            Err(error) => self.not_started(purpose, error),
+        }
+        if self.ending.is_some() && !matches!(self.stage, Stage::Over) {
+            self.stop(StopOptions::default(), Afterwards::Over);
+        }
+    }
+
+    fn live_with(&mut self, runtime: Runtime, events: RuntimeEvents) {
+        let resumed = matches!(
+            self.options.launch.conversation,
+            Conversation::Resume(_) | Conversation::ResumeAt { .. } | Conversation::Fork { .. }
+        );
+        if resumed {
+            self.board.set_established();
+        }
+        self.started_before = true;
+        self.machine.revived();
+        self.board.set_live(Some(LiveRuntime {
+            controls: runtime.controls(),
+            pid: runtime.pid(),
+            initialized: runtime.initialized().clone(),
+        }));
+        let conversation = runtime.conversation();
+        self.live = Some(Live { runtime, events });
+        self.announce_runtime(EventKind::SessionStart { conversation });
+    }
+
+    fn ready(&mut self, purpose: Purpose) {
+        match purpose {
+            Purpose::Write(pending, prompt) => self.deliver(pending, prompt),
+            Purpose::Reply(ready) | Purpose::Changed(ready, _) => {
+                ready.send(Ok(())).ok();
+            }
+            Purpose::Nobody => {}
+        }
+    }
+
+    fn not_started(&mut self, purpose: Purpose, error: StartError) {
+        let ended = self.ending.is_some();
+        match purpose {
+            Purpose::Write(pending, _) => self.fail(pending, TurnError::Start(error)),
+            Purpose::Reply(ready) if ended => {
+                ready.send(Err(RestartError::Terminated)).ok();
+            }
+            Purpose::Reply(ready) => {
+                ready.send(Err(RestartError::Start(error))).ok();
+            }
+            Purpose::Changed(ready, before) => {
+                self.options.launch = *before;
+                self.board.set_options(&self.options);
+                ready.send(Err(RestartError::Start(error))).ok();
+            }
+            Purpose::Nobody => tracing::warn!(%error, "a runtime that nobody waits for did not start"),
+        }
+    }
+
+    /// Restarts the runtime with other options; the one that runs is stopped first.
+    pub(super) fn restart(&mut self, change: Change, ready: Ready) {
+        if self.live.is_some() {
+            return self.stop(StopOptions::default(), Afterwards::Restart(change, ready));
+        }
+        let before = Box::new(self.options.launch.clone());
+        change(&mut self.options.launch);
+        self.options.launch.renew_system_prompt_if_changed(&before);
+        self.board.set_options(&self.options);
+        self.start_for(Purpose::Changed(ready, before));
+    }
+
+    /// Stops the runtime; its exit goes on with `afterwards`.
+    pub(super) fn stop(&mut self, options: StopOptions, afterwards: Afterwards) {
+        let Some(live) = &self.live else { return self.stopped(afterwards) };
+        let runtime = live.runtime.clone();
+        self.tasks.spawn(async move {
+            runtime.stop_with(options).await;
+        });
+        self.stage = Stage::Stopping(afterwards);
+    }
+
+    fn stopped(&mut self, afterwards: Afterwards) {
+        self.stage = match afterwards {
+            Afterwards::Nothing => Stage::Idle,
+            Afterwards::Over => Stage::Over,
+            Afterwards::Restart(change, ready) => {
+                self.stage = Stage::Idle;
+                return self.restart(change, ready);
+            }
+        };
+    }
+
+    /// The runtime is gone.
+    pub(super) fn exited(&mut self, exit: Exit) {
+        self.live = None;
+        self.board.set_live(None);
+        self.drain = None;
+        self.quiet_at = None;
+        for (_, question) in self.questions.drain() {
+            question.cancel();
+        }
+        let asked = matches!(self.stage, Stage::Stopping(_)) || self.ending.is_some();
+        let asked = asked || matches!(exit.reason, ExitReason::Stopped | ExitReason::Cancelled);
+        let unexpected = UnexpectedExit { exit: exit.clone() };
+        self.machine.exited();
+        self.status.exited((!asked).then(|| unexpected.clone()));
+        self.announce_runtime(EventKind::SessionEnd { exit: exit.clone() });
+        match std::mem::replace(&mut self.stage, Stage::Idle) {
+            Stage::Turn(pending) => {
+                if let Some(pending) = pending {
+                    pending.settle(Err(TurnError::UnexpectedExit(unexpected)));
+                }
+            }
+            Stage::Lost(pending, prompt) => self.start_for(Purpose::Write(pending, prompt)),
+            Stage::Stopping(afterwards) => self.stopped(afterwards),
+            other @ (Stage::Idle | Stage::Hooking(_) | Stage::Starting(_) | Stage::Over) => {
+                self.stage = other
+            }
+        }
+        for reply in self.interrupts.drain(..) {
+            reply.send(Interrupted::Runtime(exit.clone())).ok();
+        }
+        if self.ending.is_some() {
+            self.stage = Stage::Over;
+        }
+    }
+}
+
+/// The conversation that another runtime takes up. One that died before it wrote anything down leaves nothing
+/// to resume, and the same id is free.
+async fn continued(
+    options: &LaunchOptions,
+    transport: &Transport,
+    conversation: uuid::Uuid,
+    established: bool,
+) -> Conversation {
+    let is_written = match transport {
+        // The transcript is on another machine, or may be.
+        Transport::Stream(_) => established,
+        Transport::LocalProcess => {
+            let mut environment = options.environment.clone();
+            environment.extend(options.overrides.clone());
+            let find = move || transcript::find(&environment, conversation);
+            let found: Option<PathBuf> = tokio::task::spawn_blocking(find).await.unwrap_or_default();
+            found.is_some()
+        }
+    };
+    match options.conversation {
+        Conversation::Fork { .. } if !is_written => options.conversation,
+        Conversation::New(_) if !is_written => Conversation::New(conversation),
+        Conversation::New(_)
+        | Conversation::Fork { .. }
+        | Conversation::Resume(_)
+        | Conversation::ResumeAt { .. } => Conversation::Resume(conversation),
+    }
+}

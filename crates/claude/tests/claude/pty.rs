@@ -1,0 +1,202 @@
+//! Sessions over a terminal instead of pipes: the runtime at the other end of a stream.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use innkeeper_claude::{
+    BoxFuture, ByteStream, ClaudeSession, Endpoint, Interrupted, OutOfReach, Peer, PeerExit, PeerSignal,
+    Program, RuntimeEvent, SessionOptions, Status, StreamLaunch, StreamTransport, Transport, TurnError,
+};
+use innkeeper_testkit::ScriptedModel;
+use nix::pty::openpty;
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
+use nix::unistd::Pid;
+use tokio::process::Child;
+use tokio_util::sync::CancellationToken;
+
+use crate::for_both_runtimes;
+use crate::support::*;
+
+for_both_runtimes!(a_real_runtime_is_driven_through_a_terminal);
+
+/// Runs each runtime on a terminal of its own.
+struct Terminal;
+
+impl StreamTransport for Terminal {
+    fn open<'a>(&'a self, launch: StreamLaunch<'a>) -> BoxFuture<'a, io::Result<ByteStream>> {
+        Box::pin(async move {
+            let pty = openpty(None, None)?;
+            let mut mode = tcgetattr(&pty.slave)?;
+            cfmakeraw(&mut mode);
+            tcsetattr(&pty.slave, SetArg::TCSANOW, &mode)?;
+            #[expect(clippy::disallowed_methods, reason = "the other end of the stream is the test's own")]
+            let mut command = tokio::process::Command::new("bash");
+            // The real runtimes take no prompts from a terminal itself, so a pipe stands in between.
+            let child = command
+                .args(["-c", r#"cat | "$0" "$@""#])
+                .arg(&launch.plan.executable)
+                .args(launch.plan.arguments(launch.files))
+                .process_group(0)
+                .env_clear()
+                .envs(&launch.plan.environment)
+                .current_dir(launch.cwd)
+                .stdin(Stdio::from(pty.slave.try_clone()?))
+                .stdout(Stdio::from(pty.slave.try_clone()?))
+                .stderr(Stdio::null())
+                .kill_on_drop(true)
+                .spawn()?;
+            // Only the runtime has the other side now, so that its end is the stream's.
+            drop((pty.slave, command));
+            // Reads block in a thread of tokio's, and end with the runtime.
+            let side = |side: OwnedFd| Box::new(tokio::fs::File::from_std(side.into()));
+            let (reader, writer) = (side(pty.master.try_clone()?), side(pty.master));
+            let peer = Box::new(OnTerminal { child });
+            Ok(ByteStream { reader, writer, peer })
+        })
+    }
+}
+
+struct OnTerminal {
+    child: Child,
+}
+
+impl Peer for OnTerminal {
+    fn signal(&mut self, signal: PeerSignal) {
+        let signal = match signal {
+            PeerSignal::Interrupt => Signal::SIGINT,
+            PeerSignal::Terminate => Signal::SIGTERM,
+            PeerSignal::Kill => Signal::SIGKILL,
+        };
+        if let Some(pid) = self.child.id() {
+            killpg(Pid::from_raw(pid.try_into().unwrap()), signal).ok();
+        }
+    }
+
+    fn exited(&mut self) -> BoxFuture<'_, PeerExit> {
+        Box::pin(async {
+            use std::os::unix::process::ExitStatusExt;
+            match self.child.wait().await {
+                Ok(status) => match (status.code(), status.signal()) {
+                    (Some(code), _) => PeerExit::Code(code),
+                    (None, Some(signal)) => PeerExit::Signal(signal),
+                    (None, None) => PeerExit::Unknown,
+                },
+                Err(_) => PeerExit::Unknown,
+            }
+        })
+    }
+}
+
+fn on_terminal(launch: innkeeper_claude::LaunchOptions) -> SessionOptions {
+    SessionOptions { transport: Transport::Stream(Arc::new(Terminal)), ..SessionOptions::new(launch) }
+}
+
+/// Answers one message after the other, and hangs on `hang` until it is signalled.
+const RUNTIME: &str = r#"
+const pid = String(process.pid);
+handlers.user = (frame) => {
+  out({ type: 'system', subtype: 'init' });
+  out({ ...frame, isReplay: true });
+  if (frame.message.content === 'hang') return say(pid);
+  out({ type: 'result', subtype: 'success', result: frame.message.content.length + ' letters, ' + process.stdout.isTTY,
+    terminal_reason: 'completed' });
+};
+"#;
+
+#[tokio::test]
+async fn a_session_is_driven_through_a_terminal() {
+    let place = Place::new();
+    let options = on_terminal(place.scripted(RUNTIME));
+    let session = ClaudeSession::start(options, CancellationToken::new()).await.unwrap();
+    assert_eq!(session.pid(), None);
+    let result = soon(session.send("hello").unwrap().result()).await.unwrap();
+    assert_eq!(result.text, "5 letters, true");
+    // Longer than a terminal takes at once, in either direction.
+    let long = "x".repeat(300_000);
+    let result = soon(session.send(long).unwrap().result()).await.unwrap();
+    assert_eq!(result.text, "300000 letters, true");
+
+    // It knows no interrupt, so the ladder ends it; the next send opens another terminal.
+    let turn = session.send("hang").unwrap();
+    let mut status = session.status();
+    soon(status.wait_for(|status| *status == Status::Streaming)).await.unwrap();
+    let interrupted = soon(session.interrupt()).await;
+    assert!(matches!(&interrupted, Interrupted::Runtime(exit) if exit.signal == Some(15)), "{interrupted:?}");
+    assert!(matches!(soon(turn.result()).await, Err(TurnError::Interrupted)));
+    assert_eq!(soon(session.send("again").unwrap().result()).await.unwrap().text, "5 letters, true");
+    soon(session.terminate()).await;
+    assert!(place.scratch_files().is_empty());
+}
+
+#[tokio::test]
+async fn a_runtime_on_a_terminal_ends_with_its_handle() {
+    let place = Place::new();
+    let transport = Transport::Stream(Arc::new(Terminal));
+    let (runtime, mut events) =
+        innkeeper_claude::Runtime::start_over(place.scripted(RUNTIME), &transport, CancellationToken::new())
+            .await
+            .unwrap();
+    runtime.send(&prompt("hang")).unwrap();
+    let pid = said_pid(&mut events).await;
+    drop((runtime, events));
+    until(|| !lives(pid)).await;
+}
+
+/// A stream to nothing that can be signalled: what it carries is all there is.
+struct Wire;
+
+impl StreamTransport for Wire {
+    fn open<'a>(&'a self, _: StreamLaunch<'a>) -> BoxFuture<'a, io::Result<ByteStream>> {
+        Box::pin(async {
+            let (near, far) = tokio::io::duplex(1 << 16);
+            let (reader, writer) = tokio::io::split(near);
+            let tasks = tokio_util::task::TaskTracker::new();
+            tasks.spawn(async move {
+                use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+                let (reader, mut writer) = tokio::io::split(far);
+                let mut lines = BufReader::new(reader).lines();
+                let line = lines.next_line().await.unwrap().unwrap();
+                let asked: serde_json::Value = serde_json::from_str(&line).unwrap();
+                let answer = serde_json::json!({ "type": "control_response", "response": {
+                    "subtype": "success", "request_id": asked["request_id"] } });
+                writer.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+                // One message ends it.
+                lines.next_line().await.unwrap();
+            });
+            Ok(ByteStream { reader: Box::new(reader), writer: Box::new(writer), peer: Box::new(OutOfReach) })
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_is_a_runtime_that_ends() {
+    let place = Place::new();
+    let transport = Transport::Stream(Arc::new(Wire));
+    let (runtime, mut events) =
+        innkeeper_claude::Runtime::start_over(place.scripted(""), &transport, CancellationToken::new())
+            .await
+            .unwrap();
+    runtime.send(&prompt("go")).unwrap();
+    let event = soon(events.next()).await;
+    let Some(RuntimeEvent::Exited(exit)) = event else { panic!("{event:?}") };
+    assert_eq!(exit.to_string(), "ended in an unknown way");
+    assert!(place.scratch_files().is_empty());
+}
+
+async fn a_real_runtime_is_driven_through_a_terminal(program: Program) {
+    let (place, model) = (Place::new(), ScriptedModel::start().await.unwrap());
+    let mut launch = place.options(program);
+    launch.endpoint = Some(Endpoint {
+        base_url: model.base_url().to_owned(),
+        bearer: model.bearer(&launch.conversation.id().to_string()),
+    });
+    let session = ClaudeSession::start(on_terminal(launch), CancellationToken::new()).await.unwrap();
+    for words in ["Welcome.", "Welcome again."] {
+        let turn = session.send(format!("#demo\ntext {words}")).unwrap();
+        assert_eq!(soon(turn.result()).await.unwrap().text, words);
+    }
+    soon(session.terminate()).await;
+}

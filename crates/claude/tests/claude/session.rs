@@ -1,0 +1,582 @@
+//! Sessions with scripted runtimes: order, time-outs, interrupts, hooks, exits.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use innkeeper_claude::{
+    ClaudeSession, EnqueueError, EventKind, ForkError, IncomingRequest, Interrupted, LaunchOptions,
+    PermissionAnswer, Prompt, RestartError, SessionOptions, StartError, Status, TurnEnding, TurnError,
+    UserContent,
+};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::*;
+
+/// What session tests share: a runtime that echoes and answers one message at a time, and says so if it is
+/// given two.
+const TURNS: &str = r#"
+const state = (state) => out({ type: 'system', subtype: 'session_state_changed', state });
+const init = () => out({ type: 'system', subtype: 'init' });
+const echo = (frame) => out({ ...frame, isReplay: true });
+const text = (text) => out({ type: 'assistant', message: { id: 'm', role: 'assistant', content: [{ type: 'text', text }] } });
+const result = (result, more = {}) => out({ type: 'result', subtype: 'success', is_error: false, result,
+  terminal_reason: 'completed', usage: { input_tokens: 3, output_tokens: 4 }, ...more });
+const words = (frame) => typeof frame.message.content === 'string' ? frame.message.content : frame.message.content[0].text;
+const ok = (frame, response) => out({ type: 'control_response', response: { subtype: 'success', request_id: frame.request_id, response } });
+let open = 0;
+const begin = (frame) => { if (++open > 1) process.exit(99); state('running'); init(); echo(frame); };
+const end = (words, more) => { open--; result(words, more); state('idle'); };
+const answer = (frame, words) => { begin(frame); text(words); end(words); };
+const aborted = () => end(undefined, { subtype: 'error_during_execution', is_error: true, terminal_reason: 'aborted_streaming' });
+handlers.user = (frame) => setTimeout(() => answer(frame, 'answer to ' + words(frame)), 5);
+handlers.interrupt = (frame) => ok(frame);
+"#;
+
+/// Options for a scripted runtime that knows turns.
+fn turns(place: &Place, script: &str) -> LaunchOptions {
+    place.scripted(&format!("{TURNS}\n{script}"))
+}
+
+async fn start(options: LaunchOptions) -> ClaudeSession {
+    start_with(SessionOptions::new(options)).await
+}
+
+async fn start_with(options: SessionOptions) -> ClaudeSession {
+    ClaudeSession::start(options, CancellationToken::new()).await.unwrap()
+}
+
+async fn answer(session: &ClaudeSession, prompt: impl Into<Prompt>) -> String {
+    soon(session.send(prompt).unwrap().result()).await.unwrap().text
+}
+
+/// A runtime that works on `slow` until it is interrupted, and answers everything else.
+const SLOW: &str = r#"
+handlers.user = (frame) => words(frame) === 'slow' ? begin(frame) : answer(frame, 'answer to ' + words(frame));
+handlers.interrupt = (frame) => { ok(frame); if (open) aborted(); };
+"#;
+
+/// Collects what a session says about itself, in words.
+fn follow(session: &ClaudeSession) -> (Arc<Mutex<Vec<String>>>, innkeeper_claude::Subscription) {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    let subscription = session.on_event(move |event| {
+        let words = match &event.kind {
+            EventKind::SessionStart { .. } => "start".to_owned(),
+            EventKind::SessionEnd { exit } => format!("end: {exit}"),
+            EventKind::Text { text } => format!("text: {text}"),
+            EventKind::Result { text, .. } => format!("result: {text}"),
+            _ => return,
+        };
+        log.lock().unwrap().push(words);
+    });
+    (seen, subscription)
+}
+
+async fn becomes(session: &ClaudeSession, status: impl FnMut(&Status) -> bool) -> Status {
+    soon(session.status().wait_for(status)).await.unwrap().clone()
+}
+
+#[tokio::test]
+async fn sends_are_answered_in_order_one_at_a_time_by_one_process() {
+    let place = Place::new();
+    let session = start(turns(&place, "")).await;
+    let pid = session.pid().unwrap();
+    let turns: Vec<_> = (0..20).map(|n| session.send(format!("{n}")).unwrap()).collect();
+    for (n, turn) in turns.into_iter().enumerate() {
+        assert_eq!(soon(turn.result()).await.unwrap().text, format!("answer to {n}"));
+    }
+    assert_eq!(session.pid(), Some(pid));
+    let artifact = session.artifact();
+    assert_eq!((artifact.turns, artifact.tokens.input, artifact.tokens.output), (20, 60, 80));
+}
+
+#[tokio::test]
+async fn a_turn_streams_its_own_events_and_ends() {
+    let place = Place::new();
+    let session = start(turns(&place, "")).await;
+    let mut turn = session.send("one").unwrap();
+    let mut kinds = Vec::new();
+    while let Some(event) = soon(turn.next()).await {
+        let event = event.unwrap();
+        assert_eq!(event.turn, Some(turn.uuid()));
+        kinds.push(event.kind.clone());
+    }
+    assert!(
+        matches!(&kinds[..], [.., EventKind::Text { text }, EventKind::Result { .. }] if text == "answer to one")
+    );
+    let result = soon(turn.result()).await.unwrap();
+    assert_eq!((result.ending, result.tokens.output), (TurnEnding::Completed, 4));
+    assert_eq!(result.conversation, session.conversation());
+}
+
+#[tokio::test]
+async fn the_late_result_of_a_timed_out_turn_is_not_the_next_ones() {
+    let place = Place::new();
+    // Its interrupt is answered at once, its result comes much later.
+    let session = start(turns(
+        &place,
+        r#"let late = false;
+        handlers.user = (frame) => words(frame) === 'slow' ? begin(frame) : answer(frame, 'answer to ' + words(frame));
+        handlers.interrupt = (frame) => { ok(frame); if (!late) { late = true; setTimeout(() => end('too late'), 700); } };"#,
+    ))
+    .await;
+    let slow = session.send(Prompt::from("slow").within(Duration::from_millis(100))).unwrap();
+    let next = session.send("next").unwrap();
+    let error = soon(slow.result()).await.unwrap_err();
+    assert!(matches!(error, TurnError::TimedOut { .. }), "{error:?}");
+    assert_eq!(error.to_string(), "the turn took longer than 0.1 s and was interrupted");
+    assert_eq!(soon(next.result()).await.unwrap().text, "answer to next");
+    assert_eq!(answer(&session, "more").await, "answer to more");
+    assert_eq!(session.artifact().turns, 2);
+}
+
+#[tokio::test]
+async fn the_sessions_own_time_out_is_for_every_send_that_has_none() {
+    let place = Place::new();
+    let options = SessionOptions {
+        send_timeout: Some(Duration::from_millis(100)),
+        ..SessionOptions::new(turns(&place, SLOW))
+    };
+    let session = start_with(options).await;
+    assert!(matches!(soon(session.send("slow").unwrap().result()).await, Err(TurnError::TimedOut { .. })));
+    assert_eq!(answer(&session, "quick").await, "answer to quick");
+}
+
+#[tokio::test]
+async fn an_interrupt_fails_the_running_send_alone() {
+    let place = Place::new();
+    let session = start(turns(&place, SLOW)).await;
+    let pid = session.pid();
+    let (slow, next) = (session.send("slow").unwrap(), session.send("next").unwrap());
+    becomes(&session, |status| *status == Status::Streaming).await;
+    assert_eq!(soon(session.interrupt()).await, Interrupted::Turn);
+    assert!(matches!(soon(slow.result()).await, Err(TurnError::Interrupted)));
+    assert_eq!(soon(next.result()).await.unwrap().text, "answer to next");
+    assert_eq!(session.pid(), pid);
+    becomes(&session, |status| *status == Status::Idle).await;
+    assert_eq!(soon(session.interrupt()).await, Interrupted::Nothing);
+}
+
+#[tokio::test]
+async fn an_interrupt_that_comes_before_the_message_was_taken_up_still_ends_it() {
+    let place = Place::new();
+    // As newer runtimes do: the first interrupt is answered before the turn begins, which it then does.
+    let session = start(turns(
+        &place,
+        r#"handlers.user = (frame) => { frame.seen = setTimeout(() => begin(frame), 100); };
+        handlers.interrupt = (frame) => { ok(frame); if (open) aborted(); };"#,
+    ))
+    .await;
+    let turn = session.send("one").unwrap();
+    assert_eq!(soon(session.interrupt()).await, Interrupted::Turn);
+    assert!(matches!(soon(turn.result()).await, Err(TurnError::Interrupted)));
+}
+
+#[tokio::test]
+async fn two_hundred_interrupts_in_a_row_leave_the_session_usable() {
+    let place = Place::new();
+    let session = start(turns(&place, SLOW)).await;
+    let pid = session.pid().unwrap();
+    for _ in 0..200 {
+        let turn = session.send("slow").unwrap();
+        assert_ne!(soon(session.interrupt()).await, Interrupted::Nothing);
+        assert!(matches!(soon(turn.result()).await, Err(TurnError::Interrupted)));
+    }
+    assert_eq!(session.pid(), Some(pid));
+    assert_eq!(answer(&session, "still there?").await, "answer to still there?");
+    soon(session.terminate()).await;
+    assert!(!lives(pid));
+}
+
+#[tokio::test]
+async fn a_hung_runtime_is_ended_by_the_ladder_within_its_deadlines_and_the_next_send_starts_another() {
+    for sigint in [false, true] {
+        let place = Place::new();
+        let options = SessionOptions { sigint, ..SessionOptions::new(turns(&place, SLOW)) };
+        let session = start_with(options).await;
+        let pid = session.pid().unwrap();
+        let turn = session.send("slow").unwrap();
+        becomes(&session, |status| *status == Status::Streaming).await;
+        kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGSTOP).unwrap();
+        let began = Instant::now();
+        let interrupted = soon(session.interrupt()).await;
+        let took = began.elapsed();
+        assert!(
+            matches!(&interrupted, Interrupted::Runtime(exit) if exit.signal == Some(9)),
+            "{interrupted:?}"
+        );
+        assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(8), "{took:?}");
+        assert!(matches!(soon(turn.result()).await, Err(TurnError::Interrupted)));
+        assert!(!lives(pid));
+        assert_eq!(answer(&session, "next").await, "answer to next");
+        assert_ne!(session.pid(), Some(pid));
+    }
+}
+
+#[tokio::test]
+async fn background_tasks_that_hold_back_a_result_are_stopped_before_the_runtime_is() {
+    let place = Place::new();
+    // As older runtimes do: while an agent works in the background, no result comes.
+    let session = start(turns(
+        &place,
+        r#"handlers.user = (frame) => {
+            if (words(frame) !== 'delegate') return answer(frame, 'answer to ' + words(frame));
+            begin(frame); out({ type: 'system', subtype: 'task_started', task_id: 't1' });
+        };
+        handlers.stop_task = (frame) => { ok(frame, {});
+            out({ type: 'system', subtype: 'task_notification', task_id: frame.request.task_id, status: 'stopped' });
+            end('stopped'); };"#,
+    ))
+    .await;
+    let pid = session.pid();
+    let turn = session.send("delegate").unwrap();
+    becomes(&session, |status| *status == Status::Streaming).await;
+    assert_eq!(soon(session.interrupt()).await, Interrupted::Turn);
+    assert!(matches!(soon(turn.result()).await, Err(TurnError::Interrupted)));
+    assert_eq!(answer(&session, "next").await, "answer to next");
+    assert_eq!(session.pid(), pid);
+}
+
+#[tokio::test]
+async fn an_exit_without_a_result_is_unexpected_with_code_and_stderr_and_the_next_send_goes_on() {
+    let place = Place::new();
+    let session = start(turns(
+        &place,
+        r#"handlers.user = (frame) => {
+            if (words(frame) !== 'crash') return answer(frame, 'answer to ' + words(frame));
+            begin(frame); process.stderr.write('out of beer', () => process.exit(7));
+        };"#,
+    ))
+    .await;
+    let (seen, _following) = follow(&session);
+    let (crash, next) = (session.send("crash").unwrap(), session.send("next").unwrap());
+    let error = soon(crash.result()).await.unwrap_err();
+    let TurnError::UnexpectedExit(exit) = &error else { panic!("{error:?}") };
+    assert_eq!((exit.exit.code, exit.exit.stderr_tail.as_str()), (Some(7), "out of beer"));
+    assert_eq!(exit.to_string(), "the runtime exited with code 7; it said: out of beer");
+    assert_eq!(soon(next.result()).await.unwrap().text, "answer to next");
+    assert_eq!(
+        seen.lock().unwrap().clone(),
+        ["end: exited with code 7", "start", "text: answer to next", "result: answer to next"]
+    );
+}
+
+#[tokio::test]
+async fn a_runtime_that_dies_while_idle_shows_as_an_error_and_is_replaced_by_the_next_send() {
+    let place = Place::new();
+    let session = start(turns(&place, "")).await;
+    assert_eq!(answer(&session, "one").await, "answer to one");
+    let pid = session.pid().unwrap();
+    kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGKILL).unwrap();
+    let status = becomes(&session, |status| matches!(status, Status::Error(_))).await;
+    let Status::Error(error) = status else { panic!("{status:?}") };
+    assert_eq!(error.to_string(), "the runtime was ended by signal 9 (SIGKILL)");
+    assert_eq!((session.pid(), session.controls().is_none()), (None, true));
+    assert_eq!(answer(&session, "two").await, "answer to two");
+}
+
+#[tokio::test]
+async fn hooks_rewrite_in_order_and_the_error_of_one_fails_that_send_alone() {
+    let place = Place::new();
+    let session = start(turns(&place, "")).await;
+    let adding = |suffix: &'static str| {
+        move |prompt: UserContent| -> innkeeper_claude::BoxFuture<'static, _> {
+            Box::pin(async move {
+                let UserContent::Text(text) = prompt else { panic!("{prompt:?}") };
+                if text.starts_with("bad") {
+                    return Err(innkeeper_claude::HookError::from("not in this house"));
+                }
+                Ok(UserContent::Text(text + suffix))
+            })
+        }
+    };
+    session.before_send(adding(" a")).keep();
+    let second = session.before_send(adding(" b"));
+    let (bad, good) = (session.send("bad").unwrap(), session.send("good").unwrap());
+    let error = soon(bad.result()).await.unwrap_err();
+    let TurnError::Hook(cause) = &error else { panic!("{error:?}") };
+    assert_eq!(cause.to_string(), "not in this house");
+    assert_eq!(soon(good.result()).await.unwrap().text, "answer to good a b");
+    second.unsubscribe();
+    assert_eq!(answer(&session, "good").await, "answer to good a");
+    let broken = session.before_send(|_| panic!("a bug of the hook's own"));
+    assert!(matches!(soon(session.send("good").unwrap().result()).await, Err(TurnError::Hook(_))));
+    drop(broken);
+    assert_eq!(answer(&session, "good").await, "answer to good a");
+}
+
+#[tokio::test]
+async fn a_hook_that_hangs_is_ended_by_an_interrupt_or_the_time_out() {
+    let place = Place::new();
+    let session = start(turns(&place, "")).await;
+    let hook = session.before_send(|_| Box::pin(std::future::pending()));
+    let turn = session.send("one").unwrap();
+    becomes(&session, |status| *status == Status::Streaming).await;
+    assert_eq!(soon(session.interrupt()).await, Interrupted::Turn);
+    assert!(matches!(soon(turn.result()).await, Err(TurnError::Interrupted)));
+    let turn = session.send(Prompt::from("two").within(Duration::from_millis(50))).unwrap();
+    assert!(matches!(soon(turn.result()).await, Err(TurnError::TimedOut { .. })));
+    drop(hook);
+    assert_eq!(answer(&session, "three").await, "answer to three");
+}
+
+#[tokio::test]
+async fn followers_are_told_everything_in_order_until_they_leave() {
+    let place = Place::new();
+    let session = ClaudeSession::new(SessionOptions::new(turns(&place, "")), CancellationToken::new());
+    let (seen, following) = follow(&session);
+    session.on_event(|_| panic!("a bug of the follower's own")).keep();
+    session.warm_up().await.unwrap();
+    answer(&session, "one").await;
+    following.unsubscribe();
+    answer(&session, "two").await;
+    assert_eq!(seen.lock().unwrap().clone(), ["start", "text: answer to one", "result: answer to one"]);
+}
+
+#[tokio::test]
+async fn a_question_is_answered_beside_the_stream_and_shows_in_the_status() {
+    let place = Place::new();
+    let launch = turns(
+        &place,
+        r#"handlers.user = (frame) => { begin(frame);
+            out({ type: 'control_request', request_id: 'q', request: { subtype: 'can_use_tool', tool_name: 'Bash', input: {}, tool_use_id: 't' } });
+            text('still talking'); };
+        handlers.control_response = (frame) => end(frame.response.response.behavior);"#,
+    );
+    let gate = Arc::new(tokio::sync::Notify::new());
+    let opened = Arc::clone(&gate);
+    let options = SessionOptions::new(launch).with_handler(
+        move |request, _cancel| -> innkeeper_claude::BoxFuture<'static, _> {
+            let gate = Arc::clone(&opened);
+            Box::pin(async move {
+                let IncomingRequest::CanUseTool(question) = request else { panic!("{request:?}") };
+                gate.notified().await;
+                Ok(PermissionAnswer::allow().to_json(&question))
+            })
+        },
+    );
+    let session = start_with(options).await;
+    let mut turn = session.send("go").unwrap();
+    loop {
+        let event = soon(turn.next()).await.unwrap().unwrap();
+        if matches!(&event.kind, EventKind::Text { text } if text == "still talking") {
+            break;
+        }
+    }
+    becomes(&session, |status| *status == Status::AwaitingApproval).await;
+    gate.notify_one();
+    assert_eq!(soon(turn.result()).await.unwrap().text, "allow");
+    becomes(&session, |status| *status == Status::Idle).await;
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_is_an_error_for_the_runtime_and_a_withdrawn_question_is_cancelled() {
+    let place = Place::new();
+    let launch = turns(
+        &place,
+        r#"const ask = (id, tool_name) => out({ type: 'control_request', request_id: id, request: { subtype: 'can_use_tool', tool_name, input: {} } });
+        handlers.user = (frame) => { begin(frame); ask('a', 'Hang'); ask('b', 'Panic'); };
+        handlers.control_response = (frame) => { out({ type: 'control_cancel_request', request_id: 'a' }); end(frame.response.error); };"#,
+    );
+    let dropped = CancellationToken::new();
+    let guard = Arc::new(Mutex::new(Some(dropped.clone().drop_guard())));
+    let options = SessionOptions::new(launch).with_handler(
+        move |request, _cancel| -> innkeeper_claude::BoxFuture<'static, _> {
+            let IncomingRequest::CanUseTool(question) = request else { panic!("{request:?}") };
+            let guard = Arc::clone(&guard);
+            Box::pin(async move {
+                if question.tool_name.as_deref() == Some("Panic") {
+                    panic!("a bug of the handler's own");
+                }
+                let _held = guard.lock().unwrap().take();
+                std::future::pending().await
+            })
+        },
+    );
+    let session = start_with(options).await;
+    assert_eq!(answer(&session, "go").await, "the host failed to answer");
+    soon(dropped.cancelled()).await;
+    becomes(&session, |status| *status == Status::Idle).await;
+}
+
+#[tokio::test]
+async fn a_restart_takes_its_place_in_the_queue_and_changes_the_options() {
+    let place = Place::new();
+    let session = start(turns(
+        &place,
+        "handlers.user = (frame) => setTimeout(() => answer(frame, process.argv.filter((it) => it.startsWith('--model')).join()), 50);",
+    ))
+    .await;
+    let before = session.send("one").unwrap();
+    let restarting = session.restart(|launch| launch.model = Some("opus".to_owned()));
+    let (restarted, ()) = tokio::join!(restarting, async {
+        assert_eq!(soon(before.result()).await.unwrap().text, "");
+    });
+    restarted.unwrap();
+    assert_eq!(answer(&session, "two").await, "--model=opus");
+}
+
+#[tokio::test]
+async fn a_restart_that_fails_leaves_the_options_as_they_were() {
+    let place = Place::new();
+    let session = start(turns(&place, "")).await;
+    let missing = place.path("nowhere");
+    let error = session.restart(move |launch| launch.cwd = missing).await.unwrap_err();
+    assert!(matches!(error, RestartError::Start(StartError::WorkingDirectory { .. })), "{error:?}");
+    assert_eq!(answer(&session, "one").await, "answer to one");
+}
+
+#[tokio::test]
+async fn terminating_fails_everything_and_leaves_nothing() {
+    let place = Place::new();
+    let session = start(turns(&place, SLOW)).await;
+    let pid = session.pid().unwrap();
+    let (running, waiting) = (session.send("slow").unwrap(), session.send("next").unwrap());
+    becomes(&session, |status| *status == Status::Streaming).await;
+    soon(session.terminate()).await;
+    assert!(!lives(pid));
+    for turn in [running, waiting] {
+        assert!(matches!(soon(turn.result()).await, Err(TurnError::Terminated)));
+    }
+    assert_eq!(session.send("more").unwrap_err(), EnqueueError::Terminated);
+    assert_eq!(*session.status().borrow(), Status::Terminated);
+    assert_eq!(soon(session.interrupt()).await, Interrupted::Nothing);
+    assert!(matches!(session.warm_up().await, Err(RestartError::Terminated)));
+    assert!(session.artifact().ended_at.is_some());
+    soon(session.terminate()).await;
+    assert!(place.scratch_files().is_empty());
+}
+
+#[tokio::test]
+async fn terminating_during_a_start_leaves_nothing() {
+    let place = Place::new();
+    let pid_file = place.path("pid");
+    let options = place.scripted(&format!(
+        "require('node:fs').writeFileSync({pid_file:?}, String(process.pid)); handlers.initialize = () => {{}};"
+    ));
+    let session = ClaudeSession::new(SessionOptions::new(options), CancellationToken::new());
+    let turn = session.send("one").unwrap();
+    until(|| std::fs::read_to_string(&pid_file).is_ok_and(|pid| !pid.is_empty())).await;
+    soon(session.terminate()).await;
+    assert!(matches!(soon(turn.result()).await, Err(TurnError::Terminated)));
+    assert!(!lives(std::fs::read_to_string(pid_file).unwrap().parse().unwrap()));
+}
+
+#[tokio::test]
+async fn cancelling_the_token_ends_the_session() {
+    let place = Place::new();
+    let cancel = CancellationToken::new();
+    let session =
+        ClaudeSession::start(SessionOptions::new(turns(&place, SLOW)), cancel.clone()).await.unwrap();
+    let pid = session.pid().unwrap();
+    let turn = session.send("slow").unwrap();
+    becomes(&session, |status| *status == Status::Streaming).await;
+    cancel.cancel();
+    assert!(matches!(soon(turn.result()).await, Err(TurnError::Terminated)));
+    becomes(&session, |status| *status == Status::Terminated).await;
+    assert!(!lives(pid));
+}
+
+#[tokio::test]
+async fn a_turn_keeps_its_session_alive_and_dropping_both_ends_the_runtime() {
+    let place = Place::new();
+    let session = start(turns(&place, "")).await;
+    let pid = session.pid().unwrap();
+    let turn = session.send("one").unwrap();
+    drop(session);
+    assert_eq!(soon(turn.result()).await.unwrap().text, "answer to one");
+    until(|| !lives(pid)).await;
+}
+
+#[tokio::test]
+async fn a_turn_whose_events_nobody_reads_says_so_and_still_has_its_result() {
+    let place = Place::new();
+    let session = start(turns(
+        &place,
+        "handlers.user = (frame) => { begin(frame); for (let i = 0; i < 40; i++) text('x'.repeat(1 << 20)); end('done'); };",
+    ))
+    .await;
+    let mut turn = session.send("go").unwrap();
+    becomes(&session, |status| *status == Status::Streaming).await;
+    becomes(&session, |status| *status == Status::Idle).await;
+    let mut lagged = false;
+    while let Some(event) = soon(turn.next()).await {
+        lagged |= event.is_err();
+    }
+    assert!(lagged);
+    assert_eq!(soon(turn.result()).await.unwrap().text, "done");
+}
+
+#[tokio::test]
+async fn a_thousand_sends_may_wait_and_no_more() {
+    let place = Place::new();
+    let session = start(turns(&place, SLOW)).await;
+    let turns: Vec<_> = (0..1024).map(|_| session.send("slow").unwrap()).collect();
+    assert_eq!(session.send("one too many").unwrap_err(), EnqueueError::Full);
+    soon(session.terminate()).await;
+    for turn in turns {
+        assert!(matches!(soon(turn.result()).await, Err(TurnError::Terminated)));
+    }
+}
+
+#[tokio::test]
+async fn a_fork_before_the_first_message_is_an_error() {
+    let place = Place::new();
+    let session = start(turns(&place, "")).await;
+    let error = session.fork(|_| (), CancellationToken::new()).await.unwrap_err();
+    assert!(matches!(error, ForkError::Empty));
+    assert_eq!(error.to_string(), "the conversation has no messages yet; send one before forking it");
+}
+
+#[tokio::test]
+async fn one_conversation_has_one_runtime() {
+    let place = Place::new();
+    let options = LaunchOptions { registry: Some(place.path("running")), ..turns(&place, "") };
+    let first = start(options.clone()).await;
+    let second = ClaudeSession::start(SessionOptions::new(options.clone()), CancellationToken::new()).await;
+    let error = second.unwrap_err();
+    assert!(error.to_string().contains("is in use by the runtime of process"), "{error}");
+    // A restart gives the conversation back and takes it again.
+    first.restart(|_| ()).await.unwrap();
+    assert_eq!(answer(&first, "one").await, "answer to one");
+    soon(first.terminate()).await;
+    let third = start(options).await;
+    assert_eq!(answer(&third, "two").await, "answer to two");
+}
+
+#[tokio::test]
+async fn a_send_that_the_runtime_drops_is_cancelled() {
+    let place = Place::new();
+    let session = start(turns(
+        &place,
+        r#"handlers.user = (frame) => out({ type: 'command_lifecycle', command_uuid: frame.uuid, state: 'queued' });
+        handlers.cancel_async_message = (frame) => {
+            out({ type: 'command_lifecycle', command_uuid: frame.request.message_uuid, state: 'cancelled' });
+            ok(frame, { cancelled: true }); };"#,
+    ))
+    .await;
+    let turn = session.send("one").unwrap();
+    let uuid = turn.uuid();
+    assert!(soon(session.controls().unwrap().cancel_message(uuid)).await.unwrap());
+    assert!(matches!(soon(turn.result()).await, Err(TurnError::Cancelled)));
+}
+
+#[tokio::test]
+async fn refusals_are_the_answer_where_nobody_else_gives_one() {
+    let place = Place::new();
+    let session = start(turns(
+        &place,
+        r#"handlers.user = (frame) => { begin(frame);
+            out({ type: 'control_request', request_id: 'q', request: { subtype: 'can_use_tool', tool_name: 'Bash', input: {}, tool_use_id: 't' } }); };
+        handlers.control_response = (frame) => end(JSON.stringify(frame.response.response));"#,
+    ))
+    .await;
+    let refusal: serde_json::Value = serde_json::from_str(&answer(&session, "go").await).unwrap();
+    let expected =
+        json!({ "behavior": "deny", "message": "nobody is there to give permission", "toolUseID": "t" });
+    assert_eq!(refusal, expected);
+}

@@ -1,0 +1,171 @@
+//! One campaign: run, look what was reached, keep what is new, mutate on.
+//!
+//! Owns the corpus, the clock and what happens to an input that breaks a
+//! target. It ends by itself, also when a run hangs.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+use tokio::time::Instant;
+
+use crate::coverage::Coverage;
+use crate::mutate::mutate;
+use crate::targets::Target;
+
+/// Inputs that are kept; above it new ones take the place of old ones, so
+/// that a long campaign does not run out of memory.
+const MOST_INPUTS: usize = 4000;
+
+/// How long one run may take. Inputs are a few kilobytes, which take
+/// microseconds, so this is a loop without an end.
+const HANG_TIME: Duration = Duration::from_secs(10);
+
+/// Runs between two looks at the clock.
+const RUNS_PER_LOOK: u32 = 64;
+
+/// What to fuzz and for how long.
+#[derive(Debug)]
+pub(crate) struct Campaign {
+    pub(crate) target: &'static Target,
+    pub(crate) time: Duration,
+    pub(crate) seed: u64,
+    /// Where inputs that break the target are saved.
+    pub(crate) finds: PathBuf,
+}
+
+/// How a campaign went.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Held { runs: u64, corpus: usize, places: usize },
+    Broke { saved: String },
+}
+
+impl Campaign {
+    /// Fuzzes until the time is over or the target breaks.
+    pub(crate) fn run(&self) -> Outcome {
+        let deadline = Instant::now() + self.time;
+        let mut random = StdRng::seed_from_u64(self.seed);
+        let mut coverage = Coverage::default();
+        let watchdog = Watchdog::start(self.target.name, self.finds.clone());
+        let mut corpus = self.target.seeds();
+        let mut runs = 0;
+        for input in &corpus {
+            if let Some(broke) = self.attempt(&watchdog, &mut coverage, input).1 {
+                return broke;
+            }
+            runs += 1;
+        }
+        while Instant::now() < deadline {
+            for _ in 0..RUNS_PER_LOOK {
+                let input = mutate(&mut random, &corpus, self.target.words);
+                let (is_new, broke) = self.attempt(&watchdog, &mut coverage, &input);
+                if let Some(broke) = broke {
+                    return broke;
+                }
+                runs += 1;
+                if is_new {
+                    keep(&mut corpus, input, &mut random);
+                }
+            }
+        }
+        Outcome::Held { runs, corpus: corpus.len(), places: coverage.places() }
+    }
+
+    /// Runs one input; says whether it reached anything new and whether it broke the target.
+    fn attempt(&self, watchdog: &Watchdog, coverage: &mut Coverage, input: &[u8]) -> (bool, Option<Outcome>) {
+        watchdog.watch(input);
+        coverage.reset();
+        let result = catch_unwind(AssertUnwindSafe(|| (self.target.run)(input)));
+        let is_new = coverage.learn();
+        let broke =
+            result.is_err().then(|| Outcome::Broke { saved: save(self.target.name, &self.finds, input) });
+        (is_new, broke)
+    }
+}
+
+fn keep(corpus: &mut Vec<Vec<u8>>, input: Vec<u8>, random: &mut StdRng) {
+    if corpus.len() < MOST_INPUTS {
+        corpus.push(input);
+    } else {
+        let place = random.random_range(0..corpus.len());
+        if let Some(old) = corpus.get_mut(place) {
+            *old = input;
+        }
+    }
+}
+
+/// Picks an input to start from.
+pub(crate) fn pick<'a>(random: &mut StdRng, corpus: &'a [Vec<u8>]) -> &'a [u8] {
+    corpus.choose(random).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Saves an input that breaks a target; says where, and how to see it again.
+fn save(target: &str, folder: &Path, input: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    input.hash(&mut hasher);
+    let path = folder.join(format!("{target}-{:016x}", hasher.finish()));
+    match std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, input)) {
+        Ok(()) => format!("see it again with: scripts/fuzz --replay {} {target}", path.display()),
+        Err(error) => format!("the input cannot be saved as {}: {error}; it is {input:?}", path.display()),
+    }
+}
+
+/// Ends the program with the input saved when a run does not come back.
+struct Watchdog {
+    current: Arc<Mutex<Vec<u8>>>,
+    /// One message per run; a full channel means that the thread will look soon anyway.
+    alive: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watchdog {
+    fn start(target: &'static str, finds: PathBuf) -> Self {
+        let (alive, seen) = sync_channel(1);
+        let current = Arc::new(Mutex::new(Vec::new()));
+        let watched = Arc::clone(&current);
+        let thread = std::thread::spawn(move || guard(&seen, &watched, target, &finds));
+        Self { current, alive: Some(alive), thread: Some(thread) }
+    }
+
+    fn watch(&self, input: &[u8]) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.clear();
+        current.extend_from_slice(input);
+        if let Some(alive) = &self.alive {
+            // A full channel says the same as one more message in it.
+            alive.try_send(()).ok();
+        }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.alive = None;
+        if let Some(thread) = self.thread.take() {
+            // It only fails if the thread panicked, which was seen on stderr.
+            thread.join().ok();
+        }
+    }
+}
+
+fn guard(alive: &Receiver<()>, current: &Mutex<Vec<u8>>, target: &str, finds: &Path) {
+    loop {
+        match alive.recv_timeout(HANG_TIME) {
+            Ok(()) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                let input = current.lock().unwrap_or_else(PoisonError::into_inner);
+                crate::say(&format!("{target}: HANGS; {}", save(target, finds, &input)));
+                std::process::abort();
+            }
+        }
+    }
+}

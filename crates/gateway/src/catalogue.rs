@@ -1,0 +1,221 @@
+//! The models that a Copilot account has.
+//!
+//! Owns the reading of Copilot's list and the translation of ids both ways.
+//! What the list has is spelled as the list spells it, with every modifier;
+//! the grammar only answers for what is not in it.
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::error::ApiError;
+use crate::model_id::ModelId;
+
+/// The vendor whose models speak the Messages format.
+const VENDOR: &str = "anthropic";
+
+/// The endpoint that a model must have.
+const ENDPOINT: &str = "/v1/messages";
+
+/// The models of one account.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Catalogue(Vec<Model>);
+
+#[derive(Clone, Debug)]
+struct Model {
+    /// As Copilot spells it.
+    id: String,
+    /// As clients spell it.
+    client_id: String,
+    name: String,
+    parsed: Option<ModelId>,
+}
+
+impl Catalogue {
+    /// Reads Copilot's list.
+    pub(crate) fn read(body: &[u8]) -> Result<Self, ApiError> {
+        let list: ModelList = serde_json::from_slice(body).map_err(|error| {
+            ApiError::bad_gateway(format!("Copilot's list of models cannot be read: {error}"))
+        })?;
+        let models = list.data.into_iter().filter_map(|entry| serde_json::from_value::<Entry>(entry).ok());
+        let mut catalogue = Self::default();
+        for entry in models.filter(Entry::speaks_messages) {
+            let parsed = ModelId::parse(&entry.id);
+            let client_id = parsed.as_ref().map_or_else(|| entry.id.clone(), ModelId::exact_client_form);
+            let name = entry.name.unwrap_or_else(|| entry.id.clone());
+            // Two spellings of one model would be the same to clients; the first counts.
+            if !catalogue.0.iter().any(|model| model.client_id == client_id) {
+                catalogue.0.push(Model { id: entry.id, client_id, name, parsed });
+            }
+        }
+        Ok(catalogue)
+    }
+
+    /// The list as Anthropic's API has it.
+    pub(crate) fn page(&self) -> Bytes {
+        let data: Vec<Value> = self.0.iter().map(Model::shown).collect();
+        let id = |model: Option<&Model>| model.map(|model| model.client_id.clone());
+        let page = json!({
+            "data": data,
+            "has_more": false,
+            "first_id": id(self.0.first()),
+            "last_id": id(self.0.last()),
+        });
+        page.to_string().into()
+    }
+
+    /// The model that a client means, as Copilot spells it.
+    pub(crate) fn endpoint_id(&self, asked: &str) -> Option<String> {
+        let exact = |model: &&Model| {
+            model.client_id.eq_ignore_ascii_case(asked) || model.id.eq_ignore_ascii_case(asked)
+        };
+        if let Some(model) = self.0.iter().find(exact) {
+            return Some(model.id.clone());
+        }
+        let wanted = ModelId::parse(asked)?;
+        let same = self.0.iter().find(|model| model.parsed.as_ref() == Some(&wanted));
+        let base = || {
+            self.0.iter().find(|model| model.parsed.as_ref().is_some_and(|parsed| parsed.is_base_of(&wanted)))
+        };
+        Some(same.or_else(base).map_or_else(|| wanted.endpoint_form(), |model| model.id.clone()))
+    }
+
+    /// A model of Copilot's, as clients spell it; nothing if it stays.
+    pub(crate) fn client_id(&self, id: &str) -> Option<String> {
+        match self.0.iter().find(|model| model.id == id) {
+            Some(model) => Some(model.client_id.clone()),
+            None => ModelId::parse(id).map(|parsed| parsed.client_form()),
+        }
+    }
+}
+
+impl Model {
+    fn shown(&self) -> Value {
+        json!({
+            "type": "model",
+            "id": self.client_id,
+            "display_name": self.name,
+            "created_at": "1970-01-01T00:00:00Z",
+            "capabilities": null,
+            "max_input_tokens": null,
+            "max_tokens": null,
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct ModelList {
+    data: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    id: String,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    vendor: String,
+    #[serde(default)]
+    supported_endpoints: Vec<String>,
+}
+
+impl Entry {
+    fn speaks_messages(&self) -> bool {
+        self.vendor.eq_ignore_ascii_case(VENDOR)
+            && self.supported_endpoints.iter().any(|path| path == ENDPOINT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn catalogue() -> Catalogue {
+        let model = |id: &str, vendor: &str, endpoint: &str| json!({"id": id, "name": format!("Name of {id}"), "vendor": vendor, "supported_endpoints": ["/chat/completions", endpoint]});
+        let list = json!({"data": [
+            model("claude-sonnet-4.6", "Anthropic", "/v1/messages"),
+            model("claude-opus-4.7", "anthropic", "/v1/messages"),
+            model("claude-opus-4.7-high", "Anthropic", "/v1/messages"),
+            model("claude-opus-41", "Anthropic", "/v1/messages"),
+            model("claude-3.5-sonnet", "Anthropic", "/v1/messages"),
+            model("house-model-x", "Anthropic", "/v1/messages"),
+            model("claude-haiku-4.5", "Anthropic", "/responses"),
+            model("gpt-6", "OpenAI", "/v1/messages"),
+            "not a model",
+            {"name": "no id"},
+        ]});
+        Catalogue::read(list.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn only_models_of_the_right_vendor_and_endpoint_are_listed() {
+        let page: Value = serde_json::from_slice(&catalogue().page()).unwrap();
+        let ids: Vec<&str> =
+            page["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
+        assert_eq!(
+            ids,
+            [
+                "claude-sonnet-4-6",
+                "claude-opus-4-7",
+                "claude-opus-4-7-high",
+                "claude-opus-41",
+                "claude-sonnet-3-5",
+                "house-model-x"
+            ]
+        );
+        assert_eq!(
+            (&page["first_id"], &page["last_id"], &page["has_more"]),
+            (&json!("claude-sonnet-4-6"), &json!("house-model-x"), &json!(false))
+        );
+        assert_eq!(
+            page["data"][0],
+            json!({"type": "model", "id": "claude-sonnet-4-6", "display_name": "Name of claude-sonnet-4.6", "created_at": "1970-01-01T00:00:00Z", "capabilities": null, "max_input_tokens": null, "max_tokens": null})
+        );
+        let empty: Value = serde_json::from_slice(&Catalogue::default().page()).unwrap();
+        assert_eq!(empty, json!({"data": [], "has_more": false, "first_id": null, "last_id": null}));
+    }
+
+    #[test]
+    fn the_catalogue_is_asked_first_and_the_grammar_second() {
+        for (asked, expected) in [
+            ("claude-sonnet-4-6", "claude-sonnet-4.6"),
+            ("claude-sonnet-4.6", "claude-sonnet-4.6"),
+            ("claude-sonnet-4-6-20260101", "claude-sonnet-4.6"),
+            ("claude-sonnet-4-6[1m]", "claude-sonnet-4.6"),
+            ("claude-opus-4-7-high", "claude-opus-4.7-high"),
+            ("claude-opus-4-7-low", "claude-opus-4.7"),
+            ("claude-opus-4-7[1m]", "claude-opus-4.7"),
+            ("claude-opus-4-1-20250805", "claude-opus-41"),
+            ("claude-3-5-sonnet-20241022", "claude-3.5-sonnet"),
+            ("House-Model-X", "house-model-x"),
+            ("claude-opus-9-9", "claude-opus-9.9"),
+            ("claude-opus-9-9[1m]", "claude-opus-9.9-1m"),
+        ] {
+            assert_eq!(catalogue().endpoint_id(asked).as_deref(), Some(expected), "{asked}");
+        }
+        assert_eq!(catalogue().endpoint_id("other-model-x"), None);
+    }
+
+    #[test]
+    fn what_is_listed_comes_back_as_it_was_asked_for() {
+        for id in [
+            "claude-sonnet-4-6",
+            "claude-opus-4-7-high",
+            "claude-opus-41",
+            "claude-sonnet-3-5",
+            "house-model-x",
+        ] {
+            let endpoint = catalogue().endpoint_id(id).unwrap();
+            assert_eq!(catalogue().client_id(&endpoint).unwrap_or(endpoint), id);
+        }
+        assert_eq!(catalogue().client_id("claude-haiku-4.5-20251001").as_deref(), Some("claude-haiku-4-5"));
+        assert_eq!(catalogue().client_id("some-other-model"), None);
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_read_is_a_bad_gateway() {
+        for bad in ["", "[]", "{}", r#"{"data":7}"#] {
+            assert_eq!(Catalogue::read(bad.as_bytes()).unwrap_err().status().as_u16(), 502);
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! The order of events in a streamed answer.
+//!
+//! Owns the state of one message: which event may come now and what earlier
+//! ones demand of it. It is given events and never bytes. After a violation
+//! it goes on from what was most likely meant, so that one defect is not
+//! reported as many.
+
+use serde_json::{Map, Value};
+
+use super::block::{OpenBlock, Stopped};
+use super::excerpt;
+use super::rule::{Rule, Violation};
+use super::shape;
+use super::stream::Ending;
+use super::usage::{Usage, UsageFault};
+
+/// Violations that are kept of each rule; more of the same say nothing new,
+/// and the rest is counted.
+const MOST_OF_A_RULE: usize = 4;
+
+/// Different notes, and different types of blocks, that are kept.
+const MOST_NOTES: usize = 16;
+
+/// Stop reasons that clients know.
+const STOP_REASONS: [&str; 8] = [
+    "end_turn",
+    "max_tokens",
+    "stop_sequence",
+    "tool_use",
+    "pause_turn",
+    "refusal",
+    "compaction",
+    OUT_OF_CONTEXT,
+];
+
+const OUT_OF_CONTEXT: &str = "model_context_window_exceeded";
+
+/// How far the message has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    BeforeStart,
+    Open,
+    /// The stop reason was given.
+    Reasoned,
+    /// `message_stop` was seen.
+    Stopped,
+    /// An `error` event was seen, of this type.
+    Failed(String),
+}
+
+/// Judges events in the order they come.
+#[derive(Debug)]
+pub(super) struct Grammar {
+    phase: Phase,
+    block: Option<OpenBlock>,
+    /// The index that the next block has to have.
+    next_index: u64,
+    usage: Usage,
+    /// Whether there was a block that asks the client to run a tool.
+    client_tool: bool,
+    /// The last block is a tool call whose input lacks its end; whether that
+    /// is right depends on the stop reason.
+    cut_input: Option<Violation>,
+    /// Events so far.
+    pub(super) events: usize,
+    pub(super) violations: Vec<Violation>,
+    pub(super) omitted: usize,
+    pub(super) notes: Vec<String>,
+    /// Types of content blocks, each once.
+    pub(super) blocks: Vec<String>,
+}
+
+impl Grammar {
+    pub(super) fn new() -> Self {
+        Self {
+            phase: Phase::BeforeStart,
+            block: None,
+            next_index: 0,
+            usage: Usage::default(),
+            client_tool: false,
+            cut_input: None,
+            events: 0,
+            violations: Vec::new(),
+            omitted: 0,
+            notes: Vec::new(),
+            blocks: Vec::new(),
+        }
+    }
+
+    /// Takes the next event.
+    pub(super) fn event(&mut self, kind: &str, data: &Map<String, Value>) {
+        match (&self.phase, kind) {
+            (Phase::Stopped | Phase::Failed(_), _) => {
+                self.violation(Rule::NothingAfter, format!("`{}`", excerpt(kind)));
+                return;
+            }
+            (_, "ping") => return,
+            (Phase::BeforeStart, "message_start" | "error") => {}
+            (Phase::BeforeStart, _) => {
+                self.violation(Rule::StartFirst, format!("`{}` before `message_start`", excerpt(kind)));
+                self.phase = Phase::Open;
+            }
+            (Phase::Open | Phase::Reasoned, _) => {}
+        }
+        match kind {
+            "message_start" => self.message_start(data),
+            "content_block_start" => self.block_start(data),
+            "content_block_delta" => self.block_delta(data),
+            "content_block_stop" => self.block_stop(data),
+            "message_delta" => self.message_delta(data),
+            "message_stop" => self.message_stop(),
+            "error" => self.error(data),
+            _ => self.note(format!("unknown event `{}`", excerpt(kind))),
+        }
+    }
+
+    /// Says that there are no more events.
+    pub(super) fn finish(&mut self) -> Ending {
+        if let Some(cut) = self.cut_input.take() {
+            self.push(cut);
+        }
+        match self.phase.clone() {
+            Phase::Stopped => Ending::Complete,
+            Phase::Failed(kind) => Ending::Error(kind),
+            Phase::BeforeStart => {
+                self.violation(Rule::StartFirst, "a stream without a message".to_owned());
+                Ending::Truncated
+            }
+            Phase::Open | Phase::Reasoned => {
+                let seen = match &self.block {
+                    Some(block) => format!("an end inside content block {}", block.index),
+                    None => "an end without `message_stop`".to_owned(),
+                };
+                self.violation(Rule::StopLast, seen);
+                Ending::Truncated
+            }
+        }
+    }
+
+    pub(super) fn violation(&mut self, rule: Rule, seen: String) {
+        self.push(Violation { rule, event: self.events, seen });
+    }
+
+    fn push(&mut self, violation: Violation) {
+        let same = self.violations.iter().filter(|other| other.rule == violation.rule).count();
+        if same < MOST_OF_A_RULE {
+            self.violations.push(violation);
+        } else {
+            self.omitted += 1;
+        }
+    }
+
+    fn note(&mut self, note: String) {
+        if self.notes.len() < MOST_NOTES && !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    fn message_start(&mut self, data: &Map<String, Value>) {
+        if self.phase != Phase::BeforeStart {
+            self.violation(Rule::StartOnce, "another `message_start`".to_owned());
+            return;
+        }
+        self.phase = Phase::Open;
+        let message = data.get("message").and_then(Value::as_object);
+        let Some(message) = message else {
+            self.violation(Rule::StartShape, "no message object".to_owned());
+            return;
+        };
+        let mut faults = shape::message_head(message);
+        if !message.get("content").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+            faults.push("content is not an empty list".to_owned());
+        }
+        if message.get("stop_reason").is_some_and(|reason| !reason.is_null()) {
+            faults.push("a stop_reason at the start".to_owned());
+        }
+        for fault in faults {
+            self.violation(Rule::StartShape, fault);
+        }
+        self.usage(message.get("usage"), &["input_tokens", "output_tokens"]);
+    }
+
+    fn block_start(&mut self, data: &Map<String, Value>) {
+        if let Some(cut) = self.cut_input.take() {
+            self.push(cut);
+        }
+        if self.phase == Phase::Reasoned {
+            self.violation(Rule::NothingAfter, "a content block after the stop_reason".to_owned());
+        }
+        if let Some(open) = self.block.take() {
+            let seen = format!("a content block was started while block {} was open", open.index);
+            self.violation(Rule::BlockOverlap, seen);
+        }
+        let index = data.get("index").and_then(Value::as_u64);
+        if index != Some(self.next_index) {
+            self.violation(Rule::BlockIndex, format!("{}, not {}", shown_index(index), self.next_index));
+        }
+        let index = index.unwrap_or(self.next_index);
+        self.next_index = index.saturating_add(1);
+        let started = OpenBlock::start(index, data.get("content_block"));
+        for (rule, seen) in started.faults {
+            self.violation(rule, seen);
+        }
+        if let Some(note) = started.note {
+            self.note(note);
+        }
+        self.client_tool |= started.block.is_client_tool();
+        if self.blocks.len() < MOST_NOTES && !self.blocks.contains(&started.block.name) {
+            self.blocks.push(started.block.name.clone());
+        }
+        self.block = Some(started.block);
+    }
+
+    fn block_delta(&mut self, data: &Map<String, Value>) {
+        let index = data.get("index").and_then(Value::as_u64);
+        let Some(block) = self.block.as_mut().filter(|block| Some(block.index) == index) else {
+            self.not_open("a delta of", index);
+            return;
+        };
+        match block.delta(data.get("delta")) {
+            Ok(Some(note)) => self.note(note),
+            Ok(None) => {}
+            Err((rule, seen)) => self.violation(rule, seen),
+        }
+    }
+
+    fn block_stop(&mut self, data: &Map<String, Value>) {
+        let index = data.get("index").and_then(Value::as_u64);
+        let Some(block) = self.block.take_if(|block| Some(block.index) == index) else {
+            self.not_open("a stop of", index);
+            return;
+        };
+        let name = block.name.clone();
+        match block.stop() {
+            Stopped::Whole => {}
+            Stopped::BadInput(seen) => self.violation(Rule::ToolInputJson, seen),
+            Stopped::CutInput(seen) => {
+                self.cut_input = Some(Violation { rule: Rule::ToolInputJson, event: self.events, seen });
+            }
+            Stopped::Unsigned => self.note(format!("a {name} block without a signature")),
+        }
+    }
+
+    fn not_open(&mut self, what: &str, index: Option<u64>) {
+        let open = match &self.block {
+            Some(block) => format!("while block {} is open", block.index),
+            None => "while none is open".to_owned(),
+        };
+        self.violation(Rule::BlockOpen, format!("{what} a block with {} {open}", shown_index(index)));
+    }
+
+    fn message_delta(&mut self, data: &Map<String, Value>) {
+        if let Some(block) = self.block.take() {
+            self.violation(
+                Rule::BlockStopped,
+                format!("`message_delta` while block {} was open", block.index),
+            );
+        }
+        self.usage(data.get("usage"), &["output_tokens"]);
+        if self.phase == Phase::Reasoned {
+            self.violation(Rule::StopReasonOnce, "another `message_delta`".to_owned());
+            return;
+        }
+        let reason = data.get("delta").and_then(|delta| delta.get("stop_reason"));
+        match reason {
+            None | Some(Value::Null) => self.note("a `message_delta` without a stop_reason".to_owned()),
+            Some(Value::String(reason)) => {
+                self.phase = Phase::Reasoned;
+                self.stop_reason(reason);
+            }
+            Some(other) => {
+                self.phase = Phase::Reasoned;
+                self.violation(Rule::StopReason, format!("stop_reason {}", excerpt(&other.to_string())));
+            }
+        }
+    }
+
+    fn stop_reason(&mut self, reason: &str) {
+        if let Some(cut) = self.cut_input.take() {
+            if reason == "max_tokens" || reason == OUT_OF_CONTEXT {
+                self.note(format!("a tool's input was cut by {reason}"));
+            } else {
+                self.push(cut);
+            }
+        }
+        if !STOP_REASONS.contains(&reason) {
+            self.note(format!("unknown stop_reason `{}`", excerpt(reason)));
+        }
+        if reason == "tool_use" && !self.client_tool {
+            self.violation(Rule::StopReasonFits, "tool_use without a tool_use block".to_owned());
+        }
+        if reason == "end_turn" && self.client_tool {
+            self.note("a tool_use block, and yet stop_reason end_turn".to_owned());
+        }
+    }
+
+    fn message_stop(&mut self) {
+        if let Some(block) = self.block.take() {
+            self.violation(
+                Rule::BlockStopped,
+                format!("`message_stop` while block {} was open", block.index),
+            );
+        }
+        if self.phase != Phase::Reasoned {
+            self.violation(Rule::StopReason, "`message_stop` without a stop_reason before it".to_owned());
+        }
+        self.phase = Phase::Stopped;
+    }
+
+    fn error(&mut self, data: &Map<String, Value>) {
+        match shape::error_object(data) {
+            Ok(error) => {
+                let seen = format!("{}: {}", excerpt(error.kind), excerpt(error.message));
+                self.phase = Phase::Failed(error.kind.to_owned());
+                self.violation(Rule::NoError, seen);
+            }
+            Err(fault) => {
+                self.phase = Phase::Failed(String::new());
+                self.violation(Rule::NoError, "an error without a reason".to_owned());
+                self.violation(Rule::ErrorShape, fault);
+            }
+        }
+        // What the error cut off is part of the same defect.
+        self.block = None;
+        self.cut_input = None;
+    }
+
+    fn usage(&mut self, usage: Option<&Value>, required: &[&str]) {
+        for fault in self.usage.take(usage, required) {
+            match fault {
+                UsageFault::Missing(seen) => self.violation(Rule::UsagePresent, seen),
+                UsageFault::WentDown(seen) => self.violation(Rule::UsageMonotone, seen),
+            }
+        }
+    }
+}
+
+fn shown_index(index: Option<u64>) -> String {
+    index.map_or_else(|| "no index".to_owned(), |index| format!("index {index}"))
+}

@@ -1,0 +1,353 @@
+//! The requests of a check, and what each answer has to be.
+//!
+//! Owns the list of checks and their names. One request is made after the
+//! other, and dropping the future of [`check`] ends it at once.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::endpoint::{self, Answer, CheckError, Endpoint, Identity, Question, Target, Unanswered};
+use super::report::{Defect, Report};
+use super::rule::Aspect;
+use super::stream::{StreamLimits, StreamValidator, StreamVerdict};
+use super::{excerpt, shape};
+
+/// How to check.
+#[derive(Clone, Debug)]
+pub struct CheckOptions {
+    /// How long the endpoint may be silent. There is no limit on the whole.
+    pub idle: Duration,
+    /// How large a streamed answer may be.
+    pub limits: StreamLimits,
+    /// Prompts whose streamed answers are judged beside the built-in ones.
+    pub prompts: Vec<String>,
+}
+
+impl Default for CheckOptions {
+    /// A minute of silence is more than a model takes to its first word.
+    fn default() -> Self {
+        Self { idle: Duration::from_secs(60), limits: StreamLimits::default(), prompts: Vec::new() }
+    }
+}
+
+/// Checks an endpoint.
+///
+/// An error means that nothing could be checked; whatever is wrong with an
+/// endpoint that can be reached is in the report.
+pub async fn check(target: Target, options: CheckOptions) -> Result<Report, CheckError> {
+    let endpoint = Endpoint::new(&target, options.idle)?;
+    endpoint.reach().await?;
+    let mut probes = Probes { endpoint, options, report: Report::default() };
+    let listed = probes.models().await;
+    match target.model.or(listed) {
+        Some(model) => probes.answers(&model).await,
+        None => probes.no_answers(),
+    }
+    probes.errors(target.credentials.secret().is_some()).await;
+    let mut report = probes.report;
+    if let Some(secret) = target.credentials.secret() {
+        report.redact(secret);
+    }
+    Ok(report)
+}
+
+/// Costs a few tokens and is understood by every model.
+const PROMPT: &str = "Say hello in one short sentence.";
+
+/// A script for the demo model. Other models are made to call the tool by
+/// `tool_choice`, whatever they think of the text.
+const TOOL_PROMPT: &str =
+    "#demo\nthink Somebody checks this endpoint.\ntext I look it up.\ntool get_weather {\"city\": \"Oslo\"}";
+
+/// Tokens of an answer: enough for a sentence or a tool call.
+const MAX_TOKENS: u32 = 200;
+
+const MESSAGES: &str = "/v1/messages";
+/// The way the Claude runtime asks: a query must not matter.
+const MESSAGES_WITH_QUERY: &str = "/v1/messages?beta=true";
+const COUNT_TOKENS: &str = "/v1/messages/count_tokens";
+const MODELS: &str = "/v1/models";
+
+/// A model that nobody has.
+const NO_SUCH_MODEL: &str = "innkeeper-check-no-such-model";
+
+struct Probes {
+    endpoint: Endpoint,
+    options: CheckOptions,
+    report: Report,
+}
+
+impl Probes {
+    /// Checks the models list and gives its first entry.
+    async fn models(&mut self) -> Option<String> {
+        let answer = self.endpoint.ask(Question::get(MODELS)).await;
+        let value = self.offered("models", answer, shape::models)?;
+        shape::first_model(&value).map(str::to_owned)
+    }
+
+    /// Checks everything that needs a model.
+    async fn answers(&mut self, model: &str) {
+        let body = json!({"model": model, "messages": [{"role": "user", "content": PROMPT}]});
+        let answer = self.endpoint.ask(Question::post(COUNT_TOKENS, &body)).await;
+        self.offered("count_tokens", answer, shape::token_count);
+
+        let mut body = request(model, PROMPT);
+        let answer = self.endpoint.ask(Question::post(MESSAGES, &body)).await;
+        self.whole("message", answer);
+        set(&mut body, "stream", json!(false));
+        let answer = self.endpoint.ask(Question::post(MESSAGES_WITH_QUERY, &body)).await;
+        self.whole("message.stream-false", answer);
+
+        set(&mut body, "stream", json!(true));
+        self.stream("stream", Question::post(MESSAGES, &body)).await;
+        self.tool_stream(model).await;
+        for (index, prompt) in self.options.prompts.clone().iter().enumerate() {
+            let mut body = request(model, prompt);
+            set(&mut body, "stream", json!(true));
+            self.stream(&format!("prompt-{}", index + 1), Question::post(MESSAGES, &body)).await;
+        }
+    }
+
+    fn no_answers(&mut self) {
+        for name in ["count_tokens", "message", "message.stream-false", "stream", "tool-stream"] {
+            self.report.skip(name, "no model is known: the models list gave none; name one");
+        }
+    }
+
+    /// Checks a route that an endpoint may lack, if it says so properly.
+    fn offered(
+        &mut self,
+        name: &str,
+        answer: Result<Answer, Unanswered>,
+        faults: fn(&Value) -> Vec<String>,
+    ) -> Option<Value> {
+        if let Ok(answer) = &answer {
+            let kind = match answer.status {
+                404 => Some("not_found_error"),
+                501 => Some("api_error"),
+                _ => None,
+            };
+            if let Some(kind) = kind {
+                let (defects, _) = judge_error(answer, answer.status, kind);
+                if defects.is_empty() {
+                    let reason = format!("not offered: {} in the right shape", answer.status);
+                    self.report.skip(name, reason);
+                } else {
+                    self.report.add(name, defects, Vec::new());
+                }
+                return None;
+            }
+        }
+        let (value, defects) = judge_json(answer, faults);
+        self.report.add(name, defects, Vec::new());
+        value
+    }
+
+    fn whole(&mut self, name: &str, answer: Result<Answer, Unanswered>) {
+        let (_, defects) = judge_json(answer, shape::message);
+        self.report.add(name, defects, Vec::new());
+    }
+
+    async fn tool_stream(&mut self, model: &str) {
+        let mut body = request(model, TOOL_PROMPT);
+        let tool = json!({
+            "name": "get_weather",
+            "description": "Tells the weather in a city",
+            "input_schema": {
+                "type": "object",
+                "properties": {"city": {"type": "string"}},
+                "required": ["city"],
+            },
+        });
+        set(&mut body, "tools", json!([tool]));
+        set(&mut body, "tool_choice", json!({"type": "tool", "name": "get_weather"}));
+        set(&mut body, "stream", json!(true));
+        let verdict = self.stream("tool-stream", Question::post(MESSAGES_WITH_QUERY, &body)).await;
+        if let Some(verdict) = verdict {
+            let called = verdict.blocks.iter().any(|name| name == "tool_use");
+            let defects = if called {
+                Vec::new()
+            } else {
+                let seen = format!("blocks of the types {:?}", verdict.blocks);
+                vec![Defect::new("a call of the one tool that tool_choice names", seen)]
+            };
+            self.report.add("tool-stream.tool", defects, Vec::new());
+        }
+    }
+
+    /// Checks a streamed answer in all its aspects.
+    async fn stream(&mut self, name: &str, question: Question) -> Option<StreamVerdict> {
+        let judged = self.judge_stream(question).await;
+        let answered = format!("{name}.answer");
+        let verdict = match judged {
+            Ok((verdict, broken)) => {
+                let defects = broken.into_iter().map(|Unanswered(seen)| Defect::new("a whole answer", seen));
+                self.report.add(answered, defects.collect(), Vec::new());
+                Some(verdict)
+            }
+            Err(defects) => {
+                self.report.add(answered, defects, Vec::new());
+                None
+            }
+        };
+        for aspect in Aspect::ALL {
+            let name = format!("{name}.{}", aspect.name());
+            let Some(verdict) = &verdict else {
+                self.report.skip(name, "there was no stream");
+                continue;
+            };
+            let defects = verdict.of(aspect).map(|violation| {
+                let seen = format!("event {}: {}", violation.event, violation.seen);
+                Defect::new(violation.rule.expected(), seen)
+            });
+            let notes = if aspect == Aspect::Content { verdict.notes.clone() } else { Vec::new() };
+            self.report.add(name, defects.collect(), notes);
+        }
+        verdict
+    }
+
+    /// Reads a stream; the connection may break on the way.
+    async fn judge_stream(
+        &self,
+        question: Question,
+    ) -> Result<(StreamVerdict, Option<Unanswered>), Vec<Defect>> {
+        let expected = "200 and text/event-stream";
+        let response = self.endpoint.send(question).await;
+        let mut response = response.map_err(|Unanswered(seen)| vec![Defect::new(expected, seen)])?;
+        let media = endpoint::content_type(&response);
+        if response.status() != 200 || media != "text/event-stream" {
+            let seen = match endpoint::read(response).await {
+                Ok(answer) => summary(&answer),
+                Err(Unanswered(seen)) => seen,
+            };
+            return Err(vec![Defect::new(expected, seen)]);
+        }
+        let mut validator = StreamValidator::new(self.options.limits);
+        let mut broken = None;
+        while !validator.is_over() {
+            match response.chunk().await {
+                Ok(Some(chunk)) => validator.feed(&chunk),
+                Ok(None) => break,
+                Err(error) => {
+                    broken = Some(Unanswered(endpoint::words(&error)));
+                    break;
+                }
+            }
+        }
+        Ok((validator.finish(), broken))
+    }
+
+    /// Checks that wrong requests are refused the right way.
+    async fn errors(&mut self, has_credentials: bool) {
+        let good = request(NO_SUCH_MODEL, PROMPT);
+        for (name, identity) in
+            [("error.wrong-credentials", Identity::Wrong), ("error.no-credentials", Identity::Nobody)]
+        {
+            if has_credentials {
+                let question = Question::post(MESSAGES, &good).by(identity);
+                self.refused(name, question, 401, "authentication_error").await;
+            } else {
+                self.report.skip(name, "the check itself has no credentials");
+            }
+        }
+        let mut streamed = good.clone();
+        set(&mut streamed, "stream", json!(true));
+        let no_messages = json!({"model": NO_SUCH_MODEL, "max_tokens": 1});
+        let no_model = json!({"max_tokens": 1, "messages": [{"role": "user", "content": PROMPT}]});
+        for (name, question, status, kind) in [
+            ("error.unknown-model", Question::post(MESSAGES, &good), 404, "not_found_error"),
+            ("error.unknown-model-stream", Question::post(MESSAGES, &streamed), 404, "not_found_error"),
+            ("error.not-json", Question::post(MESSAGES, "{\"model\": "), 400, "invalid_request_error"),
+            ("error.not-an-object", Question::post(MESSAGES, "[]"), 400, "invalid_request_error"),
+            ("error.no-messages", Question::post(MESSAGES, &no_messages), 400, "invalid_request_error"),
+            ("error.no-model", Question::post(MESSAGES, &no_model), 400, "invalid_request_error"),
+            ("error.unknown-route", Question::get("/v1/innkeeper-check"), 404, "not_found_error"),
+        ] {
+            self.refused(name, question, status, kind).await;
+        }
+    }
+
+    async fn refused(&mut self, name: &str, question: Question, status: u16, kind: &str) {
+        match self.endpoint.ask(question).await {
+            Ok(answer) => {
+                let (defects, notes) = judge_error(&answer, status, kind);
+                self.report.add(name, defects, notes);
+            }
+            Err(Unanswered(seen)) => {
+                let expected = format!("{status} with {kind}");
+                self.report.add(name, vec![Defect::new(expected, seen)], Vec::new());
+            }
+        }
+    }
+}
+
+fn request(model: &str, prompt: &str) -> Value {
+    json!({
+        "model": model,
+        "max_tokens": MAX_TOKENS,
+        "messages": [{"role": "user", "content": prompt}],
+    })
+}
+
+fn set(body: &mut Value, field: &str, value: Value) {
+    if let Some(object) = body.as_object_mut() {
+        object.insert(field.to_owned(), value);
+    }
+}
+
+/// Judges an answer that has to be 200 and JSON of a shape.
+fn judge_json(
+    answer: Result<Answer, Unanswered>,
+    faults: fn(&Value) -> Vec<String>,
+) -> (Option<Value>, Vec<Defect>) {
+    let expected = "200 and application/json";
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(Unanswered(seen)) => return (None, vec![Defect::new(expected, seen)]),
+    };
+    if answer.status != 200 || answer.content_type != "application/json" {
+        return (None, vec![Defect::new(expected, summary(&answer))]);
+    }
+    match serde_json::from_slice::<Value>(&answer.body) {
+        Ok(value) => {
+            let shape = "the shape of Anthropic's answer";
+            let defects = faults(&value).into_iter().map(|fault| Defect::new(shape, fault)).collect();
+            (Some(value), defects)
+        }
+        Err(error) => {
+            let seen = format!("{error} in {}", excerpt(&String::from_utf8_lossy(&answer.body)));
+            (None, vec![Defect::new("JSON", seen)])
+        }
+    }
+}
+
+/// Judges an answer that has to be an error of a status and a type.
+fn judge_error(answer: &Answer, status: u16, kind: &str) -> (Vec<Defect>, Vec<String>) {
+    let expected = format!("{status} and application/json");
+    if answer.status != status || answer.content_type != "application/json" {
+        return (vec![Defect::new(expected, summary(answer))], Vec::new());
+    }
+    let value = serde_json::from_slice::<Value>(&answer.body).unwrap_or(Value::Null);
+    let object = value.as_object().cloned().unwrap_or_default();
+    let expected = format!("an error object of the type {kind}");
+    match shape::error_object(&object) {
+        Ok(error) if error.kind == kind => {
+            let named = answer.has_request_id || object.contains_key("request_id");
+            let note = (!named).then(|| "no request id, neither in a header nor in the error".to_owned());
+            (Vec::new(), note.into_iter().collect())
+        }
+        Ok(error) => (vec![Defect::new(expected, format!("the type {}", excerpt(error.kind)))], Vec::new()),
+        Err(fault) => {
+            let seen = format!("{fault} in {}", excerpt(&String::from_utf8_lossy(&answer.body)));
+            (vec![Defect::new(expected, seen)], Vec::new())
+        }
+    }
+}
+
+/// An answer in a line.
+fn summary(answer: &Answer) -> String {
+    let media = if answer.content_type.is_empty() { "no content type" } else { &answer.content_type };
+    let body = excerpt(&String::from_utf8_lossy(&answer.body));
+    format!("{} and {}: {body}", answer.status, excerpt(media))
+}

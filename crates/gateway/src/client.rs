@@ -1,0 +1,276 @@
+//! The HTTP client towards upstreams.
+//!
+//! Owns idle connections and the decision to try again. A connection is
+//! driven by whoever waits for its answer, in the same task, so that passing
+//! on an event wakes nobody else; dropping an answer closes its connection,
+//! which is how an upstream learns of a cancellation.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::{HeaderMap, Method, Request, Version};
+use http_body_util::Full;
+use rand::Rng;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use self::connect::Connector;
+use self::link::Link;
+use crate::background::Background;
+use crate::endpoint::Endpoint;
+
+mod connect;
+mod link;
+
+pub use self::connect::ProxyRules;
+pub(crate) use self::link::{Answer, AnswerData};
+
+/// Idle connections kept for one upstream; a burst above it closes its own.
+const MAX_IDLE: usize = 128;
+
+/// How long a connection is kept idle: below what common servers allow (60 s
+/// and more), so that it is seldom closed just as it is taken again.
+const IDLE_TIME: Duration = Duration::from_secs(50);
+
+/// Tries of one request in all. A failed connect is mostly over in a moment
+/// or lasts; what lasts is the runtime's to retry.
+const MAX_TRIES: u32 = 3;
+
+/// The pause before the second try, doubled for each further one; a random
+/// half of it is left out, so that many clients do not come back at once.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// How the client behaves.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// How long making a connection may take.
+    pub connect_timeout: Duration,
+    /// How long an upstream may be silent; there is no limit on the whole.
+    pub idle_timeout: Duration,
+    /// Which proxies are used on the way.
+    pub proxy: ProxyRules,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(5 * 60),
+            proxy: ProxyRules::none(),
+        }
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SendError {
+    /// No connection could be made.
+    #[error("{endpoint} cannot be reached: {reason}")]
+    Connect { endpoint: Endpoint, reason: String },
+    /// The connection broke before anything came back.
+    #[error("{endpoint} closed the connection before it answered")]
+    Reset { endpoint: Endpoint },
+    /// What came back is no HTTP answer, or breaks off in its head.
+    #[error("the answer of {endpoint} cannot be read: {source}")]
+    Protocol {
+        endpoint: Endpoint,
+        #[source]
+        source: hyper::Error,
+    },
+    /// Nothing came for too long.
+    #[error("{endpoint} did not answer within {waited:?}")]
+    Silent { endpoint: Endpoint, waited: Duration },
+}
+
+impl SendError {
+    /// Whether the upstream cannot have begun to answer.
+    fn is_before_any_byte(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::Reset { .. })
+    }
+}
+
+/// A request that may have to be sent more than once.
+#[derive(Clone, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) method: Method,
+    pub(crate) target: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// A client; clones share their connections.
+#[derive(Clone)]
+pub(crate) struct HttpClient(Arc<Inner>);
+
+struct Inner {
+    options: ClientOptions,
+    connector: Connector,
+    idle: Mutex<HashMap<Endpoint, Vec<Idle>>>,
+    /// Closes connections that were idle too long, and finishes answers.
+    background: Background,
+}
+
+struct Idle {
+    link: Link,
+    since: Instant,
+}
+
+impl HttpClient {
+    pub(crate) fn new(options: ClientOptions) -> Self {
+        let connector = Connector::new(options.connect_timeout, options.proxy.clone());
+        Self(Arc::new(Inner {
+            options,
+            connector,
+            idle: Mutex::default(),
+            background: Background::default(),
+        }))
+    }
+
+    /// How long an upstream may be silent.
+    pub(crate) fn idle_timeout(&self) -> Duration {
+        self.0.options.idle_timeout
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    ///
+    /// Tried again after a failed connect, or a connection that broke before
+    /// the first byte of an answer; an answer of any status is an answer.
+    pub(crate) async fn send(&self, endpoint: &Endpoint, request: &Outgoing) -> Result<Answer, SendError> {
+        let (mut tries, mut stale) = (0, false);
+        loop {
+            // One kept connection may have been closed unnoticed; after that
+            // only a new one tells whether the upstream is there.
+            let reused = if stale { None } else { self.take_idle(endpoint) };
+            let fresh = reused.is_none();
+            let result = match reused {
+                Some(link) => self.send_on(link, endpoint, request).await,
+                None => match self.0.connector.connect(endpoint).await {
+                    Ok(link) => self.send_on(link, endpoint, request).await,
+                    Err(reason) => Err(SendError::Connect { endpoint: endpoint.clone(), reason }),
+                },
+            };
+            let error = match result {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            tries += 1;
+            stale = true;
+            if !error.is_before_any_byte() || tries >= MAX_TRIES {
+                return Err(error);
+            }
+            tracing::debug!(%error, tries, "a request is sent again");
+            if fresh {
+                sleep(pause(tries)).await;
+            }
+        }
+    }
+
+    async fn send_on(
+        &self,
+        mut link: Link,
+        endpoint: &Endpoint,
+        request: &Outgoing,
+    ) -> Result<Answer, SendError> {
+        let message = message(endpoint, request)
+            .map_err(|error| SendError::Connect { endpoint: endpoint.clone(), reason: error.to_string() })?;
+        let waited = self.0.options.idle_timeout;
+        let sent = link.send(message, waited).await;
+        match sent {
+            Ok(response) => Ok(Answer::new(response, link, endpoint.clone(), self.clone())),
+            Err(link::Failure::Silent) => Err(SendError::Silent { endpoint: endpoint.clone(), waited }),
+            Err(link::Failure::Reset) => Err(SendError::Reset { endpoint: endpoint.clone() }),
+            Err(link::Failure::Protocol(source)) => {
+                Err(SendError::Protocol { endpoint: endpoint.clone(), source })
+            }
+        }
+    }
+
+    fn take_idle(&self, endpoint: &Endpoint) -> Option<Link> {
+        let mut idle = self.lock();
+        let kept = idle.get_mut(endpoint)?;
+        while let Some(mut candidate) = kept.pop() {
+            if candidate.since.elapsed() < IDLE_TIME && candidate.link.is_usable() {
+                return Some(candidate.link);
+            }
+        }
+        idle.remove(endpoint);
+        None
+    }
+
+    /// Keeps a connection whose answer was read to its end.
+    fn keep(&self, endpoint: Endpoint, mut link: Link) {
+        if !link.is_usable() {
+            return;
+        }
+        let mut idle = self.lock();
+        let sweep = idle.is_empty();
+        let kept = idle.entry(endpoint).or_default();
+        if kept.len() < MAX_IDLE {
+            kept.push(Idle { link, since: Instant::now() });
+        }
+        drop(idle);
+        if sweep {
+            self.0.background.spawn(close_idle(Arc::downgrade(&self.0)));
+        }
+    }
+
+    /// Runs what finishes an answer after its reader has what it wants.
+    fn finish_later(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.0.background.spawn(work);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Endpoint, Vec<Idle>>> {
+        self.0.lock()
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Endpoint, Vec<Idle>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes what was idle too long; answers when to look again.
+    fn sweep(&self) -> Option<Instant> {
+        let mut idle = self.lock();
+        idle.retain(|_, kept| {
+            kept.retain_mut(|entry| entry.since.elapsed() < IDLE_TIME && entry.link.is_usable());
+            !kept.is_empty()
+        });
+        idle.values().flatten().map(|entry| entry.since + IDLE_TIME).min()
+    }
+}
+
+impl fmt::Debug for HttpClient {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("HttpClient").field("options", &self.0.options).finish_non_exhaustive()
+    }
+}
+
+/// Runs while there are idle connections.
+async fn close_idle(client: Weak<Inner>) {
+    while let Some(next) = client.upgrade().and_then(|client| client.sweep()) {
+        sleep_until(next).await;
+    }
+}
+
+fn message(endpoint: &Endpoint, request: &Outgoing) -> Result<Request<Full<Bytes>>, http::Error> {
+    let mut message = Request::builder()
+        .method(request.method.clone())
+        .uri(request.target.as_str())
+        .version(Version::HTTP_11)
+        .body(Full::new(request.body.clone()))?;
+    *message.headers_mut() = request.headers.clone();
+    if let Some(host) = endpoint.host_header() {
+        message.headers_mut().insert(HOST, host);
+    }
+    Ok(message)
+}
+
+/// The pause before the next try.
+fn pause(tries: u32) -> Duration {
+    let whole = FIRST_PAUSE * 2_u32.saturating_pow(tries.saturating_sub(1));
+    whole.mul_f64(rand::rng().random_range(0.5..=1.0))
+}

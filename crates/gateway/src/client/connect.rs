@@ -1,0 +1,161 @@
+//! Making connections: TCP, a proxy on the way, TLS.
+//!
+//! Owns the trust settings, read from the system once and only when needed.
+//! Every connection is made within the time limit, and a proxy is never used
+//! for this machine's own addresses.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use rustls_platform_verifier::BuilderVerifierExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::link::{Link, Stream};
+use crate::endpoint::Endpoint;
+
+/// The longest answer of a proxy to `CONNECT`; one is a few lines.
+const MAX_PROXY_ANSWER: usize = 8 * 1024;
+
+/// Which proxies are used.
+#[derive(Clone)]
+pub struct ProxyRules(Arc<Matcher>);
+
+impl ProxyRules {
+    /// No proxy at all.
+    pub fn none() -> Self {
+        Self(Arc::new(Matcher::builder().build()))
+    }
+
+    /// What `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` of this process say.
+    pub fn of_environment() -> Self {
+        Self(Arc::new(Matcher::from_env()))
+    }
+
+    /// One proxy for everything that is not this machine's.
+    pub fn everything_through(proxy: &Endpoint) -> Self {
+        Self(Arc::new(Matcher::builder().all(proxy.to_string()).build()))
+    }
+
+    /// A plain connection is made directly: only a tunnel keeps what a proxy
+    /// sees as little as possible.
+    fn proxy_for(&self, endpoint: &Endpoint) -> Option<Intercept> {
+        if endpoint.is_loopback() || !endpoint.is_secure() {
+            return None;
+        }
+        self.0.intercept(&endpoint.to_string().parse().ok()?)
+    }
+}
+
+impl fmt::Debug for ProxyRules {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The address of a proxy may hold a password.
+        formatter.write_str("ProxyRules")
+    }
+}
+
+/// Makes connections.
+pub(super) struct Connector {
+    limit: Duration,
+    proxy: ProxyRules,
+    /// Reading the system's certificates takes a while and may fail.
+    tls: OnceLock<Result<TlsConnector, String>>,
+}
+
+impl Connector {
+    pub(super) fn new(limit: Duration, proxy: ProxyRules) -> Self {
+        Self { limit, proxy, tls: OnceLock::new() }
+    }
+
+    /// Connects, or says in words why not.
+    pub(super) async fn connect(&self, endpoint: &Endpoint) -> Result<Link, String> {
+        match timeout(self.limit, self.open(endpoint)).await {
+            Ok(result) => result,
+            Err(_) => Err(format!("no connection within {:?}", self.limit)),
+        }
+    }
+
+    async fn open(&self, endpoint: &Endpoint) -> Result<Link, String> {
+        let socket = match self.proxy.proxy_for(endpoint) {
+            Some(proxy) => tunnel(&proxy, endpoint).await?,
+            None => dial(endpoint.host(), endpoint.port()).await?,
+        };
+        let stream: Box<dyn Stream> = if endpoint.is_secure() {
+            let name = ServerName::try_from(endpoint.host().to_owned())
+                .map_err(|_| format!("{} is no name for a certificate", endpoint.host()))?;
+            let tls = self.tls.get_or_init(trust_of_system).clone()?;
+            Box::new(
+                tls.connect(name, socket).await.map_err(|error| format!("no secure connection: {error}"))?,
+            )
+        } else {
+            Box::new(socket)
+        };
+        Link::open(stream).await.map_err(|error| error.to_string())
+    }
+}
+
+async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
+    let socket = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
+    if let Err(error) = socket.set_nodelay(true) {
+        tracing::debug!(%error, "requests to an upstream may be delayed");
+    }
+    Ok(socket)
+}
+
+fn trust_of_system() -> Result<TlsConnector, String> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(BuilderVerifierExt::with_platform_verifier)
+        .map_err(|error| format!("the system's certificates cannot be used: {error}"))?;
+    let mut config = config.with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// Asks a proxy for a tunnel.
+async fn tunnel(proxy: &Intercept, endpoint: &Endpoint) -> Result<TcpStream, String> {
+    let uri = proxy.uri();
+    if uri.scheme_str() != Some("http") {
+        return Err("only http:// proxies are supported; correct HTTPS_PROXY".to_owned());
+    }
+    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let mut socket =
+        dial(host, uri.port_u16().unwrap_or(80)).await.map_err(|error| format!("the proxy: {error}"))?;
+    let target = if endpoint.host().contains(':') {
+        format!("[{}]:{}", endpoint.host(), endpoint.port())
+    } else {
+        format!("{}:{}", endpoint.host(), endpoint.port())
+    };
+    let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n").into_bytes();
+    if let Some(credentials) = proxy.basic_auth() {
+        request.extend_from_slice(b"Proxy-Authorization: ");
+        request.extend_from_slice(credentials.as_bytes());
+        request.extend_from_slice(b"\r\n");
+    }
+    request.extend_from_slice(b"\r\n");
+    socket.write_all(&request).await.map_err(|error| format!("the proxy: {error}"))?;
+    let status = tunnel_status(&mut socket).await?;
+    if status.starts_with('2') { Ok(socket) } else { Err(format!("the proxy refused with status {status}")) }
+}
+
+/// Reads a proxy's answer byte by byte: what follows belongs to the tunnel.
+async fn tunnel_status(socket: &mut TcpStream) -> Result<String, String> {
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        if answer.len() >= MAX_PROXY_ANSWER {
+            return Err("the proxy's answer is too long".to_owned());
+        }
+        answer.push(socket.read_u8().await.map_err(|error| format!("the proxy: {error}"))?);
+    }
+    let text = String::from_utf8_lossy(&answer);
+    let mut words = text.split(' ');
+    let status = words.next().filter(|version| version.starts_with("HTTP/1.")).and_then(|_| words.next());
+    status.map(|status| status.trim().to_owned()).ok_or_else(|| "the proxy does not speak HTTP".to_owned())
+}

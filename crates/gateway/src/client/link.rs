@@ -1,0 +1,303 @@
+//! One connection to an upstream and the answer that comes over it.
+//!
+//! Owns the connection's HTTP state and drives it from the future or stream
+//! that waits, never from a task of its own. Knows whether a byte of the
+//! answer has come, which decides whether a request may be sent again.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::response::Parts;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body::Body;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, Connection, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::HttpClient;
+use crate::endpoint::Endpoint;
+
+/// Most bytes that a connection buffers in each direction, also the longest
+/// answer head. When the reader is slow no more than this is read ahead.
+const BUFFER: usize = 32 * 1024;
+
+/// How long the end of an answer may lag behind its last event. Only then
+/// can the connection be used again; waiting for it holds nobody up.
+const LAG: Duration = Duration::from_secs(2);
+
+/// Why a request got no answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Before the first byte of an answer.
+    Reset,
+    /// Nothing moved for too long.
+    Silent,
+    /// After the first byte.
+    Protocol(hyper::Error),
+}
+
+/// One connection, driven by its user.
+pub(crate) struct Link {
+    sender: SendRequest<Full<Bytes>>,
+    connection: Connection<TokioIo<Counted>, Full<Bytes>>,
+    traffic: Arc<Traffic>,
+    /// The connection came to its end and must not be polled any more.
+    over: bool,
+}
+
+impl Link {
+    /// Starts HTTP on a byte stream.
+    pub(super) async fn open(stream: Box<dyn Stream>) -> Result<Self, hyper::Error> {
+        let traffic = Arc::new(Traffic::default());
+        let counted = Counted { stream, traffic: Arc::clone(&traffic) };
+        let (sender, connection) =
+            http1::Builder::new().max_buf_size(BUFFER).handshake(TokioIo::new(counted)).await?;
+        Ok(Self { sender, connection, traffic, over: false })
+    }
+
+    /// Sends a request and waits for the head of the answer.
+    pub(super) async fn send(
+        &mut self,
+        request: Request<Full<Bytes>>,
+        patience: Duration,
+    ) -> Result<Response<Incoming>, Failure> {
+        let before = self.traffic.received.load(Ordering::Relaxed);
+        let mut response = pin!(self.sender.send_request(request));
+        let (connection, over, traffic) = (&mut self.connection, &mut self.over, &self.traffic);
+        let mut moved = traffic.moved();
+        let mut waiting = pin!(sleep_until(Instant::now() + patience));
+        let answered = poll_fn(|context| {
+            drive(connection, over, context);
+            if let Poll::Ready(result) = response.as_mut().poll(context) {
+                return Poll::Ready(Some(result));
+            }
+            while waiting.as_mut().poll(context).is_ready() {
+                // A large body that is still being sent is no silence.
+                if std::mem::replace(&mut moved, traffic.moved()) == traffic.moved() {
+                    return Poll::Ready(None);
+                }
+                waiting.as_mut().reset(Instant::now() + patience);
+            }
+            Poll::Pending
+        })
+        .await;
+        match answered {
+            Some(Ok(response)) => Ok(response),
+            Some(Err(_)) if self.traffic.received.load(Ordering::Relaxed) == before => Err(Failure::Reset),
+            Some(Err(error)) => Err(Failure::Protocol(error)),
+            None => Err(Failure::Silent),
+        }
+    }
+
+    /// Whether another request can be sent on this connection.
+    pub(super) fn is_usable(&mut self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        drive(&mut self.connection, &mut self.over, &mut context);
+        !self.over && matches!(self.sender.poll_ready(&mut context), Poll::Ready(Ok(())))
+    }
+}
+
+/// Lets a connection do what it can. Its error reaches whoever waits for the
+/// answer by another way.
+fn drive(
+    connection: &mut Connection<TokioIo<Counted>, Full<Bytes>>,
+    over: &mut bool,
+    context: &mut Context<'_>,
+) {
+    if !*over && Pin::new(connection).poll(context).is_ready() {
+        *over = true;
+    }
+}
+
+/// An answer whose head has come.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) data: AnswerData,
+}
+
+impl Answer {
+    pub(super) fn new(
+        response: Response<Incoming>,
+        link: Link,
+        endpoint: Endpoint,
+        client: HttpClient,
+    ) -> Self {
+        let (Parts { status, headers, .. }, body) = response.into_parts();
+        let data = AnswerData { body, connection: Some(Reusable { link, endpoint, client }), ended: false };
+        Self { status, headers, data }
+    }
+}
+
+/// The data of an answer. Dropping it closes the connection, unless all of
+/// the answer was read.
+pub(crate) struct AnswerData {
+    body: Incoming,
+    /// Gone when the connection was given back.
+    connection: Option<Reusable>,
+    ended: bool,
+}
+
+struct Reusable {
+    link: Link,
+    endpoint: Endpoint,
+    client: HttpClient,
+}
+
+impl AnswerData {
+    /// The next piece, or nothing at the end.
+    pub(crate) fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, hyper::Error>>> {
+        loop {
+            if self.ended {
+                return Poll::Ready(None);
+            }
+            // Asking first tells the connection that there is room; what it
+            // then reads is there at the second look.
+            let frame = match Pin::new(&mut self.body).poll_frame(context) {
+                Poll::Ready(frame) => frame,
+                Poll::Pending => {
+                    let Some(Reusable { link, .. }) = &mut self.connection else { return Poll::Ready(None) };
+                    drive(&mut link.connection, &mut link.over, context);
+                    ready!(Pin::new(&mut self.body).poll_frame(context))
+                }
+            };
+            match frame {
+                Some(Ok(frame)) => {
+                    // Trailers mean nothing here.
+                    if let Ok(data) = frame.into_data() {
+                        return Poll::Ready(Some(Ok(data)));
+                    }
+                }
+                Some(Err(error)) => {
+                    self.ended = true;
+                    self.connection = None;
+                    return Poll::Ready(Some(Err(error)));
+                }
+                None => {
+                    self.ended = true;
+                    if let Some(Reusable { link, endpoint, client }) = self.connection.take() {
+                        client.keep(endpoint, link);
+                    }
+                    return Poll::Ready(None);
+                }
+            }
+        }
+    }
+
+    /// Waits for the next piece.
+    pub(crate) async fn next(&mut self) -> Option<Result<Bytes, hyper::Error>> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// The reader has what it wants. If nothing but the end of the answer is
+    /// missing, the connection is used again; otherwise it is closed.
+    pub(crate) fn finish(mut self) {
+        let mut context = Context::from_waker(Waker::noop());
+        if self.poll_next(&mut context).is_ready() {
+            return;
+        }
+        let Some(client) = self.connection.as_ref().map(|connection| connection.client.clone()) else {
+            return;
+        };
+        client.finish_later(async move {
+            // Whether the end came or more data did, this is over.
+            timeout(LAG, self.next()).await.ok();
+        });
+    }
+}
+
+impl fmt::Debug for AnswerData {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("AnswerData").field("ended", &self.ended).finish_non_exhaustive()
+    }
+}
+
+/// A byte stream to an upstream, plain or encrypted.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// What has gone over a connection.
+#[derive(Debug, Default)]
+struct Traffic {
+    received: AtomicU64,
+    sent: AtomicU64,
+}
+
+impl Traffic {
+    fn moved(&self) -> (u64, u64) {
+        (self.received.load(Ordering::Relaxed), self.sent.load(Ordering::Relaxed))
+    }
+}
+
+/// A byte stream whose traffic is counted.
+struct Counted {
+    stream: Box<dyn Stream>,
+    traffic: Arc<Traffic>,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let count = buffer.filled().len().saturating_sub(before);
+        self.traffic.received.fetch_add(count as u64, Ordering::Relaxed);
+        result
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if let Poll::Ready(Ok(count)) = &result {
+            self.traffic.sent.fetch_add(*count as u64, Ordering::Relaxed);
+        }
+        result
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        if let Poll::Ready(Ok(count)) = &result {
+            self.traffic.sent.fetch_add(*count as u64, Ordering::Relaxed);
+        }
+        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

@@ -1,0 +1,206 @@
+//! What a GitHub token is good for.
+//!
+//! Owns the discovery call: where the account's Copilot lives. The token goes
+//! to GitHub and to the address that GitHub names, in a header marked as
+//! sensitive, and is in no log, error or `Debug` output.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+
+use crate::client::{Answer, HttpClient, Outgoing};
+use crate::endpoint::Endpoint;
+use crate::envelope::{self, Envelope};
+use crate::error::ApiError;
+use crate::forward::{read_all, unreachable_upstream};
+
+/// GitHub's version header.
+pub(crate) const API_VERSION: HeaderName = HeaderName::from_static("x-github-api-version");
+
+/// The version that discovery is made with.
+const DISCOVERY_VERSION: HeaderValue = HeaderValue::from_static("2025-04-01");
+
+/// How this program names itself where no client is behind a call.
+pub(crate) const OWN_NAME: HeaderValue =
+    HeaderValue::from_static(concat!("innkeeper/", env!("CARGO_PKG_VERSION")));
+
+/// The largest answer of a lookup; a list of models has some hundred kilobytes.
+const MAX_ANSWER: usize = 4 * 1024 * 1024;
+
+/// How long a lookup may take in all, since requests wait for it.
+pub(crate) const LOOKUP_TIME: Duration = Duration::from_secs(20);
+
+/// Where Copilot lives for accounts of github.com.
+const DEFAULT_COPILOT: &str = "https://api.githubcopilot.com";
+
+/// The addresses of a GitHub: github.com, or an enterprise's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GithubEndpoints {
+    /// Where people sign in.
+    pub web: Endpoint,
+    /// Where programs ask.
+    pub api: Endpoint,
+}
+
+impl GithubEndpoints {
+    /// The addresses that belong to a GitHub, known by where people sign in.
+    pub fn of(web: Endpoint) -> Self {
+        let api = if web.host() == "github.com" || web.host().ends_with(".ghe.com") {
+            web.with_subdomain("api").unwrap_or_else(|| web.clone())
+        } else {
+            web.with_prefix("/api/v3")
+        };
+        Self { web, api }
+    }
+}
+
+/// What discovery says about an account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopilotAccount {
+    /// Where its Copilot lives.
+    pub api: Endpoint,
+    /// The name of the account.
+    pub login: Option<String>,
+    /// Which Copilot it has.
+    pub plan: Option<String>,
+}
+
+/// Asks GitHub about an account.
+pub(crate) async fn discover(
+    client: &HttpClient,
+    github: &Endpoint,
+    token: &SecretString,
+) -> Result<CopilotAccount, ApiError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    headers.insert(API_VERSION, DISCOVERY_VERSION);
+    let body = fetch(client, github, "/copilot_internal/user", headers, token).await?;
+    let answer: Discovery = serde_json::from_slice(&body).map_err(|error| {
+        ApiError::bad_gateway(format!("GitHub's answer about Copilot cannot be read: {error}"))
+    })?;
+    let api = match answer.endpoints.and_then(|endpoints| endpoints.api) {
+        Some(text) => copilot_endpoint(&text)?,
+        None => default_copilot(github)?,
+    };
+    Ok(CopilotAccount { api, login: answer.login, plan: answer.copilot_plan })
+}
+
+/// Makes a lookup with the token as its bearer.
+pub(crate) async fn fetch(
+    client: &HttpClient,
+    endpoint: &Endpoint,
+    path: &str,
+    mut headers: HeaderMap,
+    token: &SecretString,
+) -> Result<Bytes, ApiError> {
+    headers.insert(AUTHORIZATION, bearer(token)?);
+    headers.entry(USER_AGENT).or_insert(OWN_NAME);
+    let outgoing =
+        Outgoing { method: Method::GET, target: endpoint.target(path, None), headers, body: Bytes::new() };
+    let answer = tokio::time::timeout(LOOKUP_TIME, client.send(endpoint, &outgoing)).await;
+    let answer = match answer {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => return Err(unreachable_upstream(&error)),
+        Err(_) => {
+            return Err(ApiError::timed_out(format!("{endpoint} did not answer within {LOOKUP_TIME:?}")));
+        }
+    };
+    let Answer { status, data, .. } = answer;
+    let body = read_all(data, MAX_ANSWER, LOOKUP_TIME).await?;
+    if status.is_success() {
+        return Ok(body);
+    }
+    let Envelope { kind, message, conforms } = Envelope::read(&body);
+    let said = message.unwrap_or_else(|| "no reason was given".to_owned());
+    let said = envelope::scrub(&said, Some(token));
+    if let Some(kind) = kind.filter(|_| conforms) {
+        return Err(ApiError::from_status(status, said).with_kind(kind));
+    }
+    let hint = match status.as_u16() {
+        401 => "; sign in again with `innkeeper login`",
+        403 => "; this account may not use Copilot, see `innkeeper whoami`",
+        404 => "; this account has no Copilot",
+        _ => "",
+    };
+    Err(ApiError::from_status(status, format!("{endpoint}{path} answered {status}: {said}{hint}")))
+}
+
+/// The header that carries a token.
+pub(crate) fn bearer(token: &SecretString) -> Result<HeaderValue, ApiError> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).map_err(|_| {
+        ApiError::authentication(
+            "the GitHub token has characters that no header can carry; sign in again with `innkeeper login`",
+        )
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// An address that GitHub names. The token goes there, so it must be secure.
+fn copilot_endpoint(text: &str) -> Result<Endpoint, ApiError> {
+    let endpoint =
+        Endpoint::from_configuration(text).map_err(|error| ApiError::bad_gateway(error.to_string()))?;
+    if endpoint.is_secure() || endpoint.is_loopback() {
+        return Ok(endpoint);
+    }
+    Err(ApiError::bad_gateway(format!("GitHub names {endpoint} for Copilot, which is not secure")))
+}
+
+fn default_copilot(github: &Endpoint) -> Result<Endpoint, ApiError> {
+    match github.host().strip_prefix("api.").filter(|host| host.ends_with(".ghe.com")) {
+        Some(host) => copilot_endpoint(&format!("https://copilot-api.{host}")),
+        None => copilot_endpoint(DEFAULT_COPILOT),
+    }
+}
+
+#[derive(Deserialize)]
+struct Discovery {
+    #[serde(default)]
+    endpoints: Option<DiscoveredEndpoints>,
+    #[serde(default)]
+    login: Option<String>,
+    #[serde(default)]
+    copilot_plan: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct DiscoveredEndpoints {
+    #[serde(default)]
+    api: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_enterprise_has_addresses_of_its_own() {
+        for (web, api, copilot) in [
+            ("https://github.com", "https://api.github.com", DEFAULT_COPILOT),
+            ("https://house.ghe.com", "https://api.house.ghe.com", "https://copilot-api.house.ghe.com"),
+            ("https://git.house.example", "https://git.house.example/api/v3", DEFAULT_COPILOT),
+        ] {
+            let github = GithubEndpoints::of(Endpoint::from_configuration(web).unwrap());
+            assert_eq!(github.api.to_string(), api);
+            assert_eq!(default_copilot(&github.api).unwrap().to_string(), copilot);
+        }
+    }
+
+    #[test]
+    fn an_insecure_address_gets_no_token() {
+        assert!(copilot_endpoint("http://copilot.example").is_err());
+        assert!(copilot_endpoint("http://127.0.0.1:1").is_ok());
+        assert!(copilot_endpoint("https://copilot.example").is_ok());
+    }
+
+    #[test]
+    fn a_token_that_no_header_can_carry_is_not_shown() {
+        let error = bearer(&"sesame\n".to_owned().into()).unwrap_err();
+        assert!(!error.to_string().contains("sesame"));
+        assert!(!format!("{:?}", bearer(&"sesame".to_owned().into()).unwrap()).contains("sesame"));
+    }
+}

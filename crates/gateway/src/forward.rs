@@ -1,0 +1,283 @@
+//! Sending a messages request on and its answer back.
+//!
+//! Owns the way of the answer: its status is decided when the first event is
+//! there, then pieces are passed on as the client takes them. Reads nothing
+//! ahead of the client; dropping the stream closes the upstream's connection.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{Stream, StreamExt};
+use http::{HeaderMap, StatusCode};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
+
+use crate::client::{Answer, AnswerData, HttpClient, Outgoing, SendError};
+use crate::endpoint::Endpoint;
+use crate::envelope::{self, Envelope};
+use crate::error::{self, ApiError};
+use crate::head::{self, Edit};
+use crate::headers;
+use crate::ledger::{OpenRequest, RequestEnd};
+use crate::relay::{Closing, Relay, RelayOptions};
+use crate::tap::Tap;
+use crate::upstream::{Cut, UpstreamBody, UpstreamResponse};
+
+/// The largest answer that is not streamed. Output is limited to far less
+/// than this; a larger one is refused.
+const MAX_WHOLE: usize = 32 * 1024 * 1024;
+
+/// The largest error body that is passed on; of a larger one only the status is.
+const MAX_ERROR: usize = 256 * 1024;
+
+/// Comments that are kept back for the first event before the status is
+/// committed without one.
+const MAX_COMMENTS: usize = 64;
+
+/// A messages request ready to be sent.
+#[derive(Debug)]
+pub(crate) struct Forward<'a> {
+    pub(crate) client: &'a HttpClient,
+    pub(crate) endpoint: &'a Endpoint,
+    pub(crate) outgoing: Outgoing,
+    pub(crate) options: RelayOptions,
+    /// Which headers of the answer the client gets.
+    pub(crate) answer_headers: fn(&HeaderMap) -> HeaderMap,
+    /// The books of this request.
+    pub(crate) open: OpenRequest,
+}
+
+impl Forward<'_> {
+    /// Sends the request; comes back when the answer's status is decided.
+    pub(crate) async fn run(mut self) -> Result<UpstreamResponse, ApiError> {
+        let answer = match self.client.send(self.endpoint, &self.outgoing).await {
+            Ok(answer) => answer,
+            Err(error) => return Err(self.fail(unreachable_upstream(&error))),
+        };
+        // The body was needed for another try only.
+        self.outgoing.body = Bytes::new();
+        if headers::is_encoded(&answer.headers) {
+            return Err(self.fail(ApiError::bad_gateway("the upstream compressed its answer unasked")));
+        }
+        if !answer.status.is_success() {
+            return Ok(self.pass_failure(answer).await);
+        }
+        if headers::is_event_stream(&answer.headers) {
+            return Ok(self.stream(answer).await);
+        }
+        self.whole(answer).await
+    }
+
+    fn fail(&mut self, error: ApiError) -> ApiError {
+        self.open.end(RequestEnd::Failed(error.clone()));
+        error
+    }
+
+    /// An answer with an error status: as it came if clients understand it.
+    async fn pass_failure(&mut self, answer: Answer) -> UpstreamResponse {
+        let (response, error) =
+            failure_response(answer, self.answer_headers, &self.options, self.client.idle_timeout()).await;
+        self.open.end(RequestEnd::Failed(error));
+        response
+    }
+
+    /// An answer that is not streamed.
+    async fn whole(mut self, answer: Answer) -> Result<UpstreamResponse, ApiError> {
+        let headers = (self.answer_headers)(&answer.headers);
+        let body = match read_all(answer.data, MAX_WHOLE, self.client.idle_timeout()).await {
+            Ok(body) => body,
+            Err(error) => return Err(self.fail(error)),
+        };
+        let mut tap = Tap::default();
+        let place = tap.read_whole(&body);
+        self.open.update(tap.reading().clone());
+        self.open.end(RequestEnd::Completed);
+        let renamed = place.and_then(|place| {
+            let name = self.options.name_model.as_ref()?(&place.model)?;
+            Some(Edit { span: place.span, text: head::quoted(&name) })
+        });
+        let body = head::splice(&body, renamed.into_iter().collect());
+        Ok(UpstreamResponse { status: answer.status, headers, body: UpstreamBody::Full(body) })
+    }
+
+    /// A stream of events. If there is no event but an error, the status tells so.
+    async fn stream(mut self, answer: Answer) -> UpstreamResponse {
+        let patience = self.client.idle_timeout();
+        let Answer { status, headers, mut data } = answer;
+        let mut headers = (self.answer_headers)(&headers);
+        let mut relay = Relay::new(self.options);
+        while !relay.has_begun() && relay.closing().is_none() && relay.waiting() < MAX_COMMENTS {
+            match timeout(patience, data.next()).await {
+                Ok(Some(Ok(piece))) => relay.push(&piece),
+                Ok(Some(Err(error))) => relay.end(Some(broke_off(&error))),
+                Ok(None) => relay.end(None),
+                Err(_) => relay.end(Some(fell_silent(patience))),
+            }
+        }
+        if !relay.has_begun()
+            && let Some(Closing::Failed { error, object }) = relay.closing().cloned()
+        {
+            headers::mark_json(&mut headers);
+            let status = error.status();
+            self.open.end(RequestEnd::Failed(error));
+            return UpstreamResponse { status, headers, body: UpstreamBody::Full(object) };
+        }
+        headers::mark_stream(&mut headers);
+        let stream = ForwardedStream {
+            relay,
+            data: Some(data),
+            open: self.open,
+            patience,
+            heard: Instant::now(),
+            silence: Box::pin(sleep_until(Instant::now() + patience)),
+        };
+        UpstreamResponse { status, headers, body: UpstreamBody::Stream(stream.boxed()) }
+    }
+}
+
+/// A stream on its way to the client.
+struct ForwardedStream {
+    relay: Relay,
+    /// Gone when the stream is closed.
+    data: Option<AnswerData>,
+    open: OpenRequest,
+    /// How long the upstream may be silent.
+    patience: Duration,
+    /// When the last piece came.
+    heard: Instant,
+    /// Set anew only when it fires: most pieces come long before.
+    silence: Pin<Box<Sleep>>,
+}
+
+impl Stream for ForwardedStream {
+    type Item = Result<Bytes, Cut>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            if let Some(piece) = this.relay.pop() {
+                return Poll::Ready(Some(Ok(piece)));
+            }
+            let Some(data) = this.data.as_mut().filter(|_| this.relay.closing().is_none()) else {
+                this.close();
+                return Poll::Ready(None);
+            };
+            match data.poll_next(context) {
+                Poll::Ready(Some(Ok(piece))) => {
+                    this.heard = Instant::now();
+                    this.relay.push(&piece);
+                }
+                Poll::Ready(Some(Err(error))) => this.relay.end(Some(broke_off(&error))),
+                Poll::Ready(None) => this.relay.end(None),
+                Poll::Pending => {
+                    if this.is_silent(context) {
+                        this.relay.end(Some(fell_silent(this.patience)));
+                    } else {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl ForwardedStream {
+    fn is_silent(&mut self, context: &mut Context<'_>) -> bool {
+        while self.silence.as_mut().poll(context).is_ready() {
+            let until = self.heard + self.patience;
+            if until <= Instant::now() {
+                return true;
+            }
+            self.silence.as_mut().reset(until);
+        }
+        false
+    }
+
+    /// Settles the books once the stream has ended by itself.
+    fn close(&mut self) {
+        let Some(data) = self.data.take() else { return };
+        match self.relay.closing() {
+            Some(Closing::Complete) => {
+                self.open.end(RequestEnd::Completed);
+                data.finish();
+            }
+            Some(Closing::Failed { error, .. }) => self.open.end(RequestEnd::Failed(error.clone())),
+            None => {}
+        }
+    }
+}
+
+impl Drop for ForwardedStream {
+    fn drop(&mut self) {
+        self.open.update(self.relay.reading().clone());
+    }
+}
+
+/// Makes an answer of an upstream's error status.
+pub(crate) async fn failure_response(
+    answer: Answer,
+    answer_headers: fn(&HeaderMap) -> HeaderMap,
+    options: &RelayOptions,
+    patience: Duration,
+) -> (UpstreamResponse, ApiError) {
+    let mut headers = answer_headers(&answer.headers);
+    // A redirect is of no use to a client that cannot reach its target.
+    let status = if answer.status.is_redirection() || answer.status.is_informational() {
+        StatusCode::BAD_GATEWAY
+    } else {
+        answer.status
+    };
+    let body = read_all(answer.data, MAX_ERROR, patience).await.unwrap_or_default();
+    let envelope = Envelope::read(&body);
+    let secret = options.secret.as_ref();
+    let kind =
+        envelope.kind.filter(|_| envelope.conforms).unwrap_or_else(|| error::kind_of(status).to_owned());
+    let message = envelope.message.unwrap_or_else(|| format!("the upstream answered with status {status}"));
+    let error = ApiError::from_status(status, envelope::scrub(&message, secret)).with_kind(kind);
+    let passes = envelope.conforms && !envelope::reveals(&body, secret);
+    let body = if passes { body } else { error.body(&options.request_id) };
+    headers::mark_json(&mut headers);
+    (UpstreamResponse { status, headers, body: UpstreamBody::Full(body) }, error)
+}
+
+/// Reads a whole body.
+pub(crate) async fn read_all(
+    mut data: AnswerData,
+    cap: usize,
+    patience: Duration,
+) -> Result<Bytes, ApiError> {
+    let mut body = BytesMut::new();
+    loop {
+        match timeout(patience, data.next()).await {
+            Ok(Some(Ok(piece))) if body.len() + piece.len() > cap => {
+                return Err(ApiError::bad_gateway(format!(
+                    "the upstream's answer is larger than {cap} bytes"
+                )));
+            }
+            Ok(Some(Ok(piece))) => body.extend_from_slice(&piece),
+            Ok(Some(Err(error))) => return Err(broke_off(&error)),
+            Ok(None) => return Ok(body.freeze()),
+            Err(_) => return Err(fell_silent(patience)),
+        }
+    }
+}
+
+/// What the client is told when no answer came.
+pub(crate) fn unreachable_upstream(error: &SendError) -> ApiError {
+    let text = format!("the upstream did not answer: {error}");
+    match error {
+        SendError::Silent { .. } => ApiError::timed_out(text),
+        SendError::Connect { .. } | SendError::Reset { .. } | SendError::Protocol { .. } => {
+            ApiError::bad_gateway(text)
+        }
+    }
+}
+
+fn broke_off(error: &hyper::Error) -> ApiError {
+    ApiError::bad_gateway(format!("the upstream's answer broke off: {error}; send the request again"))
+}
+
+fn fell_silent(patience: Duration) -> ApiError {
+    ApiError::timed_out(format!("the upstream sent nothing for {patience:?}; send the request again"))
+}

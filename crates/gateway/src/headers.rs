@@ -1,0 +1,168 @@
+//! Which headers go on, in both directions.
+//!
+//! Owns the lists. What concerns one connection only never goes on, and
+//! neither does a credential of the other side.
+
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH,
+    CONTENT_TYPE, EXPECT, HOST,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// Header for a key of Anthropic's.
+pub(crate) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// Headers that concern one connection only.
+const HOP_BY_HOP: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Headers of a Copilot answer that a client gets, beside those by prefix.
+const ANSWER_NAMES: [&str; 8] = [
+    "content-type",
+    "cache-control",
+    "retry-after",
+    "retry-after-ms",
+    "request-id",
+    "x-request-id",
+    "x-github-request-id",
+    "x-should-retry",
+];
+
+/// Prefixes of further headers that a client gets.
+const ANSWER_PREFIXES: [&str; 2] = ["anthropic-", "x-ratelimit-"];
+
+/// Everything of a request that may go on to a server of the same kind.
+///
+/// Left out beside what concerns the connection: the client's credentials,
+/// and its wish for compression, since a compressed stream cannot be followed.
+pub(crate) fn request_end_to_end(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = end_to_end(headers);
+    for name in [HOST, CONTENT_LENGTH, EXPECT, ACCEPT_ENCODING, AUTHORIZATION, API_KEY] {
+        kept.remove(name);
+    }
+    kept
+}
+
+/// Everything of an answer that may go on.
+pub(crate) fn answer_end_to_end(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = end_to_end(headers);
+    kept.remove(CONTENT_LENGTH);
+    kept.remove(CONTENT_ENCODING);
+    kept
+}
+
+/// What a client gets of a Copilot answer.
+pub(crate) fn answer_allowed(headers: &HeaderMap) -> HeaderMap {
+    keep(headers, |name| {
+        ANSWER_NAMES.contains(&name) || ANSWER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    })
+}
+
+/// Whether an answer is a stream of events.
+pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let expected = b"text/event-stream";
+    kind.get(..expected.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(expected))
+}
+
+/// Whether an answer is compressed although nobody asked for it.
+pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_ENCODING).is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+/// Makes sure that nobody on the way keeps a stream back.
+pub(crate) fn mark_stream(headers: &mut HeaderMap) {
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
+}
+
+/// Marks an answer as JSON, whatever it was before.
+pub(crate) fn mark_json(headers: &mut HeaderMap) {
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+}
+
+fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+    let named: Vec<String> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|name| name.trim().to_ascii_lowercase())
+        .collect();
+    keep(headers, |name| !HOP_BY_HOP.contains(&name) && !named.iter().any(|other| other == name))
+}
+
+fn keep(headers: &HeaderMap, wanted: impl Fn(&str) -> bool) -> HeaderMap {
+    let mut kept = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers.iter().filter(|(name, _)| wanted(name.as_str())) {
+        kept.append(name.clone(), value.clone());
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
+        list.iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect()
+    }
+
+    #[test]
+    fn a_request_goes_on_without_the_connections_headers_and_the_clients_credentials() {
+        let came = headers(&[
+            ("host", "127.0.0.1:1"),
+            ("connection", "keep-alive, X-Private"),
+            ("x-private", "1"),
+            ("te", "trailers"),
+            ("authorization", "Bearer nonce.session"),
+            ("x-api-key", "the client's"),
+            ("accept-encoding", "gzip"),
+            ("content-length", "3"),
+            ("anthropic-beta", "a,b"),
+            ("x-stainless-os", "Linux"),
+        ]);
+        let expected = headers(&[("anthropic-beta", "a,b"), ("x-stainless-os", "Linux")]);
+        assert_eq!(request_end_to_end(&came), expected);
+    }
+
+    #[test]
+    fn a_copilot_answer_keeps_what_clients_pace_themselves_by() {
+        let came = headers(&[
+            ("content-type", "application/json"),
+            ("retry-after", "3"),
+            ("request-id", "r"),
+            ("anthropic-ratelimit-requests-remaining", "0"),
+            ("set-cookie", "x"),
+            ("server", "y"),
+            ("transfer-encoding", "chunked"),
+        ]);
+        let kept = answer_allowed(&came);
+        let expected = headers(&[
+            ("content-type", "application/json"),
+            ("retry-after", "3"),
+            ("request-id", "r"),
+            ("anthropic-ratelimit-requests-remaining", "0"),
+        ]);
+        assert_eq!(kept, expected);
+    }
+
+    #[test]
+    fn a_stream_of_events_is_known_by_its_type() {
+        assert!(is_event_stream(&headers(&[("content-type", "Text/Event-Stream; charset=utf-8")])));
+        assert!(!is_event_stream(&headers(&[("content-type", "application/json")])));
+        assert!(!is_event_stream(&HeaderMap::new()));
+        assert!(is_encoded(&headers(&[("content-encoding", "gzip")])));
+        assert!(!is_encoded(&headers(&[("content-encoding", "identity")])));
+    }
+}

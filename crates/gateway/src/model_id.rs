@@ -1,0 +1,171 @@
+//! The spellings of a Claude model.
+//!
+//! Owns the grammar: clients spell versions with dashes, Copilot with dots,
+//! older models have their family last, and either may add a date or a
+//! modifier. Pure. What the grammar gives is a guess; the catalogue knows.
+
+/// The one modifier that selects a different model, and only of this family.
+const LONG_CONTEXT: (&str, &str) = ("opus", "1m");
+
+/// How a client marks the long context of a model.
+const LONG_CONTEXT_MARK: &str = "[1m]";
+
+/// The longest id that is looked at; real ones have some thirty characters.
+const MAX_LENGTH: usize = 128;
+
+/// A model, whatever its spelling was.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ModelId(Form);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Form {
+    Claude {
+        family: String,
+        major: String,
+        minor: Option<String>,
+        modifiers: Vec<String>,
+    },
+    /// A single word, which is passed on as it is.
+    Word(String),
+}
+
+impl ModelId {
+    /// Reads an id; nothing if it is not a model of this kind.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.len() > MAX_LENGTH {
+            return None;
+        }
+        let lower = text.trim().to_ascii_lowercase();
+        let (id, long) = match lower.strip_suffix(LONG_CONTEXT_MARK) {
+            Some(id) => (id, true),
+            None => (lower.as_str(), false),
+        };
+        let is_text = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        if id.is_empty() || !id.bytes().all(is_text) {
+            return None;
+        }
+        let Some(rest) = id.strip_prefix("claude-") else {
+            let is_word = !id.contains('-') && id.starts_with(|c: char| c.is_ascii_alphanumeric());
+            return is_word.then(|| Self(Form::Word(text.trim().to_owned())));
+        };
+        let mut parts: Vec<&str> = rest.split('-').collect();
+        if parts.len() > 1 && parts.last().is_some_and(|part| is_date(part)) {
+            parts.pop();
+        }
+        let mut form = claude(&parts)?;
+        if let Form::Claude { modifiers, .. } = &mut form
+            && long
+            && !modifiers.iter().any(|modifier| modifier == LONG_CONTEXT.1)
+        {
+            modifiers.push(LONG_CONTEXT.1.to_owned());
+        }
+        Some(Self(form))
+    }
+
+    /// The spelling for clients.
+    pub fn client_form(&self) -> String {
+        self.spell('-', |modifier| self.surviving(modifier))
+    }
+
+    /// The spelling for Copilot.
+    pub fn endpoint_form(&self) -> String {
+        self.spell('.', |modifier| self.surviving(modifier))
+    }
+
+    /// The spelling for clients of a model that the catalogue has in exactly
+    /// this form, so that no modifier may be lost.
+    pub(crate) fn exact_client_form(&self) -> String {
+        self.spell('-', |_| true)
+    }
+
+    /// Whether two ids mean the same model if this one's modifiers are dropped.
+    pub(crate) fn is_base_of(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (
+                Form::Claude { family, major, minor, modifiers },
+                Form::Claude { family: other_family, major: other_major, minor: other_minor, .. },
+            ) => {
+                let digits = |major: &str, minor: &Option<String>| {
+                    format!("{major}{}", minor.as_deref().unwrap_or_default())
+                };
+                // Copilot once ran the parts of a version together.
+                modifiers.is_empty()
+                    && family == other_family
+                    && digits(major, minor) == digits(other_major, other_minor)
+            }
+            (Form::Word(_), _) | (_, Form::Word(_)) => false,
+        }
+    }
+
+    fn surviving(&self, modifier: &str) -> bool {
+        matches!(&self.0, Form::Claude { family, .. } if (family.as_str(), modifier) == LONG_CONTEXT)
+    }
+
+    fn spell(&self, separator: char, keeps: impl Fn(&str) -> bool) -> String {
+        match &self.0 {
+            Form::Word(word) => word.clone(),
+            Form::Claude { family, major, minor, modifiers } => {
+                let mut id = format!("claude-{family}-{major}");
+                if let Some(minor) = minor {
+                    id.push(separator);
+                    id.push_str(minor);
+                }
+                for modifier in modifiers.iter().filter(|modifier| keeps(modifier)) {
+                    id.push('-');
+                    id.push_str(modifier);
+                }
+                id
+            }
+        }
+    }
+}
+
+fn claude(parts: &[&str]) -> Option<Form> {
+    let (family, version, modifiers) = match parts {
+        // Family first: `opus-4-6`, `opus-4.6`, `opus-4`.
+        [family, major, minor, rest @ ..] if is_family(family) && is_number(major) && is_number(minor) => {
+            (family, (*major, Some(*minor)), rest)
+        }
+        [family, version, rest @ ..] if is_family(family) => (family, version_of(version)?, rest),
+        // Version first: `3-5-sonnet`, `3.5-sonnet`, `3-opus`.
+        [major, minor, family, rest @ ..] if is_number(major) && is_number(minor) && is_family(family) => {
+            (family, (*major, Some(*minor)), rest)
+        }
+        [version, family, rest @ ..] if is_family(family) => (family, version_of(version)?, rest),
+        _ => return None,
+    };
+    let is_modifier = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if !modifiers.iter().all(is_modifier) {
+        return None;
+    }
+    Some(Form::Claude {
+        family: (*family).to_owned(),
+        major: version.0.to_owned(),
+        minor: version.1.map(str::to_owned),
+        modifiers: modifiers.iter().map(|part| (*part).to_owned()).collect(),
+    })
+}
+
+fn version_of(text: &str) -> Option<(&str, Option<&str>)> {
+    match text.split_once('.') {
+        Some((major, minor)) => (is_number(major) && is_number(minor)).then_some((major, Some(minor))),
+        None => is_number(text).then_some((text, None)),
+    }
+}
+
+fn is_family(part: &str) -> bool {
+    !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphabetic())
+}
+
+/// A part of a version has one or two digits; more are a date or no version.
+fn is_number(part: &str) -> bool {
+    matches!(part.len(), 1 | 2) && part.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_date(part: &str) -> bool {
+    part.len() == 8 && part.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+#[path = "model_id_tests.rs"]
+mod tests;

@@ -1,0 +1,276 @@
+//! What the gateway reads from answers as they pass: usage, stop reason,
+//! errors, and whether a stream came to its proper end.
+//!
+//! Pure and bounded: it looks at one whole event at a time and keeps a few
+//! numbers. It changes nothing; it says what is to be done with an event.
+
+use std::ops::Range;
+
+use serde::Deserialize;
+use serde_json::Number;
+use serde_json::value::RawValue;
+
+use crate::envelope::Envelope;
+use crate::head;
+use crate::sse::Fields;
+
+/// What an answer came to so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reading {
+    pub(crate) input_tokens: u64,
+    pub(crate) output_tokens: u64,
+    pub(crate) cache_creation_input_tokens: u64,
+    pub(crate) cache_read_input_tokens: u64,
+    /// Copilot's credits in billionths; the last value counts.
+    pub(crate) nano_aiu: Option<u64>,
+    pub(crate) stop_reason: Option<String>,
+}
+
+/// What an event means for the stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// A comment or a blank line, which is no event.
+    Nothing,
+    /// It passes.
+    Pass,
+    /// The message begins; where its model stands in the event, and which it is.
+    Start(Option<ModelPlace>),
+    /// The message is whole.
+    Stop,
+    /// The upstream reports an error.
+    Error(Envelope),
+    /// This cannot be part of an answer.
+    Broken(&'static str),
+}
+
+/// Where the model of a message is named.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ModelPlace {
+    pub(crate) model: String,
+    /// The value with its quotes.
+    pub(crate) span: Range<usize>,
+}
+
+/// Follows one stream.
+#[derive(Debug, Default)]
+pub(crate) struct Tap {
+    reading: Reading,
+    started: bool,
+}
+
+impl Tap {
+    pub(crate) fn reading(&self) -> &Reading {
+        &self.reading
+    }
+
+    /// Reads one whole event.
+    pub(crate) fn read(&mut self, event: &[u8]) -> Verdict {
+        let fields = Fields::read(event);
+        let Some(name) = fields.name else { return self.read_unnamed(event, &fields) };
+        self.read_named(name, event, &fields)
+    }
+
+    fn read_named(&mut self, name: &[u8], event: &[u8], fields: &Fields<'_>) -> Verdict {
+        match name {
+            b"content_block_delta" | b"content_block_start" | b"content_block_stop" | b"ping" => {
+                Verdict::Pass
+            }
+            b"message_start" => self.start(event, fields),
+            b"message_delta" => self.delta(fields),
+            b"message_stop" => self.stop(fields),
+            b"error" => Verdict::Error(Envelope::read(&fields.data().unwrap_or_default())),
+            _ => {
+                self.look_for_credits(fields);
+                Verdict::Pass
+            }
+        }
+    }
+
+    /// Some servers leave the name out, as the data has it too.
+    fn read_unnamed(&mut self, event: &[u8], fields: &Fields<'_>) -> Verdict {
+        let Some(data) = fields.data() else { return Verdict::Nothing };
+        match head::object::<Kind>(&data) {
+            Some(kind) => self.read_named(kind.kind.as_bytes(), event, fields),
+            None => Verdict::Pass,
+        }
+    }
+
+    fn start(&mut self, event: &[u8], fields: &Fields<'_>) -> Verdict {
+        if self.started {
+            return Verdict::Broken("a second message_start");
+        }
+        let data = fields.data().unwrap_or_default();
+        let Some(top) = parse(&data, "message_start") else {
+            return Verdict::Broken("a message_start that cannot be read");
+        };
+        let message: Option<MessageData<'_>> = top.message.and_then(|raw| head::object(raw.get().as_bytes()));
+        let Some(message) = message else {
+            return Verdict::Broken("a message_start without its message");
+        };
+        self.started = true;
+        self.add_usage(message.usage);
+        self.add_credits(top.copilot_usage.or(message.copilot_usage));
+        let model = message.model.and_then(|raw| {
+            let model = serde_json::from_str(raw.get()).ok()?;
+            Some(ModelPlace { model, span: place_in(event, fields, &data, raw)? })
+        });
+        Verdict::Start(model)
+    }
+
+    fn delta(&mut self, fields: &Fields<'_>) -> Verdict {
+        let data = fields.data().unwrap_or_default();
+        let Some(top) = parse(&data, "message_delta") else {
+            return Verdict::Broken("a message_delta that cannot be read");
+        };
+        self.add_usage(top.usage);
+        self.add_credits(top.copilot_usage);
+        let delta: Option<StopData> = top.delta.and_then(|raw| head::object(raw.get().as_bytes()));
+        if let Some(reason) = delta.and_then(|delta| delta.stop_reason) {
+            self.reading.stop_reason = Some(reason);
+        }
+        Verdict::Pass
+    }
+
+    fn stop(&mut self, fields: &Fields<'_>) -> Verdict {
+        let data = fields.data().unwrap_or_default();
+        let Some(top) = parse(&data, "message_stop") else {
+            return Verdict::Broken("a message_stop that cannot be read");
+        };
+        if !self.started {
+            return Verdict::Broken("a message_stop before any message_start");
+        }
+        self.add_credits(top.copilot_usage);
+        Verdict::Stop
+    }
+
+    fn look_for_credits(&mut self, fields: &Fields<'_>) {
+        let data = fields.data().unwrap_or_default();
+        if memchr::memmem::find(&data, b"copilot_usage").is_some()
+            && let Some(top) = head::object::<EventData<'_>>(&data)
+        {
+            self.add_credits(top.copilot_usage);
+        }
+    }
+
+    /// Reads the message of an answer that is not streamed; answers where its model stands.
+    pub(crate) fn read_whole(&mut self, body: &[u8]) -> Option<ModelPlace> {
+        let message: MessageData<'_> = head::object(body)?;
+        self.add_usage(message.usage);
+        self.add_credits(message.copilot_usage);
+        self.reading.stop_reason = message.stop_reason.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        let raw = message.model?;
+        Some(ModelPlace { model: serde_json::from_str(raw.get()).ok()?, span: head::span(body, raw) })
+    }
+
+    fn add_usage(&mut self, usage: Option<&RawValue>) {
+        let usage: Option<UsageData> = usage.and_then(|raw| head::object(raw.get().as_bytes()));
+        let Some(usage) = usage else { return };
+        let reading = &mut self.reading;
+        for (kept, new) in [
+            (&mut reading.input_tokens, usage.input_tokens),
+            (&mut reading.output_tokens, usage.output_tokens),
+            (&mut reading.cache_creation_input_tokens, usage.cache_creation_input_tokens),
+            (&mut reading.cache_read_input_tokens, usage.cache_read_input_tokens),
+        ] {
+            // The counts of later events include those of earlier ones.
+            *kept = new.unwrap_or(*kept);
+        }
+    }
+
+    fn add_credits(&mut self, usage: Option<&RawValue>) {
+        let usage: Option<CopilotUsage> = usage.and_then(|raw| head::object(raw.get().as_bytes()));
+        if let Some(credits) = usage.and_then(|usage| whole(&usage.total_nano_aiu)) {
+            self.reading.nano_aiu = Some(credits);
+        }
+    }
+}
+
+fn parse<'a>(data: &'a [u8], kind: &str) -> Option<EventData<'a>> {
+    let top: EventData<'a> = head::object(data)?;
+    (top.kind.as_deref() == Some(kind)).then_some(top)
+}
+
+/// Where a value of the joined data stands in its event.
+fn place_in(event: &[u8], fields: &Fields<'_>, data: &[u8], value: &RawValue) -> Option<Range<usize>> {
+    let Range { mut start, .. } = head::span(data, value);
+    for line in fields.lines() {
+        if start < line.len() {
+            let start = start + (line.as_ptr() as usize).checked_sub(event.as_ptr() as usize)?;
+            return Some(start..start + value.get().len());
+        }
+        start = start.checked_sub(line.len() + 1)?;
+    }
+    None
+}
+
+/// A count that may have been written as a decimal fraction; nothing if it is
+/// negative or no number at all.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "checked to be positive, and a cast from a float saturates"
+)]
+fn whole(number: &Number) -> Option<u64> {
+    number.as_u64().or_else(|| {
+        number.as_f64().filter(|value| value.is_finite() && *value >= 0.0).map(|value| value as u64)
+    })
+}
+
+#[derive(Deserialize)]
+struct Kind {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+#[derive(Deserialize)]
+struct EventData<'a> {
+    #[serde(rename = "type", default)]
+    kind: Option<String>,
+    #[serde(borrow, default)]
+    message: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    delta: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    copilot_usage: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct MessageData<'a> {
+    #[serde(borrow, default)]
+    model: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    stop_reason: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    copilot_usage: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct StopData {
+    #[serde(default)]
+    stop_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct UsageData {
+    #[serde(default)]
+    input_tokens: Option<u64>,
+    #[serde(default)]
+    output_tokens: Option<u64>,
+    #[serde(default)]
+    cache_creation_input_tokens: Option<u64>,
+    #[serde(default)]
+    cache_read_input_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct CopilotUsage {
+    total_nano_aiu: Number,
+}
+
+#[cfg(test)]
+#[path = "tap_tests.rs"]
+mod tests;

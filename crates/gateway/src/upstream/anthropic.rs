@@ -1,0 +1,149 @@
+//! Anthropic's own service as an upstream, or anything that speaks like it.
+//!
+//! Changes the credentials of a request and nothing else: every other header
+//! that is not about the connection, the query and each byte of the body go on
+//! as they came, and so does the answer.
+
+use std::sync::{PoisonError, RwLock};
+
+use futures_util::FutureExt;
+use http::{HeaderMap, HeaderValue, Method};
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::client::{ClientOptions, HttpClient, Outgoing};
+use crate::endpoint::Endpoint;
+use crate::error::ApiError;
+use crate::forward::{Forward, failure_response, read_all, unreachable_upstream};
+use crate::head::RequestHead;
+use crate::headers;
+use crate::ledger::Account;
+use crate::relay::RelayOptions;
+use crate::upstream::{
+    Upstream, UpstreamBody, UpstreamFailure, UpstreamFuture, UpstreamRequest, UpstreamResponse,
+};
+
+/// The largest answer beside messages.
+const MAX_ANSWER: usize = 4 * 1024 * 1024;
+
+/// How the service is reached.
+#[derive(Debug)]
+pub struct AnthropicConfig {
+    /// Where it lives.
+    pub api: Endpoint,
+    /// The key of sessions without one of their own.
+    pub key: Option<SecretString>,
+    /// How connections are made.
+    pub client: ClientOptions,
+}
+
+/// Anthropic's own service.
+#[derive(Debug)]
+pub struct AnthropicUpstream {
+    client: HttpClient,
+    api: Endpoint,
+    key: RwLock<Option<SecretString>>,
+}
+
+impl AnthropicUpstream {
+    /// Makes the upstream; nothing is sent before the first request.
+    pub fn new(config: AnthropicConfig) -> Self {
+        Self { client: HttpClient::new(config.client), api: config.api, key: RwLock::new(config.key) }
+    }
+
+    /// Replaces the key. Running sessions go on with it.
+    pub fn set_key(&self, key: Option<SecretString>) {
+        *self.key.write().unwrap_or_else(PoisonError::into_inner) = key;
+    }
+
+    fn key(&self, account: &Account) -> Result<SecretString, ApiError> {
+        let shared = || self.key.read().unwrap_or_else(PoisonError::into_inner).clone();
+        account.credential().or_else(shared).ok_or_else(|| {
+            ApiError::authentication("there is no Anthropic key; set ANTHROPIC_API_KEY, then start again")
+        })
+    }
+
+    async fn answer(&self, request: UpstreamRequest) -> Result<UpstreamResponse, UpstreamFailure> {
+        // What cannot be a request is refused here, with words that say why.
+        RequestHead::parse(&request.body)?;
+        let key = self.key(&request.account)?;
+        let open = request.account.open(&request.request_id);
+        let options = RelayOptions {
+            request_id: request.request_id.clone(),
+            name_model: None,
+            secret: Some(key.clone()),
+        };
+        let outgoing = self.outgoing(Method::POST, "/v1/messages", request, &key)?;
+        let forward = Forward {
+            client: &self.client,
+            endpoint: &self.api,
+            outgoing,
+            options,
+            answer_headers: headers::answer_end_to_end,
+            open,
+        };
+        Ok(forward.run().await?)
+    }
+
+    /// Passes on a request whose answer is small.
+    async fn pass(
+        &self,
+        method: Method,
+        path: &str,
+        request: UpstreamRequest,
+    ) -> Result<UpstreamResponse, UpstreamFailure> {
+        let key = self.key(&request.account)?;
+        let options = RelayOptions {
+            request_id: request.request_id.clone(),
+            name_model: None,
+            secret: Some(key.clone()),
+        };
+        let outgoing = self.outgoing(method, path, request, &key)?;
+        let sent = self.client.send(&self.api, &outgoing).await;
+        let answer = sent.map_err(|error| unreachable_upstream(&error))?;
+        let patience = self.client.idle_timeout();
+        if !answer.status.is_success() {
+            return Ok(failure_response(answer, headers::answer_end_to_end, &options, patience).await.0);
+        }
+        let headers = headers::answer_end_to_end(&answer.headers);
+        let body = read_all(answer.data, MAX_ANSWER, patience).await?;
+        Ok(UpstreamResponse { status: answer.status, headers, body: UpstreamBody::Full(body) })
+    }
+
+    fn outgoing(
+        &self,
+        method: Method,
+        path: &str,
+        request: UpstreamRequest,
+        key: &SecretString,
+    ) -> Result<Outgoing, ApiError> {
+        Ok(Outgoing {
+            method,
+            target: self.api.target(path, request.query.as_deref()),
+            headers: with_key(&request.headers, key)?,
+            body: request.body,
+        })
+    }
+}
+
+fn with_key(client: &HeaderMap, key: &SecretString) -> Result<HeaderMap, ApiError> {
+    let mut value = HeaderValue::from_str(key.expose_secret())
+        .map_err(|_| ApiError::authentication("the Anthropic key has characters that no header can carry"))?;
+    value.set_sensitive(true);
+    let mut headers = headers::request_end_to_end(client);
+    headers.insert(headers::API_KEY, value);
+    Ok(headers)
+}
+
+impl Upstream for AnthropicUpstream {
+    fn messages(&self, request: UpstreamRequest) -> UpstreamFuture<'_> {
+        self.answer(request).boxed()
+    }
+
+    fn count_tokens(&self, request: UpstreamRequest) -> UpstreamFuture<'_> {
+        self.pass(Method::POST, "/v1/messages/count_tokens", request).boxed()
+    }
+
+    fn models(&self, request: UpstreamRequest) -> UpstreamFuture<'_> {
+        self.pass(Method::GET, "/v1/models", request).boxed()
+    }
+}

@@ -1,0 +1,114 @@
+//! What each session used and what failed last.
+
+use innkeeper_gateway::{LastError, SessionUsage};
+use innkeeper_testkit::fakes::{EventStream, Gate, Outcome, Reply, event, message};
+use serde_json::json;
+
+use crate::support::{Reader, anthropic, copilot, streamed, whole};
+
+/// What one answer of the fakes comes to.
+fn used() -> SessionUsage {
+    SessionUsage {
+        requests: 1,
+        completed: 1,
+        input_tokens: 11,
+        output_tokens: 7,
+        cache_creation_input_tokens: 2,
+        cache_read_input_tokens: 3,
+        last_stop_reason: Some("tool_use".to_owned()),
+        ..SessionUsage::default()
+    }
+}
+
+#[tokio::test]
+async fn usage_is_booked_by_the_session_in_the_bearer() {
+    let (_fake, gateway) = anthropic().await;
+    for (session, times) in [("one.a", 1), ("two", 2)] {
+        for _ in 0..times {
+            let response = gateway.messages(session).body(streamed("hi").to_string()).send().await.unwrap();
+            Reader::of(response).rest().await;
+        }
+    }
+    assert_eq!(gateway.handle.usage("one.a"), Some(used()));
+    let two = gateway.handle.usage("two").unwrap();
+    assert_eq!((two.requests, two.completed, two.input_tokens, two.output_tokens), (2, 2, 22, 14));
+    assert_eq!(gateway.handle.usage("one"), None);
+    let response = gateway.messages("three").body(whole("hi").to_string()).send().await.unwrap();
+    response.bytes().await.unwrap();
+    let expected = SessionUsage { last_stop_reason: Some("end_turn".to_owned()), ..used() };
+    assert_eq!(gateway.handle.usage("three"), Some(expected));
+    gateway.handle.forget("three");
+    assert_eq!(gateway.handle.usage("three"), None);
+}
+
+#[tokio::test]
+async fn an_aborted_request_is_booked_with_what_was_known() {
+    let (fake, gateway) = copilot().await;
+    let gate = Gate::new();
+    let mut stream = EventStream::of("claude-sonnet-4.6", &["x"]);
+    stream
+        .events
+        .insert(2, event("usage", &json!({"type": "usage", "copilot_usage": {"total_nano_aiu": 5000}})));
+    fake.script_messages(Reply::events(&stream).gated(&gate));
+    gate.open(3);
+    let mut reader = Reader::of(gateway.ask(&streamed("hi")).await);
+    reader.until(&stream.events[2]).await;
+    drop(reader);
+    let left = |requests: &[innkeeper_testkit::fakes::RecordedRequest]| {
+        requests.last().unwrap().outcome == Outcome::Cancelled
+    };
+    fake.copilot.wait_for("the cancellation", left).await.unwrap();
+    let usage = gateway.handle.usage("session").unwrap();
+    let expected = SessionUsage {
+        requests: 1,
+        aborted: 1,
+        input_tokens: 11,
+        output_tokens: 1,
+        cache_creation_input_tokens: 2,
+        cache_read_input_tokens: 3,
+        nano_aiu: 5000,
+        ..SessionUsage::default()
+    };
+    assert_eq!(usage, expected);
+}
+
+#[tokio::test]
+async fn credits_of_the_last_event_count_streamed_or_not() {
+    let (fake, gateway) = copilot().await;
+    let mut stream = EventStream::of("claude-sonnet-4.6", &["x"]);
+    let last = stream.events.len() - 2;
+    for (place, credits) in [(last, 40), (1, 10)] {
+        let data = json!({"type": "x", "copilot_usage": {"total_nano_aiu": credits}});
+        stream.events.insert(place, event("x", &data));
+    }
+    fake.script_messages(Reply::events(&stream));
+    Reader::of(gateway.ask(&streamed("hi")).await).rest().await;
+    let mut whole_answer = message("claude-sonnet-4.6", "x");
+    whole_answer["copilot_usage"] = json!({"total_nano_aiu": 2});
+    fake.script_messages(Reply::json(200, &whole_answer));
+    gateway.ask(&whole("hi")).await;
+    assert_eq!(gateway.handle.usage("session").unwrap().nano_aiu, 42);
+}
+
+#[tokio::test]
+async fn the_last_error_of_a_session_is_kept() {
+    let (fake, gateway) = anthropic().await;
+    assert_eq!(gateway.handle.last_error("session"), None);
+    let error = json!({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}});
+    fake.script_messages(Reply::json(529, &error).header("request-id", "req_up"));
+    gateway.ask(&streamed("hi")).await;
+    let LastError { status, kind, message, request_id } = gateway.handle.last_error("session").unwrap();
+    assert_eq!((status, kind.as_str(), message.as_str()), (529, "overloaded_error", "busy"));
+    assert!(request_id.starts_with("req_"));
+
+    let events = EventStream::of("claude-x", &["x"]).events;
+    fake.script_messages(Reply::pieces(events[..2].iter().map(|event| event.clone().into())));
+    Reader::of(gateway.ask(&streamed("hi")).await).rest().await;
+    let last = gateway.handle.last_error("session").unwrap();
+    assert_eq!((last.status, last.kind.as_str()), (502, "api_error"));
+
+    gateway.messages("session").body("{").send().await.unwrap();
+    assert_eq!(gateway.handle.last_error("session").unwrap().status, 400);
+    let usage = gateway.handle.usage("session").unwrap();
+    assert_eq!((usage.requests, usage.completed, usage.failed, usage.aborted), (2, 0, 2, 0));
+}

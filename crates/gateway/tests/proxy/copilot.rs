@@ -1,0 +1,225 @@
+//! The Copilot upstream: whose account it is, where it lives, which models it has.
+
+use std::sync::Arc;
+
+use innkeeper_gateway::{CopilotUpstream, Discovery};
+use innkeeper_testkit::fakes::{FakeCopilot, Gate, Outcome, Reply};
+use reqwest::Method;
+use serde_json::json;
+
+use crate::support::{
+    TOKEN, TestGateway, copilot, copilot_config, copilot_with, endpoint, json_of, streamed, whole,
+};
+
+const DISCOVERY: &str = "/copilot_internal/user";
+
+#[tokio::test]
+async fn concurrent_first_calls_share_one_discovery() {
+    let (fake, gateway) = copilot().await;
+    let gate = Gate::new();
+    let api = fake.copilot.url();
+    fake.github.script(DISCOVERY, Reply::json(200, &json!({"endpoints": {"api": api}})).gated(&gate));
+    let (stream, whole) = (streamed("a"), whole("b"));
+    let release = async {
+        fake.github.wait_for("a discovery", |requests| !requests.is_empty()).await.unwrap();
+        gate.open(1);
+    };
+    let (first, second, models, ()) =
+        tokio::join!(gateway.ask(&stream), gateway.ask(&whole), gateway.get("/v1/models"), release);
+    assert_eq!([first.status(), second.status(), models.status()].map(|status| status.as_u16()), [200; 3]);
+    gateway.ask(&streamed("c")).await;
+    let discoveries = fake.discoveries();
+    assert_eq!(discoveries.len(), 1);
+    assert_eq!(discoveries[0].header("authorization"), Some(format!("Bearer {TOKEN}").as_str()));
+    assert_eq!(discoveries[0].header("x-github-api-version"), Some("2025-04-01"));
+    assert_eq!(discoveries[0].header("accept"), Some("application/json"));
+    assert!(discoveries[0].header("user-agent").unwrap().starts_with("innkeeper/"));
+    assert_eq!(fake.copilot.requests_for("/models").len(), 1, "the models are looked up once, too");
+}
+
+#[tokio::test]
+async fn each_token_is_discovered_by_itself_and_belongs_to_its_session() {
+    let (fake, gateway) = copilot().await;
+    gateway.handle.set_credential("two", "ghu_two".to_owned().into()).unwrap();
+    for session in ["one", "two", "one", "two"] {
+        let sent = gateway.messages(session).body(streamed("hi").to_string()).send().await.unwrap();
+        assert_eq!(sent.status(), 200);
+    }
+    assert_eq!(fake.discoveries().len(), 2);
+    let bearers: Vec<String> =
+        fake.messages().iter().map(|request| request.header("authorization").unwrap().to_owned()).collect();
+    let (one, two) = (format!("Bearer {TOKEN}"), "Bearer ghu_two".to_owned());
+    assert_eq!(bearers, [one.clone(), two.clone(), one.clone(), two]);
+    gateway.handle.forget("two");
+    gateway.messages("two").body(streamed("hi").to_string()).send().await.unwrap();
+    assert_eq!(fake.messages().last().unwrap().header("authorization"), Some(one.as_str()));
+}
+
+#[tokio::test]
+async fn a_refused_token_is_discovered_anew() {
+    let refusal = json!({"type": "error", "error": {"type": "authentication_error", "message": "no"}});
+    for status in [401, 403] {
+        let (fake, gateway) = copilot().await;
+        assert_eq!(gateway.ask(&streamed("hi")).await.status(), 200);
+        fake.script_messages(Reply::json(status, &refusal));
+        assert_eq!(gateway.ask(&streamed("hi")).await.status().as_u16(), status);
+        assert_eq!(gateway.ask(&streamed("hi")).await.status(), 200);
+        assert_eq!(fake.discoveries().len(), 2);
+
+        let (fake, gateway) = copilot().await;
+        fake.copilot.script("/models", Reply::json(status, &refusal));
+        assert_eq!(gateway.get("/v1/models").await.status().as_u16(), status);
+        assert_eq!(gateway.get("/v1/models").await.status(), 200);
+        assert_eq!(fake.discoveries().len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn other_errors_leave_the_discovery_alone() {
+    let (fake, gateway) = copilot().await;
+    for status in [400, 429, 500] {
+        fake.script_messages(Reply::json(status, &json!({})));
+        assert_eq!(gateway.ask(&streamed("hi")).await.status().as_u16(), status);
+    }
+    assert_eq!(fake.discoveries().len(), 1);
+}
+
+#[tokio::test]
+async fn a_failed_discovery_is_told_and_tried_again() {
+    let (fake, gateway) = copilot().await;
+    for (status, hint) in
+        [(401, "innkeeper login"), (403, "innkeeper whoami"), (404, "no Copilot"), (500, "500")]
+    {
+        fake.github.script(DISCOVERY, Reply::json(status, &json!({"message": "Bad credentials"})));
+        let response = gateway.ask(&streamed("hi")).await;
+        assert_eq!(response.status().as_u16(), status);
+        let text = response.text().await.unwrap();
+        assert!(text.contains(hint) && text.contains("Bad credentials"), "{text}");
+    }
+    fake.github.script(DISCOVERY, Reply::text(200, "text/html", "<html>"));
+    assert_eq!(gateway.ask(&streamed("hi")).await.status(), 502);
+    assert_eq!(gateway.ask(&streamed("hi")).await.status(), 200);
+    assert_eq!(fake.discoveries().len(), 6);
+}
+
+#[tokio::test]
+async fn the_address_that_github_names_is_used_unless_it_is_unsafe() {
+    let (fake, gateway) = copilot().await;
+    fake.github.script(DISCOVERY, Reply::json(200, &json!({"endpoints": {"api": "http://copilot.example"}})));
+    let response = gateway.ask(&streamed("hi")).await;
+    assert_eq!(response.status(), 502);
+    assert!(response.text().await.unwrap().contains("not secure"));
+}
+
+#[tokio::test]
+async fn a_configured_address_goes_before_the_one_that_github_names() {
+    let other = FakeCopilot::start().await.unwrap();
+    let address = endpoint(&other.copilot.url());
+    let (fake, gateway) = copilot_with(|config| config.copilot_api = Some(address.clone())).await;
+    assert_eq!(gateway.ask(&streamed("hi")).await.status(), 200);
+    assert_eq!((fake.discoveries().len(), fake.messages().len(), other.messages().len()), (1, 0, 1));
+
+    let (fake, gateway) = copilot_with(|config| {
+        config.copilot_api = Some(address);
+        config.discovery = Discovery::Never;
+    })
+    .await;
+    assert_eq!(gateway.ask(&streamed("hi")).await.status(), 200);
+    assert_eq!((fake.github.requests().len(), other.messages().len()), (0, 2));
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_does_not_take_the_discovery_with_it() {
+    let (fake, gateway) = copilot().await;
+    let gate = Gate::new();
+    let api = fake.copilot.url();
+    fake.github.script(DISCOVERY, Reply::json(200, &json!({"endpoints": {"api": api}})).gated(&gate));
+    let body = streamed("gone");
+    let leaving = gateway.ask(&body);
+    tokio::select! {
+        _ = leaving => panic!("there was an answer"),
+        asked = fake.github.wait_for("a discovery", |requests| !requests.is_empty()) => { asked.unwrap(); }
+    }
+    let body = streamed("stays");
+    let staying = gateway.ask(&body);
+    let release = async {
+        gate.open(1);
+        fake.github.wait_for("its end", |requests| requests[0].outcome == Outcome::Finished).await.unwrap();
+    };
+    let (response, ()) = tokio::join!(staying, release);
+    assert_eq!(response.status(), 200);
+    assert_eq!(fake.discoveries().len(), 1);
+    assert_eq!(fake.messages().len(), 1, "the request of the client that left was never sent");
+}
+
+#[tokio::test]
+async fn models_are_filtered_and_spelled_for_clients() {
+    let (fake, gateway) = copilot().await;
+    let page = json_of(gateway.get("/v1/models").await).await;
+    let ids: Vec<&str> =
+        page["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["claude-opus-5-5", "claude-sonnet-4-6", "claude-haiku-4-5", "claude-opus-4-7-high"]);
+    assert_eq!((&page["first_id"], &page["last_id"]), (&json!(ids[0]), &json!(ids[3])));
+    let asked = &fake.copilot.requests_for("/models")[0];
+    assert_eq!(asked.header("authorization"), Some(format!("Bearer {TOKEN}").as_str()));
+
+    let error = json!({"type": "error", "error": {"type": "overloaded_error", "message": "busy now"}});
+    let (fake, gateway) = copilot().await;
+    fake.copilot.script("/models", Reply::json(529, &error));
+    let response = gateway.get("/v1/models").await;
+    assert_eq!(response.status(), 529);
+    let object = json_of(response).await;
+    assert_eq!((&object["type"], &object["error"]), (&error["type"], &error["error"]));
+}
+
+#[tokio::test]
+async fn without_the_list_of_models_ids_are_translated_by_their_form() {
+    let (fake, gateway) = copilot().await;
+    fake.copilot.script("/models", Reply::json(500, &json!({})));
+    assert_eq!(gateway.ask(&streamed("hi")).await.status(), 200);
+    assert_eq!(fake.messages()[0].json()["model"], "claude-sonnet-4.6");
+}
+
+#[tokio::test]
+async fn tokens_are_not_counted_and_nothing_is_sent_for_it() {
+    let (fake, gateway) = copilot().await;
+    let request =
+        gateway.request(Method::POST, "/v1/messages/count_tokens", "s").body(streamed("hi").to_string());
+    let response = request.send().await.unwrap();
+    assert_eq!(response.status(), 501);
+    assert_eq!(json_of(response).await["error"]["type"], "api_error");
+    assert!(fake.github.requests().is_empty() && fake.copilot.requests().is_empty());
+}
+
+#[tokio::test]
+async fn signing_in_and_out_keeps_sessions_alive() {
+    let fake = FakeCopilot::start().await.unwrap();
+    let mut config = copilot_config(&fake);
+    config.token = None;
+    let upstream = Arc::new(CopilotUpstream::new(config));
+    let gateway = TestGateway::before(upstream.clone()).await;
+    let response = gateway.ask(&streamed("hi")).await;
+    assert_eq!(response.status(), 401);
+    assert!(response.text().await.unwrap().contains("innkeeper login"));
+    assert!(fake.github.requests().is_empty());
+    upstream.set_token(Some(TOKEN.to_owned().into()));
+    assert_eq!(gateway.ask(&streamed("hi")).await.status(), 200);
+    upstream.set_token(None);
+    assert_eq!(gateway.ask(&streamed("hi")).await.status(), 401);
+    upstream.set_token(Some("ghu_other".to_owned().into()));
+    assert_eq!(gateway.ask(&streamed("hi")).await.status(), 200);
+    assert_eq!(fake.discoveries().len(), 2);
+}
+
+#[tokio::test]
+async fn no_debug_output_shows_the_token() {
+    let fake = FakeCopilot::start().await.unwrap();
+    let config = copilot_config(&fake);
+    assert!(!format!("{config:?}").contains(TOKEN));
+    let upstream = Arc::new(CopilotUpstream::new(config));
+    let gateway = TestGateway::before(upstream.clone()).await;
+    gateway.handle.set_credential("s", "ghu_two".to_owned().into()).unwrap();
+    gateway.ask(&streamed("hi")).await;
+    let shown = format!("{upstream:?} {:?}", gateway.handle);
+    assert!(!shown.contains(TOKEN) && !shown.contains("ghu_two"), "{shown}");
+}

@@ -1,0 +1,15 @@
+//! The gateway in front of fake upstreams, over real sockets.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a helper that fails fails its test")]
+
+mod accounting;
+mod anthropic;
+mod checked;
+mod copilot;
+mod copilot_requests;
+mod errors;
+mod initiator;
+mod lifecycle;
+mod login;
+mod retry;
+mod streaming;
+mod support;

@@ -1,0 +1,169 @@
+//! The bench of the gateway: puts the same load on the fake upstream, on nginx, on the
+//! gateway and on whatever else is given, in turn, and prints what they took as a table.
+//!
+//! Owns the servers it starts, all on 127.0.0.1, and ends them. `scripts/bench` builds
+//! what is needed and calls this program.
+
+mod child;
+mod client;
+mod memory;
+mod report;
+mod requests;
+mod response;
+mod scanner;
+mod session;
+mod sizes;
+mod speed;
+mod storm;
+mod target;
+mod usage;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::report::{Judge, Verdict};
+use crate::session::Session;
+use crate::sizes::Sizes;
+use crate::target::Kind;
+
+/// Measures `innkeeper gateway` beside nginx, on this machine, and prints a table.
+#[derive(Debug, Parser)]
+struct Options {
+    /// The `innkeeper` program.
+    #[arg(long, value_name = "PATH")]
+    innkeeper: PathBuf,
+    /// The `bench-upstream` program.
+    #[arg(long, value_name = "PATH")]
+    upstream: PathBuf,
+    /// The nginx program; without it there is nothing to compare with.
+    #[arg(long, value_name = "PATH")]
+    nginx: Option<PathBuf>,
+    /// Another proxy and the program that starts it, as told by the `BENCH_` variables in its environment.
+    #[arg(long = "other", value_name = "NAME=PATH", value_parser = other)]
+    others: Vec<Kind>,
+    /// A few seconds instead of some minutes; times are then shown but not judged.
+    #[arg(long)]
+    quick: bool,
+    /// Exit with 1 if a limit is missed.
+    #[arg(long)]
+    check: bool,
+    /// How often each is measured for speed, in turn with the others.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50))]
+    rounds: Option<u32>,
+    /// Where the random points of the abort storm begin.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Seconds after which the bench gives up; 1200 if not given, with `--quick` 120.
+    #[arg(long, value_name = "SECONDS")]
+    deadline: Option<u64>,
+}
+
+fn other(argument: &str) -> Result<Kind, String> {
+    match argument.split_once('=') {
+        Some((name, program)) if !name.is_empty() && !program.is_empty() => {
+            Ok(Kind::Other { name: name.to_owned(), program: PathBuf::from(program) })
+        }
+        _ => Err("expected NAME=PATH, for example litellm=scripts/start-litellm".to_owned()),
+    }
+}
+
+// One thread: the load must not take the processors from what it measures.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let options = Options::parse();
+    run(&options).await.unwrap_or_else(|error| {
+        // A person who has closed stderr sees the exit code alone.
+        writeln!(std::io::stderr(), "the bench failed: {error:#}").ok();
+        ExitCode::FAILURE
+    })
+}
+
+async fn run(options: &Options) -> Result<ExitCode> {
+    raise_open_files()?;
+    let deadline = options.deadline.unwrap_or(if options.quick { 120 } else { 1200 });
+    let mut stop = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    // Dropping the bench ends every server it has started.
+    tokio::select! {
+        ended = tokio::time::timeout(Duration::from_secs(deadline), bench(options)) => match ended {
+            Ok(result) => result,
+            Err(_) => bail!("the bench took more than {deadline} s; raise --deadline, or use --quick"),
+        },
+        pressed = tokio::signal::ctrl_c() => {
+            pressed.context("cannot wait for Ctrl-C")?;
+            Ok(ExitCode::from(130))
+        }
+        _ = stop.recv() => Ok(ExitCode::from(143)),
+    }
+}
+
+async fn bench(options: &Options) -> Result<ExitCode> {
+    let mut sizes = if options.quick { Sizes::QUICK } else { Sizes::WHOLE };
+    sizes.rounds = options.rounds.unwrap_or(sizes.rounds);
+    let mut kinds = vec![Kind::Direct];
+    kinds.extend(options.nginx.clone().map(Kind::Nginx));
+    kinds.push(Kind::Gateway(options.innkeeper.clone()));
+    kinds.extend(options.others.iter().cloned());
+    let busy_before = load_average();
+    let session = Session::start(&options.upstream, sizes, options.seed).await?;
+    let outcome = session.measure(&kinds).await?;
+
+    let judge = if options.quick { Judge::NoTimes } else { Judge::All };
+    let rows = report::rows(&outcome.columns, judge);
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let processors = u32::try_from(processors).unwrap_or(u32::MAX);
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "{} streams of {} events, {} rounds in turn, {} events/s when paced ({} when gentle), {} idle streams, {} requests of {} \
+         events, {} aborts, seed {}\n{processors} processors, load average {busy_before} before and {} after; \
+         figures are orders of magnitude, ratios are what counts\n",
+        sizes.load.streams,
+        sizes.load.events,
+        sizes.rounds,
+        sizes.per_second,
+        sizes.gentle_per_second,
+        sizes.idle_streams,
+        sizes.requests,
+        sizes.request_events,
+        sizes.aborts,
+        options.seed,
+        load_average(),
+    )?;
+    writeln!(out, "{}", report::table(&outcome.columns, &rows))?;
+    if busy_before.parse::<f64>().is_ok_and(|busy| busy >= f64::from(processors)) {
+        writeln!(
+            out,
+            "the machine was busy with other things: the times say little, the 99th percentile least"
+        )?;
+    }
+    for skipped in &outcome.skipped {
+        writeln!(out, "not measured: {skipped}")?;
+    }
+    let mut result = ExitCode::SUCCESS;
+    for row in rows.iter().filter(|row| matches!(row.verdict, Verdict::Missed | Verdict::Unknown)) {
+        writeln!(out, "limit not met: {}", row.complaint())?;
+        if options.check {
+            result = ExitCode::FAILURE;
+        }
+    }
+    Ok(result)
+}
+
+/// How busy the machine is, in the system's words.
+fn load_average() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_ascii_whitespace().take(1).collect()
+}
+
+/// Lets this program and the servers it starts open as many sockets as the system allows.
+fn raise_open_files() -> Result<()> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot ask for the limit of open files")?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("cannot raise the limit of open files")
+}

@@ -1,0 +1,88 @@
+//! How much memory open streams take, and whether it grows with the requests served.
+//!
+//! Each question gets a server that was started for it: one that has been busy before
+//! would give from memory it already holds.
+
+use anyhow::{Context as _, Result};
+use innkeeper_testkit::bench::plan::{Ending, Pace, Plan};
+
+use crate::client::Connection;
+use crate::requests::requests;
+use crate::target::Target;
+use crate::usage::Memory;
+
+/// Requests before the first measurement, so that what is needed once is there.
+const WARM_UP: u32 = 64;
+
+/// Opens so many streams that stay silent and returns the bytes that each takes; none
+/// without a proxy.
+pub(crate) async fn per_idle_stream(target: &Target, streams: u32) -> Result<Option<Idle>> {
+    let Some(processes) = target.processes()? else { return Ok(None) };
+    requests(target, WARM_UP, Plan::full(20)).await?;
+    let before = processes.memory()?;
+    let request = target.door.request(Plan { events: 20, pace: Pace::Hold, ending: Ending::KeepAlive });
+    let mut open = Vec::new();
+    for _ in 0..streams {
+        let mut connection = Connection::open(&target.door).await?;
+        connection.send(&request).await?;
+        open.push(connection);
+    }
+    for connection in &mut open {
+        connection.first_event().await.context("a stream that is to be silent after its first event")?;
+    }
+    let after = processes.memory()?;
+    drop(open);
+    let each = |before: u64, after: u64| after.saturating_sub(before) / u64::from(streams.max(1));
+    Ok(Some(Idle {
+        resident: each(before.resident, after.resident),
+        proportional: each(before.proportional, after.proportional),
+    }))
+}
+
+/// Bytes per idle stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Idle {
+    pub(crate) resident: u64,
+    pub(crate) proportional: u64,
+}
+
+/// What a server held while it served many requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Growth {
+    pub(crate) start: Memory,
+    pub(crate) half: Memory,
+    pub(crate) end: Memory,
+}
+
+impl Growth {
+    /// Bytes that the second half of the requests added; fewer than before is less than zero.
+    pub(crate) fn second_half(&self) -> i64 {
+        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        signed(self.end.resident) - signed(self.half.resident)
+    }
+}
+
+/// Serves so many requests in two halves, with a measurement when nothing is under way.
+pub(crate) async fn growth(target: &Target, count: u32, events: u32) -> Result<Option<Growth>> {
+    let Some(processes) = target.processes()? else { return Ok(None) };
+    let plan = Plan::full(events);
+    requests(target, WARM_UP, plan).await?;
+    let start = processes.memory()?;
+    requests(target, count / 2, plan).await?;
+    let half = processes.memory()?;
+    requests(target, count - count / 2, plan).await?;
+    Ok(Some(Growth { start, half, end: processes.memory()? }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_is_that_of_the_second_half_and_may_be_negative() {
+        let of = |resident| Memory { resident, proportional: 0 };
+        let growth = |half, end| Growth { start: of(1), half: of(half), end: of(end) }.second_half();
+        assert_eq!(growth(10, 15), 5);
+        assert_eq!(growth(15, 10), -5);
+    }
+}

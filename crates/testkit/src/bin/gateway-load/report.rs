@@ -1,0 +1,417 @@
+//! The figures of a bench, as a table with ratios, and the limits that they are held to.
+//!
+//! Pure: figures in, text and verdicts out. A ratio is the median of the ratios within a
+//! round, so that what disturbs one round disturbs one number.
+
+use crate::memory::{Growth, Idle};
+use crate::speed::{Run, as_float};
+use crate::storm::Storm;
+
+/// What a target is in the comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The upstream without anything in front.
+    Direct,
+    /// What the gateway is compared with.
+    Baseline,
+    /// The gateway.
+    Gateway,
+    /// Another proxy, of which the gateway may use a fifth.
+    Other,
+}
+
+/// All figures of a target.
+#[derive(Clone, Debug)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    pub(crate) full: Vec<Run>,
+    pub(crate) paced: Vec<Run>,
+    /// At a rate that others can keep up with too; empty if there are none.
+    pub(crate) gentle: Vec<Run>,
+    /// Short answers; empty if there are no others.
+    pub(crate) short: Vec<Run>,
+    pub(crate) idle: Option<Idle>,
+    pub(crate) growth: Option<Growth>,
+    pub(crate) storm: Option<Storm>,
+}
+
+impl Column {
+    pub(crate) fn new(name: &str, role: Role) -> Self {
+        Self {
+            name: name.to_owned(),
+            role,
+            full: Vec::new(),
+            paced: Vec::new(),
+            gentle: Vec::new(),
+            short: Vec::new(),
+            idle: None,
+            growth: None,
+            storm: None,
+        }
+    }
+}
+
+/// Whether speed can be judged by what was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judge {
+    /// Everything.
+    All,
+    /// Only what does not depend on how long was measured.
+    NoTimes,
+}
+
+/// How a figure stands to its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It has none.
+    NoLimit,
+    /// Too little was measured to say.
+    NotJudged,
+    Met,
+    Missed,
+    /// There is no figure, or none to compare it with.
+    Unknown,
+}
+
+impl Verdict {
+    fn of(figure: Option<f64>, limit: f64) -> Self {
+        match figure {
+            Some(figure) if figure <= limit => Self::Met,
+            Some(_) => Self::Missed,
+            None => Self::Unknown,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::NoLimit => "",
+            Self::NotJudged => "not judged",
+            Self::Met => "met",
+            Self::Missed => "MISSED",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// A line of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    label: String,
+    /// One cell for each column.
+    cells: Vec<String>,
+    ratio: String,
+    limit: String,
+    pub(crate) verdict: Verdict,
+}
+
+impl Row {
+    /// What is said about a limit that does not hold.
+    pub(crate) fn complaint(&self) -> String {
+        let label = self.label.trim();
+        format!("{label}: {}, limit {}: {}", self.ratio, self.limit, self.verdict.word())
+    }
+}
+
+/// The most that the gateway may take of what nginx takes.
+const PROCESSOR_LIMIT: f64 = 1.4;
+const ADDED_LIMIT: f64 = 1.2;
+/// The most that it may take of what another proxy takes.
+const OTHERS_LIMIT: f64 = 0.2;
+/// The most that an idle stream may hold, in bytes.
+const IDLE_LIMIT: f64 = 64.0 * 1024.0;
+/// What the second half of many requests must not reach, in bytes.
+const GROWTH_LIMIT: i64 = 1024 * 1024;
+
+/// The rows of the table.
+pub(crate) fn rows(columns: &[Column], judge: Judge) -> Vec<Row> {
+    let sheet = Sheet { columns, judge };
+    let mut rows = sheet.processor_rows();
+    rows.extend(sheet.other_rows());
+    rows.extend(sheet.added_rows());
+    rows.extend(sheet.memory_rows());
+    rows.extend(sheet.storm_rows());
+    rows
+}
+
+/// The table as text.
+pub(crate) fn table(columns: &[Column], rows: &[Row]) -> String {
+    let mut lines = vec![
+        ["".to_owned()]
+            .into_iter()
+            .chain(columns.iter().map(|column| column.name.clone()))
+            .chain(["innkeeper is".to_owned(), "limit".to_owned(), "".to_owned()])
+            .collect::<Vec<_>>(),
+    ];
+    lines.extend(rows.iter().map(|row| {
+        [row.label.clone()]
+            .into_iter()
+            .chain(row.cells.iter().cloned())
+            .chain([row.ratio.clone(), row.limit.clone(), row.verdict.word().to_owned()])
+            .collect()
+    }));
+    let count = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |index: usize| {
+        lines.iter().filter_map(|line| line.get(index)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    let mut text = String::new();
+    for line in &lines {
+        let mut written = String::new();
+        for (index, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            let cell = if index == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") };
+            written.push_str(&cell);
+        }
+        text.push_str(written.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Some runs of a target.
+type Runs = fn(&Column) -> &Vec<Run>;
+
+/// The columns with the questions that are asked of them.
+struct Sheet<'a> {
+    columns: &'a [Column],
+    judge: Judge,
+}
+
+impl Sheet<'_> {
+    fn column(&self, role: Role) -> Option<&Column> {
+        self.columns.iter().find(|column| column.role == role)
+    }
+
+    fn cells(&self, cell: impl Fn(&Column) -> Option<String>) -> Vec<String> {
+        self.columns.iter().map(|column| cell(column).unwrap_or_else(|| "–".to_owned())).collect()
+    }
+
+    /// A row that only tells.
+    fn plain(&self, label: &str, cell: impl Fn(&Column) -> Option<String>) -> Row {
+        Row {
+            label: label.to_owned(),
+            cells: self.cells(cell),
+            ratio: String::new(),
+            limit: String::new(),
+            verdict: Verdict::NoLimit,
+        }
+    }
+
+    /// A verdict on something that takes long enough to measure.
+    fn timed(&self, verdict: Verdict) -> Verdict {
+        if self.judge == Judge::NoTimes { Verdict::NotJudged } else { verdict }
+    }
+
+    fn processor_rows(&self) -> Vec<Row> {
+        let processor = |runs: &[Run]| median(runs.iter().filter_map(|run| run.processor).collect());
+        let ratio = |runs: Runs| {
+            let (gateway, baseline) = (self.column(Role::Gateway)?, self.column(Role::Baseline)?);
+            let of_rounds = runs(gateway).iter().zip(runs(baseline));
+            median(of_rounds.filter_map(|(ours, theirs)| Some(ours.processor? / theirs.processor?)).collect())
+        };
+        let full = ratio(|column| &column.full);
+        let mut first =
+            self.plain("processor time per event, µs", |column| micros(processor(&column.full)?));
+        first.ratio = times(full, "nginx");
+        first.limit = format!("≤ {PROCESSOR_LIMIT} ×");
+        first.verdict = self.timed(Verdict::of(full, PROCESSOR_LIMIT));
+        let mut paced =
+            self.plain("  at the paced rate, one by one, µs", |column| micros(processor(&column.paced)?));
+        paced.ratio = times(ratio(|column| &column.paced), "nginx");
+        vec![
+            first,
+            paced,
+            self.plain("  events/s at full speed", |column| {
+                Some(format!("{:.0}", median(column.full.iter().map(|run| run.rate).collect())?))
+            }),
+            self.plain("  events per read of the client's", |column| {
+                Some(format!("{:.1}", median(column.full.iter().map(|run| run.per_read).collect())?))
+            }),
+        ]
+    }
+
+    /// The gateway's processor time beside that of each other proxy.
+    ///
+    /// A slow proxy falls behind at full speed and then takes many events at once, which
+    /// makes an event cheap; the gentle rate shows what one event by itself costs, and short
+    /// answers what a request does.
+    fn other_rows(&self) -> Vec<Row> {
+        let processor = |runs: &[Run]| median(runs.iter().filter_map(|run| run.processor).collect());
+        let mut rows = Vec::new();
+        for other in self.columns.iter().filter(|column| column.role == Role::Other) {
+            let ratio = |runs: Runs| {
+                let ours = processor(runs(self.column(Role::Gateway)?))?;
+                Some(ours / processor(runs(other))?)
+            };
+            let mut row = self.plain(&format!("  beside {}", other.name), |_| Some(String::new()));
+            let full = ratio(|column| &column.full);
+            row.ratio = times(full, "");
+            row.limit = format!("≤ {OTHERS_LIMIT} ×");
+            row.verdict = self.timed(Verdict::of(full, OTHERS_LIMIT));
+            rows.push(row);
+            let runs: [(&str, Runs); 2] =
+                [("one by one", |column| &column.gentle), ("in short answers", |column| &column.short)];
+            for (how, runs) in runs {
+                let label = format!("  beside {}, {how}", other.name);
+                let mut row = self.plain(&label, |_| Some(String::new()));
+                row.ratio = times(ratio(runs), "");
+                rows.push(row);
+            }
+        }
+        if !rows.is_empty() {
+            let told = [
+                self.plain("  at a gentle rate, one by one, µs", |column| {
+                    micros(processor(&column.gentle)?)
+                }),
+                self.plain("  in short answers, µs", |column| micros(processor(&column.short)?)),
+                self.plain("  events/s in short answers", |column| {
+                    Some(format!("{:.0}", median(column.short.iter().map(|run| run.rate).collect())?))
+                }),
+            ];
+            rows.splice(0..0, told);
+        }
+        rows
+    }
+
+    fn added_rows(&self) -> Vec<Row> {
+        let age = |column: &Column, of: fn(&Run) -> Option<f64>| {
+            micros(median(column.paced.iter().filter_map(of).collect())?)
+        };
+        let mut rows = vec![self.plain("age of an event on arrival, p50 / p99, µs", |column| {
+            Some(format!("{} / {}", age(column, p50)?, age(column, p99)?))
+        })];
+        for (label, of) in
+            [("time added, p50, µs", p50 as fn(&Run) -> Option<f64>), ("time added, p99, µs", p99)]
+        {
+            let added = |column: &Column| self.added(column, of);
+            let of_role = |role| self.column(role).and_then(added);
+            // Against a baseline that adds nothing there is no ratio.
+            let ratio = of_role(Role::Gateway)
+                .zip(of_role(Role::Baseline).filter(|added| *added > 0.0))
+                .map(|(ours, theirs)| ours / theirs);
+            let mut row =
+                self.plain(
+                    label,
+                    |column| {
+                        if column.role == Role::Direct { None } else { micros(added(column)?) }
+                    },
+                );
+            row.ratio = times(ratio, "nginx");
+            row.limit = format!("≤ {ADDED_LIMIT} ×");
+            row.verdict = self.timed(Verdict::of(ratio, ADDED_LIMIT));
+            rows.push(row);
+        }
+        rows
+    }
+
+    /// How much later events come than straight from the upstream, in nanoseconds.
+    fn added(&self, column: &Column, of: fn(&Run) -> Option<f64>) -> Option<f64> {
+        let direct = self.column(Role::Direct)?;
+        let of_rounds = column.paced.iter().zip(&direct.paced);
+        median(of_rounds.filter_map(|(through, direct)| Some(of(through)? - of(direct)?)).collect())
+    }
+
+    fn memory_rows(&self) -> Vec<Row> {
+        let idle = self.column(Role::Gateway).and_then(|column| column.idle);
+        let mut per_stream = self.plain("memory per idle stream, KiB (proportional)", |column| {
+            let idle = column.idle?;
+            Some(format!("{} ({})", kibibytes(idle.resident), kibibytes(idle.proportional)))
+        });
+        per_stream.ratio = idle.map_or_else(String::new, |idle| format!("{} KiB", kibibytes(idle.resident)));
+        per_stream.limit = format!("≤ {:.0} KiB", IDLE_LIMIT / 1024.0);
+        per_stream.verdict = Verdict::of(idle.map(|idle| as_float(idle.resident)), IDLE_LIMIT);
+
+        let second = self.column(Role::Gateway).and_then(|column| column.growth);
+        let mut growth = self.plain("memory at start, half, end of many requests, MiB", |column| {
+            let growth = column.growth?;
+            let [start, half, end] = [growth.start, growth.half, growth.end]
+                .map(|memory| format!("{:.1}", as_float(memory.resident) / 1048576.0));
+            Some(format!("{start} {half} {end}"))
+        });
+        growth.ratio =
+            second.map_or_else(String::new, |second| format!("{:+} KiB", second.second_half() / 1024));
+        growth.limit = format!("< {} KiB", GROWTH_LIMIT / 1024);
+        growth.verdict = self.timed(match second {
+            None => Verdict::Unknown,
+            Some(second) if second.second_half() < GROWTH_LIMIT => Verdict::Met,
+            Some(_) => Verdict::Missed,
+        });
+        vec![per_stream, growth]
+    }
+
+    fn storm_rows(&self) -> Vec<Row> {
+        let ours = self.column(Role::Gateway).and_then(|column| column.storm);
+        let judge = |holds: fn(&Storm) -> bool| match &ours {
+            None => Verdict::Unknown,
+            Some(storm) if holds(storm) => Verdict::Met,
+            Some(_) => Verdict::Missed,
+        };
+        let mut cancelled = self.plain("abort storm: cancels seen of answers begun", |column| {
+            let storm = column.storm?;
+            Some(format!("{} of {}", storm.cancelled, storm.started))
+        });
+        cancelled.limit = "all".to_owned();
+        cancelled.ratio = ours.map_or_else(String::new, |storm| format!("{} left", storm.active));
+        cancelled.verdict = judge(every_cancel_was_seen);
+        let mut files = self.plain("  open files before, after", |column| {
+            let (before, after) = column.storm?.held?;
+            Some(format!("{} {}", before.files, after.files))
+        });
+        files.limit = "equal".to_owned();
+        files.ratio = ours
+            .and_then(|storm| storm.held)
+            .map_or_else(String::new, |(before, after)| format!("{} → {}", before.files, after.files));
+        files.verdict = judge(|storm| storm.held.is_some_and(|(before, after)| before.files == after.files));
+        vec![
+            cancelled,
+            self.plain("  last cancel after last cut, ms", |column| {
+                Some(format!("{:.1}", column.storm?.settled.as_secs_f64() * 1000.0))
+            }),
+            files,
+            self.plain("  threads before, after", |column| {
+                let (before, after) = column.storm?.held?;
+                Some(format!("{} {}", before.threads, after.threads))
+            }),
+        ]
+    }
+}
+
+/// Whether the upstream saw every answer end that it began, and began every one that a client saw.
+pub(crate) fn every_cancel_was_seen(storm: &Storm) -> bool {
+    storm.active == 0 && storm.cancelled == storm.started && storm.started >= storm.answered
+}
+
+fn p50(run: &Run) -> Option<f64> {
+    run.age.map(|age| as_float(age.p50))
+}
+
+fn p99(run: &Run) -> Option<f64> {
+    run.age.map(|age| as_float(age.p99))
+}
+
+fn micros(nanos: f64) -> Option<String> {
+    nanos.is_finite().then(|| format!("{:.1}", nanos / 1000.0))
+}
+
+fn kibibytes(bytes: u64) -> String {
+    format!("{:.1}", as_float(bytes) / 1024.0)
+}
+
+fn times(ratio: Option<f64>, whose: &str) -> String {
+    ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2} × {whose}").trim_end().to_owned())
+}
+
+/// The middle of some numbers, if there are any.
+fn median(mut numbers: Vec<f64>) -> Option<f64> {
+    numbers.sort_unstable_by(f64::total_cmp);
+    let middle = numbers.len() / 2;
+    let upper = numbers.get(middle).copied()?;
+    if numbers.len() % 2 == 1 {
+        return Some(upper);
+    }
+    Some(f64::midpoint(upper, numbers.get(middle.checked_sub(1)?).copied()?))
+}
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;

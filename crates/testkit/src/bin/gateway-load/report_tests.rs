@@ -1,0 +1,135 @@
+use std::time::Duration;
+
+use super::*;
+use crate::speed::Ages;
+use crate::storm::Held;
+use crate::usage::Memory;
+
+fn run(processor: Option<f64>, p50: u64, p99: u64) -> Run {
+    Run { processor, rate: 1000.0, per_read: 1.0, age: Some(Ages { p50, p99 }) }
+}
+
+fn column(name: &str, role: Role, runs: &[Run]) -> Column {
+    Column {
+        full: runs.to_vec(),
+        paced: runs.to_vec(),
+        gentle: runs.to_vec(),
+        short: runs.to_vec(),
+        ..Column::new(name, role)
+    }
+}
+
+fn storm() -> Storm {
+    let held = Held { files: 12, threads: 3 };
+    Storm {
+        answered: 8,
+        started: 9,
+        cancelled: 9,
+        active: 0,
+        settled: Duration::from_millis(3),
+        held: Some((held, held)),
+    }
+}
+
+/// Figures that meet every limit by a hair.
+fn good() -> Vec<Column> {
+    let memory = |resident| Memory { resident, proportional: 0 };
+    let mut gateway = column("innkeeper", Role::Gateway, &[run(Some(1_400.0), 220, 2_200)]);
+    gateway.idle = Some(Idle { resident: 64 * 1024, proportional: 0 });
+    gateway.growth =
+        Some(Growth { start: memory(0), half: memory(5_000_000), end: memory(5_000_000 + (1 << 20) - 1) });
+    gateway.storm = Some(storm());
+    vec![
+        column("direct", Role::Direct, &[run(None, 100, 1_000)]),
+        column("nginx", Role::Baseline, &[run(Some(1_000.0), 200, 2_000)]),
+        gateway,
+        column("peer", Role::Other, &[run(Some(7_010.0), 300, 3_000)]),
+    ]
+}
+
+fn verdicts(columns: &[Column], judge: Judge) -> Vec<Verdict> {
+    let rows = rows(columns, judge);
+    rows.iter().map(|row| row.verdict).filter(|verdict| *verdict != Verdict::NoLimit).collect()
+}
+
+/// The limits in the order of the table.
+const LIMITS: [&str; 8] = ["processor", "other", "p50", "p99", "idle", "growth", "cancels", "files"];
+
+#[test]
+fn figures_at_their_limits_meet_them() {
+    assert_eq!(verdicts(&good(), Judge::All), [Verdict::Met; LIMITS.len()]);
+}
+
+#[test]
+fn each_figure_above_its_limit_misses_it_alone() {
+    type Spoil = (&'static str, fn(&mut [Column]));
+    let spoil: [Spoil; 10] = [
+        ("processor", |columns| columns[2].full[0].processor = Some(1_401.0)),
+        ("other", |columns| columns[3].full[0].processor = Some(6_999.0)),
+        ("p50", |columns| columns[2].paced[0].age = Some(Ages { p50: 221, p99: 2_200 })),
+        ("p99", |columns| columns[2].paced[0].age = Some(Ages { p50: 220, p99: 2_201 })),
+        ("idle", |columns| columns[2].idle.as_mut().unwrap().resident += 1),
+        ("growth", |columns| columns[2].growth.as_mut().unwrap().end.resident += 1),
+        ("cancels", |columns| columns[2].storm.as_mut().unwrap().active = 1),
+        ("cancels", |columns| columns[2].storm.as_mut().unwrap().cancelled = 8),
+        ("cancels", |columns| columns[2].storm.as_mut().unwrap().answered = 10),
+        ("files", |columns| columns[2].storm.as_mut().unwrap().held.as_mut().unwrap().1.files += 1),
+    ];
+    for (spoiled, spoil) in spoil {
+        let mut columns = good();
+        spoil(&mut columns);
+        let expected = LIMITS.map(|limit| if limit == spoiled { Verdict::Missed } else { Verdict::Met });
+        assert_eq!(verdicts(&columns, Judge::All), expected, "{spoiled}");
+    }
+}
+
+#[test]
+fn without_a_baseline_the_ratios_are_unknown_and_not_met() {
+    let mut columns = good();
+    columns.remove(1);
+    let expected = LIMITS.map(|limit| match limit {
+        "processor" | "p50" | "p99" => Verdict::Unknown,
+        _ => Verdict::Met,
+    });
+    assert_eq!(verdicts(&columns, Judge::All), expected);
+}
+
+#[test]
+fn a_short_bench_judges_only_what_needs_no_time() {
+    let expected = LIMITS.map(|limit| match limit {
+        "idle" | "cancels" | "files" => Verdict::Met,
+        _ => Verdict::NotJudged,
+    });
+    assert_eq!(verdicts(&good(), Judge::NoTimes), expected);
+}
+
+#[test]
+fn a_ratio_is_the_median_of_the_rounds() {
+    let rounds = |figures: [f64; 3]| figures.map(|figure| run(Some(figure), 0, 0));
+    let columns = [
+        column("nginx", Role::Baseline, &rounds([1_000.0, 9_000.0, 1_000.0])),
+        column("innkeeper", Role::Gateway, &rounds([1_100.0, 9_900.0, 5_000.0])),
+    ];
+    assert_eq!(rows(&columns, Judge::All)[0].ratio, "1.10 × nginx");
+}
+
+#[test]
+fn the_table_has_a_line_for_each_row_and_a_cell_for_each_target() {
+    let columns = good();
+    let rows = rows(&columns, Judge::All);
+    let text = table(&columns, &rows);
+    assert_eq!(text.lines().count(), rows.len() + 1);
+    let first = text.lines().nth(1).unwrap();
+    for part in ["processor time per event", "–", "1.0", "1.4", "7.0", "1.40 × nginx", "≤ 1.4 ×", "met"]
+    {
+        assert!(first.contains(part), "{part} in {first}");
+    }
+    assert!(rows[0].complaint().starts_with("processor time per event, µs: 1.40 × nginx, limit ≤ 1.4 ×"));
+}
+
+#[test]
+fn the_median_of_an_even_number_is_between_the_middle_two() {
+    assert_eq!(median(vec![]), None);
+    assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+    assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+}

@@ -1,0 +1,44 @@
+//! Many short answers, one after the other on some connections at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context as _, Result};
+use innkeeper_testkit::bench::plan::Plan;
+use tokio::task::JoinSet;
+
+use crate::client::Connection;
+use crate::target::Target;
+
+/// Connections at once for many requests, as in the load for speed.
+const CONNECTIONS: u32 = 64;
+
+/// Requests on a connection before it is opened anew, so that connecting is part of it.
+const REQUESTS_PER_CONNECTION: u32 = 16;
+
+/// Makes so many requests on some connections at once.
+pub(crate) async fn requests(target: &Target, count: u32, plan: Plan) -> Result<()> {
+    let request = Arc::new(target.door.request(plan));
+    let taken = Arc::new(AtomicU32::new(0));
+    let mut clients = JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        let (request, taken) = (Arc::clone(&request), Arc::clone(&taken));
+        let (door, fidelity) = (target.door.clone(), target.fidelity);
+        clients.spawn(async move {
+            loop {
+                let mut connection = Connection::open(&door).await?;
+                for _ in 0..REQUESTS_PER_CONNECTION {
+                    if taken.fetch_add(1, Ordering::Relaxed) >= count {
+                        return Ok(());
+                    }
+                    connection.ask(&request, plan, fidelity).await?;
+                }
+            }
+        });
+    }
+    while let Some(ended) = clients.join_next().await {
+        let ended: Result<()> = ended.context("a client's task failed")?;
+        ended?;
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! Finds where the events of a stream end.
+//!
+//! Invariant: where the pieces are cut changes nothing. An event that lies in one piece
+//! is not copied.
+
+/// The place in a stream of events.
+#[derive(Debug, Default)]
+pub(crate) struct Scanner {
+    /// The event that has begun in an earlier piece.
+    begun: Vec<u8>,
+    /// Whether the line that has begun is more than its own end.
+    line_has_text: bool,
+}
+
+impl Scanner {
+    /// Reads on, and hands each whole event to `each`.
+    pub(crate) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) {
+        let (mut event, mut line) = (0, 0);
+        for end in memchr::memchr_iter(b'\n', bytes) {
+            let text = bytes.get(line..end).unwrap_or_default();
+            let is_blank = !self.line_has_text && matches!(text, [] | [b'\r']);
+            line = end + 1;
+            self.line_has_text = false;
+            if is_blank {
+                let piece = bytes.get(event..line).unwrap_or_default();
+                event = line;
+                if self.begun.is_empty() {
+                    each(piece);
+                } else {
+                    self.begun.extend_from_slice(piece);
+                    each(&self.begun);
+                    self.begun.clear();
+                }
+            }
+        }
+        let rest = bytes.get(line..).unwrap_or_default();
+        self.line_has_text |= rest.iter().any(|byte| *byte != b'\r');
+        self.begun.extend_from_slice(bytes.get(event..).unwrap_or_default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_the_same_wherever_they_are_cut() {
+        let stream = "event: a\ndata: 1\n\ndata: 2\r\n\r\ndata: 3\n\ndata: unfinished\n";
+        for size in 1..=stream.len() {
+            let (mut scanner, mut events) = (Scanner::default(), Vec::new());
+            for piece in stream.as_bytes().chunks(size) {
+                scanner.feed(piece, |event| events.push(String::from_utf8(event.to_vec()).unwrap()));
+            }
+            assert_eq!(
+                events,
+                ["event: a\ndata: 1\n\n", "data: 2\r\n\r\n", "data: 3\n\n"],
+                "pieces of {size}"
+            );
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! One bench from its first run to its last: which target is measured when.
+//!
+//! Invariant: within a phase the targets take turns, round by round, so that what else
+//! happens on the machine meets all of them.
+
+use std::future::Future;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use crate::memory;
+use crate::report::{Column, Role};
+use crate::sizes::Sizes;
+use crate::speed::{self, Run};
+use crate::storm;
+use crate::target::{Kind, Target, Upstream};
+
+/// How long one measurement of one target may take: the longest is 100,000 requests.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A bench with its upstream.
+#[derive(Debug)]
+pub(crate) struct Session {
+    upstream: Upstream,
+    sizes: Sizes,
+    seed: u64,
+}
+
+/// All figures, and what could not be measured, with the reason.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) columns: Vec<Column>,
+    pub(crate) skipped: Vec<String>,
+}
+
+/// A target with its figures so far.
+struct Entry<'a> {
+    kind: &'a Kind,
+    column: Column,
+    /// None once an optional target has failed.
+    target: Option<Target>,
+}
+
+impl Entry<'_> {
+    /// A run, if there is one. A failure of an optional target ends its part in the bench only.
+    fn keep(&mut self, run: Result<Run>, skipped: &mut Vec<String>) -> Result<Option<Run>> {
+        match run {
+            Ok(run) => Ok(Some(run)),
+            Err(error) if self.column.role == Role::Other => {
+                skipped.push(format!("{error:#}"));
+                self.target = None;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Session {
+    pub(crate) async fn start(upstream: &Path, sizes: Sizes, seed: u64) -> Result<Self> {
+        Ok(Self { upstream: Upstream::start(upstream).await?, sizes, seed })
+    }
+
+    /// Measures all of these. Others than the upstream, nginx and the gateway may fail; the
+    /// outcome then says why.
+    pub(crate) async fn measure(&self, kinds: &[Kind]) -> Result<Outcome> {
+        let mut skipped = Vec::new();
+        let mut entries = Vec::new();
+        for kind in kinds {
+            say(&format!("starting {}", kind.name()));
+            let column = Column::new(kind.name(), role(kind));
+            match kind.start(&self.upstream).await.with_context(|| kind.name().to_owned()) {
+                Ok(target) => entries.push(Entry { kind, column, target: Some(target) }),
+                Err(error) if column.role == Role::Other => skipped.push(format!("{error:#}")),
+                Err(error) => return Err(error),
+            }
+        }
+        let mut group = 0;
+        self.full(&mut entries, &mut skipped).await?;
+        if entries.iter().any(|entry| entry.column.role == Role::Other) {
+            self.beside_others(&mut entries, &mut skipped, &mut group).await?;
+        }
+        self.paced(&mut entries, &mut group).await?;
+        // What comes now wants servers that were started for it.
+        for entry in &mut entries {
+            entry.target = None;
+        }
+        self.memory(&mut entries).await?;
+        self.storms(&mut entries).await?;
+        Ok(Outcome { columns: entries.into_iter().map(|entry| entry.column).collect(), skipped })
+    }
+
+    async fn full(&self, entries: &mut [Entry<'_>], skipped: &mut Vec<String>) -> Result<()> {
+        for round in 1..=self.sizes.rounds {
+            say(&format!("full speed, round {round} of {}", self.sizes.rounds));
+            for entry in entries.iter_mut() {
+                let Some(target) = &entry.target else { continue };
+                if entry.column.role == Role::Other && round > self.sizes.others_rounds {
+                    continue;
+                }
+                let run = named(entry.kind, target, speed::full(target, self.sizes.load)).await;
+                if let Some(run) = entry.keep(run, skipped)? {
+                    entry.column.full.push(run);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What only the comparison with others needs: events one by one, at a rate that they can
+    /// keep up with too, and short answers.
+    async fn beside_others(
+        &self,
+        entries: &mut [Entry<'_>],
+        skipped: &mut Vec<String>,
+        group: &mut u32,
+    ) -> Result<()> {
+        let (load, per_second) = (self.sizes.gentle_load(), self.sizes.gentle_per_second);
+        for round in 1..=self.sizes.others_rounds {
+            say(&format!("gentle and short loads, round {round} of {}", self.sizes.others_rounds));
+            for entry in entries.iter_mut() {
+                let Some(target) = &entry.target else { continue };
+                *group += 1;
+                let run = speed::paced(target, load, per_second, *group);
+                let run = named(entry.kind, target, run).await;
+                if let Some(run) = entry.keep(run, skipped)? {
+                    entry.column.gentle.push(run);
+                }
+                let Some(target) = &entry.target else { continue };
+                let run = speed::short(target, self.sizes.short_requests, self.sizes.request_events);
+                let run = named(entry.kind, target, run).await;
+                if let Some(run) = entry.keep(run, skipped)? {
+                    entry.column.short.push(run);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn paced(&self, entries: &mut [Entry<'_>], group: &mut u32) -> Result<()> {
+        let rounds = self.sizes.rounds * self.sizes.paced_turns;
+        for round in 1..=rounds {
+            say(&format!("{} events/s, round {round} of {rounds}", self.sizes.per_second));
+            for entry in measured_in_full(entries) {
+                let Some(target) = &entry.target else { continue };
+                *group += 1;
+                let run = speed::paced(target, self.sizes.paced_load(), self.sizes.per_second, *group);
+                entry.column.paced.push(named(entry.kind, target, run).await?);
+            }
+        }
+        Ok(())
+    }
+
+    async fn memory(&self, entries: &mut [Entry<'_>]) -> Result<()> {
+        for entry in measured_in_full(entries) {
+            if entry.column.role == Role::Direct {
+                continue;
+            }
+            say(&format!("memory of {}", entry.kind.name()));
+            let target = entry.kind.start(&self.upstream).await?;
+            let idle = memory::per_idle_stream(&target, self.sizes.idle_streams);
+            entry.column.idle = named(entry.kind, &target, idle).await?;
+            drop(target);
+            let target = entry.kind.start(&self.upstream).await?;
+            let growth = memory::growth(&target, self.sizes.requests, self.sizes.request_events);
+            entry.column.growth = named(entry.kind, &target, growth).await?;
+        }
+        Ok(())
+    }
+
+    async fn storms(&self, entries: &mut [Entry<'_>]) -> Result<()> {
+        for entry in measured_in_full(entries) {
+            say(&format!("abort storm on {}", entry.kind.name()));
+            let target = entry.kind.start(&self.upstream).await?;
+            let storm = storm::storm(&target, &self.upstream, self.sizes.aborts, self.seed);
+            entry.column.storm = Some(named(entry.kind, &target, storm).await?);
+        }
+        Ok(())
+    }
+}
+
+/// All but the others, of which only the processor time is compared.
+fn measured_in_full<'a, 'k>(entries: &'a mut [Entry<'k>]) -> impl Iterator<Item = &'a mut Entry<'k>> {
+    entries.iter_mut().filter(|entry| entry.column.role != Role::Other)
+}
+
+fn role(kind: &Kind) -> Role {
+    match kind {
+        Kind::Direct => Role::Direct,
+        Kind::Nginx(_) => Role::Baseline,
+        Kind::Gateway(_) => Role::Gateway,
+        Kind::Other { .. } => Role::Other,
+    }
+}
+
+/// Bounds a measurement, and adds the target's name and last words to a failure.
+async fn named<T>(kind: &Kind, target: &Target, measured: impl Future<Output = Result<T>>) -> Result<T> {
+    let in_time = tokio::time::timeout(PATIENCE, measured).await;
+    let measured =
+        in_time.with_context(|| format!("nothing came of it in {} s", PATIENCE.as_secs())).flatten();
+    measured.with_context(|| {
+        let words = target.last_words();
+        if words.is_empty() {
+            kind.name().to_owned()
+        } else {
+            format!("{} (which said: {words})", kind.name())
+        }
+    })
+}
+
+/// Tells a person where the bench is. One who has closed stderr does not want to know.
+fn say(message: &str) {
+    writeln!(std::io::stderr(), "• {message}").ok();
+}

@@ -1,0 +1,286 @@
+//! What is measured: the upstream itself, nginx, the gateway, and others that are given
+//! with `--other`; how each is started and where it listens.
+//!
+//! Invariant: every server listens on 127.0.0.1 and is pointed at the fake upstream.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use innkeeper_testkit::bench::plan::Plan;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::child::{Launch, Server};
+use crate::client::{self, Connection, Door, Fidelity};
+use crate::usage::Tree;
+
+/// How long our own servers may take to be ready, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long another server may take; some of them import a lot first.
+const OTHERS_PATIENCE: Duration = Duration::from_secs(90);
+
+/// What others are to let in: no secret, but long enough for those who want it to look like one.
+const OTHERS_KEY: &str = "sk-bench-4f1c8a72e90b35d6a1c47e820d9b63f5";
+
+/// How often a server that says nothing is asked whether it is there.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+/// The fake upstream.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    door: Door,
+    _server: Server,
+    _folder: TempDir,
+}
+
+/// What the upstream has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) started: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) active: u64,
+}
+
+impl Upstream {
+    pub(crate) async fn start(program: &Path) -> Result<Self> {
+        let folder = scratch()?;
+        let mut server = Server::start(Launch {
+            program,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            folder: folder.path(),
+        })?;
+        let ready = server.ready_line(PATIENCE).await.context("the fake upstream")?;
+        let door = Door { address: address_in(&ready)?, bearer: "direct.bench".to_owned() };
+        Ok(Self { door, _server: server, _folder: folder })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.door.address
+    }
+
+    pub(crate) async fn counts(&self) -> Result<Counts> {
+        let body = client::get(&self.door, "/counts").await?;
+        let counts: Value = serde_json::from_slice(&body).context("counts that are no JSON")?;
+        let count = |name: &str| {
+            counts.get(name).and_then(Value::as_u64).with_context(|| format!("no `{name}` in the counts"))
+        };
+        Ok(Counts { started: count("started")?, cancelled: count("cancelled")?, active: count("active")? })
+    }
+}
+
+/// Something that can be measured.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    /// The upstream without anything in front.
+    Direct,
+    /// nginx, by the path of its program.
+    Nginx(PathBuf),
+    /// The gateway, by the path of the `innkeeper` program.
+    Gateway(PathBuf),
+    /// Another program.
+    Other {
+        /// What it is called in the table.
+        name: String,
+        /// What starts it.
+        program: PathBuf,
+    },
+}
+
+impl Kind {
+    /// What it is called in the table.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Direct => "direct",
+            Self::Nginx(_) => "nginx",
+            Self::Gateway(_) => "innkeeper",
+            Self::Other { name, .. } => name,
+        }
+    }
+
+    /// Starts it and waits until an answer comes through it.
+    pub(crate) async fn start(&self, upstream: &Upstream) -> Result<Target> {
+        let folder = scratch()?;
+        let target = match self {
+            Self::Direct => Target {
+                door: upstream.door.clone(),
+                server: None,
+                fidelity: Fidelity::Exact,
+                _folder: folder,
+            },
+            Self::Nginx(program) => start_nginx(program, upstream, folder).await?,
+            Self::Gateway(program) => start_gateway(program, upstream, folder).await?,
+            Self::Other { program, .. } => start_other(program, upstream, folder).await?,
+        };
+        Ok(target)
+    }
+}
+
+/// Something that is being measured.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) door: Door,
+    pub(crate) fidelity: Fidelity,
+    /// None for the upstream itself, which is nobody's proxy.
+    server: Option<Server>,
+    _folder: TempDir,
+}
+
+impl Target {
+    /// Its processes as they are now; none for the upstream itself.
+    pub(crate) fn processes(&self) -> Result<Option<Tree>> {
+        self.server.as_ref().map(|server| Tree::of(server.pid())).transpose()
+    }
+
+    /// Asks for an answer of so many events on a connection of its own.
+    pub(crate) async fn probe(&self, plan: Plan) -> Result<()> {
+        let mut connection = Connection::open(&self.door).await?;
+        connection.ask(&self.door.request(plan), plan, self.fidelity).await?;
+        Ok(())
+    }
+
+    /// What it said last, for a message about a failure.
+    pub(crate) fn last_words(&self) -> String {
+        self.server.as_ref().map_or_else(String::new, Server::last_words)
+    }
+
+    /// Asks until an answer comes through.
+    async fn wait_until_ready(mut self, patience: Duration) -> Result<Self> {
+        let deadline = tokio::time::Instant::now() + patience;
+        let plan = Plan::full(6);
+        loop {
+            if let Some(server) = &mut self.server {
+                server.check_alive()?;
+            }
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            let error = match tokio::time::timeout(left, self.probe(plan)).await {
+                Ok(Ok(())) => return Ok(self),
+                Ok(Err(error)) => format!("{error:#}"),
+                Err(_) => "no answer".to_owned(),
+            };
+            if tokio::time::Instant::now() + ASK_AGAIN >= deadline {
+                bail!("no answer came through it in time: {error}; {}", self.last_words());
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+}
+
+async fn start_gateway(program: &Path, upstream: &Upstream, folder: TempDir) -> Result<Target> {
+    let arguments = ["gateway", "--listen", "127.0.0.1:0", "--upstream", "anthropic", "--json"];
+    let mut server = Server::start(Launch {
+        program,
+        arguments: arguments.map(str::to_owned).to_vec(),
+        environment: vec![
+            ("ANTHROPIC_API_KEY", "x".to_owned()),
+            ("INNKEEPER_ANTHROPIC_URL", format!("http://{}", upstream.address())),
+            ("INNKEEPER_DATA_DIR", folder.path().display().to_string()),
+        ],
+        folder: folder.path(),
+    })?;
+    let ready = server.ready_line(PATIENCE).await?;
+    let nonce = ready.get("nonce").and_then(Value::as_str).context("no nonce in the ready line")?;
+    let door = Door { address: address_in(&ready)?, bearer: format!("{nonce}.bench") };
+    let target = Target { door, fidelity: Fidelity::Exact, server: Some(server), _folder: folder };
+    target.wait_until_ready(PATIENCE).await
+}
+
+async fn start_nginx(program: &Path, upstream: &Upstream, folder: TempDir) -> Result<Target> {
+    let address = free_address()?;
+    let configuration = folder.path().join("nginx.conf");
+    std::fs::write(&configuration, nginx_configuration(address, upstream.address()))?;
+    let server = Server::start(Launch {
+        program,
+        arguments: vec![
+            "-p".to_owned(),
+            folder.path().display().to_string(),
+            "-c".to_owned(),
+            configuration.display().to_string(),
+            "-e".to_owned(),
+            "stderr".to_owned(),
+        ],
+        environment: Vec::new(),
+        folder: folder.path(),
+    })?;
+    let door = Door { address, bearer: "nginx.bench".to_owned() };
+    let target = Target { door, fidelity: Fidelity::Exact, server: Some(server), _folder: folder };
+    target.wait_until_ready(PATIENCE).await
+}
+
+async fn start_other(program: &Path, upstream: &Upstream, folder: TempDir) -> Result<Target> {
+    let address = free_address()?;
+    let server = Server::start(Launch {
+        program,
+        arguments: Vec::new(),
+        environment: vec![
+            ("BENCH_UPSTREAM", format!("http://{}", upstream.address())),
+            ("BENCH_PORT", address.port().to_string()),
+            ("BENCH_KEY", OTHERS_KEY.to_owned()),
+            ("BENCH_FOLDER", folder.path().display().to_string()),
+        ],
+        folder: folder.path(),
+    })?;
+    let door = Door { address, bearer: OTHERS_KEY.to_owned() };
+    let target = Target { door, fidelity: Fidelity::Rewritten, server: Some(server), _folder: folder };
+    target.wait_until_ready(OTHERS_PATIENCE).await
+}
+
+/// nginx as a plain proxy for streams: one worker, no buffering, connections kept on both sides.
+fn nginx_configuration(listen: SocketAddr, upstream: SocketAddr) -> String {
+    format!(
+        "daemon off;
+worker_processes 1;
+worker_rlimit_nofile 8192;
+pid nginx.pid;
+events {{ worker_connections 8192; }}
+http {{
+  access_log off;
+  client_body_temp_path body;
+  proxy_temp_path proxy;
+  fastcgi_temp_path fastcgi;
+  uwsgi_temp_path uwsgi;
+  scgi_temp_path scgi;
+  keepalive_requests 1000000;
+  client_max_body_size 32m;
+  upstream fake {{
+    server {upstream};
+    keepalive 64;
+    keepalive_requests 1000000;
+  }}
+  server {{
+    listen {listen};
+    location / {{
+      proxy_pass http://fake;
+      proxy_http_version 1.1;
+      proxy_set_header Connection \"\";
+      proxy_buffering off;
+      proxy_read_timeout 600s;
+    }}
+  }}
+}}
+"
+    )
+}
+
+/// The address in a ready line.
+fn address_in(ready: &Value) -> Result<SocketAddr> {
+    ready
+        .get("base_url")
+        .and_then(Value::as_str)
+        .and_then(|url| url.strip_prefix("http://"))
+        .and_then(|address| address.trim_end_matches('/').parse().ok())
+        .with_context(|| format!("no address in the ready line {ready}"))
+}
+
+/// An address that nobody listens on just now, for servers that cannot choose one themselves.
+fn free_address() -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
+    Ok(listener.local_addr()?)
+}
+
+fn scratch() -> Result<TempDir> {
+    tempfile::Builder::new().prefix("innkeeper-bench-").tempdir().context("no temporary folder")
+}

@@ -1,0 +1,102 @@
+//! A fake GitHub and its Copilot.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::anthropic::messages_answer;
+use super::reply::Reply;
+use super::server::{FakeServer, RecordedRequest};
+
+/// A GitHub that knows one account, and the Copilot of it.
+#[derive(Debug)]
+pub struct FakeCopilot {
+    /// GitHub: discovery and the sign-in.
+    pub github: FakeServer,
+    /// Copilot: models and messages.
+    pub copilot: FakeServer,
+}
+
+impl FakeCopilot {
+    /// Starts both.
+    pub async fn start() -> Result<Self> {
+        Self::with(|request| messages_answer(request, "Hello from the fake Copilot.")).await
+    }
+
+    /// Starts both; messages are answered as the gateway at this address
+    /// answers them to this bearer: the demo model, for a real runtime.
+    pub async fn in_front_of(base_url: &str, bearer: &str) -> Result<Self> {
+        let reply = Reply::relay(base_url, bearer);
+        Self::with(move |_| reply.clone()).await
+    }
+
+    async fn with(messages: impl Fn(&RecordedRequest) -> Reply + Send + Sync + 'static) -> Result<Self> {
+        let copilot = FakeServer::start(move |request| match (request.method.as_str(), request.path()) {
+            ("POST", "/v1/messages") => messages(request),
+            ("GET", "/models") => Reply::json(200, &models()),
+            _ => not_found(),
+        })
+        .await?;
+        let api = copilot.url();
+        let github = FakeServer::start(move |request| github_answer(request, &api)).await?;
+        Ok(Self { github, copilot })
+    }
+
+    /// How often GitHub was asked about an account.
+    pub fn discoveries(&self) -> Vec<RecordedRequest> {
+        self.github.requests_for("/copilot_internal/user")
+    }
+
+    /// The messages requests so far.
+    pub fn messages(&self) -> Vec<RecordedRequest> {
+        self.copilot.requests_for("/v1/messages")
+    }
+
+    /// Answers the next messages request that has no script yet.
+    pub fn script_messages(&self, reply: Reply) {
+        self.copilot.script("/v1/messages", reply);
+    }
+}
+
+fn github_answer(request: &RecordedRequest, api: &str) -> Reply {
+    match (request.method.as_str(), request.path()) {
+        ("GET", "/copilot_internal/user") => Reply::json(
+            200,
+            &json!({"login": "octocat", "copilot_plan": "individual", "endpoints": {"api": api}, "unknown": 1}),
+        ),
+        ("POST", "/login/device/code") => Reply::json(
+            200,
+            &json!({
+                "device_code": "fake-device-code", "user_code": "ABCD-1234",
+                "verification_uri": "https://github.com/login/device", "expires_in": 900, "interval": 1,
+            }),
+        ),
+        ("POST", "/login/oauth/access_token") => Reply::json(
+            200,
+            &json!({"access_token": "ghu_fake", "token_type": "bearer", "scope": "read:user"}),
+        ),
+        _ => not_found(),
+    }
+}
+
+fn not_found() -> Reply {
+    Reply::json(404, &json!({"message": "Not Found"}))
+}
+
+/// Models of several vendors and endpoints, as Copilot lists them.
+fn models() -> Value {
+    let model = |id: &str, name: &str, vendor: &str, endpoint: &str| {
+        json!({
+            "id": id, "name": name, "vendor": vendor, "object": "model", "model_picker_enabled": true,
+            "supported_endpoints": ["/chat/completions", endpoint],
+            "capabilities": {"supports": {"tool_calls": true}},
+        })
+    };
+    json!({"object": "list", "data": [
+        model("claude-opus-5.5", "Claude Opus 5.5", "Anthropic", "/v1/messages"),
+        model("claude-sonnet-4.6", "Claude Sonnet 4.6", "anthropic", "/v1/messages"),
+        model("claude-haiku-4.5", "Claude Haiku 4.5", "Anthropic", "/v1/messages"),
+        model("claude-opus-4.7-high", "Claude Opus 4.7 (high)", "Anthropic", "/v1/messages"),
+        model("gpt-6", "GPT-6", "OpenAI", "/responses"),
+        model("claude-sonnet-4", "Claude Sonnet 4", "Anthropic", "/responses"),
+    ]})
+}

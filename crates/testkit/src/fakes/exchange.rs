@@ -1,0 +1,117 @@
+//! Giving one answer, piece by piece, until it is over or the client leaves.
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::socket::{setsockopt, sockopt};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::reply::{Ending, Gate, Kind, Reply};
+use super::wire::{self, Request};
+
+/// What becomes of the connection after an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    Keep,
+    Close,
+}
+
+/// Gives an answer. An error means that the client has left.
+pub(super) async fn answer(
+    socket: &mut TcpStream,
+    request: &Request,
+    reply: &Reply,
+    mut sent: impl FnMut(usize),
+) -> Result<After> {
+    let gate = reply.gate.as_ref();
+    match &reply.kind {
+        Kind::Whole(head, body) => {
+            pass(socket, gate).await?;
+            write(socket, wire::head_text(head, Some(body.len())).as_bytes()).await?;
+            write(socket, body).await?;
+            sent(body.len());
+        }
+        Kind::Pieces(head, pieces) => {
+            write(socket, wire::head_text(head, None).as_bytes()).await?;
+            for piece in pieces {
+                pass(socket, gate).await?;
+                write(socket, &wire::chunk(piece)).await?;
+                sent(piece.len());
+            }
+        }
+        Kind::Raw(bytes) => {
+            pass(socket, gate).await?;
+            write(socket, bytes).await?;
+        }
+        Kind::Relay { address, bearer } => return relay(socket, request, address, bearer).await,
+    }
+    end(socket, reply, gate).await
+}
+
+async fn end(socket: &mut TcpStream, reply: &Reply, gate: Option<&Gate>) -> Result<After> {
+    match reply.ending {
+        Ending::Whole => {
+            if matches!(reply.kind, Kind::Pieces(..)) {
+                write(socket, b"0\r\n\r\n").await?;
+            }
+            Ok(if matches!(reply.kind, Kind::Raw(_)) { After::Close } else { After::Keep })
+        }
+        Ending::Cut => {
+            pass(socket, gate).await?;
+            Ok(After::Close)
+        }
+        Ending::Reset => {
+            pass(socket, gate).await?;
+            // Closing a socket that does not linger resets it.
+            setsockopt(socket, sockopt::Linger, &nix::libc::linger { l_onoff: 1, l_linger: 0 })?;
+            Ok(After::Close)
+        }
+        Ending::Silence => {
+            wire::client_gone(socket).await;
+            bail!("the client has left");
+        }
+    }
+}
+
+async fn pass(socket: &TcpStream, gate: Option<&Gate>) -> Result<()> {
+    let Some(gate) = gate else { return Ok(()) };
+    tokio::select! {
+        biased;
+        () = wire::client_gone(socket) => bail!("the client has left"),
+        () = gate.pass() => Ok(()),
+    }
+}
+
+async fn write(socket: &mut TcpStream, bytes: &[u8]) -> Result<()> {
+    socket.write_all(bytes).await.context("the client has left")
+}
+
+/// Asks another gateway the same and gives its answer, byte for byte.
+async fn relay(socket: &mut TcpStream, request: &Request, address: &str, bearer: &str) -> Result<After> {
+    let mut other = TcpStream::connect(address).await?;
+    let mut text = format!(
+        "{} {} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {bearer}\r\nconnection: close\r\ncontent-length: {}\r\n",
+        request.method,
+        request.target,
+        request.body.len()
+    );
+    let own = ["host", "authorization", "connection", "content-length", "x-api-key"];
+    for (name, value) in request.headers.iter().filter(|(name, _)| !own.contains(&name.as_str())) {
+        text.push_str(&format!("{name}: {value}\r\n"));
+    }
+    text.push_str("\r\n");
+    other.write_all(text.as_bytes()).await?;
+    other.write_all(&request.body).await?;
+    let mut piece = Vec::with_capacity(16 * 1024);
+    loop {
+        piece.clear();
+        let count = tokio::select! {
+            biased;
+            () = wire::client_gone(socket) => bail!("the client has left"),
+            count = other.read_buf(&mut piece) => count?,
+        };
+        if count == 0 {
+            return Ok(After::Close);
+        }
+        write(socket, &piece).await?;
+    }
+}
