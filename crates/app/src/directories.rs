@@ -52,6 +52,11 @@ impl Directories {
         self.data.join("page.html")
     }
 
+    /// Where it is written down which runtimes were started.
+    pub(crate) fn started(&self) -> PathBuf {
+        self.data.join("started")
+    }
+
     /// For short-lived private files.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.data.join("scratch")

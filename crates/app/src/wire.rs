@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use innkeeper_agents::claude::{ClaudeProvider, ClaudeProviderConfig, ProgramSource};
 use innkeeper_claude::install::Runtimes;
+use innkeeper_claude::registry::Registry;
 use innkeeper_claude::{Program, WardenProgram};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::model::{ModelAccess, ModelEndpoint};
@@ -43,6 +44,7 @@ pub(crate) struct Running {
 
 /// Builds and starts everything.
 pub(crate) async fn start(settings: Settings) -> Result<Running> {
+    sweep(settings.directories.started()).await;
     let gateway = Arc::new(start_gateway(settings.upstreams, SocketAddr::from(([127, 0, 0, 1], 0))).await?);
     let drivers = TaskTracker::new();
     let claude = ClaudeProvider::new(
@@ -53,6 +55,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running> {
             environment: std::env::vars_os().collect(),
             default_directory: settings.directories.workspace()?,
             scratch_dir: settings.directories.scratch(),
+            registry_dir: settings.directories.started(),
         },
         drivers.clone(),
     );
@@ -69,6 +72,15 @@ pub(crate) async fn start(settings: Settings) -> Result<Running> {
     )
     .await?;
     Ok(Running { server, host, gateway, drivers })
+}
+
+/// Ends what an earlier host left behind because its wardens were killed with it.
+async fn sweep(started: PathBuf) {
+    match tokio::task::spawn_blocking(move || Registry::new(started).sweep()).await {
+        Ok(Ok(swept)) => tracing::debug!(?swept, "looked for leftovers of an earlier host"),
+        Ok(Err(error)) => tracing::warn!(%error, "leftovers of an earlier host could not be looked for"),
+        Err(error) => tracing::error!(%error, "the search for leftovers of an earlier host failed"),
+    }
 }
 
 /// Starts a gateway in front of an upstream.

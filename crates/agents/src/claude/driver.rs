@@ -224,7 +224,8 @@ impl Driver {
 
     fn ask(&mut self, purpose: Purpose) {
         let (subtype, fields) = match &purpose {
-            Purpose::Interrupt => ("interrupt", Map::new()),
+            // A message that the runtime has not taken up yet is to be dropped, too.
+            Purpose::Interrupt => ("interrupt", Map::from_iter([("cancel_queued".to_owned(), json!(true))])),
             // The runtime takes no model for its default one.
             Purpose::SelectModel(model) if model == DEFAULT_MODEL => ("set_model", Map::new()),
             Purpose::SelectModel(model) => {

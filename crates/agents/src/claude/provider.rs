@@ -48,6 +48,8 @@ pub struct ClaudeProviderConfig {
     pub default_directory: PathBuf,
     /// For short-lived private files.
     pub scratch_dir: PathBuf,
+    /// Where it is written down which runtimes were started.
+    pub registry_dir: PathBuf,
 }
 
 /// Claude Code as a kind of agent.
@@ -128,6 +130,7 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
         endpoint: Some(Endpoint { base_url: access.base_url, bearer: access.bearer }),
         permission_mode: config::permission_mode(&request.config),
         environment: config.environment.clone(),
+        registry: Some(config.registry_dir.clone()),
         ..LaunchOptions::new(program, config.warden.clone(), conversation, directories)
     })
 }

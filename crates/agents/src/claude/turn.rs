@@ -183,6 +183,8 @@ fn stops_working(message: &Message) -> bool {
         Message::System(SystemMessage::SessionStateChanged(changed)) => {
             changed.state.as_deref() == Some("idle")
         }
+        // It was dropped before it was taken up, so there will be no result.
+        Message::CommandLifecycle(lifecycle) => lifecycle.state.as_deref() == Some("cancelled"),
         _ => false,
     }
 }

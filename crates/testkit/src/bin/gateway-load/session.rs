@@ -82,6 +82,10 @@ impl Session {
         if entries.iter().any(|entry| entry.column.role == Role::Other) {
             self.beside_others(&mut entries, &mut skipped, &mut group).await?;
         }
+        // Others have no part in what follows, and some of them are never quite idle.
+        for entry in entries.iter_mut().filter(|entry| entry.column.role == Role::Other) {
+            entry.target = None;
+        }
         self.paced(&mut entries, &mut group).await?;
         // What comes now wants servers that were started for it.
         for entry in &mut entries {
