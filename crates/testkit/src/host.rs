@@ -27,6 +27,8 @@ pub struct HostOptions {
     pub binary: PathBuf,
     /// The Claude runtime; without one, the host finds none.
     pub claude: Option<PathBuf>,
+    /// Where model requests go.
+    pub upstream: String,
     /// More variables.
     pub environment: Vec<(String, String)>,
     /// More arguments of `serve`.
@@ -41,6 +43,7 @@ impl HostOptions {
         Self {
             binary: binary.into(),
             claude,
+            upstream: "demo".to_owned(),
             environment: Vec::new(),
             arguments: Vec::new(),
             user_settings: None,
@@ -83,7 +86,7 @@ impl TestHost {
                 "--listen",
                 "127.0.0.1:0",
                 "--upstream",
-                "demo",
+                &options.upstream,
                 "--data-dir",
             ])
             .arg(home.path().join("data"))

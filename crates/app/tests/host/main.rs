@@ -13,7 +13,9 @@ mod command_line;
 mod crash;
 mod hostile;
 mod lifecycle;
+mod readme;
 mod settings;
+mod upstreams;
 
 use std::path::PathBuf;
 

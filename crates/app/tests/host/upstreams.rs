@@ -1,0 +1,94 @@
+//! The real runtimes through each upstream, against stand-ins for the services.
+//!
+//! `scripts/test` runs these once more in a network namespace that has nothing but
+//! a loopback device: what completes there went nowhere else.
+
+use ahp_types::state::TurnState;
+use anyhow::Result;
+use innkeeper_testkit::fakes::{FakeAnthropic, FakeCopilot, RecordedRequest};
+use innkeeper_testkit::{HostOptions, ScriptedModel, TestHost, runtimes};
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+
+use crate::{Opened, options};
+
+/// What must never leave the user's own settings.
+const USERS_KEY: &str = "users-own-key";
+
+/// Runs a turn with a tool call through a host whose user has hostile settings.
+async fn a_turn_with_a_tool(mut options: HostOptions) -> Result<()> {
+    options.user_settings = Some(json!({
+        "apiKeyHelper": format!("echo {USERS_KEY}"),
+        "env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "ANTHROPIC_API_KEY": USERS_KEY},
+    }));
+    let host = TestHost::start(options).await?;
+    std::fs::write(host.work_dir().join("note.txt"), "remember the milk")?;
+    let Opened { mut client, chat, .. } = Opened::new(&host).await?;
+    let note = host.work_dir().join("note.txt");
+    let script = format!("#demo\ntool Read {{\"file_path\":\"{}\"}}\ntext all read", note.display());
+    client.say(&chat, "turn-1", &script).await?;
+    client.until_turn_over(&chat, "turn-1").await?;
+    let turn = &client.chat(&chat)?.turns[0];
+    assert_eq!(turn.state, TurnState::Complete, "{turn:#?}");
+    let said = serde_json::to_string(turn)?;
+    assert!(said.contains("remember the milk") && said.contains("all read"), "{said}");
+    Ok(())
+}
+
+fn carry_no_key_of_the_users(requests: &[RecordedRequest]) {
+    assert!(requests.len() >= 2, "the call and its result: {requests:?}");
+    assert!(!format!("{requests:?}").contains(USERS_KEY));
+}
+
+#[tokio::test]
+async fn the_demo_model_answers_both_runtimes() -> Result<()> {
+    for claude in runtimes()? {
+        a_turn_with_a_tool(options(claude)).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn anthropic_is_asked_with_the_hosts_key_alone() -> Result<()> {
+    for claude in runtimes()? {
+        let model = ScriptedModel::start().await?;
+        let service = FakeAnthropic::in_front_of(model.base_url(), model.bearer("x").expose_secret()).await?;
+        let mut options = options(claude)
+            .with_variable("ANTHROPIC_API_KEY", "the-hosts-key")
+            .with_variable("INNKEEPER_ANTHROPIC_URL", &service.url());
+        options.upstream = "anthropic".to_owned();
+        a_turn_with_a_tool(options).await?;
+        let requests = service.messages();
+        carry_no_key_of_the_users(&requests);
+        for request in &requests {
+            assert_eq!(request.header("x-api-key"), Some("the-hosts-key"));
+            assert_eq!(request.header("authorization"), None);
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn copilot_is_asked_with_the_github_token_and_told_who_started_each_request() -> Result<()> {
+    for claude in runtimes()? {
+        let model = ScriptedModel::start().await?;
+        let service = FakeCopilot::in_front_of(model.base_url(), model.bearer("x").expose_secret()).await?;
+        let mut options = options(claude)
+            .with_variable("INNKEEPER_GITHUB_TOKEN", "the-github-token")
+            .with_variable("INNKEEPER_GITHUB_API_URL", &service.github.url());
+        options.upstream = "copilot".to_owned();
+        a_turn_with_a_tool(options).await?;
+        let requests = service.messages();
+        carry_no_key_of_the_users(&requests);
+        let initiators: Vec<Option<&str>> =
+            requests.iter().map(|request| request.header("x-initiator")).collect();
+        let by_the_user = initiators.iter().filter(|initiator| **initiator == Some("user")).count();
+        assert_eq!(by_the_user, 1, "one request in the user's name: {initiators:?}");
+        assert!(initiators.contains(&Some("agent")), "{initiators:?}");
+        for request in &requests {
+            assert_eq!(request.header("authorization"), Some("Bearer the-github-token"));
+        }
+        assert_eq!(service.discoveries().len(), 1, "the account is looked up once");
+    }
+    Ok(())
+}
