@@ -1,13 +1,44 @@
-//! Where the runtime keeps its transcripts.
+//! The transcripts that the runtime keeps on disk: finding, listing, reading, forking and editing them.
 //!
-//! Knows the layout of the configuration directory as far as finding a conversation goes; what is in a
-//! transcript is not read here. Never starts a runtime.
+//! Owns the knowledge of the layout of the configuration directory and of the JSON lines in it. Everything is
+//! synchronous and works on paths, so that callers choose the thread. Never starts a runtime or any other
+//! program, and a line that it does not understand costs that line alone.
+//!
+//! Where the runtime's two supported versions differ, the newer one is followed: titles are looked for line by
+//! line, a `custom-title.json` counts, steering messages are part of the conversation, and sessions that were
+//! continued elsewhere are not listed.
+
+mod chain;
+mod edit;
+mod entry;
+mod error;
+mod fork;
+mod list;
+mod object;
+mod project;
+mod prompt;
+mod read;
+mod scan;
+mod subagents;
+mod summary;
+mod watch;
+mod worktrees;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use uuid::Uuid;
+
+pub use edit::{delete, rename, set_tag};
+pub use error::TranscriptError;
+pub use fork::{ForkOptions, Forked, fork};
+pub use list::{ListOptions, Scope, Transcripts, Worktrees};
+pub use project::project_key;
+pub use read::{Origin, ReadOptions, SystemEntries, TranscriptMessage, TranscriptMessageKind, messages};
+pub use subagents::{Subagent, subagent_messages, subagents};
+pub use summary::SessionSummary;
+pub use watch::WatchedTranscripts;
 
 /// The runtime's configuration directory in an environment.
 pub fn config_dir(environment: &BTreeMap<OsString, OsString>) -> Option<PathBuf> {
@@ -20,11 +51,7 @@ pub fn config_dir(environment: &BTreeMap<OsString, OsString>) -> Option<PathBuf>
 /// The transcript of a conversation, if the runtime has written one. It does so some time after the first
 /// message, so a runtime that died early leaves none, and there is nothing to resume.
 pub fn find(environment: &BTreeMap<OsString, OsString>, conversation: Uuid) -> Option<PathBuf> {
-    let projects = config_dir(environment)?.join("projects");
-    let name = format!("{conversation}.jsonl");
-    let mut candidates =
-        std::fs::read_dir(projects).ok()?.flatten().map(|project| project.path().join(&name));
-    candidates.find(|path| std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0))
+    Transcripts::new(&config_dir(environment)?).find(conversation, &Scope::Everything)
 }
 
 #[cfg(test)]

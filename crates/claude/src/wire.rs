@@ -5,6 +5,7 @@
 
 pub mod content;
 pub mod control;
+pub(crate) mod cursor;
 pub(crate) mod fields;
 pub mod message;
 mod notice;
@@ -15,6 +16,7 @@ pub use control::{
     CanUseTool, ControlCancelRequestMessage, ControlRequestMessage, ControlResponseMessage, Elicitation,
     HookCallback, IncomingRequest, McpMessage, TokenRefresh, UserDialog,
 };
+pub use cursor::Cursor;
 pub use fields::{Extra, Wire};
 pub use message::{
     AssistantMessage, BlockDelta, DecodeError, Message, Notice, ResultMessage, StreamEvent,

@@ -6,6 +6,7 @@
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use super::cursor::Cursor;
 use super::fields::{Opaque, Tags, Wire, wire_enum, wire_struct};
 
 wire_struct! {
@@ -46,11 +47,11 @@ impl MessageContent {
 }
 
 impl Wire for MessageContent {
-    fn from_json(json: &str) -> Option<Self> {
-        if json.starts_with('"') {
-            String::from_json(json).map(Self::Text)
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        if cursor.is_at_string() {
+            String::read(cursor).map(Self::Text)
         } else {
-            Vec::from_json(json).map(Self::Blocks)
+            Vec::read(cursor).map(Self::Blocks)
         }
     }
 }
@@ -79,8 +80,8 @@ wire_enum! {
 }
 
 impl Wire for ContentBlock {
-    fn from_json(json: &str) -> Option<Self> {
-        Self::from_tagged(&Tags::of(json).kind.unwrap_or_default(), json)
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        Self::read_tagged(&Tags::of(cursor).kind.unwrap_or_default(), cursor)
     }
 }
 

@@ -4,6 +4,7 @@
 
 use serde_json::value::RawValue;
 
+use super::cursor::Cursor;
 use super::fields::{Opaque, Tags, Wire, wire_struct};
 
 wire_struct! {
@@ -68,18 +69,17 @@ pub enum IncomingRequest {
 }
 
 impl Wire for IncomingRequest {
-    fn from_json(json: &str) -> Option<Self> {
-        let subtype = request_subtype(json);
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        // Requests have a `subtype` and no `type`.
+        let subtype = Tags::of(cursor).subtype.unwrap_or_default();
         match &*subtype {
-            "can_use_tool" => Wire::from_json(json).map(Self::CanUseTool),
-            "hook_callback" => Wire::from_json(json).map(Self::HookCallback),
-            "mcp_message" => Wire::from_json(json).map(Self::McpMessage),
-            "elicitation" => Wire::from_json(json).map(Self::Elicitation),
-            "request_user_dialog" => Wire::from_json(json).map(Self::UserDialog),
-            "oauth_token_refresh" | "host_auth_token_refresh" => {
-                Wire::from_json(json).map(Self::TokenRefresh)
-            }
-            _ => Opaque::new(&subtype, json).map(Self::Unknown),
+            "can_use_tool" => Wire::read(cursor).map(Self::CanUseTool),
+            "hook_callback" => Wire::read(cursor).map(Self::HookCallback),
+            "mcp_message" => Wire::read(cursor).map(Self::McpMessage),
+            "elicitation" => Wire::read(cursor).map(Self::Elicitation),
+            "request_user_dialog" => Wire::read(cursor).map(Self::UserDialog),
+            "oauth_token_refresh" | "host_auth_token_refresh" => Wire::read(cursor).map(Self::TokenRefresh),
+            _ => Opaque::read(&subtype, cursor).map(Self::Unknown),
         }
     }
 }
@@ -96,11 +96,6 @@ impl serde::Serialize for IncomingRequest {
             Self::Unknown(request) => request.serialize(serializer),
         }
     }
-}
-
-/// Requests have a `subtype` and no `type`.
-fn request_subtype(json: &str) -> String {
-    Tags::of(json).subtype.unwrap_or_default().into_owned()
 }
 
 wire_struct! {

@@ -5,137 +5,134 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
+use super::cursor::{Cursor, plain_length};
+
 /// A value that can be read from JSON text, or not.
 pub trait Wire: Sized {
-    /// Reads the value, or gives `None` if the text is of another shape.
-    fn from_json(json: &str) -> Option<Self>;
+    /// Takes the next value, or gives `None` if it is of another shape.
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self>;
+
+    /// Reads the value that is all of `json`, or gives `None` if the text is of another shape.
+    fn from_json(json: &str) -> Option<Self> {
+        let mut cursor = Cursor::new(json);
+        let value = Self::read(&mut cursor)?;
+        cursor.is_at_end().then_some(value)
+    }
 }
 
-macro_rules! wire_through_serde {
-    ($($ty:ty),*) => {
-        $(impl Wire for $ty {
-            fn from_json(json: &str) -> Option<Self> {
-                serde_json::from_str(json).ok()
-            }
-        })*
-    };
+impl Wire for String {
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        cursor.string().map(Cow::into_owned)
+    }
 }
 
-wire_through_serde!(String, bool, u32, u64, i64, Box<RawValue>);
+impl Wire for bool {
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        cursor.boolean()
+    }
+}
+
+impl Wire for u64 {
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        cursor.unsigned()
+    }
+}
+
+impl Wire for u32 {
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        cursor.unsigned()?.try_into().ok()
+    }
+}
+
+impl Wire for i64 {
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        cursor.through_serde()
+    }
+}
+
+impl Wire for Box<RawValue> {
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        cursor.raw().map(ToOwned::to_owned)
+    }
+}
 
 impl<T: Wire> Wire for Vec<T> {
-    fn from_json(json: &str) -> Option<Self> {
-        let items: Vec<&RawValue> = serde_json::from_str(json).ok()?;
-        items.into_iter().map(|item| T::from_json(item.get())).collect()
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        let mut items = Vec::new();
+        cursor.list(|cursor| {
+            items.push(T::read(cursor)?);
+            Some(())
+        })?;
+        Some(items)
     }
 }
 
 impl<T: Wire> Wire for BTreeMap<String, T> {
-    fn from_json(json: &str) -> Option<Self> {
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
         let mut entries = BTreeMap::new();
-        let mut fits = true;
-        each_field(json, &mut |key, raw| match T::from_json(raw.get()) {
-            Some(value) => {
-                entries.insert(key.into_owned(), value);
-            }
-            None => fits = false,
-        })
-        .ok()?;
-        fits.then_some(entries)
+        cursor.object(|key, cursor| {
+            entries.insert(key.into_owned(), T::read(cursor)?);
+            Some(())
+        })?;
+        Some(entries)
     }
 }
 
 impl<T: Wire> Wire for Box<T> {
-    fn from_json(json: &str) -> Option<Self> {
-        T::from_json(json).map(Box::new)
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        T::read(cursor).map(Box::new)
     }
 }
 
 /// The fields of an object that no typed field took, in the order in which they came.
+///
+/// They are kept as the text between the braces of an object, as most of them are never looked at.
 #[derive(Debug, Clone, Default)]
-pub struct Extra(Vec<(String, Box<RawValue>)>);
+pub struct Extra(String);
 
 impl Extra {
     /// The raw JSON of the field `key`, if it is kept here.
     pub fn get(&self, key: &str) -> Option<&RawValue> {
-        self.0.iter().find(|(name, _)| name == key).map(|(_, raw)| &**raw)
+        self.iter().find(|(name, _)| name == key).map(|(_, raw)| raw)
     }
 
     /// The names and raw values of all kept fields.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &RawValue)> {
-        self.0.iter().map(|(name, raw)| (name.as_str(), &**raw))
+    pub fn iter(&self) -> impl Iterator<Item = (Cow<'_, str>, &RawValue)> {
+        let mut cursor = Cursor::new(&self.0);
+        std::iter::from_fn(move || cursor.member())
     }
 
-    pub(crate) fn keep(&mut self, key: Cow<'_, str>, raw: &RawValue) {
-        self.0.push((key.into_owned(), raw.to_owned()));
+    /// Keeps a field. A borrowed key holds nothing that needs an escape, as the cursor gives it.
+    pub(crate) fn keep(&mut self, key: Cow<'_, str>, text: &str) {
+        // The name of the kind is all that most objects leave over.
+        const FIRST_CAPACITY: usize = 40;
+        if self.0.is_empty() {
+            self.0.reserve((key.len() + text.len() + 3).max(FIRST_CAPACITY));
+        } else {
+            self.0.push(',');
+        }
+        self.0.push('"');
+        match key {
+            Cow::Borrowed(plain) => self.0.push_str(plain),
+            Cow::Owned(unescaped) => {
+                let quoted = serde_json::Value::from(unescaped).to_string();
+                self.0.push_str(quoted.get(1..quoted.len() - 1).unwrap_or_default());
+            }
+        }
+        self.0.push_str("\":");
+        self.0.push_str(text);
     }
 
     pub(crate) fn write_to<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
-        self.0.iter().try_for_each(|(key, raw)| map.serialize_entry(key, raw))
+        self.iter().try_for_each(|(key, raw)| map.serialize_entry(&key, raw))
     }
 }
 
-/// Calls `visit` with the name and raw value of each field of the object `json`.
-pub(crate) fn each_field<'a>(
-    json: &'a str,
-    visit: &mut dyn FnMut(Cow<'a, str>, &'a RawValue),
-) -> Result<(), serde_json::Error> {
-    struct Fields<'f, 'a>(&'f mut dyn FnMut(Cow<'a, str>, &'a RawValue));
-
-    impl<'a> Visitor<'a> for Fields<'_, 'a> {
-        type Value = ();
-
-        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            formatter.write_str("a JSON object")
-        }
-
-        fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
-            while let Some((Key(key), raw)) = map.next_entry::<Key<'a>, &'a RawValue>()? {
-                (self.0)(key, raw);
-            }
-            Ok(())
-        }
-    }
-
-    let mut deserializer = serde_json::Deserializer::from_str(json);
-    (&mut deserializer).deserialize_map(Fields(visit))?;
-    deserializer.end()
-}
-
-/// An object key, borrowed from the text unless it holds escapes.
-struct Key<'a>(Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for Key<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct KeyVisitor;
-
-        impl<'de> Visitor<'de> for KeyVisitor {
-            type Value = Key<'de>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("an object key")
-            }
-
-            fn visit_borrowed_str<E>(self, key: &'de str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Borrowed(key)))
-            }
-
-            fn visit_str<E>(self, key: &str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Owned(key.to_owned())))
-            }
-        }
-
-        deserializer.deserialize_str(KeyVisitor)
-    }
-}
-
-/// The discriminating fields `type` and `subtype` of an object, found without decoding the rest.
+/// The discriminating fields `type` and `subtype` of an object, found without reading the rest.
 #[derive(Debug, Default)]
 pub(crate) struct Tags<'a> {
     pub(crate) kind: Option<Cow<'a, str>>,
@@ -143,10 +140,10 @@ pub(crate) struct Tags<'a> {
 }
 
 impl<'a> Tags<'a> {
-    /// Reads the tags; an object that lacks them, or something else than an object, has none.
-    pub(crate) fn of(json: &'a str) -> Self {
+    /// The tags of the object that is next; one that lacks them, or something else than an object, has none.
+    pub(crate) fn of(cursor: &Cursor<'a>) -> Self {
         // Both runtimes put `type` first in most frames, which makes the scan of the whole object needless.
-        if let Some((kind, rest)) = json.strip_prefix("{\"type\":\"").and_then(plain_string) {
+        if let Some((kind, rest)) = cursor.rest().strip_prefix("{\"type\":\"").and_then(plain_string) {
             match rest.strip_prefix(",\"subtype\":\"").and_then(plain_string) {
                 Some((subtype, _)) => {
                     return Self { kind: Some(kind.into()), subtype: Some(subtype.into()) };
@@ -158,21 +155,24 @@ impl<'a> Tags<'a> {
             }
         }
         let mut tags = Self::default();
-        let text = |raw: &'a RawValue| serde_json::from_str::<Key<'a>>(raw.get()).ok().map(|key| key.0);
-        each_field(json, &mut |key, raw| match &*key {
-            "type" => tags.kind = text(raw),
-            "subtype" => tags.subtype = text(raw),
-            _ => {}
-        })
-        .map(|()| tags)
-        .unwrap_or_default()
+        let found = cursor.clone().object(|key, cursor| {
+            match &*key {
+                "type" if cursor.is_at_string() => tags.kind = Some(cursor.string()?),
+                "subtype" if cursor.is_at_string() => tags.subtype = Some(cursor.string()?),
+                _ => {
+                    cursor.value_text()?;
+                }
+            }
+            Some(())
+        });
+        found.map(|()| tags).unwrap_or_default()
     }
 }
 
 /// Splits `text` after the closing quote of a string that holds no escapes.
 fn plain_string(text: &str) -> Option<(&str, &str)> {
-    let (value, rest) = text.split_once('"')?;
-    (!value.contains('\\')).then_some((value, rest))
+    let length = plain_length(text.as_bytes())?;
+    Some((text.get(..length)?, text.get(length + 1..)?))
 }
 
 /// A value kept whole because nothing is known about its kind.
@@ -185,8 +185,8 @@ pub struct Opaque {
 }
 
 impl Opaque {
-    pub(crate) fn new(kind: &str, json: &str) -> Option<Self> {
-        Some(Self { kind: kind.to_owned(), raw: Wire::from_json(json)? })
+    pub(crate) fn read(kind: &str, cursor: &mut Cursor<'_>) -> Option<Self> {
+        Some(Self { kind: kind.to_owned(), raw: Wire::read(cursor)? })
     }
 }
 
@@ -213,21 +213,15 @@ macro_rules! wire_struct {
         }
 
         impl $crate::wire::fields::Wire for $name {
-            fn from_json(json: &str) -> Option<Self> {
+            fn read(cursor: &mut $crate::wire::cursor::Cursor<'_>) -> Option<Self> {
                 let mut out = Self::default();
-                $crate::wire::fields::each_field(json, &mut |key, raw| {
+                cursor.object(|key, cursor| {
                     match &*key {
-                        $( $key => {
-                            out.$field = <$ty as $crate::wire::fields::Wire>::from_json(raw.get());
-                            if out.$field.is_some() {
-                                return;
-                            }
-                        } )*
-                        _ => {}
+                        $( $key if cursor.field(&mut out.$field) => {} )*
+                        _ => out.extra.keep(key, cursor.value_text()?),
                     }
-                    out.extra.keep(key, raw);
-                })
-                .ok()?;
+                    Some(())
+                })?;
                 Some(out)
             }
         }
@@ -263,11 +257,11 @@ macro_rules! wire_enum {
         }
 
         impl $name {
-            fn from_tagged(kind: &str, json: &str) -> Option<Self> {
+            fn read_tagged(kind: &str, cursor: &mut $crate::wire::cursor::Cursor<'_>) -> Option<Self> {
                 use $crate::wire::fields::Wire;
                 match kind {
-                    $( $($kind)|+ => Wire::from_json(json).map(Self::$variant), )*
-                    _ => $crate::wire::fields::Opaque::new(kind, json).map(Self::Unknown),
+                    $( $($kind)|+ => Wire::read(cursor).map(Self::$variant), )*
+                    _ => $crate::wire::fields::Opaque::read(kind, cursor).map(Self::Unknown),
                 }
             }
         }

@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::content::{ApiMessage, ContentBlock, ModelUsage, Usage};
 use super::control::{ControlCancelRequestMessage, ControlRequestMessage, ControlResponseMessage};
+use super::cursor::Cursor;
 use super::fields::{Tags, Wire, wire_enum, wire_struct};
 
 pub use super::fields::Opaque;
@@ -38,7 +39,7 @@ pub fn decode(line: &[u8]) -> Result<Message, DecodeError> {
     match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text) {
         Err(error) => Err(DecodeError::NotJson(error)),
         Ok(_) => {
-            let kind = Tags::of(text).kind.unwrap_or_default();
+            let kind = Tags::of(&Cursor::new(text)).kind.unwrap_or_default();
             let raw = serde_json::from_str(text).map_err(DecodeError::NotJson)?;
             Ok(Message::Unknown(Opaque { kind: kind.into_owned(), raw }))
         }
@@ -79,13 +80,13 @@ wire_enum! {
 }
 
 impl Wire for Message {
-    fn from_json(json: &str) -> Option<Self> {
-        let tags = Tags::of(json);
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        let tags = Tags::of(cursor);
         let kind = tags.kind?;
         if kind == "system" {
-            return SystemMessage::from_subtype(&tags.subtype.unwrap_or_default(), json).map(Self::System);
+            return SystemMessage::read_subtype(&tags.subtype.unwrap_or_default(), cursor).map(Self::System);
         }
-        Self::from_tagged(&kind, json)
+        Self::read_tagged(&kind, cursor)
     }
 }
 
@@ -154,8 +155,8 @@ wire_enum! {
 }
 
 impl Wire for StreamEvent {
-    fn from_json(json: &str) -> Option<Self> {
-        Self::from_tagged(&Tags::of(json).kind.unwrap_or_default(), json)
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        Self::read_tagged(&Tags::of(cursor).kind.unwrap_or_default(), cursor)
     }
 }
 
@@ -236,8 +237,8 @@ wire_enum! {
 }
 
 impl Wire for BlockDelta {
-    fn from_json(json: &str) -> Option<Self> {
-        Self::from_tagged(&Tags::of(json).kind.unwrap_or_default(), json)
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        Self::read_tagged(&Tags::of(cursor).kind.unwrap_or_default(), cursor)
     }
 }
 

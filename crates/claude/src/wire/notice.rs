@@ -6,6 +6,7 @@
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use super::cursor::Cursor;
 use super::fields::{Opaque, Tags, Wire, wire_enum, wire_struct};
 
 wire_struct! {
@@ -45,8 +46,8 @@ wire_enum! {
 }
 
 impl Wire for Notice {
-    fn from_json(json: &str) -> Option<Self> {
-        Self::from_tagged(&Tags::of(json).kind.unwrap_or_default(), json)
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        Self::read_tagged(&Tags::of(cursor).kind.unwrap_or_default(), cursor)
     }
 }
 
@@ -112,20 +113,20 @@ const ENVELOPES: &[&str] = &[
 
 impl SystemNotice {
     /// Reads a frame of one of the known subtypes.
-    pub(super) fn from_subtype(subtype: &str, json: &str) -> Option<Result<Self, Opaque>> {
+    pub(super) fn read_subtype(subtype: &str, cursor: &mut Cursor<'_>) -> Option<Result<Self, Opaque>> {
         let notice = match subtype {
-            "background_tasks_changed" => Wire::from_json(json).map(Self::BackgroundTasksChanged),
-            "commands_changed" => Wire::from_json(json).map(Self::CommandsChanged),
-            "control_request_progress" => Wire::from_json(json).map(Self::ControlRequestProgress),
-            "informational" => Wire::from_json(json).map(Self::Informational),
-            "model_fallback" => Wire::from_json(json).map(Self::ModelFallback),
-            "model_refusal_fallback" => Wire::from_json(json).map(Self::ModelRefusalFallback),
-            "notification" => Wire::from_json(json).map(Self::Notification),
-            "permission_denied" => Wire::from_json(json).map(Self::PermissionDenied),
-            "session_title_changed" => Wire::from_json(json).map(Self::SessionTitleChanged),
-            "thinking_tokens" => Wire::from_json(json).map(Self::ThinkingTokens),
-            _ if ENVELOPES.contains(&subtype) => Wire::from_json(json).map(Self::Envelope),
-            _ => return Opaque::new(subtype, json).map(Err),
+            "background_tasks_changed" => Wire::read(cursor).map(Self::BackgroundTasksChanged),
+            "commands_changed" => Wire::read(cursor).map(Self::CommandsChanged),
+            "control_request_progress" => Wire::read(cursor).map(Self::ControlRequestProgress),
+            "informational" => Wire::read(cursor).map(Self::Informational),
+            "model_fallback" => Wire::read(cursor).map(Self::ModelFallback),
+            "model_refusal_fallback" => Wire::read(cursor).map(Self::ModelRefusalFallback),
+            "notification" => Wire::read(cursor).map(Self::Notification),
+            "permission_denied" => Wire::read(cursor).map(Self::PermissionDenied),
+            "session_title_changed" => Wire::read(cursor).map(Self::SessionTitleChanged),
+            "thinking_tokens" => Wire::read(cursor).map(Self::ThinkingTokens),
+            _ if ENVELOPES.contains(&subtype) => Wire::read(cursor).map(Self::Envelope),
+            _ => return Opaque::read(subtype, cursor).map(Err),
         };
         notice.map(Ok)
     }

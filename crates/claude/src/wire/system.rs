@@ -6,7 +6,8 @@
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::fields::{Opaque, Wire, wire_struct};
+use super::cursor::Cursor;
+use super::fields::{Opaque, Tags, Wire, wire_struct};
 use super::notice::SystemNotice;
 
 /// A `system` frame.
@@ -43,21 +44,21 @@ pub enum SystemMessage {
 }
 
 impl SystemMessage {
-    pub(super) fn from_subtype(subtype: &str, json: &str) -> Option<Self> {
+    pub(super) fn read_subtype(subtype: &str, cursor: &mut Cursor<'_>) -> Option<Self> {
         match subtype {
-            "init" => Wire::from_json(json).map(Self::Init),
-            "status" => Wire::from_json(json).map(Self::Status),
-            "api_retry" => Wire::from_json(json).map(Self::ApiRetry),
-            "session_state_changed" => Wire::from_json(json).map(Self::SessionStateChanged),
-            "compact_boundary" => Wire::from_json(json).map(Self::CompactBoundary),
-            "task_started" => Wire::from_json(json).map(Self::TaskStarted),
-            "task_progress" => Wire::from_json(json).map(Self::TaskProgress),
-            "task_updated" => Wire::from_json(json).map(Self::TaskUpdated),
-            "task_notification" => Wire::from_json(json).map(Self::TaskNotification),
-            "hook_started" => Wire::from_json(json).map(Self::HookStarted),
-            "hook_progress" => Wire::from_json(json).map(Self::HookProgress),
-            "hook_response" => Wire::from_json(json).map(Self::HookResponse),
-            _ => match SystemNotice::from_subtype(subtype, json)? {
+            "init" => Wire::read(cursor).map(Self::Init),
+            "status" => Wire::read(cursor).map(Self::Status),
+            "api_retry" => Wire::read(cursor).map(Self::ApiRetry),
+            "session_state_changed" => Wire::read(cursor).map(Self::SessionStateChanged),
+            "compact_boundary" => Wire::read(cursor).map(Self::CompactBoundary),
+            "task_started" => Wire::read(cursor).map(Self::TaskStarted),
+            "task_progress" => Wire::read(cursor).map(Self::TaskProgress),
+            "task_updated" => Wire::read(cursor).map(Self::TaskUpdated),
+            "task_notification" => Wire::read(cursor).map(Self::TaskNotification),
+            "hook_started" => Wire::read(cursor).map(Self::HookStarted),
+            "hook_progress" => Wire::read(cursor).map(Self::HookProgress),
+            "hook_response" => Wire::read(cursor).map(Self::HookResponse),
+            _ => match SystemNotice::read_subtype(subtype, cursor)? {
                 Ok(notice) => Some(Self::Notice(Box::new(notice))),
                 Err(unknown) => Some(Self::Unknown(unknown)),
             },
@@ -86,8 +87,8 @@ impl SystemMessage {
 }
 
 impl Wire for SystemMessage {
-    fn from_json(json: &str) -> Option<Self> {
-        Self::from_subtype(&super::fields::Tags::of(json).subtype.unwrap_or_default(), json)
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        Self::read_subtype(&Tags::of(cursor).subtype.unwrap_or_default(), cursor)
     }
 }
 

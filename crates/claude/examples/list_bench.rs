@@ -1,0 +1,194 @@
+//! How fast many transcripts are listed: with nothing known, with everything known, and watched.
+//!
+//! Writes transcripts into a temporary folder (1 GB by default), lists them, prints one JSON object and removes
+//! them. With `--check` it fails above one second, 50 ms and 5 ms. Run it with `--release`; `--sessions N` and
+//! `--kilobytes N` change what is written.
+
+#![expect(clippy::print_stdout, reason = "the result of a bench is what it prints")]
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use innkeeper_claude::transcript::{ListOptions, SessionSummary, Transcripts, WatchedTranscripts, rename};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// How many folders the transcripts are spread over.
+const PROJECTS: usize = 40;
+/// Every so many sessions have a folder beside them, as sessions with subagents do.
+const WITH_FOLDER: usize = 10;
+/// How often a list that reads everything is made; the fastest counts, as the others measure what else the
+/// machine did.
+const COLD_RUNS: usize = 5;
+/// How often the quicker lists are made.
+const RUNS: usize = 40;
+const COLD_LIMIT: Duration = Duration::from_secs(1);
+const WARM_LIMIT: Duration = Duration::from_millis(50);
+const WATCHED_LIMIT: Duration = Duration::from_millis(5);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |name: &str, default: usize| {
+        let given = arguments.iter().skip_while(|argument| *argument != name).nth(1);
+        given.map_or(Ok(default), |number| number.parse())
+    };
+    let (sessions, kilobytes) = (number("--sessions", 10_000)?, number("--kilobytes", 100)?);
+    let folder = tempfile::tempdir()?;
+    for at in 0..sessions {
+        write_session(folder.path(), at, kilobytes * 1000)?;
+    }
+
+    let all = ListOptions::default();
+    let cold = fastest(COLD_RUNS, || timed(|| Transcripts::new(folder.path()).list(&all).len(), sessions))?;
+    let known = Transcripts::new(folder.path());
+    known.list(&all);
+    let warm = fastest(RUNS, || timed(|| known.list(&all).len(), sessions))?;
+    let watched = WatchedTranscripts::new(known);
+    watched.all();
+    if !watched.is_watching() {
+        return Err("the system does not watch so many folders".into());
+    }
+    let unchanged = fastest(RUNS, || timed(|| watched.all().len(), sessions))?;
+    let changed = fastest(RUNS, || after_a_change(&watched))?;
+
+    let milliseconds = |time: Duration| time.as_secs_f64() * 1000.0;
+    println!(
+        "{}",
+        json!({
+            "bench": "list", "sessions": sessions, "kilobytes": kilobytes,
+            "cold_ms": milliseconds(cold), "warm_ms": milliseconds(warm),
+            "watched_ms": milliseconds(unchanged), "watched_after_change_ms": milliseconds(changed),
+        })
+    );
+    if arguments.iter().any(|argument| argument == "--check") {
+        for (name, time, limit) in [
+            ("cold", cold, COLD_LIMIT),
+            ("warm", warm, WARM_LIMIT),
+            ("watched", unchanged, WATCHED_LIMIT),
+            ("watched after a change", changed, WATCHED_LIMIT),
+        ] {
+            if time > limit {
+                return Err(format!("{name}: {time:?} is more than {limit:?}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn timed(list: impl FnOnce() -> usize, sessions: usize) -> Result<Duration, Box<dyn Error>> {
+    let start = Instant::now();
+    let listed = list();
+    let time = start.elapsed();
+    if listed == sessions {
+        Ok(time)
+    } else {
+        Err(format!("{listed} of {sessions} sessions were listed").into())
+    }
+}
+
+fn fastest(
+    runs: usize,
+    run: impl Fn() -> Result<Duration, Box<dyn Error>>,
+) -> Result<Duration, Box<dyn Error>> {
+    let times = (0..runs).map(|_| run()).collect::<Result<Vec<_>, _>>()?;
+    times.into_iter().min().ok_or_else(|| "nothing was run".into())
+}
+
+/// Renames the oldest session and takes the time of the first list that shows it.
+fn after_a_change(watched: &WatchedTranscripts) -> Result<Duration, Box<dyn Error>> {
+    let oldest = watched.all().last().map(Arc::clone).ok_or("there are no sessions")?;
+    let title = format!("renamed {}", Uuid::new_v4());
+    rename(&oldest.path, &title)?;
+    let shows = |listed: &[Arc<SessionSummary>]| listed.first().is_some_and(|first| first.summary == title);
+    // The system tells of the change in its own time, which is not what is measured.
+    for _ in 0..10_000 {
+        let start = Instant::now();
+        let listed = watched.all();
+        let time = start.elapsed();
+        if shows(&listed) {
+            return Ok(time);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Err("the change never reached the list".into())
+}
+
+/// Writes a transcript as newer runtimes do: notes, prompts, answers, and long results of tools.
+fn write_session(root: &Path, at: usize, size: usize) -> Result<(), Box<dyn Error>> {
+    let id = Uuid::from_u128(0x4000_8000_0000_0000_0000 + at as u128).to_string();
+    let cwd = format!("/home/guest/project-{}", at % PROJECTS);
+    let project = root.join("projects").join(cwd.replace('/', "-"));
+    fs::create_dir_all(&project)?;
+    if at.is_multiple_of(WITH_FOLDER) {
+        fs::create_dir(project.join(&id))?;
+        fs::write(
+            project.join(&id).join("custom-title.json"),
+            json!({"customTitle": format!("Title {at}")}).to_string(),
+        )?;
+    }
+    let mut file = BufWriter::new(File::create(project.join(format!("{id}.jsonl")))?);
+    let mut written = 0;
+    let mut write = |line: Value| -> Result<usize, std::io::Error> {
+        let line = line.to_string();
+        // Sorted fields are not how the runtime writes: the kind or the parent comes first.
+        let first = if line.contains("\"parentUuid\":") { "parentUuid" } else { "type" };
+        let line = with_first(&line, first);
+        writeln!(file, "{line}")?;
+        written += line.len() + 1;
+        Ok(written)
+    };
+    write(
+        json!({"type": "queue-operation", "operation": "enqueue", "timestamp": "2026-11-15T08:41:12.753Z", "sessionId": id}),
+    )?;
+    let mut parent = Value::Null;
+    for turn in 0_usize.. {
+        for (kind, content) in [
+            ("user", json!(format!("Please look at part {turn} of task {at}"))),
+            (
+                "assistant",
+                json!([{"type": "text", "text": "I will read the file first, then change it. ".repeat(6)}]),
+            ),
+            (
+                "assistant",
+                json!([{"type": "tool_use", "id": format!("toolu_{turn}"), "name": "Read", "input": {"file_path": "src/main.rs"}}]),
+            ),
+            (
+                "user",
+                json!([{"type": "tool_result", "tool_use_id": format!("toolu_{turn}"), "content": "    let value = compute(\"input\")?;\n".repeat(90)}]),
+            ),
+            ("assistant", json!([{"type": "text", "text": "Done; the tests pass."}])),
+        ] {
+            let uuid = Uuid::new_v4().to_string();
+            write(json!({
+                "parentUuid": parent, "isSidechain": false, "type": kind, "uuid": uuid, "cwd": cwd, "sessionId": id,
+                "message": {"id": format!("msg_{turn}"), "role": kind, "content": content}, "version": "2.1.325",
+                "timestamp": "2026-11-15T08:41:13.072Z", "userType": "external", "gitBranch": "main",
+            }))?;
+            parent = uuid.into();
+        }
+        let prompt = format!("Please look at part {turn} of task {at}");
+        if write(json!({"type": "last-prompt", "lastPrompt": prompt, "leafUuid": parent, "sessionId": id}))?
+            >= size
+        {
+            break;
+        }
+    }
+    file.flush()?;
+    Ok(())
+}
+
+/// Moves a field with a plain value to the front of a line.
+fn with_first(line: &str, key: &str) -> String {
+    let start = format!(",\"{key}\":");
+    let moved = line.split_once(&start).and_then(|(before, rest)| {
+        let end = rest.find([',', '}'])?;
+        let (value, after) = rest.split_at_checked(end)?;
+        Some(format!("{{\"{key}\":{value},{}{after}", before.strip_prefix('{')?))
+    });
+    moved.unwrap_or_else(|| line.to_owned())
+}

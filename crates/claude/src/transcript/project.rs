@@ -1,0 +1,155 @@
+//! Which folder of the configuration directory belongs to which working directory.
+//!
+//! Owns the naming rule, which is the runtime's own: two different directories may share a name, and long names
+//! are cut and get a checksum.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::worktrees::worktrees_of;
+
+/// How many bytes of a name are kept before it is cut.
+const KEY_LIMIT: usize = 200;
+
+/// A folder of transcripts.
+#[derive(Debug, Clone)]
+pub(super) struct Project {
+    /// The folder.
+    pub(super) folder: PathBuf,
+    /// Whose sessions are wanted from it.
+    pub(super) owner: Owner,
+}
+
+/// Whose sessions are wanted from a folder.
+#[derive(Debug, Clone)]
+pub(super) enum Owner {
+    /// Everybody's.
+    Anyone,
+    /// Those of this directory; a session of another directory whose name comes out the same is not.
+    Directory(PathBuf),
+    /// Those that say that they ran in this directory: its name was cut, so the name alone proves nothing.
+    Recorded(PathBuf),
+}
+
+impl Owner {
+    /// Whether a session that ran in `cwd` is wanted.
+    pub(super) fn wants(&self, cwd: Option<&str>) -> bool {
+        match (self, cwd) {
+            (Self::Anyone, _) | (Self::Directory(_), None) => true,
+            (Self::Directory(directory), Some(cwd)) => {
+                Path::new(cwd) == directory || key_of_path(cwd) != project_key(directory)
+            }
+            (Self::Recorded(directory), cwd) => cwd.is_some_and(|cwd| Path::new(cwd) == directory),
+        }
+    }
+}
+
+/// The name of the folder that the runtime keeps the transcripts of a working directory in. The directory is
+/// taken as it is; the runtime resolves links first.
+pub fn project_key(directory: &Path) -> String {
+    key_of_path(&directory.to_string_lossy())
+}
+
+fn key_of_path(path: &str) -> String {
+    // The rule is written in terms of UTF-16, where a character beyond the basic plane counts twice.
+    let mut key = String::with_capacity(path.len());
+    for character in path.chars() {
+        if character.is_ascii_alphanumeric() {
+            key.push(character);
+        } else {
+            (0..character.len_utf16()).for_each(|_| key.push('-'));
+        }
+    }
+    if key.len() > KEY_LIMIT {
+        key.truncate(KEY_LIMIT);
+        key.push('-');
+        key.push_str(&base36(checksum(path).unsigned_abs()));
+    }
+    key
+}
+
+fn checksum(path: &str) -> i32 {
+    path.encode_utf16().fold(0_i32, |sum, unit| sum.wrapping_mul(31).wrapping_add(i32::from(unit)))
+}
+
+fn base36(mut number: u32) -> String {
+    let mut digits = Vec::new();
+    loop {
+        digits.push(char::from_digit(number % 36, 36).unwrap_or('0'));
+        number /= 36;
+        if number == 0 {
+            return digits.iter().rev().collect();
+        }
+    }
+}
+
+/// All folders of transcripts.
+pub(super) fn all_projects(projects: &Path) -> Vec<Project> {
+    let entries = fs::read_dir(projects).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_file()));
+    folders.map(|entry| Project { folder: entry.path(), owner: Owner::Anyone }).collect()
+}
+
+/// The folders that may hold transcripts of a directory, the likeliest first.
+pub(super) fn projects_of(projects: &Path, directory: &Path) -> Vec<Project> {
+    let directory = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
+    let key = project_key(&directory);
+    let exact = projects.join(&key);
+    let mut found = vec![Project { folder: exact.clone(), owner: Owner::Directory(directory.clone()) }];
+    if let Some(prefix) = key.get(..=KEY_LIMIT) {
+        // Other builds of the runtime have used other checksums.
+        let siblings = all_projects(projects).into_iter().filter(|project| {
+            let name = project.folder.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with(prefix)) && project.folder != exact
+        });
+        found
+            .extend(siblings.map(|project| Project { owner: Owner::Recorded(directory.clone()), ..project }));
+    }
+    found
+}
+
+/// Like [`projects_of`], for the directory and all work trees of its repository.
+pub(super) fn projects_of_worktrees(projects: &Path, directory: &Path) -> Vec<Project> {
+    let mut found = projects_of(projects, directory);
+    let resolved = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
+    for root in worktrees_of(&resolved) {
+        for project in projects_of(projects, &root) {
+            if !found.iter().any(|known| known.folder == project.folder) {
+                found.push(project);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_character_that_is_no_letter_or_digit_becomes_a_dash() {
+        assert_eq!(project_key(Path::new("/home/guest/my_app.v2")), "-home-guest-my-app-v2");
+        assert_eq!(project_key(Path::new("/ä/😀")), "----".to_owned() + "-");
+    }
+
+    #[test]
+    fn a_long_name_is_cut_and_gets_the_checksum_of_the_whole() {
+        let path = format!("/{}", "a".repeat(250));
+        let key = project_key(Path::new(&path));
+        assert_eq!(key.len(), 201 + base36(checksum(&path).unsigned_abs()).len());
+        assert!(key.starts_with(&format!("-{}-", "a".repeat(199))));
+        assert_eq!(
+            (checksum("ab"), base36(0), base36(35), base36(36)),
+            (97 * 31 + 98, "0".into(), "z".into(), "10".into())
+        );
+    }
+
+    #[test]
+    fn two_directories_with_one_name_do_not_see_each_other() {
+        let owner = Owner::Directory(PathBuf::from("/a/b"));
+        assert!(owner.wants(Some("/a/b")) && owner.wants(None) && owner.wants(Some("/a/b/sub")));
+        assert!(!owner.wants(Some("/a-b")));
+        let cut = Owner::Recorded(PathBuf::from("/a/b"));
+        assert!(cut.wants(Some("/a/b")) && !cut.wants(None) && !cut.wants(Some("/a/c")));
+    }
+}
