@@ -48,6 +48,9 @@ const WARDEN_DEADLINE: Duration = Duration::from_secs(7);
 /// tree keeps them open.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(1);
 
+/// How long a runtime may live on after it has closed its output: one that exits closes it as well.
+const SILENT_DEADLINE: Duration = Duration::from_secs(2);
+
 /// Spawning clears close-on-exec of one descriptor for a moment; without this lock two starts at once would
 /// hand their control streams to each other's wardens.
 static SPAWNING: Mutex<()> = Mutex::new(());
@@ -277,6 +280,7 @@ enum Input {
     Cancelled,
     WardenGone,
     Overdue,
+    Silent,
 }
 
 impl Owner {
@@ -304,7 +308,7 @@ impl Owner {
     /// Follows the warden until it says that the tree is gone.
     async fn watch(&mut self, reports: tokio::net::unix::OwnedReadHalf) -> RuntimeStatus {
         let mut reports = BufReader::new(reports).lines();
-        let mut overdue_at = None;
+        let (mut overdue_at, mut silent_at) = (None, None);
         let cancel = self.cancel.clone();
         loop {
             let told_to_end = self.orders.is_none();
@@ -322,6 +326,7 @@ impl Owner {
                 }
                 _ = self.child.wait(), if self.child.id().is_some() => Input::WardenGone,
                 () = sleep_until(overdue_at) => Input::Overdue,
+                () = sleep_until(silent_at), if !told_to_end => Input::Silent,
             };
             match input {
                 Input::Report(Some(Report::Exited(status))) => return status,
@@ -336,7 +341,10 @@ impl Owner {
                 Input::Cancelled => self.end(ExitReason::Cancelled),
                 Input::Ending(None) => self.end(ExitReason::Dropped),
                 Input::Ending(Some(ending)) => self.obey(ending).await,
-                Input::Read(ReadEnd::Closed) => {}
+                Input::Read(ReadEnd::Closed) => silent_at = Some(Instant::now() + SILENT_DEADLINE),
+                // One that is being stopped has deadlines of its own.
+                Input::Silent if self.stopping.is_cancelled() => silent_at = None,
+                Input::Silent => self.end(ExitReason::OutputClosed),
                 Input::Read(ReadEnd::LineTooLong(error)) => {
                     self.end(ExitReason::LineTooLong { limit: error.limit });
                 }

@@ -39,6 +39,8 @@ pub enum ExitReason {
     },
     /// It wrote more than its session's owner took, up to the bound on what is kept.
     InboxFull,
+    /// It closed its output and lived on, so that nothing could be heard of it any more.
+    OutputClosed,
     /// The warden that watched over it was ended from outside.
     WardenLost,
 }
@@ -77,6 +79,7 @@ impl fmt::Display for Exit {
                 write!(formatter, " because a line of its output was longer than {} MiB", limit >> 20)
             }
             ExitReason::InboxFull => formatter.write_str(" because its output was not read any more"),
+            ExitReason::OutputClosed => formatter.write_str(" because it had closed its output"),
             ExitReason::WardenLost => formatter.write_str(", because the process watching over it was ended"),
         }
     }

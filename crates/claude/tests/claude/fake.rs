@@ -106,6 +106,23 @@ async fn noise_and_a_half_line_at_the_exit_are_skipped() {
 }
 
 #[tokio::test]
+async fn a_runtime_that_closes_its_output_and_lives_on_is_ended_with_that_reason() {
+    let place = Place::new();
+    let (session, mut events) = start(place.scripted(
+        r#"handlers.user = () => {
+            process.stderr.write('nothing more to say');
+            require('node:fs').closeSync(1);
+            setInterval(() => {}, 1000);
+        };"#,
+    ))
+    .await;
+    session.send(&prompt("go")).unwrap();
+    let exit = exit(&mut events).await;
+    assert_eq!((exit.reason, exit.stderr_tail.as_str()), (ExitReason::OutputClosed, "nothing more to say"));
+    assert!(!lives(session.pid().unwrap()));
+}
+
+#[tokio::test]
 async fn a_line_beyond_the_cap_ends_the_runtime_with_that_reason() {
     let place = Place::new();
     let (session, mut events) = start(place.scripted(

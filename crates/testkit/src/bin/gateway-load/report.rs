@@ -204,22 +204,25 @@ impl Sheet<'_> {
 
     fn processor_rows(&self) -> Vec<Row> {
         let processor = |runs: &[Run]| median(runs.iter().filter_map(|run| run.processor).collect());
-        let ratio = |runs: Runs| {
-            let (gateway, baseline) = (self.column(Role::Gateway)?, self.column(Role::Baseline)?);
-            let of_rounds = runs(gateway).iter().zip(runs(baseline));
-            median(of_rounds.filter_map(|(ours, theirs)| Some(ours.processor? / theirs.processor?)).collect())
+        let ratios = |runs: Runs| -> Vec<f64> {
+            let of_both = self.column(Role::Gateway).zip(self.column(Role::Baseline));
+            let rounds = of_both.into_iter().flat_map(|(ours, theirs)| runs(ours).iter().zip(runs(theirs)));
+            rounds.filter_map(|(ours, theirs)| Some(ours.processor? / theirs.processor?)).collect()
         };
-        let full = ratio(|column| &column.full);
+        let full = ratios(|column| &column.full);
         let mut first =
             self.plain("processor time per event, µs", |column| micros(processor(&column.full)?));
-        first.ratio = times(full, "nginx");
+        first.ratio = times(median(full.clone()), "nginx");
         first.limit = format!("≤ {PROCESSOR_LIMIT} ×");
-        first.verdict = self.timed(Verdict::of(full, PROCESSOR_LIMIT));
+        first.verdict = self.timed(Verdict::of(median(full.clone()), PROCESSOR_LIMIT));
+        let mut spread = self.plain("  lowest and highest of the rounds", |_| Some(String::new()));
+        spread.ratio = extremes(&full);
         let mut paced =
             self.plain("  at the paced rate, one by one, µs", |column| micros(processor(&column.paced)?));
-        paced.ratio = times(ratio(|column| &column.paced), "nginx");
+        paced.ratio = times(median(ratios(|column| &column.paced)), "nginx");
         vec![
             first,
+            spread,
             paced,
             self.plain("  events/s at full speed", |column| {
                 Some(format!("{:.0}", median(column.full.iter().map(|run| run.rate).collect())?))
@@ -399,6 +402,13 @@ fn kibibytes(bytes: u64) -> String {
 
 fn times(ratio: Option<f64>, whose: &str) -> String {
     ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2} × {whose}").trim_end().to_owned())
+}
+
+/// The lowest and the highest of some ratios, which tell how far their median is to be trusted.
+fn extremes(ratios: &[f64]) -> String {
+    let lowest = ratios.iter().copied().min_by(f64::total_cmp);
+    let highest = ratios.iter().copied().max_by(f64::total_cmp);
+    lowest.zip(highest).map_or_else(String::new, |(lowest, highest)| format!("{lowest:.2} – {highest:.2}"))
 }
 
 /// The middle of some numbers, if there are any.

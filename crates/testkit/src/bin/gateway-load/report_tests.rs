@@ -110,7 +110,9 @@ fn a_ratio_is_the_median_of_the_rounds() {
         column("nginx", Role::Baseline, &rounds([1_000.0, 9_000.0, 1_000.0])),
         column("innkeeper", Role::Gateway, &rounds([1_100.0, 9_900.0, 5_000.0])),
     ];
-    assert_eq!(rows(&columns, Judge::All)[0].ratio, "1.10 × nginx");
+    let rows = rows(&columns, Judge::All);
+    assert_eq!(rows[0].ratio, "1.10 × nginx");
+    assert_eq!(rows[1].ratio, "1.10 – 5.00");
 }
 
 #[test]
