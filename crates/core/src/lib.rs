@@ -12,6 +12,7 @@ pub mod ids;
 pub mod model;
 pub mod session;
 pub mod state;
+pub mod storage;
 
 pub use channel::ChannelUri;
 pub use host::{Host, HostConfig};

@@ -1,0 +1,266 @@
+//! The port to durable storage: what a host writes down, and what it finds again.
+//!
+//! A session is stored as documents (the session, its chats without turns), one
+//! record a finished turn, and a journal of the actions that were published since
+//! the documents were written. Documents, turns and journal together are the
+//! published state; folding the journal is the reader's work, since only `core`
+//! knows the reducers.
+
+use std::sync::Arc;
+
+use ahp_types::common::JsonObject;
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use crate::agent::{BoxFuture, History};
+use crate::channel::ChannelUri;
+use crate::ids::{ClientId, ServerSeq};
+
+/// A JSON document, encoded once and shared.
+pub type Json = Arc<RawValue>;
+
+/// Where a host keeps what must survive it.
+pub trait Storage: Send + Sync + 'static {
+    /// Everything that is needed before the first client, and nothing of a single
+    /// session: it has to be fast with ten thousand of them. Called once, first.
+    fn load_index(&self) -> BoxFuture<Result<Index, StorageError>>;
+
+    /// A session with all that belongs to it; `None` if there is none. Sees every
+    /// write whose future has resolved.
+    fn load_session(&self, session: ChannelUri) -> BoxFuture<Result<Option<StoredSession>, StorageError>>;
+
+    /// Writes all of the changes or none of them. Writes take effect in the order of
+    /// the calls, whether or not their futures are polled: the call itself hands
+    /// them over. Resolves when the changes survive the end of this process.
+    fn write(&self, changes: Vec<Change>) -> BoxFuture<Result<(), StorageError>>;
+}
+
+/// Why something could not be stored or found.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StorageError {
+    /// There is no room for it.
+    #[error("the disk is full; nothing was saved. Free some space and try again")]
+    Full,
+    /// More waits to be written than is reasonable.
+    #[error("the host cannot write as fast as it is asked to; try again")]
+    Busy,
+    /// It did not answer in time.
+    #[error("the storage does not answer; try again")]
+    TimedOut,
+    /// What is there cannot be read.
+    #[error("{what} is damaged: {reason}")]
+    Damaged {
+        /// What cannot be read.
+        what: String,
+        /// How it shows.
+        reason: String,
+    },
+    /// Anything else.
+    #[error("the storage failed: {0}")]
+    Failed(String),
+}
+
+/// What a host starts from.
+#[derive(Debug, Default)]
+pub struct Index {
+    /// No published action had a number above this one.
+    pub seq: ServerSeq,
+    /// The rows of the session list.
+    pub rows: Vec<StoredRow>,
+    /// Sessions that are not in the list, because they were never used.
+    pub unlisted: Vec<ChannelUri>,
+    /// Chats that are not their session's default one, and their sessions.
+    pub chats: Vec<(ChannelUri, ChannelUri)>,
+    /// The host-wide configuration.
+    pub root_config: Option<JsonObject>,
+    /// The clients that may come back.
+    pub clients: Vec<StoredClient>,
+    /// The most recent actions in order, if the last host ended in order.
+    pub replay: Vec<StoredEnvelope>,
+    /// Whether it did.
+    pub clean: bool,
+}
+
+/// A row of the session list.
+#[derive(Clone, Debug)]
+pub struct StoredRow {
+    /// The session.
+    pub session: ChannelUri,
+    /// When it last changed, in milliseconds since 1970.
+    pub modified_at: i64,
+    /// The `SessionSummary`.
+    pub summary: Json,
+}
+
+/// A client that the host knows.
+#[derive(Clone, Debug)]
+pub struct StoredClient {
+    /// Its name.
+    pub id: ClientId,
+    /// The numbers of its dispatches that were handled last, oldest first.
+    pub handled: Vec<i64>,
+    /// What it was told of which channel: numbers of the first and last snapshot.
+    /// Only after an end in order.
+    pub marks: Vec<(ChannelUri, ServerSeq, ServerSeq)>,
+}
+
+/// A published action.
+#[derive(Clone, Debug)]
+pub struct StoredEnvelope {
+    /// Its number.
+    pub seq: ServerSeq,
+    /// Its channel.
+    pub channel: ChannelUri,
+    /// The one client that was told, if it was not everyone.
+    pub only_for: Option<ClientId>,
+    /// The encoded envelope.
+    pub envelope: Bytes,
+}
+
+/// A session as it was stored.
+#[derive(Debug)]
+pub struct StoredSession {
+    /// When it was created, as it goes over the wire.
+    pub created_at: String,
+    /// Whether it is in the list.
+    pub listed: bool,
+    /// The `SessionState`.
+    pub state: Json,
+    /// Its chats; the default one is first.
+    pub chats: Vec<StoredChat>,
+    /// What was published since the documents were written, in order.
+    pub journal: Vec<JournalEntry>,
+}
+
+/// A chat as it was stored.
+#[derive(Debug)]
+pub struct StoredChat {
+    /// Its channel.
+    pub uri: ChannelUri,
+    /// The agent's name for the conversation.
+    pub conversation: Uuid,
+    /// Whether the agent has worked on it.
+    pub history: History,
+    /// The `ChatState`, with an empty list of turns.
+    pub state: Json,
+    /// Its finished turns, oldest first.
+    pub turns: Vec<StoredTurn>,
+}
+
+/// A finished turn.
+#[derive(Clone, Debug)]
+pub struct StoredTurn {
+    /// Its id, which is in the body too.
+    pub id: String,
+    /// The `Turn`.
+    pub body: Json,
+}
+
+/// An action that was published and is not in the documents yet.
+#[derive(Clone, Debug)]
+pub struct JournalEntry {
+    /// Its place in the session's journal.
+    pub number: u64,
+    /// The channel it changed.
+    pub channel: ChannelUri,
+    /// When, in milliseconds since 1970.
+    pub at: i64,
+    /// The `StateAction`.
+    pub action: Json,
+}
+
+/// Something to be written.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// A session is as this, from now on. Creates it if need be.
+    PutSession {
+        /// The session.
+        session: ChannelUri,
+        /// When it was created.
+        created_at: String,
+        /// Its row if it is in the list.
+        row: Option<StoredRow>,
+        /// The `SessionState`.
+        state: Json,
+    },
+    /// A chat is as this. Creates it if need be; its session exists.
+    PutChat {
+        /// The chat.
+        chat: ChannelUri,
+        /// Its session.
+        session: ChannelUri,
+        /// The agent's name for the conversation.
+        conversation: Uuid,
+        /// Whether the agent has worked on it.
+        history: History,
+        /// The `ChatState` with an empty list of turns.
+        state: Json,
+    },
+    /// The chat's turns from this place on are these; later ones there were go.
+    PutTurns {
+        /// The chat.
+        chat: ChannelUri,
+        /// How many older turns stay.
+        keep: usize,
+        /// The turns behind them.
+        turns: Vec<StoredTurn>,
+    },
+    /// Adds to the journal of a session.
+    Journal {
+        /// The session.
+        session: ChannelUri,
+        /// What was published.
+        entries: Vec<JournalEntry>,
+    },
+    /// The documents have everything up to this entry.
+    TrimJournal {
+        /// The session.
+        session: ChannelUri,
+        /// The last entry that is not needed any more.
+        through: u64,
+    },
+    /// Deletes a session and all that belongs to it.
+    RemoveSession {
+        /// The session.
+        session: ChannelUri,
+    },
+    /// Deletes a chat with its turns.
+    RemoveChat {
+        /// The chat.
+        chat: ChannelUri,
+    },
+    /// A client may come back.
+    PutClient {
+        /// The client.
+        client: ClientId,
+        /// Whether it begins anew, so that its numbers may repeat.
+        anew: bool,
+    },
+    /// A dispatch of a client's was handled.
+    Handled {
+        /// The client.
+        client: ClientId,
+        /// Its number for the dispatch.
+        client_seq: i64,
+    },
+    /// The host-wide configuration.
+    PutRootConfig {
+        /// All of its values.
+        values: JsonObject,
+    },
+    /// Numbers up to this one may be used.
+    ReserveSeq {
+        /// The last of them.
+        through: ServerSeq,
+    },
+    /// The host ends in order; nothing is written after this.
+    EndInOrder {
+        /// The last number that was used.
+        seq: ServerSeq,
+        /// What clients may have missed.
+        replay: Vec<StoredEnvelope>,
+        /// The clients and what they had.
+        clients: Vec<StoredClient>,
+    },
+}
