@@ -11,6 +11,7 @@ use innkeeper_claude::registry::Registry;
 use innkeeper_claude::{Program, WardenProgram};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::model::{ModelAccess, ModelEndpoint};
+use innkeeper_core::storage::Nowhere;
 use innkeeper_core::{Host, HostConfig};
 use innkeeper_gateway::{Gateway, GatewayConfig, GatewayHandle, TurnMark};
 use innkeeper_server::{Admission, Listen, Server, ServerConfig};
@@ -59,8 +60,12 @@ pub(crate) async fn start(settings: Settings) -> Result<Running> {
         },
         drivers.clone(),
     );
-    let host =
-        Arc::new(Host::new(HostConfig { providers: vec![Arc::new(claude)], clock: Arc::new(SystemClock) }));
+    let host = Host::start(HostConfig {
+        providers: vec![Arc::new(claude)],
+        clock: Arc::new(SystemClock),
+        storage: Arc::new(Nowhere),
+    })
+    .await?;
     let server = Server::start(
         ServerConfig {
             listen: settings.listen,
@@ -99,6 +104,7 @@ impl Running {
         self.drivers.close();
         self.drivers.wait().await;
         self.server.drain().await;
+        self.host.finish().await;
         self.gateway.shutdown().await;
     }
 }

@@ -10,6 +10,9 @@ use ahp_types::common::ROOT_RESOURCE_URI;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
+/// How the address of a default chat begins.
+const DEFAULT_CHAT: &str = "ahp-chat://default/";
+
 /// The address of a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelUri(Arc<str>);
@@ -27,7 +30,15 @@ impl ChannelUri {
 
     /// The address of a session's default chat, in the form that VS Code derives too.
     pub fn default_chat_of(session: &ChannelUri) -> Self {
-        Self::new(&format!("ahp-chat://default/{}", URL_SAFE_NO_PAD.encode(session.as_str())))
+        Self::new(&format!("{DEFAULT_CHAT}{}", URL_SAFE_NO_PAD.encode(session.as_str())))
+    }
+
+    /// The session whose default chat this address is, if it is such an address.
+    pub fn session_of_default_chat(&self) -> Option<Self> {
+        let encoded = self.as_str().strip_prefix(DEFAULT_CHAT)?;
+        let session = String::from_utf8(URL_SAFE_NO_PAD.decode(encoded).ok()?).ok()?;
+        // One spelling only.
+        Some(Self::new(&session)).filter(|session| Self::default_chat_of(session) == *self)
     }
 
     /// Whether this is the root channel.
@@ -55,5 +66,7 @@ mod tests {
     fn default_chat_names_its_session_in_unpadded_base64url() {
         let chat = ChannelUri::default_chat_of(&ChannelUri::new("acme:/s1"));
         assert_eq!(chat.as_str(), "ahp-chat://default/YWNtZTovczE");
+        assert_eq!(chat.session_of_default_chat(), Some(ChannelUri::new("acme:/s1")));
+        assert_eq!(ChannelUri::new("ahp-chat://default/!").session_of_default_chat(), None);
     }
 }

@@ -1,28 +1,42 @@
 //! The host: its sessions, its agents, and the operations that clients ask for.
 //!
-//! Everything here is quick and synchronous, except what waits for a session.
-//! The host routes a dispatch to the session that owns the channel; it decides
+//! The host routes what clients ask for to the session that owns the channel, and
+//! brings sessions from the storage into memory when they are needed; it decides
 //! nothing inside a session itself.
 
-use std::collections::HashMap;
-use std::path::PathBuf;
+mod documents;
+mod loading;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use ahp_types::actions::StateAction;
+use ahp_types::actions::{RootConfigChangedAction, StateAction};
 use ahp_types::common::{JsonObject, Uri};
-use ahp_types::state::{
-    ChatOrigin, ChatState, ChatSummary, ConfigSchema, RootConfigState, RootState, SessionActiveClient,
-    SessionConfigState, SessionLifecycle, SessionState, SessionStatus, SessionSummary,
-};
+use ahp_types::state::SessionActiveClient;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use url::Url;
+use uuid::Uuid;
 
-use crate::agent::{AgentProvider, ResolvedConfig};
+use crate::agent::{AgentProvider, History, ResolvedConfig};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
-use crate::ids::ClientId;
-use crate::session::{ClientDispatch, Ended, Ending, SessionActor, SessionEnd, SessionHandle, SessionSeed};
-use crate::state::{Action, ChannelState, CloseReason, Origin, StateStore};
+use crate::ids::{ClientId, ConnectionId, ServerSeq};
+use crate::session::{ClientDispatch, Ending, SessionEnd, SessionHandle, SessionSeed};
+use crate::state::{
+    Action, ChatDoc, CloseReason, EncodedSnapshot, FetchError, Frame, Missed, Origin, RowsPage, StateStore,
+    Subscription,
+};
+use crate::storage::{Change, Storage, StorageError};
+pub use loading::LoadError;
+
+/// Sequence numbers that are reserved at a time: more than a host can use between
+/// two looks at them.
+const SEQ_BLOCK: u64 = 10_000_000;
+
+/// How often the host looks whether it has enough of them.
+const SEQ_CHECK: Duration = Duration::from_secs(1);
 
 /// What a host is made of.
 pub struct HostConfig {
@@ -30,6 +44,8 @@ pub struct HostConfig {
     pub providers: Vec<Arc<dyn AgentProvider>>,
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
+    /// Where everything is kept.
+    pub storage: Arc<dyn Storage>,
 }
 
 impl std::fmt::Debug for HostConfig {
@@ -41,17 +57,30 @@ impl std::fmt::Debug for HostConfig {
 /// A running host. Cheap to share behind an `Arc`.
 pub struct Host {
     store: Arc<StateStore>,
+    storage: Arc<dyn Storage>,
     providers: Vec<Arc<dyn AgentProvider>>,
     clock: Arc<dyn Clock>,
     sessions: Arc<Mutex<Sessions>>,
+    /// One change of the host-wide configuration at a time.
+    root_config: Semaphore,
     tasks: TaskTracker,
+    ending: CancellationToken,
 }
 
-/// The live sessions, by their own address and by their chats'.
+/// The sessions in memory, by their own address and by their chats', and what is
+/// known of the others.
 #[derive(Debug, Default)]
 struct Sessions {
     by_uri: HashMap<ChannelUri, SessionHandle>,
     by_chat: HashMap<ChannelUri, SessionHandle>,
+    /// Sessions that are being created.
+    reserved: HashSet<ChannelUri>,
+    /// Sessions in the storage that are not in the list.
+    unlisted: HashSet<ChannelUri>,
+    /// The sessions of chats that are not default ones.
+    sessions_of_chats: HashMap<ChannelUri, ChannelUri>,
+    /// Sessions that are being brought into memory, for those who wait for it.
+    loading: HashMap<ChannelUri, watch::Receiver<()>>,
     /// No session may be created any more.
     closed: bool,
 }
@@ -88,12 +117,32 @@ pub enum CreateError {
     /// The host is shutting down.
     #[error("the host is shutting down")]
     Closing,
+    /// It could not be stored.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
 }
 
-/// There is no such session.
+/// Why a session could not be disposed.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no session {0}")]
-pub struct UnknownSession(pub ChannelUri);
+pub enum DisposeError {
+    /// There is no such session.
+    #[error("there is no session {0}")]
+    Unknown(ChannelUri),
+    /// It could not be deleted.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+/// Why older turns could not be fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchTurnsError {
+    /// The session could not be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The turns could not be found.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+}
 
 impl std::fmt::Debug for Host {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -102,31 +151,33 @@ impl std::fmt::Debug for Host {
 }
 
 impl Host {
-    /// A host with no sessions.
-    pub fn new(config: HostConfig) -> Self {
-        let root = RootState {
-            agents: config.providers.iter().map(|provider| provider.info()).collect(),
-            active_sessions: Some(0),
-            terminals: Some(Vec::new()),
-            // Published even though it is empty: reducers ignore changes to an
-            // absent configuration.
-            config: Some(RootConfigState {
-                schema: ConfigSchema {
-                    r#type: "object".to_owned(),
-                    properties: HashMap::new(),
-                    required: None,
-                },
-                values: JsonObject::new(),
-            }),
-            meta: None,
+    /// A host that goes on where the last one on the same storage ended.
+    pub async fn start(config: HostConfig) -> Result<Arc<Self>, StorageError> {
+        let mut index = config.storage.load_index().await?;
+        let reserved = ServerSeq(index.seq.0.saturating_add(SEQ_BLOCK));
+        config.storage.write(vec![Change::ReserveSeq { through: reserved }]).await?;
+        let agents = config.providers.iter().map(|provider| provider.info()).collect();
+        let root = documents::root_state(agents, index.root_config.take().unwrap_or_default());
+        let sessions = Sessions {
+            unlisted: index.unlisted.iter().cloned().collect(),
+            sessions_of_chats: std::mem::take(&mut index.chats).into_iter().collect(),
+            ..Sessions::default()
         };
-        Self {
-            store: Arc::new(StateStore::new(root)),
+        let to_open: Vec<ChannelUri> =
+            index.unlisted.drain(..).chain(std::mem::take(&mut index.unfinished)).collect();
+        let host = Arc::new(Self {
+            store: Arc::new(StateStore::restored(root, index)),
+            storage: config.storage,
             providers: config.providers,
             clock: config.clock,
-            sessions: Arc::default(),
+            sessions: Arc::new(Mutex::new(sessions)),
+            root_config: Semaphore::new(1),
             tasks: TaskTracker::new(),
-        }
+            ending: CancellationToken::new(),
+        });
+        host.tasks.spawn(Arc::clone(&host).recover(to_open));
+        host.tasks.spawn(Arc::clone(&host).keep_numbers(reserved));
+        Ok(host)
     }
 
     /// The published state, for subscribing and reading.
@@ -135,8 +186,61 @@ impl Host {
     }
 
     /// The sessions that are shown in the list, newest change first.
-    pub fn list_sessions(&self) -> Vec<SessionSummary> {
-        self.store.rows()
+    pub fn list_sessions(&self, skip: usize, limit: Option<usize>) -> RowsPage {
+        self.store.list(skip, limit)
+    }
+
+    /// Learns who is at the other end of a connection, and subscribes it to those of
+    /// the channels that exist. The reply is queued in one step with that.
+    pub async fn introduce(
+        &self,
+        connection: ConnectionId,
+        client: &ClientId,
+        channels: &[ChannelUri],
+        reply: impl FnOnce(ServerSeq, Vec<EncodedSnapshot>) -> Result<Frame, serde_json::Error>,
+    ) -> Result<(), serde_json::Error> {
+        self.load_or_log(channels).await;
+        // A client that is not remembered after a crash has to introduce itself again.
+        drop(self.storage.write(vec![Change::PutClient { client: client.clone(), anew: true }]));
+        self.store.introduce(connection, client, channels, reply)
+    }
+
+    /// Subscribes a client that comes back to the channels that it had, and tells it
+    /// what it missed, in one step with the reply.
+    pub async fn resume(
+        &self,
+        connection: ConnectionId,
+        client: &ClientId,
+        seen: ServerSeq,
+        channels: &[ChannelUri],
+        reply: impl FnOnce(Missed) -> Result<Frame, serde_json::Error>,
+    ) -> Result<(), serde_json::Error> {
+        self.load_or_log(channels).await;
+        self.store.resume(connection, client, seen, channels, reply)
+    }
+
+    /// Subscribes a connection to a channel, which is loaded if need be. The reply is
+    /// queued in one step with that.
+    pub async fn subscribe(
+        &self,
+        connection: ConnectionId,
+        channel: &ChannelUri,
+        how: Subscription,
+        reply: impl FnOnce(Option<EncodedSnapshot>) -> Result<Frame, serde_json::Error>,
+    ) -> Result<Result<(), serde_json::Error>, LoadError> {
+        self.load(channel).await?;
+        Ok(self.store.subscribe(connection, channel, how, reply))
+    }
+
+    /// Sends a client older turns of a chat.
+    pub async fn fetch_turns(
+        &self,
+        connection: ConnectionId,
+        chat: &ChannelUri,
+        cursor: Option<&str>,
+    ) -> Result<(), FetchTurnsError> {
+        self.load(chat).await?;
+        Ok(self.store.fetch_turns(connection, chat, cursor)?)
     }
 
     /// The configuration form of an agent.
@@ -150,12 +254,13 @@ impl Host {
 
     /// Creates a session. Nothing is started and nobody else is told until its
     /// first message.
-    pub fn create_session(&self, new: NewSession) -> Result<(), CreateError> {
+    pub async fn create_session(&self, new: NewSession) -> Result<(), CreateError> {
         let provider = self.provider(new.provider.as_deref())?;
-        let working_directory = working_directory(&new.working_directories)?;
+        let working_directory = documents::working_directory(&new.working_directories)?;
         if new.uri.is_root() || !new.uri.as_str().contains(':') {
             return Err(CreateError::Invalid(format!("{:?} is no address for a session", new.uri.as_str())));
         }
+        let reservation = self.reserve(&new.uri)?;
         let created_at = wire_time(self.clock.now());
         let chat = ChannelUri::default_chat_of(&new.uri);
         let config = provider.resolve_config(&new.config);
@@ -167,64 +272,77 @@ impl Host {
             config: config.values.clone(),
             creator: new.creator.clone(),
             provider: Arc::clone(&provider),
+            conversation: Uuid::now_v7(),
+            history: History::Fresh,
+            listed: false,
+            next_entry: 1,
+            last_entry_at: None,
         };
-        let session = session_state(&provider.info().provider, &chat, &created_at, config, &new);
-        let mut sessions = lock(&self.sessions);
-        if sessions.closed {
-            return Err(CreateError::Closing);
-        }
-        self.store
-            .create(vec![
-                (new.uri.clone(), ChannelState::Session(Box::new(session))),
-                (chat.clone(), ChannelState::Chat(Box::new(chat_state(&chat, &created_at)))),
-            ])
-            .map_err(|_| CreateError::Exists(new.uri.clone()))?;
-        let (actor, handle) =
-            SessionActor::new(seed, Arc::clone(&self.store), Arc::clone(&self.clock), self.tasks.clone());
-        sessions.by_uri.insert(new.uri.clone(), handle.clone());
-        sessions.by_chat.insert(chat.clone(), handle);
-        let cleanup = Cleanup {
-            store: Arc::clone(&self.store),
-            sessions: Arc::clone(&self.sessions),
-            uri: new.uri,
-            chat,
-            ended: None,
-        };
-        self.tasks.spawn(async move {
-            let mut cleanup = cleanup;
-            cleanup.ended = Some(actor.run().await);
-        });
+        let session = documents::session_state(&provider.info().provider, &chat, &created_at, config, &new);
+        let doc = ChatDoc::new(documents::chat_state(&chat, &created_at))
+            .map_err(|error| CreateError::Invalid(error.to_string()))?;
+        self.storage.write(loading::first_documents(&seed, &session, &doc)?).await?;
+        let actor = self.prepare(seed, session, doc).ok_or_else(|| CreateError::Exists(new.uri.clone()))?;
+        self.launch(actor).map_err(|_| CreateError::Closing)?;
+        drop(reservation);
         Ok(())
     }
 
     /// Ends a session, its agent and everything of it. What is dispatched after
     /// this has returned comes too late; the end itself is to be waited for.
-    pub async fn dispose_session(&self, uri: &ChannelUri) -> Result<SessionEnd, UnknownSession> {
+    pub async fn dispose_session(&self, uri: &ChannelUri) -> Result<SessionEnd, DisposeError> {
+        match self.load(uri).await {
+            Ok(_) => {}
+            // What cannot be read can still be deleted.
+            Err(LoadError::Storage(StorageError::Damaged { .. })) => {
+                self.storage.write(vec![Change::RemoveSession { session: uri.clone() }]).await?;
+                self.store.remove_row(uri);
+                return Ok(SessionEnd::done());
+            }
+            Err(LoadError::Storage(error)) => return Err(error.into()),
+        }
         let handle = lock(&self.sessions).by_uri.get(uri).cloned();
-        Ok(handle.ok_or_else(|| UnknownSession(uri.clone()))?.end(Ending::Dispose).await)
+        Ok(handle.ok_or_else(|| DisposeError::Unknown(uri.clone()))?.end(Ending::Dispose).await)
     }
 
     /// Handles an action that a client dispatched. Waits only while the session
-    /// that it is for has too much to do.
+    /// that it is for has too much to do, or is being loaded.
     pub async fn dispatch(&self, channel: ChannelUri, action: Action, origin: Origin) {
-        if channel.is_root() {
-            self.dispatch_to_root(&channel, &action, &origin);
+        if self.store.is_repeated(&origin) {
+            tracing::debug!(%channel, client_seq = origin.client_seq, "ignored a repeated action");
             return;
         }
-        let handle = {
-            let sessions = lock(&self.sessions);
-            sessions.by_chat.get(&channel).or_else(|| sessions.by_uri.get(&channel)).cloned()
-        };
-        let Some(handle) = handle else {
-            tracing::debug!(%channel, "ignored an action for an unknown channel");
+        if channel.is_root() {
+            self.dispatch_to_root(&channel, &action, &origin).await;
             return;
-        };
-        handle.dispatch(ClientDispatch { channel, action, origin }).await;
+        }
+        let mut dispatch = ClientDispatch { channel, action, origin };
+        // Twice, since a session may be leaving the memory at this very moment.
+        for _ in 0..2 {
+            self.load_or_log(std::slice::from_ref(&dispatch.channel)).await;
+            let handle = {
+                let sessions = lock(&self.sessions);
+                sessions
+                    .by_chat
+                    .get(&dispatch.channel)
+                    .or_else(|| sessions.by_uri.get(&dispatch.channel))
+                    .cloned()
+            };
+            let Some(handle) = handle else {
+                tracing::debug!(channel = %dispatch.channel, "ignored an action for an unknown channel");
+                return;
+            };
+            match handle.dispatch(dispatch).await {
+                Ok(()) => return,
+                Err(back) => dispatch = *back,
+            }
+        }
     }
 
     /// Ends every agent, then closes every connection. Resolves when nothing that
     /// the host started is left.
     pub async fn shutdown(&self) {
+        self.ending.cancel();
         let handles: Vec<SessionHandle> = {
             let mut sessions = lock(&self.sessions);
             sessions.closed = true;
@@ -232,16 +350,33 @@ impl Host {
         };
         for handle in handles {
             // Side by side, and outside of the host's own life: a stop ladder takes seconds.
-            self.tasks.spawn(async move { handle.end(Ending::Suspend).await.wait().await });
+            self.tasks.spawn(async move {
+                if let Err(error) = handle.end(Ending::Suspend).await.wait().await {
+                    tracing::error!(%error, "a session could not be stored");
+                }
+            });
         }
         self.tasks.close();
         self.tasks.wait().await;
         self.store.close_all(CloseReason::Shutdown);
     }
 
-    fn dispatch_to_root(&self, channel: &ChannelUri, action: &Action, origin: &Origin) {
-        let outcome = if matches!(action.typed(), StateAction::RootConfigChanged(_)) {
-            self.store.commit(channel, action, Some(origin))
+    /// Writes down that the host ended in order, so that clients may go on with the
+    /// next one where they are. The last thing to do.
+    pub async fn finish(&self) {
+        let (seq, replay, clients) = self.store.last_words();
+        if let Err(error) = self.storage.write(vec![Change::EndInOrder { seq, replay, clients }]).await {
+            tracing::error!(%error, "the end of the host could not be stored; clients will start anew");
+        }
+    }
+
+    async fn dispatch_to_root(&self, channel: &ChannelUri, action: &Action, origin: &Origin) {
+        let outcome = if let StateAction::RootConfigChanged(changed) = action.typed() {
+            let _alone = self.root_config.acquire().await;
+            match self.store_root_config(changed).await {
+                Ok(()) => self.store.commit(channel, action, Some(origin)),
+                Err(error) => self.store.reject(channel, action, origin, &error.to_string()),
+            }
         } else {
             let reason = "this host does not take this action from a client on the root channel";
             self.store.reject(channel, action, origin, reason)
@@ -251,128 +386,45 @@ impl Host {
         }
     }
 
+    /// Stores the configuration as the action will leave it, if it changes anything.
+    async fn store_root_config(&self, changed: &RootConfigChangedAction) -> Result<(), StorageError> {
+        let old = self
+            .store
+            .read(&ChannelUri::root(), |state| Some(state.root()?.config.as_ref()?.values.clone()))
+            .flatten()
+            .unwrap_or_default();
+        let mut values = if changed.replace == Some(true) { JsonObject::new() } else { old.clone() };
+        values.extend(changed.config.clone());
+        if values == old {
+            return Ok(());
+        }
+        self.storage.write(vec![Change::PutRootConfig { values }]).await
+    }
+
+    /// Sees to it that there are always numbers left that a crash cannot repeat.
+    async fn keep_numbers(self: Arc<Self>, mut reserved: ServerSeq) {
+        loop {
+            tokio::select! {
+                () = self.ending.cancelled() => return,
+                () = tokio::time::sleep(SEQ_CHECK) => {}
+            }
+            let seq = self.store.seq();
+            if seq.0.saturating_add(SEQ_BLOCK / 2) > reserved.0 {
+                let through = ServerSeq(seq.0.saturating_add(SEQ_BLOCK));
+                match self.storage.write(vec![Change::ReserveSeq { through }]).await {
+                    Ok(()) => reserved = through,
+                    Err(error) => tracing::error!(%error, "numbers could not be reserved; it is tried again"),
+                }
+            }
+        }
+    }
+
     fn provider(&self, name: Option<&str>) -> Result<Arc<dyn AgentProvider>, CreateError> {
         self.providers
             .iter()
             .find(|provider| name.is_none_or(|name| provider.info().provider == name))
             .cloned()
             .ok_or_else(|| CreateError::UnknownProvider(name.unwrap_or_default().to_owned()))
-    }
-}
-
-/// Takes a session out of the host when its actor stops, for whatever reason.
-struct Cleanup {
-    store: Arc<StateStore>,
-    sessions: Arc<Mutex<Sessions>>,
-    uri: ChannelUri,
-    chat: ChannelUri,
-    /// How the actor ended; nothing if it panicked.
-    ended: Option<Ended>,
-}
-
-impl Drop for Cleanup {
-    fn drop(&mut self) {
-        // One lock over all of it: a session that is created anew at the same address
-        // must not be taken for this one.
-        let mut sessions = lock(&self.sessions);
-        if self.ended.is_none() {
-            tracing::error!(session = %self.uri, "a session ended by a fault of the host's");
-        }
-        if self.ended.as_ref().is_none_or(|ended| ended.ending == Ending::Dispose) {
-            self.store.remove_row(&self.uri);
-            self.store.remove(&[self.uri.clone(), self.chat.clone()]);
-        }
-        sessions.by_uri.remove(&self.uri);
-        sessions.by_chat.remove(&self.chat);
-        drop(sessions);
-        for waiting in self.ended.take().into_iter().flat_map(|ended| ended.waiting) {
-            // Whoever asked may have gone away meanwhile.
-            waiting.send(()).ok();
-        }
-    }
-}
-
-fn session_state(
-    provider: &str,
-    chat: &ChannelUri,
-    created_at: &str,
-    config: ResolvedConfig,
-    new: &NewSession,
-) -> SessionState {
-    let summary = ChatSummary {
-        resource: chat.as_str().to_owned(),
-        title: String::new(),
-        status: SessionStatus::Idle.0,
-        activity: None,
-        modified_at: created_at.to_owned(),
-        changes: None,
-        origin: Some(ChatOrigin::User),
-        movable: None,
-        interactivity: None,
-        working_directories: None,
-    };
-    SessionState {
-        provider: provider.to_owned(),
-        title: String::new(),
-        status: SessionStatus::Idle.0,
-        activity: None,
-        origin: None,
-        project: None,
-        working_directories: (!new.working_directories.is_empty()).then(|| new.working_directories.clone()),
-        annotations: None,
-        lifecycle: SessionLifecycle::Creating,
-        creation_error: None,
-        server_tools: None,
-        active_clients: new.active_client.iter().cloned().collect(),
-        chats: vec![summary],
-        default_chat: Some(chat.as_str().to_owned()),
-        config: Some(SessionConfigState { schema: config.schema, values: config.values }),
-        customizations: None,
-        changesets: None,
-        input_needed: None,
-        meta: None,
-    }
-}
-
-fn chat_state(chat: &ChannelUri, created_at: &str) -> ChatState {
-    ChatState {
-        resource: chat.as_str().to_owned(),
-        title: String::new(),
-        status: SessionStatus::Idle.0,
-        activity: None,
-        modified_at: created_at.to_owned(),
-        changes: None,
-        origin: Some(ChatOrigin::User),
-        movable: None,
-        interactivity: None,
-        working_directories: None,
-        changesets: None,
-        background_work: None,
-        canvases: None,
-        turns: Vec::new(),
-        turns_next_cursor: None,
-        active_turn: None,
-        steering_message: None,
-        queued_messages: None,
-        draft: None,
-        meta: None,
-    }
-}
-
-fn working_directory(directories: &[Uri]) -> Result<Option<PathBuf>, CreateError> {
-    match directories {
-        [] => Ok(None),
-        [directory] => Url::parse(directory)
-            .ok()
-            .filter(|url| url.scheme() == "file")
-            .and_then(|url| url.to_file_path().ok())
-            .map(Some)
-            .ok_or_else(|| {
-                CreateError::Invalid(format!(
-                    "the working directory {directory:?} is not a file: address of this machine"
-                ))
-            }),
-        [_, _, ..] => Err(CreateError::Invalid("an agent here works in one directory at a time".to_owned())),
     }
 }
 

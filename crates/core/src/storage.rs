@@ -36,6 +36,24 @@ pub trait Storage: Send + Sync + 'static {
     fn write(&self, changes: Vec<Change>) -> BoxFuture<Result<(), StorageError>>;
 }
 
+/// A storage that keeps nothing, for hosts that shall not outlive themselves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Nowhere;
+
+impl Storage for Nowhere {
+    fn load_index(&self) -> BoxFuture<Result<Index, StorageError>> {
+        Box::pin(std::future::ready(Ok(Index::default())))
+    }
+
+    fn load_session(&self, _: ChannelUri) -> BoxFuture<Result<Option<StoredSession>, StorageError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn write(&self, _: Vec<Change>) -> BoxFuture<Result<(), StorageError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
 /// Why something could not be stored or found.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StorageError {
@@ -70,6 +88,8 @@ pub struct Index {
     pub rows: Vec<StoredRow>,
     /// Sessions that are not in the list, because they were never used.
     pub unlisted: Vec<ChannelUri>,
+    /// Sessions with a journal: the last host did not end in order while they changed.
+    pub unfinished: Vec<ChannelUri>,
     /// Chats that are not their session's default one, and their sessions.
     pub chats: Vec<(ChannelUri, ChannelUri)>,
     /// The host-wide configuration.
@@ -184,6 +204,8 @@ pub enum Change {
         /// The `SessionState`.
         state: Json,
     },
+    /// A session's row is as this. The session exists.
+    PutRow(StoredRow),
     /// A chat is as this. Creates it if need be; its session exists.
     PutChat {
         /// The chat.

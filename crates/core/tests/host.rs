@@ -15,6 +15,7 @@ use innkeeper_core::clock::SystemClock;
 use innkeeper_core::host::NewSession;
 use innkeeper_core::ids::ClientId;
 use innkeeper_core::state::{Action, Origin, Outbox};
+use innkeeper_core::storage::Nowhere;
 use innkeeper_core::{ChannelUri, Host, HostConfig};
 use serde_json::json;
 use tokio::sync::{Notify, mpsc};
@@ -93,10 +94,13 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Self {
+    async fn new() -> Self {
         let stage = Arc::new(Stage::default());
         let providers: Vec<Arc<dyn AgentProvider>> = vec![Arc::new(Scripted(Arc::clone(&stage)))];
-        let host = Arc::new(Host::new(HostConfig { providers, clock: Arc::new(SystemClock) }));
+        let host =
+            Host::start(HostConfig { providers, clock: Arc::new(SystemClock), storage: Arc::new(Nowhere) })
+                .await
+                .unwrap();
         let outbox = Arc::new(Outbox::default());
         let connection = host.store().attach(Arc::clone(&outbox));
         let session = ChannelUri::new("scripted:/1");
@@ -109,6 +113,7 @@ impl Scene {
             active_client: None,
             creator: Some(ClientId::new("c1")),
         })
+        .await
         .unwrap();
         let origin = Origin { connection, client: ClientId::new("c1"), client_seq: 1 };
         Self { host, stage, outbox, origin, session, chat }
@@ -132,7 +137,7 @@ impl Scene {
     }
 
     fn chat(&self) -> ChatState {
-        self.host.store().read(&self.chat, |state| state.chat().cloned()).unwrap().unwrap()
+        self.host.store().read(&self.chat, |state| state.chat_doc().unwrap().whole().unwrap()).unwrap()
     }
 
     /// Gives the other tasks turns until the published chat is as wanted.
@@ -163,9 +168,9 @@ fn ended(turn: &str, outcome: TurnOutcome) -> AgentEvent {
 
 #[tokio::test]
 async fn the_first_message_opens_the_agent_once_and_the_second_uses_it() {
-    let scene = Scene::new();
+    let scene = Scene::new().await;
     assert_eq!(scene.stage.opened.load(Ordering::SeqCst), 0, "creating opens nothing");
-    assert!(scene.host.list_sessions().is_empty());
+    assert!(scene.host.list_sessions(0, None).rows.is_empty());
     scene.say("t1").await;
     scene.say("too early").await;
     scene.stage.gate.notify_one();
@@ -178,14 +183,14 @@ async fn the_first_message_opens_the_agent_once_and_the_second_uses_it() {
     let Some(AgentCommand::Prompt { turn, .. }) = wing.commands.recv().await else { panic!("no prompt") };
     assert_eq!(turn.as_str(), "t2");
     assert_eq!(scene.stage.opened.load(Ordering::SeqCst), 1);
-    assert_eq!(scene.host.list_sessions().len(), 1);
+    assert_eq!(scene.host.list_sessions(0, None).rows.len(), 1);
     let directory = scene.stage.requests.lock().unwrap()[0].working_directory.clone();
     assert_eq!(directory, Some("/w x".into()), "the address is decoded");
 }
 
 #[tokio::test]
 async fn a_message_that_is_cancelled_while_the_agent_opens_never_reaches_it() {
-    let scene = Scene::new();
+    let scene = Scene::new().await;
     scene.say("t1").await;
     scene.stage.entered.notified().await;
     scene.cancel("t1").await;
@@ -200,10 +205,10 @@ async fn a_message_that_is_cancelled_while_the_agent_opens_never_reaches_it() {
 
 #[tokio::test]
 async fn disposing_while_the_agent_opens_cancels_the_opening() {
-    let scene = Scene::new();
+    let scene = Scene::new().await;
     scene.say("t1").await;
     scene.stage.entered.notified().await;
-    scene.host.dispose_session(&scene.session).await.unwrap().wait().await;
+    scene.host.dispose_session(&scene.session).await.unwrap().wait().await.unwrap();
     assert!(scene.stage.wings.lock().unwrap().is_empty());
     assert!(scene.host.store().read(&scene.chat, |_| ()).is_none());
     assert!(scene.host.dispose_session(&scene.session).await.is_err());
@@ -211,7 +216,7 @@ async fn disposing_while_the_agent_opens_cancels_the_opening() {
 
 #[tokio::test]
 async fn disposing_waits_until_the_agent_is_gone() {
-    let scene = Scene::new();
+    let scene = Scene::new().await;
     scene.say("t1").await;
     scene.stage.gate.notify_one();
     let wing = scene.wing().await;
@@ -224,14 +229,14 @@ async fn disposing_waits_until_the_agent_is_gone() {
         );
         wing.events.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await.unwrap();
     };
-    tokio::join!(dispose, agent);
+    tokio::join!(dispose, agent).0.unwrap();
     assert!(scene.host.store().read(&scene.session, |_| ()).is_none());
-    assert!(scene.host.list_sessions().is_empty());
+    assert!(scene.host.list_sessions(0, None).rows.is_empty());
 }
 
 #[tokio::test]
 async fn an_agent_that_vanishes_fails_the_turn_and_is_opened_again_to_resume() {
-    let scene = Scene::new();
+    let scene = Scene::new().await;
     scene.say("t1").await;
     scene.stage.gate.notify_one();
     drop(scene.wing().await);
@@ -243,12 +248,12 @@ async fn an_agent_that_vanishes_fails_the_turn_and_is_opened_again_to_resume() {
     let histories: Vec<History> =
         scene.stage.requests.lock().unwrap().iter().map(|request| request.history).collect();
     assert_eq!(histories, [History::Fresh, History::Resume]);
-    assert_eq!(scene.host.list_sessions().len(), 1, "announced once");
+    assert_eq!(scene.host.list_sessions(0, None).rows.len(), 1, "announced once");
 }
 
 #[tokio::test]
 async fn shutting_down_ends_every_agent_and_takes_no_new_session() {
-    let scene = Scene::new();
+    let scene = Scene::new().await;
     scene.say("t1").await;
     scene.stage.gate.notify_one();
     let wing = scene.wing().await;
@@ -265,7 +270,7 @@ async fn shutting_down_ends_every_agent_and_takes_no_new_session() {
         active_client: None,
         creator: None,
     });
-    assert!(refused.is_err());
+    assert!(refused.await.is_err());
     while let Ok(frames) = scene.outbox.next_batch().await {
         assert!(!frames.is_empty());
     }
@@ -273,7 +278,7 @@ async fn shutting_down_ends_every_agent_and_takes_no_new_session() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_was_never_used_goes_away_when_nobody_is_there_for_it() {
-    let scene = Scene::new();
+    let scene = Scene::new().await;
     let exists = || scene.host.store().read(&scene.session, |_| ()).is_some();
     let connection = scene.origin.connection;
     let introduced = scene.host.store().introduce(connection, &ClientId::new("c1"), &[], |_, _| {

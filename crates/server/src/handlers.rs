@@ -4,7 +4,10 @@ use ahp_types::version::{SUPPORTED_PROTOCOL_VERSIONS, negotiate_protocol_version
 use innkeeper_core::ChannelUri;
 use innkeeper_core::host::NewSession;
 use innkeeper_core::ids::{ClientId, ServerSeq};
-use innkeeper_core::state::{Action, CloseReason, EncodedEnvelope, EncodedSnapshot, Missed, Origin};
+use innkeeper_core::state::{
+    Action, CloseReason, EncodedEnvelope, EncodedSnapshot, Missed, Origin, Subscription,
+};
+use innkeeper_core::storage::Json;
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -12,8 +15,8 @@ use std::sync::Arc;
 
 use crate::connection::Connection;
 use crate::params::{
-    ChannelParams, CreateSessionParams, DispatchActionParams, InitializeParams, ListSessionsParams,
-    ReconnectParams, ResolveSessionConfigParams,
+    ChannelParams, CreateSessionParams, DispatchActionParams, FetchTurnsParams, InitializeParams,
+    ListSessionsParams, ReconnectParams, ResolveSessionConfigParams, SubscribeParams,
 };
 use crate::rpc::{self, RpcError};
 
@@ -27,8 +30,8 @@ impl Connection {
     ) -> Result<(), RpcError> {
         match method {
             "ping" => return self.reply(id, &()),
-            "initialize" => return self.initialize(id, rpc::params(params)?),
-            "reconnect" => return self.reconnect(id, rpc::params(params)?),
+            "initialize" => return self.initialize(id, rpc::params(params)?).await,
+            "reconnect" => return self.reconnect(id, rpc::params(params)?).await,
             _ if self.client.is_none() => {
                 return Err(RpcError::method_not_found(format!(
                     "the first request must be initialize or reconnect, not {method:?}"
@@ -37,9 +40,10 @@ impl Connection {
             _ => {}
         }
         match method {
-            "subscribe" => self.subscribe(id, &rpc::params(params)?),
+            "subscribe" => self.subscribe(id, &rpc::params(params)?).await,
+            "fetchTurns" => self.fetch_turns(id, &rpc::params(params)?).await,
             "listSessions" => self.list_sessions(id, &rpc::params(params)?),
-            "createSession" => self.create_session(id, rpc::params(params)?),
+            "createSession" => self.create_session(id, rpc::params(params)?).await,
             "disposeSession" => self.dispose_session(id, &rpc::params(params)?).await,
             "resolveSessionConfig" => self.resolve_session_config(id, &rpc::params(params)?),
             // Notifications by the protocol; a client that wants an answer gets one.
@@ -81,7 +85,7 @@ impl Connection {
         Ok(())
     }
 
-    fn initialize(&mut self, id: &RawValue, params: InitializeParams) -> Result<(), RpcError> {
+    async fn initialize(&mut self, id: &RawValue, params: InitializeParams) -> Result<(), RpcError> {
         self.begin(&params.client_id)?;
         let version = match negotiate_protocol_version(&params.protocol_versions) {
             Ok(Some(version)) => version,
@@ -99,7 +103,7 @@ impl Connection {
         tracing::info!(connection = %self.id, client = client.as_str(), name, release, version, "client connected");
         let channels = channels(params.initial_subscriptions.as_deref().unwrap_or_default());
         let shared = Arc::clone(&self.shared);
-        self.shared.host.store().introduce(self.id, &client, &channels, |seq, snapshots| {
+        let introduced = self.shared.host.introduce(self.id, &client, &channels, |seq, snapshots| {
             rpc::response(
                 id,
                 &InitializeResult {
@@ -114,12 +118,13 @@ impl Connection {
                     default_directory: shared.default_directory.as_deref(),
                 },
             )
-        })?;
+        });
+        introduced.await?;
         self.client = Some(client);
         Ok(())
     }
 
-    fn reconnect(&mut self, id: &RawValue, params: ReconnectParams) -> Result<(), RpcError> {
+    async fn reconnect(&mut self, id: &RawValue, params: ReconnectParams) -> Result<(), RpcError> {
         self.begin(&params.client_id)?;
         let client = ClientId::new(&params.client_id);
         if !self.shared.host.store().knows(&client) {
@@ -128,7 +133,7 @@ impl Connection {
         tracing::info!(connection = %self.id, client = client.as_str(), "client reconnected");
         let channels = channels(&params.subscriptions);
         let seen = ServerSeq(params.last_seen_server_seq);
-        self.shared.host.store().resume(self.id, &client, seen, &channels, |missed| match missed {
+        let resumed = self.shared.host.resume(self.id, &client, seen, &channels, |missed| match missed {
             Missed::Replay { actions, missing } => {
                 let missing: Vec<&str> = missing.iter().map(ChannelUri::as_str).collect();
                 rpc::response(id, &ReplayResult { r#type: "replay", actions: &actions, missing: &missing })
@@ -136,7 +141,8 @@ impl Connection {
             Missed::Snapshots(snapshots) => {
                 rpc::response(id, &SnapshotsResult { r#type: "snapshot", snapshots: &snapshots })
             }
-        })?;
+        });
+        resumed.await?;
         self.client = Some(client);
         Ok(())
     }
@@ -152,21 +158,21 @@ impl Connection {
         Ok(())
     }
 
-    fn subscribe(&self, id: &RawValue, params: &ChannelParams) -> Result<(), RpcError> {
+    async fn subscribe(&self, id: &RawValue, params: &SubscribeParams) -> Result<(), RpcError> {
         let channel = ChannelUri::new(&params.channel);
         let mut found = false;
-        self.shared.host.store().subscribe(self.id, std::slice::from_ref(&channel), |_, snapshots| {
-            match snapshots.into_iter().next() {
-                Some(snapshot) => {
-                    found = true;
-                    rpc::response(id, &SubscribeResult { snapshot })
-                }
-                None => rpc::error_response(
-                    Some(id),
-                    &RpcError::not_found(format!("there is no channel {}", params.channel)),
-                ),
+        let how = Subscription { newest_turns: params.view.as_ref().and_then(|view| view.turns) };
+        let subscribed = self.shared.host.subscribe(self.id, &channel, how, |snapshot| match snapshot {
+            Some(snapshot) => {
+                found = true;
+                rpc::response(id, &SubscribeResult { snapshot })
             }
-        })?;
+            None => rpc::error_response(
+                Some(id),
+                &RpcError::not_found(format!("there is no channel {}", params.channel)),
+            ),
+        });
+        subscribed.await??;
         tracing::debug!(connection = %self.id, %channel, found, "subscribe");
         Ok(())
     }
@@ -181,31 +187,32 @@ impl Connection {
         if params.limit == Some(0) {
             return Err(RpcError::invalid_params("limit must be at least 1"));
         }
-        let mut items = self.shared.host.list_sessions();
-        items.drain(..start.min(items.len()));
-        let mut next_cursor = None;
-        if let Some(limit) = params.limit.and_then(|limit| usize::try_from(limit).ok())
-            && items.len() > limit
-        {
-            items.truncate(limit);
-            next_cursor = Some((start + limit).to_string());
-        }
-        self.reply(id, &ahp_types::commands::ListSessionsResult { next_cursor, items })
+        let limit = params.limit.and_then(|limit| usize::try_from(limit).ok());
+        let page = self.shared.host.list_sessions(start, limit);
+        let next_cursor = page.more.then(|| start.saturating_add(page.rows.len()).to_string());
+        self.reply(id, &ListSessionsResult { items: &page.rows, next_cursor })
     }
 
-    fn create_session(&self, id: &RawValue, params: CreateSessionParams) -> Result<(), RpcError> {
+    async fn fetch_turns(&self, id: &RawValue, params: &FetchTurnsParams) -> Result<(), RpcError> {
+        let chat = ChannelUri::new(&params.channel);
+        self.shared.host.fetch_turns(self.id, &chat, params.cursor.as_deref()).await?;
+        self.reply(id, &json!({}))
+    }
+
+    async fn create_session(&self, id: &RawValue, params: CreateSessionParams) -> Result<(), RpcError> {
         let own = self.client.as_ref().map(ClientId::as_str);
         if params.active_client.as_ref().is_some_and(|active| Some(active.client_id.as_str()) != own) {
             return Err(RpcError::invalid_params("a client can only make itself active"));
         }
-        self.shared.host.create_session(NewSession {
+        let created = self.shared.host.create_session(NewSession {
             uri: ChannelUri::new(&params.channel),
             provider: params.provider,
             working_directories: params.working_directories.unwrap_or_default(),
             config: params.config.unwrap_or_default(),
             active_client: params.active_client,
             creator: self.client.clone(),
-        })?;
+        });
+        created.await?;
         self.reply(id, &())
     }
 
@@ -214,11 +221,16 @@ impl Connection {
     /// seconds.
     async fn dispose_session(&self, id: &RawValue, params: &ChannelParams) -> Result<(), RpcError> {
         let end = self.shared.host.dispose_session(&ChannelUri::new(&params.channel)).await?;
-        let answer = rpc::response(id, &())?;
-        let outbox = Arc::clone(&self.outbox);
+        let (id, outbox) = (id.to_owned(), Arc::clone(&self.outbox));
         self.shared.tasks.spawn(async move {
-            end.wait().await;
-            outbox.push(answer);
+            let answer = match end.wait().await {
+                Ok(()) => rpc::response(&id, &()),
+                Err(error) => rpc::error_response(Some(&id), &RpcError::internal(&error)),
+            };
+            match answer {
+                Ok(answer) => outbox.push(answer),
+                Err(error) => tracing::error!(%error, "an answer could not be encoded"),
+            }
         });
         Ok(())
     }
@@ -259,6 +271,14 @@ struct ReplayResult<'a> {
 struct SnapshotsResult<'a> {
     r#type: &'static str,
     snapshots: &'a [EncodedSnapshot],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ListSessionsResult<'a> {
+    items: &'a [Json],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
 }
 
 #[derive(Serialize)]

@@ -48,6 +48,27 @@ pub(crate) struct ChannelParams {
 }
 
 #[derive(Debug, Deserialize)]
+pub(crate) struct SubscribeParams {
+    #[serde(default = "root")]
+    pub(crate) channel: Uri,
+    #[serde(default)]
+    pub(crate) view: Option<View>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct View {
+    #[serde(default)]
+    pub(crate) turns: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct FetchTurnsParams {
+    pub(crate) channel: Uri,
+    #[serde(default)]
+    pub(crate) cursor: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DispatchActionParams {
     #[serde(default = "root")]

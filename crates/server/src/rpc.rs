@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 
 use ahp_types::errors::{ahp_error_codes, json_rpc_error_codes};
-use innkeeper_core::host::{CreateError, UnknownSession};
-use innkeeper_core::state::Frame;
+use innkeeper_core::host::{CreateError, DisposeError, FetchTurnsError, LoadError};
+use innkeeper_core::state::{FetchError, Frame};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -61,6 +61,10 @@ impl RpcError {
         Self::new(ahp_error_codes::NOT_FOUND, message)
     }
 
+    pub(crate) fn internal(error: &impl std::fmt::Display) -> Self {
+        Self::new(json_rpc_error_codes::INTERNAL_ERROR, error.to_string())
+    }
+
     pub(crate) fn unsupported_version(supported: &[&str]) -> Self {
         Self {
             code: ahp_error_codes::UNSUPPORTED_PROTOCOL_VERSION,
@@ -85,15 +89,35 @@ impl From<CreateError> for RpcError {
             CreateError::Exists(_) => ahp_error_codes::SESSION_ALREADY_EXISTS,
             CreateError::UnknownProvider(_) => ahp_error_codes::PROVIDER_NOT_FOUND,
             CreateError::Invalid(_) => json_rpc_error_codes::INVALID_PARAMS,
-            CreateError::Closing => json_rpc_error_codes::INTERNAL_ERROR,
+            CreateError::Closing | CreateError::Storage(_) => json_rpc_error_codes::INTERNAL_ERROR,
         };
         Self::new(code, error.to_string())
     }
 }
 
-impl From<UnknownSession> for RpcError {
-    fn from(error: UnknownSession) -> Self {
-        Self::new(ahp_error_codes::SESSION_NOT_FOUND, error.to_string())
+impl From<DisposeError> for RpcError {
+    fn from(error: DisposeError) -> Self {
+        match error {
+            DisposeError::Unknown(_) => Self::new(ahp_error_codes::SESSION_NOT_FOUND, error.to_string()),
+            DisposeError::Storage(error) => Self::internal(&error),
+        }
+    }
+}
+
+impl From<LoadError> for RpcError {
+    fn from(error: LoadError) -> Self {
+        Self::internal(&error)
+    }
+}
+
+impl From<FetchTurnsError> for RpcError {
+    fn from(error: FetchTurnsError) -> Self {
+        match error {
+            FetchTurnsError::Load(error) => error.into(),
+            FetchTurnsError::Fetch(FetchError::Encode(error)) => error.into(),
+            FetchTurnsError::Fetch(error @ FetchError::UnknownChat(_)) => Self::not_found(error.to_string()),
+            FetchTurnsError::Fetch(error @ FetchError::BadCursor) => Self::invalid_params(error.to_string()),
+        }
     }
 }
 

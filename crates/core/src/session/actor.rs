@@ -1,17 +1,18 @@
 //! The one task that owns a session.
 //!
 //! It takes inputs one by one, asks `decide` what follows, commits the actions and
-//! runs the effects. It never waits for anything but its next input: the agent is
-//! opened by a task beside it, and commands to the agent are handed over without
-//! waiting.
+//! runs the effects. Beside its next input it waits for one thing only, and not for
+//! long: that the storage has a boundary or a decision before it is published. The
+//! agent is opened by a task beside it, and commands to the agent are handed over
+//! without waiting.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ahp_types::actions::StateAction;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{ChatState, SessionState};
+use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -19,19 +20,23 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::decide::{Cause, Decision, Effect, Input, Model, Phase, Target, View, decide};
-use super::projection;
+use super::ledger::Ledger;
 use crate::agent::{AgentCommand, AgentEvent, AgentLink, AgentProvider, History, OpenAgent, OpenError};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
 use crate::ids::ClientId;
 use crate::state::{Action, Origin, StateStore};
+use crate::storage::{Storage, StorageError};
 
 /// Inputs that may wait at a session. When it is full, the connection that sends
 /// is not read on: its client waits, and no other.
 const INPUT_CAPACITY: usize = 64;
 
-/// How often a session that was never used is looked after.
+/// How often a session without an agent is looked after.
 const LOOK_AFTER: Duration = Duration::from_secs(30);
+
+/// How long a session stays in memory when nothing happens in it and nobody watches.
+const UNUSED_AFTER: Duration = Duration::from_secs(10 * 60);
 
 /// How long a session that was never used stays when nobody is there for it. VS Code
 /// creates sessions that it throws away, and a window that reloads comes back.
@@ -50,10 +55,13 @@ impl SessionHandle {
         &self.chat
     }
 
-    /// Hands over a client's dispatch; waits while the session is behind. Answers
-    /// whether the session is still there.
-    pub(crate) async fn dispatch(&self, dispatch: ClientDispatch) -> bool {
-        self.inputs.send(SessionInput::Client(Box::new(dispatch))).await.is_ok()
+    /// Hands over a client's dispatch; waits while the session is behind. Gives it
+    /// back if the session is not there any more.
+    pub(crate) async fn dispatch(&self, dispatch: ClientDispatch) -> Result<(), Box<ClientDispatch>> {
+        match self.inputs.send(SessionInput::Client(Box::new(dispatch))).await {
+            Ok(()) | Err(SendError(SessionInput::Opened(_) | SessionInput::End { .. })) => Ok(()),
+            Err(SendError(SessionInput::Client(back))) => Err(back),
+        }
     }
 
     /// Asks for the end of the session and of everything that works for it. Waits
@@ -68,13 +76,21 @@ impl SessionHandle {
 
 /// The end of a session, which takes as long as its agent needs to stop.
 #[derive(Debug)]
-pub struct SessionEnd(oneshot::Receiver<()>);
+pub struct SessionEnd(oneshot::Receiver<Result<(), StorageError>>);
 
 impl SessionEnd {
-    /// Waits until nothing of the session is left.
-    pub async fn wait(self) {
-        // An error means that the actor is gone, which is what was asked for.
-        self.0.await.ok();
+    /// The end of a session that is over.
+    pub(crate) fn done() -> Self {
+        let (done, finished) = oneshot::channel();
+        done.send(Ok(())).ok();
+        Self(finished)
+    }
+
+    /// Waits until nothing of the session is left that should not be. An error says
+    /// that the storage could not be told.
+    pub async fn wait(self) -> Result<(), StorageError> {
+        // Without an answer the actor is gone, which is what was asked for.
+        self.0.await.unwrap_or(Ok(()))
     }
 }
 
@@ -93,13 +109,18 @@ pub(crate) enum Ending {
     Dispose,
     /// Everything but the agent: the host shuts down.
     Suspend,
+    /// Everything, in the storage: it is not needed in memory.
+    Unload,
 }
+
+/// Who waits for the end of a session.
+pub(crate) type Waiting = oneshot::Sender<Result<(), StorageError>>;
 
 #[derive(Debug)]
 enum SessionInput {
     Client(Box<ClientDispatch>),
     Opened(Result<AgentLink, OpenError>),
-    End { ending: Ending, done: oneshot::Sender<()> },
+    End { ending: Ending, done: Waiting },
 }
 
 /// What a new session starts from.
@@ -118,6 +139,16 @@ pub(crate) struct SessionSeed {
     pub config: JsonObject,
     /// The client that created it, which may still want it.
     pub creator: Option<ClientId>,
+    /// The agent's name for the conversation.
+    pub conversation: Uuid,
+    /// Whether the agent has worked on it.
+    pub history: History,
+    /// Whether the session is in the list.
+    pub listed: bool,
+    /// The number of its next journal entry.
+    pub next_entry: u64,
+    /// When the last entry of its journal was made, in milliseconds since 1970.
+    pub last_entry_at: Option<i64>,
 }
 
 impl std::fmt::Debug for SessionSeed {
@@ -128,11 +159,11 @@ impl std::fmt::Debug for SessionSeed {
 
 /// The task's state.
 pub(crate) struct SessionActor {
-    seed: SessionSeed,
-    conversation: Uuid,
-    store: Arc<StateStore>,
-    model: Model,
-    clock: Arc<dyn Clock>,
+    pub(super) seed: SessionSeed,
+    pub(super) store: Arc<StateStore>,
+    pub(super) model: Model,
+    pub(super) ledger: Ledger,
+    pub(super) clock: Arc<dyn Clock>,
     /// Where tasks beside the actor are counted, so that shutdown waits for them.
     tasks: TaskTracker,
     inputs: mpsc::Receiver<SessionInput>,
@@ -143,11 +174,11 @@ pub(crate) struct SessionActor {
     /// Ends the opening of an agent.
     opening: CancellationToken,
     /// Zero of this session's clock.
-    began: Instant,
-    /// Since when nobody is there for a session that was never used.
+    pub(super) began: Instant,
+    /// Since when nobody is there for the session.
     abandoned_since: Option<Instant>,
     /// Who waits for the end, and what it shall leave.
-    waiting: Vec<oneshot::Sender<()>>,
+    waiting: Vec<Waiting>,
     ending: Option<Ending>,
     finished: bool,
 }
@@ -157,19 +188,20 @@ impl SessionActor {
     pub(crate) fn new(
         seed: SessionSeed,
         store: Arc<StateStore>,
+        storage: Arc<dyn Storage>,
         clock: Arc<dyn Clock>,
         tasks: TaskTracker,
     ) -> (Self, SessionHandle) {
         let (sender, inputs) = mpsc::channel(INPUT_CAPACITY);
         let handle = SessionHandle { inputs: sender.clone(), chat: seed.chat.clone() };
         let actor = Self {
-            conversation: Uuid::now_v7(),
             model: Model {
-                phase: Phase::Cold(History::Fresh),
+                phase: Phase::Cold(seed.history),
                 turn_began: Default::default(),
-                listed: false,
+                listed: seed.listed,
                 openings: 0,
             },
+            ledger: Ledger::new(storage, seed.uri.clone(), seed.next_entry),
             seed,
             store,
             clock,
@@ -194,52 +226,68 @@ impl SessionActor {
                 // Clients first: a cancel must not wait behind a flood of output.
                 biased;
                 input = self.inputs.recv() => match input {
-                    Some(input) => self.handle(input),
+                    Some(input) => self.handle(input).await,
                     // No handle is left, so nobody can ask for the end any more.
-                    None => self.end(Ending::Suspend, None),
+                    None => self.end(Ending::Suspend, None).await,
                 },
-                event = next_event(&mut self.link) => self.handle_agent(event),
-                () = tokio::time::sleep(LOOK_AFTER), if !self.model.listed => self.look_after(),
+                due = self.ledger.next() => self.handle_ledger(due),
+                event = next_event(&mut self.link) => self.handle_agent(event).await,
+                () = tokio::time::sleep(LOOK_AFTER), if self.is_cold() => self.look_after().await,
             }
         }
-        Ended { ending: self.ending.unwrap_or(Ending::Suspend), waiting: self.waiting }
+        let ending = self.ending.unwrap_or(Ending::Suspend);
+        let stored = match ending {
+            Ending::Dispose => Ok(()),
+            Ending::Suspend | Ending::Unload => self.store_all().await,
+        };
+        Ended { ending, waiting: self.waiting, stored }
     }
 
-    /// Ends a session that was never used and that nobody wants any more.
-    fn look_after(&mut self) {
+    fn is_cold(&self) -> bool {
+        matches!(self.model.phase, Phase::Cold(_))
+    }
+
+    /// Ends a session that was never used and that nobody wants any more, and takes
+    /// one out of memory that is not needed there.
+    async fn look_after(&mut self) {
         let channels = [self.seed.uri.clone(), self.seed.chat.clone()];
-        if self.store.has_audience(&channels, self.seed.creator.as_ref()) {
+        let creator = self.seed.creator.as_ref().filter(|_| !self.model.listed);
+        if self.store.has_audience(&channels, creator) {
             self.abandoned_since = None;
             return;
         }
         let since = *self.abandoned_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= ABANDONED_AFTER {
+        if !self.model.listed && since.elapsed() >= ABANDONED_AFTER {
             tracing::info!(session = %self.seed.uri, "a session that was never used goes away");
-            self.end(Ending::Dispose, None);
+            self.end(Ending::Dispose, None).await;
+        } else if self.model.listed && since.elapsed() >= UNUSED_AFTER {
+            self.end(Ending::Unload, None).await;
         }
     }
 
-    fn handle(&mut self, input: SessionInput) {
+    async fn handle(&mut self, input: SessionInput) {
+        // Something happens, so the session is needed.
+        self.abandoned_since = None;
         match input {
-            SessionInput::Client(dispatch) => self.handle_client(&dispatch),
+            SessionInput::Client(dispatch) => self.handle_client(&dispatch).await,
             SessionInput::Opened(Ok(link)) => {
                 if matches!(self.model.phase, Phase::Closing) {
                     link.close.cancel();
                 }
                 self.link = Some(link);
                 let decision = self.decide(Input::Opened);
-                self.carry_out(decision);
+                self.carry_out(decision, Cause::Agent).await;
             }
             SessionInput::Opened(Err(error)) => {
                 tracing::warn!(session = %self.seed.uri, %error, "the agent could not be opened");
                 let decision = self.decide(Input::OpenFailed(&error));
-                self.carry_out(decision);
+                self.carry_out(decision, Cause::Agent).await;
             }
-            SessionInput::End { ending, done } => self.end(ending, Some(done)),
+            SessionInput::End { ending, done } => self.end(ending, Some(done)).await,
         }
     }
 
-    fn handle_client(&mut self, dispatch: &ClientDispatch) {
+    async fn handle_client(&mut self, dispatch: &ClientDispatch) {
         let target = if dispatch.channel == self.seed.chat { Target::Chat } else { Target::Session };
         let action = dispatch.action.typed();
         let mut decision = self.decide(Input::Client { target, action, client: &dispatch.origin.client });
@@ -247,14 +295,13 @@ impl SessionActor {
             self.reject(dispatch, &reason);
             return;
         }
-        if let Err(error) = self.store.commit(&dispatch.channel, &dispatch.action, Some(&dispatch.origin)) {
-            self.reject(dispatch, &error.to_string());
+        if let Err(reason) = self.publish_for(dispatch).await {
+            self.reject(dispatch, &reason);
             return;
         }
-        self.after_commit(action);
-        self.carry_out(decision);
+        self.carry_out(decision, Cause::Client).await;
         self.project();
-        self.settle(Cause::Client);
+        self.settle(Cause::Client).await;
     }
 
     fn reject(&self, dispatch: &ClientDispatch, reason: &str) {
@@ -264,96 +311,51 @@ impl SessionActor {
         }
     }
 
-    fn handle_agent(&mut self, event: Option<AgentEvent>) {
+    async fn handle_agent(&mut self, event: Option<AgentEvent>) {
         let event = event.unwrap_or(AgentEvent::Closed { history: History::Resume, unsent: None });
         if matches!(event, AgentEvent::Closed { .. }) {
             self.link = None;
         }
         let decision = self.decide(Input::Agent(event));
-        self.carry_out(decision);
+        self.carry_out(decision, Cause::Agent).await;
     }
 
-    fn end(&mut self, ending: Ending, done: Option<oneshot::Sender<()>>) {
+    /// Closes a turn that an earlier host left open. The session is not known to
+    /// anybody yet.
+    pub(crate) async fn close_interrupted(&mut self) {
+        let started = self.with_state(|_, chat| {
+            let started: jiff::Timestamp = chat.active_turn.as_ref()?.started_at.parse().ok()?;
+            Some(started.as_millisecond())
+        });
+        let Some(Some(started)) = started else { return };
+        let ran = self.seed.last_entry_at.unwrap_or(started).saturating_sub(started).max(0);
+        let decision = self.decide(Input::Interrupted { ran });
+        self.carry_out(decision, Cause::Agent).await;
+    }
+
+    async fn end(&mut self, ending: Ending, done: Option<Waiting>) {
         self.waiting.extend(done);
         // A dispose that comes while the host shuts down still deletes.
         if self.ending != Some(Ending::Dispose) {
             self.ending = Some(ending);
         }
-        let decision = self.decide(Input::End);
-        self.carry_out(decision);
+        let decision = self.decide(Input::End(ending));
+        self.carry_out(decision, Cause::Agent).await;
     }
 
-    fn decide(&self, input: Input<'_>) -> Decision {
+    pub(super) fn decide(&self, input: Input<'_>) -> Decision {
         let (now, time) = (self.began.elapsed(), wire_time(self.clock.now()));
         self.store
             .read_both((&self.seed.uri, &self.seed.chat), |session, chat| {
-                let (session, chat) = (session.session()?, chat.chat()?);
-                Some(decide(&self.model, View { session, chat, now, time: &time }, input))
+                let (session, doc) = (session.session()?, chat.chat_doc()?);
+                let (chat, turns) = (doc.open(), doc.turns());
+                Some(decide(&self.model, View { session, chat, turns, now, time: &time }, input))
             })
             .flatten()
             .unwrap_or_default()
     }
 
-    fn carry_out(&mut self, decision: Decision) {
-        if let Some(phase) = decision.phase {
-            self.model.phase = phase;
-        }
-        let mut shows_in_summaries = false;
-        for (target, action) in decision.actions {
-            shows_in_summaries |= !projection::only_streams(&action);
-            self.commit(target, action);
-        }
-        for effect in decision.effects {
-            self.run_effect(effect);
-        }
-        if shows_in_summaries {
-            self.project();
-            self.settle(Cause::Agent);
-        }
-    }
-
-    /// Starts what waits, if the chat has become idle.
-    fn settle(&mut self, cause: Cause) {
-        let next = self.decide(Input::Settle(cause));
-        if !next.actions.is_empty() {
-            self.carry_out(next);
-        }
-    }
-
-    fn commit(&mut self, target: Target, action: StateAction) {
-        let channel = match target {
-            Target::Session => &self.seed.uri,
-            Target::Chat => &self.seed.chat,
-        };
-        let action = Action::own(action);
-        match self.store.commit(channel, &action, None) {
-            Ok(_) => self.after_commit(action.typed()),
-            Err(error) => {
-                tracing::error!(session = %self.seed.uri, %error, "an action could not be published")
-            }
-        }
-    }
-
-    /// Counts turns, and notes when one began.
-    fn after_commit(&mut self, action: &StateAction) {
-        #[expect(clippy::wildcard_enum_match_arm, reason = "only the ends of a turn matter here")]
-        let change = match action {
-            StateAction::ChatTurnStarted(_) => {
-                self.model.turn_began = self.began.elapsed();
-                self.model.openings = 0;
-                1
-            }
-            StateAction::ChatTurnComplete(_)
-            | StateAction::ChatTurnCancelled(_)
-            | StateAction::ChatError(_) => -1,
-            _ => return,
-        };
-        if let Err(error) = self.store.adjust_active_sessions(change) {
-            tracing::error!(%error, "the number of active sessions could not be published");
-        }
-    }
-
-    fn run_effect(&mut self, effect: Effect) {
+    pub(super) fn run_effect(&mut self, effect: Effect) {
         match effect {
             Effect::OpenAgent(history) => self.open_agent(history),
             Effect::Agent(command) => self.command(command),
@@ -365,9 +367,8 @@ impl SessionActor {
             },
             Effect::List => {
                 self.model.listed = true;
-                if let Some(row) = self.row() {
-                    self.store.add_row(&self.seed.uri, row);
-                }
+                self.project();
+                self.ledger.wants_checkpoint();
             }
             Effect::Finish => self.finished = true,
         }
@@ -377,7 +378,7 @@ impl SessionActor {
         self.opening = CancellationToken::new();
         self.model.openings += 1;
         let request = OpenAgent {
-            conversation: self.conversation,
+            conversation: self.seed.conversation,
             history,
             working_directory: self.seed.working_directory.clone(),
             config: self.config(),
@@ -410,25 +411,7 @@ impl SessionActor {
         }
     }
 
-    /// Brings the copies of the chat's facts into agreement with the chat.
-    fn project(&self) {
-        for update in self.with_state(projection::session_updates).unwrap_or_default() {
-            if let Err(error) = self.store.commit(&self.seed.uri, &Action::own(update), None) {
-                tracing::error!(session = %self.seed.uri, %error, "a chat's facts could not be published");
-            }
-        }
-        if self.model.listed
-            && let Some(row) = self.row()
-        {
-            self.store.update_row(&self.seed.uri, row);
-        }
-    }
-
-    fn row(&self) -> Option<ahp_types::state::SessionSummary> {
-        self.with_state(|session, _| projection::row(&self.seed.uri, &self.seed.created_at, session))
-    }
-
-    fn with_state<R>(&self, look: impl FnOnce(&SessionState, &ChatState) -> R) -> Option<R> {
+    pub(super) fn with_state<R>(&self, look: impl FnOnce(&SessionState, &ChatState) -> R) -> Option<R> {
         self.store
             .read_both((&self.seed.uri, &self.seed.chat), |session, chat| {
                 Some(look(session.session()?, chat.chat()?))
@@ -460,7 +443,9 @@ impl Drop for OpeningReport {
 /// What an actor leaves when it has stopped.
 pub(crate) struct Ended {
     pub(crate) ending: Ending,
-    pub(crate) waiting: Vec<oneshot::Sender<()>>,
+    pub(crate) waiting: Vec<Waiting>,
+    /// Whether everything that shall stay is stored.
+    pub(crate) stored: Result<(), StorageError>,
 }
 
 /// The agent's next event; waits forever while there is no agent.

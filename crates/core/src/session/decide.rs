@@ -15,8 +15,10 @@ use std::time::Duration;
 use ahp_types::actions::{SessionConfigChangedAction, SessionReadyAction, StateAction};
 use ahp_types::state::{ChatState, ErrorInfo, SessionState};
 
+use super::Ending;
 use crate::agent::{AgentCommand, AgentEvent, History, OpenError, TurnOutcome, Unsent};
 use crate::ids::ClientId;
+use crate::storage::StoredTurn;
 use turns::Resumable;
 
 /// How often an agent is opened for one message that it does not get to read.
@@ -58,8 +60,10 @@ pub(super) enum Phase {
 pub(super) struct View<'a> {
     /// The session's document.
     pub(super) session: &'a SessionState,
-    /// Its chat's document.
+    /// Its chat's document; of the finished turns it has the last one.
     pub(super) chat: &'a ChatState,
+    /// All of the chat's finished turns.
+    pub(super) turns: &'a [StoredTurn],
     /// The actor's clock, for durations.
     pub(super) now: Duration,
     /// The time of day, as it goes over the wire.
@@ -95,8 +99,13 @@ pub(super) enum Input<'a> {
     Agent(AgentEvent),
     /// Everything else is done: is there something to go on with?
     Settle(Cause),
+    /// The host that ran the turn is gone; a new one found it.
+    Interrupted {
+        /// How long the turn had run, as far as is known, in milliseconds.
+        ran: i64,
+    },
     /// The session shall end.
-    End,
+    End(Ending),
 }
 
 /// Who made a chat change.
@@ -153,7 +162,8 @@ pub(super) fn decide(model: &Model, view: View<'_>, input: Input<'_>) -> Decisio
         Input::OpenFailed(error) => decide_open_failed(model, view, error),
         Input::Agent(event) => decide_agent(model, view, event),
         Input::Settle(cause) => queue::next(model, view, cause),
-        Input::End => decide_end(model, view),
+        Input::Interrupted { ran } => decide_interrupted(view, ran),
+        Input::End(ending) => decide_end(model, view, ending),
     }
 }
 
@@ -306,10 +316,28 @@ fn decide_closed(model: &Model, view: View<'_>, history: History, unsent: Option
     decision
 }
 
-fn decide_end(model: &Model, view: View<'_>) -> Decision {
+/// Closes a turn whose host ended without a word. Nobody knows what the agent did
+/// last, so the user is asked whether to go on.
+fn decide_interrupted(view: View<'_>, ran: i64) -> Decision {
+    let mut decision = Decision::default();
+    if let Some(turn) = turns::running(view) {
+        let info = error_info("host_stopped", "The host ended while this turn was running.");
+        decision.actions.push((Target::Chat, turns::failed_after(ran, turn, info, Resumable::Yes)));
+    }
+    decision
+}
+
+fn decide_end(model: &Model, view: View<'_>, ending: Ending) -> Decision {
     let mut decision = Decision { phase: Some(Phase::Closing), ..Decision::default() };
     if let Some(turn) = turns::running(view) {
-        decision.actions.push((Target::Chat, turns::ended(model, view, turn, TurnOutcome::Cancelled)));
+        let action = match ending {
+            Ending::Dispose => turns::ended(model, view, turn, TurnOutcome::Cancelled),
+            Ending::Suspend | Ending::Unload => {
+                let info = error_info("host_stopped", "The host was stopped while this turn was running.");
+                turns::failed(model, view, turn, info, Resumable::Yes)
+            }
+        };
+        decision.actions.push((Target::Chat, action));
     }
     decision.effects.push(match model.phase {
         Phase::Cold(_) => Effect::Finish,

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::agent::ToolAnswer;
 use crate::ids::TurnId;
+use crate::state::ChatDoc;
 
 const NOW: &str = "2026-11-15T10:00:00.000Z";
 
@@ -73,9 +74,20 @@ fn prompt(turn: &str) -> Unsent {
     Unsent { turn: TurnId::new(turn), message: user_message("hello there") }
 }
 
+/// The turns of a chat as they are kept.
+fn stored(chat: &ChatState) -> Vec<StoredTurn> {
+    ChatDoc::new(chat.clone()).unwrap().turns().to_vec()
+}
+
 fn run(phase: Phase, active: Option<&str>, input: Input<'_>) -> Decision {
     let (session, chat) = (session(), chat(active));
-    let view = View { session: &session, chat: &chat, now: Duration::from_millis(350), time: NOW };
+    let view = View {
+        session: &session,
+        chat: &chat,
+        turns: &stored(&chat),
+        now: Duration::from_millis(350),
+        time: NOW,
+    };
     decide(&model(phase), view, input)
 }
 
@@ -218,7 +230,7 @@ fn a_message_that_the_agent_never_read_goes_to_the_next_one_but_not_for_ever() {
         ([Effect::OpenAgent(History::Resume)].as_slice(), 0)
     );
     let (session, chat) = (session(), chat(Some("t1")));
-    let view = View { session: &session, chat: &chat, now: Duration::ZERO, time: NOW };
+    let view = View { session: &session, chat: &chat, turns: &stored(&chat), now: Duration::ZERO, time: NOW };
     let worn_out = Model { openings: MAX_OPENINGS, ..model(Phase::Live) };
     let decision = decide(&worn_out, view, Input::Agent(closed()));
     assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatError(_))]));
@@ -228,10 +240,10 @@ fn a_message_that_the_agent_never_read_goes_to_the_next_one_but_not_for_ever() {
 
 #[test]
 fn the_end_of_a_session_waits_for_its_agent() {
-    let provisional = run(Phase::Cold(History::Fresh), None, Input::End);
+    let provisional = run(Phase::Cold(History::Fresh), None, Input::End(Ending::Dispose));
     assert_eq!(provisional.effects, [Effect::Finish]);
     for phase in [opening(Some(prompt("t1"))), Phase::Live] {
-        let decision = run(phase, Some("t1"), Input::End);
+        let decision = run(phase, Some("t1"), Input::End(Ending::Dispose));
         assert_eq!(decision.effects, [Effect::CloseAgent]);
         assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatTurnCancelled(_))]));
     }
@@ -289,7 +301,8 @@ fn chat_with(parts: Value, extra: Value) -> ChatState {
 /// What follows when `client` dispatches an action in a chat.
 fn dispatch(phase: Phase, chat: &ChatState, client: &str, action: Value) -> Decision {
     let session = session();
-    let view = View { session: &session, chat, now: Duration::from_millis(350), time: NOW };
+    let view =
+        View { session: &session, chat, turns: &stored(chat), now: Duration::from_millis(350), time: NOW };
     let action: StateAction = serde_json::from_value(action).unwrap();
     assert!(!matches!(action, StateAction::Unknown(_)), "{action:?}");
     decide(
@@ -432,7 +445,7 @@ fn a_waiting_message_starts_as_soon_as_the_chat_is_idle() {
     };
     let settle = |chat: &ChatState, cause: Cause| {
         let session = session();
-        let view = View { session: &session, chat, now: Duration::ZERO, time: NOW };
+        let view = View { session: &session, chat, turns: &stored(chat), now: Duration::ZERO, time: NOW };
         decide(&model(Phase::Live), view, Input::Settle(cause))
     };
     let other = json!({"id": "m2", "message": message()});

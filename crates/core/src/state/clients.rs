@@ -1,14 +1,19 @@
 //! Which clients the host remembers, and what each of them had, so that they may
 //! come back and be told only what they missed.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ServerSeq};
+use crate::storage::StoredClient;
 
 /// Clients that are remembered. The one seen first is forgotten first; it then has
 /// to `initialize` again, which every client can.
 const MAX_CLIENTS: usize = 4_096;
+
+/// Dispatches of a client that are remembered: more than it can have made without
+/// seeing an answer.
+const MAX_HANDLED: usize = 256;
 
 /// The channels that a client subscribed to.
 pub(super) type Marks = HashMap<ChannelUri, Mark>;
@@ -45,10 +50,18 @@ impl Mark {
     }
 }
 
+/// What is remembered of a client.
+#[derive(Debug, Default)]
+struct Known {
+    marks: Marks,
+    /// The numbers of its dispatches that were handled last, oldest first.
+    handled: VecDeque<i64>,
+}
+
 /// The clients that have connected to this host.
 #[derive(Debug, Default)]
 pub(super) struct KnownClients {
-    known: HashMap<ClientId, Marks>,
+    known: HashMap<ClientId, Known>,
     by_age: VecDeque<ClientId>,
 }
 
@@ -58,7 +71,7 @@ impl KnownClients {
         if self.known.contains_key(client) {
             return;
         }
-        self.known.insert(client.clone(), Marks::new());
+        self.known.insert(client.clone(), Known::default());
         self.by_age.push_back(client.clone());
         if self.by_age.len() > MAX_CLIENTS
             && let Some(oldest) = self.by_age.pop_front()
@@ -70,7 +83,7 @@ impl KnownClients {
     /// Keeps what a client had when its connection ended.
     pub(super) fn keep(&mut self, client: &ClientId, marks: Marks) {
         if let Some(kept) = self.known.get_mut(client) {
-            *kept = marks;
+            kept.marks = marks;
         }
     }
 
@@ -81,7 +94,56 @@ impl KnownClients {
 
     /// What a client had when its last connection ended.
     pub(super) fn marks(&self, client: &ClientId) -> Option<&Marks> {
-        self.known.get(client)
+        self.known.get(client).map(|known| &known.marks)
+    }
+
+    /// A dispatch of a client's is handled.
+    pub(super) fn handled(&mut self, client: &ClientId, client_seq: i64) {
+        if let Some(known) = self.known.get_mut(client) {
+            known.handled.push_back(client_seq);
+            if known.handled.len() > MAX_HANDLED {
+                known.handled.pop_front();
+            }
+        }
+    }
+
+    /// The dispatches of a client that were handled.
+    pub(super) fn handled_by(&self, client: &ClientId) -> HashSet<i64> {
+        self.known.get(client).map(|known| known.handled.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// A client starts to count its dispatches anew.
+    pub(super) fn begin_anew(&mut self, client: &ClientId) {
+        if let Some(known) = self.known.get_mut(client) {
+            known.handled.clear();
+        }
+    }
+
+    /// Remembers a client as an earlier host did.
+    pub(super) fn restore(&mut self, stored: StoredClient) {
+        self.remember(&stored.id);
+        if let Some(known) = self.known.get_mut(&stored.id) {
+            known.handled = stored.handled.into();
+            known.marks = stored
+                .marks
+                .into_iter()
+                .map(|(channel, first, last)| (channel, Mark { first, last }))
+                .collect();
+        }
+    }
+
+    /// All clients as they are stored, the one seen first first.
+    pub(super) fn stored(&self) -> Vec<StoredClient> {
+        let stored = |id: &ClientId| {
+            let known = self.known.get(id)?;
+            let mark = |(channel, mark): (&ChannelUri, &Mark)| (channel.clone(), mark.first, mark.last);
+            Some(StoredClient {
+                id: id.clone(),
+                handled: known.handled.iter().copied().collect(),
+                marks: known.marks.iter().map(mark).collect(),
+            })
+        };
+        self.by_age.iter().filter_map(stored).collect()
     }
 }
 

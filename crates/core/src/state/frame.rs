@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
+use crate::storage::Json;
 
 /// One encoded JSON-RPC message: UTF-8 text, cheap to clone.
 #[derive(Clone, Debug)]
@@ -59,6 +60,16 @@ impl EncodedEnvelope {
         Self(frame.bytes().slice(BEFORE_ENVELOPE.len().min(end)..end))
     }
 
+    /// An envelope as it was stored.
+    pub(super) fn restore(bytes: Bytes) -> Self {
+        Self(bytes)
+    }
+
+    /// The encoded text.
+    pub(super) fn bytes(&self) -> &Bytes {
+        &self.0
+    }
+
     /// Size of the encoded text.
     pub(super) fn len(&self) -> usize {
         self.0.len()
@@ -73,35 +84,46 @@ impl Serialize for EncodedEnvelope {
     }
 }
 
-/// An action together with the text it came as, if it came from a client.
+/// An action together with its text: as it came, if it came from a client.
 #[derive(Clone, Debug)]
 pub struct Action {
     typed: StateAction,
-    raw: Option<Box<RawValue>>,
+    /// Shared by the envelope and the journal; nothing if it cannot be JSON.
+    encoded: Option<Json>,
 }
 
 impl Action {
     /// An action of the host's own.
     pub fn own(typed: StateAction) -> Self {
-        Self { typed, raw: None }
+        let encoded = serde_json::value::to_raw_value(&typed).ok().map(Json::from);
+        Self { typed, encoded }
     }
 
     /// An action as a client sent it.
     pub fn from_client(raw: Box<RawValue>) -> Result<Self, serde_json::Error> {
         let typed = serde_json::from_str(raw.get())?;
-        Ok(Self { typed, raw: Some(raw) })
+        Ok(Self { typed, encoded: Some(raw.into()) })
     }
 
     /// What the action says.
     pub fn typed(&self) -> &StateAction {
         &self.typed
     }
+
+    /// The action as JSON.
+    pub(crate) fn encoded(&self) -> Result<Json, serde_json::Error> {
+        match &self.encoded {
+            Some(encoded) => Ok(encoded.clone()),
+            // To get the error again, since errors cannot be cloned.
+            None => serde_json::value::to_raw_value(&self.typed).map(Json::from),
+        }
+    }
 }
 
 impl Serialize for Action {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.raw {
-            Some(raw) => raw.serialize(serializer),
+        match &self.encoded {
+            Some(encoded) => encoded.serialize(serializer),
             None => self.typed.serialize(serializer),
         }
     }
@@ -121,7 +143,7 @@ pub struct Origin {
 /// Encodes an action envelope.
 pub(super) fn envelope(
     channel: &ChannelUri,
-    action: &Action,
+    action: &impl Serialize,
     seq: ServerSeq,
     origin: Option<&Origin>,
     rejection_reason: Option<&str>,
@@ -156,9 +178,9 @@ struct Notification<'a, P> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Envelope<'a> {
+struct Envelope<'a, A> {
     channel: &'a str,
-    action: &'a Action,
+    action: &'a A,
     server_seq: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<OriginFields<'a>>,

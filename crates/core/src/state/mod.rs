@@ -4,14 +4,17 @@
 //! all of them; `frame` is a message encoded once; `outbox` is what waits for one
 //! connection.
 
+mod chat;
 mod clients;
 mod frame;
 mod outbox;
 mod replay;
+mod rows;
 mod snapshot;
 mod store;
 
+pub use chat::{ChatDoc, TurnError};
 pub use frame::{Action, EncodedEnvelope, Frame, Origin, notification};
 pub use outbox::{CloseReason, Outbox};
 pub use snapshot::{ChannelState, EncodedSnapshot};
-pub use store::{CommitError, Missed, StateStore};
+pub use store::{CommitError, FetchError, Missed, RowsPage, StateStore, Subscription};

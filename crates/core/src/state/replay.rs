@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::frame::EncodedEnvelope;
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ServerSeq};
+use crate::storage::StoredEnvelope;
 
 /// Bytes of envelopes that are kept. The oldest go first.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
@@ -39,6 +40,35 @@ struct Entry {
 }
 
 impl ReplayLog {
+    /// The log of an earlier host that ended in order: its actions up to `seq`.
+    pub(super) fn restored(seq: ServerSeq, stored: Vec<StoredEnvelope>) -> Self {
+        let at = Instant::now();
+        let first = stored.first().map_or(seq.0, |entry| entry.seq.0.saturating_sub(1));
+        let mut log = Self { forgotten: ServerSeq(first), ..Self::default() };
+        for StoredEnvelope { seq, channel, only_for, envelope } in stored {
+            log.bytes += envelope.len();
+            log.entries.push_back(Entry {
+                seq,
+                at,
+                channel,
+                only_for,
+                envelope: EncodedEnvelope::restore(envelope),
+            });
+        }
+        log
+    }
+
+    /// The log as it is stored.
+    pub(super) fn stored(&self) -> Vec<StoredEnvelope> {
+        let stored = |entry: &Entry| StoredEnvelope {
+            seq: entry.seq,
+            channel: entry.channel.clone(),
+            only_for: entry.only_for.clone(),
+            envelope: entry.envelope.bytes().clone(),
+        };
+        self.entries.iter().map(stored).collect()
+    }
+
     /// Keeps an action.
     pub(super) fn push(
         &mut self,

@@ -1,34 +1,34 @@
 //! The state documents of channels, and their encoded snapshots.
 
-use ahp::reducers::{ReduceOutcome, apply_action_to_chat, apply_action_to_root, apply_action_to_session};
+use ahp::reducers::{ReduceOutcome, apply_action_to_root, apply_action_to_session};
 use ahp_types::actions::StateAction;
 use ahp_types::state::{ChatState, RootState, SessionState};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::chat::{ChatDoc, TurnError};
 use crate::channel::ChannelUri;
 use crate::ids::ServerSeq;
 
 /// The state document of one channel.
-#[derive(Clone, Debug, Serialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug)]
 pub enum ChannelState {
     /// The root channel's.
     Root(Box<RootState>),
     /// A session's.
     Session(Box<SessionState>),
     /// A chat's.
-    Chat(Box<ChatState>),
+    Chat(Box<ChatDoc>),
 }
 
 impl ChannelState {
     /// Applies an action with the official reducers, so that a snapshot is by
     /// construction what a client computes.
-    pub(super) fn reduce(&mut self, action: &StateAction) -> ReduceOutcome {
+    pub(crate) fn reduce(&mut self, action: &StateAction) -> Result<ReduceOutcome, TurnError> {
         match self {
-            Self::Root(state) => apply_action_to_root(state, action),
-            Self::Session(state) => apply_action_to_session(state, action),
-            Self::Chat(state) => apply_action_to_chat(state, action),
+            Self::Root(state) => Ok(apply_action_to_root(state, action)),
+            Self::Session(state) => Ok(apply_action_to_session(state, action)),
+            Self::Chat(chat) => chat.reduce(action),
         }
     }
 
@@ -40,10 +40,15 @@ impl ChannelState {
         }
     }
 
-    /// The chat's state, if this is one.
+    /// The chat's state, if this is one. Of its finished turns it has the last one.
     pub fn chat(&self) -> Option<&ChatState> {
+        self.chat_doc().map(ChatDoc::open)
+    }
+
+    /// The chat's document, if this is one.
+    pub fn chat_doc(&self) -> Option<&ChatDoc> {
         match self {
-            Self::Chat(state) => Some(state),
+            Self::Chat(chat) => Some(chat),
             Self::Root(_) | Self::Session(_) => None,
         }
     }
@@ -63,16 +68,26 @@ impl ChannelState {
 pub struct EncodedSnapshot(Box<RawValue>);
 
 impl EncodedSnapshot {
+    /// Encodes a channel's state, of a chat the newest turns only if so wanted.
     pub(super) fn encode(
         channel: &ChannelUri,
         state: &ChannelState,
         seq: ServerSeq,
+        newest_turns: Option<usize>,
     ) -> Result<Self, serde_json::Error> {
+        match state {
+            ChannelState::Root(state) => Self::of(channel, state, seq),
+            ChannelState::Session(state) => Self::of(channel, state, seq),
+            ChannelState::Chat(chat) => Self::of(channel, &chat.window(newest_turns), seq),
+        }
+    }
+
+    fn of(channel: &ChannelUri, state: &impl Serialize, seq: ServerSeq) -> Result<Self, serde_json::Error> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct Fields<'a> {
+        struct Fields<'a, S> {
             resource: &'a str,
-            state: &'a ChannelState,
+            state: &'a S,
             from_seq: u64,
         }
         let fields = Fields { resource: channel.as_str(), state, from_seq: seq.0 };

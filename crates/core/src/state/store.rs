@@ -5,26 +5,29 @@
 //! queueing the answer. All methods are synchronous and short; nothing waits
 //! while the lock is held.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ahp::reducers::ReduceOutcome;
 use ahp_types::actions::{RootActiveSessionsChangedAction, StateAction};
-use ahp_types::notifications::{
-    PartialSessionSummary, SessionAddedParams, SessionRemovedParams, SessionSummaryChangedParams,
-};
+use ahp_types::common::JsonObject;
+use ahp_types::notifications::{SessionAddedParams, SessionRemovedParams};
 use ahp_types::state::{RootState, SessionSummary};
-use jiff::Timestamp;
 use serde::Serialize;
 
+use super::chat::{Bodies, TurnError, cursor_before, cursor_turn};
 use super::clients::{KnownClients, Mark, Marks};
 use super::frame::{Action, EncodedEnvelope, Frame, Origin, envelope, notification};
 use super::outbox::{CloseReason, Outbox};
 use super::replay::ReplayLog;
+use super::rows::{RowChange, Rows};
 use super::snapshot::{ChannelState, EncodedSnapshot};
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
+use crate::storage::{Index, Json, StoredClient, StoredEnvelope, StoredRow, StoredTurn};
+
+/// Older turns that a client is given at a time.
+const TURNS_PER_PAGE: usize = 50;
 
 /// Owns all published state. Shared; every method takes one short lock.
 #[derive(Debug)]
@@ -44,7 +47,7 @@ struct Inner {
     /// What they may have missed.
     log: ReplayLog,
     /// Rows of the session list, by session. A provisional session has none.
-    rows: BTreeMap<ChannelUri, SessionSummary>,
+    rows: Rows,
 }
 
 #[derive(Debug)]
@@ -61,6 +64,51 @@ struct Attached {
     client: Option<ClientId>,
     /// What it subscribes to.
     marks: Marks,
+    /// Of chats that it has only the newest turns of, the oldest turn that it has.
+    windows: HashMap<ChannelUri, String>,
+    /// Dispatches that its client made over earlier connections and may make again,
+    /// because it never saw the answer.
+    earlier: HashSet<i64>,
+}
+
+/// How a client wants to be told of a channel.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Subscription {
+    /// Of a chat only so many turns, the newest ones; all of them without a number.
+    pub newest_turns: Option<usize>,
+}
+
+/// Why older turns could not be fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// There is no such chat.
+    #[error("there is no chat {0}")]
+    UnknownChat(ChannelUri),
+    /// The cursor is not one of this chat's.
+    #[error("the cursor is not one of this host's for this chat; subscribe again")]
+    BadCursor,
+    /// The turns cannot be sent.
+    #[error("the turns cannot be encoded")]
+    Encode(#[from] serde_json::Error),
+}
+
+/// A session and its chat as they are now, for the storage.
+#[derive(Debug)]
+pub(crate) struct Checkpoint {
+    pub(crate) session: Json,
+    pub(crate) chat: Json,
+    /// The turns that are not stored yet, and how many there are before them.
+    pub(crate) turns: Option<(usize, Vec<StoredTurn>)>,
+    pub(crate) row: Option<StoredRow>,
+}
+
+/// A page of the session list.
+#[derive(Debug)]
+pub struct RowsPage {
+    /// The encoded rows, newest change first.
+    pub rows: Vec<Json>,
+    /// Whether there are more behind them.
+    pub more: bool,
 }
 
 /// What a client that comes back has to be told.
@@ -89,6 +137,9 @@ pub enum CommitError {
     /// The action cannot be written as JSON.
     #[error("the action cannot be encoded")]
     Encode(#[from] serde_json::Error),
+    /// The turn that it ends or opens again cannot.
+    #[error(transparent)]
+    Turn(#[from] TurnError),
 }
 
 impl StateStore {
@@ -103,9 +154,44 @@ impl StateStore {
                 next_connection: 1,
                 clients: KnownClients::default(),
                 log: ReplayLog::default(),
-                rows: BTreeMap::new(),
+                rows: Rows::default(),
             }),
         }
+    }
+
+    /// A store that goes on where an earlier host ended.
+    pub(crate) fn restored(root: RootState, index: Index) -> Self {
+        let store = Self::new(root);
+        let mut inner = store.lock();
+        inner.seq = index.seq;
+        inner.log = ReplayLog::restored(index.seq, index.replay);
+        for client in index.clients {
+            inner.clients.restore(client);
+        }
+        for row in index.rows {
+            inner.rows.restore(row);
+        }
+        drop(inner);
+        store
+    }
+
+    /// What a host that starts later has to know to go on from here.
+    pub(crate) fn last_words(&self) -> (ServerSeq, Vec<StoredEnvelope>, Vec<StoredClient>) {
+        let mut inner = self.lock();
+        let connected: Vec<(ClientId, Marks)> = inner
+            .connections
+            .values()
+            .filter_map(|attached| Some((attached.client.clone()?, attached.marks.clone())))
+            .collect();
+        for (client, marks) in connected {
+            inner.clients.keep(&client, marks);
+        }
+        (inner.seq, inner.log.stored(), inner.clients.stored())
+    }
+
+    /// Number of the last published action.
+    pub fn seq(&self) -> ServerSeq {
+        self.lock().seq
     }
 
     /// Registers a connection, which is subscribed to nothing yet.
@@ -113,13 +199,36 @@ impl StateStore {
         let mut inner = self.lock();
         let id = ConnectionId(inner.next_connection);
         inner.next_connection += 1;
-        inner.connections.insert(id, Attached { outbox, client: None, marks: Marks::new() });
+        let attached = Attached {
+            outbox,
+            client: None,
+            marks: Marks::new(),
+            windows: HashMap::new(),
+            earlier: HashSet::new(),
+        };
+        inner.connections.insert(id, attached);
         id
     }
 
     /// Whether a client may come back.
     pub fn knows(&self, client: &ClientId) -> bool {
         self.lock().clients.knows(client)
+    }
+
+    /// Whether a dispatch over this connection repeats one that was handled when its
+    /// client was here before. Otherwise it is remembered as handled.
+    pub fn is_repeated(&self, origin: &Origin) -> bool {
+        // Clients number with 0 what they do not track, again and again.
+        if origin.client_seq == 0 {
+            return false;
+        }
+        let mut inner = self.lock();
+        let attached = inner.connections.get(&origin.connection);
+        if attached.is_some_and(|attached| attached.earlier.contains(&origin.client_seq)) {
+            return true;
+        }
+        inner.clients.handled(&origin.client, origin.client_seq);
+        false
     }
 
     /// Forgets a connection; what its client had is kept for when it comes back.
@@ -192,19 +301,31 @@ impl StateStore {
         Ok(seq)
     }
 
-    /// Subscribes a connection to those of the channels that exist. The reply is
-    /// made from their snapshots, and queued before anything later, in one step.
+    /// Subscribes a connection to a channel, if it exists. The reply is made from its
+    /// snapshot, and queued before anything later, in one step.
     pub fn subscribe(
         &self,
         connection: ConnectionId,
-        channels: &[ChannelUri],
-        reply: impl FnOnce(ServerSeq, Vec<EncodedSnapshot>) -> Result<Frame, serde_json::Error>,
+        channel: &ChannelUri,
+        how: Subscription,
+        reply: impl FnOnce(Option<EncodedSnapshot>) -> Result<Frame, serde_json::Error>,
     ) -> Result<(), serde_json::Error> {
         let mut inner = self.lock();
-        let snapshots = inner.subscribe(connection, channels)?;
-        let frame = reply(inner.seq, snapshots)?;
+        let snapshots = inner.subscribe(connection, std::slice::from_ref(channel), how)?;
+        let frame = reply(snapshots.into_iter().next())?;
         inner.push_to(connection, frame);
         Ok(())
+    }
+
+    /// Sends a client older turns of a chat. Only this client is told: the others
+    /// have them, or did not ask.
+    pub fn fetch_turns(
+        &self,
+        connection: ConnectionId,
+        chat: &ChannelUri,
+        cursor: Option<&str>,
+    ) -> Result<(), FetchError> {
+        self.lock().fetch_turns(connection, chat, cursor)
     }
 
     /// Learns who is at the other end of a connection, remembers it, and subscribes
@@ -218,7 +339,8 @@ impl StateStore {
     ) -> Result<(), serde_json::Error> {
         let mut inner = self.lock();
         inner.clients.remember(client);
-        let snapshots = inner.subscribe(connection, channels)?;
+        inner.clients.begin_anew(client);
+        let snapshots = inner.subscribe(connection, channels, Subscription::default())?;
         inner.belongs_to(connection, client, &Marks::new());
         let frame = reply(inner.seq, snapshots)?;
         inner.push_to(connection, frame);
@@ -240,8 +362,13 @@ impl StateStore {
         let missed = inner.missed(client, &marks, seen, channels);
         // Subscribing takes snapshots, which a replay does not need; they are cheap
         // beside a reconnect, and there is one way to subscribe.
-        let (snapshots, none) = (inner.subscribe(connection, channels)?, Marks::new());
+        let (snapshots, none) =
+            (inner.subscribe(connection, channels, Subscription::default())?, Marks::new());
         inner.belongs_to(connection, client, if missed.is_some() { &marks } else { &none });
+        let earlier = inner.clients.handled_by(client);
+        if let Some(attached) = inner.connections.get_mut(&connection) {
+            attached.earlier = earlier;
+        }
         let frame = reply(missed.unwrap_or(Missed::Snapshots(snapshots)))?;
         inner.push_to(connection, frame);
         Ok(())
@@ -252,6 +379,7 @@ impl StateStore {
         let mut inner = self.lock();
         if let Some(attached) = inner.connections.get_mut(&connection) {
             attached.marks.remove(channel);
+            attached.windows.remove(channel);
         }
         if let Some(channel) = inner.channels.get_mut(channel) {
             channel.subscribers.retain(|subscriber| *subscriber != connection);
@@ -288,46 +416,89 @@ impl StateStore {
         Some(look(&first.state, &second.state))
     }
 
-    /// The rows of the session list, newest change first.
-    pub fn rows(&self) -> Vec<SessionSummary> {
-        let mut rows: Vec<SessionSummary> = self.lock().rows.values().cloned().collect();
-        // By the time and not by its text, which may be in any zone.
-        rows.sort_by_cached_key(|row| Reverse(row.modified_at.parse::<Timestamp>().unwrap_or_default()));
-        rows
+    /// The rows of the session list behind the first `skip`, newest change first.
+    pub fn list(&self, skip: usize, limit: Option<usize>) -> RowsPage {
+        let inner = self.lock();
+        let rows = inner.rows.list();
+        let more = limit.is_some_and(|limit| rows.len() > skip.saturating_add(limit));
+        let rows = rows.skip(skip).take(limit.unwrap_or(usize::MAX)).cloned().collect();
+        RowsPage { rows, more }
     }
 
-    /// Shows a session in the list and tells everyone who watches it.
-    pub fn add_row(&self, session: &ChannelUri, summary: SessionSummary) {
-        let mut inner = self.lock();
-        let channel = ChannelUri::root().as_str().to_owned();
-        inner.notify_root("root/sessionAdded", &SessionAddedParams { channel, summary: summary.clone() });
-        inner.rows.insert(session.clone(), summary);
+    /// Whether a session is in the list.
+    pub fn is_listed(&self, session: &ChannelUri) -> bool {
+        self.lock().rows.contains(session)
     }
 
-    /// Replaces a session's row, and tells what changed, if anything did.
-    pub fn update_row(&self, session: &ChannelUri, summary: SessionSummary) {
+    /// Whether a channel exists.
+    pub fn has(&self, channel: &ChannelUri) -> bool {
+        self.lock().channels.contains_key(channel)
+    }
+
+    /// Shows a session in the list, or changes its row, and tells everyone who
+    /// watches the list what is different. Answers the row if it is.
+    pub fn put_row(&self, session: &ChannelUri, summary: SessionSummary) -> Option<StoredRow> {
+        #[derive(Serialize)]
+        struct Changed<'a> {
+            channel: &'a str,
+            session: &'a str,
+            changes: JsonObject,
+        }
         let mut inner = self.lock();
-        let Some(row) = inner.rows.get_mut(session) else { return };
-        let changes = changed_fields(row, &summary);
-        *row = summary;
-        let Some(changes) = changes else { return };
-        let params = SessionSummaryChangedParams {
-            channel: ChannelUri::root().as_str().to_owned(),
-            session: session.as_str().to_owned(),
-            changes,
-        };
-        inner.notify_root("root/sessionSummaryChanged", &params);
+        let root = ChannelUri::root();
+        match inner.rows.put(session, summary.clone()) {
+            Ok(RowChange::None) => return None,
+            Ok(RowChange::New) => {
+                let params = SessionAddedParams { channel: root.as_str().to_owned(), summary };
+                inner.notify_root("root/sessionAdded", &params);
+            }
+            Ok(RowChange::Fields(changes)) => {
+                let params = Changed { channel: root.as_str(), session: session.as_str(), changes };
+                inner.notify_root("root/sessionSummaryChanged", &params);
+            }
+            Err(error) => {
+                tracing::error!(%error, %session, "a row of the list could not be encoded");
+                return None;
+            }
+        }
+        inner.rows.stored(session)
     }
 
     /// Takes a session out of the list and tells everyone who watches it.
     pub fn remove_row(&self, session: &ChannelUri) {
         let mut inner = self.lock();
-        if inner.rows.remove(session).is_some() {
+        if inner.rows.remove(session) {
             let params = SessionRemovedParams {
                 channel: ChannelUri::root().as_str().to_owned(),
                 session: session.as_str().to_owned(),
             };
             inner.notify_root("root/sessionRemoved", &params);
+        }
+    }
+
+    /// A session as it is to be stored. The turns that are new are handed out once:
+    /// if they cannot be stored, [`Self::turns_not_stored`] has to be told.
+    pub(crate) fn checkpoint(
+        &self,
+        session: &ChannelUri,
+        chat: &ChannelUri,
+    ) -> Result<Option<Checkpoint>, serde_json::Error> {
+        let mut inner = self.lock();
+        let row = inner.rows.stored(session);
+        let state = inner.channels.get(session).and_then(|channel| channel.state.session());
+        let Some(state) = state.map(serde_json::value::to_raw_value) else { return Ok(None) };
+        let Some(Channel { state: ChannelState::Chat(doc), .. }) = inner.channels.get_mut(chat) else {
+            return Ok(None);
+        };
+        let header = serde_json::value::to_raw_value(&doc.header())?;
+        let turns = doc.take_changed_turns();
+        Ok(Some(Checkpoint { session: state?.into(), chat: header.into(), turns, row }))
+    }
+
+    /// The turns from this one on could not be stored.
+    pub(crate) fn turns_not_stored(&self, chat: &ChannelUri, from: usize) {
+        if let Some(Channel { state: ChannelState::Chat(doc), .. }) = self.lock().channels.get_mut(chat) {
+            doc.mark_changed(from);
         }
     }
 
@@ -359,11 +530,16 @@ impl Inner {
         action: &Action,
         origin: Option<&Origin>,
     ) -> Result<ServerSeq, CommitError> {
+        if let StateAction::ChatTruncated(truncated) = action.typed()
+            && let Some(turn) = &truncated.turn_id
+        {
+            self.show_before_truncating(uri, turn)?;
+        }
         let seq = ServerSeq(self.seq.0 + 1);
         let channel = self.channels.get_mut(uri).ok_or_else(|| CommitError::UnknownChannel(uri.clone()))?;
         // Encoding first: an action that cannot be sent must not change the state.
         let frame = envelope(uri, action, seq, origin, None)?;
-        match channel.state.reduce(action.typed()) {
+        match channel.state.reduce(action.typed())? {
             // An accepted action that changes nothing is still echoed, or its
             // sender would wait for it forever.
             ReduceOutcome::Applied | ReduceOutcome::NoOp => {}
@@ -391,20 +567,113 @@ impl Inner {
         &mut self,
         connection: ConnectionId,
         channels: &[ChannelUri],
+        how: Subscription,
     ) -> Result<Vec<EncodedSnapshot>, serde_json::Error> {
         let mut snapshots = Vec::with_capacity(channels.len());
         for uri in channels {
             let Some(channel) = self.channels.get_mut(uri) else { continue };
-            snapshots.push(EncodedSnapshot::encode(uri, &channel.state, self.seq)?);
+            snapshots.push(EncodedSnapshot::encode(uri, &channel.state, self.seq, how.newest_turns)?);
             if !channel.subscribers.contains(&connection) {
                 channel.subscribers.push(connection);
             }
             if let Some(attached) = self.connections.get_mut(&connection) {
                 let seq = self.seq;
                 attached.marks.entry(uri.clone()).and_modify(|mark| mark.again(seq)).or_insert(Mark::at(seq));
+                let cut = channel
+                    .state
+                    .chat_doc()
+                    .and_then(|chat| chat.window(how.newest_turns).cut_at().map(str::to_owned));
+                match cut {
+                    Some(oldest) => attached.windows.insert(uri.clone(), oldest),
+                    None => attached.windows.remove(uri),
+                };
             }
         }
         Ok(snapshots)
+    }
+
+    fn fetch_turns(
+        &mut self,
+        connection: ConnectionId,
+        uri: &ChannelUri,
+        cursor: Option<&str>,
+    ) -> Result<(), FetchError> {
+        let chat = self.channels.get(uri).and_then(|channel| channel.state.chat_doc());
+        let chat = chat.ok_or_else(|| FetchError::UnknownChat(uri.clone()))?;
+        let window = self.connections.get(&connection).and_then(|attached| attached.windows.get(uri));
+        let oldest = match cursor {
+            Some(cursor) => cursor_turn(cursor).ok_or(FetchError::BadCursor)?,
+            None => match window {
+                Some(oldest) => oldest,
+                // The client has all of them.
+                None => return Ok(()),
+            },
+        };
+        let end = chat.position(oldest).ok_or(FetchError::BadCursor)?;
+        self.show_turns(connection, uri, end.saturating_sub(TURNS_PER_PAGE), end)?;
+        Ok(())
+    }
+
+    /// Sends a connection some turns of a chat that are older than what it has.
+    fn show_turns(
+        &mut self,
+        connection: ConnectionId,
+        uri: &ChannelUri,
+        from: usize,
+        to: usize,
+    ) -> Result<(), serde_json::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct TurnsLoaded<'a> {
+            r#type: &'static str,
+            turns: Bodies<'a>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            turns_next_cursor: Option<String>,
+        }
+        let Some(chat) = self.channels.get(uri).and_then(|channel| channel.state.chat_doc()) else {
+            return Ok(());
+        };
+        let turns = chat.turns().get(from..to).unwrap_or_default();
+        let oldest = turns.first().map(|turn| turn.id.clone()).filter(|_| from > 0);
+        let action = TurnsLoaded {
+            r#type: "chat/turnsLoaded",
+            turns: Bodies(turns),
+            turns_next_cursor: oldest.as_deref().map(cursor_before),
+        };
+        let seq = ServerSeq(self.seq.0 + 1);
+        let frame = envelope(uri, &action, seq, None, None)?;
+        self.seq = seq;
+        let Some(attached) = self.connections.get_mut(&connection) else { return Ok(()) };
+        match oldest {
+            Some(oldest) => attached.windows.insert(uri.clone(), oldest),
+            None => attached.windows.remove(uri),
+        };
+        if let Some(client) = &attached.client {
+            self.log.push(seq, uri, Some(client), EncodedEnvelope::of(&frame));
+        }
+        attached.outbox.push(frame);
+        Ok(())
+    }
+
+    /// Gives the turn that becomes the last one to those who have only newer ones:
+    /// their reducers could not find it.
+    fn show_before_truncating(&mut self, uri: &ChannelUri, turn: &str) -> Result<(), serde_json::Error> {
+        let Some(chat) = self.channels.get(uri).and_then(|channel| channel.state.chat_doc()) else {
+            return Ok(());
+        };
+        let Some(last) = chat.position(turn) else { return Ok(()) };
+        let short: Vec<(ConnectionId, usize)> = self
+            .connections
+            .iter()
+            .filter_map(|(id, attached)| {
+                let oldest = chat.position(attached.windows.get(uri)?)?;
+                (oldest > last).then_some((*id, oldest))
+            })
+            .collect();
+        for (connection, oldest) in short {
+            self.show_turns(connection, uri, last, oldest)?;
+        }
+        Ok(())
     }
 
     /// Notes whose a connection is. The channels that it subscribes to are marked as
@@ -472,19 +741,6 @@ impl Inner {
             Err(error) => tracing::error!(%error, method, "a notification could not be encoded"),
         }
     }
-}
-
-/// The fields of a row that differ, or `None` if none does.
-fn changed_fields(old: &SessionSummary, new: &SessionSummary) -> Option<PartialSessionSummary> {
-    let changes = PartialSessionSummary {
-        title: (old.title != new.title).then(|| new.title.clone()),
-        status: (old.status != new.status).then_some(new.status),
-        activity: if old.activity == new.activity { None } else { new.activity.clone() },
-        modified_at: (old.modified_at != new.modified_at).then(|| new.modified_at.clone()),
-        chats: if old.chats == new.chats { None } else { new.chats.clone() },
-        ..PartialSessionSummary::default()
-    };
-    (changes != PartialSessionSummary::default()).then_some(changes)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use ahp_types::state::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::super::chat::ChatDoc;
 use super::*;
 use crate::ids::ClientId;
 
@@ -34,7 +35,9 @@ fn empty_chat(number: usize) -> ChatState {
 
 fn store_with_chats() -> StateStore {
     let store = StateStore::new(root());
-    let chats = (0..CHATS).map(|number| (chat_uri(number), ChannelState::Chat(Box::new(empty_chat(number)))));
+    let chats = (0..CHATS).map(|number| {
+        (chat_uri(number), ChannelState::Chat(Box::new(ChatDoc::new(empty_chat(number)).unwrap())))
+    });
     store.create(chats.collect()).unwrap();
     store
 }
@@ -98,8 +101,8 @@ fn subscribe(store: &StateStore, connection: ConnectionId, channel: &ChannelUri)
 /// Subscribes with a request of this number, which the answer names.
 fn subscribe_as(store: &StateStore, connection: ConnectionId, channel: &ChannelUri, request: usize) {
     store
-        .subscribe(connection, std::slice::from_ref(channel), |_, snapshots| {
-            Frame::encode(&json!({ "answers": request, "snapshots": snapshots }))
+        .subscribe(connection, channel, Subscription::default(), |snapshot| {
+            Frame::encode(&json!({ "answers": request, "snapshots": Vec::from_iter(snapshot) }))
         })
         .unwrap();
 }
@@ -165,10 +168,10 @@ fn rows_are_announced_changed_and_removed_for_whoever_watches_the_root() {
         "createdAt": "2026-11-15T09:00:00.000Z", "modifiedAt": "2026-11-15T09:00:00.000Z",
     }))
     .unwrap();
-    store.add_row(&uri, row.clone());
+    store.put_row(&uri, row.clone());
     row.title = "b".to_owned();
-    store.update_row(&uri, row.clone());
-    store.update_row(&uri, row);
+    store.put_row(&uri, row.clone());
+    store.put_row(&uri, row);
     store.remove_row(&uri);
     store.remove_row(&uri);
     let seen: Vec<(String, Value)> = received(&outbox)
@@ -323,7 +326,7 @@ impl Client {
 }
 
 fn chat_state(store: &StateStore, chat: usize) -> ChatState {
-    store.read(&chat_uri(chat), |state| state.chat().cloned()).unwrap().unwrap()
+    store.read(&chat_uri(chat), |state| state.chat_doc().unwrap().whole().unwrap()).unwrap()
 }
 
 proptest! {

@@ -88,7 +88,7 @@ pub(super) fn next(model: &Model, view: View<'_>, cause: Cause) -> Decision {
         return Decision::default();
     };
     // Unique in the chat, and the same whenever this is decided again.
-    let turn_id = format!("{}-{}", next.id, view.chat.turns.len());
+    let turn_id = format!("{}-{}", next.id, view.turns.len());
     let prompt = Unsent { turn: TurnId::new(&turn_id), message: next.message.clone() };
     let mut decision = turns::send(model, view, prompt);
     let started = ChatTurnStartedAction {

@@ -24,7 +24,7 @@ pub(super) fn started(model: &Model, view: View<'_>, started: &ChatTurnStartedAc
     if view.chat.active_turn.is_some() {
         return reject("a turn is already running in this chat");
     }
-    if view.chat.turns.iter().any(|turn| turn.id == started.turn_id) {
+    if view.turns.iter().any(|turn| turn.id == started.turn_id) {
         return reject("the chat already has a turn with this id");
     }
     if let Some(reason) = unfit(view, &started.message) {
@@ -151,9 +151,14 @@ pub(super) fn failed(
     error: ErrorInfo,
     resumable: Resumable,
 ) -> StateAction {
+    failed_after(duration(model, view), turn, error, resumable)
+}
+
+/// The action that ends a turn with an error after so many milliseconds.
+pub(super) fn failed_after(duration: i64, turn: &str, error: ErrorInfo, resumable: Resumable) -> StateAction {
     StateAction::ChatError(ChatErrorAction {
         turn_id: turn.to_owned(),
-        duration: duration(model, view),
+        duration,
         part: ErrorResponsePart { error, resumable: (resumable == Resumable::Yes).then_some(true) },
         meta: None,
     })

@@ -1,0 +1,327 @@
+//! How sessions come into memory and leave it: created, loaded, launched, cleaned up.
+
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex};
+
+use ahp_types::common::JsonObject;
+use ahp_types::state::{AgentInfo, SessionConfigSchema, SessionState};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{CreateError, Host, Sessions, documents, lock};
+use crate::agent::{AgentLink, AgentProvider, BoxFuture, OpenAgent, OpenError, ResolvedConfig};
+use crate::channel::ChannelUri;
+use crate::session::{Ended, Ending, Restored, SessionActor, SessionHandle, SessionSeed, restore};
+use crate::state::{ChannelState, ChatDoc, StateStore};
+use crate::storage::{Change, StorageError};
+
+/// Why a session that exists could not be brought into memory.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// It could not be read.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+/// An actor that nobody knows yet, and how it will be reached.
+pub(super) struct Prepared {
+    actor: SessionActor,
+    handle: SessionHandle,
+    uri: ChannelUri,
+    chat: ChannelUri,
+}
+
+/// The host is shutting down.
+pub(super) struct Closed;
+
+/// The loading of a session. Whoever waits for it goes on when it is dropped.
+struct Loading {
+    sessions: Arc<Mutex<Sessions>>,
+    session: ChannelUri,
+    _done: watch::Sender<()>,
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        lock(&self.sessions).loading.remove(&self.session);
+    }
+}
+
+/// Keeps an address for a session that is being created.
+pub(super) struct Reservation {
+    sessions: Arc<Mutex<Sessions>>,
+    uri: ChannelUri,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        lock(&self.sessions).reserved.remove(&self.uri);
+    }
+}
+
+impl Host {
+    /// Brings the session that a channel belongs to into memory. Answers whether
+    /// there is one.
+    pub(super) async fn load(&self, channel: &ChannelUri) -> Result<bool, LoadError> {
+        if self.store.has(channel) {
+            return Ok(true);
+        }
+        let Some(session) = self.stored_session_of(channel) else { return Ok(false) };
+        loop {
+            let mut ahead = match self.begin_loading(&session) {
+                Ok(_turn) => return self.load_session(&session).await,
+                Err(ahead) => ahead,
+            };
+            // Its end is told by the sender going away.
+            ahead.changed().await.ok();
+            if self.store.has(&session) {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Makes this the one place where a session is loaded, or tells whom to wait for.
+    fn begin_loading(&self, session: &ChannelUri) -> Result<Loading, watch::Receiver<()>> {
+        match lock(&self.sessions).loading.entry(session.clone()) {
+            Entry::Occupied(ahead) => Err(ahead.get().clone()),
+            Entry::Vacant(free) => {
+                let (done, waiting) = watch::channel(());
+                free.insert(waiting);
+                Ok(Loading { sessions: Arc::clone(&self.sessions), session: session.clone(), _done: done })
+            }
+        }
+    }
+
+    /// Brings channels into memory; what cannot be read is left out.
+    pub(super) async fn load_or_log(&self, channels: &[ChannelUri]) {
+        for channel in channels {
+            if let Err(error) = self.load(channel).await {
+                tracing::error!(%channel, %error, "a session could not be loaded");
+            }
+        }
+    }
+
+    /// Opens sessions that need to be looked after, one after the other.
+    pub(super) async fn recover(self: Arc<Self>, sessions: Vec<ChannelUri>) {
+        for session in sessions {
+            if self.ending.is_cancelled() {
+                return;
+            }
+            self.load_or_log(std::slice::from_ref(&session)).await;
+        }
+    }
+
+    /// The session in the storage that a channel belongs to.
+    fn stored_session_of(&self, channel: &ChannelUri) -> Option<ChannelUri> {
+        let sessions = lock(&self.sessions);
+        let is_stored = |uri: &ChannelUri| sessions.unlisted.contains(uri) || self.store.is_listed(uri);
+        if is_stored(channel) {
+            return Some(channel.clone());
+        }
+        let session = sessions.sessions_of_chats.get(channel).cloned();
+        session.or_else(|| channel.session_of_default_chat()).filter(is_stored)
+    }
+
+    async fn load_session(&self, uri: &ChannelUri) -> Result<bool, LoadError> {
+        // Somebody may have loaded it between the first look and this turn.
+        if self.store.has(uri) {
+            return Ok(true);
+        }
+        let Some(stored) = self.storage.load_session(uri.clone()).await? else { return Ok(false) };
+        let listed = stored.listed;
+        let Restored { session, chat, seed } = restore(uri, stored)?;
+        let provider = self.provider(Some(&session.provider));
+        let provider = provider.unwrap_or_else(|_| Arc::new(Absent(session.provider.clone())));
+        let directories = session.working_directories.clone().unwrap_or_default();
+        let seed = SessionSeed {
+            uri: uri.clone(),
+            chat: seed.chat,
+            created_at: seed.created_at,
+            provider,
+            // A directory that cannot be used any more is named when it is needed.
+            working_directory: documents::working_directory(&directories).unwrap_or_default(),
+            config: session.config.as_ref().map(|config| config.values.clone()).unwrap_or_default(),
+            creator: None,
+            conversation: seed.conversation,
+            history: seed.history,
+            listed,
+            next_entry: seed.next_entry,
+            last_entry_at: seed.last_entry_at,
+        };
+        let Some(mut prepared) = self.prepare(seed, session, chat) else { return Ok(true) };
+        prepared.actor.close_interrupted().await;
+        // While the host shuts down there is nobody left to load it for.
+        Ok(self.launch(prepared).is_ok())
+    }
+
+    /// Keeps an address for a new session.
+    pub(super) fn reserve(&self, uri: &ChannelUri) -> Result<Reservation, CreateError> {
+        let mut sessions = lock(&self.sessions);
+        if sessions.closed {
+            return Err(CreateError::Closing);
+        }
+        let taken = self.store.has(uri) || self.store.is_listed(uri) || sessions.unlisted.contains(uri);
+        if taken || !sessions.reserved.insert(uri.clone()) {
+            return Err(CreateError::Exists(uri.clone()));
+        }
+        Ok(Reservation { sessions: Arc::clone(&self.sessions), uri: uri.clone() })
+    }
+
+    /// Creates a session's channels and its actor, unless they are there already.
+    pub(super) fn prepare(
+        &self,
+        seed: SessionSeed,
+        session: SessionState,
+        chat: ChatDoc,
+    ) -> Option<Prepared> {
+        let (uri, chat_uri) = (seed.uri.clone(), seed.chat.clone());
+        self.store
+            .create(vec![
+                (uri.clone(), ChannelState::Session(Box::new(session))),
+                (chat_uri.clone(), ChannelState::Chat(Box::new(chat))),
+            ])
+            .ok()?;
+        let (actor, handle) = SessionActor::new(
+            seed,
+            Arc::clone(&self.store),
+            Arc::clone(&self.storage),
+            Arc::clone(&self.clock),
+            self.tasks.clone(),
+        );
+        Some(Prepared { actor, handle, uri, chat: chat_uri })
+    }
+
+    /// Makes a session reachable and lets its actor run.
+    pub(super) fn launch(&self, prepared: Prepared) -> Result<(), Closed> {
+        let Prepared { actor, handle, uri, chat } = prepared;
+        let mut sessions = lock(&self.sessions);
+        if sessions.closed {
+            self.store.remove(&[uri, chat]);
+            return Err(Closed);
+        }
+        sessions.by_uri.insert(uri.clone(), handle.clone());
+        sessions.by_chat.insert(chat.clone(), handle);
+        drop(sessions);
+        let storage = Arc::clone(&self.storage);
+        let cleanup = Cleanup {
+            store: Arc::clone(&self.store),
+            sessions: Arc::clone(&self.sessions),
+            uri,
+            chat,
+            ended: None,
+        };
+        self.tasks.spawn(async move {
+            let mut cleanup = cleanup;
+            let mut ended = actor.run().await;
+            if ended.ending == Ending::Dispose {
+                let removal = Change::RemoveSession { session: cleanup.uri.clone() };
+                ended.stored = storage.write(vec![removal]).await;
+            }
+            cleanup.ended = Some(ended);
+        });
+        Ok(())
+    }
+}
+
+/// The changes that store a new session.
+pub(super) fn first_documents(
+    seed: &SessionSeed,
+    session: &SessionState,
+    chat: &ChatDoc,
+) -> Result<Vec<Change>, StorageError> {
+    let unencodable = |error: serde_json::Error| StorageError::Failed(error.to_string());
+    Ok(vec![
+        Change::PutSession {
+            session: seed.uri.clone(),
+            created_at: seed.created_at.clone(),
+            row: None,
+            state: serde_json::value::to_raw_value(session).map_err(unencodable)?.into(),
+        },
+        Change::PutChat {
+            chat: seed.chat.clone(),
+            session: seed.uri.clone(),
+            conversation: seed.conversation,
+            history: seed.history,
+            state: serde_json::value::to_raw_value(&chat.header()).map_err(unencodable)?.into(),
+        },
+    ])
+}
+
+/// Takes a session out of the host when its actor stops, for whatever reason.
+struct Cleanup {
+    store: Arc<StateStore>,
+    sessions: Arc<Mutex<Sessions>>,
+    uri: ChannelUri,
+    chat: ChannelUri,
+    /// How the actor ended; nothing if it panicked.
+    ended: Option<Ended>,
+}
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        // One lock over all of it: a session that is created anew at the same address
+        // must not be taken for this one.
+        let mut sessions = lock(&self.sessions);
+        let channels = [self.uri.clone(), self.chat.clone()];
+        match &self.ended {
+            Some(Ended { ending: Ending::Dispose, stored: Ok(()), .. }) => {
+                self.store.remove_row(&self.uri);
+                self.store.remove(&channels);
+                sessions.unlisted.remove(&self.uri);
+            }
+            // It is still in the storage, and can be disposed again.
+            Some(Ended { ending: Ending::Dispose | Ending::Unload, .. }) => self.store.remove(&channels),
+            // Clients see it until they are disconnected.
+            Some(Ended { ending: Ending::Suspend, .. }) => {}
+            None => {
+                tracing::error!(session = %self.uri, "a session ended by a fault of the host's; it is loaded anew when it is needed");
+                self.store.remove(&channels);
+            }
+        }
+        sessions.by_uri.remove(&self.uri);
+        sessions.by_chat.remove(&self.chat);
+        drop(sessions);
+        if let Some(ended) = self.ended.take() {
+            for waiting in ended.waiting {
+                // Whoever asked may have gone away meanwhile.
+                waiting.send(ended.stored.clone()).ok();
+            }
+        }
+    }
+}
+
+/// Stands for a kind of agent that this host does not have (any more). Its sessions
+/// can be read, and say so when they are sent a message.
+struct Absent(String);
+
+impl AgentProvider for Absent {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
+            provider: self.0.clone(),
+            display_name: self.0.clone(),
+            description: String::new(),
+            models: Vec::new(),
+            protected_resources: None,
+            customizations: None,
+            capabilities: None,
+        }
+    }
+
+    fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
+        let schema = SessionConfigSchema {
+            r#type: "object".to_owned(),
+            properties: Default::default(),
+            required: None,
+        };
+        ResolvedConfig { schema, values: chosen.clone() }
+    }
+
+    fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
+        let message =
+            format!("This session belongs to the agent {:?}, which this host does not have.", self.0);
+        Box::pin(std::future::ready(Err(OpenError::Failed {
+            error_type: "agent_missing".to_owned(),
+            message,
+        })))
+    }
+}

@@ -1,0 +1,279 @@
+//! What of a session is on its way into the storage.
+//!
+//! Every published action goes into the session's journal: boundaries and
+//! decisions before they are published, all else shortly after. From time to time
+//! the documents are written instead, and the journal is trimmed. A write that
+//! fails loses nothing here: the documents are written again until it works.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::agent::BoxFuture;
+use crate::channel::ChannelUri;
+use crate::ids::ClientId;
+use crate::storage::{Change, JournalEntry, Json, Storage, StorageError};
+
+/// How long streamed text may be in memory only.
+const FLUSH_AFTER: Duration = Duration::from_millis(80);
+
+/// How long a session has to be quiet before its documents are written.
+const SETTLE_AFTER: Duration = Duration::from_secs(2);
+
+/// How long to wait before a failed write is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// How long a write may take before it counts as failed. It takes well below a
+/// millisecond on a disk that works.
+const WRITE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Bytes of actions that may wait. Above it they are dropped here: the documents,
+/// which have them too, are written instead.
+const MAX_PENDING: usize = 4 * 1024 * 1024;
+
+/// Bytes in the journal above which the documents are written, so that a restart
+/// does not have to fold for long.
+const LONG_JOURNAL: usize = 1024 * 1024;
+
+/// The way of a session's changes into the storage.
+pub(super) struct Ledger {
+    storage: Arc<dyn Storage>,
+    session: ChannelUri,
+    /// Published and not handed over yet.
+    pending: Vec<JournalEntry>,
+    pending_bytes: usize,
+    /// The number of the next entry.
+    next: u64,
+    /// Bytes of the entries since the documents were written.
+    journaled: usize,
+    /// The journal has a hole, or more than the documents need.
+    broken: bool,
+    /// The documents are behind.
+    stale: bool,
+    in_flight: Option<InFlight>,
+    /// When something is to be done.
+    due: Option<Instant>,
+}
+
+/// A write that nobody waits for.
+struct InFlight {
+    written: BoxFuture<Result<(), StorageError>>,
+    /// What has to be undone if it fails.
+    turns_from: Option<usize>,
+    documents: bool,
+}
+
+/// What the owner of a ledger has to do.
+#[derive(Debug)]
+pub(super) enum Chore {
+    /// Nothing; the ledger did it.
+    None,
+    /// The turns from this one on could not be stored.
+    TurnsLost(usize),
+    /// Give it the documents, to be written.
+    Checkpoint,
+}
+
+impl Ledger {
+    /// A ledger for a session whose journal ends before `next`.
+    pub(super) fn new(storage: Arc<dyn Storage>, session: ChannelUri, next: u64) -> Self {
+        Self {
+            storage,
+            session,
+            pending: Vec::new(),
+            pending_bytes: 0,
+            next,
+            journaled: 0,
+            broken: false,
+            stale: false,
+            in_flight: None,
+            due: None,
+        }
+    }
+
+    /// Something was published.
+    pub(super) fn note(&mut self, channel: &ChannelUri, action: Json, at: i64) {
+        let entry = self.entry(channel, action, at);
+        self.pending.push(entry);
+        self.stale = true;
+        if self.pending_bytes > MAX_PENDING {
+            self.break_off();
+        }
+        self.due_in(FLUSH_AFTER);
+    }
+
+    /// Writes actions down before they are published, with all that was before them.
+    pub(super) async fn ahead(
+        &mut self,
+        actions: Vec<(ChannelUri, Json)>,
+        handled: Option<(ClientId, i64)>,
+        at: i64,
+    ) -> Result<(), StorageError> {
+        let published = self.pending.len();
+        for (channel, action) in actions {
+            let entry = self.entry(&channel, action, at);
+            self.pending.push(entry);
+        }
+        self.pending_bytes = 0;
+        let entries = std::mem::take(&mut self.pending);
+        let mut changes = vec![Change::Journal { session: self.session.clone(), entries: entries.clone() }];
+        if let Some((client, client_seq)) = handled {
+            changes.push(Change::Handled { client, client_seq });
+        }
+        let written = self.write_and_wait(changes).await;
+        self.stale = true;
+        if written.is_err() {
+            // What was published has to be written again; what was not, must not.
+            self.broken |= matches!(written, Err(StorageError::TimedOut));
+            self.pending = entries;
+            self.pending.truncate(published);
+        }
+        self.due_in(if self.broken { RETRY_AFTER } else { SETTLE_AFTER });
+        written
+    }
+
+    /// Waits for the next thing to do. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Due {
+        match (&mut self.in_flight, self.due) {
+            (Some(in_flight), _) => Due::Written(in_flight.written.as_mut().await),
+            (None, Some(due)) => {
+                tokio::time::sleep_until(due).await;
+                Due::Now
+            }
+            (None, None) => std::future::pending().await,
+        }
+    }
+
+    /// Does what is due, as far as it can alone. `quiet` says that no turn runs.
+    pub(super) fn handle(&mut self, due: Due, quiet: bool) -> Chore {
+        match due {
+            Due::Written(result) => self.written(result),
+            Due::Now => {
+                self.due = None;
+                if self.broken || self.journaled > LONG_JOURNAL || (quiet && self.pending.is_empty()) {
+                    return if self.stale { Chore::Checkpoint } else { Chore::None };
+                }
+                self.flush();
+                if quiet {
+                    self.due_in(SETTLE_AFTER);
+                }
+                Chore::None
+            }
+        }
+    }
+
+    /// Whether the documents can be written now. While they are being written they
+    /// cannot, and are asked for again afterwards.
+    pub(super) fn takes_documents(&mut self) -> bool {
+        let busy = self.in_flight.as_ref().is_some_and(|in_flight| in_flight.documents);
+        if busy {
+            self.wants_checkpoint();
+        }
+        !busy
+    }
+
+    /// Writes the documents, which contain everything that was published.
+    pub(super) fn checkpoint(&mut self, mut documents: Vec<Change>, turns_from: Option<usize>) {
+        documents.push(self.trim());
+        self.hand_over(InFlight { written: self.storage.write(documents), turns_from, documents: true });
+    }
+
+    /// Writes the documents and waits until they are written.
+    pub(super) async fn finish(&mut self, mut documents: Vec<Change>) -> Result<(), StorageError> {
+        documents.push(self.trim());
+        self.due = None;
+        self.write_and_wait(documents).await
+    }
+
+    /// The documents have to be written soon.
+    pub(super) fn wants_checkpoint(&mut self) {
+        self.stale = true;
+        self.broken = true;
+        self.due_in(Duration::ZERO);
+    }
+
+    /// Writes what cannot be in the journal, in its order.
+    pub(super) fn beside(&self, change: Change) {
+        // A row that cannot be written now is written with the documents.
+        drop(self.storage.write(vec![change]));
+    }
+
+    fn trim(&mut self) -> Change {
+        self.pending.clear();
+        self.pending_bytes = 0;
+        self.journaled = 0;
+        self.broken = false;
+        self.stale = false;
+        Change::TrimJournal { session: self.session.clone(), through: self.next.saturating_sub(1) }
+    }
+
+    fn flush(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
+        self.pending_bytes = 0;
+        let entries = std::mem::take(&mut self.pending);
+        let written = self.storage.write(vec![Change::Journal { session: self.session.clone(), entries }]);
+        self.hand_over(InFlight { written, turns_from: None, documents: false });
+    }
+
+    fn written(&mut self, result: Result<(), StorageError>) -> Chore {
+        let Some(in_flight) = self.in_flight.take() else { return Chore::None };
+        let Err(error) = result else {
+            if self.stale {
+                self.due_in(if self.broken { Duration::ZERO } else { SETTLE_AFTER });
+            }
+            return Chore::None;
+        };
+        let documents = in_flight.documents;
+        tracing::error!(session = %self.session, %error, documents, "a session could not be stored; it is tried again");
+        self.break_off();
+        self.due = Some(Instant::now() + RETRY_AFTER);
+        in_flight.turns_from.map_or(Chore::None, Chore::TurnsLost)
+    }
+
+    fn hand_over(&mut self, in_flight: InFlight) {
+        // A piece of journal that is in flight goes on by itself; if it fails it does
+        // not matter, since the documents that come after it have everything.
+        self.in_flight = Some(in_flight);
+    }
+
+    /// The journal cannot be continued: only the documents help.
+    fn break_off(&mut self) {
+        self.broken = true;
+        self.stale = true;
+        self.pending.clear();
+        self.pending_bytes = 0;
+    }
+
+    fn entry(&mut self, channel: &ChannelUri, action: Json, at: i64) -> JournalEntry {
+        let number = self.next;
+        self.next += 1;
+        self.pending_bytes += action.get().len();
+        self.journaled += action.get().len();
+        JournalEntry { number, channel: channel.clone(), at, action }
+    }
+
+    fn due_in(&mut self, delay: Duration) {
+        let at = Instant::now() + delay;
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    fn write_and_wait(
+        &self,
+        changes: Vec<Change>,
+    ) -> impl Future<Output = Result<(), StorageError>> + Send + use<> {
+        let written = tokio::time::timeout(WRITE_PATIENCE, self.storage.write(changes));
+        async { written.await.unwrap_or(Err(StorageError::TimedOut)) }
+    }
+}
+
+/// Why a ledger woke up.
+#[derive(Debug)]
+pub(super) enum Due {
+    /// What was handed over is written, or not.
+    Written(Result<(), StorageError>),
+    /// The time has come to hand over more.
+    Now,
+}

@@ -1,0 +1,303 @@
+//! A chat's document, with its finished turns kept encoded.
+//!
+//! The reducers work on a `ChatState` that holds the last finished turn only; all
+//! finished turns lie beside it as the JSON that goes into snapshots and into the
+//! storage. So a long chat is encoded turn by turn as it grows, once, and neither
+//! a snapshot nor a write has to do it again. A property test proves that the
+//! document is what the official reducers make of the same actions.
+
+use ahp::reducers::{ReduceOutcome, apply_action_to_chat};
+use ahp_types::actions::StateAction;
+use ahp_types::state::{ChatState, Turn};
+use serde::ser::SerializeSeq as _;
+use serde::{Serialize, Serializer};
+
+use crate::storage::{Json, StoredTurn};
+
+/// A chat as it is published.
+#[derive(Clone, Debug)]
+pub struct ChatDoc {
+    /// Everything but the finished turns, of which it has the last one or none.
+    open: ChatState,
+    /// All finished turns, oldest first.
+    turns: Vec<StoredTurn>,
+    /// The first turn that is not stored as it is, if there may be one.
+    changed_from: Option<usize>,
+}
+
+/// A finished turn cannot be read or written as JSON.
+#[derive(Debug, thiserror::Error)]
+#[error("a turn cannot be {what}: {error}")]
+pub struct TurnError {
+    what: &'static str,
+    error: serde_json::Error,
+}
+
+impl ChatDoc {
+    /// A document for a chat that has these turns and no others.
+    pub fn new(mut state: ChatState) -> Result<Self, TurnError> {
+        let turns = state.turns.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
+        keep_last(&mut state.turns);
+        Ok(Self { open: state, turns, changed_from: Some(0) })
+    }
+
+    /// A document from what was stored.
+    pub(crate) fn from_stored(mut state: ChatState, turns: Vec<StoredTurn>) -> Result<Self, TurnError> {
+        state.turns = turns.last().map(decode).transpose()?.into_iter().collect();
+        Ok(Self { open: state, turns, changed_from: None })
+    }
+
+    /// The chat's state; of the finished turns it has only the last one.
+    pub fn open(&self) -> &ChatState {
+        &self.open
+    }
+
+    /// The finished turns, oldest first.
+    pub fn turns(&self) -> &[StoredTurn] {
+        &self.turns
+    }
+
+    /// The whole state, with every turn decoded. Costs what it says: for tests and
+    /// for what is rare.
+    pub fn whole(&self) -> Result<ChatState, TurnError> {
+        let mut state = self.open.clone();
+        state.turns = self.turns.iter().map(decode).collect::<Result<_, _>>()?;
+        Ok(state)
+    }
+
+    /// The turns that are not stored yet, and how many there are before them. The
+    /// caller stores them.
+    pub(crate) fn take_changed_turns(&mut self) -> Option<(usize, Vec<StoredTurn>)> {
+        let from = self.changed_from.take()?.min(self.turns.len());
+        Some((from, self.turns.get(from..).unwrap_or_default().to_vec()))
+    }
+
+    /// Says that the turns from this one on are not stored after all.
+    pub(crate) fn mark_changed(&mut self, from: usize) {
+        self.changed_from = Some(self.changed_from.map_or(from, |earlier| earlier.min(from)));
+    }
+
+    /// Applies an action with the official reducers.
+    pub(crate) fn reduce(&mut self, action: &StateAction) -> Result<ReduceOutcome, TurnError> {
+        if let StateAction::ChatTruncated(truncated) = action
+            && let Some(last) = truncated.turn_id.as_deref().and_then(|id| self.position(id))
+        {
+            // The reducer has to find the turn that becomes the last one.
+            self.reopen_at(last)?;
+        }
+        let outcome = apply_action_to_chat(&mut self.open, action);
+        self.keep_in_step(action)?;
+        Ok(outcome)
+    }
+
+    /// Brings the encoded turns into step with what the reducer made of the last one.
+    fn keep_in_step(&mut self, action: &StateAction) -> Result<(), TurnError> {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "only these change the list of finished turns")]
+        match action {
+            StateAction::ChatTurnComplete(_)
+            | StateAction::ChatTurnCancelled(_)
+            | StateAction::ChatError(_) => {
+                let known = self.turns.len().min(1);
+                if let Some(ended) = self.open.turns.get(known) {
+                    let encoded = encode(ended)?;
+                    self.mark_changed(self.turns.len());
+                    self.turns.push(encoded);
+                }
+            }
+            StateAction::ChatTurnResume(_) if self.open.turns.is_empty() && !self.turns.is_empty() => {
+                self.turns.pop();
+                self.mark_changed(self.turns.len());
+                // A turn behind it may become the last one again.
+                if let Some(last) = self.turns.last() {
+                    self.open.turns = vec![decode(last)?];
+                }
+            }
+            StateAction::ChatTruncated(truncated) if truncated.turn_id.is_none() => {
+                self.turns.clear();
+                self.mark_changed(0);
+            }
+            _ => return Ok(()),
+        }
+        keep_last(&mut self.open.turns);
+        Ok(())
+    }
+
+    /// Forgets the turns behind this one, which becomes the last.
+    fn reopen_at(&mut self, last: usize) -> Result<(), TurnError> {
+        if let Some(turn) = self.turns.get(last) {
+            self.open.turns = vec![decode(turn)?];
+            if last + 1 < self.turns.len() {
+                self.turns.truncate(last + 1);
+                self.mark_changed(last + 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a turn is among the finished ones.
+    pub fn position(&self, id: &str) -> Option<usize> {
+        self.turns.iter().position(|turn| turn.id == id)
+    }
+
+    /// The document with only its newest turns.
+    pub(super) fn window(&self, newest: Option<usize>) -> Window<'_> {
+        let from = newest.map_or(0, |newest| self.turns.len().saturating_sub(newest.max(1)));
+        Window { open: &self.open, turns: self.turns.get(from..).unwrap_or_default(), older: from > 0 }
+    }
+
+    /// The document without any turn, as it is stored.
+    pub(crate) fn header(&self) -> Window<'_> {
+        Window { open: &self.open, turns: &[], older: false }
+    }
+}
+
+/// Names the turns that are older than this one.
+pub(super) fn cursor_before(turn: &str) -> String {
+    format!("before:{turn}")
+}
+
+/// The turn whose older ones a cursor names.
+pub(super) fn cursor_turn(cursor: &str) -> Option<&str> {
+    cursor.strip_prefix("before:")
+}
+
+fn keep_last(turns: &mut Vec<Turn>) {
+    let older = turns.len().saturating_sub(1);
+    turns.drain(..older);
+}
+
+fn encode(turn: &Turn) -> Result<StoredTurn, TurnError> {
+    let body = serde_json::value::to_raw_value(turn).map_err(|error| TurnError { what: "encoded", error })?;
+    Ok(StoredTurn { id: turn.id.clone(), body: body.into() })
+}
+
+fn decode(turn: &StoredTurn) -> Result<Turn, TurnError> {
+    serde_json::from_str(turn.body.get()).map_err(|error| TurnError { what: "read", error })
+}
+
+/// A chat's document, with some of its turns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window<'a> {
+    open: &'a ChatState,
+    turns: &'a [StoredTurn],
+    /// Whether there are older turns.
+    older: bool,
+}
+
+impl Window<'_> {
+    /// The oldest turn in it, if there are older ones outside.
+    pub(super) fn cut_at(&self) -> Option<&str> {
+        self.turns.first().filter(|_| self.older).map(|turn| turn.id.as_str())
+    }
+}
+
+impl Serialize for Window<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // Spelled out in full, so that a field which a new version of the protocol adds
+        // is an error here and not a hole in every snapshot.
+        let ChatState {
+            resource,
+            title,
+            status,
+            activity,
+            modified_at,
+            changes,
+            origin,
+            movable,
+            interactivity,
+            working_directories,
+            changesets,
+            background_work,
+            canvases,
+            turns: _,
+            turns_next_cursor: _,
+            active_turn,
+            steering_message,
+            queued_messages,
+            draft,
+            meta,
+        } = self.open;
+        Fields {
+            resource,
+            title,
+            status: *status,
+            activity,
+            modified_at,
+            changes,
+            origin,
+            movable,
+            interactivity,
+            working_directories,
+            changesets,
+            background_work,
+            canvases,
+            turns: Bodies(self.turns),
+            turns_next_cursor: self.cut_at().map(cursor_before),
+            active_turn,
+            steering_message,
+            queued_messages,
+            draft,
+            meta,
+        }
+        .serialize(serializer)
+    }
+}
+
+/// `ChatState` with its turns in encoded form.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Fields<'a, A, B, C, D, E, F, G, H, I, J, K, L, M> {
+    resource: &'a str,
+    title: &'a str,
+    status: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    activity: &'a Option<String>,
+    modified_at: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: &'a Option<A>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin: &'a Option<B>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    movable: &'a Option<C>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interactivity: &'a Option<D>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    working_directories: &'a Option<E>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changesets: &'a Option<F>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    background_work: &'a Option<G>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    canvases: &'a Option<H>,
+    turns: Bodies<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    turns_next_cursor: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    active_turn: &'a Option<I>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steering_message: &'a Option<J>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queued_messages: &'a Option<K>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draft: &'a Option<L>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: &'a Option<M>,
+}
+
+/// Encoded turns as a JSON array.
+pub(super) struct Bodies<'a>(pub(super) &'a [StoredTurn]);
+
+impl Serialize for Bodies<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
+        for turn in self.0 {
+            let body: &Json = &turn.body;
+            list.serialize_element(&**body)?;
+        }
+        list.end()
+    }
+}
+
+#[cfg(test)]
+#[path = "chat_tests.rs"]
+mod tests;

@@ -1,0 +1,138 @@
+//! The session list: one encoded row a session, in the order in which clients see them.
+//!
+//! Rows are encoded when they change and not when they are read, since every
+//! client reads all of them when it starts.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+
+use ahp_types::common::JsonObject;
+use ahp_types::notifications::PartialSessionSummary;
+use ahp_types::state::SessionSummary;
+use jiff::Timestamp;
+
+use crate::channel::ChannelUri;
+use crate::storage::{Json, StoredRow};
+
+/// The list of all sessions that were ever used.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    by_session: HashMap<ChannelUri, Row>,
+    /// Newest change first; sessions that changed at the same time by their address.
+    in_order: BTreeMap<(Reverse<i64>, ChannelUri), Json>,
+}
+
+#[derive(Debug)]
+struct Row {
+    modified_at: i64,
+    /// Decoded once it is needed: most rows are never changed again.
+    summary: Option<Box<SessionSummary>>,
+}
+
+impl Rows {
+    /// Takes over a row as it was stored.
+    pub(super) fn restore(&mut self, row: StoredRow) {
+        let StoredRow { session, modified_at, summary } = row;
+        self.by_session.insert(session.clone(), Row { modified_at, summary: None });
+        self.in_order.insert((Reverse(modified_at), session), summary);
+    }
+
+    /// Adds a row or replaces it. Answers what changed.
+    pub(super) fn put(
+        &mut self,
+        session: &ChannelUri,
+        summary: SessionSummary,
+    ) -> Result<RowChange, serde_json::Error> {
+        let old = self.get(session);
+        if old.as_ref() == Some(&summary) {
+            return Ok(RowChange::None);
+        }
+        let change = match &old {
+            Some(old) => RowChange::Fields(changed_fields(old, &summary)?),
+            None => RowChange::New,
+        };
+        let encoded = serde_json::value::to_raw_value(&summary)?;
+        self.remove(session);
+        let modified_at = milliseconds(&summary.modified_at);
+        self.in_order.insert((Reverse(modified_at), session.clone()), encoded.into());
+        self.by_session.insert(session.clone(), Row { modified_at, summary: Some(Box::new(summary)) });
+        Ok(change)
+    }
+
+    /// Takes a row out. Answers whether it was there.
+    pub(super) fn remove(&mut self, session: &ChannelUri) -> bool {
+        let Some(row) = self.by_session.remove(session) else { return false };
+        self.in_order.remove(&(Reverse(row.modified_at), session.clone()));
+        true
+    }
+
+    /// Whether a session is in the list.
+    pub(super) fn contains(&self, session: &ChannelUri) -> bool {
+        self.by_session.contains_key(session)
+    }
+
+    /// A session's row as it is stored.
+    pub(super) fn stored(&self, session: &ChannelUri) -> Option<StoredRow> {
+        let modified_at = self.by_session.get(session)?.modified_at;
+        let summary = self.in_order.get(&(Reverse(modified_at), session.clone()))?;
+        Some(StoredRow { session: session.clone(), modified_at, summary: summary.clone() })
+    }
+
+    /// All rows, newest change first.
+    pub(super) fn list(&self) -> impl ExactSizeIterator<Item = &Json> {
+        self.in_order.values()
+    }
+
+    fn get(&self, session: &ChannelUri) -> Option<SessionSummary> {
+        let row = self.by_session.get(session)?;
+        if let Some(summary) = &row.summary {
+            return Some(SessionSummary::clone(summary));
+        }
+        let encoded = self.in_order.get(&(Reverse(row.modified_at), session.clone()))?;
+        serde_json::from_str(encoded.get()).ok()
+    }
+}
+
+/// A time of the wire as a number. By the time and not by its text, which may be in
+/// any zone.
+fn milliseconds(time: &str) -> i64 {
+    time.parse::<Timestamp>().unwrap_or_default().as_millisecond()
+}
+
+/// What became of a row.
+#[derive(Debug)]
+pub(super) enum RowChange {
+    /// It is as it was.
+    None,
+    /// It was not there before.
+    New,
+    /// These fields are different now.
+    Fields(JsonObject),
+}
+
+/// The fields of a row that differ.
+fn changed_fields(old: &SessionSummary, new: &SessionSummary) -> Result<JsonObject, serde_json::Error> {
+    let changes = PartialSessionSummary {
+        title: (old.title != new.title).then(|| new.title.clone()),
+        status: (old.status != new.status).then_some(new.status),
+        activity: changed(&old.activity, &new.activity),
+        project: changed(&old.project, &new.project),
+        working_directories: changed(&old.working_directories, &new.working_directories),
+        annotations: changed(&old.annotations, &new.annotations),
+        modified_at: (old.modified_at != new.modified_at).then(|| new.modified_at.clone()),
+        changes: changed(&old.changes, &new.changes),
+        meta: changed(&old.meta, &new.meta),
+        chats: changed(&old.chats, &new.chats),
+        ..PartialSessionSummary::default()
+    };
+    let mut changes: JsonObject = serde_json::from_value(serde_json::to_value(changes)?)?;
+    // The typed form cannot say that something is gone; every decoder understands this.
+    if old.activity.is_some() && new.activity.is_none() {
+        changes.insert("activity".to_owned(), serde_json::Value::Null);
+    }
+    Ok(changes)
+}
+
+fn changed<T: Clone + PartialEq>(old: &Option<T>, new: &Option<T>) -> Option<T> {
+    if old == new { None } else { new.clone() }
+}
