@@ -61,6 +61,10 @@ impl RpcError {
         Self::new(ahp_error_codes::NOT_FOUND, message)
     }
 
+    pub(crate) fn session_not_found(session: &str) -> Self {
+        Self::new(ahp_error_codes::SESSION_NOT_FOUND, format!("there is no session {session}"))
+    }
+
     pub(crate) fn unsupported_version(supported: &[&str]) -> Self {
         Self {
             code: ahp_error_codes::UNSUPPORTED_PROTOCOL_VERSION,

@@ -56,6 +56,13 @@ impl SessionHandle {
         self.inputs.send(SessionInput::Client(Box::new(dispatch))).await.is_ok()
     }
 
+    /// Says that a client is not there for the session any more; waits while the
+    /// session is behind.
+    pub(crate) async fn left(&self, client: ClientId) {
+        // If the session is gone, nobody is left in it.
+        self.inputs.send(SessionInput::Left(client)).await.ok();
+    }
+
     /// Asks for the end of the session and of everything that works for it. Waits
     /// only while the session is behind.
     pub(crate) async fn end(&self, ending: Ending) -> SessionEnd {
@@ -99,6 +106,7 @@ pub(crate) enum Ending {
 enum SessionInput {
     Client(Box<ClientDispatch>),
     Opened(Result<AgentLink, OpenError>),
+    Left(ClientId),
     End { ending: Ending, done: oneshot::Sender<()> },
 }
 
@@ -169,6 +177,8 @@ impl SessionActor {
                 turn_began: Default::default(),
                 listed: false,
                 openings: 0,
+                rewinds: seed.provider.can_rewind(),
+                rewind: None,
             },
             seed,
             store,
@@ -235,6 +245,10 @@ impl SessionActor {
                 let decision = self.decide(Input::OpenFailed(&error));
                 self.carry_out(decision);
             }
+            SessionInput::Left(client) => {
+                let decision = self.decide(Input::Left(&client));
+                self.carry_out(decision);
+            }
             SessionInput::End { ending, done } => self.end(ending, Some(done)),
         }
     }
@@ -297,6 +311,12 @@ impl SessionActor {
     fn carry_out(&mut self, decision: Decision) {
         if let Some(phase) = decision.phase {
             self.model.phase = phase;
+        }
+        if let Some(rewind) = decision.rewind {
+            self.model.rewind = Some(rewind);
+        } else if matches!(self.model.phase, Phase::Live) {
+            // It was told, first of all.
+            self.model.rewind = None;
         }
         let mut shows_in_summaries = false;
         for (target, action) in decision.actions {
