@@ -67,12 +67,8 @@ impl Default for Stage {
 impl Stage {
     /// A stage whose agents can do this.
     pub fn new(traits: StageTraits) -> Self {
-        let shared = Shared {
-            traits,
-            open: watch::Sender::new(true),
-            book: Mutex::default(),
-            changed: Notify::new(),
-        };
+        let shared =
+            Shared { traits, open: watch::Sender::new(true), book: Mutex::default(), changed: Notify::new() };
         Self { shared: Arc::new(shared) }
     }
 

@@ -95,7 +95,12 @@ impl StageHost {
 
     /// The official client, connected and subscribed to the root channel.
     pub async fn observer(&self, client_id: &str) -> Result<Observer> {
-        Observer::connect(&self.address, client_id).await
+        self.observer_of(client_id, &["1.0.0", "0.9.0"]).await
+    }
+
+    /// The same with chosen protocol versions.
+    pub async fn observer_of(&self, client_id: &str, versions: &[&str]) -> Result<Observer> {
+        Observer::connect_small(&self.address, client_id, versions).await
     }
 
     /// A raw socket.
