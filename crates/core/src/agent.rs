@@ -12,8 +12,8 @@ use std::pin::Pin;
 use ahp_types::actions::StateAction;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{
-    AgentInfo, ChatInputAnswer, ChatInputResponseKind, ErrorInfo, Message, SessionConfigSchema,
-    ToolCallResult,
+    AgentInfo, ChatInputAnswer, ChatInputResponseKind, CustomizationEnablement, ErrorInfo, Message,
+    SessionConfigSchema, ToolCallResult,
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -44,6 +44,11 @@ pub trait AgentProvider: Send + Sync + 'static {
     /// Starts the agent. Resolves when it is ready for a prompt. When `cancel`
     /// fires, or the future is dropped, nothing that it started stays behind.
     fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>>;
+
+    /// Whether its agents can go back to an earlier turn and forget what came after.
+    fn can_rewind(&self) -> bool {
+        false
+    }
 }
 
 /// A configuration form and the values in it.
@@ -152,6 +157,37 @@ pub enum AgentCommand {
         /// The turn to stop.
         turn: TurnId,
     },
+    /// Forget everything after this turn, or everything. Only for agents of a
+    /// provider that can.
+    Rewind {
+        /// The last turn to remember.
+        to: Option<TurnId>,
+    },
+    /// A customization was switched on or off.
+    Toggle {
+        /// The customization.
+        id: String,
+        /// The complete new list of what decides about it, most specific first.
+        enablement: Vec<CustomizationEnablement>,
+    },
+    /// A user wants something of an MCP server.
+    McpServer {
+        /// The server's customization.
+        id: String,
+        /// What it shall do.
+        request: McpServerRequest,
+    },
+}
+
+/// What a user wants of an MCP server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum McpServerRequest {
+    /// To start.
+    Start,
+    /// To stop.
+    Stop,
+    /// To go on starting without holding up the session.
+    Background,
 }
 
 impl From<Unsent> for AgentCommand {
@@ -203,8 +239,14 @@ pub struct InputAnswer {
 /// What an agent reports to its session.
 #[derive(Debug)]
 pub enum AgentEvent {
-    /// A chat action that belongs to a turn.
+    /// An action: of the chat, or about what the session offers.
     Action(Box<StateAction>),
+    /// A better name for the session than the one made from its first message. A name
+    /// that a user gave stays.
+    TitleSuggested {
+        /// The name.
+        title: String,
+    },
     /// The agent has taken a steering message into its turn.
     SteeringTaken {
         /// The message's id.

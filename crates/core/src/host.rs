@@ -22,11 +22,12 @@ use uuid::Uuid;
 use crate::agent::{AgentProvider, History, ResolvedConfig};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
+use crate::departures::{Departures, Waited};
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::session::{ClientDispatch, Ending, SessionEnd, SessionHandle, SessionSeed};
 use crate::state::{
-    Action, ChatDoc, CloseReason, EncodedSnapshot, FetchError, Frame, Missed, Origin, RowsPage, StateStore,
-    Subscription,
+    Action, ChannelState, ChatDoc, CloseReason, EncodedSnapshot, FetchError, Frame, Missed, Origin, RowsPage,
+    StateStore, Subscription,
 };
 use crate::storage::{Change, Storage, StorageError};
 pub use loading::LoadError;
@@ -63,6 +64,7 @@ pub struct Host {
     sessions: Arc<Mutex<Sessions>>,
     /// One change of the host-wide configuration at a time.
     root_config: Semaphore,
+    departures: Arc<Departures>,
     tasks: TaskTracker,
     ending: CancellationToken,
 }
@@ -172,6 +174,7 @@ impl Host {
             clock: config.clock,
             sessions: Arc::new(Mutex::new(sessions)),
             root_config: Semaphore::new(1),
+            departures: Arc::default(),
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),
         });
@@ -339,6 +342,54 @@ impl Host {
         }
     }
 
+    /// Whether there is such a session.
+    pub fn has_session(&self, uri: &ChannelUri) -> bool {
+        lock(&self.sessions).by_uri.contains_key(uri)
+    }
+
+    /// Whether there is such a chat.
+    pub fn has_chat(&self, uri: &ChannelUri) -> bool {
+        lock(&self.sessions).by_chat.contains_key(uri)
+    }
+
+    /// A client does not want to hear of a session any more, so it does not take part
+    /// in it either. Waits only while that session has too much to do.
+    pub async fn left(&self, client: &ClientId, session: &ChannelUri) {
+        let handle = lock(&self.sessions).by_uri.get(session).cloned();
+        if let Some(handle) = handle {
+            handle.left(client.clone()).await;
+        }
+    }
+
+    /// A client that came back wants these channels: it has left all sessions that it
+    /// took part in and does not name.
+    pub async fn came_back(&self, client: &ClientId, channels: &[ChannelUri]) {
+        for (uri, handle) in taking_part(&self.store, &self.sessions, client) {
+            if !channels.contains(&uri) {
+                handle.left(client.clone()).await;
+            }
+        }
+    }
+
+    /// A connection of a client's has ended. If the client does not come back in time
+    /// it does not take part in any session any more.
+    pub fn disconnected(&self, client: &ClientId) {
+        if taking_part(&self.store, &self.sessions, client).is_empty() || !self.departures.note(client) {
+            return;
+        }
+        let (store, sessions) = (Arc::clone(&self.store), Arc::clone(&self.sessions));
+        let (departures, client) = (Arc::clone(&self.departures), client.clone());
+        self.tasks.spawn(async move {
+            if departures.wait(&client).await == Waited::HostCloses || store.has_audience(&[], Some(&client))
+            {
+                return;
+            }
+            for (_, handle) in taking_part(&store, &sessions, &client) {
+                handle.left(client.clone()).await;
+            }
+        });
+    }
+
     /// Ends every agent, then closes every connection. Resolves when nothing that
     /// the host started is left.
     pub async fn shutdown(&self) {
@@ -348,6 +399,7 @@ impl Host {
             sessions.closed = true;
             sessions.by_uri.values().cloned().collect()
         };
+        self.departures.close();
         for handle in handles {
             // Side by side, and outside of the host's own life: a stop ladder takes seconds.
             self.tasks.spawn(async move {
@@ -426,6 +478,25 @@ impl Host {
             .cloned()
             .ok_or_else(|| CreateError::UnknownProvider(name.unwrap_or_default().to_owned()))
     }
+}
+
+/// The sessions that a client takes part in.
+fn taking_part(
+    store: &StateStore,
+    sessions: &Mutex<Sessions>,
+    client: &ClientId,
+) -> Vec<(ChannelUri, SessionHandle)> {
+    let mut all: Vec<(ChannelUri, SessionHandle)> =
+        lock(sessions).by_uri.iter().map(|(uri, handle)| (uri.clone(), handle.clone())).collect();
+    all.retain(|(uri, _)| {
+        let takes_part = |state: &ChannelState| {
+            state.session().is_some_and(|session| {
+                session.active_clients.iter().any(|active| active.client_id == client.as_str())
+            })
+        };
+        store.read(uri, takes_part).unwrap_or(false)
+    });
+    all
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -7,6 +7,7 @@
 pub mod agent;
 pub mod channel;
 pub mod clock;
+mod departures;
 pub mod host;
 pub mod ids;
 pub mod model;

@@ -108,5 +108,8 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.shared.host.store().detach(self.id);
+        if let Some(client) = &self.client {
+            self.shared.host.disconnected(client);
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! What each method does: parameters in, a call to the core, an answer out.
 
+mod chat;
+
 use ahp_types::version::{SUPPORTED_PROTOCOL_VERSIONS, negotiate_protocol_version};
 use innkeeper_core::ChannelUri;
 use innkeeper_core::host::NewSession;
@@ -46,6 +48,10 @@ impl Connection {
             "createSession" => self.create_session(id, rpc::params(params)?).await,
             "disposeSession" => self.dispose_session(id, &rpc::params(params)?).await,
             "resolveSessionConfig" => self.resolve_session_config(id, &rpc::params(params)?),
+            "createChat" => self.create_chat(id, &rpc::params(params)?),
+            "disposeChat" => Err(self.dispose_chat(&rpc::params(params)?)),
+            "moveChat" => Err(self.move_chat(&rpc::params(params)?)),
+            "authenticate" => Err(Self::authenticate(&rpc::params(params)?)),
             // Notifications by the protocol; a client that wants an answer gets one.
             "dispatchAction" | "unsubscribe" => {
                 self.notification(method, params).await;
@@ -63,9 +69,7 @@ impl Connection {
         };
         let outcome = match method {
             "dispatchAction" => self.dispatch_action(client, params).await,
-            "unsubscribe" => rpc::params(params).map(|params: ChannelParams| {
-                self.shared.host.store().unsubscribe(self.id, &ChannelUri::new(&params.channel));
-            }),
+            "unsubscribe" => self.unsubscribe(&client, params).await,
             _ => {
                 tracing::debug!(connection = %self.id, method, "ignored an unknown notification");
                 Ok(())
@@ -82,6 +86,14 @@ impl Connection {
             .map_err(|error| RpcError::invalid_params(format!("the action cannot be read: {error}")))?;
         let origin = Origin { connection: self.id, client, client_seq: params.client_seq };
         self.shared.host.dispatch(ChannelUri::new(&params.channel), action, origin).await;
+        Ok(())
+    }
+
+    async fn unsubscribe(&self, client: &ClientId, params: Option<&RawValue>) -> Result<(), RpcError> {
+        let params: ChannelParams = rpc::params(params)?;
+        let channel = ChannelUri::new(&params.channel);
+        self.shared.host.store().unsubscribe(self.id, &channel);
+        self.shared.host.left(client, &channel).await;
         Ok(())
     }
 
@@ -143,6 +155,7 @@ impl Connection {
             }
         });
         resumed.await?;
+        self.shared.host.came_back(&client, &channels).await;
         self.client = Some(client);
         Ok(())
     }

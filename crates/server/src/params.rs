@@ -4,6 +4,7 @@
 //! of connection-wide commands, so it defaults to the root channel here. Unknown
 //! fields are ignored.
 
+use ahp_types::commands::ChatMoveDestination;
 use ahp_types::common::{JsonObject, ROOT_RESOURCE_URI, Uri};
 use ahp_types::state::SessionActiveClient;
 use serde::Deserialize;
@@ -106,4 +107,36 @@ pub(crate) struct ResolveSessionConfigParams {
     pub(crate) provider: Option<String>,
     #[serde(default)]
     pub(crate) config: Option<JsonObject>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct CreateChatParams {
+    pub(crate) channel: Uri,
+    pub(crate) chat: Uri,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct MoveChatParams {
+    pub(crate) channel: Uri,
+    #[serde(rename = "destination")]
+    pub(crate) _destination: ChatMoveDestination,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct AuthenticateParams {
+    pub(crate) resource: String,
+    #[serde(rename = "token")]
+    pub(crate) _token: SecretToken,
+}
+
+/// A token that is not looked at; it must not get into a log by way of `Debug`.
+#[derive(Deserialize)]
+pub(crate) struct SecretToken(
+    #[expect(dead_code, reason = "no agent here takes a token from clients")] String,
+);
+
+impl std::fmt::Debug for SecretToken {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("SecretToken")
+    }
 }

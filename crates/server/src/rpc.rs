@@ -65,6 +65,10 @@ impl RpcError {
         Self::new(json_rpc_error_codes::INTERNAL_ERROR, error.to_string())
     }
 
+    pub(crate) fn session_not_found(session: &str) -> Self {
+        Self::new(ahp_error_codes::SESSION_NOT_FOUND, format!("there is no session {session}"))
+    }
+
     pub(crate) fn unsupported_version(supported: &[&str]) -> Self {
         Self {
             code: ahp_error_codes::UNSUPPORTED_PROTOCOL_VERSION,

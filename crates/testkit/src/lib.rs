@@ -15,12 +15,16 @@ mod model;
 mod observer;
 pub mod processes;
 mod raw;
+mod stage;
+mod stage_host;
 mod wait;
 
 pub use host::{HostOptions, TestHost};
 pub use model::{LoggedRequest, RequestKind, RequestLog, ScriptedModel};
 pub use observer::{Observer, Seen};
 pub use raw::RawClient;
+pub use stage::{Player, Stage, StageTraits};
+pub use stage_host::{StageHost, StageOptions};
 pub use wait::eventually;
 
 use std::path::PathBuf;

@@ -22,8 +22,12 @@ use serde_json::{Value, json};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Events that the official client keeps for a test; it skips what it cannot keep,
-/// so this is more than any test makes.
+/// so this is more than any test makes before it looks.
 const EVENT_BUFFER: usize = 65_536;
+
+/// The same for tests that look often. The client makes room for all of them with
+/// every subscription, which takes long.
+const SMALL_EVENT_BUFFER: usize = 2_048;
 
 /// Something that the host told the client, in order.
 #[derive(Clone, Debug)]
@@ -68,8 +72,22 @@ impl Observer {
 
     /// The same with chosen protocol versions.
     pub async fn connect_as(address: &str, client_id: &str, versions: &[&str]) -> Result<Self> {
+        Self::connect_with(address, client_id, versions, EVENT_BUFFER).await
+    }
+
+    /// The same for a test that looks often, and so needs to keep little.
+    pub async fn connect_small(address: &str, client_id: &str, versions: &[&str]) -> Result<Self> {
+        Self::connect_with(address, client_id, versions, SMALL_EVENT_BUFFER).await
+    }
+
+    async fn connect_with(
+        address: &str,
+        client_id: &str,
+        versions: &[&str],
+        subscription_buffer: usize,
+    ) -> Result<Self> {
         let transport = WebSocketTransport::connect(address).await?;
-        let config = ClientConfig { subscription_buffer: EVENT_BUFFER, ..ClientConfig::default() };
+        let config = ClientConfig { subscription_buffer, ..ClientConfig::default() };
         let client = Client::connect(transport, config).await?;
         let events = client.events();
         let versions = versions.iter().map(|version| (*version).to_owned()).collect();
@@ -108,6 +126,21 @@ impl Observer {
     pub async fn dispose_session(&self, session: &str) -> Result<()> {
         let params = DisposeSessionParams { channel: session.to_owned(), meta: None };
         Ok(self.client.request("disposeSession", params).await?)
+    }
+
+    /// Creates a session of the host's first provider.
+    pub async fn create(&self, session: &str, working_directories: &[&str]) -> Result<()> {
+        let directories: Vec<String> = working_directories.iter().map(|uri| (*uri).to_owned()).collect();
+        let params = CreateSessionParams {
+            channel: session.to_owned(),
+            meta: None,
+            provider: None,
+            working_directories: (!directories.is_empty()).then_some(directories),
+            config: None,
+            active_client: None,
+            progress_token: None,
+        };
+        Ok(self.client.request("createSession", params).await?)
     }
 
     /// The session list.
@@ -207,6 +240,27 @@ impl Observer {
         }
         fresh.client.shutdown().await;
         Ok(())
+    }
+
+    /// The mirror of any channel.
+    pub fn state(&self, channel: &str) -> Option<&SnapshotState> {
+        self.states.get(channel).map(|(_, state)| state)
+    }
+
+    /// The envelopes that answer a dispatch: one, if the host does what it must.
+    pub fn answers(&self, client_id: &str, client_seq: i64) -> Vec<&ActionEnvelope> {
+        let envelopes = self.seen.iter().filter_map(|seen| match seen {
+            Seen::Action(envelope) => Some(envelope.as_ref()),
+            Seen::SessionAdded(_) | Seen::SessionRemoved(_) | Seen::SummaryChanged(_) => None,
+        });
+        envelopes
+            .filter(|envelope| {
+                envelope
+                    .origin
+                    .as_ref()
+                    .is_some_and(|origin| origin.client_id == client_id && origin.client_seq == client_seq)
+            })
+            .collect()
     }
 
     /// The mirror of a chat.

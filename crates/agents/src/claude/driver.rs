@@ -187,7 +187,10 @@ impl Driver {
             AgentCommand::Steer { .. }
             | AgentCommand::Unsteer { .. }
             | AgentCommand::ToolAnswer { .. }
-            | AgentCommand::InputAnswer(_) => {}
+            | AgentCommand::InputAnswer(_)
+            | AgentCommand::Rewind { .. }
+            | AgentCommand::Toggle { .. }
+            | AgentCommand::McpServer { .. } => {}
         }
     }
 

@@ -59,9 +59,19 @@ impl SessionHandle {
     /// back if the session is not there any more.
     pub(crate) async fn dispatch(&self, dispatch: ClientDispatch) -> Result<(), Box<ClientDispatch>> {
         match self.inputs.send(SessionInput::Client(Box::new(dispatch))).await {
-            Ok(()) | Err(SendError(SessionInput::Opened(_) | SessionInput::End { .. })) => Ok(()),
+            Ok(())
+            | Err(SendError(SessionInput::Opened(_) | SessionInput::Left(_) | SessionInput::End { .. })) => {
+                Ok(())
+            }
             Err(SendError(SessionInput::Client(back))) => Err(back),
         }
+    }
+
+    /// Says that a client is not there for the session any more; waits while the
+    /// session is behind.
+    pub(crate) async fn left(&self, client: ClientId) {
+        // If the session is gone, nobody is left in it.
+        self.inputs.send(SessionInput::Left(client)).await.ok();
     }
 
     /// Asks for the end of the session and of everything that works for it. Waits
@@ -120,6 +130,7 @@ pub(crate) type Waiting = oneshot::Sender<Result<(), StorageError>>;
 enum SessionInput {
     Client(Box<ClientDispatch>),
     Opened(Result<AgentLink, OpenError>),
+    Left(ClientId),
     End { ending: Ending, done: Waiting },
 }
 
@@ -200,6 +211,8 @@ impl SessionActor {
                 turn_began: Default::default(),
                 listed: seed.listed,
                 openings: 0,
+                rewinds: seed.provider.can_rewind(),
+                rewind: None,
             },
             ledger: Ledger::new(storage, seed.uri.clone(), seed.next_entry),
             seed,
@@ -281,6 +294,10 @@ impl SessionActor {
             SessionInput::Opened(Err(error)) => {
                 tracing::warn!(session = %self.seed.uri, %error, "the agent could not be opened");
                 let decision = self.decide(Input::OpenFailed(&error));
+                self.carry_out(decision, Cause::Agent).await;
+            }
+            SessionInput::Left(client) => {
+                let decision = self.decide(Input::Left(&client));
                 self.carry_out(decision, Cause::Agent).await;
             }
             SessionInput::End { ending, done } => self.end(ending, Some(done)).await,

@@ -3,26 +3,27 @@
 //! No clock, no I/O, no waiting: the time comes in with the input, and what must
 //! be done outside goes out as effects. Published state is only read here; the
 //! actions that change it are returned for the actor to commit, in order.
-//! `turns`, `queue`, `tools` and `inputs` hold the rules of their subjects.
+//! `turns`, `queue`, `tools`, `inputs`, `settings` and `customizations` hold the
+//! rules of their subjects, `agent` those of what agents say.
 
+mod agent;
+mod customizations;
 mod inputs;
 mod queue;
+mod settings;
 mod tools;
 mod turns;
 
 use std::time::Duration;
 
-use ahp_types::actions::{SessionConfigChangedAction, SessionReadyAction, StateAction};
+use ahp_types::actions::{SessionReadyAction, StateAction};
 use ahp_types::state::{ChatState, ErrorInfo, SessionState};
 
 use super::Ending;
-use crate::agent::{AgentCommand, AgentEvent, History, OpenError, TurnOutcome, Unsent};
-use crate::ids::ClientId;
+use crate::agent::{AgentCommand, AgentEvent, History, McpServerRequest, OpenError, TurnOutcome, Unsent};
+use crate::ids::{ClientId, TurnId};
 use crate::storage::StoredTurn;
 use turns::Resumable;
-
-/// How often an agent is opened for one message that it does not get to read.
-const MAX_OPENINGS: u32 = 3;
 
 /// Everything about a session that is not published.
 #[derive(Clone, Debug)]
@@ -35,6 +36,17 @@ pub(super) struct Model {
     pub(super) listed: bool,
     /// How often the agent was opened for the running turn.
     pub(super) openings: u32,
+    /// Whether agents of this kind can go back to an earlier turn.
+    pub(super) rewinds: bool,
+    /// How far back the next agent has to go before it gets a message.
+    pub(super) rewind: Option<Rewind>,
+}
+
+/// How far back an agent has to go.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Rewind {
+    /// The last turn to remember; without one, nothing.
+    pub(super) to: Option<TurnId>,
 }
 
 /// Where the agent of a session is in its life.
@@ -97,6 +109,8 @@ pub(super) enum Input<'a> {
     OpenFailed(&'a OpenError),
     /// The agent reported something.
     Agent(AgentEvent),
+    /// A client is not there for the session any more.
+    Left(&'a ClientId),
     /// Everything else is done: is there something to go on with?
     Settle(Cause),
     /// The host that ran the turn is gone; a new one found it.
@@ -125,6 +139,8 @@ pub(super) struct Decision {
     pub(super) rejection: Option<String>,
     /// The next phase, if it changes.
     pub(super) phase: Option<Phase>,
+    /// How far back the next agent has to go; forgotten once there is a live one.
+    pub(super) rewind: Option<Rewind>,
     /// The host's own actions that follow.
     pub(super) actions: Vec<(Target, StateAction)>,
     /// What is to be done outside.
@@ -160,8 +176,10 @@ pub(super) fn decide(model: &Model, view: View<'_>, input: Input<'_>) -> Decisio
         Input::Client { target: Target::Session, action, client } => decide_session(view, action, client),
         Input::Opened => decide_opened(model),
         Input::OpenFailed(error) => decide_open_failed(model, view, error),
-        Input::Agent(event) => decide_agent(model, view, event),
-        Input::Settle(cause) => queue::next(model, view, cause),
+        Input::Agent(event) => agent::said(model, view, event),
+        Input::Left(client) => settings::left(view, client),
+        // A tool that nobody runs any more holds up its turn, so it comes first.
+        Input::Settle(cause) => tools::orphaned(view).unwrap_or_else(|| queue::next(model, view, cause)),
         Input::Interrupted { ran } => decide_interrupted(view, ran),
         Input::End(ending) => decide_end(model, view, ending),
     }
@@ -184,6 +202,11 @@ fn decide_chat(model: &Model, view: View<'_>, action: &StateAction, client: &Cli
         }
         StateAction::ChatInputAnswerChanged(changed) => inputs::answer_changed(view, changed),
         StateAction::ChatInputCompleted(completed) => inputs::completed(view, completed),
+        StateAction::ChatTruncated(truncated) => turns::truncated(model, view, truncated.turn_id.as_deref()),
+        StateAction::ChatWorkingDirectorySet(set) => settings::chat_directory_set(view, &set.directory),
+        StateAction::ChatWorkingDirectoryRemoved(removed) => {
+            settings::chat_directory_removed(view, &removed.directory)
+        }
         StateAction::ChatDraftChanged(_)
         | StateAction::ChatIsReadChanged(_)
         | StateAction::ChatIsArchivedChanged(_) => Decision::default(),
@@ -197,9 +220,24 @@ fn decide_session(view: View<'_>, action: &StateAction, client: &ClientId) -> De
         StateAction::SessionTitleChanged(_)
         | StateAction::SessionIsReadChanged(_)
         | StateAction::SessionIsArchivedChanged(_) => Decision::default(),
-        StateAction::SessionActiveClientSet(set) => only_itself(client, &set.active_client.client_id),
-        StateAction::SessionActiveClientRemoved(removed) => only_itself(client, &removed.client_id),
-        StateAction::SessionConfigChanged(changed) => decide_config_changed(view.session, changed),
+        StateAction::SessionActiveClientSet(set) => {
+            settings::only_itself(client, &set.active_client.client_id)
+        }
+        StateAction::SessionActiveClientRemoved(removed) => settings::only_itself(client, &removed.client_id),
+        StateAction::SessionConfigChanged(changed) => settings::config_changed(view.session, changed),
+        StateAction::SessionWorkingDirectorySet(_)
+        | StateAction::SessionWorkingDirectoryRemoved(_)
+        | StateAction::SessionWorkingDirectoryReplaced(_) => settings::directories_changed(),
+        StateAction::SessionCustomizationToggled(toggled) => customizations::toggled(view.session, toggled),
+        StateAction::SessionMcpServerStartRequested(wanted) => {
+            customizations::server(view.session, &wanted.id, McpServerRequest::Start)
+        }
+        StateAction::SessionMcpServerStopRequested(wanted) => {
+            customizations::server(view.session, &wanted.id, McpServerRequest::Stop)
+        }
+        StateAction::SessionMcpServerBackgroundRequested(wanted) => {
+            customizations::server(view.session, &wanted.id, McpServerRequest::Background)
+        }
         other => not_for_clients(other),
     }
 }
@@ -212,35 +250,15 @@ fn not_for_clients(action: &StateAction) -> Decision {
     }
 }
 
-fn only_itself(client: &ClientId, named: &str) -> Decision {
-    if client.as_str() == named {
-        Decision::default()
-    } else {
-        reject("a client can only set or remove itself")
-    }
-}
-
-fn decide_config_changed(session: &SessionState, changed: &SessionConfigChangedAction) -> Decision {
-    let Some(config) = &session.config else { return reject("the session has no configuration") };
-    let lost = config
-        .values
-        .keys()
-        .filter(|key| changed.replace == Some(true) && !changed.config.contains_key(*key));
-    for key in changed.config.keys().chain(lost) {
-        let property = config.schema.properties.get(key);
-        if property.is_none_or(|property| property.session_mutable != Some(true)) {
-            return reject(&format!("\"{key}\" cannot be changed in a running session"));
-        }
-    }
-    Decision::default()
-}
-
 fn decide_opened(model: &Model) -> Decision {
     let Phase::Opening { prompt, .. } = &model.phase else { return Decision::default() };
     let mut decision = Decision { phase: Some(Phase::Live), ..Decision::default() };
     if !model.listed {
         decision.actions.push((Target::Session, StateAction::SessionReady(SessionReadyAction {})));
         decision.effects.push(Effect::List);
+    }
+    if let Some(Rewind { to }) = model.rewind.clone() {
+        decision.effects.push(Effect::Agent(AgentCommand::Rewind { to }));
     }
     if let Some(prompt) = prompt {
         decision.effects.push(Effect::Agent(Unsent::clone(prompt).into()));
@@ -261,57 +279,6 @@ fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decis
     };
     if let Some(turn) = turns::running(view) {
         decision.actions.push((Target::Chat, turns::failed(model, view, turn, info, Resumable::Yes)));
-    }
-    decision
-}
-
-fn decide_agent(model: &Model, view: View<'_>, event: AgentEvent) -> Decision {
-    let mut decision = Decision::default();
-    match event {
-        AgentEvent::Action(action) => {
-            // What comes late for a turn that is over is dropped: a cancelled turn
-            // stays cancelled.
-            let late = match place_of(&action) {
-                Place::Turn(turn) => turns::running(view) != Some(turn),
-                Place::RunningTurn => turns::running(view).is_none(),
-                Place::Chat => false,
-                Place::NotForAgents => {
-                    tracing::error!(?action, "an agent sent an action that is not its to send");
-                    true
-                }
-            };
-            if !late {
-                decision.actions.push((Target::Chat, *action));
-            }
-        }
-        AgentEvent::SteeringTaken { id } => return queue::steered(view, &id),
-        AgentEvent::TurnEnded { turn, outcome } => {
-            if turns::running(view) == Some(turn.as_str()) {
-                decision.actions.push((Target::Chat, turns::ended(model, view, turn.as_str(), outcome)));
-            }
-        }
-        AgentEvent::Closed { history, unsent } => return decide_closed(model, view, history, unsent),
-    }
-    decision
-}
-
-fn decide_closed(model: &Model, view: View<'_>, history: History, unsent: Option<Box<Unsent>>) -> Decision {
-    let mut decision = Decision { phase: Some(Phase::Cold(history)), ..Decision::default() };
-    if matches!(model.phase, Phase::Closing) {
-        return Decision { effects: vec![Effect::Finish], ..Decision::default() };
-    }
-    let Some(turn) = turns::running(view) else { return decision };
-    match unsent {
-        // It was not this message that ended the agent, so another one gets it. But
-        // an agent that dies again and again is not started for ever.
-        Some(unsent) if unsent.turn.as_str() == turn && model.openings < MAX_OPENINGS => {
-            decision.phase = Some(Phase::Opening { history, prompt: Some(unsent) });
-            decision.effects.push(Effect::OpenAgent(history));
-        }
-        Some(_) | None => {
-            let info = error_info("agent_closed", "the agent ended before it finished the turn");
-            decision.actions.push((Target::Chat, turns::failed(model, view, turn, info, Resumable::Yes)));
-        }
     }
     decision
 }
@@ -352,41 +319,6 @@ fn reject(reason: &str) -> Decision {
 
 fn error_info(error_type: &str, message: &str) -> ErrorInfo {
     ErrorInfo { error_type: error_type.to_owned(), message: message.to_owned(), stack: None, meta: None }
-}
-
-/// Where an action of an agent's belongs.
-enum Place<'a> {
-    /// In this turn.
-    Turn(&'a str),
-    /// In whatever turn is running.
-    RunningTurn,
-    /// In the chat, whether a turn is running or not.
-    Chat,
-    /// Nowhere: turn ends and the like are reported otherwise.
-    NotForAgents,
-}
-
-fn place_of(action: &StateAction) -> Place<'_> {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "agents send these and no others")]
-    match action {
-        StateAction::ChatDelta(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatReasoning(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatResponsePart(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatUsage(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatToolCallStart(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatToolCallDelta(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatToolCallReady(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatToolCallConfirmed(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatToolCallContentChanged(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatToolCallAuthRequired(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatToolCallAuthResolved(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatToolCallComplete(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatInputRequested(_) => Place::RunningTurn,
-        StateAction::ChatActivityChanged(_)
-        | StateAction::ChatBackgroundWorkSet(_)
-        | StateAction::ChatBackgroundWorkRemoved(_) => Place::Chat,
-        _ => Place::NotForAgents,
-    }
 }
 
 #[cfg(test)]

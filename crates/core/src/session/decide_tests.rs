@@ -5,6 +5,7 @@ use ahp_types::actions::{
 use ahp_types::state::{Message, MessageKind, MessageOrigin};
 use serde_json::{Value, json};
 
+use super::agent::MAX_OPENINGS;
 use super::*;
 use crate::agent::ToolAnswer;
 use crate::ids::TurnId;
@@ -46,7 +47,14 @@ fn message() -> Value {
 }
 
 fn model(phase: Phase) -> Model {
-    Model { phase, turn_began: Duration::from_millis(100), listed: false, openings: 1 }
+    Model {
+        phase,
+        turn_began: Duration::from_millis(100),
+        listed: false,
+        openings: 1,
+        rewinds: false,
+        rewind: None,
+    }
 }
 
 fn user_message(text: &str) -> Message {

@@ -5,7 +5,10 @@
 
 mod needs;
 
-use ahp_types::actions::{PartialChatSummary, SessionChatUpdatedAction, StateAction};
+use ahp_types::actions::{
+    PartialChatSummary, SessionActivityChangedAction, SessionChatAddedAction, SessionChatUpdatedAction,
+    StateAction,
+};
 use ahp_types::state::{
     ChatState, ChatSummary, SessionChatSummary, SessionState, SessionStatus, SessionSummary,
 };
@@ -30,21 +33,60 @@ pub(super) fn only_streams(action: &StateAction) -> bool {
 
 /// The actions that bring the session's document up to date with its chat.
 pub(super) fn session_updates(session: &SessionState, chat: &ChatState) -> Vec<StateAction> {
-    catalogue_update(session, chat).into_iter().chain(needs::updates(session, chat)).collect()
+    let activity = (session.default_chat.as_ref() == Some(&chat.resource)
+        && session.activity != chat.activity)
+        .then(|| {
+            let activity = chat.activity.clone();
+            StateAction::SessionActivityChanged(SessionActivityChangedAction { activity })
+        });
+    catalogue_update(session, chat).into_iter().chain(activity).chain(needs::updates(session, chat)).collect()
 }
 
 /// The action that brings the session's catalogue entry up to date, if it is not.
 fn catalogue_update(session: &SessionState, chat: &ChatState) -> Option<StateAction> {
     let entry = session.chats.iter().find(|entry| entry.resource == chat.resource)?;
+    let wanted = summary_of(chat);
+    if *entry == wanted {
+        return None;
+    }
+    // An update can say neither that something is gone nor all that there is; then
+    // the whole entry is sent again.
+    let whole = entry.movable != wanted.movable
+        || entry.interactivity != wanted.interactivity
+        || (entry.activity.is_some() && wanted.activity.is_none())
+        || (entry.changes.is_some() && wanted.changes.is_none())
+        || (entry.working_directories.is_some() && wanted.working_directories.is_none());
+    if whole {
+        return Some(StateAction::SessionChatAdded(SessionChatAddedAction { summary: wanted }));
+    }
     let changes = PartialChatSummary {
-        title: (entry.title != chat.title).then(|| chat.title.clone()),
-        status: (entry.status != chat.status).then_some(chat.status),
-        modified_at: (entry.modified_at != chat.modified_at).then(|| chat.modified_at.clone()),
+        title: (entry.title != wanted.title).then_some(wanted.title),
+        status: (entry.status != wanted.status).then_some(wanted.status),
+        activity: wanted.activity.filter(|activity| entry.activity.as_ref() != Some(activity)),
+        modified_at: (entry.modified_at != wanted.modified_at).then_some(wanted.modified_at),
+        changes: wanted.changes.filter(|changes| entry.changes.as_ref() != Some(changes)),
+        origin: wanted.origin.filter(|origin| entry.origin.as_ref() != Some(origin)),
+        working_directories: wanted
+            .working_directories
+            .filter(|directories| entry.working_directories.as_ref() != Some(directories)),
         ..PartialChatSummary::default()
     };
-    (changes != PartialChatSummary::default()).then(|| {
-        StateAction::SessionChatUpdated(SessionChatUpdatedAction { chat: chat.resource.clone(), changes })
-    })
+    Some(StateAction::SessionChatUpdated(SessionChatUpdatedAction { chat: chat.resource.clone(), changes }))
+}
+
+fn summary_of(chat: &ChatState) -> ChatSummary {
+    ChatSummary {
+        resource: chat.resource.clone(),
+        title: chat.title.clone(),
+        status: chat.status,
+        activity: chat.activity.clone(),
+        modified_at: chat.modified_at.clone(),
+        changes: chat.changes.clone(),
+        origin: chat.origin.clone(),
+        movable: chat.movable,
+        interactivity: chat.interactivity,
+        working_directories: chat.working_directories.clone(),
+    }
 }
 
 /// The session's row in the list.

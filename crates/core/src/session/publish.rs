@@ -47,6 +47,12 @@ impl SessionActor {
             if let Some(phase) = decision.phase {
                 self.model.phase = phase;
             }
+            if let Some(rewind) = decision.rewind {
+                self.model.rewind = Some(rewind);
+            } else if matches!(self.model.phase, Phase::Live) {
+                // It was told, first of all.
+                self.model.rewind = None;
+            }
             let actions: Vec<(Target, Action)> =
                 decision.actions.into_iter().map(|(target, action)| (target, Action::own(action))).collect();
             let shows = actions.iter().any(|(_, action)| !projection::only_streams(action.typed()));

@@ -235,7 +235,7 @@ struct Client {
     /// Where each chat's snapshot ended.
     from: [u64; CHATS],
     wanted: [bool; CHATS],
-    /// The last request to subscribe to each chat; answers to earlier ones are stale.
+    /// How often each chat was given up; answers to requests from before that are stale.
     requests: [usize; CHATS],
     last_seq: u64,
     replays: usize,
@@ -344,7 +344,6 @@ proptest! {
             match step {
                 Step::Subscribe { client, chat } => {
                     let client = &mut clients[client];
-                    client.requests[chat] += 1;
                     subscribe_as(&store, client.connection, &chat_uri(chat), client.requests[chat]);
                     client.wanted[chat] = true;
                 }

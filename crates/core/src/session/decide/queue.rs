@@ -13,12 +13,37 @@ use super::{Cause, Decision, Effect, Model, Phase, Target, View, reject, turns};
 use crate::agent::{AgentCommand, Unsent};
 use crate::ids::TurnId;
 
+/// Messages that may wait in a chat. More than a person has in mind; the next one is
+/// rejected, and its sender keeps it.
+const MAX_QUEUED: usize = 256;
+
 /// A client puts a message into the queue, or steers with it.
 pub(super) fn set(model: &Model, view: View<'_>, set: &ChatPendingMessageSetAction) -> Decision {
     if let Some(reason) = turns::unfit(view, &set.message) {
         return reject(reason);
     }
+    let steering = view.chat.steering_message.as_ref();
+    let elsewhere = match set.kind {
+        PendingMessageKind::Steering => queued(view).iter().any(|message| message.id == set.id),
+        PendingMessageKind::Queued => steering.is_some_and(|message| message.id == set.id),
+    };
+    // When a turn starts with it, reducers take the message out by its id alone, and
+    // would take both.
+    if elsewhere {
+        return reject("another message with this id is waiting");
+    }
+    if set.kind == PendingMessageKind::Queued
+        && queued(view).len() >= MAX_QUEUED
+        && !queued(view).iter().any(|message| message.id == set.id)
+    {
+        return reject("too many messages are waiting");
+    }
     let mut decision = Decision::default();
+    if set.kind == PendingMessageKind::Steering
+        && let Some(replaced) = steering
+    {
+        decision.effects.push(Effect::Agent(AgentCommand::Unsteer { id: replaced.id.clone() }));
+    }
     // Without a running turn it starts one, as soon as it is in the state.
     if set.kind == PendingMessageKind::Steering
         && matches!(model.phase, Phase::Live)
@@ -87,8 +112,7 @@ pub(super) fn next(model: &Model, view: View<'_>, cause: Cause) -> Decision {
     let Some(next) = view.chat.steering_message.as_ref().or_else(|| queued(view).first()) else {
         return Decision::default();
     };
-    // Unique in the chat, and the same whenever this is decided again.
-    let turn_id = format!("{}-{}", next.id, view.turns.len());
+    let turn_id = new_turn_id(view, &next.id);
     let prompt = Unsent { turn: TurnId::new(&turn_id), message: next.message.clone() };
     let mut decision = turns::send(model, view, prompt);
     let started = ChatTurnStartedAction {
@@ -100,6 +124,15 @@ pub(super) fn next(model: &Model, view: View<'_>, cause: Cause) -> Decision {
     };
     decision.actions.insert(0, (Target::Chat, StateAction::ChatTurnStarted(started)));
     decision
+}
+
+/// An id for a turn that is unique in the chat, and the same whenever this is decided
+/// again. A client may have chosen any id for a turn of its own.
+fn new_turn_id(view: View<'_>, message: &str) -> String {
+    let turns = view.turns;
+    let mut candidates = (turns.len()..).map(|number| format!("{message}-{number}"));
+    // There are more candidates than turns.
+    candidates.find(|id| turns.iter().all(|turn| turn.id != *id)).unwrap_or_default()
 }
 
 fn queued(view: View<'_>) -> &[PendingMessage] {

@@ -5,11 +5,13 @@
 //! tool never starts on an approval that was rejected.
 
 use ahp_types::actions::{
-    ChatToolCallCompleteAction, ChatToolCallConfirmedAction, ChatToolCallResultConfirmedAction,
+    ChatToolCallCompleteAction, ChatToolCallConfirmedAction, ChatToolCallResultConfirmedAction, StateAction,
 };
-use ahp_types::state::{ResponsePart, ToolCallContributor, ToolCallState, ToolInput};
+use ahp_types::common::StringOrMarkdown;
+use ahp_types::state::{ResponsePart, ToolCallContributor, ToolCallResult, ToolCallState, ToolInput};
+use serde_json::json;
 
-use super::{Decision, Effect, View, reject};
+use super::{Decision, Effect, Target, View, reject};
 use crate::agent::{AgentCommand, Approval, ToolAnswer};
 use crate::ids::{ClientId, TurnId};
 
@@ -78,6 +80,47 @@ pub(super) fn content_changed(view: View<'_>, client: &ClientId, turn: &str, too
         }
         Some(ToolCallState::Running(_)) => reject("another client or the host runs this tool"),
         _ => reject("the tool call is not running"),
+    }
+}
+
+/// Gives up the calls that wait for a client which does not take part any more, if
+/// there are any: nobody else may complete them.
+pub(super) fn orphaned(view: View<'_>) -> Option<Decision> {
+    let active = view.chat.active_turn.as_ref()?;
+    let mut decision = Decision::default();
+    for part in &active.response_parts {
+        let ResponsePart::ToolCall(part) = part else { continue };
+        let ToolCallState::Running(running) = &part.tool_call else { continue };
+        let Some(ToolCallContributor::Client(owner)) = &running.contributor else { continue };
+        if view.session.active_clients.iter().any(|client| client.client_id == owner.client_id) {
+            continue;
+        }
+        let given_up = ChatToolCallCompleteAction {
+            turn_id: active.id.clone(),
+            tool_call_id: running.tool_call_id.clone(),
+            meta: None,
+            result: client_gone(),
+            requires_result_confirmation: None,
+        };
+        let told = answer(
+            &active.id,
+            &running.tool_call_id,
+            ToolAnswer::Completed(Box::new(given_up.result.clone())),
+        );
+        decision.effects.extend(told.effects);
+        decision.actions.push((Target::Chat, StateAction::ChatToolCallComplete(given_up)));
+    }
+    (!decision.actions.is_empty()).then_some(decision)
+}
+
+fn client_gone() -> ToolCallResult {
+    const GONE: &str = "The client that runs this tool is gone";
+    ToolCallResult {
+        success: false,
+        past_tense_message: StringOrMarkdown::from(GONE.to_owned()),
+        content: None,
+        structured_content: None,
+        error: Some(json!({"message": GONE})),
     }
 }
 

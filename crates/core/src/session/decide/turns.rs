@@ -9,8 +9,8 @@ use ahp_types::state::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Decision, Effect, Model, Phase, Target, View, reject};
-use crate::agent::{AgentCommand, TurnOutcome, Unsent};
+use super::{Decision, Effect, Model, Phase, Rewind, Target, View, reject, settings};
+use crate::agent::{AgentCommand, History, TurnOutcome, Unsent};
 use crate::ids::TurnId;
 
 /// Longest title that is made from a message, in characters.
@@ -60,6 +60,7 @@ pub(super) fn send(model: &Model, view: View<'_>, prompt: Unsent) -> Decision {
             decision.actions.push((Target::Session, action));
         }
     }
+    decision.actions.extend(settings::unread(view));
     match &model.phase {
         Phase::Cold(history) => {
             decision.phase = Some(Phase::Opening { history: *history, prompt: Some(Box::new(prompt)) });
@@ -104,6 +105,29 @@ pub(super) fn resumed(model: &Model, view: View<'_>, turn: &str) -> Decision {
         return reject("the turn did not end in an error that can be resumed");
     }
     send(model, view, Unsent { turn: TurnId::new(turn), message: last.message.clone() })
+}
+
+/// A client goes back to an earlier turn, or to before the first. The agent has to
+/// forget what came after it, too.
+pub(super) fn truncated(model: &Model, view: View<'_>, turn: Option<&str>) -> Decision {
+    if !model.rewinds {
+        return reject("this agent cannot go back to an earlier turn");
+    }
+    if view.chat.active_turn.is_some() {
+        return reject("a turn is running in this chat; cancel it first");
+    }
+    if turn.is_some_and(|turn| view.turns.iter().all(|known| known.id != turn)) {
+        return reject("the chat has no such turn");
+    }
+    let to = turn.map(TurnId::new);
+    let mut decision = Decision::default();
+    match &model.phase {
+        Phase::Live => decision.effects.push(Effect::Agent(AgentCommand::Rewind { to })),
+        Phase::Cold(History::Resume) | Phase::Opening { .. } => decision.rewind = Some(Rewind { to }),
+        // An agent that starts from nothing has nothing to forget.
+        Phase::Cold(History::Fresh) | Phase::Closing => {}
+    }
+    decision
 }
 
 /// Whether a turn ended in an error that a user can make go on.
@@ -166,6 +190,19 @@ pub(super) fn failed_after(duration: i64, turn: &str, error: ErrorInfo, resumabl
 
 fn duration(model: &Model, view: View<'_>) -> i64 {
     i64::try_from(view.now.saturating_sub(model.turn_began).as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Whether the session still has the name that was made from its first message.
+pub(super) fn has_provisional_title(view: View<'_>) -> bool {
+    let title = view.session.title.as_str();
+    if title.is_empty() {
+        return true;
+    }
+    let first = match view.turns.first() {
+        Some(turn) => serde_json::from_str::<Turn>(turn.body.get()).ok().map(|turn| turn.message.text),
+        None => view.chat.active_turn.as_ref().map(|turn| turn.message.text.clone()),
+    };
+    first.is_some_and(|text| title_from(&text) == title)
 }
 
 /// A provisional title: the message's first line, cut at a word.

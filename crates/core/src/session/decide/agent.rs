@@ -1,0 +1,116 @@
+//! What agents say: actions for the turn they work on, and what became of it.
+//!
+//! What comes late for a turn that is over is dropped, and so is what is not an
+//! agent's to say.
+
+use ahp_types::actions::{SessionTitleChangedAction, StateAction};
+
+use super::turns::{self, Resumable};
+use super::{Decision, Effect, Model, Phase, Target, View, error_info, queue, settings};
+use crate::agent::{AgentEvent, History, Unsent};
+
+/// How often an agent is opened for one message that it does not get to read.
+pub(super) const MAX_OPENINGS: u32 = 3;
+
+/// What follows from an event of the agent's.
+pub(super) fn said(model: &Model, view: View<'_>, event: AgentEvent) -> Decision {
+    let mut decision = Decision::default();
+    match event {
+        AgentEvent::Action(action) => {
+            // What comes late for a turn that is over is dropped: a cancelled turn
+            // stays cancelled.
+            let target = match place_of(&action) {
+                Place::Turn(turn) => (turns::running(view) == Some(turn)).then_some(Target::Chat),
+                Place::RunningTurn => turns::running(view).map(|_| Target::Chat),
+                Place::Chat => Some(Target::Chat),
+                Place::Session => Some(Target::Session),
+                Place::NotForAgents => {
+                    tracing::error!(?action, "an agent sent an action that is not its to send");
+                    None
+                }
+            };
+            let asks = matches!(*action, StateAction::ChatInputRequested(_));
+            decision.actions.extend(target.map(|target| (target, *action)));
+            if asks && target.is_some() {
+                decision.actions.extend(settings::unread(view));
+            }
+        }
+        AgentEvent::TitleSuggested { title } => {
+            if !title.is_empty() && turns::has_provisional_title(view) {
+                let action = StateAction::SessionTitleChanged(SessionTitleChangedAction { title });
+                decision.actions.push((Target::Session, action));
+            }
+        }
+        AgentEvent::SteeringTaken { id } => return queue::steered(view, &id),
+        AgentEvent::TurnEnded { turn, outcome } => {
+            if turns::running(view) == Some(turn.as_str()) {
+                decision.actions.push((Target::Chat, turns::ended(model, view, turn.as_str(), outcome)));
+            }
+        }
+        AgentEvent::Closed { history, unsent } => return closed(model, view, history, unsent),
+    }
+    decision
+}
+
+fn closed(model: &Model, view: View<'_>, history: History, unsent: Option<Box<Unsent>>) -> Decision {
+    let mut decision = Decision { phase: Some(Phase::Cold(history)), ..Decision::default() };
+    if matches!(model.phase, Phase::Closing) {
+        return Decision { effects: vec![Effect::Finish], ..Decision::default() };
+    }
+    let Some(turn) = turns::running(view) else { return decision };
+    match unsent {
+        // It was not this message that ended the agent, so another one gets it. But
+        // an agent that dies again and again is not started for ever.
+        Some(unsent) if unsent.turn.as_str() == turn && model.openings < MAX_OPENINGS => {
+            decision.phase = Some(Phase::Opening { history, prompt: Some(unsent) });
+            decision.effects.push(Effect::OpenAgent(history));
+        }
+        Some(_) | None => {
+            let info = error_info("agent_closed", "the agent ended before it finished the turn");
+            decision.actions.push((Target::Chat, turns::failed(model, view, turn, info, Resumable::Yes)));
+        }
+    }
+    decision
+}
+
+/// Where an action of an agent's belongs.
+enum Place<'a> {
+    /// In this turn.
+    Turn(&'a str),
+    /// In whatever turn is running.
+    RunningTurn,
+    /// In the chat, whether a turn is running or not.
+    Chat,
+    /// In the session: what it offers.
+    Session,
+    /// Nowhere: turn ends and the like are reported otherwise.
+    NotForAgents,
+}
+
+fn place_of(action: &StateAction) -> Place<'_> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "agents send these and no others")]
+    match action {
+        StateAction::ChatDelta(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatReasoning(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatResponsePart(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatUsage(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatToolCallStart(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatToolCallDelta(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatToolCallReady(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatToolCallConfirmed(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatToolCallContentChanged(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatToolCallAuthRequired(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatToolCallAuthResolved(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatToolCallComplete(action) => Place::Turn(&action.turn_id),
+        StateAction::ChatInputRequested(_) => Place::RunningTurn,
+        StateAction::ChatActivityChanged(_)
+        | StateAction::ChatBackgroundWorkSet(_)
+        | StateAction::ChatBackgroundWorkRemoved(_) => Place::Chat,
+        StateAction::SessionCustomizationsChanged(_)
+        | StateAction::SessionCustomizationUpdated(_)
+        | StateAction::SessionCustomizationRemoved(_)
+        | StateAction::SessionMcpServerStateChanged(_)
+        | StateAction::SessionServerToolsChanged(_) => Place::Session,
+        _ => Place::NotForAgents,
+    }
+}

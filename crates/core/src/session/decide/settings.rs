@@ -1,0 +1,133 @@
+//! What clients set in a session: who takes part, its configuration, its directories.
+
+use ahp_types::actions::{
+    SessionActiveClientRemovedAction, SessionConfigChangedAction, SessionIsReadChangedAction, StateAction,
+};
+use ahp_types::state::{ConfigPropertySchema, SessionConfigPropertySchema, SessionState, SessionStatus};
+use serde_json::Value;
+
+use super::{Decision, Target, View, reject};
+use crate::ids::ClientId;
+
+/// A client takes part, or does not any more: for itself only, or anybody could act
+/// in another's name.
+pub(super) fn only_itself(client: &ClientId, named: &str) -> Decision {
+    if client.as_str() == named {
+        Decision::default()
+    } else {
+        reject("a client can only set or remove itself")
+    }
+}
+
+/// A client has gone without saying so.
+pub(super) fn left(view: View<'_>, client: &ClientId) -> Decision {
+    let mut decision = Decision::default();
+    if view.session.active_clients.iter().any(|active| active.client_id == client.as_str()) {
+        let removed = SessionActiveClientRemovedAction { client_id: client.as_str().to_owned() };
+        decision.actions.push((Target::Session, StateAction::SessionActiveClientRemoved(removed)));
+    }
+    decision
+}
+
+/// What a person has not seen yet makes the whole session unread, as it does the chat.
+pub(super) fn unread(view: View<'_>) -> Option<(Target, StateAction)> {
+    let read = view.session.status & SessionStatus::IsRead.0 != 0;
+    let action = StateAction::SessionIsReadChanged(SessionIsReadChangedAction { is_read: false });
+    read.then_some((Target::Session, action))
+}
+
+/// A client changes the configuration. What the session was created with for good
+/// stays, and a value has to be of its property's type.
+pub(super) fn config_changed(session: &SessionState, changed: &SessionConfigChangedAction) -> Decision {
+    let Some(config) = &session.config else { return reject("the session has no configuration") };
+    let lost = config
+        .values
+        .keys()
+        .filter(|key| changed.replace == Some(true) && !changed.config.contains_key(*key));
+    for key in changed.config.keys().chain(lost) {
+        let property = config.schema.properties.get(key);
+        if property.is_none_or(|property| property.session_mutable != Some(true)) {
+            return reject(&format!("\"{key}\" cannot be changed in a running session"));
+        }
+    }
+    for (key, value) in &changed.config {
+        if config.schema.properties.get(key).is_some_and(|property| !fits(Shape::from(property), value)) {
+            return reject(&format!("the value of \"{key}\" is not one that it can have"));
+        }
+    }
+    Decision::default()
+}
+
+/// A client changes the session's directories.
+pub(super) fn directories_changed() -> Decision {
+    reject("an agent here works in the directory that its session was created with")
+}
+
+/// A client gives a chat a directory of its own, out of the session's.
+pub(super) fn chat_directory_set(view: View<'_>, directory: &str) -> Decision {
+    if view.session.working_directories.iter().flatten().any(|known| known == directory) {
+        Decision::default()
+    } else {
+        reject("the directory is not one of the session's")
+    }
+}
+
+/// A client takes a directory from a chat.
+pub(super) fn chat_directory_removed(view: View<'_>, directory: &str) -> Decision {
+    if view.chat.working_directories.iter().flatten().any(|known| known == directory) {
+        Decision::default()
+    } else {
+        reject("the directory is not one of the chat's")
+    }
+}
+
+/// What a value has to look like; the two kinds of properties say it alike.
+struct Shape<'a> {
+    kind: &'a str,
+    choices: Option<&'a [Value]>,
+    items: Option<&'a ConfigPropertySchema>,
+    count: (Option<i64>, Option<i64>),
+}
+
+impl<'a> From<&'a SessionConfigPropertySchema> for Shape<'a> {
+    fn from(property: &'a SessionConfigPropertySchema) -> Self {
+        // What is filled in later may be more than what is listed now.
+        let dynamic = property.enum_dynamic == Some(true);
+        Self {
+            kind: &property.r#type,
+            choices: property.r#enum.as_deref().filter(|_| !dynamic),
+            items: property.items.as_ref(),
+            count: (property.min_items, property.max_items),
+        }
+    }
+}
+
+impl<'a> From<&'a ConfigPropertySchema> for Shape<'a> {
+    fn from(property: &'a ConfigPropertySchema) -> Self {
+        Self {
+            kind: &property.r#type,
+            choices: property.r#enum.as_deref(),
+            items: property.items.as_deref(),
+            count: (property.min_items, property.max_items),
+        }
+    }
+}
+
+/// Whether a value is of a property's type. Types from newer protocols pass.
+fn fits(shape: Shape<'_>, value: &Value) -> bool {
+    let typed = match shape.kind {
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "number" => value.is_number(),
+        "integer" => value.as_f64().is_some_and(|number| number.fract() == 0.0),
+        "object" => value.is_object(),
+        "array" => value.as_array().is_some_and(|items| {
+            let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
+            shape.count.0.is_none_or(|least| count >= least)
+                && shape.count.1.is_none_or(|most| count <= most)
+                && items.iter().all(|item| shape.items.is_none_or(|inner| fits(Shape::from(inner), item)))
+        }),
+        _ => true,
+    };
+    typed && shape.choices.is_none_or(|choices| choices.contains(value))
+}

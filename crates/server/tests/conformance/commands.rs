@@ -1,0 +1,395 @@
+//! Commands: a success and each error, ids as they came, and what real clients leave out.
+
+use innkeeper_testkit::{StageHost, StageOptions};
+use serde_json::{Value, json};
+
+use crate::scene::{Scene, started};
+use crate::wire::Wire;
+
+const ROOT: &str = "ahp-root://";
+
+async fn host() -> StageHost {
+    StageHost::start(StageOptions::default()).await.unwrap()
+}
+
+async fn wire() -> (StageHost, Wire) {
+    let host = host().await;
+    let wire = Wire::open(&host, "wire", &["1.0.0"]).await;
+    (host, wire)
+}
+
+fn hello(versions: &[&str]) -> Value {
+    json!({"channel": ROOT, "protocolVersions": versions, "clientId": "c1"})
+}
+
+#[tokio::test]
+async fn ids_of_requests_come_back_as_they_were() {
+    let (_host, mut wire) = wire().await;
+    for id in [json!(0), json!(7), json!(9_007_199_254_740_991_u64), json!("seven"), json!(""), json!(-3)] {
+        let answer = wire.request_as(id.clone(), "ping", json!({"channel": ROOT})).await;
+        assert_eq!((&answer["id"], answer.get("result")), (&id, Some(&Value::Null)));
+        let refused = wire.request_as(id.clone(), "nonsense", json!({})).await;
+        assert_eq!((&refused["id"], &refused["error"]["code"]), (&id, &json!(-32601)));
+    }
+}
+
+#[tokio::test]
+async fn ping_is_answered_before_the_handshake_and_nothing_else_is() {
+    let host = host().await;
+    let mut wire = Wire::connect(&host, "c1").await;
+    assert_eq!(wire.ask("ping", json!({"channel": ROOT})).await, Value::Null);
+    for method in ["subscribe", "listSessions", "createSession", "resolveSessionConfig", "nonsense"] {
+        assert_eq!(wire.refused(method, json!({"channel": ROOT})).await, -32601, "{method}");
+    }
+    wire.notify("dispatchAction", json!({"channel": ROOT, "clientSeq": 1, "action": {"type": "x"}})).await;
+    assert_eq!(wire.ask("initialize", hello(&["1.0.0"])).await["protocolVersion"], "1.0.0");
+}
+
+#[tokio::test]
+async fn initialize_answers_what_a_client_needs_and_leaves_out_what_is_not_there() {
+    let host = host().await;
+    let mut wire = Wire::connect(&host, "c1").await;
+    let mut params = hello(&["1.0.0", "0.9.0"]);
+    params["initialSubscriptions"] = json!([ROOT, "scripted:/gone", "ahp-chat:/gone"]);
+    params["locale"] = json!("de");
+    params["capabilities"] = json!({"mcpApps": {}, "later": {}});
+    params["clientInfo"] = json!({"name": "test", "later": 1});
+    params["_meta"] = json!({"vscode.telemetryLevel": "off"});
+    params["unheardOf"] = json!([1, {"x": null}]);
+    let result = wire.ask("initialize", params).await;
+    assert_eq!(result["protocolVersion"], "1.0.0");
+    assert_eq!(result["serverInfo"]["name"], "innkeeper");
+    assert_eq!(result["defaultDirectory"], "file:///home/somebody");
+    let snapshots = result["snapshots"].as_array().unwrap();
+    assert_eq!(snapshots.len(), 1, "unknown channels are left out");
+    assert_eq!((&snapshots[0]["resource"], &snapshots[0]["fromSeq"]), (&json!(ROOT), &result["serverSeq"]));
+    let root = &snapshots[0]["state"];
+    assert_eq!(root["agents"][0]["provider"], "scripted");
+    assert_eq!(root["config"], json!({"schema": {"type": "object", "properties": {}}, "values": {}}));
+    assert_eq!(root["activeSessions"], 0);
+}
+
+#[tokio::test]
+async fn a_second_handshake_is_an_error_and_changes_nothing() {
+    let (_host, mut wire) = wire().await;
+    assert_eq!(wire.refused("initialize", hello(&["1.0.0"])).await, -32600);
+    let again = json!({"clientId": "wire", "lastSeenServerSeq": 0, "subscriptions": []});
+    assert_eq!(wire.refused("reconnect", again).await, -32600);
+    wire.settle().await;
+}
+
+#[tokio::test]
+async fn initialize_refuses_what_it_cannot_read() {
+    let host = host().await;
+    let mut wire = Wire::connect(&host, "c1").await;
+    let unreadable = [
+        json!({"channel": ROOT, "protocolVersions": ["1.0.0"]}),
+        json!({"channel": ROOT, "clientId": "c1"}),
+        json!({"channel": ROOT, "protocolVersions": ["1.0.0"], "clientId": ""}),
+        json!({"channel": ROOT, "protocolVersions": ["1.0.0"], "clientId": 7}),
+        json!({"channel": ROOT, "protocolVersions": "1.0.0", "clientId": "c1"}),
+        hello(&["1.0"]),
+        hello(&["1.0.0", "01.0.0"]),
+        hello(&["one"]),
+        json!([]),
+        json!("text"),
+    ];
+    for params in unreadable {
+        assert_eq!(wire.refused("initialize", params.clone()).await, -32602, "{params}");
+    }
+    assert_eq!(wire.ask("initialize", hello(&["1.0.0"])).await["protocolVersion"], "1.0.0");
+}
+
+#[tokio::test]
+async fn without_a_common_version_the_client_is_told_which_there_are_and_let_go() {
+    let host = host().await;
+    for versions in [&["0.8.0", "0.7.0"][..], &["2.0.0"], &[]] {
+        let mut wire = Wire::connect(&host, "c1").await;
+        let answer = wire.request("initialize", hello(versions)).await;
+        assert_eq!(answer["error"]["code"], -32005);
+        assert_eq!(answer["error"]["data"]["supportedVersions"], json!(["1.0.0", "0.9.0"]));
+        assert_eq!(wire.closed().await, 1000);
+    }
+}
+
+#[tokio::test]
+async fn both_versions_are_spoken_side_by_side() {
+    let host = host().await;
+    let offers = [
+        (&["1.0.0"][..], "1.0.0"),
+        (&["0.9.0"], "0.9.0"),
+        (&["0.9.0", "1.0.0"], "1.0.0"),
+        (&["0.9.0", "0.7.0", "0.6.0", "0.5.2", "0.5.1"], "0.9.0"),
+        (&["1.7.2", "0.9.0"], "1.7.2"),
+    ];
+    let mut open = Vec::new();
+    for (versions, chosen) in offers {
+        let mut wire = Wire::connect(&host, "c1").await;
+        assert_eq!(wire.ask("initialize", hello(versions)).await["protocolVersion"], chosen, "{versions:?}");
+        open.push(wire);
+    }
+    for wire in &mut open {
+        assert!(wire.snapshot(ROOT).await["agents"].is_array());
+    }
+}
+
+#[tokio::test]
+async fn a_missing_channel_means_the_root() {
+    let (host, mut wire) = wire().await;
+    assert_eq!(wire.ask("ping", json!({})).await, Value::Null);
+    assert_eq!(wire.ask("listSessions", json!({})).await["items"], json!([]));
+    assert!(wire.ask("resolveSessionConfig", json!({})).await["schema"].is_object());
+    assert_eq!(wire.ask("subscribe", json!({})).await["snapshot"]["resource"], ROOT);
+    drop(wire);
+    let mut back = Wire::connect(&host, "wire").await;
+    let params = json!({"clientId": "wire", "lastSeenServerSeq": 0, "subscriptions": [ROOT]});
+    assert_eq!(back.ask("reconnect", params).await["type"], "replay");
+    let without = r#"{"jsonrpc":"2.0","id":"no params","method":"ping"}"#;
+    back.send(without).await;
+    assert_eq!(back.answer(&json!("no params")).await["result"], Value::Null);
+}
+
+#[tokio::test]
+async fn unknown_fields_and_meta_are_tolerated_everywhere() {
+    let (_host, mut wire) = wire().await;
+    let more = |mut params: Value| {
+        params["_meta"] = json!({"vendor.key": {"deep": [1, 2]}});
+        params["unheardOf"] = json!({"x": null});
+        params
+    };
+    let session = "scripted:/1";
+    wire.ask("createSession", more(json!({"channel": session, "progressToken": "p"}))).await;
+    wire.ask("subscribe", more(json!({"channel": session}))).await;
+    wire.ask("listSessions", more(json!({"channel": ROOT, "limit": 5}))).await;
+    wire.ask("resolveSessionConfig", more(json!({"channel": ROOT, "workingDirectory": "file:///w"}))).await;
+    wire.notify("setClientManagedSettingsPermissions", json!({"permissions": {}})).await;
+    wire.notify("unsubscribe", more(json!({"channel": session}))).await;
+    wire.ask("disposeSession", more(json!({"channel": session}))).await;
+}
+
+#[tokio::test]
+async fn subscribe_answers_a_snapshot_or_that_there_is_no_such_channel() {
+    let mut scene = Scene::new().await;
+    let wire = &mut scene.wire;
+    for channel in [ROOT, &scene.session, &scene.chat] {
+        let snapshot = wire.ask("subscribe", json!({"channel": channel})).await["snapshot"].clone();
+        assert_eq!(snapshot["resource"], channel);
+        assert!(snapshot["fromSeq"].is_u64() && snapshot["state"].is_object());
+    }
+    for channel in ["scripted:/gone", "ahp-chat:/gone", "ahp-terminal:/x", "no address", ""] {
+        assert_eq!(wire.refused("subscribe", json!({"channel": channel})).await, -32008, "{channel}");
+    }
+    assert_eq!(wire.refused("subscribe", json!({"channel": 7})).await, -32602);
+    let state = wire.snapshot(&scene.session).await;
+    assert_eq!((&state["lifecycle"], &state["defaultChat"]), (&json!("creating"), &json!(scene.chat)));
+    assert_eq!(state["chats"][0]["resource"], json!(scene.chat));
+}
+
+#[tokio::test]
+async fn who_unsubscribes_hears_no_more_and_who_subscribes_twice_hears_once() {
+    let mut scene = Scene::new().await;
+    let session = scene.session.clone();
+    scene.wire.snapshot(&session).await;
+    scene.session_accepts(json!({"type": "session/titleChanged", "title": "heard once"})).await;
+    scene.wire.notify("unsubscribe", json!({"channel": session})).await;
+    let rename = json!({"type": "session/titleChanged", "title": "not heard"});
+    assert_eq!(scene.alice_dispatches(&session, rename).await, None);
+    let titles: Vec<&Value> = scene
+        .wire
+        .envelopes()
+        .map(|envelope| &envelope["action"]["title"])
+        .filter(|title| title.is_string())
+        .collect();
+    assert_eq!(titles, ["heard once"]);
+    let answer = scene.wire.ask("unsubscribe", json!({"channel": "ahp-chat:/gone"})).await;
+    assert_eq!(answer, Value::Null, "a client that wants an answer gets one");
+}
+
+#[tokio::test]
+async fn the_list_has_the_newest_change_first_and_can_be_paged() {
+    let mut scene = Scene::new().await;
+    assert_eq!(
+        scene.wire.ask("listSessions", json!({"channel": ROOT})).await["items"],
+        json!([]),
+        "provisional"
+    );
+    let mut players = Vec::new();
+    let hours = [9, 11, 10];
+    for (number, hour) in hours.iter().enumerate() {
+        let session = format!("scripted:/{}", number + 2);
+        scene.alice.create(&session, &[]).await.unwrap();
+        let chat = scene.alice.open_session(&session).await.unwrap();
+        let mut action = started("t1");
+        action["startedAt"] = json!(format!("2026-11-15T{hour:02}:00:00.000Z"));
+        scene.alice.dispatch(&chat, action).await.unwrap();
+        let mut player = scene.host.stage().player().await.unwrap();
+        player.prompt().await.unwrap();
+        players.push(player);
+    }
+    let wire = &mut scene.wire;
+    let names = |answer: &Value| -> Vec<String> {
+        answer["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row["resource"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let all = wire.ask("listSessions", json!({"channel": ROOT})).await;
+    assert_eq!(names(&all), ["scripted:/3", "scripted:/4", "scripted:/2"]);
+    assert_eq!(all.get("nextCursor"), None);
+    let row = &all["items"][0];
+    assert_eq!(
+        (&row["provider"], &row["title"], &row["status"]),
+        (&json!("scripted"), &json!("list files"), &json!(8))
+    );
+    assert_eq!(row["chats"][0]["status"], 8);
+    assert!(row["createdAt"].is_string() && row["modifiedAt"].is_string() && row["defaultChat"].is_string());
+    let first = wire.ask("listSessions", json!({"channel": ROOT, "limit": 2})).await;
+    assert_eq!(names(&first), ["scripted:/3", "scripted:/4"]);
+    let rest = json!({"channel": ROOT, "limit": 2, "cursor": first["nextCursor"]});
+    let rest = wire.ask("listSessions", rest).await;
+    assert_eq!((names(&rest), rest.get("nextCursor")), (vec!["scripted:/2".to_owned()], None));
+    for params in
+        [json!({"cursor": "elsewhere"}), json!({"cursor": 7}), json!({"limit": 0}), json!({"limit": -1})]
+    {
+        assert_eq!(wire.refused("listSessions", params.clone()).await, -32602, "{params}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_created_as_asked_and_known_to_nobody_until_it_is_used() {
+    let (host, mut wire) = wire().await;
+    let params = json!({
+        "channel": "scripted:/1", "provider": "scripted", "workingDirectories": ["file:///w"],
+        "config": {"mode": "bold", "fixed": "chosen", "isolation": "folder", "autoApprove": "default"},
+        "activeClient": {"clientId": "wire", "tools": [{"name": "usages"}], "displayName": "Wire"},
+    });
+    assert_eq!(wire.ask("createSession", params).await, Value::Null);
+    let state = wire.snapshot("scripted:/1").await;
+    assert_eq!(
+        state["config"]["values"],
+        json!({"mode": "bold", "fixed": "chosen"}),
+        "keys outside the form go"
+    );
+    assert_eq!(state["activeClients"][0]["tools"][0]["name"], "usages");
+    assert_eq!((&state["workingDirectories"], &state["status"]), (&json!(["file:///w"]), &json!(1)));
+    assert_eq!((&state["title"], &state["provider"]), (&json!(""), &json!("scripted")));
+    assert_eq!(wire.ask("listSessions", json!({})).await["items"], json!([]));
+    assert!(host.stage().openings().is_empty(), "nothing is started");
+}
+
+#[tokio::test]
+async fn a_session_that_cannot_be_is_refused_with_the_right_code() {
+    let (_host, mut wire) = wire().await;
+    wire.ask("createSession", json!({"channel": "scripted:/1"})).await;
+    let refused = [
+        (json!({"channel": "scripted:/1"}), -32003),
+        (json!({"channel": "scripted:/2", "provider": "nobody"}), -32002),
+        (json!({"channel": "scripted:/2", "workingDirectories": ["file:///a", "file:///b"]}), -32602),
+        (json!({"channel": "scripted:/2", "workingDirectories": ["https://example.com/"]}), -32602),
+        (json!({"channel": "scripted:/2", "workingDirectories": ["relative"]}), -32602),
+        (json!({"channel": "scripted:/2", "workingDirectories": "file:///a"}), -32602),
+        (json!({"channel": "scripted:/2", "activeClient": {"clientId": "other", "tools": []}}), -32602),
+        (json!({"channel": "scripted:/2", "config": 7}), -32602),
+        (json!({"channel": ROOT}), -32602),
+        (json!({"channel": "no address"}), -32602),
+        (json!({}), -32602),
+    ];
+    for (params, code) in refused {
+        assert_eq!(wire.refused("createSession", params.clone()).await, code, "{params}");
+    }
+    assert_eq!(wire.refused("subscribe", json!({"channel": "scripted:/2"})).await, -32008, "nothing is left");
+}
+
+#[tokio::test]
+async fn disposing_ends_the_agent_tells_everybody_and_happens_once() {
+    let (mut scene, player) = Scene::in_turn("t1").await;
+    let params = json!({"channel": scene.session});
+    let agent = player.leave_when_told();
+    let (answer, left) = tokio::join!(scene.wire.ask("disposeSession", params.clone()), agent);
+    left.unwrap();
+    assert_eq!(answer, Value::Null);
+    let removed = scene.wire.log.iter().position(|message| message["method"] == "root/sessionRemoved");
+    assert!(removed.is_some(), "told before the answer");
+    assert_eq!(scene.wire.refused("disposeSession", params).await, -32001);
+    assert_eq!(scene.wire.refused("subscribe", json!({"channel": scene.chat})).await, -32008);
+    assert_eq!(scene.wire.refused("disposeSession", json!({"channel": "scripted:/never"})).await, -32001);
+    assert_eq!(scene.wire.ask("listSessions", json!({})).await["items"], json!([]));
+    scene.bob.until("the row is gone", |bob| bob.rows.is_empty()).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_default_chat_is_created_by_its_session_and_stays_with_it() {
+    let mut scene = Scene::new().await;
+    let (session, chat) = (scene.session.clone(), scene.chat.clone());
+    let wire = &mut scene.wire;
+    assert_eq!(wire.ask("createChat", json!({"channel": session, "chat": chat})).await, Value::Null);
+    let refused = [
+        ("createChat", json!({"channel": session, "chat": "ahp-chat:/another"}), -32602),
+        ("createChat", json!({"channel": "scripted:/gone", "chat": chat}), -32001),
+        ("createChat", json!({"channel": session}), -32602),
+        ("disposeChat", json!({"channel": chat}), -32602),
+        ("disposeChat", json!({"channel": "ahp-chat:/gone"}), -32008),
+        ("moveChat", json!({"channel": chat, "destination": {"kind": "newSession"}}), -32602),
+        ("moveChat", json!({"channel": "ahp-chat:/gone", "destination": {"kind": "newSession"}}), -32008),
+        ("moveChat", json!({"channel": chat}), -32602),
+        ("authenticate", json!({"channel": ROOT, "resource": "https://api.example", "token": "x"}), -32602),
+        ("authenticate", json!({"channel": ROOT, "resource": "https://api.example"}), -32602),
+    ];
+    for (method, params, code) in refused {
+        assert_eq!(wire.refused(method, params.clone()).await, code, "{method} {params}");
+    }
+    scene.agree().await;
+}
+
+#[tokio::test]
+async fn the_form_of_a_new_session_comes_with_the_values_in_effect() {
+    let (_host, mut wire) = wire().await;
+    let burst: Vec<Value> = (0..5).map(|number| json!(format!("r{number}"))).collect();
+    for id in &burst {
+        let params = json!({"channel": ROOT, "provider": "scripted", "config": {"mode": "bold"}});
+        let request = json!({"jsonrpc": "2.0", "id": id, "method": "resolveSessionConfig", "params": params});
+        wire.send(&request.to_string()).await;
+    }
+    for id in &burst {
+        let result = wire.answer(id).await["result"].clone();
+        assert_eq!(result["values"], json!({"mode": "bold", "fixed": "at first"}));
+        assert_eq!(result["schema"]["properties"]["mode"]["sessionMutable"], true);
+    }
+    assert_eq!(wire.refused("resolveSessionConfig", json!({"provider": "nobody"})).await, -32002);
+    assert_eq!(wire.refused("resolveSessionConfig", json!({"config": []})).await, -32602);
+}
+
+#[tokio::test]
+async fn what_the_host_does_not_have_is_method_not_found() {
+    let (_host, mut wire) = wire().await;
+    let absent = [
+        "createTerminal",
+        "disposeTerminal",
+        "invokeChangesetOperation",
+        "listAutomationTriggerDefinitions",
+        "runAutomation",
+        "fetchAutomationRuns",
+        "shutdown",
+        "getNetworkDiagnosticsInfo",
+        "vscode/getAgentHostSessionStateFile",
+        "_vscodeUpgrade",
+        "",
+    ];
+    for method in absent {
+        assert_eq!(wire.refused(method, json!({"channel": ROOT})).await, -32601, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_message_is_answered_without_an_id() {
+    let (_host, mut wire) = wire().await;
+    for (text, code) in [("{", -32700), ("[]", -32600), ("7", -32600), (r#"{"jsonrpc":"2.0"}"#, -32600)] {
+        wire.send(text).await;
+        let answer = wire.answer(&Value::Null).await;
+        assert_eq!(answer["error"]["code"], code, "{text}");
+    }
+    wire.send(r#"{"jsonrpc":"2.0","id":99,"result":null}"#).await;
+    wire.settle().await;
+}

@@ -1,0 +1,17 @@
+//! The protocol as clients see it: every command and action of root, session and chat
+//! over real sockets, with the official client and with a raw one. The agent is played
+//! by the test, all else is the real thing.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test fails by panicking, and looks at a few of many kinds"
+)]
+
+mod commands;
+mod dispatch;
+mod scene;
+mod wire;

@@ -1,0 +1,169 @@
+//! A raw client that keeps everything it is told, in order.
+
+use innkeeper_testkit::{RawClient, StageHost};
+use serde_json::{Value, json};
+
+/// A raw connection of a client, with what came over it.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    raw: RawClient,
+    /// The client's name.
+    pub(crate) name: String,
+    /// Every message that was not the answer to a request, in order.
+    pub(crate) log: Vec<Value>,
+    next_id: u64,
+    next_seq: i64,
+}
+
+impl Wire {
+    /// Connects without a handshake.
+    pub(crate) async fn connect(host: &StageHost, name: &str) -> Self {
+        let raw = host.raw().await.unwrap();
+        Self { raw, name: name.to_owned(), log: Vec::new(), next_id: 1, next_seq: 1 }
+    }
+
+    /// Connects and introduces itself.
+    pub(crate) async fn open(host: &StageHost, name: &str, versions: &[&str]) -> Self {
+        let mut wire = Self::connect(host, name).await;
+        let answer = wire.request(
+            "initialize",
+            json!({"channel": "ahp-root://", "protocolVersions": versions, "clientId": name, "initialSubscriptions": ["ahp-root://"]}),
+        );
+        assert_eq!(answer.await["result"]["protocolVersion"], versions[0]);
+        wire
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) async fn request(&mut self, method: &str, params: Value) -> Value {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.request_as(json!(id), method, params).await
+    }
+
+    /// The same with an id of the test's choice.
+    pub(crate) async fn request_as(&mut self, id: Value, method: &str, params: Value) -> Value {
+        let message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.send(&message.to_string()).await;
+        self.answer(&id).await
+    }
+
+    /// Sends a frame as it is.
+    pub(crate) async fn send(&mut self, text: &str) {
+        self.raw.send_text(text).await.unwrap();
+    }
+
+    /// Waits for the answer to a request.
+    pub(crate) async fn answer(&mut self, id: &Value) -> Value {
+        loop {
+            let message = self.raw.receive().await.unwrap();
+            if message.get("method").is_none() && message["id"] == *id {
+                assert_eq!(message["jsonrpc"], "2.0");
+                return message;
+            }
+            self.log.push(message);
+        }
+    }
+
+    /// A request that must fail; answers the code.
+    pub(crate) async fn refused(&mut self, method: &str, params: Value) -> i64 {
+        let answer = self.request(method, params).await;
+        let error = &answer["error"];
+        assert!(answer.get("result").is_none(), "{method} succeeded: {answer}");
+        assert!(error["message"].as_str().is_some_and(|text| !text.is_empty()), "no reason: {answer}");
+        error["code"].as_i64().unwrap()
+    }
+
+    /// A request that must succeed; answers the result.
+    pub(crate) async fn ask(&mut self, method: &str, params: Value) -> Value {
+        let answer = self.request(method, params).await;
+        answer.get("result").unwrap_or_else(|| panic!("{method} failed: {answer}")).clone()
+    }
+
+    /// Sends a notification.
+    pub(crate) async fn notify(&mut self, method: &str, params: Value) {
+        self.raw.notify(method, params).await.unwrap();
+    }
+
+    /// Dispatches an action under the next number, which it answers.
+    pub(crate) async fn dispatch(&mut self, channel: &str, action: Value) -> i64 {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        self.dispatch_as(seq, channel, action).await;
+        seq
+    }
+
+    /// The same under a number of the test's choice.
+    pub(crate) async fn dispatch_as(&mut self, seq: i64, channel: &str, action: Value) {
+        let params = json!({"channel": channel, "clientSeq": seq, "action": action});
+        self.notify("dispatchAction", params).await;
+    }
+
+    /// Waits for the envelope that answers a dispatch.
+    pub(crate) async fn envelope(&mut self, seq: i64) -> Value {
+        let own = json!({"clientId": self.name, "clientSeq": seq});
+        loop {
+            if let Some(found) = self.envelopes().find(|envelope| envelope["origin"] == own) {
+                return found.clone();
+            }
+            let message = self.raw.receive().await.unwrap();
+            self.log.push(message);
+        }
+    }
+
+    /// Waits for a message that is as wanted, among those that came and those to come.
+    pub(crate) async fn until(&mut self, holds: impl Fn(&Value) -> bool) -> Value {
+        let mut looked = 0;
+        loop {
+            while looked < self.log.len() {
+                if holds(&self.log[looked]) {
+                    return self.log[looked].clone();
+                }
+                looked += 1;
+            }
+            let message = self.raw.receive().await.unwrap();
+            self.log.push(message);
+        }
+    }
+
+    /// The envelopes that came, in order.
+    pub(crate) fn envelopes(&self) -> impl Iterator<Item = &Value> {
+        self.log.iter().filter(|message| message["method"] == "action").map(|message| &message["params"])
+    }
+
+    /// The types of the actions that came on a channel, in order, without rejected ones.
+    pub(crate) fn actions(&self, channel: &str) -> Vec<&str> {
+        self.envelopes()
+            .filter(|envelope| envelope["channel"] == channel && envelope.get("rejectionReason").is_none())
+            .map(|envelope| envelope["action"]["type"].as_str().unwrap())
+            .collect()
+    }
+
+    /// How many envelopes answer a dispatch of some client's.
+    pub(crate) fn answers(&self, client: &str, seq: i64) -> usize {
+        let origin = json!({"clientId": client, "clientSeq": seq});
+        self.envelopes().filter(|envelope| envelope["origin"] == origin).count()
+    }
+
+    /// Waits until the host has handled everything that was sent to it for a channel
+    /// before, by this client or on another connection that was answered. The action is
+    /// one that no host knows, so it changes nothing and is answered by a rejection.
+    pub(crate) async fn barrier(&mut self, channel: &str) {
+        let seq = self.dispatch(channel, json!({"type": "test/barrier"})).await;
+        assert!(self.envelope(seq).await["rejectionReason"].is_string());
+    }
+
+    /// Takes everything that the host has queued for this client so far.
+    pub(crate) async fn settle(&mut self) {
+        assert_eq!(self.ask("ping", json!({"channel": "ahp-root://"})).await, Value::Null);
+    }
+
+    /// The state of a channel now.
+    pub(crate) async fn snapshot(&mut self, channel: &str) -> Value {
+        self.ask("subscribe", json!({"channel": channel})).await["snapshot"]["state"].clone()
+    }
+
+    /// Reads until the host closes the connection; answers the code.
+    pub(crate) async fn closed(&mut self) -> u16 {
+        self.raw.closed().await.unwrap().expect("a close frame").code.into()
+    }
+}

@@ -1,0 +1,128 @@
+//! A host inside the test's own process, with an agent that the test plays and real
+//! sockets. Nothing but the agent is fake, and nothing takes long.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use innkeeper_core::clock::SystemClock;
+use innkeeper_core::storage::{Nowhere, Storage};
+use innkeeper_core::{Host, HostConfig};
+use innkeeper_server::{Admission, Listen, Server, ServerConfig};
+use tempfile::TempDir;
+
+use crate::observer::Observer;
+use crate::raw::RawClient;
+use crate::stage::Stage;
+
+/// What a host is started with. Another host with the same options finds what the
+/// first one left, as far as hosts keep anything.
+#[derive(Clone)]
+pub struct StageOptions {
+    /// The agent that it offers.
+    pub stage: Stage,
+    /// Where it keeps everything; nowhere unless a test wants more.
+    pub storage: Arc<dyn Storage>,
+}
+
+impl Default for StageOptions {
+    fn default() -> Self {
+        Self { stage: Stage::default(), storage: Arc::new(Nowhere) }
+    }
+}
+
+impl std::fmt::Debug for StageOptions {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("StageOptions").finish_non_exhaustive()
+    }
+}
+
+/// A running host.
+#[derive(Debug)]
+pub struct StageHost {
+    host: Arc<Host>,
+    server: Server,
+    options: StageOptions,
+    address: String,
+    /// Holds the unix socket.
+    folder: TempDir,
+}
+
+impl StageHost {
+    /// Starts a host, listening on a free port and on a unix socket.
+    pub async fn start(options: StageOptions) -> Result<Self> {
+        let folder = tempfile::tempdir().context("no temporary folder")?;
+        let host = Host::start(HostConfig {
+            providers: vec![options.stage.provider()],
+            clock: Arc::new(SystemClock),
+            storage: Arc::clone(&options.storage),
+        })
+        .await?;
+        let config = ServerConfig {
+            listen: vec![
+                Listen::Tcp(([127, 0, 0, 1], 0).into()),
+                Listen::Unix(folder.path().join("host.sock")),
+            ],
+            admission: Admission::open(),
+            version: "0.0.0".to_owned(),
+            default_directory: Some("file:///home/somebody".to_owned()),
+        };
+        let server = Server::start(config, Arc::clone(&host)).await?;
+        let address = server.places().iter().find_map(|place| match place {
+            Listen::Tcp(address) => Some(format!("ws://{address}/")),
+            Listen::Unix(_) => None,
+        });
+        Ok(Self { host, server, options, address: address.context("no port")?, folder })
+    }
+
+    /// Ends the host in order and starts another one with the same options. Clients
+    /// have to connect again, to another address.
+    pub async fn restart(self) -> Result<Self> {
+        let options = self.options.clone();
+        self.stop().await;
+        Self::start(options).await
+    }
+
+    /// Ends the host in order.
+    pub async fn stop(self) {
+        self.server.stop_accepting();
+        self.host.shutdown().await;
+        self.server.drain().await;
+        self.host.finish().await;
+    }
+
+    /// The agent.
+    pub fn stage(&self) -> &Stage {
+        &self.options.stage
+    }
+
+    /// The host itself.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Where clients on this machine connect.
+    pub fn unix_socket(&self) -> PathBuf {
+        Path::join(self.folder.path(), "host.sock")
+    }
+
+    /// The official client, connected and subscribed to the root channel.
+    pub async fn observer(&self, client_id: &str) -> Result<Observer> {
+        self.observer_of(client_id, &["1.0.0", "0.9.0"]).await
+    }
+
+    /// The same with chosen protocol versions.
+    pub async fn observer_of(&self, client_id: &str, versions: &[&str]) -> Result<Observer> {
+        Observer::connect_small(&self.address, client_id, versions).await
+    }
+
+    /// A raw socket.
+    pub async fn raw(&self) -> Result<RawClient> {
+        RawClient::connect(&self.address).await
+    }
+}
