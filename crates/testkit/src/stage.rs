@@ -174,6 +174,10 @@ impl AgentProvider for Stage {
     fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
         Box::pin(self.clone().enter(request, cancel))
     }
+
+    fn can_rewind(&self) -> bool {
+        self.shared.traits.rewinds
+    }
 }
 
 /// A form with a property of each kind, one of which stays as it was at the start.

@@ -11,12 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ahp::reducers::ReduceOutcome;
 use ahp_types::actions::{RootActiveSessionsChangedAction, StateAction};
-use ahp_types::notifications::{
-    PartialSessionSummary, SessionAddedParams, SessionRemovedParams, SessionSummaryChangedParams,
-};
+use ahp_types::notifications::{PartialSessionSummary, SessionAddedParams, SessionRemovedParams};
 use ahp_types::state::{RootState, SessionSummary};
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::clients::{KnownClients, Mark, Marks};
 use super::frame::{Action, EncodedEnvelope, Frame, Origin, envelope, notification};
@@ -311,11 +310,11 @@ impl StateStore {
         let changes = changed_fields(row, &summary);
         *row = summary;
         let Some(changes) = changes else { return };
-        let params = SessionSummaryChangedParams {
-            channel: ChannelUri::root().as_str().to_owned(),
-            session: session.as_str().to_owned(),
-            changes,
-        };
+        let params = json!({
+            "channel": ChannelUri::root().as_str(),
+            "session": session.as_str(),
+            "changes": changes,
+        });
         inner.notify_root("root/sessionSummaryChanged", &params);
     }
 
@@ -474,8 +473,9 @@ impl Inner {
     }
 }
 
-/// The fields of a row that differ, or `None` if none does.
-fn changed_fields(old: &SessionSummary, new: &SessionSummary) -> Option<PartialSessionSummary> {
+/// The fields of a row that differ, or `None` if none does. The official type cannot
+/// say that a session does nothing any more, which is a null here.
+fn changed_fields(old: &SessionSummary, new: &SessionSummary) -> Option<serde_json::Map<String, Value>> {
     let changes = PartialSessionSummary {
         title: (old.title != new.title).then(|| new.title.clone()),
         status: (old.status != new.status).then_some(new.status),
@@ -484,7 +484,11 @@ fn changed_fields(old: &SessionSummary, new: &SessionSummary) -> Option<PartialS
         chats: if old.chats == new.chats { None } else { new.chats.clone() },
         ..PartialSessionSummary::default()
     };
-    (changes != PartialSessionSummary::default()).then_some(changes)
+    let Ok(Value::Object(mut changes)) = serde_json::to_value(changes) else { return None };
+    if old.activity.is_some() && new.activity.is_none() {
+        changes.insert("activity".to_owned(), Value::Null);
+    }
+    (!changes.is_empty()).then_some(changes)
 }
 
 #[cfg(test)]

@@ -13,5 +13,8 @@
 
 mod commands;
 mod dispatch;
+mod queue;
 mod scene;
+mod tools;
+mod turns;
 mod wire;
