@@ -13,8 +13,13 @@
 
 mod commands;
 mod dispatch;
+mod fidelity;
+mod inputs;
+mod order;
 mod queue;
+mod reconnect;
 mod scene;
+mod settings;
 mod tools;
 mod turns;
 mod wire;
