@@ -67,7 +67,10 @@ async fn state_keeps_unknown_fields_only_where_its_types_are_open() {
     let values = json!({"vendor.key": {"deep": [{"x": null}]}});
     let sent = [
         (chat.clone(), json!({"type": "chat/draftChanged", "draft": message})),
-        (chat.clone(), json!({"type": "chat/pendingMessageSet", "kind": "queued", "id": "m1", "message": message})),
+        (
+            chat.clone(),
+            json!({"type": "chat/pendingMessageSet", "kind": "queued", "id": "m1", "message": message}),
+        ),
         (session.clone(), json!({"type": "session/activeClientSet", "activeClient": active})),
         ("ahp-root://".to_owned(), json!({"type": "root/configChanged", "config": values})),
     ];
@@ -82,5 +85,28 @@ async fn state_keeps_unknown_fields_only_where_its_types_are_open() {
     lost(&message, &chat["queuedMessages"][0]["message"], "queuedMessages[].message", &mut all);
     lost(&active, &session["activeClients"][0], "activeClients[]", &mut all);
     lost(&values, &root["config"]["values"], "config.values", &mut all);
-    insta::assert_snapshot!(all.join("\n"), @"");
+    insta::assert_snapshot!(all.join("\n"), @r"
+    draft.agent.x
+    draft.attachments[0].range.end.x
+    draft.attachments[0].range.start.x
+    draft.attachments[0].range.x
+    draft.attachments[0].x
+    draft.attachments[1].x
+    draft.model.x
+    draft.origin.x
+    draft.x
+    queuedMessages[].message.agent.x
+    queuedMessages[].message.attachments[0].range.end.x
+    queuedMessages[].message.attachments[0].range.start.x
+    queuedMessages[].message.attachments[0].range.x
+    queuedMessages[].message.attachments[0].x
+    queuedMessages[].message.attachments[1].x
+    queuedMessages[].message.model.x
+    queuedMessages[].message.origin.x
+    queuedMessages[].message.x
+    activeClients[].customizations[0].x
+    activeClients[].tools[0].annotations.x
+    activeClients[].tools[0].x
+    activeClients[].x
+    ");
 }

@@ -17,6 +17,7 @@ mod fidelity;
 mod inputs;
 mod order;
 mod queue;
+mod random;
 mod reconnect;
 mod scene;
 mod settings;
