@@ -8,7 +8,7 @@ use ahp::reducers::{apply_action_to_chat, apply_action_to_root, apply_action_to_
 use ahp::{Client, ClientConfig, ClientEvent, ClientEventStream, SubscriptionEvent};
 use ahp_types::actions::{ActionEnvelope, StateAction};
 use ahp_types::commands::{
-    CreateSessionParams, DisposeSessionParams, ListSessionsParams, ListSessionsResult,
+    CreateSessionParams, DisposeSessionParams, ListSessionsParams, ListSessionsResult, ReconnectResult,
 };
 use ahp_types::common::ROOT_RESOURCE_URI;
 use ahp_types::state::{
@@ -106,6 +106,41 @@ impl Observer {
             observer.take_snapshot(snapshot)?;
         }
         Ok(observer)
+    }
+
+    /// Comes back over a new connection, to the channels that it had. What it missed is
+    /// folded like everything else; rows are asked for, since they are not replayed. A
+    /// host that does not know it any more is introduced to it again.
+    pub async fn reconnect(&mut self, address: &str, client_id: &str) -> Result<()> {
+        let transport = WebSocketTransport::connect(address).await?;
+        let config = ClientConfig { subscription_buffer: SMALL_EVENT_BUFFER, ..ClientConfig::default() };
+        self.client = Client::connect(transport, config).await?;
+        self.events = self.client.events();
+        let channels: Vec<String> = self.states.keys().cloned().collect();
+        let (name, seen) = (client_id.to_owned(), i64::try_from(self.last_seq)?);
+        match self.client.reconnect(name.clone(), seen, channels.clone()).await {
+            Ok(ReconnectResult::Replay(replay)) => {
+                for envelope in replay.actions {
+                    self.take_action(envelope);
+                }
+                self.states.retain(|channel, _| !replay.missing.contains(channel));
+            }
+            Ok(ReconnectResult::Snapshot(result)) => self.take_snapshots(result.snapshots)?,
+            Err(_) => {
+                let versions = vec!["1.0.0".to_owned(), "0.9.0".to_owned()];
+                let result = self.client.initialize(name, versions, channels).await?;
+                self.last_seq = 0;
+                self.take_snapshots(result.snapshots)?;
+            }
+        }
+        let rows = self.list_sessions().await?;
+        self.rows = rows.into_iter().map(|row| (row.resource.clone(), row)).collect();
+        self.no_violation()
+    }
+
+    /// The number of the last envelope that came.
+    pub fn last_seq(&self) -> u64 {
+        self.last_seq
     }
 
     /// Creates a session of the `claude` provider.
@@ -319,17 +354,28 @@ impl Observer {
         Ok(())
     }
 
+    /// Takes the place of everything that was mirrored: what is not there is gone.
+    fn take_snapshots(&mut self, snapshots: Vec<Snapshot>) -> Result<()> {
+        self.states.clear();
+        for snapshot in snapshots {
+            self.take_snapshot(snapshot)?;
+        }
+        Ok(())
+    }
+
+    fn take_action(&mut self, envelope: ActionEnvelope) {
+        if envelope.server_seq <= self.last_seq {
+            let (seq, last) = (envelope.server_seq, self.last_seq);
+            self.violation.get_or_insert(format!("envelope {seq} came after {last}"));
+        }
+        self.last_seq = envelope.server_seq;
+        self.fold(&envelope);
+        self.seen.push(Seen::Action(Box::new(envelope)));
+    }
+
     fn take(&mut self, event: ClientEvent) {
         match event.event {
-            SubscriptionEvent::Action(envelope) => {
-                if envelope.server_seq <= self.last_seq {
-                    let (seq, last) = (envelope.server_seq, self.last_seq);
-                    self.violation.get_or_insert(format!("envelope {seq} came after {last}"));
-                }
-                self.last_seq = envelope.server_seq;
-                self.fold(&envelope);
-                self.seen.push(Seen::Action(Box::new(envelope)));
-            }
+            SubscriptionEvent::Action(envelope) => self.take_action(envelope),
             SubscriptionEvent::SessionAdded(added) => {
                 self.seen.push(Seen::SessionAdded(added.summary.resource.clone()));
                 self.rows.insert(added.summary.resource.clone(), added.summary);

@@ -53,6 +53,8 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Book {
+    /// How often an agent was asked for.
+    asked: usize,
     requests: Vec<OpenAgent>,
     failures: VecDeque<String>,
     players: VecDeque<Player>,
@@ -97,7 +99,12 @@ impl Stage {
         self.book().requests.clone()
     }
 
-    /// Waits until an agent was asked for this many times.
+    /// How many agents were asked for, of which some may not have been opened yet.
+    pub fn asked(&self) -> usize {
+        self.book().asked
+    }
+
+    /// Waits until this many openings have begun.
     pub async fn opened(&self, times: usize) -> Result<()> {
         self.wait("an opening", |book| (book.requests.len() >= times).then_some(())).await
     }
@@ -172,7 +179,12 @@ impl AgentProvider for Stage {
     }
 
     fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
+        self.book().asked += 1;
         Box::pin(self.clone().enter(request, cancel))
+    }
+
+    fn can_rewind(&self) -> bool {
+        self.shared.traits.rewinds
     }
 }
 
@@ -327,9 +339,10 @@ impl Player {
         self.send(AgentEvent::TurnEnded { turn: TurnId::new(turn), outcome }).await
     }
 
-    /// Ends without having been asked to.
+    /// Ends without having been asked to. Resolves when the session has heard of it.
     pub async fn crash(self) -> Result<()> {
-        self.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await
+        self.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await?;
+        tokio::time::timeout(PATIENCE, self.events.closed()).await.context("the session keeps its agent")
     }
 
     /// Ends without having looked at the message that it was sent last.

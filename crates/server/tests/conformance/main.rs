@@ -13,5 +13,14 @@
 
 mod commands;
 mod dispatch;
+mod fidelity;
+mod inputs;
+mod order;
+mod queue;
+mod random;
+mod reconnect;
 mod scene;
+mod settings;
+mod tools;
+mod turns;
 mod wire;

@@ -191,7 +191,7 @@ fn facts(row: &SessionSummary) -> Value {
 }
 
 /// A chat's facts are in three places, and what it waits for in two.
-fn copies_agree(chat: &ChatState, session: &SessionState, row: Option<&SessionSummary>) {
+pub(crate) fn copies_agree(chat: &ChatState, session: &SessionState, row: Option<&SessionSummary>) {
     let entry = session.chats.iter().find(|entry| entry.resource == chat.resource).expect("an entry");
     let of_chat = json!([
         chat.title,

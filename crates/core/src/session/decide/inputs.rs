@@ -53,6 +53,12 @@ pub(super) fn completed(view: View<'_>, completed: &ChatInputCompletedAction) ->
         if missing.is_some() {
             return reject("a required question has no answer");
         }
+        let beyond = answers.iter().any(|(id, answer)| {
+            question(request, id).is_some_and(|question| !is_within_limits(question, answer))
+        });
+        if beyond {
+            return reject("an answer is not within its question's limits");
+        }
     }
     let answer = InputAnswer { request: completed.request_id.clone(), response: completed.response, answers };
     Decision { effects: vec![Effect::Agent(AgentCommand::InputAnswer(answer))], ..Decision::default() }
@@ -121,4 +127,35 @@ fn fits(question: &ChatInputQuestion, answer: &ChatInputAnswer) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether an answer is as long, large or many as its question allows.
+fn is_within_limits(question: &ChatInputQuestion, answer: &ChatInputAnswer) -> bool {
+    let value = match answer {
+        ChatInputAnswer::Draft(answered) | ChatInputAnswer::Submitted(answered) => &answered.value,
+        ChatInputAnswer::Skipped(_) => return true,
+    };
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds have no limits")]
+    match (question, value) {
+        (ChatInputQuestion::Text(question), ChatInputAnswerValue::Text(text)) => {
+            is_within(question.min, question.max, count(text.value.chars()))
+        }
+        (
+            ChatInputQuestion::Number(question) | ChatInputQuestion::Integer(question),
+            ChatInputAnswerValue::Number(number),
+        ) => is_within(question.min, question.max, number.value),
+        (ChatInputQuestion::MultiSelect(question), ChatInputAnswerValue::SelectedMany(selected)) => {
+            let freeform = selected.freeform_values.iter().flatten();
+            is_within(question.min, question.max, count(selected.value.iter().chain(freeform)))
+        }
+        _ => true,
+    }
+}
+
+fn is_within<T: PartialOrd>(least: Option<T>, most: Option<T>, value: T) -> bool {
+    least.is_none_or(|least| value >= least) && most.is_none_or(|most| value <= most)
+}
+
+fn count(items: impl Iterator) -> i64 {
+    i64::try_from(items.count()).unwrap_or(i64::MAX)
 }

@@ -1,0 +1,196 @@
+//! Questions to the user: shared drafts, the first valid completion, and its checks.
+
+use ahp_types::state::{ChatInputAnswer, ChatInputResponseKind, ChatState};
+use innkeeper_core::agent::{AgentCommand, InputAnswer};
+use innkeeper_testkit::Player;
+use serde_json::{Value, json};
+
+use crate::scene::{Scene, cancelled};
+
+fn questions() -> Value {
+    json!([
+        {"kind": "text", "id": "name", "message": "Name?", "required": true},
+        {"kind": "number", "id": "size", "message": "Size?", "min": 1, "max": 9},
+        {"kind": "integer", "id": "count", "message": "Count?"},
+        {"kind": "boolean", "id": "sure", "message": "Sure?"},
+        {"kind": "single-select", "id": "one", "message": "Which?", "options": [{"id": "a", "label": "A"}]},
+        {"kind": "multi-select", "id": "many", "message": "Which ones?", "max": 2, "options": [
+            {"id": "a", "label": "A"}, {"id": "b", "label": "B"}, {"id": "c", "label": "C"},
+        ]},
+    ])
+}
+
+async fn asked() -> (Scene, Player) {
+    let (mut scene, player) = Scene::in_turn("t1").await;
+    player.ask("q1", questions()).await.unwrap();
+    scene.until("it asks", |chat| chat.status == 24).await;
+    (scene, player)
+}
+
+fn draft(question: &str, kind: &str, value: Value) -> Value {
+    json!({
+        "type": "chat/inputAnswerChanged", "requestId": "q1", "questionId": question,
+        "answer": answer("draft", kind, value),
+    })
+}
+
+fn answer(state: &str, kind: &str, value: Value) -> Value {
+    json!({"state": state, "value": {"kind": kind, "value": value}})
+}
+
+fn completed(response: &str, answers: Value) -> Value {
+    json!({"type": "chat/inputCompleted", "requestId": "q1", "response": response, "answers": answers})
+}
+
+async fn answer_of(player: &mut Player) -> InputAnswer {
+    match player.command().await.unwrap() {
+        AgentCommand::InputAnswer(answer) => answer,
+        other => panic!("no answer: {other:?}"),
+    }
+}
+
+fn request(chat: &ChatState) -> Value {
+    let active = json!(chat.active_turn);
+    let parts = active["responseParts"].as_array().cloned().unwrap_or_default();
+    parts.into_iter().find(|part| part["kind"] == "inputRequest").unwrap_or_default()
+}
+
+#[tokio::test]
+async fn drafts_are_shared_and_complete_what_the_completion_leaves_out() {
+    let (mut scene, mut player) = asked().await;
+    let chat = scene.chat.clone();
+    assert_eq!(scene.alice_dispatches(&chat, draft("name", "text", json!("Al"))).await, None);
+    scene.chat_accepts(draft("name", "text", json!("Alice"))).await;
+    scene.chat_accepts(draft("count", "number", json!(3))).await;
+    let shared = request(scene.bob.chat(&chat).unwrap());
+    assert_eq!(shared["request"]["answers"]["name"]["value"]["value"], "Alice");
+    let mut taken_back = draft("count", "number", json!(3));
+    taken_back.as_object_mut().unwrap().remove("answer");
+    scene.chat_accepts(taken_back).await;
+    assert_eq!(player.waiting_command(), None, "a draft is no answer");
+    scene
+        .chat_accepts(completed("accept", json!({"sure": answer("submitted", "boolean", json!(true))})))
+        .await;
+    let given = answer_of(&mut player).await;
+    assert_eq!((given.request.as_str(), given.response), ("q1", ChatInputResponseKind::Accept));
+    let mut ids: Vec<&str> = given.answers.keys().map(String::as_str).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, ["name", "sure"]);
+    assert!(matches!(&given.answers["name"], ChatInputAnswer::Draft(_)));
+    assert_eq!(scene.alice.chat(&chat).unwrap().status, 8);
+}
+
+#[tokio::test]
+async fn the_first_completion_wins() {
+    let (mut scene, mut player) = asked().await;
+    let chat = scene.chat.clone();
+    assert_eq!(scene.alice_dispatches(&chat, completed("decline", json!({}))).await, None);
+    let name = json!({"name": answer("submitted", "text", json!("late"))});
+    scene.chat_rejects(completed("accept", name)).await;
+    scene.chat_rejects(draft("name", "text", json!("late"))).await;
+    assert_eq!(answer_of(&mut player).await.response, ChatInputResponseKind::Decline);
+    assert_eq!(player.waiting_command(), None);
+}
+
+#[tokio::test]
+async fn an_accepted_request_answers_what_is_required() {
+    let (mut scene, mut player) = asked().await;
+    scene.chat_rejects(completed("accept", json!({}))).await;
+    scene.chat_rejects(json!({"type": "chat/inputCompleted", "requestId": "q1", "response": "accept"})).await;
+    scene.chat_rejects(completed("accept", json!({"name": {"state": "skipped"}}))).await;
+    assert_eq!(player.waiting_command(), None);
+    let name = json!({"name": answer("submitted", "text", json!("Alice")), "sure": {"state": "skipped"}});
+    scene.chat_accepts(completed("accept", name)).await;
+    assert_eq!(answer_of(&mut player).await.answers.len(), 2);
+}
+
+#[tokio::test]
+async fn a_request_is_declined_or_cancelled_without_answers() {
+    for (response, kind) in
+        [("decline", ChatInputResponseKind::Decline), ("cancel", ChatInputResponseKind::Cancel)]
+    {
+        let (mut scene, mut player) = asked().await;
+        let action = json!({"type": "chat/inputCompleted", "requestId": "q1", "response": response});
+        scene.chat_accepts(action).await;
+        assert_eq!(answer_of(&mut player).await.response, kind);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_of_its_questions_kind() {
+    let (mut scene, mut player) = asked().await;
+    let wrong = [
+        ("name", "number", json!(7)),
+        ("size", "text", json!("7")),
+        ("count", "number", json!(2.5)),
+        ("sure", "text", json!("yes")),
+        ("one", "selected", json!("unknown")),
+        ("one", "selected-many", json!(["a"])),
+        ("many", "selected-many", json!(["a", "unknown"])),
+        ("many", "selected", json!("a")),
+    ];
+    for (question, kind, value) in wrong {
+        scene.chat_rejects(draft(question, kind, value.clone())).await;
+        let answers = json!({
+            "name": answer("submitted", "text", json!("Alice")), question: answer("submitted", kind, value),
+        });
+        scene.chat_rejects(completed("accept", answers)).await;
+    }
+    let right = [
+        ("name", "text", json!("Alice")),
+        ("size", "number", json!(7.5)),
+        ("count", "number", json!(2)),
+        ("sure", "boolean", json!(false)),
+        ("one", "selected", json!("a")),
+        ("many", "selected-many", json!(["a", "b"])),
+    ];
+    for (question, kind, value) in right {
+        scene.chat_accepts(draft(question, kind, value)).await;
+    }
+    assert_eq!(player.waiting_command(), None);
+}
+
+#[tokio::test]
+async fn a_submitted_answer_is_within_its_questions_limits() {
+    let (mut scene, mut player) = asked().await;
+    for (question, kind, value) in [
+        ("size", "number", json!(10)),
+        ("size", "number", json!(0.5)),
+        ("many", "selected-many", json!(["a", "b", "c"])),
+    ] {
+        // A draft may still be on its way to something better.
+        scene.chat_accepts(draft(question, kind, value.clone())).await;
+        let answers = json!({
+            "name": answer("submitted", "text", json!("Alice")), question: answer("submitted", kind, value),
+        });
+        scene.chat_rejects(completed("accept", answers)).await;
+        let mut taken_back = draft(question, kind, Value::Null);
+        taken_back.as_object_mut().unwrap().remove("answer");
+        scene.chat_accepts(taken_back).await;
+    }
+    assert_eq!(player.waiting_command(), None);
+}
+
+#[tokio::test]
+async fn an_unknown_request_or_question_is_not_answered() {
+    let (mut scene, player) = asked().await;
+    scene.chat_rejects(draft("unknown", "text", json!("x"))).await;
+    let unknown = json!({"unknown": answer("submitted", "text", json!("x"))});
+    scene.chat_rejects(completed("decline", unknown)).await;
+    for action in [draft("name", "text", json!("x")), completed("decline", json!({}))] {
+        let mut elsewhere = action;
+        elsewhere["requestId"] = json!("unknown");
+        scene.chat_rejects(elsewhere).await;
+    }
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+    scene.chat_rejects(completed("decline", json!({}))).await;
+}
+
+#[tokio::test]
+async fn the_question_of_a_cancelled_turn_is_gone_everywhere() {
+    let (mut scene, _player) = asked().await;
+    scene.chat_accepts(cancelled("t1")).await;
+    assert_eq!(scene.alice.session(&scene.session).unwrap().input_needed, None);
+    scene.chat_rejects(completed("decline", json!({}))).await;
+}

@@ -1,0 +1,211 @@
+//! Messages that wait: the queue, and the one that steers.
+
+use ahp_types::state::ChatState;
+use innkeeper_core::agent::AgentCommand;
+use serde_json::{Value, json};
+
+use crate::scene::{Scene, cancelled, message, pending, started};
+
+fn removed(kind: &str, id: &str) -> Value {
+    json!({"type": "chat/pendingMessageRemoved", "kind": kind, "id": id})
+}
+
+fn reordered(order: &[&str]) -> Value {
+    json!({"type": "chat/queuedMessagesReordered", "order": order})
+}
+
+fn waiting(chat: &ChatState) -> Vec<&str> {
+    chat.queued_messages.iter().flatten().map(|message| message.id.as_str()).collect()
+}
+
+#[tokio::test]
+async fn queued_messages_start_turns_one_after_the_other() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    scene.chat_accepts(pending("queued", "m1", "first")).await;
+    scene.chat_accepts(pending("queued", "m2", "second")).await;
+    assert_eq!(player.waiting_command(), None);
+    player.complete("t1").await.unwrap();
+    for text in ["first", "second"] {
+        let (turn, said) = player.prompt().await.unwrap();
+        assert_eq!(said, text);
+        player.complete(&turn).await.unwrap();
+        scene.until_over(&turn).await;
+    }
+    let chat = scene.alice.chat(&scene.chat).unwrap();
+    assert_eq!((chat.turns.len(), waiting(chat).len()), (3, 0));
+}
+
+#[tokio::test]
+async fn a_message_queued_in_an_idle_chat_starts_at_once() {
+    let mut scene = Scene::new().await;
+    scene.chat_accepts(pending("queued", "m1", "now")).await;
+    let mut player = scene.host.stage().player().await.unwrap();
+    assert_eq!(player.prompt().await.unwrap().1, "now");
+    let own = scene.wire.envelopes().find(|envelope| envelope["action"]["queuedMessageId"] == "m1").unwrap();
+    assert_eq!((own.get("origin"), &own["action"]["type"]), (None, &json!("chat/turnStarted")));
+    assert_eq!(scene.alice.session(&scene.session).unwrap().title, "now");
+}
+
+#[tokio::test]
+async fn a_queued_message_is_replaced_under_its_id() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    scene.chat_accepts(pending("queued", "m1", "first")).await;
+    scene.chat_accepts(pending("queued", "m2", "second")).await;
+    scene.chat_accepts(pending("queued", "m1", "better")).await;
+    assert_eq!(waiting(scene.alice.chat(&scene.chat).unwrap()), ["m1", "m2"]);
+    player.complete("t1").await.unwrap();
+    assert_eq!(player.prompt().await.unwrap().1, "better");
+}
+
+#[tokio::test]
+async fn removal_wins_over_consumption() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    scene.chat_accepts(pending("queued", "m1", "never sent")).await;
+    scene.chat_accepts(pending("queued", "m2", "sent")).await;
+    let chat = scene.chat.clone();
+    // In one burst: what is removed before the turn ends is never sent.
+    scene.wire.dispatch(&chat, removed("queued", "m1")).await;
+    scene.wire.dispatch(&chat, cancelled("t1")).await;
+    scene.agree().await;
+    assert!(matches!(player.command().await.unwrap(), AgentCommand::Cancel { .. }));
+    let (turn, text) = player.prompt().await.unwrap();
+    assert_eq!(text, "sent");
+    // And what was taken cannot be removed.
+    scene.chat_rejects(removed("queued", "m2")).await;
+    player.complete(&turn).await.unwrap();
+    scene.until_over(&turn).await;
+    assert_eq!(player.waiting_command(), None);
+}
+
+#[tokio::test]
+async fn a_message_that_does_not_wait_cannot_be_removed() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    scene.chat_accepts(pending("queued", "m1", "queued")).await;
+    scene.chat_rejects(removed("queued", "unknown")).await;
+    scene.chat_rejects(removed("steering", "m1")).await;
+    scene.chat_accepts(removed("queued", "m1")).await;
+    scene.chat_rejects(removed("queued", "m1")).await;
+    assert_eq!(player.waiting_command(), None);
+}
+
+#[tokio::test]
+async fn the_queue_is_put_into_another_order_by_naming_all_of_it() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    for id in ["m1", "m2", "m3"] {
+        scene.chat_accepts(pending("queued", id, id)).await;
+    }
+    for order in [&["m1"][..], &["m3", "m2", "m1", "m0"], &["m1", "m1", "m2"], &[]] {
+        scene.chat_rejects(reordered(order)).await;
+    }
+    scene.chat_accepts(reordered(&["m3", "m1", "m2"])).await;
+    assert_eq!(waiting(scene.alice.chat(&scene.chat).unwrap()), ["m3", "m1", "m2"]);
+    player.complete("t1").await.unwrap();
+    assert_eq!(player.prompt().await.unwrap().1, "m3");
+}
+
+#[tokio::test]
+async fn a_message_of_nobodys_does_not_wait() {
+    let (mut scene, _player) = Scene::in_turn("t1").await;
+    for kind in ["queued", "steering"] {
+        let mut action = pending(kind, "m1", "x");
+        action["message"]["origin"]["kind"] = json!("agent");
+        scene.chat_rejects(action).await;
+    }
+}
+
+#[tokio::test]
+async fn two_messages_do_not_wait_under_one_id() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    scene.chat_accepts(pending("queued", "m1", "queued")).await;
+    scene.chat_rejects(pending("steering", "m1", "steering")).await;
+    assert_eq!(player.waiting_command(), None);
+    scene.chat_accepts(pending("steering", "s1", "steering")).await;
+    scene.chat_rejects(pending("queued", "s1", "queued")).await;
+}
+
+#[tokio::test]
+async fn the_queue_ends_somewhere() {
+    let (mut scene, _player) = Scene::in_turn("t1").await;
+    let chat = scene.chat.clone();
+    for number in 0..256 {
+        scene.wire.dispatch(&chat, pending("queued", &format!("m{number}"), "x")).await;
+    }
+    scene.agree().await;
+    let reason = scene.chat_rejects(pending("queued", "one more", "x")).await;
+    assert!(reason.contains("too many"), "{reason}");
+    scene.chat_accepts(pending("queued", "m7", "another text is no other message")).await;
+}
+
+#[tokio::test]
+async fn a_steering_message_goes_into_the_running_turn() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    scene.chat_accepts(pending("steering", "s1", "rather this")).await;
+    let AgentCommand::Steer { id, turn, message } = player.command().await.unwrap() else {
+        panic!("no steering")
+    };
+    assert_eq!((id.as_str(), turn.as_str(), message.text.as_str()), ("s1", "t1", "rather this"));
+    player.steered("s1").await.unwrap();
+    scene.until("it is taken", |chat| chat.steering_message.is_none()).await;
+    scene.chat_rejects(removed("steering", "s1")).await;
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+    assert_eq!(scene.alice.chat(&scene.chat).unwrap().turns.len(), 1, "it was part of the turn");
+    assert_eq!(player.waiting_command(), None);
+}
+
+#[tokio::test]
+async fn a_steering_message_that_was_not_taken_starts_a_turn_of_its_own_before_the_queue() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    scene.chat_accepts(pending("queued", "m1", "queued")).await;
+    scene.chat_accepts(pending("steering", "s1", "steering")).await;
+    assert!(matches!(player.command().await.unwrap(), AgentCommand::Steer { .. }));
+    player.complete("t1").await.unwrap();
+    assert_eq!(player.prompt().await.unwrap().1, "steering");
+    scene.until("the slot is free", |chat| chat.steering_message.is_none()).await;
+    // The agent's late word that it took it changes nothing.
+    player.steered("s1").await.unwrap();
+    scene.agree().await;
+    assert_eq!(waiting(scene.alice.chat(&scene.chat).unwrap()), ["m1"]);
+}
+
+#[tokio::test]
+async fn a_new_steering_message_replaces_the_old_one_and_removal_takes_it_back() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    scene.chat_accepts(pending("steering", "s1", "one")).await;
+    assert!(matches!(player.command().await.unwrap(), AgentCommand::Steer { .. }));
+    scene.chat_accepts(pending("steering", "s2", "two")).await;
+    assert_eq!(player.command().await.unwrap(), AgentCommand::Unsteer { id: "s1".to_owned() });
+    assert!(matches!(player.command().await.unwrap(), AgentCommand::Steer { id, .. } if id == "s2"));
+    scene.chat_accepts(removed("steering", "s2")).await;
+    assert_eq!(player.command().await.unwrap(), AgentCommand::Unsteer { id: "s2".to_owned() });
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+    assert_eq!(player.waiting_command(), None);
+}
+
+#[tokio::test]
+async fn after_a_crash_the_queue_waits_for_somebody() {
+    let (mut scene, player) = Scene::in_turn("t1").await;
+    scene.chat_accepts(pending("queued", "m1", "later")).await;
+    player.crash().await.unwrap();
+    scene.until_over("t1").await;
+    assert_eq!(waiting(scene.alice.chat(&scene.chat).unwrap()), ["m1"]);
+    assert_eq!(scene.host.stage().openings().len(), 1, "the agent is not opened again by itself");
+    scene.chat_accepts(json!({"type": "chat/draftChanged", "draft": message("typing")})).await;
+    let mut player = scene.host.stage().player().await.unwrap();
+    assert_eq!(player.prompt().await.unwrap().1, "later");
+}
+
+#[tokio::test]
+async fn a_turn_of_the_hosts_never_takes_an_id_that_a_client_used() {
+    let mut scene = Scene::new().await;
+    let mut player = scene.begin("m1-1").await;
+    player.complete("m1-1").await.unwrap();
+    scene.until_over("m1-1").await;
+    scene.chat_accepts(pending("queued", "m1", "x")).await;
+    let (turn, _) = player.prompt().await.unwrap();
+    assert_ne!(turn, "m1-1");
+    player.complete(&turn).await.unwrap();
+    scene.until_over(&turn).await;
+    scene.chat_accepts(started("another")).await;
+}

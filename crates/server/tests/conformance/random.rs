@@ -1,0 +1,275 @@
+//! Random clients and a random agent: whatever they do, valid or not, in whatever
+//! order, with whatever connections lost, everybody ends up with the same state.
+
+mod steps;
+
+use std::time::Duration;
+
+use ahp_types::state::{ChatState, SessionState, SessionSummary};
+use innkeeper_core::agent::{AgentCommand, AgentEvent, TurnOutcome};
+use innkeeper_core::ids::ClientId;
+use innkeeper_testkit::{Observer, Player, Stage, StageHost, StageOptions, StageTraits, eventually};
+use proptest::test_runner::{Config, TestRunner};
+use serde_json::{Value, json};
+
+use crate::scene::copies_agree;
+use crate::wire::Wire;
+use steps::{AgentStep, CLIENTS, ClientAction, Step};
+
+/// Plays that are tried, and how long one is.
+const PLAYS: u32 = 20;
+const STEPS: usize = 100;
+
+/// After how many steps everybody is compared.
+const CHECK_EVERY: usize = 10;
+
+/// How long something may take that must happen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn whatever_happens_everybody_ends_up_with_the_same_state() {
+    let config =
+        Config { cases: PLAYS, max_shrink_iters: 64, failure_persistence: None, ..Config::default() };
+    let plays = proptest::collection::vec(steps::step(), 1..STEPS);
+    TestRunner::new(config)
+        .run(&plays, |play| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(perform(&play));
+            Ok(())
+        })
+        .unwrap();
+}
+
+async fn perform(play: &[Step]) {
+    let mut world = World::new().await;
+    let begin = Step::Client { who: 0, action: ClientAction::Start };
+    world.take(&begin).await;
+    world.settle().await;
+    for (number, step) in play.iter().enumerate() {
+        world.take(step).await;
+        if number % CHECK_EVERY == CHECK_EVERY - 1 {
+            world.check().await;
+        }
+    }
+    world.come_all_back().await;
+    world.check().await;
+}
+
+/// Three clients, of which some may be away, and an agent, which may not be there.
+struct World {
+    host: StageHost,
+    /// The clients and whether they are connected.
+    clients: Vec<(Observer, bool)>,
+    /// Sees everything and compares.
+    judge: Wire,
+    session: String,
+    chat: String,
+    player: Option<Player>,
+    /// Agents that were taken from the stage.
+    taken: usize,
+    /// The turn that the agent was last asked to work on.
+    turn: String,
+    /// The calls of that turn, since an agent begins each of them once.
+    calls: Vec<usize>,
+    /// For ids that were not used before.
+    counter: usize,
+}
+
+impl World {
+    async fn new() -> Self {
+        let traits = StageTraits { rewinds: true, ..StageTraits::default() };
+        let host = StageHost::start(StageOptions { stage: Stage::new(traits) }).await.unwrap();
+        let session = "scripted:/random".to_owned();
+        let mut judge = Wire::open(&host, "judge", &["1.0.0"]).await;
+        judge.ask("createSession", json!({"channel": session, "workingDirectories": ["file:///w"]})).await;
+        let chat = judge.snapshot(&session).await["defaultChat"].as_str().unwrap().to_owned();
+        judge.snapshot(&chat).await;
+        let mut clients = Vec::new();
+        for (name, version) in CLIENTS {
+            let mut client = host.observer_of(name, &[version]).await.unwrap();
+            client.open_session(&session).await.unwrap();
+            clients.push((client, true));
+        }
+        let (turn, player) = (String::new(), None);
+        Self { host, clients, judge, session, chat, player, taken: 0, turn, calls: Vec::new(), counter: 0 }
+    }
+
+    async fn take(&mut self, step: &Step) {
+        match step {
+            Step::Client { who, action } => {
+                self.counter += 1;
+                let (on_chat, action) = action.on_the_wire(*who, self.counter, &self.turn, &self.calls);
+                let channel = if on_chat { &self.chat } else { &self.session };
+                let (client, connected) = &self.clients[*who];
+                if *connected {
+                    client.dispatch(channel, action).await.unwrap();
+                }
+            }
+            Step::Agent(step) => self.act(step).await,
+            Step::Away { who } => {
+                let (client, connected) = &mut self.clients[*who];
+                *connected = false;
+                client.client.shutdown().await;
+            }
+            Step::Back { who } => self.come_back(*who).await,
+            Step::Listen => self.settle().await,
+        }
+    }
+
+    async fn come_back(&mut self, who: usize) {
+        let (client, connected) = &mut self.clients[who];
+        if !*connected {
+            client.reconnect(self.host.address(), CLIENTS[who].0).await.unwrap();
+            *connected = true;
+        }
+    }
+
+    async fn come_all_back(&mut self) {
+        for who in 0..self.clients.len() {
+            self.come_back(who).await;
+        }
+    }
+
+    /// What the agent does, if there is one. It does not look whether its turn still runs.
+    async fn act(&mut self, step: &AgentStep) {
+        if self.host.stage().asked() > self.taken {
+            self.player = Some(self.host.stage().player().await.unwrap());
+            self.taken += 1;
+        }
+        self.hear();
+        self.counter += 1;
+        let Some(player) = self.player.take() else { return };
+        let (turn, id) = (self.turn.clone(), format!("p{}", self.counter));
+        match step {
+            AgentStep::Text => player.text(&turn, &id, &["a", "b"]).await.unwrap(),
+            AgentStep::AskToRun { call } | AgentStep::RunAtClient { call, .. }
+                if self.calls.contains(call) => {}
+            AgentStep::AskToRun { call } => {
+                self.calls.push(*call);
+                let more =
+                    json!({"editable": true, "options": [{"id": "o", "label": "O", "kind": "approve"}]});
+                player.ask_to_run(&turn, &steps::call_id(*call), more).await.unwrap();
+            }
+            AgentStep::RunAtClient { call, who } => {
+                self.calls.push(*call);
+                player.run_at_client(&turn, &steps::call_id(*call), CLIENTS[*who].0).await.unwrap();
+            }
+            AgentStep::Ran { call, confirm } => {
+                let more = json!({"requiresResultConfirmation": confirm});
+                player.ran(&turn, &steps::call_id(*call), more).await.unwrap();
+            }
+            AgentStep::Ask => {
+                let question = json!([{"kind": "text", "id": "name", "message": "?", "required": true}]);
+                player.ask("q", question).await.unwrap();
+            }
+            AgentStep::Steered { message } => player.steered(&steps::message_id(*message)).await.unwrap(),
+            AgentStep::Title => {
+                player.send(AgentEvent::TitleSuggested { title: id }).await.unwrap();
+            }
+            AgentStep::Complete => player.end(&turn, TurnOutcome::Completed).await.unwrap(),
+            AgentStep::Crash => {
+                player.crash().await.unwrap();
+                return;
+            }
+        }
+        self.player = Some(player);
+    }
+
+    /// Takes the agent's orders.
+    fn hear(&mut self) {
+        while let Some(command) = self.player.as_mut().and_then(Player::waiting_command) {
+            if let AgentCommand::Prompt { turn, .. } = command {
+                self.turn = turn.as_str().to_owned();
+                self.calls.clear();
+            }
+        }
+    }
+
+    /// Waits until everything that clients and agent have said is handled.
+    async fn settle(&mut self) {
+        loop {
+            self.settle_clients().await;
+            self.judge.barrier(&self.chat).await;
+            if self.host.stage().asked() > self.taken {
+                self.player = Some(self.host.stage().player().await.unwrap());
+                self.taken += 1;
+            }
+            self.hear();
+            if let Some(player) = &self.player {
+                // A mark that the session publishes after all that the agent said before.
+                self.counter += 1;
+                let mark = json!(format!("mark {}", self.counter));
+                player.act(json!({"type": "chat/activityChanged", "activity": mark})).await.unwrap();
+                self.judge.until(|message| message["params"]["action"]["activity"] == mark).await;
+                self.judge.barrier(&self.chat).await;
+                self.hear();
+            }
+            if self.host.stage().asked() == self.taken {
+                return;
+            }
+        }
+    }
+
+    /// Waits until the host has read what the clients sent, also those that are gone.
+    async fn settle_clients(&mut self) {
+        for ((client, connected), (name, _)) in self.clients.iter_mut().zip(CLIENTS) {
+            if *connected {
+                client.settle().await.unwrap();
+            } else {
+                let store = self.host.host().store();
+                let gone = || !store.has_audience(&[], Some(&ClientId::new(name)));
+                eventually(PATIENCE, "the host lets go of who is gone", gone).await.unwrap();
+            }
+        }
+    }
+
+    /// Everybody who is there has what somebody gets who comes now.
+    async fn check(&mut self) {
+        self.settle().await;
+        let channels = ["ahp-root://", &self.session, &self.chat];
+        let mut fresh = Vec::new();
+        for channel in channels {
+            fresh.push(self.judge.snapshot(channel).await);
+        }
+        let listed = self.judge.ask("listSessions", json!({})).await;
+        let rows: Vec<SessionSummary> = serde_json::from_value(listed["items"].clone()).unwrap();
+        for (client, connected) in &mut self.clients {
+            if !*connected {
+                continue;
+            }
+            client.settle().await.unwrap();
+            for (channel, state) in channels.iter().zip(&fresh) {
+                assert_eq!(json!(client.state(channel)), *state, "{channel}");
+            }
+            let folded = client.rows.get(&self.session).map(|row| json!([row.title, row.status, row.chats]));
+            let row = rows.first().map(|row| json!([row.title, row.status, row.chats]));
+            assert_eq!(folded, row);
+        }
+        let chat: ChatState = serde_json::from_value(fresh[2].clone()).unwrap();
+        let session: SessionState = serde_json::from_value(fresh[1].clone()).unwrap();
+        copies_agree(&chat, &session, rows.first());
+        self.never(&chat);
+    }
+
+    /// What must never be, whatever happened.
+    fn never(&self, chat: &ChatState) {
+        let mut ids: Vec<&str> = chat.turns.iter().map(|turn| turn.id.as_str()).collect();
+        ids.extend(chat.active_turn.as_ref().map(|turn| turn.id.as_str()));
+        let all = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), all, "two turns with one id");
+        if let Some(active) = &chat.active_turn {
+            assert_eq!(active.id, self.turn, "the agent works on what runs");
+        }
+        let open: Vec<Value> = json!(chat.turns)
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|turn| turn["responseParts"].as_array().unwrap().clone())
+            .filter(|part| part["kind"] == "toolCall")
+            .filter(|part| !matches!(part["toolCall"]["status"].as_str(), Some("completed" | "cancelled")))
+            .collect();
+        assert_eq!(open, [] as [Value; 0], "a turn that is over has no open call");
+    }
+}

@@ -1,0 +1,244 @@
+//! The steps of a random play, and how they look on the wire.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::scene::{cancelled, confirmed, message, pending, started, tool_complete};
+
+/// The clients' names and the protocols they speak.
+pub(super) const CLIENTS: [(&str, &str); 3] = [("ann", "1.0.0"), ("ben", "0.9.0"), ("cat", "1.0.0")];
+
+/// Something that happens.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// A client dispatches something, if it is connected.
+    Client { who: usize, action: ClientAction },
+    /// The agent says something, if there is one.
+    Agent(AgentStep),
+    /// A client's connection breaks.
+    Away { who: usize },
+    /// A client comes back.
+    Back { who: usize },
+    /// Nobody does anything until all is handled.
+    Listen,
+}
+
+/// What a client dispatches. Ids are out of small sets, so that some fit and some do not.
+#[derive(Clone, Debug)]
+pub(super) enum ClientAction {
+    Start,
+    StartAgain { turn: usize },
+    Cancel,
+    CancelOther { turn: usize },
+    Resume,
+    Truncate { turn: Option<usize> },
+    Pend { steering: bool, message: usize },
+    Unpend { steering: bool, message: usize },
+    Reorder { order: Vec<usize> },
+    Draft { text: bool },
+    Confirm { call: usize, approved: bool, edited: bool },
+    ConfirmResult { call: usize, approved: bool },
+    Complete { call: usize },
+    Answer { draft: bool, fits: bool },
+    Flag { kind: usize, on: bool },
+    Rename,
+    Configure { values: usize },
+    TakePart { leave: bool, other: bool },
+    Nonsense { kind: usize },
+}
+
+/// What the agent says.
+#[derive(Clone, Debug)]
+pub(super) enum AgentStep {
+    Text,
+    AskToRun { call: usize },
+    RunAtClient { call: usize, who: usize },
+    Ran { call: usize, confirm: bool },
+    Ask,
+    Steered { message: usize },
+    Title,
+    Complete,
+    Crash,
+}
+
+pub(super) fn call_id(number: usize) -> String {
+    format!("k{number}")
+}
+
+pub(super) fn message_id(number: usize) -> String {
+    format!("m{number}")
+}
+
+pub(super) fn step() -> impl Strategy<Value = Step> {
+    let who = 0..CLIENTS.len();
+    prop_oneof![
+        12 => (who.clone(), client_action()).prop_map(|(who, action)| Step::Client { who, action }),
+        8 => agent_step().prop_map(Step::Agent),
+        1 => who.clone().prop_map(|who| Step::Away { who }),
+        4 => who.prop_map(|who| Step::Back { who }),
+        5 => Just(Step::Listen),
+    ]
+}
+
+fn client_action() -> impl Strategy<Value = ClientAction> {
+    use ClientAction::{
+        Answer, Cancel, CancelOther, Complete, Configure, Confirm, ConfirmResult, Draft, Flag, Nonsense,
+        Pend, Rename, Reorder, Resume, Start, StartAgain, TakePart, Truncate, Unpend,
+    };
+    let (flag, few) = (any::<bool>(), 0..3_usize);
+    let turns = prop_oneof![
+        6 => Just(Start),
+        1 => few.clone().prop_map(|turn| StartAgain { turn }),
+        3 => Just(Cancel),
+        1 => few.clone().prop_map(|turn| CancelOther { turn }),
+        2 => Just(Resume),
+        1 => proptest::option::of(few.clone()).prop_map(|turn| Truncate { turn }),
+    ];
+    let queue = prop_oneof![
+        4 => (flag, few.clone()).prop_map(|(steering, message)| Pend { steering, message }),
+        2 => (flag, few.clone()).prop_map(|(steering, message)| Unpend { steering, message }),
+        1 => proptest::collection::vec(few.clone(), 0..4).prop_map(|order| Reorder { order }),
+    ];
+    let tools = prop_oneof![
+        5 => (few.clone(), flag, flag)
+            .prop_map(|(call, approved, edited)| Confirm { call, approved, edited }),
+        1 => (few.clone(), flag).prop_map(|(call, approved)| ConfirmResult { call, approved }),
+        2 => few.clone().prop_map(|call| Complete { call }),
+        3 => (flag, flag).prop_map(|(draft, fits)| Answer { draft, fits }),
+    ];
+    let settings = prop_oneof![
+        1 => flag.prop_map(|text| Draft { text }),
+        1 => (0..4_usize, flag).prop_map(|(kind, on)| Flag { kind, on }),
+        1 => Just(Rename),
+        1 => few.prop_map(|values| Configure { values }),
+        2 => (flag, flag).prop_map(|(leave, other)| TakePart { leave, other }),
+        1 => (0..4_usize).prop_map(|kind| Nonsense { kind }),
+    ];
+    prop_oneof![2 => turns, 2 => queue, 4 => tools, 1 => settings]
+}
+
+fn agent_step() -> impl Strategy<Value = AgentStep> {
+    let few = 0..3_usize;
+    prop_oneof![
+        3 => Just(AgentStep::Text),
+        5 => few.clone().prop_map(|call| AgentStep::AskToRun { call }),
+        2 => (few.clone(), few.clone()).prop_map(|(call, who)| AgentStep::RunAtClient { call, who }),
+        1 => (few.clone(), any::<bool>()).prop_map(|(call, confirm)| AgentStep::Ran { call, confirm }),
+        2 => Just(AgentStep::Ask),
+        1 => few.prop_map(|message| AgentStep::Steered { message }),
+        1 => Just(AgentStep::Title),
+        2 => Just(AgentStep::Complete),
+        1 => Just(AgentStep::Crash),
+    ]
+}
+
+impl ClientAction {
+    /// Whether the action is the chat's, and the action. `counter` was never used
+    /// before; `turn` is the one that the agent was last asked to work on, with its calls.
+    pub(super) fn on_the_wire(
+        &self,
+        who: usize,
+        counter: usize,
+        turn: &str,
+        calls: &[usize],
+    ) -> (bool, Value) {
+        let own = CLIENTS[who].0;
+        // One of the turn's calls, mostly.
+        let call_id = |number: usize| call_id(calls.get(number).copied().unwrap_or(number));
+        match self {
+            Self::Start => (true, started(&format!("t{counter}"))),
+            Self::StartAgain { turn } => (true, started(&format!("t{turn}"))),
+            Self::Cancel => (true, cancelled(turn)),
+            Self::CancelOther { turn } => (true, cancelled(&format!("t{turn}"))),
+            Self::Resume => (true, json!({"type": "chat/turnResume", "turnId": turn})),
+            Self::Truncate { turn: None } => (true, json!({"type": "chat/truncated"})),
+            Self::Truncate { turn: Some(turn) } => {
+                (true, json!({"type": "chat/truncated", "turnId": format!("t{turn}")}))
+            }
+            Self::Pend { steering, message } => {
+                (true, pending(pending_kind(*steering), &message_id(*message), "waits"))
+            }
+            Self::Unpend { steering, message } => {
+                let (kind, id) = (pending_kind(*steering), message_id(*message));
+                (true, json!({"type": "chat/pendingMessageRemoved", "kind": kind, "id": id}))
+            }
+            Self::Reorder { order } => {
+                let order: Vec<String> = order.iter().map(|number| message_id(*number)).collect();
+                (true, json!({"type": "chat/queuedMessagesReordered", "order": order}))
+            }
+            Self::Draft { text: true } => (true, json!({"type": "chat/draftChanged", "draft": message(own)})),
+            Self::Draft { text: false } => (true, json!({"type": "chat/draftChanged"})),
+            Self::Confirm { call, approved, edited } => {
+                let mut action = confirmed(turn, &call_id(*call));
+                action["approved"] = json!(approved);
+                if *edited {
+                    action["editedToolInput"] = json!("ls -l");
+                }
+                (true, action)
+            }
+            Self::ConfirmResult { call, approved } => {
+                let kind = "chat/toolCallResultConfirmed";
+                (
+                    true,
+                    json!({"type": kind, "turnId": turn, "toolCallId": call_id(*call), "approved": approved}),
+                )
+            }
+            Self::Complete { call } => (true, tool_complete(turn, &call_id(*call))),
+            Self::Answer { draft, fits } => (true, answer(*draft, *fits)),
+            Self::Flag { .. }
+            | Self::Rename
+            | Self::Configure { .. }
+            | Self::TakePart { .. }
+            | Self::Nonsense { .. } => self.setting(own, counter),
+        }
+    }
+
+    fn setting(&self, own: &str, counter: usize) -> (bool, Value) {
+        match self {
+            Self::Flag { kind: 0, on } => (false, json!({"type": "session/isReadChanged", "isRead": on})),
+            Self::Flag { kind: 1, on } => {
+                (false, json!({"type": "session/isArchivedChanged", "isArchived": on}))
+            }
+            Self::Flag { kind: 2, on } => (true, json!({"type": "chat/isReadChanged", "isRead": on})),
+            Self::Flag { on, .. } => (true, json!({"type": "chat/isArchivedChanged", "isArchived": on})),
+            Self::Rename => {
+                (false, json!({"type": "session/titleChanged", "title": format!("named {counter}")}))
+            }
+            Self::Configure { values } => {
+                let values =
+                    [json!({"mode": "bold"}), json!({"mode": 7}), json!({"fixed": "x"})][*values].clone();
+                (false, json!({"type": "session/configChanged", "config": values}))
+            }
+            Self::TakePart { leave, other } => {
+                let client = if *other { "somebody else" } else { own };
+                let action = if *leave {
+                    json!({"type": "session/activeClientRemoved", "clientId": client})
+                } else {
+                    json!({"type": "session/activeClientSet", "activeClient": {"clientId": client, "tools": []}})
+                };
+                (false, action)
+            }
+            _ => {
+                let kinds = ["chat/delta", "session/ready", "unheard/of", "chat/turnStarted"];
+                let Self::Nonsense { kind } = self else { return (true, json!({"type": "unheard/of"})) };
+                (kind % 2 == 0, json!({"type": kinds[*kind]}))
+            }
+        }
+    }
+}
+
+fn pending_kind(steering: bool) -> &'static str {
+    if steering { "steering" } else { "queued" }
+}
+
+fn answer(draft: bool, fits: bool) -> Value {
+    let value =
+        if fits { json!({"kind": "text", "value": "x"}) } else { json!({"kind": "boolean", "value": true}) };
+    if draft {
+        let answer = json!({"state": "draft", "value": value});
+        json!({"type": "chat/inputAnswerChanged", "requestId": "q", "questionId": "name", "answer": answer})
+    } else {
+        let answers = json!({"name": {"state": "submitted", "value": value}});
+        json!({"type": "chat/inputCompleted", "requestId": "q", "response": "accept", "answers": answers})
+    }
+}

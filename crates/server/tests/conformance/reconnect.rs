@@ -1,0 +1,163 @@
+//! Clients that come back: replay, snapshots, and nothing handled twice.
+
+use serde_json::{Value, json};
+
+use crate::scene::{Scene, message, pending, started};
+use crate::wire::Wire;
+
+const ROOT: &str = "ahp-root://";
+
+fn last_seen(wire: &Wire) -> u64 {
+    wire.envelopes().map(|envelope| envelope["serverSeq"].as_u64().unwrap()).max().unwrap_or(0)
+}
+
+async fn back(scene: &Scene, name: &str, seen: u64, channels: &[&str]) -> (Wire, Value) {
+    let mut wire = Wire::connect(&scene.host, name).await;
+    let params =
+        json!({"channel": ROOT, "clientId": name, "lastSeenServerSeq": seen, "subscriptions": channels});
+    let result = wire.ask("reconnect", params).await;
+    (wire, result)
+}
+
+/// A client that subscribes to all of a scene, and how much it has seen.
+async fn guest(scene: &Scene) -> Wire {
+    let mut guest = Wire::open(&scene.host, "guest", &["1.0.0"]).await;
+    guest.snapshot(&scene.session).await;
+    guest.snapshot(&scene.chat).await;
+    guest.dispatch(&scene.chat, json!({"type": "chat/draftChanged", "draft": message("here")})).await;
+    guest.envelope(1).await;
+    guest
+}
+
+#[tokio::test]
+async fn who_comes_back_is_told_exactly_what_it_missed() {
+    let (mut scene, player) = Scene::in_turn("t1").await;
+    let guest = guest(&scene).await;
+    let seen = last_seen(&guest);
+    drop(guest);
+    player.text("t1", "p1", &["while ", "away"]).await.unwrap();
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+    let channels = [ROOT, &scene.session, &scene.chat, "ahp-chat:/gone"];
+    let (mut guest, result) = back(&scene, "guest", seen, &channels).await;
+    assert_eq!((&result["type"], &result["missing"]), (&json!("replay"), &json!(["ahp-chat:/gone"])));
+    let replayed: Vec<&Value> = result["actions"].as_array().unwrap().iter().collect();
+    let of_wire: Vec<&Value> = scene
+        .wire
+        .envelopes()
+        .filter(|envelope| {
+            envelope["serverSeq"].as_u64().unwrap() > seen && envelope.get("rejectionReason").is_none()
+        })
+        .collect();
+    assert_eq!(replayed, of_wire, "the same as somebody who was there, byte for byte");
+    scene.chat_accepts(started("t2")).await;
+    guest.until(|message| message["params"]["action"]["turnId"] == "t2").await;
+}
+
+#[tokio::test]
+async fn who_is_not_known_has_to_introduce_itself() {
+    let scene = Scene::new().await;
+    let mut stranger = Wire::connect(&scene.host, "stranger").await;
+    let params = json!({"clientId": "stranger", "lastSeenServerSeq": 0, "subscriptions": [ROOT]});
+    assert_eq!(stranger.refused("reconnect", params).await, -32008);
+    let hello = json!({
+        "clientId": "stranger", "protocolVersions": ["1.0.0"],
+        "initialSubscriptions": [ROOT, scene.session, "scripted:/disposed"],
+    });
+    let result = stranger.ask("initialize", hello).await;
+    assert_eq!(result["snapshots"].as_array().unwrap().len(), 2);
+    for params in [json!({}), json!({"clientId": ""}), json!({"clientId": "x", "subscriptions": 7})] {
+        let mut wire = Wire::connect(&scene.host, "x").await;
+        assert_eq!(wire.refused("reconnect", params.clone()).await, -32602, "{params}");
+    }
+}
+
+#[tokio::test]
+async fn who_has_seen_what_never_was_gets_snapshots() {
+    let scene = Scene::new().await;
+    let guest = guest(&scene).await;
+    drop(guest);
+    let (_guest, result) = back(&scene, "guest", 1_000_000, &[ROOT, &scene.chat, "ahp-chat:/gone"]).await;
+    assert_eq!(result["type"], "snapshot");
+    let snapshots = result["snapshots"].as_array().unwrap();
+    let resources: Vec<&Value> = snapshots.iter().map(|snapshot| &snapshot["resource"]).collect();
+    assert_eq!(resources, [ROOT, &scene.chat]);
+}
+
+#[tokio::test]
+async fn an_answer_that_was_missed_comes_with_the_replay_and_nobody_elses_rejection_does() {
+    let (mut scene, _player) = Scene::in_turn("t1").await;
+    let mut guest = guest(&scene).await;
+    let seen = last_seen(&guest);
+    guest.dispatch(&scene.chat, pending("queued", "m1", "accepted")).await;
+    guest.dispatch(&scene.chat, started("rejected")).await;
+    guest.barrier(&scene.chat).await;
+    drop(guest);
+    scene.chat_rejects(started("somebody else's")).await;
+    let (_guest, result) = back(&scene, "guest", seen, &[&scene.chat]).await;
+    let own: Vec<(&Value, bool)> = result["actions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|envelope| envelope["origin"]["clientId"] == "guest")
+        .map(|envelope| (&envelope["origin"]["clientSeq"], envelope["rejectionReason"].is_string()))
+        .collect();
+    assert_eq!(own, [(&json!(2), false), (&json!(3), true), (&json!(4), true)]);
+    assert!(!result.to_string().contains("somebody else's"));
+}
+
+#[tokio::test]
+async fn what_is_sent_again_after_a_reconnect_is_not_done_again() {
+    let (mut scene, player) = Scene::in_turn("t1").await;
+    let mut guest = guest(&scene).await;
+    let seen = last_seen(&guest);
+    let queued = pending("queued", "m1", "once");
+    guest.dispatch(&scene.chat, queued.clone()).await;
+    guest.barrier(&scene.chat).await;
+    drop(guest);
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+    let (mut guest, _) = back(&scene, "guest", seen, &[&scene.session, &scene.chat]).await;
+    guest.dispatch_as(2, &scene.chat, queued).await;
+    guest.dispatch_as(0, &scene.chat, json!({"type": "chat/draftChanged", "draft": message("zero")})).await;
+    guest.dispatch_as(9, &scene.chat, json!({"type": "chat/draftChanged"})).await;
+    assert_eq!(guest.envelope(9).await.get("rejectionReason"), None);
+    scene.agree().await;
+    assert_eq!(scene.wire.answers("guest", 2), 1);
+    assert_eq!(scene.wire.answers("guest", 0), 1, "number zero is handled each time");
+    assert_eq!(scene.alice.chat(&scene.chat).unwrap().queued_messages, None, "it was taken, and is not back");
+}
+
+#[tokio::test]
+async fn one_client_may_have_two_connections() {
+    let mut scene = Scene::new().await;
+    let mut old = guest(&scene).await;
+    let (mut new, result) = back(&scene, "guest", last_seen(&old), &[&scene.session, &scene.chat]).await;
+    assert_eq!(result["type"], "replay");
+    scene.session_accepts(json!({"type": "session/titleChanged", "title": "both"})).await;
+    for wire in [&mut old, &mut new] {
+        wire.until(|message| message["params"]["action"]["title"] == "both").await;
+    }
+    drop(old);
+    scene.session_accepts(json!({"type": "session/titleChanged", "title": "one"})).await;
+    new.until(|message| message["params"]["action"]["title"] == "one").await;
+}
+
+#[tokio::test]
+async fn the_official_client_comes_back_into_the_same_state() {
+    let (mut scene, player) = Scene::in_turn("t1").await;
+    let seen = scene.alice.last_seq();
+    scene.alice.client.shutdown().await;
+    player.text("t1", "p1", &["unseen"]).await.unwrap();
+    let chat = scene.chat.clone();
+    let heard = |observer: &innkeeper_testkit::Observer| {
+        observer.text_so_far(&chat).is_ok_and(|text| text == "unseen")
+    };
+    scene.bob.until("bob hears it", heard).await.unwrap();
+    scene.alice.reconnect(scene.host.address(), "alice").await.unwrap();
+    assert!(scene.alice.last_seq() > seen);
+    scene.agree().await;
+    assert_eq!(scene.alice.text_so_far(&chat).unwrap(), "unseen");
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+}

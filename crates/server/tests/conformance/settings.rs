@@ -1,0 +1,276 @@
+//! What clients set in a session and in the root: titles, flags, drafts, who takes
+//! part, configuration, directories, customizations.
+
+use innkeeper_core::agent::{AgentCommand, AgentEvent, McpServerRequest};
+use serde_json::{Value, json};
+
+use crate::scene::{DIRECTORY, Scene, message, started};
+
+const ROOT: &str = "ahp-root://";
+
+fn rename(title: &str) -> Value {
+    json!({"type": "session/titleChanged", "title": title})
+}
+
+fn config(values: Value) -> Value {
+    json!({"type": "session/configChanged", "config": values})
+}
+
+fn values(scene: &Scene) -> Value {
+    json!(scene.alice.session(&scene.session).unwrap().config.as_ref().unwrap().values)
+}
+
+#[tokio::test]
+async fn the_root_configuration_takes_any_key_and_merges_or_replaces() {
+    let mut scene = Scene::new().await;
+    let change = |config: Value| json!({"type": "root/configChanged", "config": config});
+    scene.accepted(ROOT, change(json!({"http.proxy": "x", "sandbox": {"on": true}}))).await;
+    scene.accepted(ROOT, change(json!({"sandbox": {"on": false}, "nothing": null}))).await;
+    let held = |scene: &Scene| json!(scene.bob.root().unwrap().config.as_ref().unwrap().values);
+    assert_eq!(held(&scene), json!({"http.proxy": "x", "sandbox": {"on": false}, "nothing": null}));
+    let replace = json!({"type": "root/configChanged", "config": {"only": 1}, "replace": true});
+    scene.accepted(ROOT, replace).await;
+    assert_eq!(held(&scene), json!({"only": 1}));
+    scene.rejected(ROOT, json!({"type": "root/configChanged", "config": 7})).await;
+    scene.rejected(ROOT, json!({"type": "root/configChanged"})).await;
+}
+
+#[tokio::test]
+async fn a_session_gets_a_name_at_once_and_a_better_one_later() {
+    let (mut scene, player) = Scene::in_turn("t1").await;
+    let title = |scene: &Scene| scene.bob.session(&scene.session).unwrap().title.clone();
+    assert_eq!(title(&scene), "list files");
+    player.send(AgentEvent::TitleSuggested { title: String::new() }).await.unwrap();
+    player.send(AgentEvent::TitleSuggested { title: "Listing the files".to_owned() }).await.unwrap();
+    player.send(AgentEvent::TitleSuggested { title: "Another idea".to_owned() }).await.unwrap();
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+    assert_eq!(title(&scene), "Listing the files");
+}
+
+#[tokio::test]
+async fn a_name_that_a_user_gave_stays() {
+    let mut scene = Scene::new().await;
+    scene.session_accepts(rename("Mine")).await;
+    let player = scene.begin("t1").await;
+    player.send(AgentEvent::TitleSuggested { title: "Not mine".to_owned() }).await.unwrap();
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+    assert_eq!(scene.bob.session(&scene.session).unwrap().title, "Mine");
+    scene.session_accepts(rename("")).await;
+    scene.session_accepts(rename("ünïcode 🎉")).await;
+    scene.session_rejects(json!({"type": "session/titleChanged"})).await;
+}
+
+#[tokio::test]
+async fn a_session_is_read_until_something_happens_in_it() {
+    let (mut scene, mut player) = Scene::after_turn("t1").await;
+    let modified = scene.bob.rows[&scene.session].modified_at.clone();
+    scene.session_accepts(json!({"type": "session/isReadChanged", "isRead": true})).await;
+    scene.chat_accepts(json!({"type": "chat/isReadChanged", "isRead": true})).await;
+    let row = &scene.bob.rows[&scene.session];
+    assert_eq!((row.status, &row.modified_at), (33, &modified), "looking is no change");
+    scene.chat_accepts(started("t2")).await;
+    player.prompt().await.unwrap();
+    assert_eq!(scene.bob.rows[&scene.session].status, 8);
+    scene.session_accepts(json!({"type": "session/isReadChanged", "isRead": true})).await;
+    player.ask("q1", json!([])).await.unwrap();
+    scene.until("it asks", |chat| chat.status == 24).await;
+    assert_eq!(scene.bob.rows[&scene.session].status, 24);
+    scene.session_rejects(json!({"type": "session/isReadChanged", "isRead": "yes"})).await;
+    scene.chat_rejects(json!({"type": "chat/isReadChanged"})).await;
+}
+
+#[tokio::test]
+async fn a_session_is_archived_and_brought_back() {
+    let (mut scene, _player) = Scene::after_turn("t1").await;
+    for (archived, status) in [(true, 65), (false, 1)] {
+        scene.session_accepts(json!({"type": "session/isArchivedChanged", "isArchived": archived})).await;
+        assert_eq!(scene.bob.rows[&scene.session].status, status);
+        scene.chat_accepts(json!({"type": "chat/isArchivedChanged", "isArchived": archived})).await;
+        assert_eq!(scene.bob.chat(&scene.chat).unwrap().status, status);
+    }
+    scene.session_rejects(json!({"type": "session/isArchivedChanged"})).await;
+    scene.chat_rejects(json!({"type": "chat/isArchivedChanged", "isArchived": 1})).await;
+}
+
+#[tokio::test]
+async fn a_draft_is_everybodys() {
+    let mut scene = Scene::new().await;
+    let mut draft = message("half a thou");
+    draft["attachments"] = json!([{"type": "simple", "label": "x", "_meta": {"kept": true}}]);
+    scene.chat_accepts(json!({"type": "chat/draftChanged", "draft": draft})).await;
+    assert_eq!(json!(scene.bob.chat(&scene.chat).unwrap().draft), draft);
+    assert!(scene.bob.rows.is_empty(), "typing does not list a session");
+    scene.chat_accepts(json!({"type": "chat/draftChanged"})).await;
+    assert_eq!(scene.bob.chat(&scene.chat).unwrap().draft, None);
+    scene.chat_rejects(json!({"type": "chat/draftChanged", "draft": "text"})).await;
+}
+
+#[tokio::test]
+async fn a_client_takes_part_for_itself_only_and_exactly_as_it_says() {
+    let mut scene = Scene::new().await;
+    let tools = json!([{"name": "usages", "inputSchema": {"type": "object"}, "_meta": {"kept": 1}}]);
+    let active = |client: &str| {
+        json!({"type": "session/activeClientSet", "activeClient": {
+            "clientId": client, "displayName": "W", "tools": tools, "customizations": [],
+        }})
+    };
+    scene.session_accepts(active("wire")).await;
+    scene.session_accepts(active("wire")).await;
+    let held = json!(scene.bob.session(&scene.session).unwrap().active_clients);
+    assert_eq!(held, json!([active("wire")["activeClient"]]));
+    scene.session_rejects(active("alice")).await;
+    scene.session_rejects(json!({"type": "session/activeClientRemoved", "clientId": "alice"})).await;
+    let session = scene.session.clone();
+    assert_eq!(scene.alice_dispatches(&session, active("alice")).await, None);
+    assert_eq!(scene.bob.session(&scene.session).unwrap().active_clients.len(), 2);
+    scene.session_accepts(json!({"type": "session/activeClientRemoved", "clientId": "wire"})).await;
+    let left = json!(scene.bob.session(&scene.session).unwrap().active_clients);
+    assert_eq!(left, json!([active("alice")["activeClient"]]));
+}
+
+#[tokio::test]
+async fn configuration_is_changed_where_the_form_allows_it() {
+    let mut scene = Scene::new().await;
+    assert_eq!(values(&scene), json!({"fixed": "at first", "mode": "careful"}));
+    scene.session_accepts(config(json!({"mode": "bold", "effort": 3, "loud": true, "names": ["a"]}))).await;
+    scene.session_accepts(config(json!({"effort": 4}))).await;
+    assert_eq!(
+        values(&scene),
+        json!({"fixed": "at first", "mode": "bold", "effort": 4, "loud": true, "names": ["a"]})
+    );
+    scene.session_rejects(config(json!({"fixed": "another"}))).await;
+    scene.session_rejects(config(json!({"unknown": 1}))).await;
+    scene.session_rejects(config(json!({"mode": "bold", "fixed": "another"}))).await;
+    let mut replace = config(json!({"mode": "bold"}));
+    replace["replace"] = json!(true);
+    scene.session_rejects(replace).await;
+}
+
+#[tokio::test]
+async fn a_configured_value_is_of_its_type() {
+    let mut scene = Scene::new().await;
+    for wrong in [
+        json!({"mode": 7}),
+        json!({"mode": "reckless"}),
+        json!({"mode": null}),
+        json!({"effort": 1.5}),
+        json!({"effort": "3"}),
+        json!({"loud": "yes"}),
+        json!({"names": "a"}),
+        json!({"names": ["a", 7]}),
+        json!({"names": ["a", "b", "c"]}),
+    ] {
+        scene.session_rejects(config(wrong)).await;
+    }
+    scene.session_rejects(config(json!([]))).await;
+    scene.session_accepts(config(json!({"effort": 2.0}))).await;
+}
+
+#[tokio::test]
+async fn the_agent_is_opened_with_the_configuration_of_the_moment() {
+    let mut scene = Scene::new().await;
+    scene.session_accepts(config(json!({"mode": "bold"}))).await;
+    let _player = scene.begin("t1").await;
+    let request = &scene.host.stage().openings()[0];
+    assert_eq!(request.config["mode"], "bold");
+    assert_eq!(request.working_directory, Some("/w".into()));
+}
+
+#[tokio::test]
+async fn the_sessions_directories_stay_where_the_agent_cannot_change_them() {
+    let mut scene = Scene::new().await;
+    for action in [
+        json!({"type": "session/workingDirectorySet", "directory": "file:///other"}),
+        json!({"type": "session/workingDirectorySet", "directory": DIRECTORY}),
+        json!({"type": "session/workingDirectoryRemoved", "directory": DIRECTORY}),
+        json!({"type": "session/workingDirectoryReplaced", "directory": DIRECTORY, "replacement": "file:///other"}),
+    ] {
+        scene.session_rejects(action).await;
+    }
+}
+
+#[tokio::test]
+async fn a_chats_directories_are_some_of_its_sessions() {
+    let (mut scene, _player) = Scene::after_turn("t1").await;
+    let set = |directory: &str| json!({"type": "chat/workingDirectorySet", "directory": directory});
+    let removed = |directory: &str| json!({"type": "chat/workingDirectoryRemoved", "directory": directory});
+    scene.chat_rejects(set("file:///other")).await;
+    scene.chat_rejects(removed(DIRECTORY)).await;
+    scene.chat_accepts(set(DIRECTORY)).await;
+    let held =
+        |scene: &Scene| scene.bob.session(&scene.session).unwrap().chats[0].working_directories.clone();
+    assert_eq!(held(&scene), Some(vec![DIRECTORY.to_owned()]));
+    scene.chat_accepts(removed(DIRECTORY)).await;
+    assert_eq!(held(&scene), Some(Vec::new()));
+}
+
+fn customizations() -> Value {
+    let skill = json!({"type": "skill", "id": "skill", "uri": "file:///s", "name": "S", "enabled": true});
+    let inner = json!({
+        "type": "mcpServer", "id": "inner", "uri": "file:///i", "name": "I", "state": {"kind": "stopped"},
+    });
+    json!([
+        {"type": "plugin", "id": "plugin", "uri": "file:///p", "name": "P", "children": [skill, inner]},
+        {"type": "mcpServer", "id": "server", "uri": "file:///m", "name": "M",
+         "state": {"kind": "starting", "blocking": true}},
+    ])
+}
+
+#[tokio::test]
+async fn customizations_are_switched_where_there_are_any() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    let off = |id: &str| json!({"type": "session/customizationToggled", "id": id, "enablement": [{"kind": "session", "enabled": false}]});
+    scene.session_rejects(off("plugin")).await;
+    player
+        .act(json!({"type": "session/customizationsChanged", "customizations": customizations()}))
+        .await
+        .unwrap();
+    player.text("t1", "p1", &["x"]).await.unwrap();
+    scene.until("they are there", |chat| json!(chat.active_turn)["responseParts"][0]["content"] == "x").await;
+    for id in ["plugin", "skill", "server", "inner"] {
+        scene.session_accepts(off(id)).await;
+        let AgentCommand::Toggle { id: told, enablement } = player.command().await.unwrap() else {
+            panic!("the agent is not told")
+        };
+        assert_eq!((told.as_str(), enablement.len()), (id, 1));
+    }
+    scene.session_rejects(off("unknown")).await;
+    assert_eq!(player.waiting_command(), None);
+}
+
+#[tokio::test]
+async fn servers_are_started_and_stopped_where_there_are_any() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    let ask = |kind: &str, id: &str| json!({"type": format!("session/mcpServer{kind}Requested"), "id": id});
+    let kinds = [
+        ("Background", McpServerRequest::Background),
+        ("Start", McpServerRequest::Start),
+        ("Stop", McpServerRequest::Stop),
+    ];
+    for (kind, _) in kinds {
+        scene.session_rejects(ask(kind, "server")).await;
+    }
+    player
+        .act(json!({"type": "session/customizationsChanged", "customizations": customizations()}))
+        .await
+        .unwrap();
+    player.text("t1", "p1", &["x"]).await.unwrap();
+    scene.until("they are there", |chat| json!(chat.active_turn)["responseParts"][0]["content"] == "x").await;
+    for (kind, request) in kinds {
+        for id in ["server", "inner"] {
+            scene.session_accepts(ask(kind, id)).await;
+            let told = AgentCommand::McpServer { id: id.to_owned(), request };
+            assert_eq!(player.command().await.unwrap(), told);
+        }
+        scene.session_rejects(ask(kind, "plugin")).await;
+        scene.session_rejects(ask(kind, "unknown")).await;
+    }
+    let ready = json!({"type": "session/mcpServerStateChanged", "id": "server", "state": {"kind": "ready"}});
+    player.act(ready).await.unwrap();
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+    let held = json!(scene.bob.session(&scene.session).unwrap().customizations);
+    assert_eq!(held[1]["state"]["kind"], "ready");
+}

@@ -1,0 +1,325 @@
+//! Turns: their start, cancellation, resumption and truncation, from clients' side.
+
+use ahp_types::state::{ErrorInfo, TurnState};
+use innkeeper_core::agent::{AgentCommand, AgentEvent, TurnOutcome};
+use innkeeper_core::ids::TurnId;
+use innkeeper_testkit::StageTraits;
+use serde_json::{Value, json};
+
+use crate::scene::{Scene, cancelled, message, pending, started};
+
+fn failure() -> TurnOutcome {
+    let (error_type, message) = ("overloaded".to_owned(), "the model is busy".to_owned());
+    TurnOutcome::Failed(ErrorInfo { error_type, message, stack: None, meta: None })
+}
+
+fn truncated(turn: Option<&str>) -> Value {
+    match turn {
+        Some(turn) => json!({"type": "chat/truncated", "turnId": turn}),
+        None => json!({"type": "chat/truncated"}),
+    }
+}
+
+fn resume(turn: &str) -> Value {
+    json!({"type": "chat/turnResume", "turnId": turn})
+}
+
+#[tokio::test]
+async fn a_turn_runs_from_its_start_to_its_end() {
+    let (mut scene, player) = Scene::in_turn("request_1").await;
+    assert_eq!(scene.alice.root().unwrap().active_sessions, Some(1));
+    player.reasoning("request_1", "r1", &["hm", "…"]).await.unwrap();
+    player.text("request_1", "p1", &["Let me ", "look"]).await.unwrap();
+    let usage =
+        json!({"type": "chat/usage", "turnId": "request_1", "usage": {"inputTokens": 812, "model": "m"}});
+    player.act(usage).await.unwrap();
+    player.complete("request_1").await.unwrap();
+    scene.until_over("request_1").await;
+    let chat = scene.alice.chat(&scene.chat).unwrap();
+    let turn = &chat.turns[0];
+    assert_eq!((turn.state, turn.usage.as_ref().unwrap().input_tokens), (TurnState::Complete, Some(812)));
+    let parts = json!(turn.response_parts);
+    assert_eq!((&parts[0]["content"], &parts[1]["content"]), (&json!("hm…"), &json!("Let me look")));
+    assert_eq!(scene.alice.root().unwrap().active_sessions, Some(0));
+    assert_eq!(chat.status, 1);
+}
+
+#[tokio::test]
+async fn a_turn_is_not_started_while_one_is_active() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    scene.chat_rejects(started("t2")).await;
+    let chat = scene.chat.clone();
+    assert!(scene.alice_dispatches(&chat, started("t2")).await.is_some());
+    assert_eq!(player.waiting_command(), None);
+}
+
+#[tokio::test]
+async fn a_turn_is_not_started_by_anybody_but_a_user() {
+    let mut scene = Scene::new().await;
+    for kind in ["agent", "tool", "automation", "systemNotification", "unheardOf"] {
+        let mut action = started("t1");
+        action["message"]["origin"]["kind"] = json!(kind);
+        scene.chat_rejects(action).await;
+    }
+    assert!(scene.host.stage().openings().is_empty());
+}
+
+#[tokio::test]
+async fn a_turn_is_not_started_under_an_id_that_the_chat_has_had() {
+    let (mut scene, mut player) = Scene::after_turn("t1").await;
+    scene.chat_rejects(started("t1")).await;
+    assert_eq!(player.waiting_command(), None);
+}
+
+#[tokio::test]
+async fn a_turn_is_not_started_at_a_time_that_nobody_can_read() {
+    let mut scene = Scene::new().await;
+    for time in ["yesterday", "", "2026-11-15", "2026-13-01T00:00:00Z", "9999-12-31T23:59:59Z"] {
+        let mut action = started("t1");
+        action["startedAt"] = json!(time);
+        scene.chat_rejects(action).await;
+    }
+    let mut action = started("t1");
+    action["startedAt"] = json!("2026-11-15T10:00:05+01:00");
+    scene.chat_accepts(action).await;
+}
+
+#[tokio::test]
+async fn a_message_may_carry_more_than_text() {
+    let mut scene = Scene::new().await;
+    let mut action = started("t1");
+    action["message"] = json!({
+        "text": "look", "origin": {"kind": "user"}, "model": {"id": "m", "config": {"thinkingLevel": "high"}},
+        "attachments": [
+            {"type": "simple", "label": "a", "_meta": {"kept": 1}},
+            {"type": "resource", "label": "b", "uri": "file:///w/b"},
+            {"type": "unheardOf", "label": "c", "x": 1},
+        ],
+        "_meta": {"vscode.chat.hiddenFromTranscript": true},
+    });
+    action["_meta"] = json!({"k": 1});
+    scene.chat_accepts(action.clone()).await;
+    let mut player = scene.host.stage().player().await.unwrap();
+    let AgentCommand::Prompt { message, .. } = player.command().await.unwrap() else { panic!("no prompt") };
+    assert_eq!(json!(message), action["message"], "the agent gets all of it");
+}
+
+#[tokio::test]
+async fn a_cancelled_turn_is_over_at_once_and_what_comes_late_for_it_is_dropped() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    player.text("t1", "p1", &["so far"]).await.unwrap();
+    let streamed = |chat: &ahp_types::state::ChatState| {
+        json!(chat.active_turn)["responseParts"][0]["content"] == "so far"
+    };
+    scene.until("the text came", streamed).await;
+    scene.chat_accepts(cancelled("t1")).await;
+    let cancel = AgentCommand::Cancel { turn: TurnId::new("t1") };
+    assert_eq!(player.command().await.unwrap(), cancel);
+    player.text("t1", "p2", &["late"]).await.unwrap();
+    player.ask_to_run("t1", "k1", json!({})).await.unwrap();
+    player.ask("q1", json!([])).await.unwrap();
+    player.end("t1", TurnOutcome::Cancelled).await.unwrap();
+    scene.chat_accepts(started("t2")).await;
+    assert_eq!(player.prompt().await.unwrap().0, "t2");
+    player.complete("t2").await.unwrap();
+    scene.until_over("t2").await;
+    let turns = &scene.alice.chat(&scene.chat).unwrap().turns;
+    assert_eq!((turns[0].state, turns[0].response_parts.len()), (TurnState::Cancelled, 1));
+    assert!(turns[1].response_parts.is_empty());
+}
+
+#[tokio::test]
+async fn a_turn_that_does_not_run_cannot_be_cancelled() {
+    let mut scene = Scene::new().await;
+    scene.chat_rejects(cancelled("t1")).await;
+    let mut player = scene.begin("t1").await;
+    scene.chat_rejects(cancelled("t2")).await;
+    assert_eq!(player.waiting_command(), None);
+    scene.chat_accepts(cancelled("t1")).await;
+    scene.chat_rejects(cancelled("t1")).await;
+    let mut endless = cancelled("t2");
+    scene.chat_accepts(started("t2")).await;
+    endless["duration"] = json!(i64::MAX);
+    scene.chat_rejects(endless).await;
+    scene.chat_accepts(cancelled("t2")).await;
+}
+
+#[tokio::test]
+async fn a_turn_is_cancelled_while_its_agent_is_being_opened() {
+    let mut scene = Scene::new().await;
+    scene.host.stage().hold_openings();
+    scene.chat_accepts(started("t1")).await;
+    scene.host.stage().opened(1).await.unwrap();
+    scene.chat_accepts(cancelled("t1")).await;
+    scene.chat_accepts(started("t2")).await;
+    scene.host.stage().release_openings();
+    let mut player = scene.host.stage().player().await.unwrap();
+    assert_eq!(player.prompt().await.unwrap().0, "t2", "the agent never sees the cancelled one");
+}
+
+#[tokio::test]
+async fn a_turn_that_failed_with_its_agent_is_resumed_as_the_same_turn() {
+    let (mut scene, player) = Scene::in_turn("t1").await;
+    player.text("t1", "p1", &["half an ans"]).await.unwrap();
+    player.crash().await.unwrap();
+    scene.until_over("t1").await;
+    assert_eq!(scene.alice.chat(&scene.chat).unwrap().status, 2);
+    scene.chat_accepts(resume("t1")).await;
+    let mut player = scene.host.stage().player().await.unwrap();
+    assert_eq!(player.prompt().await.unwrap(), ("t1".to_owned(), "list files".to_owned()));
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+    let turns = &scene.alice.chat(&scene.chat).unwrap().turns;
+    assert_eq!((turns.len(), turns[0].state), (1, TurnState::Complete));
+}
+
+#[tokio::test]
+async fn an_agent_that_cannot_be_opened_fails_the_turn_in_a_way_that_can_be_resumed() {
+    let mut scene = Scene::new().await;
+    scene.host.stage().fail_next_opening("install it first");
+    scene.chat_accepts(started("t1")).await;
+    scene.until_over("t1").await;
+    let turns = json!(scene.alice.chat(&scene.chat).unwrap().turns);
+    let error = &turns[0]["responseParts"][0];
+    assert_eq!((&error["error"]["message"], &error["resumable"]), (&json!("install it first"), &json!(true)));
+    scene.chat_accepts(resume("t1")).await;
+    scene.host.stage().player().await.unwrap().prompt().await.unwrap();
+}
+
+#[tokio::test]
+async fn only_the_last_turn_is_resumed_and_only_after_an_error_that_allows_it() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    scene.chat_rejects(resume("t1")).await;
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+    scene.chat_rejects(resume("t1")).await;
+    scene.chat_rejects(resume("unknown")).await;
+    scene.chat_accepts(started("t2")).await;
+    player.prompt().await.unwrap();
+    player.end("t2", failure()).await.unwrap();
+    scene.until_over("t2").await;
+    scene.chat_rejects(resume("t2")).await;
+    scene.chat_accepts(started("t3")).await;
+    player.prompt().await.unwrap();
+    player.crash().await.unwrap();
+    scene.until_over("t3").await;
+    scene.chat_rejects(resume("t1")).await;
+    scene.chat_accepts(started("t4")).await;
+    scene.chat_rejects(resume("t3")).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_cannot_go_back_keeps_its_history() {
+    let (mut scene, mut player) = Scene::after_turn("t1").await;
+    let reason = scene.chat_rejects(truncated(Some("t1"))).await;
+    assert!(reason.contains("cannot go back"), "{reason}");
+    scene.chat_rejects(truncated(None)).await;
+    assert_eq!(player.waiting_command(), None);
+}
+
+#[tokio::test]
+async fn an_agent_that_can_go_back_is_told_how_far() {
+    let mut scene = Scene::with(StageTraits { rewinds: true, ..StageTraits::default() }).await;
+    let mut player = scene.begin("t1").await;
+    scene.chat_rejects(truncated(Some("t1"))).await;
+    scene.chat_rejects(truncated(None)).await;
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+    scene.chat_accepts(started("t2")).await;
+    player.prompt().await.unwrap();
+    player.complete("t2").await.unwrap();
+    scene.until_over("t2").await;
+    scene.chat_rejects(truncated(Some("unknown"))).await;
+    scene.chat_accepts(truncated(Some("t1"))).await;
+    let rewind = AgentCommand::Rewind { to: Some(TurnId::new("t1")) };
+    assert_eq!(player.command().await.unwrap(), rewind);
+    assert_eq!(scene.alice.chat(&scene.chat).unwrap().turns.len(), 1);
+    scene.chat_accepts(truncated(None)).await;
+    assert_eq!(player.command().await.unwrap(), AgentCommand::Rewind { to: None });
+    assert!(scene.alice.chat(&scene.chat).unwrap().turns.is_empty());
+}
+
+#[tokio::test]
+async fn an_agent_that_is_not_there_is_told_when_it_is() {
+    let mut scene = Scene::with(StageTraits { rewinds: true, ..StageTraits::default() }).await;
+    let player = scene.begin("t1").await;
+    player.complete("t1").await.unwrap();
+    player.crash().await.unwrap();
+    scene.until_over("t1").await;
+    scene.chat_accepts(truncated(None)).await;
+    scene.chat_accepts(started("t2")).await;
+    let mut player = scene.host.stage().player().await.unwrap();
+    assert_eq!(player.command().await.unwrap(), AgentCommand::Rewind { to: None });
+    assert_eq!(player.prompt().await.unwrap().0, "t2");
+    player.complete("t2").await.unwrap();
+    player.crash().await.unwrap();
+    scene.until_over("t2").await;
+    scene.chat_accepts(started("t3")).await;
+    let mut player = scene.host.stage().player().await.unwrap();
+    assert_eq!(player.prompt().await.unwrap().0, "t3", "once");
+}
+
+#[tokio::test]
+async fn a_turn_goes_on_when_nobody_watches() {
+    let (scene, player) = Scene::in_turn("t1").await;
+    let Scene { host, alice, bob, wire, chat, session, .. } = scene;
+    alice.client.shutdown().await;
+    bob.client.shutdown().await;
+    drop(wire);
+    player.text("t1", "p1", &["to nobody"]).await.unwrap();
+    player.complete("t1").await.unwrap();
+    let mut late = host.observer("late").await.unwrap();
+    late.open_session(&session).await.unwrap();
+    late.until_turn_over(&chat, "t1").await.unwrap();
+    assert_eq!(json!(late.chat(&chat).unwrap().turns[0])["responseParts"][0]["content"], "to nobody");
+}
+
+#[tokio::test]
+async fn what_an_agent_may_not_say_is_not_published() {
+    let (mut scene, player) = Scene::in_turn("t1").await;
+    for action in [
+        json!({"type": "chat/turnComplete", "turnId": "t1", "duration": 1}),
+        json!({"type": "chat/turnStarted", "turnId": "t9", "startedAt": "2026-11-15T09:00:05.000Z", "message": message("x")}),
+        pending("queued", "m1", "from nobody"),
+        json!({"type": "session/titleChanged", "title": "x"}),
+        json!({"type": "root/configChanged", "config": {"x": 1}}),
+    ] {
+        player.act(action).await.unwrap();
+    }
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+    assert_eq!(scene.alice.chat(&scene.chat).unwrap().turns.len(), 1);
+    assert_eq!(scene.alice.session(&scene.session).unwrap().title, "list files");
+}
+
+#[tokio::test]
+async fn what_the_agent_is_doing_shows_in_every_copy_and_goes_away_again() {
+    let (mut scene, player) = Scene::in_turn("t1").await;
+    for activity in [json!("Reading"), json!("Writing")] {
+        player.act(json!({"type": "chat/activityChanged", "activity": activity})).await.unwrap();
+        scene.until("it shows", |chat| json!(chat.activity) == activity).await;
+        assert_eq!(json!(scene.alice.session(&scene.session).unwrap().activity), activity);
+        let changed = |message: &Value| message["params"]["changes"]["activity"] == activity;
+        scene.wire.until(changed).await;
+    }
+    player.act(json!({"type": "chat/activityChanged"})).await.unwrap();
+    scene.until("it is gone", |chat| chat.activity.is_none()).await;
+    let cleared = |message: &Value| message["params"]["changes"].get("activity") == Some(&Value::Null);
+    scene.wire.until(cleared).await;
+}
+
+#[tokio::test]
+async fn a_message_that_the_agent_never_read_goes_to_the_next_one() {
+    let (mut scene, player) = Scene::in_turn("t1").await;
+    let unsent = innkeeper_core::agent::Unsent {
+        turn: TurnId::new("t1"),
+        message: serde_json::from_value(message("list files")).unwrap(),
+    };
+    player.crash_before(unsent).await.unwrap();
+    let mut next = scene.host.stage().player().await.unwrap();
+    assert_eq!(next.prompt().await.unwrap().0, "t1");
+    next.send(AgentEvent::TurnEnded { turn: TurnId::new("t1"), outcome: TurnOutcome::Completed })
+        .await
+        .unwrap();
+    scene.until_over("t1").await;
+}
