@@ -73,7 +73,7 @@ pub(crate) struct Writer {
     read: ReadConnection,
     queued: Arc<AtomicUsize>,
     mender: Mender,
-    /// Whether the mark of an end in order may be in the database.
+    /// Whether the mark of an end in order may be in the database. It is gone as soon as a host goes on from it.
     ended: bool,
     repairs_left: u8,
 }
@@ -87,7 +87,7 @@ impl Writer {
         queued: Arc<AtomicUsize>,
         mender: Mender,
     ) -> Self {
-        Self { files, db: Some(db), read, queued, mender, ended: false, repairs_left: REPAIRS }
+        Self { files, db: Some(db), read, queued, mender, ended: true, repairs_left: REPAIRS }
     }
 
     /// Works until nobody can ask for anything any more, then leaves one tidy file.
@@ -148,17 +148,17 @@ impl Writer {
     }
 
     fn commit(&mut self, group: &[Batch]) -> Result<(), Failure> {
-        let ended = self.ended;
-        let changes = || group.iter().flat_map(|batch| &batch.changes);
+        let mut ended = self.ended;
         let transaction = self.transaction()?;
-        if ended {
-            apply::unmark_end(&transaction)?;
-        }
-        for change in changes() {
+        for change in group.iter().flat_map(|batch| &batch.changes) {
+            if ended {
+                apply::unmark_end(&transaction)?;
+            }
             apply::apply(&transaction, change)?;
+            ended = matches!(change, Change::EndInOrder { .. });
         }
         transaction.commit()?;
-        self.ended = changes().any(|change| matches!(change, Change::EndInOrder { .. }));
+        self.ended = ended;
         Ok(())
     }
 
@@ -168,6 +168,7 @@ impl Writer {
             let transaction = writer.transaction()?;
             let index = index::load(&transaction, &mender)?;
             transaction.commit()?;
+            writer.ended = false;
             Ok(index)
         });
         if let Some(db) = &self.db {
@@ -241,3 +242,7 @@ impl Writer {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "writer_tests.rs"]
+mod tests;

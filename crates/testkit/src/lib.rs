@@ -11,6 +11,7 @@
 pub mod bench;
 pub mod fakes;
 mod host;
+mod memory_storage;
 mod model;
 mod observer;
 pub mod processes;
@@ -18,6 +19,7 @@ mod raw;
 mod wait;
 
 pub use host::{HostOptions, TestHost};
+pub use memory_storage::{HeldWrites, MemoryStorage};
 pub use model::{LoggedRequest, RequestKind, RequestLog, ScriptedModel};
 pub use observer::{Observer, Seen};
 pub use raw::RawClient;
