@@ -11,6 +11,7 @@
 pub mod bench;
 pub mod fakes;
 mod host;
+mod memory_storage;
 mod model;
 mod observer;
 pub mod processes;
@@ -20,6 +21,7 @@ mod stage_host;
 mod wait;
 
 pub use host::{HostOptions, TestHost};
+pub use memory_storage::{HeldWrites, MemoryStorage};
 pub use model::{LoggedRequest, RequestKind, RequestLog, ScriptedModel};
 pub use observer::{Observer, Seen};
 pub use raw::RawClient;

@@ -1,0 +1,148 @@
+//! Measures what the store costs: starting with many sessions, opening a long chat, committing.
+
+#![expect(clippy::print_stdout, reason = "its result")]
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use innkeeper_core::agent::History;
+use innkeeper_core::channel::ChannelUri;
+use innkeeper_core::storage::{Change, JournalEntry, Json, Storage, StoredRow, StoredTurn};
+use innkeeper_store::{Store, StoreConfig};
+use serde_json::json;
+use serde_json::value::to_raw_value;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// Sessions in the list.
+const SESSIONS: usize = 10_000;
+/// Turns of the long chat, and the bytes of each.
+const TURNS: usize = 1_000;
+const TURN_BYTES: usize = 4_096;
+/// Rounds of each measurement.
+const ROUNDS: usize = 9;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let directory = tempfile::tempdir()?;
+    let store = Store::open(StoreConfig::new(directory.path()))?;
+    store.load_index().await?;
+    fill(&store).await?;
+    store.close();
+
+    let mut opens = Vec::new();
+    let mut indexes = Vec::new();
+    let mut chats = Vec::new();
+    let mut commits = Vec::new();
+    let mut grouped = Vec::new();
+    for round in 0..ROUNDS {
+        let start = Instant::now();
+        let store = Store::open(StoreConfig::new(directory.path()))?;
+        opens.push(start.elapsed());
+        let start = Instant::now();
+        let index = store.load_index().await?;
+        indexes.push(start.elapsed());
+        assert_eq!(index.rows.len(), SESSIONS, "the sessions that were stored");
+        let start = Instant::now();
+        let session = store.load_session(session(0)).await?.ok_or("the long session is there")?;
+        chats.push(start.elapsed());
+        assert_eq!(session.chats.iter().map(|chat| chat.turns.len()).sum::<usize>(), TURNS);
+        let first = round as u64 * 2_000 + 1;
+        let start = Instant::now();
+        for number in 0..1_000 {
+            store.write(vec![entry(first + number)?]).await?;
+        }
+        commits.push(start.elapsed() / 1_000);
+        let start = Instant::now();
+        let mut waiting = Vec::new();
+        for number in 1_000..2_000 {
+            waiting.push(store.write(vec![entry(first + number)?]));
+        }
+        for write in waiting {
+            write.await?;
+        }
+        grouped.push(start.elapsed() / 1_000);
+        store.write(vec![Change::TrimJournal { session: self::session(1), through: first + 2_000 }]).await?;
+        store.close();
+    }
+    let report = json!({
+        "open_ms": millis(opens), "index_of_10000_ms": millis(indexes), "chat_of_1000_turns_ms": millis(chats),
+        "commit_us": micros(commits), "grouped_commit_us": micros(grouped),
+    });
+    println!("{report:#}");
+    Ok(())
+}
+
+async fn fill(store: &Store) -> Result<(), Box<dyn Error>> {
+    for number in 0..SESSIONS {
+        let session = session(number);
+        let row =
+            StoredRow { session: session.clone(), modified_at: number as i64, summary: summary(number)? };
+        store
+            .write(vec![
+                Change::PutSession {
+                    session: session.clone(),
+                    created_at: "2026-01-01T00:00:00.000Z".to_owned(),
+                    row: Some(row),
+                    state: raw(&json!({"text": "x".repeat(3_000)}))?,
+                },
+                Change::PutChat {
+                    chat: ChannelUri::default_chat_of(&session),
+                    session,
+                    conversation: Uuid::new_v4(),
+                    history: History::Fresh,
+                    state: raw(&json!({"text": "x".repeat(1_000)}))?,
+                },
+            ])
+            .await?;
+    }
+    let turns = (0..TURNS).map(|number| {
+        let body = raw(&json!({"id": number, "parts": [{"text": "word ".repeat(TURN_BYTES / 5)}]}))?;
+        Ok::<_, serde_json::Error>(StoredTurn { id: number.to_string(), body })
+    });
+    let turns = turns.collect::<Result<_, _>>()?;
+    let chat = ChannelUri::default_chat_of(&session(0));
+    store.write(vec![Change::PutTurns { chat, keep: 0, turns }]).await?;
+    Ok(())
+}
+
+fn session(number: usize) -> ChannelUri {
+    ChannelUri::new(&format!("claude:/{:08x}-3b1c-4f0e-9d0a-1c2d3e4f5a6b", number))
+}
+
+/// A summary of about 600 bytes, as a host makes them.
+fn summary(number: usize) -> Result<Json, serde_json::Error> {
+    raw(&json!({
+        "resource": session(number).as_str(), "provider": "claude", "title": format!("Rework the parser of module {number}"),
+        "status": 8, "createdAt": "2026-01-01T00:00:00.000Z", "modifiedAt": "2026-01-01T00:00:00.000Z",
+        "workingDirectory": "file:///home/somebody/projects/something/with/a/long/path",
+        "model": {"id": "claude-sonnet-4-5-20250929"}, "project": {"uri": "file:///home/somebody/projects/something", "displayName": "something"},
+        "changes": {"files": 3, "insertions": 120, "deletions": 44}, "_meta": {"note": "n".repeat(80)},
+    }))
+}
+
+fn entry(number: u64) -> Result<Change, serde_json::Error> {
+    let session = session(1);
+    let action =
+        raw(&json!({"type": "chat/delta", "turnId": "t", "partId": "p", "content": "some words more"}))?;
+    let channel = ChannelUri::default_chat_of(&session);
+    Ok(Change::Journal { session, entries: vec![JournalEntry { number, channel, at: 0, action }] })
+}
+
+fn raw(value: &serde_json::Value) -> Result<Json, serde_json::Error> {
+    Ok(Arc::from(to_raw_value(value)?))
+}
+
+fn millis(rounds: Vec<Duration>) -> f64 {
+    median(rounds).as_secs_f64() * 1e3
+}
+
+fn micros(rounds: Vec<Duration>) -> f64 {
+    median(rounds).as_secs_f64() * 1e6
+}
+
+fn median(mut rounds: Vec<Duration>) -> Duration {
+    rounds.sort();
+    rounds.get(rounds.len() / 2).copied().unwrap_or_default()
+}

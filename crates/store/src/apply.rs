@@ -1,0 +1,302 @@
+//! How each change looks in SQL. Whoever calls has a transaction open.
+
+use innkeeper_core::agent::History;
+use innkeeper_core::channel::ChannelUri;
+use innkeeper_core::ids::{ClientId, ServerSeq};
+use innkeeper_core::storage::{Change, JournalEntry, StoredClient, StoredEnvelope, StoredRow, StoredTurn};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use crate::failure::Failure;
+
+/// How many handled dispatches of a client are remembered: more than any client repeats after a reconnect.
+pub(crate) const HANDLED_KEPT: usize = 256;
+
+/// How many clients are remembered; the least recently connected ones are forgotten first.
+pub(crate) const CLIENTS_KEPT: usize = 4096;
+
+/// Superfluous clients are looked for after this many new ones, since looking means counting them.
+const CLIENTS_BETWEEN_LOOKS: i64 = 64;
+
+/// Bytes of one number in `client.handled`.
+const NUMBER: usize = size_of::<i64>();
+
+/// Applies one change.
+pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), Failure> {
+    match change {
+        Change::PutSession { session, created_at, row, state } => {
+            put_session(db, session, created_at, row.as_ref(), state.get())
+        }
+        Change::PutChat { chat, session, conversation, history, state } => put_chat(
+            db,
+            &ChatRecord {
+                chat,
+                session,
+                conversation: conversation.to_string(),
+                resumes: matches!(history, History::Resume),
+                state: state.get(),
+            },
+        ),
+        Change::PutTurns { chat, keep, turns } => put_turns(db, chat, *keep, turns),
+        Change::Journal { session, entries } => journal(db, session, entries),
+        Change::TrimJournal { session, through } => trim_journal(db, session, *through),
+        Change::RemoveSession { session } => remove_session(db, session),
+        Change::RemoveChat { chat } => remove_chat(db, chat),
+        Change::PutClient { client, anew } => put_client(db, client, *anew),
+        Change::Handled { client, client_seq } => handled(db, client, *client_seq),
+        Change::PutRootConfig { values } => Ok(put_host(db, "root_config", &serde_json::to_string(values)?)?),
+        Change::ReserveSeq { through } => reserve_seq(db, *through),
+        Change::EndInOrder { seq, replay, clients } => end_in_order(db, *seq, replay, clients),
+    }
+}
+
+/// About how much memory a change holds while it waits to be written.
+pub(crate) fn size_of_change(change: &Change) -> usize {
+    let body = match change {
+        Change::PutSession { row, state, .. } => {
+            state.get().len() + row.as_ref().map_or(0, |row| row.summary.get().len())
+        }
+        Change::PutChat { state, .. } => state.get().len(),
+        Change::PutTurns { turns, .. } => turns.iter().map(|turn| turn.body.get().len()).sum(),
+        Change::Journal { entries, .. } => entries.iter().map(|entry| entry.action.get().len()).sum(),
+        Change::EndInOrder { replay, .. } => replay.iter().map(|entry| entry.envelope.len()).sum(),
+        Change::TrimJournal { .. }
+        | Change::RemoveSession { .. }
+        | Change::RemoveChat { .. }
+        | Change::PutClient { .. }
+        | Change::Handled { .. }
+        | Change::PutRootConfig { .. }
+        | Change::ReserveSeq { .. } => 0,
+    };
+    body + size_of::<Change>()
+}
+
+/// Forgets that the last host ended in order, and what it left for this one.
+pub(crate) fn unmark_end(db: &Connection) -> rusqlite::Result<()> {
+    db.execute_batch("DELETE FROM host WHERE name = 'clean'; DELETE FROM replay; DELETE FROM mark;")
+}
+
+/// Forgets the clients that are too many.
+pub(crate) fn prune_clients(db: &Connection) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "DELETE FROM client WHERE used <= (SELECT used FROM client ORDER BY used DESC LIMIT 1 OFFSET ?1)",
+    )?
+    .execute([i64::try_from(CLIENTS_KEPT).unwrap_or(i64::MAX)])?;
+    Ok(())
+}
+
+/// Writes down a fact about the host.
+pub(crate) fn put_host(db: &Connection, name: &str, value: &str) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "INSERT INTO host (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+    )?
+    .execute(params![name, value])?;
+    Ok(())
+}
+
+/// A fact about the host.
+pub(crate) fn host_value(db: &Connection, name: &str) -> rusqlite::Result<Option<Vec<u8>>> {
+    let mut select = db.prepare_cached("SELECT CAST(value AS BLOB) FROM host WHERE name = ?1")?;
+    select.query_row([name], |row| row.get(0)).optional()
+}
+
+/// The numbers of handled dispatches from their column.
+pub(crate) fn decode_handled(column: &[u8]) -> Vec<i64> {
+    let (numbers, _) = column.as_chunks::<NUMBER>();
+    numbers.iter().map(|number| i64::from_le_bytes(*number)).collect()
+}
+
+fn put_session(
+    db: &Connection,
+    session: &ChannelUri,
+    created_at: &str,
+    row: Option<&StoredRow>,
+    state: &str,
+) -> Result<(), Failure> {
+    let modified_at = row.map(|row| row.modified_at);
+    let summary = row.map(|row| row.summary.get());
+    db.prepare_cached(
+        "INSERT INTO session (uri, created_at, modified_at, summary, state) VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (uri) DO UPDATE SET created_at = excluded.created_at, modified_at = excluded.modified_at,
+             summary = excluded.summary, state = excluded.state",
+    )?
+    .execute(params![session.as_str(), created_at, modified_at, summary, state])?;
+    if row.is_none() {
+        db.prepare_cached("DELETE FROM session_row WHERE uri = ?1")?.execute([session.as_str()])?;
+        return Ok(());
+    }
+    db.prepare_cached(
+        "INSERT INTO session_row (uri, modified_at, summary) VALUES (?1, ?2, ?3)
+         ON CONFLICT (uri) DO UPDATE SET modified_at = excluded.modified_at, summary = excluded.summary",
+    )?
+    .execute(params![session.as_str(), modified_at, summary])?;
+    Ok(())
+}
+
+/// A chat as its table has it.
+struct ChatRecord<'a> {
+    chat: &'a ChannelUri,
+    session: &'a ChannelUri,
+    conversation: String,
+    resumes: bool,
+    state: &'a str,
+}
+
+fn put_chat(db: &Connection, record: &ChatRecord<'_>) -> Result<(), Failure> {
+    session_id(db, record.session)?;
+    let is_default = *record.chat == ChannelUri::default_chat_of(record.session);
+    db.prepare_cached(
+        "INSERT INTO chat (uri, session, is_default, conversation, resumes, state) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+         ON CONFLICT (uri) DO UPDATE SET session = excluded.session, is_default = excluded.is_default,
+             conversation = excluded.conversation, resumes = excluded.resumes, state = excluded.state",
+    )?
+    .execute(params![
+        record.chat.as_str(),
+        record.session.as_str(),
+        is_default,
+        record.conversation,
+        record.resumes,
+        record.state
+    ])?;
+    Ok(())
+}
+
+fn put_turns(db: &Connection, chat: &ChannelUri, keep: usize, turns: &[StoredTurn]) -> Result<(), Failure> {
+    let mut select = db.prepare_cached("SELECT id FROM chat WHERE uri = ?1")?;
+    let id: Option<i64> = select.query_row([chat.as_str()], |row| row.get(0)).optional()?;
+    let id = id.ok_or_else(|| Failure::NoChat(chat.clone()))?;
+    let keep = column(keep as u64)?;
+    db.prepare_cached("DELETE FROM turn WHERE chat = ?1 AND place >= ?2")?.execute([id, keep])?;
+    let mut insert =
+        db.prepare_cached("INSERT INTO turn (chat, place, turn_id, body) VALUES (?1, ?2, ?3, ?4)")?;
+    for (place, turn) in (keep..).zip(turns) {
+        insert.execute(params![id, place, turn.id, turn.body.get()])?;
+    }
+    Ok(())
+}
+
+fn journal(db: &Connection, session: &ChannelUri, entries: &[JournalEntry]) -> Result<(), Failure> {
+    let id = session_id(db, session)?;
+    let mut insert = db.prepare_cached(
+        "INSERT INTO journal (session, number, channel, at, action) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    for entry in entries {
+        let number = column(entry.number)?;
+        insert.execute(params![id, number, entry.channel.as_str(), entry.at, entry.action.get()])?;
+    }
+    Ok(())
+}
+
+fn trim_journal(db: &Connection, session: &ChannelUri, through: u64) -> Result<(), Failure> {
+    db.prepare_cached(
+        "DELETE FROM journal WHERE session = (SELECT id FROM session WHERE uri = ?1) AND number <= ?2",
+    )?
+    .execute(params![session.as_str(), column(through)?])?;
+    Ok(())
+}
+
+fn remove_session(db: &Connection, session: &ChannelUri) -> Result<(), Failure> {
+    db.prepare_cached("DELETE FROM session_row WHERE uri = ?1")?.execute([session.as_str()])?;
+    db.prepare_cached("DELETE FROM session WHERE uri = ?1")?.execute([session.as_str()])?;
+    Ok(())
+}
+
+fn remove_chat(db: &Connection, chat: &ChannelUri) -> Result<(), Failure> {
+    db.prepare_cached("DELETE FROM chat WHERE uri = ?1")?.execute([chat.as_str()])?;
+    Ok(())
+}
+
+fn put_client(db: &Connection, client: &ClientId, anew: bool) -> Result<(), Failure> {
+    let (id, known) = client_record(db, client)?;
+    let kept = if anew { &[] } else { known.as_slice() };
+    db.prepare_cached(
+        "UPDATE client SET used = (SELECT max(used) + 1 FROM client), handled = ?2 WHERE id = ?1",
+    )?
+    .execute(params![id, kept])?;
+    Ok(())
+}
+
+fn handled(db: &Connection, client: &ClientId, client_seq: i64) -> Result<(), Failure> {
+    let (id, mut column) = client_record(db, client)?;
+    column.extend_from_slice(&client_seq.to_le_bytes());
+    put_handled(db, id, &column)
+}
+
+/// Keeps the newest of a client's numbers.
+fn put_handled(db: &Connection, id: i64, column: &[u8]) -> Result<(), Failure> {
+    let superfluous = column.len().saturating_sub(HANDLED_KEPT * NUMBER);
+    let kept = column.get(superfluous..).unwrap_or_default();
+    db.prepare_cached("UPDATE client SET handled = ?2 WHERE id = ?1")?.execute(params![id, kept])?;
+    Ok(())
+}
+
+/// A client's record, made if need be: a client that was forgotten may go on.
+fn client_record(db: &Connection, client: &ClientId) -> Result<(i64, Vec<u8>), Failure> {
+    let mut select = db.prepare_cached("SELECT id, handled FROM client WHERE name = ?1")?;
+    let found = select.query_row([client.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    db.prepare_cached(
+        "INSERT INTO client (name, used, handled) VALUES (?1, (SELECT coalesce(max(used), 0) + 1 FROM client), x'')",
+    )?
+    .execute([client.as_str()])?;
+    let id = db.last_insert_rowid();
+    if id % CLIENTS_BETWEEN_LOOKS == 0 {
+        prune_clients(db)?;
+    }
+    Ok((id, Vec::new()))
+}
+
+fn reserve_seq(db: &Connection, through: ServerSeq) -> Result<(), Failure> {
+    // A bound never goes down: a number that may have been used is used.
+    db.prepare_cached(
+        "INSERT INTO host (name, value) VALUES ('seq', ?1) ON CONFLICT (name) DO UPDATE
+         SET value = excluded.value WHERE CAST(excluded.value AS INTEGER) > CAST(value AS INTEGER)",
+    )?
+    .execute([column(through.0)?.to_string()])?;
+    Ok(())
+}
+
+fn end_in_order(
+    db: &Connection,
+    seq: ServerSeq,
+    replay: &[StoredEnvelope],
+    clients: &[StoredClient],
+) -> Result<(), Failure> {
+    unmark_end(db)?;
+    put_host(db, "seq", &column(seq.0)?.to_string())?;
+    put_host(db, "clean", "1")?;
+    let mut insert =
+        db.prepare_cached("INSERT INTO replay (seq, channel, only_for, envelope) VALUES (?1, ?2, ?3, ?4)")?;
+    for entry in replay {
+        let only_for = entry.only_for.as_ref().map(ClientId::as_str);
+        insert.execute(params![
+            column(entry.seq.0)?,
+            entry.channel.as_str(),
+            only_for,
+            entry.envelope.as_ref()
+        ])?;
+    }
+    let mut insert =
+        db.prepare_cached("INSERT INTO mark (client, channel, first, last) VALUES (?1, ?2, ?3, ?4)")?;
+    for client in clients {
+        let (id, _) = client_record(db, &client.id)?;
+        let numbers: Vec<u8> = client.handled.iter().flat_map(|number| number.to_le_bytes()).collect();
+        put_handled(db, id, &numbers)?;
+        for (channel, first, last) in &client.marks {
+            insert.execute(params![id, channel.as_str(), column(first.0)?, column(last.0)?])?;
+        }
+    }
+    Ok(())
+}
+
+fn session_id(db: &Connection, session: &ChannelUri) -> Result<i64, Failure> {
+    let mut select = db.prepare_cached("SELECT id FROM session WHERE uri = ?1")?;
+    let id: Option<i64> = select.query_row([session.as_str()], |row| row.get(0)).optional()?;
+    id.ok_or_else(|| Failure::NoSession(session.clone()))
+}
+
+/// A number as a column has it.
+fn column(number: u64) -> Result<i64, Failure> {
+    i64::try_from(number).map_err(|_| Failure::TooLarge(number))
+}

@@ -1,0 +1,112 @@
+//! The files of a store, and the one place where they are opened.
+//!
+//! Invariant: every connection has the same settings, and the database is never
+//! renamed while a connection to it is open.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+/// How long a statement waits for another program that has the database open, such as a backup.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// The log is cut to this size after a checkpoint; a burst may make it larger for a while.
+const LOG_SIZE: i64 = 16 * 1024 * 1024;
+
+/// The names of a store's files.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    directory: PathBuf,
+}
+
+impl Files {
+    /// The files of a data directory.
+    pub(crate) fn of(directory: &Path) -> Self {
+        Self { directory: directory.to_owned() }
+    }
+
+    /// The database.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.directory.join("innkeeper.db")
+    }
+
+    /// What is locked while a host uses the directory.
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.directory.join("host.lock")
+    }
+
+    /// A new database while it is being filled from a damaged one.
+    pub(crate) fn salvaging(&self) -> PathBuf {
+        self.directory.join("innkeeper.db.salvaging")
+    }
+
+    /// The same when it is complete and only has to take the other one's place.
+    pub(crate) fn salvaged(&self) -> PathBuf {
+        self.directory.join("innkeeper.db.salvaged")
+    }
+
+    /// Where a damaged database goes.
+    pub(crate) fn damaged(&self, stamp: &str) -> PathBuf {
+        self.directory.join(format!("innkeeper.db.damaged-{stamp}"))
+    }
+}
+
+/// A file that SQLite keeps beside a database.
+pub(crate) fn beside(database: &Path, suffix: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The one connection that changes things.
+    Write,
+    /// Reading beside it.
+    Read,
+    /// Reading a damaged file, which has to stay as it was found.
+    Salvage,
+    /// Filling a file that nobody else looks at yet.
+    Fill,
+}
+
+/// Opens a database that exists.
+#[expect(clippy::disallowed_methods, reason = "the one place where connections are opened")]
+pub(crate) fn connect(database: &Path, purpose: Purpose) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(database, flags)?;
+    db.busy_timeout(BUSY)?;
+    match purpose {
+        Purpose::Write | Purpose::Read => {
+            db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+            db.pragma_update(None, "synchronous", "NORMAL")?;
+            db.pragma_update(None, "journal_size_limit", LOG_SIZE)?;
+            db.pragma_update(None, "foreign_keys", true)?;
+            db.pragma_update(None, "cell_size_check", true)?;
+            db.pragma_update(None, "query_only", purpose == Purpose::Read)?;
+        }
+        Purpose::Salvage => {
+            db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+            db.pragma_update(None, "cell_size_check", true)?;
+            db.pragma_update(None, "query_only", true)?;
+        }
+        Purpose::Fill => {
+            db.pragma_update(None, "synchronous", "OFF")?;
+            db.pragma_update(None, "foreign_keys", false)?;
+        }
+    }
+    Ok(db)
+}
+
+/// Whether every table can be looked at. A file with the right number and the wrong
+/// content is as damaged as one that SQLite rejects.
+pub(crate) fn has_all_tables(db: &Connection) -> bool {
+    TABLES.iter().all(|table| db.prepare(&format!("SELECT 1 FROM {table} LIMIT 0")).is_ok())
+}
+
+/// All tables, those that others refer to first.
+pub(crate) const TABLES: [&str; 10] =
+    ["host", "session", "session_row", "chat", "turn", "journal", "client", "mark", "replay", "set_aside"];

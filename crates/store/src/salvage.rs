@@ -1,0 +1,322 @@
+//! Replaces a damaged database by what can be read of it.
+//!
+//! Invariant: at every moment of it, a crash leaves files from which the next start
+//! goes on. The damaged files are renamed, never changed and never deleted.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, params_from_iter};
+
+use crate::apply;
+use crate::database::{Files, Purpose, TABLES, beside, connect};
+use crate::failure::is_full;
+use crate::lock::private;
+use crate::mend::Mender;
+use crate::migrate::{self, MigrateError};
+
+/// Why a database could not be replaced.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SalvageError {
+    /// A file could not be made or renamed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The new database could not be filled.
+    #[error(transparent)]
+    Sql(#[from] rusqlite::Error),
+    /// The new database could not be made.
+    #[error(transparent)]
+    Schema(#[from] MigrateError),
+}
+
+impl SalvageError {
+    /// Whether there was no room.
+    pub(crate) fn is_full(&self) -> bool {
+        match self {
+            Self::Io(error) => error.kind() == io::ErrorKind::StorageFull,
+            Self::Sql(error) | Self::Schema(MigrateError::Sql(error)) => is_full(error),
+            Self::Schema(MigrateError::Newer { .. }) => false,
+        }
+    }
+}
+
+/// Makes a new database from what can be read of the damaged one, and puts it into
+/// that one's place. No connection to it is open.
+pub(crate) fn replace(files: &Files, mender: &Mender, reason: &str) -> Result<(), SalvageError> {
+    let new = files.salvaging();
+    for leftover in [new.clone(), beside(&new, "-journal")] {
+        remove_leftover(&leftover)?;
+    }
+    let file = private().open(&new)?;
+    let tally = fill(&files.database(), &new, mender)?;
+    file.sync_all()?;
+    fs::rename(&new, files.salvaged())?;
+    let aside = finish(files, mender)?;
+    mender.problems().report(format!(
+        "The database was damaged ({reason}). It was set aside as {}; {}.",
+        aside.unwrap_or_default(),
+        tally.sentence()
+    ));
+    Ok(())
+}
+
+/// Puts a complete new database into the place of the damaged one. Goes on from
+/// wherever an earlier attempt was interrupted. Returns where the damaged one is.
+pub(crate) fn finish(files: &Files, mender: &Mender) -> io::Result<Option<String>> {
+    if !files.salvaged().try_exists()? {
+        return Ok(None);
+    }
+    let database = files.database();
+    let aside = files.damaged(&mender.stamp());
+    // The log first: beside a new database, an old log would be taken for its own.
+    for suffix in ["-wal", "-shm", ""] {
+        rename_if_there(&beside(&database, suffix), &beside(&aside, suffix))?;
+    }
+    fs::rename(files.salvaged(), &database)?;
+    if let Some(directory) = database.parent() {
+        File::open(directory)?.sync_all()?;
+    }
+    Ok(Some(aside.display().to_string()))
+}
+
+/// How many records could be read.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Records in the new database.
+    copied: u64,
+    /// Places in the file where nothing could be read, each of which hides any number of records.
+    holes: u64,
+    /// Records that were read and made no sense.
+    senseless: u64,
+    /// Records without what they belong to.
+    orphans: usize,
+}
+
+impl Tally {
+    fn sentence(&self) -> String {
+        if self.copied == 0 {
+            return "nothing in it could be read, so this host starts without sessions".to_owned();
+        }
+        format!(
+            "{} records were taken over, {} were unusable or belonged to something lost, and {} places could not be read",
+            self.copied,
+            self.senseless + self.orphans as u64,
+            self.holes
+        )
+    }
+}
+
+fn fill(damaged: &Path, new: &Path, mender: &Mender) -> Result<Tally, SalvageError> {
+    let mut into = connect(new, Purpose::Fill)?;
+    migrate::run(&mut into)?;
+    let mut tally = Tally::default();
+    let filling = into.transaction()?;
+    // A damaged file that cannot even be opened has nothing to take over.
+    if let Ok(from) = connect(damaged, Purpose::Salvage) {
+        for table in TABLES {
+            Copy { table, from: &from, into: &filling, mender }.run(&mut tally)?;
+        }
+    }
+    tally.orphans = settle(&filling, mender)?;
+    filling.commit()?;
+    Ok(tally)
+}
+
+/// Copies what can be read of one table.
+struct Copy<'a> {
+    table: &'static str,
+    from: &'a Connection,
+    into: &'a Connection,
+    mender: &'a Mender,
+}
+
+/// A record: its number and its columns.
+type Record = (i64, Vec<Column>);
+
+/// A column's value; text that is none is kept as it is, for a person to look at.
+enum Column {
+    Fine(Value),
+    Wrong(Vec<u8>),
+}
+
+impl Copy<'_> {
+    fn run(&self, tally: &mut Tally) -> Result<(), SalvageError> {
+        let mut next = i64::MIN;
+        loop {
+            let outcome = self.copy_from(&mut next, tally)?;
+            if matches!(outcome, Walk::End) {
+                return Ok(());
+            }
+            tally.holes += 1;
+            match self.behind_the_hole(next) {
+                Some(found) => next = found,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Copies records from a number on, until the end or until they cannot be read. `next` is where it stopped.
+    fn copy_from(&self, next: &mut i64, tally: &mut Tally) -> Result<Walk, SalvageError> {
+        let sql = format!("SELECT rowid, * FROM {} NOT INDEXED WHERE rowid >= ?1 ORDER BY rowid", self.table);
+        let Ok(mut select) = self.from.prepare_cached(&sql) else { return Ok(Walk::End) };
+        let Ok(mut records) = select.query([*next]) else { return Ok(Walk::Hole) };
+        loop {
+            let record = match records.next() {
+                Ok(Some(row)) => read_record(row),
+                Ok(None) => return Ok(Walk::End),
+                Err(_) => return Ok(Walk::Hole),
+            };
+            let Ok((id, columns)) = record else { return Ok(Walk::Hole) };
+            self.insert(id, columns, tally)?;
+            let Some(following) = id.checked_add(1) else { return Ok(Walk::End) };
+            *next = following;
+        }
+    }
+
+    /// The smallest number from which on something can be read again: first by steps that double, then between
+    /// the last two of them.
+    fn behind_the_hole(&self, hole: i64) -> Option<i64> {
+        let hole = hole.max(0);
+        let mut step: i64 = 1;
+        let mut unreadable = hole;
+        let mut readable = loop {
+            let candidate = hole.checked_add(step)?;
+            if self.can_read(candidate)? {
+                break candidate;
+            }
+            unreadable = candidate;
+            step = step.checked_mul(2)?;
+        };
+        while readable - unreadable > 1 {
+            let middle = unreadable + (readable - unreadable) / 2;
+            if self.can_read(middle)? {
+                readable = middle;
+            } else {
+                unreadable = middle;
+            }
+        }
+        Some(readable)
+    }
+
+    /// Whether the first record from this number on can be read; `None` if there is none.
+    fn can_read(&self, from: i64) -> Option<bool> {
+        let sql = format!("SELECT rowid, * FROM {} NOT INDEXED WHERE rowid >= ?1 ORDER BY rowid", self.table);
+        let mut select = self.from.prepare_cached(&sql).ok()?;
+        let Ok(mut records) = select.query([from]) else { return Some(false) };
+        match records.next() {
+            Ok(Some(row)) => Some(read_record(row).is_ok()),
+            Ok(None) => None,
+            Err(_) => Some(false),
+        }
+    }
+
+    fn insert(&self, id: i64, columns: Vec<Column>, tally: &mut Tally) -> Result<(), SalvageError> {
+        let mut values = Vec::with_capacity(columns.len());
+        for column in columns {
+            match column {
+                Column::Fine(value) => values.push(value),
+                Column::Wrong(bytes) => {
+                    tally.senseless += 1;
+                    return self.keep(id, &bytes, "not text");
+                }
+            }
+        }
+        let places = vec!["?"; values.len()].join(", ");
+        let sql = format!("INSERT INTO {} VALUES ({places})", self.table);
+        let inserted =
+            self.into.prepare_cached(&sql).and_then(|mut insert| insert.execute(params_from_iter(&values)));
+        match inserted {
+            Ok(_) => tally.copied += 1,
+            Err(error) if is_full(&error) => return Err(error.into()),
+            Err(error) => {
+                tally.senseless += 1;
+                return self.keep(id, format!("{values:?}").as_bytes(), &error.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&self, id: i64, body: &[u8], reason: &str) -> Result<(), SalvageError> {
+        Ok(self.mender.keep(self.into, self.table, &format!("record {id}"), body, reason)?)
+    }
+}
+
+/// How reading from a place on ended.
+enum Walk {
+    End,
+    Hole,
+}
+
+fn read_record(row: &rusqlite::Row<'_>) -> rusqlite::Result<Record> {
+    let id = row.get(0)?;
+    let mut columns = Vec::with_capacity(row.as_ref().column_count());
+    for column in 1..row.as_ref().column_count() {
+        columns.push(match row.get_ref(column)? {
+            ValueRef::Null => Column::Fine(Value::Null),
+            ValueRef::Integer(number) => Column::Fine(Value::Integer(number)),
+            ValueRef::Real(number) => Column::Fine(Value::Real(number)),
+            ValueRef::Blob(bytes) => Column::Fine(Value::Blob(bytes.to_vec())),
+            ValueRef::Text(bytes) => match str::from_utf8(bytes) {
+                Ok(text) => Column::Fine(Value::Text(text.to_owned())),
+                Err(_) => Column::Wrong(bytes.to_vec()),
+            },
+        });
+    }
+    Ok((id, columns))
+}
+
+/// Makes the new database consistent in itself: nothing without what it belongs to, the list complete, and no
+/// number used twice. Returns how many records had nothing to belong to.
+fn settle(db: &Connection, mender: &Mender) -> rusqlite::Result<usize> {
+    let mut orphans = 0;
+    for sql in [
+        "DELETE FROM chat WHERE session NOT IN (SELECT uri FROM session)",
+        "DELETE FROM turn WHERE chat NOT IN (SELECT id FROM chat)",
+        "DELETE FROM journal WHERE session NOT IN (SELECT id FROM session)",
+        "DELETE FROM mark WHERE client NOT IN (SELECT id FROM client)",
+    ] {
+        orphans += db.execute(sql, [])?;
+    }
+    db.execute(
+        "INSERT INTO session_row (uri, modified_at, summary) SELECT uri, modified_at, summary FROM session
+         WHERE summary IS NOT NULL AND modified_at IS NOT NULL AND uri NOT IN (SELECT uri FROM session_row)",
+        [],
+    )?;
+    note_lost_chats(db, mender)?;
+    // Clients get a snapshot, because nobody knows what is missing.
+    apply::unmark_end(db)?;
+    if apply::host_value(db, "seq")?.is_none() {
+        // Milliseconds since 1970 are above every number that can have been used.
+        apply::put_host(db, "seq", &mender.now().to_string())?;
+    }
+    Ok(orphans)
+}
+
+/// Remembers whose default chat is missing: such a session is damaged, not new.
+fn note_lost_chats(db: &Connection, mender: &Mender) -> rusqlite::Result<()> {
+    let mut select = db.prepare(
+        "SELECT uri FROM session WHERE uri NOT IN (SELECT session FROM chat WHERE is_default = 1)",
+    )?;
+    let sessions = select.query_map([], |row| row.get::<_, String>(0))?;
+    for session in sessions {
+        let chat = innkeeper_core::ChannelUri::default_chat_of(&innkeeper_core::ChannelUri::new(&session?));
+        mender.keep(db, "chat", chat.as_str(), &[], "it could not be read")?;
+    }
+    Ok(())
+}
+
+fn remove_leftover(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,346 @@
+//! The store as the rest of the process sees it: opened once, shared, closed once.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use innkeeper_core::agent::BoxFuture;
+use innkeeper_core::channel::ChannelUri;
+use innkeeper_core::clock::{Clock, SystemClock};
+use innkeeper_core::storage::{Change, Index, Storage, StorageError, StoredSession};
+use rusqlite::{Connection, ErrorCode};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::apply::size_of_change;
+use crate::database::{Files, Purpose, beside, connect, has_all_tables};
+use crate::failure::{is_damage, is_full};
+use crate::lock::{HostLock, NotLocked, private};
+use crate::mend::Mender;
+use crate::migrate::{self, MigrateError};
+use crate::problems::Problems;
+use crate::reader::{self, Load, Reader, stopped};
+use crate::salvage::{self, SalvageError};
+use crate::writer::{self, Batch, Order, Writer};
+
+/// How a store is opened.
+#[derive(Clone)]
+pub struct StoreConfig {
+    /// The data directory. Made if it does not exist.
+    pub directory: PathBuf,
+    /// Where the names of damaged files and the times of reports come from.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for StoreConfig {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("StoreConfig").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+impl StoreConfig {
+    /// A store in a directory, with the operating system's clock.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self { directory: directory.into(), clock: Arc::new(SystemClock) }
+    }
+}
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenStoreError {
+    /// Another process has it open.
+    #[error("another innkeeper host{} uses this data directory; stop it or choose another --data-dir", pid_text(.pid))]
+    InUse {
+        /// That process, if it says so.
+        pid: Option<u32>,
+    },
+    /// A later version of this program made it.
+    #[error(
+        "the data in {} was written by a newer version (schema {found}, this one knows {known}); use that version or another --data-dir",
+        path.display()
+    )]
+    Newer {
+        /// The database.
+        path: PathBuf,
+        /// The schema's number.
+        found: i64,
+        /// The newest number that this version knows.
+        known: i64,
+    },
+    /// It cannot be written.
+    #[error("{} cannot be written; make it writable for this user or choose another --data-dir", path.display())]
+    ReadOnly {
+        /// What cannot be written.
+        path: PathBuf,
+    },
+    /// There is no room.
+    #[error("the disk with {} is full; free some space or choose another --data-dir", path.display())]
+    Full {
+        /// The database.
+        path: PathBuf,
+    },
+    /// A file or the directory cannot be used for another reason.
+    #[error("cannot use {}; see to it or choose another --data-dir", path.display())]
+    Io {
+        /// What cannot be used.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// SQLite cannot use the database for another reason.
+    #[error("cannot open the database {}; see to it or choose another --data-dir", path.display())]
+    Database {
+        /// The database.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: rusqlite::Error,
+    },
+}
+
+fn pid_text(pid: &Option<u32>) -> String {
+    pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
+}
+
+/// An open store. Shared as `Arc<Store>`; whoever opened it closes it, or drops the last one.
+#[derive(Debug)]
+pub struct Store {
+    /// The threads and the ways to them, until the store is closed.
+    running: Mutex<Option<Running>>,
+    /// Bytes on their way to the writer.
+    queued: Arc<AtomicUsize>,
+    problems: Problems,
+}
+
+#[derive(Debug)]
+struct Running {
+    orders: mpsc::Sender<Order>,
+    loads: mpsc::Sender<Load>,
+    writer: JoinHandle<()>,
+    reader: JoinHandle<()>,
+    /// Held until the threads have ended.
+    lock: HostLock,
+}
+
+impl Store {
+    /// Opens the store of a data directory, and makes it if need be. Blocks for as
+    /// long as the disk takes; a damaged database is replaced here, which takes longer.
+    pub fn open(config: StoreConfig) -> Result<Self, OpenStoreError> {
+        let files = Files::of(&config.directory);
+        make_directory(&config.directory)?;
+        let lock = HostLock::take(&files.lock()).map_err(|error| match error {
+            NotLocked::Taken(pid) => OpenStoreError::InUse { pid },
+            NotLocked::Io(source) => io_error(&files.lock(), source),
+        })?;
+        let problems = Problems::default();
+        let mender = Mender::new(config.clock, problems.clone());
+        let db = open_database(&files, &mender)?;
+
+        let queued = Arc::new(AtomicUsize::new(0));
+        let read = Arc::new(Mutex::new(None));
+        let (orders, order_queue) = mpsc::channel(writer::QUEUE);
+        let (loads, load_queue) = mpsc::channel(reader::QUEUE);
+        let to_write = Writer::new(files.clone(), db, Arc::clone(&read), Arc::clone(&queued), mender);
+        let to_read = Reader { files, read, writer: orders.clone() };
+        let writer = spawn("store-writer", &config.directory, move || to_write.run(order_queue))?;
+        let reader = spawn("store-reader", &config.directory, move || to_read.run(load_queue))?;
+        let running = Mutex::new(Some(Running { orders, loads, writer, reader, lock }));
+        Ok(Self { running, queued, problems })
+    }
+
+    /// What was found damaged so far, in sentences for a person, oldest first.
+    pub fn problems(&self) -> Vec<String> {
+        self.problems.all()
+    }
+
+    /// Writes what waits, tidies up and gives the data directory free. Blocks until
+    /// then. Later calls of the storage fail. Does nothing the second time.
+    pub fn close(&self) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Running { orders, loads, writer, reader, lock }) = running else { return };
+        // The reader has a way to the writer, so it has to go first.
+        drop(loads);
+        join(reader);
+        drop(orders);
+        join(writer);
+        drop(lock);
+    }
+
+    /// Hands an order over at once.
+    fn order(&self, order: Order) -> Result<(), StorageError> {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.as_ref().ok_or_else(stopped)?.orders.try_send(order).map_err(|error| refused(&error))
+    }
+
+    /// Hands a wish to load a session over at once.
+    fn load(&self, load: Load) -> Result<(), StorageError> {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.as_ref().ok_or_else(stopped)?.loads.try_send(load).map_err(|error| refused(&error))
+    }
+
+    fn hand_over(
+        &self,
+        changes: Vec<Change>,
+    ) -> Result<oneshot::Receiver<Result<(), StorageError>>, StorageError> {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let orders = &running.as_ref().ok_or_else(stopped)?.orders;
+        let bytes = changes.iter().map(size_of_change).sum();
+        // Only this function adds, and it has the lock.
+        let before = self.queued.load(Ordering::Relaxed);
+        if before > 0 && before.saturating_add(bytes) > writer::QUEUED_BYTES {
+            return Err(StorageError::Busy);
+        }
+        let (reply, answer) = oneshot::channel();
+        self.queued.fetch_add(bytes, Ordering::Relaxed);
+        orders.try_send(Order::Write(Batch { changes, bytes, reply })).map_err(|error| {
+            self.queued.fetch_sub(bytes, Ordering::Relaxed);
+            refused(&error)
+        })?;
+        Ok(answer)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Storage for Store {
+    fn load_index(&self) -> BoxFuture<Result<Index, StorageError>> {
+        let (reply, answer) = oneshot::channel();
+        let handed_over = self.order(Order::LoadIndex(reply));
+        Box::pin(async move {
+            handed_over?;
+            answer.await.unwrap_or_else(|_| Err(stopped()))
+        })
+    }
+
+    fn load_session(&self, session: ChannelUri) -> BoxFuture<Result<Option<StoredSession>, StorageError>> {
+        let (reply, answer) = oneshot::channel();
+        let handed_over = self.load(Load { session, reply });
+        Box::pin(async move {
+            handed_over?;
+            answer.await.unwrap_or_else(|_| Err(stopped()))
+        })
+    }
+
+    fn write(&self, changes: Vec<Change>) -> BoxFuture<Result<(), StorageError>> {
+        let handed_over = self.hand_over(changes);
+        Box::pin(async move { handed_over?.await.unwrap_or_else(|_| Err(stopped())) })
+    }
+}
+
+fn refused<T>(error: &mpsc::error::TrySendError<T>) -> StorageError {
+    match error {
+        mpsc::error::TrySendError::Full(_) => StorageError::Busy,
+        mpsc::error::TrySendError::Closed(_) => stopped(),
+    }
+}
+
+fn spawn(
+    name: &str,
+    directory: &Path,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, OpenStoreError> {
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn(work);
+    spawned.map_err(|source| io_error(directory, source))
+}
+
+fn join(thread: JoinHandle<()>) {
+    if thread.join().is_err() {
+        tracing::error!("a thread of the store panicked");
+    }
+}
+
+fn make_directory(directory: &Path) -> Result<(), OpenStoreError> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::DirBuilderExt as _;
+        builder.mode(0o700);
+    }
+    builder.create(directory).map_err(|source| io_error(directory, source))
+}
+
+/// Opens the database, after replacing one that is damaged.
+fn open_database(files: &Files, mender: &Mender) -> Result<Connection, OpenStoreError> {
+    let path = files.database();
+    salvage::finish(files, mender).map_err(|source| io_error(&path, source))?;
+    let file = private().open(&path).map_err(|source| io_error(&path, source))?;
+    let length = file.metadata().map_err(|source| io_error(&path, source))?.len();
+    drop(file);
+    // SQLite takes an empty file for a new database, and throws the log of the old one away.
+    let has_log = fs::metadata(beside(&path, "-wal")).is_ok_and(|log| log.len() > 0);
+    let reason = if length == 0 && has_log {
+        "it is empty, but its log is not".to_owned()
+    } else {
+        match try_open(&path)? {
+            Opened::Ready(db) => return Ok(db),
+            Opened::Damaged(reason) => reason,
+        }
+    };
+    salvage::replace(files, mender, &reason).map_err(|error| salvage_error(&path, error))?;
+    match try_open(&path)? {
+        Opened::Ready(db) => Ok(db),
+        Opened::Damaged(reason) => Err(io_error(&path, io::Error::new(io::ErrorKind::InvalidData, reason))),
+    }
+}
+
+/// What came of opening a database.
+enum Opened {
+    Ready(Connection),
+    Damaged(String),
+}
+
+fn try_open(path: &Path) -> Result<Opened, OpenStoreError> {
+    let opened = connect(path, Purpose::Write).map_err(MigrateError::from).and_then(|mut db| {
+        migrate::run(&mut db)?;
+        Ok(db)
+    });
+    match opened {
+        Ok(db) if has_all_tables(&db) => Ok(Opened::Ready(db)),
+        Ok(_) => Ok(Opened::Damaged("tables are missing".to_owned())),
+        Err(MigrateError::Sql(error)) if is_damage(&error) => Ok(Opened::Damaged(error.to_string())),
+        Err(error) => Err(migrate_error(path, error)),
+    }
+}
+
+fn migrate_error(path: &Path, error: MigrateError) -> OpenStoreError {
+    let path = path.to_owned();
+    match error {
+        MigrateError::Newer { found, known } => OpenStoreError::Newer { path, found, known },
+        MigrateError::Sql(error) if is_full(&error) => OpenStoreError::Full { path },
+        MigrateError::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::ReadOnly) => {
+            OpenStoreError::ReadOnly { path }
+        }
+        MigrateError::Sql(source) => OpenStoreError::Database { path, source },
+    }
+}
+
+fn salvage_error(path: &Path, error: SalvageError) -> OpenStoreError {
+    let path = path.to_owned();
+    match error {
+        error if error.is_full() => OpenStoreError::Full { path },
+        SalvageError::Io(source) => io_error(&path, source),
+        SalvageError::Sql(source) => OpenStoreError::Database { path, source },
+        SalvageError::Schema(error) => migrate_error(&path, error),
+    }
+}
+
+fn io_error(path: &Path, source: io::Error) -> OpenStoreError {
+    let path = path.to_owned();
+    let read_only = [io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied];
+    let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+    if read_only.contains(&source.kind()) {
+        OpenStoreError::ReadOnly { path }
+    } else if full.contains(&source.kind()) {
+        OpenStoreError::Full { path }
+    } else {
+        OpenStoreError::Io { path, source }
+    }
+}

@@ -1,0 +1,133 @@
+//! The writer's own behaviour, with a queue that was filled beforehand.
+
+use std::sync::atomic::AtomicUsize;
+
+use innkeeper_core::clock::SystemClock;
+use innkeeper_core::storage::{Json, StoredTurn};
+use serde_json::value::RawValue;
+use tempfile::TempDir;
+
+use super::*;
+use crate::lock::private;
+use crate::migrate;
+use crate::problems::Problems;
+
+struct Fixture {
+    directory: TempDir,
+    orders: mpsc::Sender<Order>,
+    queue: mpsc::Receiver<Order>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (orders, queue) = mpsc::channel(QUEUE);
+        Self { directory, orders, queue }
+    }
+
+    fn order(&self, changes: Vec<Change>) -> oneshot::Receiver<Result<(), StorageError>> {
+        let (reply, answer) = oneshot::channel();
+        self.orders.try_send(Order::Write(Batch { changes, bytes: 0, reply })).unwrap();
+        answer
+    }
+
+    fn connection(&self) -> Connection {
+        let files = Files::of(self.directory.path());
+        private().open(files.database()).unwrap();
+        let mut db = connect(&files.database(), Purpose::Write).unwrap();
+        migrate::run(&mut db).unwrap();
+        db
+    }
+
+    /// Lets the writer do what was ordered, on this thread.
+    fn run(self, db: Connection) -> TempDir {
+        let mender = Mender::new(Arc::new(SystemClock), Problems::default());
+        let read = Arc::new(Mutex::new(None));
+        let files = Files::of(self.directory.path());
+        let writer = Writer::new(files, db, read, Arc::new(AtomicUsize::new(0)), mender);
+        drop(self.orders);
+        writer.run(self.queue);
+        self.directory
+    }
+}
+
+fn json(text: &str) -> Json {
+    Arc::from(RawValue::from_string(text.to_owned()).unwrap())
+}
+
+fn uri(number: usize) -> ChannelUri {
+    ChannelUri::new(&format!("claude:/{number}"))
+}
+
+fn put(number: usize, size: usize) -> Change {
+    let state = json(&format!("\"{}\"", "x".repeat(size)));
+    Change::PutSession { session: uri(number), created_at: String::new(), row: None, state }
+}
+
+fn stored(directory: &TempDir) -> Vec<String> {
+    let db = connect(&Files::of(directory.path()).database(), Purpose::Read).unwrap();
+    let mut select = db.prepare("SELECT uri FROM session ORDER BY id").unwrap();
+    select.query_map([], |row| row.get(0)).unwrap().collect::<rusqlite::Result<_>>().unwrap()
+}
+
+#[test]
+fn what_waits_is_written_in_order_and_answered() {
+    let fixture = Fixture::new();
+    let db = fixture.connection();
+    let answers: Vec<_> = (0..500).map(|number| fixture.order(vec![put(number, 1)])).collect();
+    let removed = fixture.order(vec![Change::RemoveSession { session: uri(7) }]);
+    let directory = fixture.run(db);
+    for mut answer in answers {
+        answer.try_recv().unwrap().unwrap();
+    }
+    { removed }.try_recv().unwrap().unwrap();
+    let expected: Vec<String> =
+        (0..500).filter(|number| *number != 7).map(|number| uri(number).to_string()).collect();
+    assert_eq!(stored(&directory), expected);
+}
+
+#[test]
+fn a_batch_that_fails_fails_alone_and_as_a_whole() {
+    let fixture = Fixture::new();
+    let db = fixture.connection();
+    let nowhere = Change::PutTurns {
+        chat: ChannelUri::new("ahp-chat://nowhere"),
+        keep: 0,
+        turns: vec![StoredTurn { id: "t".to_owned(), body: json("{}") }],
+    };
+    let mut before = fixture.order(vec![put(1, 1)]);
+    let mut bad = fixture.order(vec![put(2, 1), nowhere]);
+    let mut after = fixture.order(vec![put(3, 1)]);
+    let directory = fixture.run(db);
+    before.try_recv().unwrap().unwrap();
+    let error = bad.try_recv().unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "the storage failed: there is no chat ahp-chat://nowhere");
+    after.try_recv().unwrap().unwrap();
+    assert_eq!(stored(&directory), ["claude:/1", "claude:/3"]);
+}
+
+#[test]
+fn a_batch_without_room_is_told_so_and_a_smaller_one_behind_it_is_stored() {
+    let fixture = Fixture::new();
+    let db = fixture.connection();
+    let pages: i64 = db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+    db.pragma_update_and_check(None, "max_page_count", pages + 20, |_| Ok(())).unwrap();
+    let mut small = fixture.order(vec![put(1, 100)]);
+    let mut large = fixture.order(vec![put(2, 1_000_000)]);
+    let mut later = fixture.order(vec![put(3, 100)]);
+    let directory = fixture.run(db);
+    small.try_recv().unwrap().unwrap();
+    assert!(matches!(large.try_recv().unwrap(), Err(StorageError::Full)));
+    later.try_recv().unwrap().unwrap();
+    assert_eq!(stored(&directory), ["claude:/1", "claude:/3"]);
+}
+
+#[test]
+fn numbers_that_do_not_fit_are_refused() {
+    let fixture = Fixture::new();
+    let db = fixture.connection();
+    let mut answer =
+        fixture.order(vec![Change::ReserveSeq { through: innkeeper_core::ids::ServerSeq(u64::MAX) }]);
+    fixture.run(db);
+    assert!(answer.try_recv().unwrap().unwrap_err().to_string().contains("too large"));
+}

@@ -1,0 +1,406 @@
+//! Damaged data: what can be read is there, what cannot is set aside and reported, and nothing is deleted.
+
+mod support;
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use innkeeper_core::channel::ChannelUri;
+use innkeeper_core::ids::ServerSeq;
+use innkeeper_core::storage::{Change, Storage, StorageError};
+use innkeeper_store::{OpenStoreError, Store, StoreConfig};
+use support::{chat, database, fill, listed, names, open, put, session, sql, turn_numbers, turns};
+
+const PAGE: u64 = 4096;
+
+fn overwrite(path: &Path, offset: u64, bytes: &[u8]) {
+    let file = OpenOptions::new().write(true).open(path).expect("the file opens");
+    file.write_all_at(bytes, offset).expect("it is written");
+}
+
+/// The pages of a table or an index, its root first.
+fn pages_of(directory: &Path, name: &str) -> Vec<u64> {
+    let db = sql(directory);
+    let root: i64 = db
+        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = ?1", [name], |row| row.get(0))
+        .expect("the table is there");
+    let bytes = fs::read(database(directory)).expect("the file is read");
+    let mut pages = vec![root.unsigned_abs()];
+    let mut at = 0;
+    while let Some(page) = pages.get(at).copied() {
+        at += 1;
+        let start = ((page - 1) * PAGE) as usize;
+        let content = &bytes[start..start + PAGE as usize];
+        // An interior page: its children are in its cells, the last one in its header.
+        if content[0] == 5 || content[0] == 2 {
+            let cells = usize::from(u16::from_be_bytes([content[3], content[4]]));
+            for cell in 0..cells {
+                let pointer = 12 + 2 * cell;
+                let offset = usize::from(u16::from_be_bytes([content[pointer], content[pointer + 1]]));
+                let child = content[offset..offset + 4].try_into().expect("four bytes");
+                pages.push(u64::from(u32::from_be_bytes(child)));
+            }
+            pages.push(u64::from(u32::from_be_bytes(content[8..12].try_into().expect("four bytes"))));
+        }
+    }
+    pages
+}
+
+/// Destroys a page.
+fn destroy(directory: &Path, page: u64) {
+    overwrite(&database(directory), (page - 1) * PAGE, &[0x5a; PAGE as usize]);
+}
+
+fn is_whole(directory: &Path) {
+    let answer: String =
+        sql(directory).query_row("PRAGMA integrity_check", [], |row| row.get(0)).expect("the check runs");
+    assert_eq!(answer, "ok");
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_set_aside_and_the_host_starts_anew() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let garbage: Vec<u8> = (0..100_000_u32).map(|number| (number * 7 % 251) as u8).collect();
+    fs::write(database(directory.path()), &garbage).expect("it is written");
+    let store = open(directory.path());
+    let index = store.load_index().await.expect("the index loads");
+    assert!(index.rows.is_empty() && !index.clean);
+    assert!(index.seq > ServerSeq(1_000_000_000), "above every number that was used: {:?}", index.seq);
+    let [problem] = &store.problems()[..] else { panic!("one problem: {:?}", store.problems()) };
+    let aside = names(directory.path(), "innkeeper.db.damaged-");
+    assert_eq!(aside.len(), 1, "{aside:?}");
+    assert!(problem.contains(&aside[0]), "{problem}");
+    assert_eq!(fs::read(directory.path().join(&aside[0])).expect("it is there"), garbage);
+    store.write(put(1)).await.expect("it is stored");
+    drop(store);
+    let store = open(directory.path());
+    assert_eq!(listed(&store.load_index().await.expect("the index loads")).len(), 1);
+    assert_eq!(store.problems(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_destroyed_first_page_costs_everything_but_the_start() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fill(directory.path(), 5, 3).await;
+    destroy(directory.path(), 1);
+    let store = open(directory.path());
+    store.load_index().await.expect("the index loads");
+    assert_eq!(store.problems().len(), 1);
+    assert_eq!(names(directory.path(), "innkeeper.db.damaged-").len(), 1);
+}
+
+#[tokio::test]
+async fn a_truncated_database_keeps_what_is_left() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fill(directory.path(), 40, 20).await;
+    let length = fs::metadata(database(directory.path())).expect("it is there").len();
+    let file = OpenOptions::new().write(true).open(database(directory.path())).expect("it opens");
+    file.set_len(length / 2 / PAGE * PAGE).expect("it is cut");
+    let store = open(directory.path());
+    let index = store.load_index().await.expect("the index loads");
+    assert!(!index.rows.is_empty(), "{:?}", store.problems());
+    let mut readable = 0;
+    for number in 0..40 {
+        match store.load_session(session(number)).await {
+            Ok(Some(stored)) => readable += stored.chats[0].turns.len(),
+            Ok(None) | Err(StorageError::Damaged { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(readable > 100, "only {readable} of 800 turns");
+    assert!(!store.problems().is_empty());
+    store.write(put(50)).await.expect("the store goes on");
+    drop(store);
+    is_whole(directory.path());
+}
+
+#[tokio::test]
+async fn an_emptied_database_beside_a_log_keeps_the_log() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let killed = tempfile::tempdir().expect("a directory");
+    let store = open(directory.path());
+    store.write(put(1)).await.expect("it is stored");
+    support::copy_of_a_running_store(directory.path(), killed.path());
+    fs::write(database(killed.path()), b"").expect("it is emptied");
+    let store = open(killed.path());
+    assert_eq!(store.problems().len(), 1);
+    let aside = names(killed.path(), "innkeeper.db.damaged-");
+    assert!(aside.iter().any(|name| name.ends_with("-wal")), "{aside:?}");
+}
+
+#[tokio::test]
+async fn a_destroyed_page_of_the_list_is_made_again_from_the_sessions() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fill(directory.path(), 200, 1).await;
+    let pages = pages_of(directory.path(), "session_row");
+    destroy(directory.path(), pages[pages.len() / 2]);
+    let store = open(directory.path());
+    let index = store.load_index().await.expect("the index loads");
+    assert_eq!(listed(&index).len(), 200);
+    assert!(store.problems()[0].contains("set aside"), "{:?}", store.problems());
+    assert_eq!(names(directory.path(), "innkeeper.db.damaged-").len(), 1);
+    assert_eq!(turn_numbers(&store, 77).await, [0]);
+    drop(store);
+    is_whole(directory.path());
+}
+
+#[tokio::test]
+async fn a_destroyed_page_of_turns_costs_those_turns_only_and_the_chat_goes_on() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fill(directory.path(), 3, 100).await;
+    let pages = pages_of(directory.path(), "turn");
+    destroy(directory.path(), pages[pages.len() / 2]);
+    let store = open(directory.path());
+    assert_eq!(store.load_index().await.expect("the index loads").rows.len(), 3);
+    let mut lost = 0;
+    for number in 0..3 {
+        let found = turn_numbers(&store, number).await;
+        lost += 100 - found.len();
+        assert!(found.is_sorted());
+        // Places count what was loaded, not what there once was.
+        let keep = found.len();
+        let more = Change::PutTurns { chat: chat(number), keep, turns: vec![support::turn(100)] };
+        store.write(vec![more]).await.expect("it is stored");
+        let mut expected = found;
+        expected.push(100);
+        assert_eq!(turn_numbers(&store, number).await, expected);
+    }
+    assert!((1..20).contains(&lost), "{lost} turns were lost with one page");
+    assert_eq!(store.problems().len(), 1, "{:?}", store.problems());
+    drop(store);
+    is_whole(directory.path());
+}
+
+#[tokio::test]
+async fn a_destroyed_index_costs_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fill(directory.path(), 3, 100).await;
+    for page in pages_of(directory.path(), "sqlite_autoindex_turn_1") {
+        destroy(directory.path(), page);
+    }
+    let store = open(directory.path());
+    for number in 0..3 {
+        assert_eq!(turn_numbers(&store, number).await, (0..100).collect::<Vec<_>>());
+    }
+    assert_eq!(store.problems().len(), 1, "{:?}", store.problems());
+}
+
+#[tokio::test]
+async fn damage_that_a_write_meets_is_repaired_and_the_write_succeeds() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fill(directory.path(), 3, 100).await;
+    for page in pages_of(directory.path(), "sqlite_autoindex_turn_1") {
+        destroy(directory.path(), page);
+    }
+    let store = open(directory.path());
+    let writes: Vec<_> = (0..3).map(|number| store.write(vec![turns(number, 100..103)])).collect();
+    for write in writes {
+        write.await.expect("it is stored");
+    }
+    for number in 0..3 {
+        assert_eq!(turn_numbers(&store, number).await, (0..103).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn a_session_whose_document_is_lost_is_listed_and_damaged_not_gone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fill(directory.path(), 60, 2).await;
+    let pages = pages_of(directory.path(), "session");
+    destroy(directory.path(), pages[pages.len() / 2]);
+    let store = open(directory.path());
+    let mut damaged = Vec::new();
+    for number in 0..60 {
+        match store.load_session(session(number)).await {
+            Ok(Some(_)) => {}
+            Err(StorageError::Damaged { .. }) => damaged.push(number),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!((1..20).contains(&damaged.len()), "{damaged:?}");
+    assert_eq!(store.load_index().await.expect("the index loads").rows.len(), 60);
+    store.write(put(damaged[0])).await.expect("it can be written anew");
+    assert!(store.load_session(session(damaged[0])).await.expect("it loads").is_some());
+    store
+        .write(vec![Change::RemoveSession { session: session(damaged[1]) }])
+        .await
+        .expect("it can be deleted");
+    assert!(store.load_session(session(damaged[1])).await.expect("it loads").is_none());
+}
+
+#[tokio::test]
+async fn a_session_whose_default_chat_is_lost_is_damaged_not_new() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fill(directory.path(), 60, 2).await;
+    let pages = pages_of(directory.path(), "chat");
+    destroy(directory.path(), pages[pages.len() / 2]);
+    let store = open(directory.path());
+    let mut damaged = 0;
+    for number in 0..60 {
+        match store.load_session(session(number)).await {
+            Ok(Some(stored)) => assert_eq!(stored.chats[0].turns.len(), 2),
+            Err(StorageError::Damaged { what, .. }) => {
+                assert!(what.contains(chat(number).as_str()), "{what}");
+                damaged += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!((1..40).contains(&damaged), "{damaged}");
+}
+
+#[tokio::test]
+async fn an_interrupted_repair_is_finished_by_the_next_start() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let repaired = tempfile::tempdir().expect("a directory");
+    fill(repaired.path(), 2, 2).await;
+    fs::write(database(directory.path()), b"damaged").expect("it is written");
+    fs::write(directory.path().join("innkeeper.db-wal"), b"an old log").expect("it is written");
+    fs::copy(database(repaired.path()), directory.path().join("innkeeper.db.salvaged"))
+        .expect("it is copied");
+    let store = open(directory.path());
+    assert_eq!(store.load_index().await.expect("the index loads").rows.len(), 2);
+    let aside = names(directory.path(), "innkeeper.db.damaged-");
+    assert_eq!(aside.len(), 2, "{aside:?}");
+}
+
+#[tokio::test]
+async fn a_turn_that_is_not_json_is_set_aside_and_places_stay_usable() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fill(directory.path(), 2, 5).await;
+    sql(directory.path())
+        .execute_batch(
+            "UPDATE turn SET body = '{\"id\":' WHERE place = 1 AND chat = 1;
+             UPDATE turn SET body = CAST(x'22ff22' AS TEXT) WHERE place = 3 AND chat = 1;",
+        )
+        .expect("it is changed");
+    let store = open(directory.path());
+    assert_eq!(turn_numbers(&store, 0).await, [0, 2, 4]);
+    assert_eq!(turn_numbers(&store, 1).await, [0, 1, 2, 3, 4]);
+    assert_eq!(store.problems().len(), 2, "{:?}", store.problems());
+    assert!(store.problems()[0].contains("set aside"), "{:?}", store.problems());
+    store
+        .write(vec![Change::PutTurns { chat: chat(0), keep: 2, turns: vec![support::turn(9)] }])
+        .await
+        .expect("it is stored");
+    assert_eq!(turn_numbers(&store, 0).await, [0, 2, 9]);
+    drop(store);
+    let bodies: Vec<Vec<u8>> = sql(directory.path())
+        .prepare("SELECT body FROM set_aside ORDER BY id")
+        .expect("it is there")
+        .query_map([], |row| row.get(0))
+        .expect("it is read")
+        .collect::<Result<_, _>>()
+        .expect("it is read");
+    assert_eq!(bodies, [b"{\"id\":".to_vec(), b"\"\xff\"".to_vec()]);
+}
+
+#[tokio::test]
+async fn a_broken_action_row_or_configuration_is_set_aside_and_the_rest_goes_on() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fill(directory.path(), 3, 1).await;
+    sql(directory.path())
+        .execute_batch(
+            "UPDATE journal SET action = 'x' WHERE session = 1;
+             UPDATE session_row SET summary = '' WHERE id IN (1, 2);
+             UPDATE session SET summary = '' WHERE id = 2;
+             INSERT INTO host (name, value) VALUES ('root_config', '[1]'), ('seq', 'many');",
+        )
+        .expect("it is changed");
+    let store = open(directory.path());
+    let index = store.load_index().await.expect("the index loads");
+    assert_eq!(
+        listed(&index),
+        ["claude:/session-0", "claude:/session-2"],
+        "one has a second copy of its row"
+    );
+    assert!(index.root_config.is_none());
+    assert!(index.seq > ServerSeq(1_000_000_000));
+    let stored = store.load_session(session(0)).await.expect("it loads").expect("it is there");
+    assert!(stored.journal.is_empty());
+    assert_eq!(store.problems().len(), 5, "{:#?}", store.problems());
+    drop(store);
+    let store = open(directory.path());
+    assert_eq!(listed(&store.load_index().await.expect("the index loads")).len(), 2);
+    assert_eq!(store.problems(), Vec::<String>::new(), "each problem is told once");
+}
+
+#[tokio::test]
+async fn a_broken_document_makes_its_session_damaged_and_a_broken_further_chat_is_set_aside() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fill(directory.path(), 3, 1).await;
+    let store = open(directory.path());
+    let further = ChannelUri::new("ahp-chat://more/1");
+    let [_, Change::PutChat { conversation, history, state, .. }] = &put(2)[..] else { panic!("a chat") };
+    store
+        .write(vec![
+            Change::PutChat {
+                chat: further.clone(),
+                session: session(2),
+                conversation: *conversation,
+                history: *history,
+                state: state.clone(),
+            },
+            Change::PutTurns { chat: further.clone(), keep: 0, turns: vec![support::turn(1)] },
+        ])
+        .await
+        .expect("it is stored");
+    drop(store);
+    sql(directory.path())
+        .execute_batch(
+            "UPDATE session SET state = '{' WHERE id = 1;
+             UPDATE chat SET state = '{' WHERE id = 2;
+             UPDATE chat SET conversation = 'x' WHERE is_default = 0;",
+        )
+        .expect("it is changed");
+    let store = open(directory.path());
+    let broken = store.load_session(session(0)).await.expect_err("its document is broken");
+    assert!(matches!(&broken, StorageError::Damaged { what, .. } if what.contains("session-0")), "{broken}");
+    let broken = store.load_session(session(1)).await.expect_err("its chat is broken");
+    assert!(matches!(&broken, StorageError::Damaged { .. }), "{broken}");
+    let stored = store.load_session(session(2)).await.expect("it loads").expect("it is there");
+    assert_eq!(stored.chats.len(), 1);
+    drop(store);
+    let aside: i64 = sql(directory.path())
+        .query_row("SELECT count(*) FROM set_aside", [], |row| row.get(0))
+        .expect("it is read");
+    assert_eq!(aside, 2, "the further chat and its turn");
+}
+
+#[tokio::test]
+async fn a_database_without_its_tables_is_damaged() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fill(directory.path(), 3, 1).await;
+    sql(directory.path()).execute_batch("DROP TABLE journal").expect("it is dropped");
+    let store = open(directory.path());
+    assert_eq!(store.load_index().await.expect("the index loads").rows.len(), 3);
+    assert!(store.problems()[0].contains("tables are missing"), "{:?}", store.problems());
+    assert_eq!(turn_numbers(&store, 1).await, [0]);
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fill(directory.path(), 1, 1).await;
+    sql(directory.path()).pragma_update(None, "user_version", 99).expect("it is changed");
+    let before = fs::read(database(directory.path())).expect("it is read");
+    let error = Store::open(StoreConfig::new(directory.path())).expect_err("it is newer");
+    assert!(matches!(error, OpenStoreError::Newer { found: 99, known: 1, .. }), "{error:?}");
+    assert!(error.to_string().contains("schema 99, this one knows 1"), "{error}");
+    assert!(error.to_string().contains("--data-dir"), "{error}");
+    assert_eq!(fs::read(database(directory.path())).expect("it is read"), before);
+}
+
+#[tokio::test]
+async fn files_are_for_their_owner_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let inner = directory.path().join("deep").join("data");
+    let store = open(&inner);
+    store.write(put(1)).await.expect("it is stored");
+    let mode = |name: &str| fs::metadata(inner.join(name)).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!(fs::metadata(&inner).expect("it is there").permissions().mode() & 0o777, 0o700);
+    for name in ["innkeeper.db", "innkeeper.db-wal", "host.lock"] {
+        assert_eq!(mode(name), 0o600, "{name}");
+    }
+}

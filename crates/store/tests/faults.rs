@@ -1,0 +1,205 @@
+//! What the world does to a store: no room, no permission, a second host, a sudden end.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use innkeeper_core::storage::{Change, Storage};
+use innkeeper_store::{OpenStoreError, Store, StoreConfig};
+use support::{open, put, session, sql, turn_numbers, turns};
+
+#[tokio::test]
+async fn a_second_store_on_the_same_directory_is_refused_until_the_first_is_closed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = open(directory.path());
+    let error = Store::open(StoreConfig::new(directory.path())).expect_err("it is in use");
+    assert!(matches!(error, OpenStoreError::InUse { pid } if pid == Some(std::process::id())), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "another innkeeper host (pid {}) uses this data directory; stop it or choose another --data-dir",
+            std::process::id()
+        )
+    );
+    store.write(put(1)).await.expect("the first one is not disturbed");
+    store.close();
+    open(directory.path());
+}
+
+#[test]
+fn a_directory_that_is_a_file_is_a_clear_error() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("file");
+    fs::write(&file, b"").expect("it is written");
+    let error = Store::open(StoreConfig::new(&file)).expect_err("it is no directory");
+    assert!(error.to_string().contains("choose another --data-dir"), "{error}");
+}
+
+/// Where the child of the next test writes; set by its parent alone.
+const CHILD: &str = "INNKEEPER_STORE_TEST_CHILD";
+
+/// Not a test of its own: what the killed process does.
+#[tokio::test]
+async fn child_that_writes_until_it_is_killed() {
+    let Some(directory) = std::env::var_os(CHILD) else { return };
+    let store = open(Path::new(&directory));
+    store.load_index().await.expect("the index loads");
+    let written = match store.load_session(session(1)).await.expect("it loads") {
+        Some(stored) => stored.chats[0].turns.len(),
+        None => {
+            store.write(put(1)).await.expect("it is stored");
+            0
+        }
+    };
+    let mut out = std::io::stdout();
+    for number in written.. {
+        let last = store.write(vec![turns(1, number..number + 1)]);
+        // One more on its way, which may or may not be there afterwards.
+        let unanswered =
+            store.write(vec![Change::TrimJournal { session: session(1), through: number as u64 }]);
+        last.await.expect("it is stored");
+        writeln!(out, "\nwritten {number}").expect("the parent listens");
+        drop(unanswered);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a process that can be killed")]
+fn start_child(directory: &Path) -> Child {
+    Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "child_that_writes_until_it_is_killed", "--nocapture"])
+        .env(CHILD, directory)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts")
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_survives_a_kill() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut acknowledged = 0;
+    for cycle in 1..=8_usize {
+        let mut child = start_child(directory.path());
+        let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let mut seen = 0;
+        while seen < cycle * 7 {
+            let line = lines.next().expect("it is still writing").expect("a line");
+            if let Some(number) = line.strip_prefix("written ") {
+                acknowledged = number.parse::<usize>().expect("a number") + 1;
+                seen += 1;
+            }
+        }
+        child.kill().expect("it is killed");
+        for line in lines.map_while(Result::ok) {
+            if let Some(number) = line.strip_prefix("written ") {
+                acknowledged = number.parse::<usize>().expect("a number") + 1;
+            }
+        }
+        child.wait().expect("it ended");
+        let store = open(directory.path());
+        let found = turn_numbers(&store, 1).await;
+        assert!(found.len() >= acknowledged, "{} of {acknowledged} turns are there", found.len());
+        assert_eq!(found, (0..found.len()).collect::<Vec<_>>(), "none is missing and none is there twice");
+        assert_eq!(store.problems(), Vec::<String>::new());
+        drop(store);
+        let whole: String = sql(directory.path())
+            .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+            .expect("the check runs");
+        assert_eq!(whole, "ok");
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod mounted {
+    use innkeeper_core::storage::StorageError;
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A directory whose mounts nobody else sees. Threads that are started from here see them too.
+    fn private_mounts() -> Option<TempDir> {
+        let private = unshare(CloneFlags::CLONE_NEWNS).and_then(|()| {
+            mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
+        });
+        if let Err(error) = private {
+            println!("skipped: mounting is not permitted here ({error}); run this test as root");
+            return None;
+        }
+        Some(tempfile::tempdir().expect("a directory"))
+    }
+
+    fn mount_small_disk(at: &Path, size: &str) {
+        mount(Some("none"), at, Some("tmpfs"), MsFlags::empty(), Some(format!("size={size}").as_str()))
+            .expect("a small disk is mounted");
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_fails_the_write_loses_nothing_and_is_survived() {
+        let Some(directory) = private_mounts() else { return };
+        mount_small_disk(directory.path(), "2m");
+        let store = open(directory.path());
+        store.write(put(1)).await.expect("it is stored");
+        let ballast = directory.path().join("ballast");
+        fs::write(&ballast, vec![0; 256 * 1024]).expect("there is room");
+        let mut stored = 0;
+        let error = loop {
+            match store.write(vec![turns(1, stored..stored + 20)]).await {
+                Ok(()) => stored += 20,
+                Err(error) => break error,
+            }
+            assert!(stored < 10_000, "the disk never fills");
+        };
+        assert!(matches!(error, StorageError::Full), "{error:?}");
+        assert_eq!(turn_numbers(&store, 1).await.len(), stored, "all that was acknowledged");
+        fs::remove_file(&ballast).expect("there is room again");
+        store.write(vec![turns(1, stored..stored + 5)]).await.expect("it goes on");
+        drop(store);
+        let store = open(directory.path());
+        assert_eq!(turn_numbers(&store, 1).await.len(), stored + 5);
+        assert_eq!(store.problems(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_disk_without_room_for_a_database_is_a_clear_error() {
+        let Some(directory) = private_mounts() else { return };
+        mount_small_disk(directory.path(), "16k");
+        let error = Store::open(StoreConfig::new(directory.path())).expect_err("there is no room");
+        assert!(matches!(error, OpenStoreError::Full { .. }), "{error:?}");
+        assert!(error.to_string().contains("free some space"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_read_only_directory_is_a_clear_error() {
+        let Some(directory) = private_mounts() else { return };
+        mount_small_disk(directory.path(), "2m");
+        support::fill(directory.path(), 1, 1).await;
+        let flags = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+        mount(None::<&str>, directory.path(), None::<&str>, flags, None::<&str>).expect("it is mounted anew");
+        let error = Store::open(StoreConfig::new(directory.path())).expect_err("it is read-only");
+        assert!(matches!(error, OpenStoreError::ReadOnly { .. }), "{error:?}");
+        assert!(error.to_string().contains("make it writable"), "{error}");
+        let inside = directory.path().join("new");
+        let error = Store::open(StoreConfig::new(&inside)).expect_err("it cannot be made");
+        assert!(matches!(error, OpenStoreError::ReadOnly { .. }), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_becomes_read_only_fails_writes_and_still_reads() {
+        let Some(directory) = private_mounts() else { return };
+        mount_small_disk(directory.path(), "2m");
+        let store = open(directory.path());
+        store.write(put(1)).await.expect("it is stored");
+        assert!(store.load_session(session(1)).await.expect("it loads").is_some());
+        // Open files keep a mount writable, so it is the room that goes instead.
+        let ballast = directory.path().join("ballast");
+        fs::write(&ballast, vec![0; 4 * 1024 * 1024]).expect_err("the disk is full now");
+        let error = store.write(vec![turns(1, 0..500)]).await.expect_err("there is no room");
+        assert!(matches!(error, StorageError::Full), "{error:?}");
+        assert!(store.load_session(session(1)).await.expect("it loads").is_some());
+    }
+}

@@ -1,0 +1,303 @@
+//! The store against a model: whatever is written, the store and the storage in memory give the same answers,
+//! however often the store is closed or killed in between.
+
+mod support;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use innkeeper_core::agent::History;
+use innkeeper_core::channel::ChannelUri;
+use innkeeper_core::ids::{ClientId, ServerSeq};
+use innkeeper_core::storage::{
+    Change, Index, JournalEntry, Storage, StoredClient, StoredEnvelope, StoredRow, StoredTurn,
+};
+use innkeeper_store::Store;
+use innkeeper_testkit::MemoryStorage;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use support::{copy_of_a_running_store, json, open, session};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+/// Few names, so that changes meet.
+const SESSIONS: usize = 3;
+const CLIENTS: usize = 3;
+
+/// Something that happens to the store.
+#[derive(Clone, Debug)]
+enum Step {
+    /// One batch.
+    Write(Vec<Change>),
+    /// Several batches, handed over before the first is answered.
+    WriteMany(Vec<Vec<Change>>),
+    /// Closed and opened again.
+    Reopen,
+    /// Killed, and opened by another process.
+    Kill,
+    /// A host starts: its index is read.
+    Start,
+}
+
+fn any_chat() -> impl Strategy<Value = ChannelUri> {
+    (0..SESSIONS, 0..3_usize).prop_map(|(number, which)| chat(number, which))
+}
+
+fn chat(number: usize, which: usize) -> ChannelUri {
+    match which {
+        0 => support::chat(number),
+        which => ChannelUri::new(&format!("ahp-chat://more/{number}/{which}")),
+    }
+}
+
+fn any_client() -> impl Strategy<Value = ClientId> {
+    (0..CLIENTS).prop_map(|number| ClientId::new(&format!("client-{number}")))
+}
+
+fn any_json() -> impl Strategy<Value = innkeeper_core::storage::Json> {
+    ("[ -~äß✓]{0,40}", any::<bool>()).prop_map(|(text, nested)| {
+        let text = serde_json::to_string(&text).expect("text");
+        json(&if nested { format!(r#"{{"a":[{text},1.50,null]}}"#) } else { text })
+    })
+}
+
+fn any_session_change() -> impl Strategy<Value = Change> {
+    let row = proptest::option::of((any::<i64>(), any_json()));
+    prop_oneof![
+        4 => (0..SESSIONS, "[0-9TZ:-]{0,20}", row, any_json()).prop_map(|(number, created_at, row, state)| {
+            let session = session(number);
+            let row = row.map(|(modified_at, summary)| StoredRow { session: session.clone(), modified_at, summary });
+            Change::PutSession { session, created_at, row, state }
+        }),
+        4 => (0..SESSIONS, 0..3_usize, any::<u128>(), any::<bool>(), any_json()).prop_map(
+            |(number, which, conversation, resumes, state)| Change::PutChat {
+                chat: chat(number, which),
+                session: session(number),
+                conversation: Uuid::from_u128(conversation),
+                history: if resumes { History::Resume } else { History::Fresh },
+                state,
+            }
+        ),
+        4 => (any_chat(), 0..6_usize, vec(("[a-z]{1,4}", any_json()), 0..4)).prop_map(|(chat, keep, turns)| {
+            let turns = turns.into_iter().map(|(id, body)| StoredTurn { id, body }).collect();
+            Change::PutTurns { chat, keep, turns }
+        }),
+        4 => (0..SESSIONS, vec((0..50_u64, any::<i64>(), any_json()), 0..3)).prop_map(|(number, entries)| {
+            let entry = |(number, at, action)| JournalEntry { number, channel: ChannelUri::new("c"), at, action };
+            Change::Journal { session: session(number), entries: entries.into_iter().map(entry).collect() }
+        }),
+        2 => (0..SESSIONS, 0..50_u64)
+            .prop_map(|(number, through)| Change::TrimJournal { session: session(number), through }),
+        1 => (0..SESSIONS).prop_map(|number| Change::RemoveSession { session: session(number) }),
+        1 => any_chat().prop_map(|chat| Change::RemoveChat { chat }),
+    ]
+}
+
+fn any_host_change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        3 => (any_client(), any::<bool>()).prop_map(|(client, anew)| Change::PutClient { client, anew }),
+        3 => (any_client(), any::<i64>()).prop_map(|(client, client_seq)| Change::Handled { client, client_seq }),
+        1 => "[a-z]{0,5}".prop_map(|key| Change::PutRootConfig {
+            values: [(key, serde_json::json!({"on": [true]}))].into_iter().collect(),
+        }),
+        1 => (0..10_000_u64).prop_map(|through| Change::ReserveSeq { through: ServerSeq(through) }),
+        2 => any_end(),
+    ]
+}
+
+fn any_end() -> impl Strategy<Value = Change> {
+    let envelope = (0..10_000_u64, proptest::option::of(any_client()), vec(any::<u8>(), 0..20));
+    let client = (any_client(), vec(any::<i64>(), 0..300), vec((0..9_u64, 0..9_u64), 0..3));
+    (0..10_000_u64, vec(envelope, 0..4), vec(client, 0..3)).prop_map(|(seq, replay, clients)| {
+        let envelope = |(seq, only_for, envelope): (_, _, Vec<u8>)| StoredEnvelope {
+            seq: ServerSeq(seq),
+            channel: ChannelUri::root(),
+            only_for,
+            envelope: Bytes::from(envelope),
+        };
+        let client = |(id, handled, marks): (_, _, Vec<(u64, u64)>)| StoredClient {
+            id,
+            handled,
+            marks: marks
+                .into_iter()
+                .map(|(first, last)| (ChannelUri::root(), ServerSeq(first), ServerSeq(last)))
+                .collect(),
+        };
+        let mut clients: Vec<StoredClient> = clients.into_iter().map(client).collect();
+        clients.dedup_by(|one, other| one.id == other.id);
+        let mut seen = Vec::new();
+        clients.retain(|client| {
+            !seen.contains(&client.id) && {
+                seen.push(client.id.clone());
+                true
+            }
+        });
+        Change::EndInOrder {
+            seq: ServerSeq(seq),
+            replay: replay.into_iter().map(envelope).collect(),
+            clients,
+        }
+    })
+}
+
+fn any_batch() -> impl Strategy<Value = Vec<Change>> {
+    vec(prop_oneof![3 => any_session_change(), 1 => any_host_change()], 1..4)
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        12 => any_batch().prop_map(Step::Write),
+        3 => vec(any_batch(), 2..8).prop_map(Step::WriteMany),
+        1 => Just(Step::Reopen),
+        1 => Just(Step::Kill),
+        1 => Just(Step::Start),
+    ]
+}
+
+/// An index without the order that nobody promises.
+fn comparable(mut index: Index) -> String {
+    index.rows.sort_by(|one, other| one.session.cmp(&other.session));
+    index.unlisted.sort();
+    index.chats.sort();
+    format!("{index:#?}")
+}
+
+/// Both storages, side by side.
+struct Pair {
+    directory: TempDir,
+    store: Store,
+    model: MemoryStorage,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = open(directory.path());
+        Self { directory, store, model: MemoryStorage::new() }
+    }
+
+    async fn take(&mut self, step: Step) {
+        match step {
+            Step::Write(batch) => self.write(vec![batch]).await,
+            Step::WriteMany(batches) => self.write(batches).await,
+            Step::Reopen => {
+                self.store.close();
+                self.store = open(self.directory.path());
+            }
+            Step::Kill => {
+                let other = tempfile::tempdir().expect("a directory");
+                copy_of_a_running_store(self.directory.path(), other.path());
+                self.store = open(other.path());
+                self.directory = other;
+            }
+            Step::Start => {
+                let stored = self.store.load_index().await.expect("the index loads");
+                let modelled = self.model.load_index().await.expect("the index loads");
+                assert_eq!(comparable(stored), comparable(modelled));
+            }
+        }
+        for number in 0..SESSIONS {
+            let stored = self.store.load_session(session(number)).await.expect("the session loads");
+            let modelled = self.model.load_session(session(number)).await.expect("the session loads");
+            assert_eq!(format!("{stored:#?}"), format!("{modelled:#?}"));
+        }
+    }
+
+    async fn write(&mut self, batches: Vec<Vec<Change>>) {
+        let stored: Vec<_> = batches.iter().map(|batch| self.store.write(batch.clone())).collect();
+        let modelled: Vec<_> = batches.into_iter().map(|batch| self.model.write(batch)).collect();
+        for (stored, modelled) in stored.into_iter().zip(modelled) {
+            let (stored, modelled) = (stored.await, modelled.await);
+            assert_eq!(stored.is_ok(), modelled.is_ok(), "{stored:?} but {modelled:?}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_store_answers_as_its_model_through_restarts_and_kills(steps in vec(any_step(), 1..40)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut pair = Pair::new();
+            for step in steps {
+                pair.take(step).await;
+            }
+            pair.take(Step::Start).await;
+            assert_eq!(pair.store.problems(), Vec::<String>::new());
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_client_keeps_its_newest_numbers_and_the_newest_clients_are_kept() {
+    let mut pair = Pair::new();
+    for number in 0..300 {
+        let client = ClientId::new("busy");
+        pair.write(vec![vec![Change::Handled { client, client_seq: number }]]).await;
+    }
+    let clients =
+        (0..4200).map(|number| Change::PutClient { client: ClientId::new(&number.to_string()), anew: false });
+    pair.write(vec![
+        clients.collect(),
+        vec![Change::PutClient { client: ClientId::new("150"), anew: false }],
+    ])
+    .await;
+    let index = pair.store.load_index().await.expect("the index loads");
+    assert_eq!(index.clients.len(), 4096);
+    assert_eq!(index.clients.last().map(|client| client.id.as_str().to_owned()).as_deref(), Some("150"));
+    assert!(index.clients.iter().all(|client| client.id.as_str() != "busy"), "the oldest one is forgotten");
+
+    let mut pair = Pair::new();
+    for number in 0..300 {
+        pair.write(vec![vec![Change::Handled { client: ClientId::new("busy"), client_seq: number }]]).await;
+    }
+    let index = pair.store.load_index().await.expect("the index loads");
+    assert_eq!(index.clients[0].handled, (44..300).collect::<Vec<i64>>());
+}
+
+#[tokio::test]
+async fn an_end_in_order_is_seen_once_and_anything_written_after_it_undoes_it() {
+    let pair = Pair::new();
+    let end = || {
+        vec![Change::EndInOrder {
+            seq: ServerSeq(7),
+            replay: vec![StoredEnvelope {
+                seq: ServerSeq(7),
+                channel: ChannelUri::root(),
+                only_for: None,
+                envelope: Bytes::from_static(b"{}"),
+            }],
+            clients: Vec::new(),
+        }]
+    };
+    pair.store.write(vec![Change::ReserveSeq { through: ServerSeq(100) }]).await.expect("stored");
+    pair.store.write(end()).await.expect("stored");
+    let index = pair.store.load_index().await.expect("the index loads");
+    assert_eq!((index.clean, index.seq, index.replay.len()), (true, ServerSeq(7), 1));
+    let index = pair.store.load_index().await.expect("the index loads");
+    assert_eq!((index.clean, index.seq, index.replay.len()), (false, ServerSeq(7), 0));
+
+    pair.store.write(end()).await.expect("stored");
+    pair.store.write(vec![Change::ReserveSeq { through: ServerSeq(20) }]).await.expect("stored");
+    let index = pair.store.load_index().await.expect("the index loads");
+    assert_eq!((index.clean, index.seq, index.replay.len()), (false, ServerSeq(20), 0));
+}
+
+#[tokio::test]
+async fn a_closed_store_says_so_and_can_be_opened_again_at_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = Arc::new(open(directory.path()));
+    let last = store.write(support::put(1));
+    store.close();
+    store.close();
+    last.await.expect("what was handed over is stored");
+    let error = store.write(support::put(2)).await.expect_err("it is closed");
+    assert!(error.to_string().contains("closed"), "{error}");
+    store.load_session(session(1)).await.expect_err("it is closed");
+    store.load_index().await.expect_err("it is closed");
+    assert_eq!(support::names(directory.path(), "innkeeper.db"), ["innkeeper.db"], "no log stays behind");
+    let again = open(directory.path());
+    assert!(again.load_session(session(1)).await.expect("it loads").is_some());
+}

@@ -1,0 +1,139 @@
+//! What the tests of the store share.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use innkeeper_core::agent::History;
+use innkeeper_core::channel::ChannelUri;
+use innkeeper_core::storage::{Change, Index, JournalEntry, Json, Storage, StoredRow, StoredTurn};
+use innkeeper_store::{Store, StoreConfig};
+use rusqlite::Connection;
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+pub fn open(directory: &Path) -> Store {
+    Store::open(StoreConfig::new(directory)).expect("the store opens")
+}
+
+pub fn database(directory: &Path) -> PathBuf {
+    directory.join("innkeeper.db")
+}
+
+/// The database as a person with SQLite's own tool sees it.
+#[expect(clippy::disallowed_methods, reason = "the test looks past the store")]
+pub fn sql(directory: &Path) -> Connection {
+    Connection::open(database(directory)).expect("the database opens")
+}
+
+/// The names of the files in a directory that start like this.
+pub fn names(directory: &Path, start: &str) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory)
+        .expect("the directory is there")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with(start))
+        .collect();
+    names.sort();
+    names
+}
+
+pub fn json(text: &str) -> Json {
+    Arc::from(RawValue::from_string(text.to_owned()).expect("valid JSON"))
+}
+
+pub fn session(number: usize) -> ChannelUri {
+    ChannelUri::new(&format!("claude:/session-{number}"))
+}
+
+pub fn chat(number: usize) -> ChannelUri {
+    ChannelUri::default_chat_of(&session(number))
+}
+
+/// A listed session with its default chat.
+pub fn put(number: usize) -> Vec<Change> {
+    let row = StoredRow {
+        session: session(number),
+        modified_at: 1000,
+        summary: json(&format!(r#"{{"title":"session {number}"}}"#)),
+    };
+    vec![
+        Change::PutSession {
+            session: session(number),
+            created_at: "2026-01-01T00:00:00.000Z".to_owned(),
+            row: Some(row),
+            state: json(&format!(r#"{{"session":{number},"filler":"{}"}}"#, "s".repeat(500))),
+        },
+        Change::PutChat {
+            chat: chat(number),
+            session: session(number),
+            conversation: Uuid::nil(),
+            history: History::Resume,
+            state: json(r#"{"turns":[]}"#),
+        },
+    ]
+}
+
+pub fn turn(number: usize) -> StoredTurn {
+    StoredTurn {
+        id: format!("turn-{number}"),
+        body: json(&format!(r#"{{"id":"turn-{number}","text":"{}"}}"#, "t".repeat(400))),
+    }
+}
+
+pub fn turns(number: usize, turns: std::ops::Range<usize>) -> Change {
+    Change::PutTurns { chat: chat(number), keep: turns.start, turns: turns.map(turn).collect() }
+}
+
+pub fn journal(number: usize, entry: u64) -> Change {
+    Change::Journal {
+        session: session(number),
+        entries: vec![JournalEntry {
+            number: entry,
+            channel: chat(number),
+            at: 5,
+            action: json(&format!(r#"{{"entry":{entry}}}"#)),
+        }],
+    }
+}
+
+/// Some sessions with some turns each, and the store closed again.
+pub async fn fill(directory: &Path, sessions: usize, turns_each: usize) {
+    let store = open(directory);
+    store.load_index().await.expect("the index loads");
+    for number in 0..sessions {
+        let mut changes = put(number);
+        changes.push(turns(number, 0..turns_each));
+        changes.push(journal(number, 1));
+        store.write(changes).await.expect("it is stored");
+    }
+    store.close();
+}
+
+/// The ids of the turns in a session's default chat.
+pub async fn turn_ids(store: &Store, number: usize) -> Vec<String> {
+    let stored = store.load_session(session(number)).await.expect("it loads").expect("it is there");
+    stored.chats[0].turns.iter().map(|turn| turn.id.clone()).collect()
+}
+
+/// The numbers of the turns in a session's default chat.
+pub async fn turn_numbers(store: &Store, number: usize) -> Vec<usize> {
+    let ids = turn_ids(store, number).await;
+    ids.iter().map(|id| id.trim_start_matches("turn-").parse().expect("a number")).collect()
+}
+
+pub fn listed(index: &Index) -> Vec<String> {
+    let mut listed: Vec<String> = index.rows.iter().map(|row| row.session.to_string()).collect();
+    listed.sort();
+    listed
+}
+
+/// The files as a killed process leaves them: copied while the store is open.
+pub fn copy_of_a_running_store(from: &Path, to: &Path) {
+    for name in ["innkeeper.db", "innkeeper.db-wal"] {
+        if from.join(name).exists() {
+            fs::copy(from.join(name), to.join(name)).expect("the file is copied");
+        }
+    }
+}

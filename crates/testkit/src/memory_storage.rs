@@ -1,0 +1,387 @@
+//! Storage in memory, which fails and waits when a test wants it to.
+//!
+//! It keeps what was written as long as one of its clones lives, so a host that is
+//! made with a clone finds what the one before it left.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ahp_types::common::JsonObject;
+use innkeeper_core::agent::{BoxFuture, History};
+use innkeeper_core::channel::ChannelUri;
+use innkeeper_core::ids::{ClientId, ServerSeq};
+use innkeeper_core::storage::{
+    Change, Index, JournalEntry, Json, Storage, StorageError, StoredChat, StoredClient, StoredEnvelope,
+    StoredRow, StoredSession, StoredTurn,
+};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+/// As many as the real store keeps.
+const HANDLED_KEPT: usize = 256;
+const CLIENTS_KEPT: usize = 4096;
+
+/// Storage that ends with the test.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryStorage(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    stored: Stored,
+    /// What writes and loads fail with at the moment.
+    writes_fail: Option<StorageError>,
+    loads_fail: Option<StorageError>,
+    /// How many guards hold writes back.
+    held: usize,
+    /// Writes that wait for the last guard, oldest first.
+    waiting: VecDeque<Waiting>,
+    /// All changes that were stored, in order.
+    log: Vec<Change>,
+}
+
+/// Changes that wait, and who waits for them.
+type Waiting = (Vec<Change>, oneshot::Sender<Result<(), StorageError>>);
+
+/// Holds writes back until it is dropped.
+#[derive(Debug)]
+pub struct HeldWrites(MemoryStorage);
+
+impl Drop for HeldWrites {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.held = state.held.saturating_sub(1);
+        while state.held == 0
+            && let Some((changes, reply)) = state.waiting.pop_front()
+        {
+            // Whoever asked may have gone away meanwhile.
+            reply.send(state.write(changes)).unwrap_or_default();
+        }
+    }
+}
+
+impl MemoryStorage {
+    /// Storage with nothing in it.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets every write from now on fail with this error, or none.
+    pub fn fail_writes(&self, error: Option<StorageError>) {
+        self.state().writes_fail = error;
+    }
+
+    /// Lets every load from now on fail with this error, or none.
+    pub fn fail_loads(&self, error: Option<StorageError>) {
+        self.state().loads_fail = error;
+    }
+
+    /// Writes from now on are accepted and wait, in order, until the guard is dropped.
+    pub fn hold_writes(&self) -> HeldWrites {
+        self.state().held += 1;
+        HeldWrites(self.clone())
+    }
+
+    /// How many writes wait for a guard.
+    pub fn waiting(&self) -> usize {
+        self.state().waiting.len()
+    }
+
+    /// All changes that were stored so far, in order.
+    pub fn log(&self) -> Vec<Change> {
+        self.state().log.clone()
+    }
+
+    /// What the next host would find if this one were killed now: what was
+    /// acknowledged, and none of what still waits.
+    pub fn after_a_crash(&self) -> Self {
+        let state = self.state();
+        Self(Arc::new(Mutex::new(State {
+            stored: state.stored.clone(),
+            log: state.log.clone(),
+            ..State::default()
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Storage for MemoryStorage {
+    fn load_index(&self) -> BoxFuture<Result<Index, StorageError>> {
+        let mut state = self.state();
+        let loaded = match state.loads_fail.clone() {
+            Some(error) => Err(error),
+            None => Ok(state.stored.load_index()),
+        };
+        Box::pin(async move { loaded })
+    }
+
+    fn load_session(&self, session: ChannelUri) -> BoxFuture<Result<Option<StoredSession>, StorageError>> {
+        let state = self.state();
+        let loaded = match state.loads_fail.clone() {
+            Some(error) => Err(error),
+            None => Ok(state.stored.load_session(&session)),
+        };
+        Box::pin(async move { loaded })
+    }
+
+    fn write(&self, changes: Vec<Change>) -> BoxFuture<Result<(), StorageError>> {
+        let mut state = self.state();
+        if state.held == 0 {
+            let written = state.write(changes);
+            return Box::pin(async move { written });
+        }
+        let (reply, answer) = oneshot::channel();
+        state.waiting.push_back((changes, reply));
+        Box::pin(async move {
+            answer.await.unwrap_or_else(|_| Err(StorageError::Failed("the storage is gone".to_owned())))
+        })
+    }
+}
+
+impl State {
+    fn write(&mut self, changes: Vec<Change>) -> Result<(), StorageError> {
+        if let Some(error) = &self.writes_fail {
+            return Err(error.clone());
+        }
+        let mut changed = self.stored.clone();
+        for change in &changes {
+            changed.apply(change)?;
+        }
+        self.stored = changed;
+        self.log.extend(changes);
+        Ok(())
+    }
+}
+
+/// What was stored.
+#[derive(Clone, Debug, Default)]
+struct Stored {
+    seq: ServerSeq,
+    clean: bool,
+    root_config: Option<JsonObject>,
+    sessions: Vec<Session>,
+    /// In the order of their creation.
+    chats: Vec<Chat>,
+    /// Least recently used first.
+    clients: Vec<StoredClient>,
+    replay: Vec<StoredEnvelope>,
+}
+
+#[derive(Clone, Debug)]
+struct Session {
+    uri: ChannelUri,
+    created_at: String,
+    row: Option<StoredRow>,
+    state: Json,
+    journal: Vec<JournalEntry>,
+}
+
+#[derive(Clone, Debug)]
+struct Chat {
+    uri: ChannelUri,
+    session: ChannelUri,
+    conversation: Uuid,
+    history: History,
+    state: Json,
+    turns: Vec<StoredTurn>,
+}
+
+impl Chat {
+    fn is_default(&self) -> bool {
+        self.uri == ChannelUri::default_chat_of(&self.session)
+    }
+}
+
+impl Stored {
+    fn load_index(&mut self) -> Index {
+        let clean = std::mem::take(&mut self.clean);
+        let superfluous = self.clients.len().saturating_sub(CLIENTS_KEPT);
+        self.clients.drain(..superfluous);
+        let index = Index {
+            seq: self.seq,
+            rows: self.sessions.iter().filter_map(|session| session.row.clone()).collect(),
+            unlisted: self
+                .sessions
+                .iter()
+                .filter(|session| session.row.is_none())
+                .map(|session| session.uri.clone())
+                .collect(),
+            chats: self
+                .chats
+                .iter()
+                .filter(|chat| !chat.is_default())
+                .map(|chat| (chat.uri.clone(), chat.session.clone()))
+                .collect(),
+            root_config: self.root_config.clone(),
+            clients: self.clients.clone(),
+            replay: std::mem::take(&mut self.replay),
+            clean,
+        };
+        self.forget_the_end();
+        index
+    }
+
+    fn forget_the_end(&mut self) {
+        self.clean = false;
+        self.replay.clear();
+        for client in &mut self.clients {
+            client.marks.clear();
+        }
+    }
+
+    fn load_session(&self, uri: &ChannelUri) -> Option<StoredSession> {
+        let session = self.sessions.iter().find(|session| session.uri == *uri)?;
+        let mut chats: Vec<&Chat> = self.chats.iter().filter(|chat| chat.session == *uri).collect();
+        chats.sort_by_key(|chat| !chat.is_default());
+        Some(StoredSession {
+            created_at: session.created_at.clone(),
+            listed: session.row.is_some(),
+            state: Arc::clone(&session.state),
+            chats: chats
+                .into_iter()
+                .map(|chat| StoredChat {
+                    uri: chat.uri.clone(),
+                    conversation: chat.conversation,
+                    history: chat.history,
+                    state: Arc::clone(&chat.state),
+                    turns: chat.turns.clone(),
+                })
+                .collect(),
+            journal: session.journal.clone(),
+        })
+    }
+
+    fn apply(&mut self, change: &Change) -> Result<(), StorageError> {
+        self.forget_the_end();
+        match change {
+            Change::PutSession { session, created_at, row, state } => {
+                let journal = match self.session(session) {
+                    Ok(known) => std::mem::take(&mut known.journal),
+                    Err(_) => Vec::new(),
+                };
+                let put = Session {
+                    uri: session.clone(),
+                    created_at: created_at.clone(),
+                    row: row.clone(),
+                    state: Arc::clone(state),
+                    journal,
+                };
+                match self.session(session) {
+                    Ok(known) => *known = put,
+                    Err(_) => self.sessions.push(put),
+                }
+            }
+            Change::PutChat { chat, session, conversation, history, state } => {
+                self.session(session)?;
+                let known = self.chats.iter().position(|known| known.uri == *chat);
+                let turns = known.map(|at| std::mem::take(&mut self.chats[at].turns)).unwrap_or_default();
+                let put = Chat {
+                    uri: chat.clone(),
+                    session: session.clone(),
+                    conversation: *conversation,
+                    history: *history,
+                    state: Arc::clone(state),
+                    turns,
+                };
+                match known {
+                    Some(at) => self.chats[at] = put,
+                    None => self.chats.push(put),
+                }
+            }
+            Change::PutTurns { chat, keep, turns } => {
+                let known = self.chats.iter_mut().find(|known| known.uri == *chat);
+                let known = known.ok_or_else(|| missing("chat", chat))?;
+                known.turns.truncate(*keep);
+                known.turns.extend_from_slice(turns);
+            }
+            Change::Journal { session, entries } => {
+                let journal = &mut self.session(session)?.journal;
+                for entry in entries {
+                    if journal.iter().any(|known| known.number == entry.number) {
+                        return Err(StorageError::Failed(format!("entry {} is there already", entry.number)));
+                    }
+                    journal.push(entry.clone());
+                }
+                journal.sort_by_key(|entry| entry.number);
+            }
+            Change::TrimJournal { session, through } => {
+                if let Ok(session) = self.session(session) {
+                    session.journal.retain(|entry| entry.number > *through);
+                }
+            }
+            Change::RemoveSession { session } => {
+                self.sessions.retain(|known| known.uri != *session);
+                self.chats.retain(|chat| chat.session != *session);
+            }
+            Change::RemoveChat { chat } => self.chats.retain(|known| known.uri != *chat),
+            Change::PutClient { .. }
+            | Change::Handled { .. }
+            | Change::PutRootConfig { .. }
+            | Change::ReserveSeq { .. }
+            | Change::EndInOrder { .. } => self.apply_to_host(change),
+        }
+        Ok(())
+    }
+
+    fn apply_to_host(&mut self, change: &Change) {
+        match change {
+            Change::PutClient { client, anew } => {
+                let mut known = self.take_client(client);
+                if *anew {
+                    known.handled.clear();
+                }
+                self.clients.push(known);
+            }
+            Change::Handled { client, client_seq } => {
+                let known = self.client(client);
+                known.handled.push(*client_seq);
+                let superfluous = known.handled.len().saturating_sub(HANDLED_KEPT);
+                known.handled.drain(..superfluous);
+            }
+            Change::PutRootConfig { values } => self.root_config = Some(values.clone()),
+            Change::ReserveSeq { through } => self.seq = self.seq.max(*through),
+            Change::EndInOrder { seq, replay, clients } => {
+                self.seq = *seq;
+                self.clean = true;
+                self.replay = replay.clone();
+                for client in clients {
+                    let superfluous = client.handled.len().saturating_sub(HANDLED_KEPT);
+                    let known = self.client(&client.id);
+                    known.handled = client.handled[superfluous..].to_vec();
+                    known.marks = client.marks.clone();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn session(&mut self, uri: &ChannelUri) -> Result<&mut Session, StorageError> {
+        self.sessions.iter_mut().find(|session| session.uri == *uri).ok_or_else(|| missing("session", uri))
+    }
+
+    fn client(&mut self, id: &ClientId) -> &mut StoredClient {
+        let at = self.clients.iter().position(|client| client.id == *id);
+        let at = at.unwrap_or_else(|| {
+            self.clients.push(new_client(id));
+            self.clients.len() - 1
+        });
+        &mut self.clients[at]
+    }
+
+    fn take_client(&mut self, id: &ClientId) -> StoredClient {
+        match self.clients.iter().position(|client| client.id == *id) {
+            Some(at) => self.clients.remove(at),
+            None => new_client(id),
+        }
+    }
+}
+
+fn new_client(id: &ClientId) -> StoredClient {
+    StoredClient { id: id.clone(), handled: Vec::new(), marks: Vec::new() }
+}
+
+fn missing(kind: &str, uri: &ChannelUri) -> StorageError {
+    StorageError::Failed(format!("there is no {kind} {uri}"))
+}
