@@ -4,7 +4,9 @@ use ahp_types::version::{SUPPORTED_PROTOCOL_VERSIONS, negotiate_protocol_version
 use innkeeper_core::ChannelUri;
 use innkeeper_core::host::NewSession;
 use innkeeper_core::ids::{ClientId, ServerSeq};
-use innkeeper_core::state::{Action, CloseReason, EncodedEnvelope, EncodedSnapshot, Missed, Origin};
+use innkeeper_core::state::{
+    Action, CloseReason, Delivery, EncodedEnvelope, EncodedSnapshot, Missed, Origin,
+};
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 use crate::connection::Connection;
 use crate::params::{
     ChannelParams, CreateSessionParams, DispatchActionParams, InitializeParams, ListSessionsParams,
-    ReconnectParams, ResolveSessionConfigParams,
+    ReconnectParams, ResolveSessionConfigParams, SubscribeParams,
 };
 use crate::rpc::{self, RpcError};
 
@@ -152,11 +154,16 @@ impl Connection {
         Ok(())
     }
 
-    fn subscribe(&self, id: &RawValue, params: &ChannelParams) -> Result<(), RpcError> {
+    fn subscribe(&self, id: &RawValue, params: &SubscribeParams) -> Result<(), RpcError> {
         let channel = ChannelUri::new(&params.channel);
+        let latency = params.delivery.as_ref().and_then(|delivery| delivery.max_latency_ms);
+        let delivery = latency.map_or_else(Delivery::default, Delivery::within_millis);
         let mut found = false;
-        self.shared.host.store().subscribe(self.id, std::slice::from_ref(&channel), |_, snapshots| {
-            match snapshots.into_iter().next() {
+        self.shared.host.store().subscribe(
+            self.id,
+            std::slice::from_ref(&channel),
+            delivery,
+            |_, snapshots| match snapshots.into_iter().next() {
                 Some(snapshot) => {
                     found = true;
                     rpc::response(id, &SubscribeResult { snapshot })
@@ -165,8 +172,8 @@ impl Connection {
                     Some(id),
                     &RpcError::not_found(format!("there is no channel {}", params.channel)),
                 ),
-            }
-        })?;
+            },
+        )?;
         tracing::debug!(connection = %self.id, %channel, found, "subscribe");
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! of connection-wide commands, so it defaults to the root channel here. Unknown
 //! fields are ignored.
 
+use ahp_types::commands::SubscriptionDeliveryOptions;
 use ahp_types::common::{JsonObject, ROOT_RESOURCE_URI, Uri};
 use ahp_types::state::SessionActiveClient;
 use serde::Deserialize;
@@ -45,6 +46,14 @@ pub(crate) struct ReconnectParams {
 pub(crate) struct ChannelParams {
     #[serde(default = "root")]
     pub(crate) channel: Uri,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct SubscribeParams {
+    #[serde(default = "root")]
+    pub(crate) channel: Uri,
+    #[serde(default)]
+    pub(crate) delivery: Option<SubscriptionDeliveryOptions>,
 }
 
 #[derive(Debug, Deserialize)]

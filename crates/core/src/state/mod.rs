@@ -6,6 +6,7 @@
 
 mod clients;
 mod frame;
+mod merge;
 mod outbox;
 #[cfg_attr(not(test), expect(dead_code, reason = "channels take it up in a commit of their own"))]
 mod parts;
@@ -14,6 +15,9 @@ mod snapshot;
 mod store;
 
 pub use frame::{Action, EncodedEnvelope, Frame, Origin, notification};
-pub use outbox::{CloseReason, Outbox};
+pub use outbox::{CloseReason, Delivery, Outbox};
 pub use snapshot::{ChannelState, EncodedSnapshot};
 pub use store::{CommitError, Missed, StateStore};
+
+#[cfg(test)]
+mod delivery_tests;

@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use super::clients::{KnownClients, Mark, Marks};
 use super::frame::{Action, EncodedEnvelope, Frame, Origin, envelope, notification};
-use super::outbox::{CloseReason, Outbox};
+use super::outbox::{CloseReason, Delivery, Outbox};
 use super::replay::ReplayLog;
 use super::snapshot::{ChannelState, EncodedSnapshot};
 use crate::channel::ChannelUri;
@@ -50,7 +50,13 @@ struct Inner {
 #[derive(Debug)]
 struct Channel {
     state: ChannelState,
-    subscribers: Vec<ConnectionId>,
+    subscribers: Vec<Subscriber>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Subscriber {
+    connection: ConnectionId,
+    delivery: Delivery,
 }
 
 /// A connection of a client.
@@ -128,7 +134,7 @@ impl StateStore {
         let Some(attached) = inner.connections.remove(&connection) else { return };
         for uri in attached.marks.keys() {
             if let Some(channel) = inner.channels.get_mut(uri) {
-                channel.subscribers.retain(|subscriber| *subscriber != connection);
+                channel.subscribers.retain(|subscriber| subscriber.connection != connection);
             }
         }
         if let Some(client) = &attached.client {
@@ -198,10 +204,11 @@ impl StateStore {
         &self,
         connection: ConnectionId,
         channels: &[ChannelUri],
+        delivery: Delivery,
         reply: impl FnOnce(ServerSeq, Vec<EncodedSnapshot>) -> Result<Frame, serde_json::Error>,
     ) -> Result<(), serde_json::Error> {
         let mut inner = self.lock();
-        let snapshots = inner.subscribe(connection, channels)?;
+        let snapshots = inner.subscribe(connection, channels, delivery)?;
         let frame = reply(inner.seq, snapshots)?;
         inner.push_to(connection, frame);
         Ok(())
@@ -218,7 +225,7 @@ impl StateStore {
     ) -> Result<(), serde_json::Error> {
         let mut inner = self.lock();
         inner.clients.remember(client);
-        let snapshots = inner.subscribe(connection, channels)?;
+        let snapshots = inner.subscribe(connection, channels, Delivery::default())?;
         inner.belongs_to(connection, client, &Marks::new());
         let frame = reply(inner.seq, snapshots)?;
         inner.push_to(connection, frame);
@@ -240,7 +247,7 @@ impl StateStore {
         let missed = inner.missed(client, &marks, seen, channels);
         // Subscribing takes snapshots, which a replay does not need; they are cheap
         // beside a reconnect, and there is one way to subscribe.
-        let (snapshots, none) = (inner.subscribe(connection, channels)?, Marks::new());
+        let (snapshots, none) = (inner.subscribe(connection, channels, Delivery::default())?, Marks::new());
         inner.belongs_to(connection, client, if missed.is_some() { &marks } else { &none });
         let frame = reply(missed.unwrap_or(Missed::Snapshots(snapshots)))?;
         inner.push_to(connection, frame);
@@ -254,7 +261,7 @@ impl StateStore {
             attached.marks.remove(channel);
         }
         if let Some(channel) = inner.channels.get_mut(channel) {
-            channel.subscribers.retain(|subscriber| *subscriber != connection);
+            channel.subscribers.retain(|subscriber| subscriber.connection != connection);
         }
     }
 
@@ -374,12 +381,16 @@ impl Inner {
         self.seq = seq;
         self.log.push(seq, uri, None, EncodedEnvelope::of(&frame));
         for subscriber in &channel.subscribers {
-            if let Some(attached) = self.connections.get(subscriber) {
-                attached.outbox.push(frame.clone());
+            if let Some(attached) = self.connections.get(&subscriber.connection) {
+                match origin {
+                    // Somebody waits for the echo, and the others for what a person did.
+                    Some(_) => attached.outbox.push(frame.clone()),
+                    None => attached.outbox.publish(frame.clone(), subscriber.delivery),
+                }
             }
         }
         if let Some(origin) = origin
-            && !channel.subscribers.contains(&origin.connection)
+            && channel.subscribers.iter().all(|subscriber| subscriber.connection != origin.connection)
         {
             self.push_to(origin.connection, frame);
         }
@@ -391,13 +402,15 @@ impl Inner {
         &mut self,
         connection: ConnectionId,
         channels: &[ChannelUri],
+        delivery: Delivery,
     ) -> Result<Vec<EncodedSnapshot>, serde_json::Error> {
         let mut snapshots = Vec::with_capacity(channels.len());
         for uri in channels {
             let Some(channel) = self.channels.get_mut(uri) else { continue };
             snapshots.push(EncodedSnapshot::encode(uri, &channel.state, self.seq)?);
-            if !channel.subscribers.contains(&connection) {
-                channel.subscribers.push(connection);
+            match channel.subscribers.iter_mut().find(|subscriber| subscriber.connection == connection) {
+                Some(subscriber) => subscriber.delivery = delivery,
+                None => channel.subscribers.push(Subscriber { connection, delivery }),
             }
             if let Some(attached) = self.connections.get_mut(&connection) {
                 let seq = self.seq;
@@ -466,7 +479,7 @@ impl Inner {
         match notification(method, params) {
             Ok(frame) => {
                 for subscriber in &root.subscribers {
-                    self.push_to(*subscriber, frame.clone());
+                    self.push_to(subscriber.connection, frame.clone());
                 }
             }
             Err(error) => tracing::error!(%error, method, "a notification could not be encoded"),

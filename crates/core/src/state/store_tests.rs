@@ -98,7 +98,7 @@ fn subscribe(store: &StateStore, connection: ConnectionId, channel: &ChannelUri)
 /// Subscribes with a request of this number, which the answer names.
 fn subscribe_as(store: &StateStore, connection: ConnectionId, channel: &ChannelUri, request: usize) {
     store
-        .subscribe(connection, std::slice::from_ref(channel), |_, snapshots| {
+        .subscribe(connection, std::slice::from_ref(channel), Delivery::default(), |_, snapshots| {
             Frame::encode(&json!({ "answers": request, "snapshots": snapshots }))
         })
         .unwrap();
