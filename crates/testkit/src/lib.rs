@@ -11,6 +11,7 @@
 pub mod bench;
 pub mod fakes;
 mod host;
+pub mod load;
 mod model;
 mod observer;
 pub mod processes;
