@@ -37,6 +37,11 @@ impl Directories {
         create_private(&self.data)
     }
 
+    /// The data directory itself.
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
+    }
+
     /// Where runtimes are installed.
     pub(crate) fn runtimes(&self) -> &Path {
         &self.runtimes

@@ -11,10 +11,11 @@ use innkeeper_claude::registry::Registry;
 use innkeeper_claude::{Program, WardenProgram};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::model::{ModelAccess, ModelEndpoint};
-use innkeeper_core::storage::Nowhere;
+use innkeeper_core::storage::Storage;
 use innkeeper_core::{Host, HostConfig};
 use innkeeper_gateway::{Gateway, GatewayConfig, GatewayHandle, TurnMark};
 use innkeeper_server::{Admission, Listen, Server, ServerConfig};
+use innkeeper_store::{Store, StoreConfig};
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
@@ -39,12 +40,15 @@ pub(crate) struct Settings {
 pub(crate) struct Running {
     pub(crate) server: Server,
     host: Arc<Host>,
+    store: Arc<Store>,
     gateway: Arc<GatewayHandle>,
     drivers: TaskTracker,
 }
 
 /// Builds and starts everything.
 pub(crate) async fn start(settings: Settings) -> Result<Running> {
+    // First of all: it also makes sure that no other host uses the same directory.
+    let store = Arc::new(open_store(settings.directories.data().to_owned()).await?);
     sweep(settings.directories.started()).await;
     let gateway = Arc::new(start_gateway(settings.upstreams, SocketAddr::from(([127, 0, 0, 1], 0))).await?);
     let drivers = TaskTracker::new();
@@ -63,7 +67,7 @@ pub(crate) async fn start(settings: Settings) -> Result<Running> {
     let host = Host::start(HostConfig {
         providers: vec![Arc::new(claude)],
         clock: Arc::new(SystemClock),
-        storage: Arc::new(Nowhere),
+        storage: Arc::clone(&store) as Arc<dyn Storage>,
     })
     .await?;
     let server = Server::start(
@@ -76,7 +80,16 @@ pub(crate) async fn start(settings: Settings) -> Result<Running> {
         Arc::clone(&host),
     )
     .await?;
-    Ok(Running { server, host, gateway, drivers })
+    Ok(Running { server, host, store, gateway, drivers })
+}
+
+/// Opens the storage, off the threads that serve clients.
+async fn open_store(directory: PathBuf) -> Result<Store> {
+    let store = tokio::task::spawn_blocking(move || Store::open(StoreConfig::new(directory))).await??;
+    for problem in store.problems() {
+        tracing::warn!("{problem}");
+    }
+    Ok(store)
 }
 
 /// Ends what an earlier host left behind because its wardens were killed with it.
@@ -106,6 +119,10 @@ impl Running {
         self.server.drain().await;
         self.host.finish().await;
         self.gateway.shutdown().await;
+        let store = Arc::clone(&self.store);
+        if let Err(error) = tokio::task::spawn_blocking(move || store.close()).await {
+            tracing::error!(%error, "the storage could not be closed");
+        }
     }
 }
 

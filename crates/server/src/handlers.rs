@@ -7,7 +7,7 @@ use innkeeper_core::ChannelUri;
 use innkeeper_core::host::NewSession;
 use innkeeper_core::ids::{ClientId, ServerSeq};
 use innkeeper_core::state::{
-    Action, CloseReason, EncodedEnvelope, EncodedSnapshot, Missed, Origin, Subscription,
+    Action, CloseReason, Delivery, EncodedEnvelope, EncodedSnapshot, Missed, Origin, Subscription,
 };
 use innkeeper_core::storage::Json;
 use serde::Serialize;
@@ -173,8 +173,10 @@ impl Connection {
 
     async fn subscribe(&self, id: &RawValue, params: &SubscribeParams) -> Result<(), RpcError> {
         let channel = ChannelUri::new(&params.channel);
+        let latency = params.delivery.as_ref().and_then(|delivery| delivery.max_latency_ms);
+        let delivery = latency.map_or_else(Delivery::default, Delivery::within_millis);
         let mut found = false;
-        let how = Subscription { newest_turns: params.view.as_ref().and_then(|view| view.turns) };
+        let how = Subscription { newest_turns: params.view.as_ref().and_then(|view| view.turns), delivery };
         let subscribed = self.shared.host.subscribe(self.id, &channel, how, |snapshot| match snapshot {
             Some(snapshot) => {
                 found = true;

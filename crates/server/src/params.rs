@@ -4,7 +4,7 @@
 //! of connection-wide commands, so it defaults to the root channel here. Unknown
 //! fields are ignored.
 
-use ahp_types::commands::ChatMoveDestination;
+use ahp_types::commands::{ChatMoveDestination, SubscriptionDeliveryOptions};
 use ahp_types::common::{JsonObject, ROOT_RESOURCE_URI, Uri};
 use ahp_types::state::SessionActiveClient;
 use serde::Deserialize;
@@ -52,6 +52,8 @@ pub(crate) struct ChannelParams {
 pub(crate) struct SubscribeParams {
     #[serde(default = "root")]
     pub(crate) channel: Uri,
+    #[serde(default)]
+    pub(crate) delivery: Option<SubscriptionDeliveryOptions>,
     #[serde(default)]
     pub(crate) view: Option<View>,
 }

@@ -26,6 +26,7 @@ pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), Failure> {
         Change::PutSession { session, created_at, row, state } => {
             put_session(db, session, created_at, row.as_ref(), state.get())
         }
+        Change::PutRow(row) => put_row(db, row),
         Change::PutChat { chat, session, conversation, history, state } => put_chat(
             db,
             &ChatRecord {
@@ -55,6 +56,7 @@ pub(crate) fn size_of_change(change: &Change) -> usize {
         Change::PutSession { row, state, .. } => {
             state.get().len() + row.as_ref().map_or(0, |row| row.summary.get().len())
         }
+        Change::PutRow(row) => row.summary.get().len(),
         Change::PutChat { state, .. } => state.get().len(),
         Change::PutTurns { turns, .. } => turns.iter().map(|turn| turn.body.get().len()).sum(),
         Change::Journal { entries, .. } => entries.iter().map(|entry| entry.action.get().len()).sum(),
@@ -129,6 +131,22 @@ fn put_session(
          ON CONFLICT (uri) DO UPDATE SET modified_at = excluded.modified_at, summary = excluded.summary",
     )?
     .execute(params![session.as_str(), modified_at, summary])?;
+    Ok(())
+}
+
+fn put_row(db: &Connection, row: &StoredRow) -> Result<(), Failure> {
+    let values = params![row.session.as_str(), row.modified_at, row.summary.get()];
+    let known = db
+        .prepare_cached("UPDATE session SET modified_at = ?2, summary = ?3 WHERE uri = ?1")?
+        .execute(values)?;
+    // A session that was disposed meanwhile has no row any more.
+    if known > 0 {
+        db.prepare_cached(
+            "INSERT INTO session_row (uri, modified_at, summary) VALUES (?1, ?2, ?3)
+             ON CONFLICT (uri) DO UPDATE SET modified_at = excluded.modified_at, summary = excluded.summary",
+        )?
+        .execute(values)?;
+    }
     Ok(())
 }
 

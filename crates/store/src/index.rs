@@ -26,6 +26,7 @@ pub(crate) fn load(db: &Connection, mender: &Mender) -> Result<Index, Failure> {
         seq: seq(db, mender)?,
         rows: rows(db, mender)?,
         unlisted: unlisted(db)?,
+        unfinished: unfinished(db)?,
         chats: further_chats(db)?,
         root_config: root_config(db, mender)?,
         clients: clients(db, &mut marks)?,
@@ -108,6 +109,12 @@ fn rows(db: &Connection, mender: &Mender) -> Result<Vec<StoredRow>, Failure> {
 
 fn unlisted(db: &Connection) -> rusqlite::Result<Vec<ChannelUri>> {
     let mut select = db.prepare("SELECT uri FROM session WHERE modified_at IS NULL ORDER BY uri")?;
+    select.query_map([], |row| channel(row, 0))?.collect()
+}
+
+fn unfinished(db: &Connection) -> rusqlite::Result<Vec<ChannelUri>> {
+    let mut select = db
+        .prepare("SELECT uri FROM session WHERE id IN (SELECT DISTINCT session FROM journal) ORDER BY uri")?;
     select.query_map([], |row| channel(row, 0))?.collect()
 }
 

@@ -11,6 +11,7 @@
 pub mod bench;
 pub mod fakes;
 mod host;
+pub mod load;
 mod memory_storage;
 mod model;
 mod observer;

@@ -208,6 +208,12 @@ impl Stored {
                 .filter(|session| session.row.is_none())
                 .map(|session| session.uri.clone())
                 .collect(),
+            unfinished: self
+                .sessions
+                .iter()
+                .filter(|session| !session.journal.is_empty())
+                .map(|session| session.uri.clone())
+                .collect(),
             chats: self
                 .chats
                 .iter()
@@ -271,6 +277,11 @@ impl Stored {
                 match self.session(session) {
                     Ok(known) => *known = put,
                     Err(_) => self.sessions.push(put),
+                }
+            }
+            Change::PutRow(row) => {
+                if let Ok(known) = self.session(&row.session) {
+                    known.row = Some(row.clone());
                 }
             }
             Change::PutChat { chat, session, conversation, history, state } => {

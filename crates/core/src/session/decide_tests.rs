@@ -507,7 +507,12 @@ fn the_queue_is_changed_by_those_who_know_what_is_in_it() {
     }
     let steer = dispatch(Phase::Live, &chat, "c1", set("steering"));
     assert!(
-        matches!(steer.effects.as_slice(), [Effect::Agent(AgentCommand::Steer { id, .. })] if id == "m3")
+        matches!(
+            steer.effects.as_slice(),
+            [Effect::Agent(AgentCommand::Unsteer { id: old }), Effect::Agent(AgentCommand::Steer { id, .. })]
+                if old == "s1" && id == "m3"
+        ),
+        "the one before it is not wanted any more"
     );
     let take_back = dispatch(Phase::Live, &chat, "c1", remove("steering", "s1"));
     assert_eq!(take_back.effects, [Effect::Agent(AgentCommand::Unsteer { id: "s1".to_owned() })]);

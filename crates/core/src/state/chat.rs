@@ -12,6 +12,7 @@ use ahp_types::state::{ChatState, Turn};
 use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 
+use super::parts::PartIndex;
 use crate::storage::{Json, StoredTurn};
 
 /// A chat as it is published.
@@ -23,6 +24,8 @@ pub struct ChatDoc {
     turns: Vec<StoredTurn>,
     /// The first turn that is not stored as it is, if there may be one.
     changed_from: Option<usize>,
+    /// Where the parts of the running turn are.
+    parts: PartIndex,
 }
 
 /// A finished turn cannot be read or written as JSON.
@@ -38,13 +41,13 @@ impl ChatDoc {
     pub fn new(mut state: ChatState) -> Result<Self, TurnError> {
         let turns = state.turns.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
         keep_last(&mut state.turns);
-        Ok(Self { open: state, turns, changed_from: Some(0) })
+        Ok(Self { open: state, turns, changed_from: Some(0), parts: PartIndex::default() })
     }
 
     /// A document from what was stored.
     pub(crate) fn from_stored(mut state: ChatState, turns: Vec<StoredTurn>) -> Result<Self, TurnError> {
         state.turns = turns.last().map(decode).transpose()?.into_iter().collect();
-        Ok(Self { open: state, turns, changed_from: None })
+        Ok(Self { open: state, turns, changed_from: None, parts: PartIndex::default() })
     }
 
     /// The chat's state; of the finished turns it has only the last one.
@@ -85,7 +88,8 @@ impl ChatDoc {
             // The reducer has to find the turn that becomes the last one.
             self.reopen_at(last)?;
         }
-        let outcome = apply_action_to_chat(&mut self.open, action);
+        let streamed = self.parts.apply(&mut self.open, action);
+        let outcome = streamed.unwrap_or_else(|| apply_action_to_chat(&mut self.open, action));
         self.keep_in_step(action)?;
         Ok(outcome)
     }

@@ -1,47 +1,62 @@
 //! Messages that are encoded once and shared by everyone who gets them.
 //!
 //! An action that came from a client is spliced into its envelope as it came, so
-//! that fields which our types do not know survive the echo.
+//! that fields which our types do not know survive the echo. An action of the host's
+//! own that streams text or replaces a value is marked so that frames of its kind can
+//! be merged; what comes from a client never is.
 
 use ahp_types::actions::StateAction;
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::merge::{Merge, Replaced, Stream};
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::storage::Json;
 
 /// One encoded JSON-RPC message: UTF-8 text, cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Frame(Bytes);
+pub struct Frame {
+    bytes: Bytes,
+    /// How it can be merged with its neighbours.
+    merge: Merge,
+}
 
 impl Frame {
     /// Encodes a message. Fails only if the value cannot be JSON (a map with
     /// keys that are not text), which our types rule out.
     pub fn encode(message: &impl Serialize) -> Result<Self, serde_json::Error> {
-        Ok(Self(serde_json::to_vec(message)?.into()))
+        Ok(Self::with_merge(serde_json::to_vec(message)?.into(), Merge::Never))
+    }
+
+    pub(super) fn with_merge(bytes: Bytes, merge: Merge) -> Self {
+        Self { bytes, merge }
+    }
+
+    pub(super) fn merge(&self) -> &Merge {
+        &self.merge
     }
 
     /// A frame of this size, quickly.
     #[cfg(test)]
     pub(super) fn of_size(size: usize) -> Self {
-        Self(vec![b' '; size].into())
+        Self::with_merge(vec![b' '; size].into(), Merge::Never)
     }
 
     /// The encoded text.
     pub fn bytes(&self) -> &Bytes {
-        &self.0
+        &self.bytes
     }
 
     /// Size of the encoded text.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.bytes.len()
     }
 
     /// Whether there is no text at all.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.bytes.is_empty()
     }
 }
 
@@ -51,7 +66,7 @@ impl Frame {
 pub struct EncodedEnvelope(Bytes);
 
 /// What comes before an envelope in a frame.
-const BEFORE_ENVELOPE: &str = r#"{"jsonrpc":"2.0","method":"action","params":"#;
+pub(super) const BEFORE_ENVELOPE: &str = r#"{"jsonrpc":"2.0","method":"action","params":"#;
 
 impl EncodedEnvelope {
     /// The envelope in a frame made by [`envelope`].
@@ -142,6 +157,25 @@ pub struct Origin {
 
 /// Encodes an action envelope.
 pub(super) fn envelope(
+    channel: &ChannelUri,
+    action: &Action,
+    seq: ServerSeq,
+    origin: Option<&Origin>,
+    rejection_reason: Option<&str>,
+) -> Result<Frame, serde_json::Error> {
+    let own = origin.is_none() && rejection_reason.is_none();
+    if own && let Some(stream) = Stream::of(action.typed()) {
+        return stream.encode(channel, seq);
+    }
+    let mut frame = raw_envelope(channel, action, seq, origin, rejection_reason)?;
+    if own && let Some(replaced) = Replaced::by(channel, action.typed()) {
+        frame.merge = Merge::Replace(replaced.into());
+    }
+    Ok(frame)
+}
+
+/// Encodes an envelope around whatever is JSON for an action.
+pub(super) fn raw_envelope(
     channel: &ChannelUri,
     action: &impl Serialize,
     seq: ServerSeq,

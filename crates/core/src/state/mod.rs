@@ -7,7 +7,9 @@
 mod chat;
 mod clients;
 mod frame;
+mod merge;
 mod outbox;
+mod parts;
 mod replay;
 mod rows;
 mod snapshot;
@@ -15,6 +17,9 @@ mod store;
 
 pub use chat::{ChatDoc, TurnError};
 pub use frame::{Action, EncodedEnvelope, Frame, Origin, notification};
-pub use outbox::{CloseReason, Outbox};
+pub use outbox::{CloseReason, Delivery, Outbox};
 pub use snapshot::{ChannelState, EncodedSnapshot};
 pub use store::{CommitError, FetchError, Missed, RowsPage, StateStore, Subscription};
+
+#[cfg(test)]
+mod delivery_tests;

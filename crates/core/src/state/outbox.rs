@@ -1,23 +1,55 @@
 //! What waits to be written to one connection.
 //!
-//! `push` never waits and never drops a single frame: when the bound is reached
-//! the connection as a whole is given up, with a reason, and the client comes
-//! back for a snapshot. One writer takes everything that waits in one go.
+//! `push` never waits and never drops a single frame: what waits is merged first, and
+//! when the bound is reached all the same, the connection as a whole is given up, with
+//! a reason, and the client comes back for what it missed. One writer takes everything
+//! that waits in one go. Frames leave in the order in which they came; what may wait
+//! holds back what came after it only until something comes that may not.
 
-use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::frame::Frame;
+use super::merge::coalesce;
 
-/// Frames that may wait for a client. At 1,000 deltas a second this is more than
-/// half a minute of a client that reads nothing at all.
+/// Frames that may wait for a client. At 1,000 deltas a second which cannot be merged,
+/// this is more than half a minute of a client that reads nothing at all.
 const MAX_FRAMES: usize = 32_768;
 
 /// Bytes that may wait for a client: a large snapshot and a good while of
 /// streaming behind it.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// Frames that may wait before they are merged. A client that keeps up never has as
+/// many, and gets every action as it was published.
+const MERGE_FROM: usize = 256;
+
+/// Time between two batches of what the host publishes on its own: what comes within it
+/// goes out in one write. Far below what a person notices, and many times fewer writes
+/// when a fast stream has many clients. The first frame after a pause does not wait.
+const GATHER: Duration = Duration::from_millis(4);
+
+/// Longest time for which a client may have its frames held back.
+const MAX_HOLD: Duration = Duration::from_secs(1);
+
+/// How long a subscriber lets the host hold back what is published, to merge it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delivery {
+    /// What the subscriber asked for, if it did.
+    hold: Option<Duration>,
+}
+
+impl Delivery {
+    /// Within so many milliseconds, but at most a second; with 0 each frame by itself and
+    /// at once, as far as the connection takes it.
+    pub fn within_millis(millis: i64) -> Self {
+        let hold = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
+        Self { hold: Some(hold.min(MAX_HOLD)) }
+    }
+}
 
 /// The queue of one connection. When it is full the connection is closed.
 #[derive(Debug, Default)]
@@ -31,9 +63,24 @@ pub struct Outbox {
 
 #[derive(Debug, Default)]
 struct Queue {
-    frames: VecDeque<Frame>,
+    frames: Vec<Frame>,
     bytes: usize,
+    /// How many of the frames have been through a merge.
+    merged: usize,
+    /// When the writer is to take them. Something waits if, and only if, this is set.
+    due: Option<Due>,
+    /// When it took the last batch of what had been published.
+    last_batch: Option<Instant>,
+    /// Whether what waits is to be merged when it is taken.
+    held: bool,
     closed: Option<CloseReason>,
+}
+
+/// When something is to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    AtOnce,
+    At(Instant),
 }
 
 /// Why a connection is not written to any more.
@@ -54,22 +101,50 @@ pub enum CloseReason {
 }
 
 impl Outbox {
-    /// Queues a frame, or gives the connection up if it is too far behind.
+    /// Queues a frame that somebody waits for: it leaves at once, with all that is before
+    /// it. Gives the connection up if it is too far behind.
     pub fn push(&self, frame: Frame) {
+        self.enqueue(frame, |_| Due::AtOnce);
+    }
+
+    /// Queues what the host publishes on its own, which may wait for more to come.
+    pub(super) fn publish(&self, frame: Frame, delivery: Delivery) {
+        self.enqueue(frame, |queue| match delivery.hold {
+            None => queue.last_batch.map_or(Due::AtOnce, |last| Due::At(last + GATHER)),
+            Some(Duration::ZERO) => Due::AtOnce,
+            Some(hold) => {
+                queue.held = true;
+                Due::At(Instant::now() + hold)
+            }
+        });
+    }
+
+    fn enqueue(&self, frame: Frame, due: impl FnOnce(&mut Queue) -> Due) {
         let mut queue = self.lock();
         if queue.closed.is_some() {
             return;
         }
-        if queue.frames.len() >= MAX_FRAMES || queue.bytes.saturating_add(frame.len()) > MAX_BYTES {
-            queue.closed = Some(CloseReason::TooSlow);
-            queue.frames.clear();
-            self.closing.notify_waiters();
-        } else {
+        let wake = if queue.make_room(frame.len()) {
+            let due = due(&mut queue);
             queue.bytes += frame.len();
-            queue.frames.push_back(frame);
-        }
+            queue.frames.push(frame);
+            // A writer that waits for an earlier moment anyway is left alone.
+            let sooner = queue.due.is_none_or(|before| due < before);
+            if sooner {
+                queue.due = Some(due);
+            }
+            sooner
+        } else {
+            queue.closed = Some(CloseReason::TooSlow);
+            queue.frames = Vec::new();
+            queue.reset();
+            self.closing.notify_waiters();
+            true
+        };
         drop(queue);
-        self.changed.notify_one();
+        if wake {
+            self.changed.notify_one();
+        }
     }
 
     /// Lets what waits go out, then closes the connection.
@@ -91,24 +166,44 @@ impl Outbox {
         }
     }
 
-    /// Takes everything that waits, or the reason why nothing will come. Cancel-safe.
+    /// Takes everything that waits once it is due, or the reason why nothing will come.
+    /// Cancel-safe.
     pub async fn next_batch(&self) -> Result<Vec<Frame>, CloseReason> {
         loop {
-            if let Some(batch) = self.try_batch() {
-                return batch;
+            let due = {
+                let queue = self.lock();
+                if queue.closed.is_some() { Some(Due::AtOnce) } else { queue.due }
+            };
+            match due {
+                Some(Due::At(at)) if at > Instant::now() => {
+                    // Either way it is looked at again: something more urgent may have come.
+                    tokio::time::timeout_at(at, self.changed.notified()).await.ok();
+                }
+                Some(_) => {
+                    if let Some(batch) = self.try_batch() {
+                        return batch;
+                    }
+                }
+                None => self.changed.notified().await,
             }
-            self.changed.notified().await;
         }
     }
 
-    /// Takes everything that waits now, without waiting for more.
+    /// Takes everything that waits now, due or not, without waiting for more.
     pub fn try_batch(&self) -> Option<Result<Vec<Frame>, CloseReason>> {
-        let mut queue = self.lock();
-        if !queue.frames.is_empty() {
-            queue.bytes = 0;
-            return Some(Ok(queue.frames.drain(..).collect()));
+        let (mut frames, held) = {
+            let mut queue = self.lock();
+            if queue.frames.is_empty() {
+                return queue.closed.map(Err);
+            }
+            queue.last_batch = Some(Instant::now());
+            (std::mem::take(&mut queue.frames), queue.reset())
+        };
+        // Not under the lock, which whoever publishes needs.
+        if held {
+            coalesce(&mut frames, 0);
         }
-        queue.closed.map(Err)
+        Some(Ok(frames))
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -116,9 +211,44 @@ impl Outbox {
     }
 }
 
+impl Queue {
+    /// Makes room for one more frame of this size, by merging what waits if it has
+    /// become much. Answers whether there is room.
+    fn make_room(&mut self, size: usize) -> bool {
+        if self.frames.len() - self.merged >= MERGE_FROM || self.is_full(size) {
+            // The last frame of the pass before may take in more.
+            let from = self.merged.saturating_sub(1);
+            self.bytes -= self.bytes_from(from);
+            coalesce(&mut self.frames, from);
+            self.bytes += self.bytes_from(from);
+            self.merged = self.frames.len();
+        }
+        !self.is_full(size)
+    }
+
+    fn is_full(&self, size: usize) -> bool {
+        self.frames.len() >= MAX_FRAMES || self.bytes.saturating_add(size) > MAX_BYTES
+    }
+
+    fn bytes_from(&self, from: usize) -> usize {
+        self.frames.iter().skip(from).map(Frame::len).sum()
+    }
+
+    /// Starts anew without frames. Answers whether those that were taken had been held.
+    fn reset(&mut self) -> bool {
+        self.bytes = 0;
+        self.merged = 0;
+        self.due = None;
+        std::mem::take(&mut self.held)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::frame::{Action, envelope};
     use super::*;
+    use crate::channel::ChannelUri;
+    use crate::ids::ServerSeq;
 
     #[tokio::test]
     async fn frames_come_out_in_one_batch_in_order() {
@@ -147,6 +277,74 @@ mod tests {
         outbox.close(CloseReason::Shutdown);
         outbox.push(Frame::of_size(1));
         assert_eq!(outbox.next_batch().await.unwrap().len(), 1);
+        assert_eq!(outbox.next_batch().await.unwrap_err(), CloseReason::Shutdown);
+    }
+
+    fn text(seq: u64) -> Frame {
+        let action = serde_json::json!({"type": "chat/delta", "turnId": "t", "partId": "p", "content": "x"});
+        let action = Action::own(serde_json::from_value(action).unwrap());
+        envelope(&ChannelUri::new("x:/1"), &action, ServerSeq(seq), None, None).unwrap()
+    }
+
+    /// Milliseconds after which the next batch came, and how many frames were in it.
+    async fn next(outbox: &Outbox, since: Instant) -> (u128, usize) {
+        let frames = outbox.next_batch().await.unwrap();
+        (since.elapsed().as_millis(), frames.len())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_frame_goes_at_once_and_those_right_behind_it_together() {
+        let (outbox, since) = (Outbox::default(), Instant::now());
+        outbox.publish(text(1), Delivery::default());
+        assert_eq!(next(&outbox, since).await, (0, 1));
+        outbox.publish(text(2), Delivery::default());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        outbox.publish(text(3), Delivery::default());
+        assert_eq!(next(&outbox, since).await, (GATHER.as_millis(), 2));
+        tokio::time::advance(Duration::from_millis(50)).await;
+        outbox.publish(text(4), Delivery::default());
+        assert_eq!(next(&outbox, since).await, (GATHER.as_millis() + 50, 1));
+        outbox.publish(text(5), Delivery::within_millis(0));
+        assert_eq!(next(&outbox, since).await, (GATHER.as_millis() + 50, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_wait_comes_merged_when_its_time_is_over() {
+        let (outbox, since) = (Outbox::default(), Instant::now());
+        for seq in 1..=10 {
+            outbox.publish(text(seq), Delivery::within_millis(200));
+            tokio::time::advance(Duration::from_millis(10)).await;
+        }
+        assert_eq!(next(&outbox, since).await, (200, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_takes_along_what_waits_before_it() {
+        let (outbox, since) = (Outbox::default(), Instant::now());
+        outbox.publish(text(1), Delivery::within_millis(i64::MAX));
+        outbox.push(Frame::of_size(1));
+        assert_eq!(next(&outbox, since).await, (0, 2));
+        outbox.publish(text(2), Delivery::within_millis(i64::MAX));
+        assert_eq!(next(&outbox, since).await, (MAX_HOLD.as_millis(), 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_wakes_a_writer_that_waits_for_later() {
+        let (outbox, since) = (Outbox::default(), Instant::now());
+        outbox.publish(text(1), Delivery::within_millis(500));
+        let answer = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            outbox.push(Frame::of_size(1));
+        };
+        assert_eq!(tokio::join!(next(&outbox, since), answer).0, (20, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_held_back_from_a_connection_that_closes() {
+        let (outbox, since) = (Outbox::default(), Instant::now());
+        outbox.publish(text(1), Delivery::within_millis(500));
+        outbox.close(CloseReason::Shutdown);
+        assert_eq!(next(&outbox, since).await, (0, 1));
         assert_eq!(outbox.next_batch().await.unwrap_err(), CloseReason::Shutdown);
     }
 }

@@ -17,8 +17,8 @@ use serde::Serialize;
 
 use super::chat::{Bodies, TurnError, cursor_before, cursor_turn};
 use super::clients::{KnownClients, Mark, Marks};
-use super::frame::{Action, EncodedEnvelope, Frame, Origin, envelope, notification};
-use super::outbox::{CloseReason, Outbox};
+use super::frame::{Action, EncodedEnvelope, Frame, Origin, envelope, notification, raw_envelope};
+use super::outbox::{CloseReason, Delivery, Outbox};
 use super::replay::ReplayLog;
 use super::rows::{RowChange, Rows};
 use super::snapshot::{ChannelState, EncodedSnapshot};
@@ -53,7 +53,13 @@ struct Inner {
 #[derive(Debug)]
 struct Channel {
     state: ChannelState,
-    subscribers: Vec<ConnectionId>,
+    subscribers: Vec<Subscriber>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Subscriber {
+    connection: ConnectionId,
+    delivery: Delivery,
 }
 
 /// A connection of a client.
@@ -76,6 +82,8 @@ struct Attached {
 pub struct Subscription {
     /// Of a chat only so many turns, the newest ones; all of them without a number.
     pub newest_turns: Option<usize>,
+    /// How long it may be made to wait.
+    pub delivery: Delivery,
 }
 
 /// Why older turns could not be fetched.
@@ -237,7 +245,7 @@ impl StateStore {
         let Some(attached) = inner.connections.remove(&connection) else { return };
         for uri in attached.marks.keys() {
             if let Some(channel) = inner.channels.get_mut(uri) {
-                channel.subscribers.retain(|subscriber| *subscriber != connection);
+                channel.subscribers.retain(|subscriber| subscriber.connection != connection);
             }
         }
         if let Some(client) = &attached.client {
@@ -382,7 +390,7 @@ impl StateStore {
             attached.windows.remove(channel);
         }
         if let Some(channel) = inner.channels.get_mut(channel) {
-            channel.subscribers.retain(|subscriber| *subscriber != connection);
+            channel.subscribers.retain(|subscriber| subscriber.connection != connection);
         }
     }
 
@@ -550,12 +558,16 @@ impl Inner {
         self.seq = seq;
         self.log.push(seq, uri, None, EncodedEnvelope::of(&frame));
         for subscriber in &channel.subscribers {
-            if let Some(attached) = self.connections.get(subscriber) {
-                attached.outbox.push(frame.clone());
+            if let Some(attached) = self.connections.get(&subscriber.connection) {
+                match origin {
+                    // Somebody waits for the echo, and the others for what a person did.
+                    Some(_) => attached.outbox.push(frame.clone()),
+                    None => attached.outbox.publish(frame.clone(), subscriber.delivery),
+                }
             }
         }
         if let Some(origin) = origin
-            && !channel.subscribers.contains(&origin.connection)
+            && channel.subscribers.iter().all(|subscriber| subscriber.connection != origin.connection)
         {
             self.push_to(origin.connection, frame);
         }
@@ -573,8 +585,9 @@ impl Inner {
         for uri in channels {
             let Some(channel) = self.channels.get_mut(uri) else { continue };
             snapshots.push(EncodedSnapshot::encode(uri, &channel.state, self.seq, how.newest_turns)?);
-            if !channel.subscribers.contains(&connection) {
-                channel.subscribers.push(connection);
+            match channel.subscribers.iter_mut().find(|subscriber| subscriber.connection == connection) {
+                Some(subscriber) => subscriber.delivery = how.delivery,
+                None => channel.subscribers.push(Subscriber { connection, delivery: how.delivery }),
             }
             if let Some(attached) = self.connections.get_mut(&connection) {
                 let seq = self.seq;
@@ -641,7 +654,7 @@ impl Inner {
             turns_next_cursor: oldest.as_deref().map(cursor_before),
         };
         let seq = ServerSeq(self.seq.0 + 1);
-        let frame = envelope(uri, &action, seq, None, None)?;
+        let frame = raw_envelope(uri, &action, seq, None, None)?;
         self.seq = seq;
         let Some(attached) = self.connections.get_mut(&connection) else { return Ok(()) };
         match oldest {
@@ -735,7 +748,7 @@ impl Inner {
         match notification(method, params) {
             Ok(frame) => {
                 for subscriber in &root.subscribers {
-                    self.push_to(*subscriber, frame.clone());
+                    self.push_to(subscriber.connection, frame.clone());
                 }
             }
             Err(error) => tracing::error!(%error, method, "a notification could not be encoded"),

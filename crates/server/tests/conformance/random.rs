@@ -78,7 +78,9 @@ struct World {
 impl World {
     async fn new() -> Self {
         let traits = StageTraits { rewinds: true, ..StageTraits::default() };
-        let host = StageHost::start(StageOptions { stage: Stage::new(traits) }).await.unwrap();
+        let host = StageHost::start(StageOptions { stage: Stage::new(traits), ..StageOptions::default() })
+            .await
+            .unwrap();
         let session = "scripted:/random".to_owned();
         let mut judge = Wire::open(&host, "judge", &["1.0.0"]).await;
         judge.ask("createSession", json!({"channel": session, "workingDirectories": ["file:///w"]})).await;

@@ -135,7 +135,6 @@ fn is_within_limits(question: &ChatInputQuestion, answer: &ChatInputAnswer) -> b
         ChatInputAnswer::Draft(answered) | ChatInputAnswer::Submitted(answered) => &answered.value,
         ChatInputAnswer::Skipped(_) => return true,
     };
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds have no limits")]
     match (question, value) {
         (ChatInputQuestion::Text(question), ChatInputAnswerValue::Text(text)) => {
             is_within(question.min, question.max, count(text.value.chars()))

@@ -1,0 +1,162 @@
+//! The bench of the host: what a commit costs, how far behind many clients are, how long a
+//! long chat takes to open, and what a host takes that does nothing.
+//!
+//! Owns the hosts it starts, all on 127.0.0.1, and ends them. `scripts/bench` and
+//! `scripts/soak` build what is needed and call this program, which is also the host that
+//! it puts under load, in a process of its own.
+
+mod child;
+mod commit;
+mod crowd;
+mod driver;
+mod idle;
+mod open;
+mod process;
+mod report;
+mod slow;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, Parser, Subcommand};
+use innkeeper_testkit::load::LoadHost;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use serde_json::json;
+use tokio::io::AsyncReadExt as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::report::Report;
+
+#[derive(Debug, Parser)]
+struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure the host on this machine and print a table
+    Bench(BenchOptions),
+    /// Let one client stop reading while others go on, and let it come back
+    Slow(SlowOptions),
+    /// Be the host that is put under load; ends with its stdin
+    #[command(hide = true)]
+    Serve,
+}
+
+#[derive(Debug, Args)]
+struct BenchOptions {
+    /// The `innkeeper` program
+    #[arg(long, value_name = "PATH")]
+    innkeeper: PathBuf,
+    /// A few seconds, to see that everything works; times are then shown but not judged
+    #[arg(long)]
+    quick: bool,
+    /// Exit with 1 if a limit is missed
+    #[arg(long)]
+    check: bool,
+    /// Seconds after which the bench gives up
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    deadline: u64,
+}
+
+#[derive(Debug, Args)]
+struct SlowOptions {
+    /// For how long the client does not read
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    seconds: u64,
+    /// Clients that go on
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    clients: usize,
+}
+
+fn main() -> ExitCode {
+    run(Options::parse()).unwrap_or_else(|error| {
+        // A person who has closed stderr sees the exit code alone.
+        writeln!(std::io::stderr(), "host-load failed: {error:#}").ok();
+        ExitCode::FAILURE
+    })
+}
+
+fn run(options: Options) -> Result<ExitCode> {
+    raise_open_files()?;
+    match options.command {
+        // As many threads as the real host has.
+        Command::Serve => runtime(tokio::runtime::Builder::new_multi_thread())?.block_on(serve()),
+        // One thread: the load must not take the processors from what it measures.
+        Command::Bench(options) => {
+            let deadline = Duration::from_secs(options.deadline);
+            runtime(tokio::runtime::Builder::new_current_thread())?
+                .block_on(unless_stopped(deadline, bench(&options)))
+        }
+        Command::Slow(options) => {
+            let deadline = Duration::from_secs(options.seconds + 120);
+            runtime(tokio::runtime::Builder::new_current_thread())?
+                .block_on(unless_stopped(deadline, slow(&options)))
+        }
+    }
+}
+
+fn runtime(mut builder: tokio::runtime::Builder) -> Result<tokio::runtime::Runtime> {
+    builder.enable_all().build().context("the async runtime could not start")
+}
+
+/// Ends early on a signal or after a time; dropping the work ends every host it started.
+async fn unless_stopped(
+    deadline: Duration,
+    work: impl Future<Output = Result<ExitCode>>,
+) -> Result<ExitCode> {
+    let mut stop = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    tokio::select! {
+        ended = tokio::time::timeout(deadline, work) => match ended {
+            Ok(result) => result,
+            Err(_) => bail!("it took more than {} s", deadline.as_secs()),
+        },
+        pressed = tokio::signal::ctrl_c() => {
+            pressed.context("cannot wait for Ctrl-C")?;
+            Ok(ExitCode::from(130))
+        }
+        _ = stop.recv() => Ok(ExitCode::from(143)),
+    }
+}
+
+async fn serve() -> Result<ExitCode> {
+    let host = LoadHost::start().await?;
+    writeln!(std::io::stdout(), "{}", json!({"event": "ready", "address": host.address()?.to_string()}))?;
+    let (mut stdin, mut ignored) = (tokio::io::stdin(), [0; 64]);
+    while stdin.read(&mut ignored).await.is_ok_and(|read| read > 0) {}
+    host.stop().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn bench(options: &BenchOptions) -> Result<ExitCode> {
+    let mut report = Report::default();
+    commit::measure(options.quick, &mut report)?;
+    crowd::measure(options.quick, &mut report).await?;
+    open::measure(options.quick, &mut report).await?;
+    idle::measure(&options.innkeeper, options.quick, &mut report).await?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{report}")?;
+    let missed = report.missed();
+    for row in &missed {
+        writeln!(out, "limit not met: {row}")?;
+    }
+    // A debug build or a few seconds say nothing about times.
+    let judged = options.check && !options.quick;
+    Ok(if judged && !missed.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+async fn slow(options: &SlowOptions) -> Result<ExitCode> {
+    let outcome = slow::run(Duration::from_secs(options.seconds), options.clients).await?;
+    writeln!(std::io::stdout(), "{outcome}")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lets this program and the hosts it starts open as many sockets as the system allows.
+fn raise_open_files() -> Result<()> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot ask for the limit of open files")?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("cannot raise the limit of open files")
+}

@@ -1,0 +1,44 @@
+//! How long a long chat takes to open: from the request to the last byte of its snapshot.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use innkeeper_testkit::bench::monotonic_nanos;
+use innkeeper_testkit::load::Socket;
+use serde_json::json;
+
+use crate::child::Child;
+use crate::driver::Driver;
+use crate::report::{Report, median};
+
+/// Bytes of text in a turn; with what is around it, 1,000 of them take 4 MB.
+const TURN: usize = 3_400;
+
+/// Milliseconds that opening may take.
+const LIMIT: f64 = 40.0;
+
+/// How often it is opened.
+const ROUNDS: usize = 21;
+
+pub(crate) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
+    let turns = if quick { 20 } else { 1_000 };
+    let host = Child::under_load().await?;
+    let mut driver = Driver::new(host.address()?).await?;
+    for _ in 0..turns {
+        driver.say(&format!("reply {TURN}")).await?;
+        driver.finish().await?;
+    }
+    let (mut socket, _) = Socket::open(host.address()?, "reader", &[]).await?;
+    let (mut times, mut size) = (Vec::new(), 0);
+    for _ in 0..ROUNDS {
+        let since = monotonic_nanos();
+        let snapshot = socket.request_bytes("subscribe", json!({"channel": driver.chat})).await?;
+        times.push(Duration::from_nanos(monotonic_nanos().saturating_sub(since)).as_secs_f64() * 1e3);
+        size = snapshot.len();
+        socket.notify("unsubscribe", json!({"channel": driver.chat})).await?;
+    }
+    let slowest = times.iter().copied().fold(0.0, f64::max);
+    let note = format!("{:.1} MB, slowest of {ROUNDS}: {slowest:.1} ms", size as f64 / 1e6);
+    report.within(&format!("a chat of {turns} turns opens"), median(times), "ms", LIMIT, note);
+    Ok(())
+}

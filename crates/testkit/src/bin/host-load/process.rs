@@ -1,0 +1,48 @@
+//! What one process uses, as the kernel counts it. Linux only; elsewhere an error says so.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+/// Bytes of memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    /// All that is in use, shared pages in full.
+    pub(crate) resident: u64,
+    /// The same with shared pages in proportion.
+    pub(crate) proportional: u64,
+}
+
+/// Processor time that a process has taken so far.
+#[cfg(target_os = "linux")]
+pub(crate) fn processor_time(pid: u32) -> Result<Duration> {
+    use nix::time::{clock_getcpuclockid, clock_gettime};
+    let clock = clock_getcpuclockid(nix::unistd::Pid::from_raw(i32::try_from(pid)?))?;
+    Ok(Duration::from(clock_gettime(clock)?))
+}
+
+/// Memory that a process takes now.
+#[cfg(target_os = "linux")]
+pub(crate) fn memory(pid: u32) -> Result<Memory> {
+    use anyhow::Context as _;
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
+        .with_context(|| format!("cannot read the memory of process {pid}"))?;
+    let bytes = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let kib = line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok());
+        kib.map(|kib| kib * 1024).with_context(|| format!("no {name} in smaps_rollup"))
+    };
+    Ok(Memory { resident: bytes("Rss:")?, proportional: bytes("Pss:")? })
+}
+
+/// Processor time that a process has taken so far.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn processor_time(_pid: u32) -> Result<Duration> {
+    anyhow::bail!("the bench reads /proc and so runs on Linux only")
+}
+
+/// Memory that a process takes now.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn memory(_pid: u32) -> Result<Memory> {
+    anyhow::bail!("the bench reads /proc and so runs on Linux only")
+}

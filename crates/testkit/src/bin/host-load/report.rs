@@ -1,0 +1,88 @@
+//! What was measured, beside its limit.
+
+use std::fmt;
+
+/// All that was measured, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    rows: Vec<Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    what: String,
+    measured: f64,
+    unit: &'static str,
+    limit: Option<f64>,
+    note: String,
+}
+
+impl Report {
+    /// Something that must stay within a limit.
+    pub(crate) fn within(&mut self, what: &str, measured: f64, unit: &'static str, limit: f64, note: String) {
+        self.rows.push(Row { what: what.to_owned(), measured, unit, limit: Some(limit), note });
+    }
+
+    /// Something that is only told.
+    pub(crate) fn tell(&mut self, what: &str, measured: f64, unit: &'static str) {
+        self.rows.push(Row { what: what.to_owned(), measured, unit, limit: None, note: String::new() });
+    }
+
+    /// The rows whose limit was missed, in words.
+    pub(crate) fn missed(&self) -> Vec<String> {
+        self.rows.iter().filter(|row| !row.is_met()).map(|row| row.to_string().trim().to_owned()).collect()
+    }
+}
+
+impl Row {
+    /// What could not be measured is no success.
+    fn is_met(&self) -> bool {
+        self.limit.is_none_or(|limit| self.measured <= limit)
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, measured, unit, limit, note } = self;
+        let limit = limit.map(|limit| format!("≤ {limit} {unit}")).unwrap_or_default();
+        let verdict = match (&self.limit, self.is_met()) {
+            (None, _) => "",
+            (Some(_), true) => "ok",
+            (Some(_), false) => "MISSED",
+        };
+        let measured = format!("{measured:.2} {unit}");
+        write!(formatter, "{what:<62} {measured:>12}  {limit:<12} {verdict:<7} {note}")
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for row in &self.rows {
+            writeln!(formatter, "{}", row.to_string().trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// The middle of some numbers; not a number if there are none.
+pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_unstable_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_missed_above_it_and_where_nothing_was_measured() {
+        let mut report = Report::default();
+        report.within("met", 3.0, "ms", 3.0, String::new());
+        report.within("missed", 3.1, "ms", 3.0, String::new());
+        report.within("unknown", median(Vec::new()), "ms", 3.0, String::new());
+        report.tell("told", 99.0, "ms");
+        let missed = report.missed();
+        assert_eq!(missed.len(), 2, "{missed:?}");
+        assert!(missed[0].starts_with("missed") && missed[1].starts_with("unknown"));
+    }
+}

@@ -1,0 +1,16 @@
+//! A host under load: an agent that streams at a rate, a host around it in this process,
+//! and sockets that look at no more of a frame than its age.
+//!
+//! Shared by the tests and by the program `host-load`, which measures.
+
+mod agent;
+mod histogram;
+mod host;
+mod reader;
+mod socket;
+
+pub use agent::StreamingAgent;
+pub use histogram::Histogram;
+pub use host::{LoadHost, PROVIDER};
+pub use reader::{Reader, Watch};
+pub use socket::{Closed, Socket};

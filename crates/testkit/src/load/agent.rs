@@ -1,0 +1,186 @@
+//! An agent that does what a message's words say, so that a load decides what is streamed.
+//!
+//! `stream COUNT PER_SECOND` streams so many pieces of text, each of which begins with
+//! the time at which it was made; `reply BYTES` gives an answer of that size at once,
+//! half of it as the output of a tool.
+
+use std::time::Duration;
+
+use ahp_types::actions::StateAction;
+use ahp_types::common::JsonObject;
+use ahp_types::state::{AgentInfo, ErrorInfo, SessionConfigSchema};
+use innkeeper_core::agent::{
+    AgentCommand, AgentEvent, AgentLink, AgentProvider, BoxFuture, COMMAND_CAPACITY, EVENT_CAPACITY, History,
+    OpenAgent, OpenError, ResolvedConfig, TurnOutcome,
+};
+use innkeeper_core::ids::TurnId;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::host::PROVIDER;
+use crate::bench::monotonic_nanos;
+
+/// How often the agent looks whether something is due: the finest that the runtime's
+/// timers know.
+const TICK: Duration = Duration::from_millis(1);
+
+/// The agent, as a host opens it.
+#[derive(Clone, Debug)]
+pub struct StreamingAgent {
+    tasks: TaskTracker,
+}
+
+impl StreamingAgent {
+    /// An agent whose conversations are counted here.
+    pub fn new(tasks: TaskTracker) -> Self {
+        Self { tasks }
+    }
+}
+
+impl AgentProvider for StreamingAgent {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
+            provider: PROVIDER.to_owned(),
+            display_name: "Load".to_owned(),
+            description: String::new(),
+            models: Vec::new(),
+            protected_resources: None,
+            customizations: None,
+            capabilities: None,
+        }
+    }
+
+    fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
+        let schema = SessionConfigSchema {
+            r#type: "object".to_owned(),
+            properties: Default::default(),
+            required: None,
+        };
+        ResolvedConfig { schema, values: chosen.clone() }
+    }
+
+    fn open(
+        &self,
+        _request: OpenAgent,
+        _cancel: CancellationToken,
+    ) -> BoxFuture<Result<AgentLink, OpenError>> {
+        let (commands, orders) = mpsc::channel(COMMAND_CAPACITY);
+        let (reports, events) = mpsc::channel(EVENT_CAPACITY);
+        let close = CancellationToken::new();
+        self.tasks.spawn(converse(orders, reports, close.clone()));
+        Box::pin(async move { Ok(AgentLink { commands, events, close }) })
+    }
+}
+
+async fn converse(
+    mut orders: mpsc::Receiver<AgentCommand>,
+    events: mpsc::Sender<AgentEvent>,
+    close: CancellationToken,
+) {
+    loop {
+        let command = tokio::select! {
+            () = close.cancelled() => break,
+            command = orders.recv() => command,
+        };
+        let (turn, message) = match command {
+            None => break,
+            Some(AgentCommand::Prompt { turn, message }) => (turn, message),
+            Some(_) => continue,
+        };
+        let outcome = tokio::select! {
+            () = close.cancelled() => break,
+            () = cancelled(&mut orders, &turn) => TurnOutcome::Cancelled,
+            outcome = perform(&events, &turn, &message.text) => outcome,
+        };
+        if events.send(AgentEvent::TurnEnded { turn, outcome }).await.is_err() {
+            return;
+        }
+    }
+    // The session may be gone already, and then nobody asks.
+    events.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await.ok();
+}
+
+/// Waits until the turn is not wanted any more.
+async fn cancelled(orders: &mut mpsc::Receiver<AgentCommand>, turn: &TurnId) {
+    while let Some(command) = orders.recv().await {
+        if matches!(&command, AgentCommand::Cancel { turn: unwanted } if unwanted == turn) {
+            return;
+        }
+    }
+}
+
+/// Does what the words say.
+async fn perform(events: &mpsc::Sender<AgentEvent>, turn: &TurnId, words: &str) -> TurnOutcome {
+    let words: Vec<&str> = words.split_ascii_whitespace().collect();
+    let number = |word: &str| word.parse::<u64>().ok();
+    let done = match words.as_slice() {
+        ["stream", count, rate] => match (number(count), number(rate)) {
+            (Some(count), Some(rate)) => stream(events, turn, count, rate).await,
+            _ => return misunderstood(),
+        },
+        ["reply", bytes] => match number(bytes).and_then(|bytes| usize::try_from(bytes).ok()) {
+            Some(bytes) => reply(events, turn, bytes).await,
+            None => return misunderstood(),
+        },
+        _ => return misunderstood(),
+    };
+    // Without a session there is no outcome that anybody would see.
+    done.map_or(TurnOutcome::Cancelled, |()| TurnOutcome::Completed)
+}
+
+fn misunderstood() -> TurnOutcome {
+    TurnOutcome::Failed(ErrorInfo {
+        error_type: "misunderstood".to_owned(),
+        message: "Say `stream COUNT PER_SECOND` or `reply BYTES`.".to_owned(),
+        stack: None,
+        meta: None,
+    })
+}
+
+async fn stream(events: &mpsc::Sender<AgentEvent>, turn: &TurnId, count: u64, rate: u64) -> Option<()> {
+    let turn = turn.as_str();
+    let part = json!({"kind": "markdown", "id": "text", "content": ""});
+    report(events, json!({"type": "chat/responsePart", "turnId": turn, "part": part})).await?;
+    let (mut ticks, since, mut sent) = (tokio::time::interval(TICK), Instant::now(), 0);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    while sent < count {
+        ticks.tick().await;
+        let elapsed = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let due = elapsed.saturating_mul(rate) / 1_000_000;
+        while sent < due.min(count) {
+            let content = format!("{:020} some words of an answer ", monotonic_nanos());
+            let delta = json!({"type": "chat/delta", "turnId": turn, "partId": "text", "content": content});
+            report(events, delta).await?;
+            sent += 1;
+        }
+    }
+    Some(())
+}
+
+async fn reply(events: &mpsc::Sender<AgentEvent>, turn: &TurnId, bytes: usize) -> Option<()> {
+    let turn = turn.as_str();
+    let text: String = "All work and no play. ".chars().cycle().take(bytes / 2).collect();
+    let call = json!({"type": "chat/toolCallStart", "turnId": turn, "toolCallId": format!("{turn}-call"),
+        "toolName": "Read", "displayName": "Read"});
+    let ready = json!({"type": "chat/toolCallReady", "turnId": turn, "toolCallId": format!("{turn}-call"),
+        "invocationMessage": "Reading a file", "confirmed": "not-needed"});
+    let result = json!({"success": true, "pastTenseMessage": "Read a file",
+        "content": [{"type": "text", "text": text}]});
+    let complete = json!({"type": "chat/toolCallComplete", "turnId": turn,
+        "toolCallId": format!("{turn}-call"), "result": result});
+    let part = json!({"kind": "markdown", "id": format!("{turn}-text"), "content": text});
+    let part = json!({"type": "chat/responsePart", "turnId": turn, "part": part});
+    for action in [call, ready, complete, part] {
+        report(events, action).await?;
+    }
+    Some(())
+}
+
+/// Reports an action; `None` if the session is gone.
+async fn report(events: &mpsc::Sender<AgentEvent>, action: Value) -> Option<()> {
+    let action: StateAction = serde_json::from_value(action).ok()?;
+    events.send(AgentEvent::Action(Box::new(action))).await.ok()
+}

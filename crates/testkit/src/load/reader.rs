@@ -1,0 +1,105 @@
+//! A client that watches a chat: it counts frames and their ages, and notices the end of
+//! the turn.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use memchr::memmem::Finder;
+
+use super::histogram::Histogram;
+use super::socket::Socket;
+use crate::bench::monotonic_nanos;
+
+/// What a watching client has seen.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    /// How old text was when it came.
+    pub ages: Histogram,
+    /// Whether the turn has ended.
+    pub ended: bool,
+    /// The number of the last action.
+    pub last_seq: u64,
+}
+
+/// Looks at frames as quickly as can be.
+#[derive(Debug)]
+pub struct Reader {
+    delta: Finder<'static>,
+    seq: Finder<'static>,
+    end: Finder<'static>,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self {
+            delta: Finder::new(r#""type":"chat/delta""#),
+            seq: Finder::new(r#""serverSeq":"#),
+            end: Finder::new(r#""type":"chat/turnComplete""#),
+        }
+    }
+}
+
+impl Reader {
+    /// Reads until the turn ends.
+    pub async fn watch(&self, socket: &mut Socket, watch: &mut Watch) -> Result<()> {
+        while !watch.ended {
+            self.read(socket, watch).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads what comes next.
+    pub async fn read(&self, socket: &mut Socket, watch: &mut Watch) -> Result<()> {
+        let mut now = 0;
+        socket
+            .read(|text| {
+                if now == 0 {
+                    now = monotonic_nanos();
+                }
+                self.look(text, now, watch);
+            })
+            .await
+    }
+
+    fn look(&self, text: &[u8], now: u64, watch: &mut Watch) {
+        // The number is near the end, behind whatever the frame says.
+        let tail = &text[text.len().saturating_sub(40)..];
+        if let Some(at) = self.seq.find(tail) {
+            watch.last_seq = digits(&tail[at + self.seq.needle().len()..]);
+        }
+        if self.delta.find(text).is_some() {
+            // Merged text holds several times; the first is the oldest.
+            let content = br#""content":""#;
+            if let Some(at) = memchr::memmem::find(text, content) {
+                let made = digits(&text[at + content.len()..]);
+                watch.ages.add(Duration::from_nanos(now.saturating_sub(made)));
+            }
+        } else if self.end.find(text).is_some() {
+            watch.ended = true;
+        }
+    }
+}
+
+/// The number at the beginning.
+fn digits(text: &[u8]) -> u64 {
+    text.iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .fold(0, |number, digit| number * 10 + u64::from(digit - b'0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_tells_its_age_its_number_and_the_end_of_the_turn() {
+        let (reader, mut watch) = (Reader::default(), Watch::default());
+        let delta = br#"{"params":{"action":{"type":"chat/delta","content":"00000000000000000007 words"},"serverSeq":12}}"#;
+        reader.look(delta, 1_000_007, &mut watch);
+        assert_eq!((watch.ages.total(), watch.last_seq, watch.ended), (1, 12, false));
+        assert_eq!(watch.ages.per_mille(1000), Some(Duration::from_millis(1)));
+        let end = br#"{"params":{"action":{"type":"chat/turnComplete","turnId":"t"},"serverSeq":13}}"#;
+        reader.look(end, 2, &mut watch);
+        assert_eq!((watch.ages.total(), watch.last_seq, watch.ended), (1, 13, true));
+    }
+}
