@@ -139,6 +139,11 @@ impl Host {
         self.store.rows()
     }
 
+    /// How many sessions there are, the provisional ones too.
+    pub fn session_count(&self) -> usize {
+        lock(&self.sessions).by_uri.len()
+    }
+
     /// The configuration form of an agent.
     pub fn resolve_config(
         &self,

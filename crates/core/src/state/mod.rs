@@ -14,4 +14,4 @@ mod store;
 pub use frame::{Action, EncodedEnvelope, Frame, Origin, notification};
 pub use outbox::{CloseReason, Outbox};
 pub use snapshot::{ChannelState, EncodedSnapshot};
-pub use store::{CommitError, Missed, StateStore};
+pub use store::{CommitError, Counts, Missed, StateStore};

@@ -51,6 +51,8 @@ pub enum CloseReason {
     MessageTooLarge,
     /// The client sent too much that is no message of the protocol.
     TooMuchGarbage,
+    /// The client did not say who it is in time.
+    NoHandshake,
 }
 
 impl Outbox {
@@ -109,6 +111,16 @@ impl Outbox {
             return Some(Ok(queue.frames.drain(..).collect()));
         }
         queue.closed.map(Err)
+    }
+
+    /// Bytes that wait to be taken.
+    pub fn waiting_bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
+    /// Why the connection ends, once that is decided.
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        self.lock().closed
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
