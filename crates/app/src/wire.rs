@@ -13,7 +13,7 @@ use innkeeper_core::clock::SystemClock;
 use innkeeper_core::model::{ModelAccess, ModelEndpoint};
 use innkeeper_core::{Host, HostConfig};
 use innkeeper_gateway::{Gateway, GatewayConfig, GatewayHandle, TurnMark};
-use innkeeper_server::{Admission, Listen, Server, ServerConfig};
+use innkeeper_server::{Admission, Listen, Server, ServerConfig, ServerOptions};
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
@@ -29,6 +29,7 @@ pub(crate) struct Settings {
     pub(crate) directories: Directories,
     pub(crate) listen: Vec<Listen>,
     pub(crate) admission: Admission,
+    pub(crate) server: ServerOptions,
     pub(crate) upstreams: Upstreams,
     pub(crate) claude: Option<PathBuf>,
 }
@@ -61,13 +62,14 @@ pub(crate) async fn start(settings: Settings) -> Result<Running> {
     );
     let host =
         Arc::new(Host::new(HostConfig { providers: vec![Arc::new(claude)], clock: Arc::new(SystemClock) }));
-    let server = Server::start(
+    let server = Server::start_with(
         ServerConfig {
             listen: settings.listen,
             admission: settings.admission,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             default_directory: home_uri(),
         },
+        settings.server,
         Arc::clone(&host),
     )
     .await?;

@@ -15,6 +15,7 @@ mod hostile;
 mod lifecycle;
 mod readme;
 mod settings;
+mod transports;
 mod upstreams;
 
 use std::path::PathBuf;
