@@ -45,6 +45,27 @@ pub(crate) struct Shared {
     pub(crate) connections: Arc<Semaphore>,
 }
 
+#[cfg(test)]
+impl Shared {
+    /// What tests need that are about connections alone.
+    pub(crate) fn without_agents() -> Arc<Self> {
+        use innkeeper_core::HostConfig;
+        use innkeeper_core::clock::SystemClock;
+        let host = Host::new(HostConfig { providers: Vec::new(), clock: Arc::new(SystemClock) });
+        let limits = ServerLimits::default();
+        Arc::new(Self {
+            host: Arc::new(host),
+            version: String::new(),
+            default_directory: None,
+            tasks: TaskTracker::new(),
+            limits,
+            counters: Counters::default(),
+            wire_log: None,
+            connections: Arc::new(Semaphore::new(limits.connections)),
+        })
+    }
+}
+
 /// A connection, from its acceptance to its end.
 #[derive(Debug)]
 pub(crate) struct Connection {

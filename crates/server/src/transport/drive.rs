@@ -76,6 +76,15 @@ pub(crate) struct Link {
 }
 
 impl Link {
+    pub(super) fn to(connection: &Connection) -> Self {
+        Self {
+            shared: Arc::clone(&connection.shared),
+            outbox: Arc::clone(&connection.outbox),
+            gather: Gather::default(),
+            connection: connection.id,
+        }
+    }
+
     /// Writes a frame into the wire log, if there is one.
     pub(super) fn log(&self, direction: Direction, frame: impl FnOnce() -> Bytes) {
         if let Some(log) = &self.shared.wire_log {
@@ -92,13 +101,8 @@ pub(crate) async fn drive(
     handshake: Handshake,
 ) {
     let deadline = (handshake == Handshake::InTime).then(|| Instant::now() + shared.limits.handshake);
-    let connection = Connection::open(Arc::clone(&shared));
-    let link = Link {
-        outbox: Arc::clone(&connection.outbox),
-        gather: Gather::default(),
-        connection: connection.id,
-        shared,
-    };
+    let connection = Connection::open(shared);
+    let link = Link::to(&connection);
     let (entry, queued) = lane::lane();
     {
         let mut writing = pin!(write(&mut outgoing, &link));
@@ -161,3 +165,7 @@ async fn write_in_time<W: Outgoing>(
     };
     written.map_err(|error| error.to_string())
 }
+
+#[cfg(test)]
+#[path = "drive_tests.rs"]
+mod tests;

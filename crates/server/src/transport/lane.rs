@@ -114,3 +114,7 @@ pub(crate) async fn handle(
         link.gather.hurry();
     }
 }
+
+#[cfg(test)]
+#[path = "lane_tests.rs"]
+mod tests;
