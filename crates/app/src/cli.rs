@@ -67,7 +67,7 @@ pub(crate) struct DataArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
-    /// Where to listen, repeatable: 127.0.0.1:PORT (0 for any free one) or unix:PATH
+    /// Where to listen, repeatable: 127.0.0.1:PORT (0 for any free one), unix:PATH, or stdio (a JSON message a line)
     #[arg(
         long,
         value_name = "ADDR",
@@ -87,12 +87,27 @@ pub(crate) struct ServeArguments {
     /// Admit everyone who reaches the loopback address
     #[arg(long, group = "admission")]
     pub(crate) no_token: bool,
+    /// Listen with TLS: a PEM file with the certificate. Needed beyond loopback addresses
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The private key of the certificate, a PEM file
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Write the discovery record by which VS Code finds the host on this machine or over SSH
+    #[arg(long)]
+    pub(crate) announce: bool,
+    /// The user data directory of VS Code for --announce [default: VS Code's own]
+    #[arg(long, value_name = "DIR", requires = "announce")]
+    pub(crate) announce_dir: Option<PathBuf>,
+    /// Append every message from and to clients to a file, as JSON lines
+    #[arg(long, value_name = "FILE")]
+    pub(crate) wire_log: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) upstream: UpstreamArguments,
     /// The Claude runtime to use; a .js file is run with Node [default: the installed one, else `claude` on PATH]
     #[arg(long, value_name = "PATH", env = "INNKEEPER_CLAUDE")]
     pub(crate) claude: Option<PathBuf>,
-    /// Print the ready line as JSON
+    /// Print the ready line as JSON; with stdio it is the first line before the protocol's
     #[arg(long)]
     pub(crate) json: bool,
     /// Open the page in a browser

@@ -16,6 +16,7 @@ use innkeeper_gateway::{
     DEFAULT_CLIENT_ID, DemoUpstream, Discovery, Endpoint, GatewayLimits, GithubEndpoints, ProxyRules,
     Upstream,
 };
+use innkeeper_server::ServerLimits;
 use secrecy::SecretString;
 use serde::Deserialize;
 
@@ -30,7 +31,7 @@ const ANTHROPIC: &str = "https://api.anthropic.com";
 const GITHUB: &str = "https://github.com";
 
 /// Every key of the file.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 13] = [
     "upstream",
     "anthropic.api_key",
     "anthropic.url",
@@ -42,6 +43,8 @@ const KEYS: [&str; 11] = [
     "github.api_url",
     "github.client_id",
     "github.url",
+    "limits.connections",
+    "limits.sessions",
 ];
 
 /// The largest configuration file that is read.
@@ -60,6 +63,8 @@ pub(crate) struct Config {
     gateway: GatewaySection,
     #[serde(default)]
     github: GithubSection,
+    #[serde(default)]
+    limits: LimitsSection,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -98,7 +103,31 @@ struct GithubSection {
     url: Option<String>,
 }
 
+#[derive(Debug, Default, Deserialize)]
+struct LimitsSection {
+    #[serde(default)]
+    connections: Option<u32>,
+    #[serde(default)]
+    sessions: Option<u32>,
+}
+
 impl Config {
+    /// How much clients may have.
+    pub(crate) fn server_limits(&self) -> Result<ServerLimits> {
+        let mut limits = ServerLimits::default();
+        for (key, value, limit) in [
+            ("limits.connections", self.limits.connections, &mut limits.connections),
+            ("limits.sessions", self.limits.sessions, &mut limits.sessions),
+        ] {
+            match value {
+                None => {}
+                Some(0) => bail!("{key}: must be at least 1"),
+                Some(value) => *limit = usize::try_from(value)?,
+            }
+        }
+        Ok(limits)
+    }
+
     /// Reads the file that the user named, or `config.toml` of the data
     /// directory if there is one.
     pub(crate) fn load(named: Option<&Path>, directories: &Directories) -> Result<Self> {

@@ -1,5 +1,6 @@
 //! The `innkeeper` binary: reads the command line, then hands over.
 
+mod announce;
 mod browser;
 mod check_command;
 mod cli;
@@ -9,9 +10,11 @@ mod failure;
 mod gateway_command;
 mod logging;
 mod login_command;
+mod ready;
 mod runtime_command;
 mod serve;
 mod shutdown;
+mod stdio;
 mod token;
 mod wire;
 

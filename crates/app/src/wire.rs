@@ -14,7 +14,7 @@ use innkeeper_core::model::{ModelAccess, ModelEndpoint};
 use innkeeper_core::storage::Storage;
 use innkeeper_core::{Host, HostConfig};
 use innkeeper_gateway::{Gateway, GatewayConfig, GatewayHandle, TurnMark};
-use innkeeper_server::{Admission, Listen, Server, ServerConfig};
+use innkeeper_server::{Admission, Listen, Server, ServerConfig, ServerOptions};
 use innkeeper_store::{Store, StoreConfig};
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
@@ -31,6 +31,7 @@ pub(crate) struct Settings {
     pub(crate) directories: Directories,
     pub(crate) listen: Vec<Listen>,
     pub(crate) admission: Admission,
+    pub(crate) server: ServerOptions,
     pub(crate) upstreams: Upstreams,
     pub(crate) claude: Option<PathBuf>,
 }
@@ -70,13 +71,14 @@ pub(crate) async fn start(settings: Settings) -> Result<Running> {
         storage: Arc::clone(&store) as Arc<dyn Storage>,
     })
     .await?;
-    let server = Server::start(
+    let server = Server::start_with(
         ServerConfig {
             listen: settings.listen,
             admission: settings.admission,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             default_directory: home_uri(),
         },
+        settings.server,
         Arc::clone(&host),
     )
     .await?;

@@ -246,6 +246,13 @@ impl Host {
         Ok(self.store.fetch_turns(connection, chat, cursor)?)
     }
 
+    /// How many sessions there are, the provisional ones too.
+    pub fn session_count(&self) -> usize {
+        let sessions = lock(&self.sessions);
+        let unlisted = sessions.by_uri.keys().filter(|uri| !self.store.is_listed(uri)).count();
+        self.store.row_count() + unlisted
+    }
+
     /// The configuration form of an agent.
     pub fn resolve_config(
         &self,

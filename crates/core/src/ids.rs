@@ -23,6 +23,13 @@ impl ClientId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub(crate) u64);
 
+impl ConnectionId {
+    /// The number alone, for what is written down about the connection.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
 impl fmt::Display for ConnectionId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "connection {}", self.0)

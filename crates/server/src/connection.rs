@@ -12,9 +12,13 @@ use innkeeper_core::ids::{ClientId, ConnectionId};
 use innkeeper_core::state::{CloseReason, Frame, Outbox};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
+use crate::limits::{self, ServerLimits};
+use crate::metrics::Counters;
 use crate::rpc::{self, Incoming, RpcError};
+use crate::wire_log::WireLog;
 
 /// Frames that are not JSON-RPC at all, after which a connection is closed: its
 /// other end is no client.
@@ -31,6 +35,38 @@ pub(crate) struct Shared {
     pub(crate) default_directory: Option<String>,
     /// Tasks that shutdown waits for.
     pub(crate) tasks: TaskTracker,
+    /// How much clients may have and send.
+    pub(crate) limits: ServerLimits,
+    /// What is counted as it happens.
+    pub(crate) counters: Counters,
+    /// Where all frames are written down.
+    pub(crate) wire_log: Option<WireLog>,
+    /// The places for sockets of clients.
+    pub(crate) connections: Arc<Semaphore>,
+}
+
+#[cfg(test)]
+impl Shared {
+    /// What tests need that are about connections alone.
+    pub(crate) async fn without_agents() -> Arc<Self> {
+        use innkeeper_core::HostConfig;
+        use innkeeper_core::clock::SystemClock;
+        use innkeeper_core::storage::Nowhere;
+        let config =
+            HostConfig { providers: Vec::new(), clock: Arc::new(SystemClock), storage: Arc::new(Nowhere) };
+        let host = Host::start(config).await.unwrap();
+        let limits = ServerLimits::default();
+        Arc::new(Self {
+            host,
+            version: String::new(),
+            default_directory: None,
+            tasks: TaskTracker::new(),
+            limits,
+            counters: Counters::default(),
+            wire_log: None,
+            connections: Arc::new(Semaphore::new(limits.connections)),
+        })
+    }
 }
 
 /// A connection, from its acceptance to its end.
@@ -65,6 +101,14 @@ impl Connection {
                 return;
             }
         };
+        if limits::too_deep(text) {
+            let error = RpcError::invalid_request("the message is nested too deeply");
+            match message.id {
+                Some(id) => self.push(rpc::error_response(Some(id), &error)),
+                None => self.refuse_garbage(&error),
+            }
+            return;
+        }
         let Some(method) = message.method.as_deref() else {
             // The host asks nothing of clients yet, so an answer has no question.
             if message.id.is_none() {

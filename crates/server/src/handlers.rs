@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 use std::sync::Arc;
 
 use crate::connection::Connection;
+use crate::limits::MAX_NAME;
 use crate::params::{
     ChannelParams, CreateSessionParams, DispatchActionParams, FetchTurnsParams, InitializeParams,
     ListSessionsParams, ReconnectParams, ResolveSessionConfigParams, SubscribeParams,
@@ -99,6 +100,7 @@ impl Connection {
 
     async fn initialize(&mut self, id: &RawValue, params: InitializeParams) -> Result<(), RpcError> {
         self.begin(&params.client_id)?;
+        self.may_subscribe(params.initial_subscriptions.len())?;
         let version = match negotiate_protocol_version(&params.protocol_versions) {
             Ok(Some(version)) => version,
             Ok(None) => {
@@ -113,7 +115,7 @@ impl Connection {
         let name = params.client_info.as_ref().map_or("unnamed", |info| info.name.as_str());
         let release = params.client_info.as_ref().and_then(|info| info.version.as_deref());
         tracing::info!(connection = %self.id, client = client.as_str(), name, release, version, "client connected");
-        let channels = channels(params.initial_subscriptions.as_deref().unwrap_or_default());
+        let channels = channels(&params.initial_subscriptions);
         let shared = Arc::clone(&self.shared);
         let introduced = self.shared.host.introduce(self.id, &client, &channels, |seq, snapshots| {
             rpc::response(
@@ -138,6 +140,7 @@ impl Connection {
 
     async fn reconnect(&mut self, id: &RawValue, params: ReconnectParams) -> Result<(), RpcError> {
         self.begin(&params.client_id)?;
+        self.may_subscribe(params.subscriptions.len())?;
         let client = ClientId::new(&params.client_id);
         if !self.shared.host.store().knows(&client) {
             return Err(RpcError::not_found("this host does not know the client; initialize instead"));
@@ -168,10 +171,25 @@ impl Connection {
         if client_id.is_empty() {
             return Err(RpcError::invalid_params("clientId must not be empty"));
         }
+        if client_id.len() > MAX_NAME {
+            return Err(RpcError::invalid_params(format!("clientId is longer than {MAX_NAME} bytes")));
+        }
+        Ok(())
+    }
+
+    /// Checks that the connection may have so many more subscriptions.
+    fn may_subscribe(&self, more: usize) -> Result<(), RpcError> {
+        let limit = self.shared.limits.subscriptions;
+        if self.shared.host.store().subscription_count(self.id).saturating_add(more) > limit {
+            return Err(RpcError::invalid_request(format!(
+                "a connection has at most {limit} subscriptions; unsubscribe from some first"
+            )));
+        }
         Ok(())
     }
 
     async fn subscribe(&self, id: &RawValue, params: &SubscribeParams) -> Result<(), RpcError> {
+        self.may_subscribe(1)?;
         let channel = ChannelUri::new(&params.channel);
         let latency = params.delivery.as_ref().and_then(|delivery| delivery.max_latency_ms);
         let delivery = latency.map_or_else(Delivery::default, Delivery::within_millis);
@@ -218,6 +236,12 @@ impl Connection {
         let own = self.client.as_ref().map(ClientId::as_str);
         if params.active_client.as_ref().is_some_and(|active| Some(active.client_id.as_str()) != own) {
             return Err(RpcError::invalid_params("a client can only make itself active"));
+        }
+        let limit = self.shared.limits.sessions;
+        if self.shared.host.session_count() >= limit {
+            return Err(RpcError::invalid_request(format!(
+                "this host has {limit} sessions already; dispose of some, or raise limits.sessions in its configuration"
+            )));
         }
         let created = self.shared.host.create_session(NewSession {
             uri: ChannelUri::new(&params.channel),

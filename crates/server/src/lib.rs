@@ -3,14 +3,22 @@
 //! This crate admits connections, reads and writes JSON-RPC, and asks the core to
 //! do what clients want. It decides nothing about sessions itself.
 
+mod accept;
 mod admission;
 mod connection;
 mod handlers;
+mod limits;
+mod metrics;
 mod page;
 mod params;
 mod rpc;
 mod server;
+mod tls;
 mod transport;
+mod wire_log;
 
 pub use admission::Admission;
-pub use server::{Listen, Server, ServerConfig, ServerError};
+pub use limits::ServerLimits;
+pub use server::{Listen, Server, ServerConfig, ServerError, ServerOptions};
+pub use tls::{TlsError, TlsIdentity};
+pub use wire_log::WireLog;

@@ -7,11 +7,32 @@
 use ahp_types::commands::{ChatMoveDestination, SubscriptionDeliveryOptions};
 use ahp_types::common::{JsonObject, ROOT_RESOURCE_URI, Uri};
 use ahp_types::state::SessionActiveClient;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+
+use crate::limits::MAX_NAME;
 
 fn root() -> Uri {
     ROOT_RESOURCE_URI.to_owned()
+}
+
+/// Reads the address of a channel, which is not of any length: it is kept, and
+/// repeated in every envelope.
+fn channel<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Uri, D::Error> {
+    let uri = Uri::deserialize(deserializer)?;
+    if uri.len() > MAX_NAME {
+        return Err(D::Error::custom(format!("the address of a channel is longer than {MAX_NAME} bytes")));
+    }
+    Ok(uri)
+}
+
+/// Reads addresses of channels. One that is too long can be no channel's, and is
+/// left out as those are that do not exist.
+fn channels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Uri>, D::Error> {
+    let mut uris = Option::<Vec<Uri>>::deserialize(deserializer)?.unwrap_or_default();
+    uris.retain(|uri| uri.len() <= MAX_NAME);
+    Ok(uris)
 }
 
 #[derive(Debug, Deserialize)]
@@ -19,8 +40,8 @@ fn root() -> Uri {
 pub(crate) struct InitializeParams {
     pub(crate) protocol_versions: Vec<String>,
     pub(crate) client_id: String,
-    #[serde(default)]
-    pub(crate) initial_subscriptions: Option<Vec<Uri>>,
+    #[serde(default, deserialize_with = "channels")]
+    pub(crate) initial_subscriptions: Vec<Uri>,
     #[serde(default)]
     pub(crate) client_info: Option<ClientInfo>,
 }
@@ -38,19 +59,19 @@ pub(crate) struct ReconnectParams {
     pub(crate) client_id: String,
     #[serde(default)]
     pub(crate) last_seen_server_seq: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "channels")]
     pub(crate) subscriptions: Vec<Uri>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct ChannelParams {
-    #[serde(default = "root")]
+    #[serde(default = "root", deserialize_with = "channel")]
     pub(crate) channel: Uri,
 }
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct SubscribeParams {
-    #[serde(default = "root")]
+    #[serde(default = "root", deserialize_with = "channel")]
     pub(crate) channel: Uri,
     #[serde(default)]
     pub(crate) delivery: Option<SubscriptionDeliveryOptions>,
@@ -66,6 +87,7 @@ pub(crate) struct View {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct FetchTurnsParams {
+    #[serde(deserialize_with = "channel")]
     pub(crate) channel: Uri,
     #[serde(default)]
     pub(crate) cursor: Option<String>,
@@ -74,7 +96,7 @@ pub(crate) struct FetchTurnsParams {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DispatchActionParams {
-    #[serde(default = "root")]
+    #[serde(default = "root", deserialize_with = "channel")]
     pub(crate) channel: Uri,
     #[serde(default)]
     pub(crate) client_seq: i64,
@@ -92,6 +114,7 @@ pub(crate) struct ListSessionsParams {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CreateSessionParams {
+    #[serde(deserialize_with = "channel")]
     pub(crate) channel: Uri,
     #[serde(default)]
     pub(crate) provider: Option<String>,

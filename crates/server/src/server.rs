@@ -1,8 +1,8 @@
 //! Listening, and what is served where.
 //!
 //! `/` is the socket for those who ask for an upgrade and the page for those who
-//! do not; `/healthz` says that the host is there. The page's files need no
-//! token: they contain nothing, and the socket does.
+//! do not; `/healthz` says that the host is there, and `/metrics` how it does. The
+//! page's files need no token: they contain nothing, and the socket does.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -20,13 +20,20 @@ use axum::serve::{Listener, ListenerExt as _};
 use http::header::{CONTENT_TYPE, IF_NONE_MATCH, UPGRADE};
 use http::{HeaderMap, Method, Response, StatusCode};
 use innkeeper_core::Host;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::admission::{Admission, Refusal, check_host};
+use crate::accept::Acceptor;
+use crate::admission::{Admission, Own, Refusal};
 use crate::connection::Shared;
+use crate::limits::ServerLimits;
+use crate::metrics::Counters;
+use crate::tls::TlsIdentity;
 use crate::transport::unix::SocketFile;
+use crate::wire_log::WireLog;
 use crate::{page, transport};
 
 /// How long connections may take to end after they were told to.
@@ -45,13 +52,26 @@ pub struct ServerConfig {
     pub default_directory: Option<String>,
 }
 
+/// What a server may have beyond the necessary.
+#[derive(Debug, Default)]
+pub struct ServerOptions {
+    /// The certificate for TCP. Without one, only loopback addresses are taken.
+    pub tls: Option<TlsIdentity>,
+    /// How much clients may have and send.
+    pub limits: ServerLimits,
+    /// Where all frames are written down.
+    pub wire_log: Option<WireLog>,
+}
+
 /// A place to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// A loopback address; port 0 takes any free one.
+    /// An address, of the loopback without TLS; port 0 takes any free one.
     Tcp(SocketAddr),
     /// A unix socket at this path, for its user alone; it needs no token.
     Unix(PathBuf),
+    /// Stdin and stdout, for one client.
+    Stdio,
 }
 
 impl fmt::Display for Listen {
@@ -59,6 +79,7 @@ impl fmt::Display for Listen {
         match self {
             Self::Tcp(address) => address.fmt(formatter),
             Self::Unix(path) => path.display().fmt(formatter),
+            Self::Stdio => formatter.write_str("stdio"),
         }
     }
 }
@@ -67,7 +88,7 @@ impl fmt::Display for Listen {
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The address would be reachable from other machines.
-    #[error("{0} is not a loopback address; other machines must not reach the host without TLS")]
+    #[error("{0} is not a loopback address; other machines must not reach the host without TLS and a token")]
     NotLoopback(SocketAddr),
     /// The address cannot be had.
     #[error("cannot listen on {place}")]
@@ -87,53 +108,74 @@ pub struct Server {
     places: Vec<Listen>,
     /// The files of its unix sockets.
     files: Vec<SocketFile>,
+    shared: Arc<Shared>,
     stop: CancellationToken,
-    tasks: TaskTracker,
+    /// The client of stdio is gone.
+    stdio_ended: CancellationToken,
 }
 
 #[derive(Clone, Debug)]
 struct Routes {
     shared: Arc<Shared>,
     /// What a connection must bring; nothing over a unix socket.
-    admission: Option<Arc<Admission>>,
+    gate: Option<Gate>,
+}
+
+/// What stands before everything that is reached over TCP.
+#[derive(Clone, Debug)]
+struct Gate {
+    admission: Arc<Admission>,
+    own: Own,
 }
 
 impl Server {
     /// Listens and accepts connections for a host, everywhere or nowhere.
     pub async fn start(config: ServerConfig, host: Arc<Host>) -> Result<Self, ServerError> {
-        let tasks = TaskTracker::new();
+        Self::start_with(config, ServerOptions::default(), host).await
+    }
+
+    /// The same with more than the necessary.
+    pub async fn start_with(
+        config: ServerConfig,
+        options: ServerOptions,
+        host: Arc<Host>,
+    ) -> Result<Self, ServerError> {
         let shared = Arc::new(Shared {
             host,
             version: config.version,
             default_directory: config.default_directory,
-            tasks: tasks.clone(),
+            tasks: TaskTracker::new(),
+            limits: options.limits,
+            counters: Counters::default(),
+            wire_log: options.wire_log,
+            connections: Arc::new(Semaphore::new(options.limits.connections)),
         });
-        let admission = Arc::new(config.admission);
-        let mut server =
-            Self { places: Vec::new(), files: Vec::new(), stop: CancellationToken::new(), tasks };
+        let gate = Gate {
+            admission: Arc::new(config.admission),
+            own: options.tls.map_or(Own::Loopback, |tls| Own::Certified(Arc::new(tls))),
+        };
+        let (stop, stdio_ended) = (CancellationToken::new(), CancellationToken::new());
+        let mut server = Self { places: Vec::new(), files: Vec::new(), shared, stop, stdio_ended };
         for place in config.listen {
             match &place {
-                Listen::Tcp(address) => server.listen_tcp(*address, &shared, &admission).await?,
+                Listen::Tcp(address) => server.listen_tcp(*address, &gate).await?,
                 Listen::Unix(path) => {
                     let bound = transport::unix::bind(path).await;
                     let (listener, file) =
                         bound.map_err(|source| ServerError::Listen { place: place.clone(), source })?;
                     server.files.push(file);
-                    server.serve(listener, Routes { shared: Arc::clone(&shared), admission: None });
+                    server.serve(listener, None);
                     server.places.push(place);
                 }
+                Listen::Stdio => server.places.push(place),
             }
         }
         Ok(server)
     }
 
-    async fn listen_tcp(
-        &mut self,
-        address: SocketAddr,
-        shared: &Arc<Shared>,
-        admission: &Arc<Admission>,
-    ) -> Result<(), ServerError> {
-        if !address.ip().is_loopback() {
+    async fn listen_tcp(&mut self, address: SocketAddr, gate: &Gate) -> Result<(), ServerError> {
+        let guarded = matches!(gate.own, Own::Certified(_)) && gate.admission.needs_token();
+        if !guarded && !address.ip().is_loopback() {
             return Err(ServerError::NotLoopback(address));
         }
         let failed = |source| ServerError::Listen { place: Listen::Tcp(address), source };
@@ -145,22 +187,50 @@ impl Server {
                 tracing::debug!(%error, "TCP_NODELAY could not be set");
             }
         });
-        self.serve(listener, Routes { shared: Arc::clone(shared), admission: Some(Arc::clone(admission)) });
+        self.serve(listener, Some(gate.clone()));
         Ok(())
     }
 
-    fn serve<L>(&self, listener: L, routes: Routes)
-    where
-        L: Listener,
-        L::Addr: fmt::Debug,
-    {
-        let router = Router::new().route("/healthz", get(healthz)).fallback(any(root)).with_state(routes);
-        let serve = axum::serve(listener, router).with_graceful_shutdown(self.stop.clone().cancelled_owned());
-        self.tasks.spawn(async move {
-            if let Err(error) = serve.await {
-                tracing::error!(%error, "the server stopped");
-            }
+    fn serve(&self, listener: impl Listener, gate: Option<Gate>) {
+        let tls = gate.as_ref().and_then(|gate| gate.own.acceptor());
+        let routes = Routes { shared: Arc::clone(&self.shared), gate };
+        let router = Router::new()
+            .route("/healthz", get(healthz))
+            .route("/metrics", get(metrics))
+            .fallback(any(root))
+            .with_state(routes);
+        let acceptor = Acceptor {
+            router,
+            tls,
+            patience: self.shared.limits.handshake,
+            stop: self.stop.clone(),
+            tasks: self.shared.tasks.clone(),
+        };
+        self.shared.tasks.spawn(acceptor.run(listener));
+    }
+
+    /// Begins to talk with the client on stdio, which gets the end of `output` when
+    /// it has to go.
+    pub fn open_stdio(
+        &self,
+        input: impl AsyncRead + Unpin + Send + 'static,
+        output: impl AsyncWrite + Unpin + Send + 'static,
+    ) {
+        let (shared, ended) = (Arc::clone(&self.shared), self.stdio_ended.clone());
+        self.shared.tasks.spawn(async move {
+            transport::stdio::serve(shared, input, output).await;
+            ended.cancel();
         });
+    }
+
+    /// Resolves when nobody can come any more: the only place was stdio, and its
+    /// client is gone.
+    pub async fn deserted(&self) {
+        if self.places.iter().all(|place| *place == Listen::Stdio) {
+            self.stdio_ended.cancelled().await;
+        } else {
+            std::future::pending().await
+        }
     }
 
     /// Where it listens, with the ports that it got.
@@ -176,9 +246,13 @@ impl Server {
     /// Waits for the connections to end, but not for long.
     pub async fn drain(&self) {
         self.stop.cancel();
-        self.tasks.close();
-        if tokio::time::timeout(DRAIN, self.tasks.wait()).await.is_err() {
+        let tasks = &self.shared.tasks;
+        tasks.close();
+        if tokio::time::timeout(DRAIN, tasks.wait()).await.is_err() {
             tracing::warn!("some connections did not end in time");
+        }
+        if let Some(log) = &self.shared.wire_log {
+            log.finish().await;
         }
     }
 }
@@ -193,6 +267,20 @@ async fn healthz() -> &'static str {
     "ok"
 }
 
+async fn metrics(
+    State(routes): State<Routes>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response<Body> {
+    if let Err(refusal) = routes.admit(&headers, query.as_deref()) {
+        return routes.refused(refusal);
+    }
+    let mut response = text(StatusCode::OK, &routes.shared.counters.render(&routes.shared.host));
+    let format = http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, format);
+    response
+}
+
 async fn root(
     State(routes): State<Routes>,
     RawQuery(query): RawQuery,
@@ -201,22 +289,49 @@ async fn root(
 ) -> Response<Body> {
     let headers = request.headers();
     if headers.contains_key(UPGRADE) && request.uri().path() == "/" {
-        let admitted = match &routes.admission {
-            Some(admission) => admission.check_socket(headers, query.as_deref()),
-            None => Ok(()),
-        };
-        return match (upgrade, admitted) {
-            (_, Err(refusal)) => refused(refusal),
-            (Ok(upgrade), Ok(())) => transport::ws::upgrade(upgrade, routes.shared),
+        return match (upgrade, routes.admit(headers, query.as_deref())) {
+            (_, Err(refusal)) => routes.refused(refusal),
+            (Ok(upgrade), Ok(())) => routes.connect(upgrade),
             (Err(_), Ok(())) => text(StatusCode::BAD_REQUEST, "this address takes WebSocket upgrades only"),
         };
     }
-    if routes.admission.is_some()
-        && let Err(refusal) = check_host(headers)
+    if let Some(gate) = &routes.gate
+        && let Err(refusal) = gate.own.check_host(headers)
     {
-        return refused(refusal);
+        return routes.refused(refusal);
     }
     serve_page(request.method(), request.uri().path(), headers)
+}
+
+impl Routes {
+    fn admit(&self, headers: &HeaderMap, query: Option<&str>) -> Result<(), Refusal> {
+        match &self.gate {
+            Some(gate) => gate.admission.check_socket(&gate.own, headers, query),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a connection of an admitted request, if there is a place for it.
+    fn connect(self, upgrade: WebSocketUpgrade) -> Response<Body> {
+        match Arc::clone(&self.shared.connections).try_acquire_owned() {
+            Ok(place) => transport::ws::upgrade(upgrade, self.shared, place),
+            Err(_) => {
+                let limit = self.shared.limits.connections;
+                tracing::warn!(limit, "refused a connection: there are too many");
+                self.shared.counters.refused();
+                let message = format!(
+                    "this host has {limit} connections already; close one, or raise limits.connections in its configuration"
+                );
+                text(StatusCode::SERVICE_UNAVAILABLE, &message)
+            }
+        }
+    }
+
+    fn refused(&self, refusal: Refusal) -> Response<Body> {
+        tracing::warn!(%refusal, "refused a request");
+        self.shared.counters.refused();
+        text(StatusCode::FORBIDDEN, &refusal.to_string())
+    }
 }
 
 fn serve_page(method: &Method, path: &str, headers: &HeaderMap) -> Response<Body> {
@@ -225,11 +340,6 @@ fn serve_page(method: &Method, path: &str, headers: &HeaderMap) -> Response<Body
     }
     let known = headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     page::serve(path, known)
-}
-
-fn refused(refusal: Refusal) -> Response<Body> {
-    tracing::warn!(%refusal, "refused a request");
-    text(StatusCode::FORBIDDEN, &refusal.to_string())
 }
 
 fn text(status: StatusCode, message: &str) -> Response<Body> {

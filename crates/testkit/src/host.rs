@@ -31,6 +31,8 @@ pub struct HostOptions {
     pub upstream: String,
     /// More variables.
     pub environment: Vec<(String, String)>,
+    /// Where it listens; the first of these is what [`TestHost::address`] names.
+    pub listen: Vec<String>,
     /// More arguments of `serve`.
     pub arguments: Vec<String>,
     /// The content of the user's own settings of the runtime.
@@ -45,6 +47,7 @@ impl HostOptions {
             claude,
             upstream: "demo".to_owned(),
             environment: Vec::new(),
+            listen: vec!["127.0.0.1:0".to_owned()],
             arguments: Vec::new(),
             user_settings: None,
         }
@@ -64,6 +67,8 @@ pub struct TestHost {
     child: Child,
     ready: Value,
     home: TempDir,
+    /// The client's end of stdin and stdout, if the host talks there.
+    stdio: Option<RawClient>,
 }
 
 impl TestHost {
@@ -79,17 +84,9 @@ impl TestHost {
         #[expect(clippy::disallowed_methods, reason = "the host under test, owned and killed by this type")]
         let mut command = Command::new(&options.binary);
         command
-            .args([
-                "serve",
-                "--json",
-                "--no-open",
-                "--listen",
-                "127.0.0.1:0",
-                "--upstream",
-                &options.upstream,
-                "--data-dir",
-            ])
+            .args(["serve", "--json", "--no-open", "--upstream", &options.upstream, "--data-dir"])
             .arg(home.path().join("data"))
+            .args(options.listen.iter().flat_map(|place| ["--listen", place.as_str()]))
             .args(&options.arguments)
             .env("HOME", home.path())
             .env("CLAUDE_CONFIG_DIR", &config)
@@ -97,7 +94,11 @@ impl TestHost {
             .env("INNKEEPER_LOG", std::env::var("INNKEEPER_LOG").unwrap_or_else(|_| "warn".to_owned()))
             .env_remove("INNKEEPER_CLAUDE")
             .envs(options.environment)
-            .stdin(Stdio::null())
+            .stdin(if options.listen.iter().any(|place| place == "stdio") {
+                Stdio::piped()
+            } else {
+                Stdio::null()
+            })
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             .kill_on_drop(true);
@@ -111,7 +112,8 @@ impl TestHost {
             .await
             .context("the host is not ready in time")??;
         let ready = serde_json::from_str(&line.context("the host ended before it was ready")?)?;
-        Ok(Self { child, ready, home })
+        let stdio = child.stdin.take().map(|stdin| RawClient::over_stdio(stdin, lines));
+        Ok(Self { child, ready, home, stdio })
     }
 
     /// The ready line.
@@ -158,6 +160,11 @@ impl TestHost {
     /// The official client, connected and subscribed to the root channel.
     pub async fn observer(&self, client_id: &str) -> Result<Observer> {
         Observer::connect(&self.address()?, client_id).await
+    }
+
+    /// The one client on stdin and stdout; the host must listen there.
+    pub fn take_stdio(&mut self) -> Result<RawClient> {
+        self.stdio.take().context("the host does not listen on stdio, or the client was taken already")
     }
 
     /// A raw socket.

@@ -232,9 +232,16 @@ impl Observer {
     }
 
     /// Takes everything that the host has said so far: what it queued for this client
-    /// before it answers a ping. After this, what was not seen was not said.
+    /// before it answers a request. After this, what was not seen was not said.
     pub async fn settle(&mut self) -> Result<()> {
-        self.client.ping().await?;
+        // Not a ping, which is answered beside the order of everything else.
+        let params = ListSessionsParams {
+            channel: ROOT_RESOURCE_URI.to_owned(),
+            meta: None,
+            limit: Some(1),
+            cursor: None,
+        };
+        drop(self.client.request::<_, ListSessionsResult>("listSessions", params).await?);
         loop {
             let event = tokio::select! {
                 biased;

@@ -1,14 +1,19 @@
-//! A bare WebSocket, to send what the official client would never send.
+//! A bare connection, to send what the official client would never send: over a
+//! socket of any kind, or over stdin and stdout.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader, Lines};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+use tokio_tungstenite::{WebSocketStream, client_async};
 
 /// How long an answer may take, also on a busy machine.
 const ANSWER: Duration = Duration::from_secs(20);
@@ -16,25 +21,79 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// A raw connection.
 #[derive(Debug)]
 pub struct RawClient {
-    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    wire: Wire,
     next_id: u64,
 }
 
+/// What messages travel over.
+#[derive(Debug)]
+enum Wire {
+    Socket(Box<WebSocketStream<Box<dyn Stream>>>),
+    Lines { stdin: Option<ChildStdin>, stdout: Lines<BufReader<ChildStdout>> },
+}
+
+/// Any stream of bytes.
+pub trait Stream: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Sync + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Sync + Unpin> Stream for S {}
+
 impl RawClient {
-    /// Connects, and sends nothing.
+    /// Connects over TCP, and sends nothing.
     pub async fn connect(address: &str) -> Result<Self> {
-        let (socket, _) = connect_async(address).await?;
-        Ok(Self { socket, next_id: 1 })
+        let request = address.into_client_request()?;
+        let authority = request.uri().authority().context("no host in the address")?.to_string();
+        let stream = TcpStream::connect(authority).await?;
+        stream.set_nodelay(true)?;
+        Self::over(address, Box::new(stream)).await
     }
 
-    /// Sends a text frame as it is.
+    /// Connects to a unix socket, and sends nothing.
+    pub async fn connect_unix(path: &Path) -> Result<Self> {
+        Self::over("ws://localhost/", Box::new(UnixStream::connect(path).await?)).await
+    }
+
+    /// Upgrades a stream that leads to a host.
+    pub async fn over(address: &str, stream: Box<dyn Stream>) -> Result<Self> {
+        let (socket, _) = client_async(address, stream).await?;
+        Ok(Self { wire: Wire::Socket(Box::new(socket)), next_id: 1 })
+    }
+
+    /// Talks in lines with a child.
+    pub(crate) fn over_stdio(stdin: ChildStdin, stdout: Lines<BufReader<ChildStdout>>) -> Self {
+        Self { wire: Wire::Lines { stdin: Some(stdin), stdout }, next_id: 1 }
+    }
+
+    /// Sends a text frame, or a line, as it is.
     pub async fn send_text(&mut self, text: &str) -> Result<()> {
-        Ok(self.socket.send(Message::text(text)).await?)
+        match &mut self.wire {
+            Wire::Socket(socket) => Ok(socket.send(Message::text(text)).await?),
+            Wire::Lines { stdin, .. } => {
+                let stdin = stdin.as_mut().context("the input has ended")?;
+                stdin.write_all(text.as_bytes()).await?;
+                Ok(stdin.write_all(b"\n").await?)
+            }
+        }
     }
 
-    /// Sends a binary frame as it is.
+    /// Sends a binary frame, or a line, as it is.
     pub async fn send_binary(&mut self, bytes: Vec<u8>) -> Result<()> {
-        Ok(self.socket.send(Message::Binary(Bytes::from(bytes))).await?)
+        match &mut self.wire {
+            Wire::Socket(socket) => Ok(socket.send(Message::Binary(Bytes::from(bytes))).await?),
+            Wire::Lines { stdin, .. } => {
+                let stdin = stdin.as_mut().context("the input has ended")?;
+                stdin.write_all(&bytes).await?;
+                Ok(stdin.write_all(b"\n").await?)
+            }
+        }
+    }
+
+    /// Ends the host's input over stdio; its output can still be read.
+    pub fn end_input(mut self) -> Result<Self> {
+        match &mut self.wire {
+            Wire::Socket(_) => bail!("only stdin can be closed alone"),
+            Wire::Lines { stdin, .. } => drop(stdin.take()),
+        }
+        Ok(self)
     }
 
     /// Sends a notification.
@@ -86,7 +145,8 @@ impl RawClient {
         }
     }
 
-    /// Reads until the host closes the connection; answers the close frame.
+    /// Reads until the host closes the connection; answers the close frame, if the
+    /// connection has such.
     pub async fn closed(&mut self) -> Result<Option<CloseFrame>> {
         loop {
             match self.frame().await {
@@ -98,8 +158,14 @@ impl RawClient {
     }
 
     async fn frame(&mut self) -> Result<Message> {
-        let frame =
-            tokio::time::timeout(ANSWER, self.socket.next()).await.context("the host says nothing")?;
-        Ok(frame.context("the connection is closed")??)
+        let next = async {
+            match &mut self.wire {
+                Wire::Socket(socket) => Ok(socket.next().await.context("the connection is closed")??),
+                Wire::Lines { stdout, .. } => {
+                    Ok(stdout.next_line().await?.map_or(Message::Close(None), Message::text))
+                }
+            }
+        };
+        tokio::time::timeout(ANSWER, next).await.context("the host says nothing")?
     }
 }

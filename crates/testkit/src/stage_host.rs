@@ -70,7 +70,7 @@ impl StageHost {
         let server = Server::start(config, Arc::clone(&host)).await?;
         let address = server.places().iter().find_map(|place| match place {
             Listen::Tcp(address) => Some(format!("ws://{address}/")),
-            Listen::Unix(_) => None,
+            Listen::Unix(_) | Listen::Stdio => None,
         });
         Ok(Self { host, server, options, address: address.context("no port")?, folder })
     }

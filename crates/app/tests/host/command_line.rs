@@ -6,7 +6,7 @@ use std::process::Output;
 use anyhow::Result;
 
 #[expect(clippy::disallowed_methods, reason = "the command under test, waited for at once")]
-fn innkeeper(home: &Path, arguments: &[&str]) -> Result<Output> {
+pub(crate) fn innkeeper(home: &Path, arguments: &[&str]) -> Result<Output> {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_innkeeper"))
         .args(arguments)
         .env("HOME", home)

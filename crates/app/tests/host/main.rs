@@ -8,13 +8,17 @@
     reason = "JSON without a field reads as null, tests look at a few of many kinds, and a story is told in one piece"
 )]
 
+mod certificate;
 mod chain;
 mod command_line;
 mod crash;
 mod hostile;
 mod lifecycle;
+mod operations;
 mod readme;
 mod settings;
+mod tls;
+mod transports;
 mod upstreams;
 
 use std::path::PathBuf;

@@ -19,7 +19,7 @@ pub use chat::{ChatDoc, TurnError};
 pub use frame::{Action, EncodedEnvelope, Frame, Origin, notification};
 pub use outbox::{CloseReason, Delivery, Outbox};
 pub use snapshot::{ChannelState, EncodedSnapshot};
-pub use store::{CommitError, FetchError, Missed, RowsPage, StateStore, Subscription};
+pub use store::{CommitError, Counts, FetchError, Missed, RowsPage, StateStore, Subscription};
 
 #[cfg(test)]
 mod delivery_tests;

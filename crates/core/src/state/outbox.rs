@@ -98,6 +98,8 @@ pub enum CloseReason {
     MessageTooLarge,
     /// The client sent too much that is no message of the protocol.
     TooMuchGarbage,
+    /// The client did not say who it is in time.
+    NoHandshake,
 }
 
 impl Outbox {
@@ -204,6 +206,16 @@ impl Outbox {
             coalesce(&mut frames, 0);
         }
         Some(Ok(frames))
+    }
+
+    /// Bytes that wait to be taken.
+    pub fn waiting_bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
+    /// Why the connection ends, once that is decided.
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        self.lock().closed
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {

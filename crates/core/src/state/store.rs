@@ -119,6 +119,19 @@ pub struct RowsPage {
     pub more: bool,
 }
 
+/// How much there is of everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Number of the last published action.
+    pub server_seq: ServerSeq,
+    /// Connections that are open.
+    pub connections: usize,
+    /// Subscriptions of all of them.
+    pub subscriptions: usize,
+    /// Bytes that wait to be written to any of them.
+    pub outbox_bytes: usize,
+}
+
 /// What a client that comes back has to be told.
 #[derive(Debug)]
 pub enum Missed {
@@ -251,6 +264,23 @@ impl StateStore {
         if let Some(client) = &attached.client {
             inner.clients.keep(client, attached.marks);
         }
+    }
+
+    /// How much there is of everything, for those who watch the host.
+    pub fn counts(&self) -> Counts {
+        let inner = self.lock();
+        let attached = || inner.connections.values();
+        Counts {
+            server_seq: inner.seq,
+            connections: inner.connections.len(),
+            subscriptions: attached().map(|attached| attached.marks.len()).sum(),
+            outbox_bytes: attached().map(|attached| attached.outbox.waiting_bytes()).sum(),
+        }
+    }
+
+    /// How many channels a connection is subscribed to.
+    pub fn subscription_count(&self, connection: ConnectionId) -> usize {
+        self.lock().connections.get(&connection).map_or(0, |attached| attached.marks.len())
     }
 
     /// Closes every connection once what waits for it is written.
@@ -431,6 +461,11 @@ impl StateStore {
         let more = limit.is_some_and(|limit| rows.len() > skip.saturating_add(limit));
         let rows = rows.skip(skip).take(limit.unwrap_or(usize::MAX)).cloned().collect();
         RowsPage { rows, more }
+    }
+
+    /// How many sessions are in the list.
+    pub fn row_count(&self) -> usize {
+        self.lock().rows.list().len()
     }
 
     /// Whether a session is in the list.

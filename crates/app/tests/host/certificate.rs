@@ -1,0 +1,71 @@
+//! A certificate that signs itself, for one name. Just enough of X.509 for a test,
+//! in place of a library for all of it.
+
+use anyhow::{Result, anyhow};
+use aws_lc_rs::encoding::AsDer as _;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+const SEQUENCE: u8 = 0x30;
+const OBJECT: u8 = 0x06;
+const BITS: u8 = 0x03;
+
+/// ecdsa-with-SHA256
+const SIGNATURE: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
+/// subjectAltName
+const OTHER_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
+/// commonName
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+
+/// The two files of a certificate, as PEM.
+pub(crate) struct SelfSigned {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+/// Makes a key and a certificate for it that is good for a hundred years.
+pub(crate) fn self_signed(name: &str) -> Result<SelfSigned> {
+    let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(|_| anyhow!("no key"))?;
+    let algorithm = der(SEQUENCE, &[&der(OBJECT, &[SIGNATURE])]);
+    let common = der(SEQUENCE, &[&der(OBJECT, &[COMMON_NAME]), &der(0x0c, &[name.as_bytes()])]);
+    let whom = der(SEQUENCE, &[&der(0x31, &[&common])]);
+    let validity = der(SEQUENCE, &[&der(0x17, &[b"250101000000Z"]), &der(0x18, &[b"21250101000000Z"])]);
+    let alternatives = der(SEQUENCE, &[&der(0x82, &[name.as_bytes()])]);
+    let extension = der(SEQUENCE, &[&der(OBJECT, &[OTHER_NAMES]), &der(0x04, &[&alternatives])]);
+    let body = der(
+        SEQUENCE,
+        &[
+            &der(0xa0, &[&der(0x02, &[&[2]])]),
+            &der(0x02, &[&[1]]),
+            &algorithm,
+            &whom,
+            &validity,
+            &whom,
+            pair.public_key().as_der()?.as_ref(),
+            &der(0xa3, &[&der(SEQUENCE, &[&extension])]),
+        ],
+    );
+    let signature = pair.sign(&SystemRandom::new(), &body).map_err(|_| anyhow!("no signature"))?;
+    let certificate = der(SEQUENCE, &[&body, &algorithm, &der(BITS, &[&[0], signature.as_ref()])]);
+    let key = pair.to_pkcs8v1().map_err(|_| anyhow!("the key cannot be written"))?;
+    Ok(SelfSigned { certificate: pem("CERTIFICATE", &certificate), key: pem("PRIVATE KEY", key.as_ref()) })
+}
+
+/// A value with its tag and its length.
+fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let content = parts.concat();
+    let mut value = vec![tag];
+    match u16::try_from(content.len()).unwrap_or(u16::MAX).to_be_bytes() {
+        [0, length @ ..=0x7f] => value.push(length),
+        [0, length] => value.extend([0x81, length]),
+        [high, low] => value.extend([0x82, high, low]),
+    }
+    value.extend(content);
+    value
+}
+
+fn pem(label: &str, bytes: &[u8]) -> String {
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", STANDARD.encode(bytes))
+}

@@ -1,0 +1,148 @@
+//! Numbers for those who watch the host, in the text format of Prometheus.
+//!
+//! Owns the counters, which cost one addition where something happens; what is a
+//! matter of state is asked of the core when somebody looks.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use innkeeper_core::Host;
+use innkeeper_core::state::CloseReason;
+
+/// Every reason, in the order of the counters, with its label.
+const REASONS: [(CloseReason, &str); 7] = [
+    (CloseReason::ClientGone, "client_gone"),
+    (CloseReason::MessageTooLarge, "message_too_large"),
+    (CloseReason::NoCommonVersion, "no_common_version"),
+    (CloseReason::NoHandshake, "no_handshake"),
+    (CloseReason::Shutdown, "shutdown"),
+    (CloseReason::TooMuchGarbage, "too_much_garbage"),
+    (CloseReason::TooSlow, "too_slow"),
+];
+
+/// What is counted as it happens.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    frames_in: AtomicU64,
+    frames_out: AtomicU64,
+    closed: [AtomicU64; REASONS.len()],
+    refused: AtomicU64,
+}
+
+impl Counters {
+    /// A frame came in.
+    pub(crate) fn frame_in(&self) {
+        self.frames_in.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Frames are being written.
+    pub(crate) fn frames_out(&self, count: usize) {
+        self.frames_out.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    /// A connection ended.
+    pub(crate) fn closed(&self, reason: CloseReason) {
+        let found = REASONS.iter().zip(&self.closed).find(|((each, _), _)| *each == reason);
+        if let Some((_, counter)) = found {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A request was turned away before it became a connection.
+    pub(crate) fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Everything as text.
+    pub(crate) fn render(&self, host: &Host) -> String {
+        let counts = host.store().counts();
+        let mut text = Text(String::with_capacity(2048));
+        text.gauge("innkeeper_connections", "Open connections.", counts.connections as u64);
+        text.gauge("innkeeper_sessions", "Sessions, the provisional ones too.", host.session_count() as u64);
+        text.gauge("innkeeper_subscriptions", "Subscriptions to channels.", counts.subscriptions as u64);
+        text.gauge("innkeeper_outbox_bytes", "Bytes that wait for clients.", counts.outbox_bytes as u64);
+        text.counter("innkeeper_server_seq", "Number of the last published action.");
+        text.value("innkeeper_server_seq", "", counts.server_seq.0);
+        text.counter("innkeeper_frames_total", "Messages from and to clients.");
+        text.value("innkeeper_frames_total", "{direction=\"in\"}", load(&self.frames_in));
+        text.value("innkeeper_frames_total", "{direction=\"out\"}", load(&self.frames_out));
+        text.counter("innkeeper_connections_closed_total", "Connections that ended, by reason.");
+        for ((_, label), counter) in REASONS.iter().zip(&self.closed) {
+            let label = format!("{{reason=\"{label}\"}}");
+            text.value("innkeeper_connections_closed_total", &label, load(counter));
+        }
+        text.counter("innkeeper_requests_refused_total", "Requests without a right to be here or a place.");
+        text.value("innkeeper_requests_refused_total", "", load(&self.refused));
+        if let Some(bytes) = resident_bytes() {
+            text.gauge("process_resident_memory_bytes", "Memory of this process.", bytes);
+        }
+        text.0
+    }
+}
+
+fn load(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+/// The text as it grows.
+struct Text(String);
+
+impl Text {
+    fn gauge(&mut self, name: &str, help: &str, value: u64) {
+        self.head(name, help, "gauge");
+        self.value(name, "", value);
+    }
+
+    fn counter(&mut self, name: &str, help: &str) {
+        self.head(name, help, "counter");
+    }
+
+    fn head(&mut self, name: &str, help: &str, kind: &str) {
+        // Writing to a string cannot fail.
+        writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}").ok();
+    }
+
+    fn value(&mut self, name: &str, labels: &str, value: u64) {
+        // Writing to a string cannot fail.
+        writeln!(self.0, "{name}{labels} {value}").ok();
+    }
+}
+
+/// Memory of this process that is in use; not known on every system.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::Shared;
+
+    #[tokio::test]
+    async fn every_number_has_a_type_and_every_reason_its_line() {
+        let shared = Shared::without_agents().await;
+        let host = &shared.host;
+        let counters = Counters::default();
+        counters.frame_in();
+        counters.frames_out(3);
+        counters.closed(CloseReason::TooSlow);
+        let text = counters.render(host);
+        for line in [
+            "# TYPE innkeeper_connections gauge",
+            "innkeeper_connections 0",
+            "innkeeper_server_seq 0",
+            "innkeeper_frames_total{direction=\"in\"} 1",
+            "innkeeper_frames_total{direction=\"out\"} 3",
+            "innkeeper_connections_closed_total{reason=\"too_slow\"} 1",
+            "innkeeper_connections_closed_total{reason=\"shutdown\"} 0",
+        ] {
+            assert!(text.lines().any(|each| each == line), "{line} is missing in:\n{text}");
+        }
+        if cfg!(target_os = "linux") {
+            assert!(text.contains("process_resident_memory_bytes "));
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! When a connection is written to, seen by a writer that counts.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use innkeeper_core::ChannelUri;
+use innkeeper_core::ids::ClientId;
+use innkeeper_core::state::{Action, Origin};
+use serde_json::value::RawValue;
+use tokio::io::{AsyncBufReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader, DuplexStream};
+
+use super::*;
+use crate::transport::stdio;
+
+/// Counts how often it is written to.
+struct Counting(DuplexStream, Arc<AtomicUsize>);
+
+impl AsyncWrite for Counting {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_written_in_batches_but_whoever_asks_is_answered_at_once() {
+    let shared = Shared::without_agents().await;
+    let writes = Arc::new(AtomicUsize::new(0));
+    let (mut input, host_input) = tokio::io::duplex(1 << 16);
+    let (host_output, output) = tokio::io::duplex(1 << 20);
+    let mut output = BufReader::new(output).lines();
+    let serving = stdio::serve(Arc::clone(&shared), host_input, Counting(host_output, Arc::clone(&writes)));
+    let story = async {
+        let initialize = concat!(
+            r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersions":["1.0.0"],"#,
+            r#""clientId":"c","initialSubscriptions":["ahp-root://"]}}"#,
+            "\n"
+        );
+        let start = Instant::now();
+        input.write_all(initialize.as_bytes()).await.unwrap();
+        output.next_line().await.unwrap().unwrap();
+        for _ in 0..20 {
+            input.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"listSessions\"}\n").await.unwrap();
+            output.next_line().await.unwrap().unwrap();
+        }
+        assert_eq!(start.elapsed(), Duration::ZERO, "one question after the other, none waits");
+
+        let other = Connection::open(Arc::clone(&shared));
+        writes.store(0, Ordering::Relaxed);
+        for number in 0..100 {
+            let action = r#"{"type":"root/configChanged","config":{"a":1}}"#;
+            let action = Action::from_client(RawValue::from_string(action.to_owned()).unwrap()).unwrap();
+            let origin = Origin { connection: other.id, client: ClientId::new("o"), client_seq: number };
+            shared.host.dispatch(ChannelUri::root(), action, origin).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        for number in 0..100 {
+            let line = output.next_line().await.unwrap().unwrap();
+            assert!(line.contains(&format!("\"clientSeq\":{number}}}")), "{number}: {line}");
+        }
+        let writes = writes.load(Ordering::Relaxed);
+        assert!((10..=16).contains(&writes), "{writes} writes for 100 actions in 100 ms");
+    };
+    tokio::select! {
+        () = serving => panic!("the client is still there"),
+        () = story => {}
+    }
+}

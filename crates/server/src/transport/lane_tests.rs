@@ -1,0 +1,93 @@
+//! The reader and the lane apart, so that the lane can stand still.
+
+use std::time::Duration;
+
+use axum::extract::ws::Utf8Bytes;
+use futures_util::stream;
+
+use super::*;
+use crate::connection::Shared;
+
+async fn connection() -> (Connection, Link) {
+    let connection = Connection::open(Shared::without_agents().await);
+    let link = Link::to(&connection);
+    (connection, link)
+}
+
+fn message(text: &str) -> Inbound {
+    Inbound::Text(Utf8Bytes::from(text.to_owned()))
+}
+
+fn written(link: &Link) -> Vec<String> {
+    let frames = link.outbox.try_batch().map_or_else(Vec::new, Result::unwrap_or_default);
+    frames.iter().map(|frame| String::from_utf8(frame.bytes().to_vec()).unwrap()).collect()
+}
+
+const PING: &str = r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
+
+#[tokio::test]
+async fn a_ping_is_answered_while_the_lane_stands_still() {
+    let (_connection, link) = connection().await;
+    let (entry, mut queued) = lane();
+    let busy = (0..10).map(|number| message(&format!("\"ping\" {number}")));
+    entry.read(stream::iter(busy.chain([message(PING)])), &link).await;
+    assert_eq!(written(&link), [r#"{"jsonrpc":"2.0","id":7,"result":null}"#]);
+    for number in 0..10 {
+        let Some((Inbound::Text(text), _)) = queued.recv().await else { panic!("{number} is missing") };
+        assert_eq!(text.as_str(), format!("\"ping\" {number}"), "the others wait in order");
+    }
+    assert!(queued.recv().await.is_none());
+}
+
+#[tokio::test]
+async fn a_lane_that_stands_still_stops_the_reader_before_memory_does() {
+    let (_connection, link) = connection().await;
+    for (size, ahead) in [(1, AHEAD), (AHEAD_BYTES as usize / 4, 4), (3 * AHEAD_BYTES as usize, 1)] {
+        let (entry, mut queued) = lane();
+        let taken = std::cell::Cell::new(0);
+        let endless = stream::iter(std::iter::repeat_with(|| {
+            taken.set(taken.get() + 1);
+            message(&"x".repeat(size))
+        }));
+        // Without a budget, so that one poll goes as far as it can.
+        let reading = std::pin::pin!(tokio::task::unconstrained(entry.read(endless, &link)));
+        tokio::select! {
+            biased;
+            () = reading => panic!("it never ends"),
+            () = std::future::ready(()) => {}
+        }
+        assert_eq!(taken.get(), ahead + 1, "messages of {size} bytes: one waits for its place");
+        let mut waiting = 0;
+        while queued.try_recv().is_ok() {
+            waiting += 1;
+        }
+        assert_eq!(waiting, ahead);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_the_handshake_counts_from_the_start_and_ends_with_it() {
+    let start = Instant::now();
+    let deadline = Some(start + Duration::from_secs(10));
+    let (connection_one, link) = connection().await;
+    let (entry, queued) = lane();
+    let silent = stream::iter([message(r#"{"jsonrpc":"2.0","id":1,"method":"listSessions"}"#)])
+        .chain(stream::pending());
+    tokio::select! {
+        () = entry.read(silent, &link) => panic!("the client is there"),
+        () = handle(connection_one, queued, &link, deadline) => {}
+    }
+    assert_eq!(start.elapsed(), Duration::from_secs(10));
+    assert_eq!(link.outbox.close_reason(), Some(CloseReason::NoHandshake));
+
+    let (connection_two, link) = connection().await;
+    let (entry, queued) = lane();
+    let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersions":["1.0.0"],"clientId":"c"}}"#;
+    let known = stream::iter([message(initialize)]).chain(stream::pending());
+    tokio::select! {
+        () = entry.read(known, &link) => panic!("the client is there"),
+        () = handle(connection_two, queued, &link, Some(Instant::now() + Duration::from_secs(10))) => panic!("it may stay"),
+        () = tokio::time::sleep(Duration::from_secs(100)) => {}
+    }
+    assert_eq!(link.outbox.close_reason(), None);
+}

@@ -1,0 +1,102 @@
+//! The wire log with a file, and with a disk that stands still.
+
+use std::sync::mpsc;
+
+use innkeeper_core::clock::SystemClock;
+use innkeeper_core::state::{Outbox, StateStore};
+use serde_json::{Value, json};
+
+use super::*;
+
+fn connection() -> ConnectionId {
+    let root = serde_json::from_value(json!({"agents": []})).unwrap();
+    StateStore::new(root).attach(Arc::new(Outbox::default()))
+}
+
+fn entries(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn both_directions_are_written_and_secrets_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("wire.jsonl");
+    std::fs::write(&path, "").unwrap();
+    let log = WireLog::open(&path, Some("sesame"), Arc::new(SystemClock)).unwrap();
+    let connection = connection();
+    let frames = [
+        (Direction::In, r#"{"id":1,"method":"ping"}"#),
+        (Direction::In, "{\"id\":2,\n\"method\":\"x\"}"),
+        (Direction::In, "garbage\n"),
+        (Direction::Out, r#"{"id":1,"result":null}"#),
+        (Direction::In, r#"{"id":3,"method":"y","params":{"t":"sesame"}}"#),
+        (Direction::In, r#"{"id":4,"method":"authenticate","params":{"token":"gho_1"}}"#),
+    ];
+    for (direction, frame) in frames {
+        log.record(connection, direction, Bytes::from_static(frame.as_bytes()));
+    }
+    log.finish().await;
+    let text = std::fs::read_to_string(&path).unwrap();
+    let seen: Vec<(Value, Value)> =
+        entries(&text).into_iter().map(|entry| (entry["dir"].clone(), entry["frame"].clone())).collect();
+    let expected = [
+        (json!("in"), json!({"id": 1, "method": "ping"})),
+        (json!("in"), json!({"id": 2, "method": "x"})),
+        (json!("in"), json!("garbage\n")),
+        (json!("out"), json!({"id": 1, "result": null})),
+        (json!("in"), json!({"id": 3, "method": "y", "params": {"t": "(hidden)"}})),
+        (json!("in"), json!({"jsonrpc": "2.0", "method": "authenticate", "params": "(hidden)"})),
+    ];
+    assert_eq!(seen, expected);
+    let first = &entries(&text)[0];
+    assert_eq!(first["connection"], 1);
+    assert!(first["at"].as_str().is_some_and(|at| at.ends_with('Z')), "{first}");
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(!text.contains("sesame") && !text.contains("gho_1"));
+}
+
+/// A disk that writes nothing until it is told to.
+struct Stuck {
+    gate: mpsc::Receiver<()>,
+    written: Arc<Mutex<Vec<u8>>>,
+    open: bool,
+}
+
+impl Write for Stuck {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.open {
+            self.gate.recv().ok();
+            self.open = true;
+        }
+        self.written.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_stands_still_costs_lines_and_the_log_says_how_many() {
+    let (open, gate) = mpsc::channel();
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let disk = Stuck { gate, written: Arc::clone(&written), open: false };
+    let log = WireLog::start(disk, None, Arc::new(SystemClock)).unwrap();
+    let connection = connection();
+    let sent = MAX_LINES + 1000;
+    for _ in 0..sent {
+        log.record(connection, Direction::Out, Bytes::from_static(b"{}"));
+    }
+    // Bytes are bounded as well: this one is alone larger than what may wait.
+    log.record(connection, Direction::Out, Bytes::from(vec![b' '; MAX_BYTES + 1]));
+    open.send(()).unwrap();
+    log.finish().await;
+    let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+    let (gaps, lines): (Vec<Value>, Vec<Value>) =
+        entries(&text).into_iter().partition(|entry| entry.get("dropped").is_some());
+    let dropped: u64 = gaps.iter().filter_map(|gap| gap["dropped"].as_u64()).sum();
+    assert_eq!(lines.len() + usize::try_from(dropped).unwrap(), sent + 1, "nothing is lost silently");
+    assert!(lines.len() <= MAX_LINES + 1);
+    assert!(dropped >= 999, "{dropped}");
+}

@@ -1,0 +1,240 @@
+//! The limits of a server over real sockets: who reaches one is told so, or waits,
+//! and nobody else notices.
+
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use innkeeper_core::clock::SystemClock;
+use innkeeper_core::storage::Nowhere;
+use innkeeper_core::{Host, HostConfig};
+use innkeeper_server::{Admission, Listen, Server, ServerConfig, ServerLimits, ServerOptions};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+
+/// A server with a host that has no agents.
+struct Inn {
+    server: Server,
+    address: SocketAddr,
+}
+
+async fn start(limits: ServerLimits, admission: Admission) -> Inn {
+    let config =
+        HostConfig { providers: Vec::new(), clock: Arc::new(SystemClock), storage: Arc::new(Nowhere) };
+    let host = Host::start(config).await.unwrap();
+    let config = ServerConfig {
+        listen: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))],
+        admission,
+        version: "0".to_owned(),
+        default_directory: None,
+    };
+    let options = ServerOptions { limits, ..ServerOptions::default() };
+    let server = Server::start_with(config, options, host).await.unwrap();
+    let Listen::Tcp(address) = server.places()[0] else { panic!("{:?}", server.places()) };
+    Inn { server, address }
+}
+
+async fn open(limits: ServerLimits) -> Inn {
+    start(limits, Admission::open()).await
+}
+
+struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
+
+impl Inn {
+    async fn try_client(&self) -> Result<Client, u16> {
+        match connect_async(format!("ws://{}/", self.address)).await {
+            Ok((socket, _)) => Ok(Client(socket)),
+            Err(Error::Http(response)) => Err(response.status().as_u16()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    async fn client(&self) -> Client {
+        self.try_client().await.unwrap_or_else(|status| panic!("refused with {status}"))
+    }
+
+    /// Asks for a page with a request of its own.
+    async fn get(&self, path: &str) -> String {
+        let mut socket = TcpStream::connect(self.address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.address);
+        socket.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+}
+
+impl Client {
+    async fn send(&mut self, text: String) {
+        self.0.send(Message::text(text)).await.unwrap();
+    }
+
+    async fn request(&mut self, method: &str, params: Value) -> Value {
+        self.send(json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string()).await;
+        self.receive().await
+    }
+
+    async fn receive(&mut self) -> Value {
+        let frame = self.0.next().await.unwrap().unwrap();
+        serde_json::from_str(frame.to_text().unwrap()).unwrap_or_else(|error| panic!("{error}: {frame:?}"))
+    }
+
+    async fn initialize(&mut self, client_id: &str, channels: &[&str]) -> Value {
+        let params =
+            json!({"protocolVersions": ["1.0.0"], "clientId": client_id, "initialSubscriptions": channels});
+        self.request("initialize", params).await
+    }
+
+    async fn close_code(&mut self) -> Option<u16> {
+        loop {
+            if let Message::Close(frame) = self.0.next().await?.unwrap() {
+                return frame.map(|frame| frame.code.into());
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn says(answer: &Value, code: i32, words: &str) {
+    assert_eq!(answer["error"]["code"], code, "{answer}");
+    assert!(answer["error"]["message"].as_str().is_some_and(|message| message.contains(words)), "{answer}");
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_refused_until_another_has_gone() {
+    let inn = open(ServerLimits { connections: 2, ..ServerLimits::default() }).await;
+    let (mut first, second) = (inn.client().await, inn.client().await);
+    assert_eq!(inn.try_client().await.err(), Some(503));
+    assert!(inn.get("/healthz").await.ends_with("ok"), "others are still answered");
+    assert_eq!(first.request("ping", json!({})).await["result"], Value::Null);
+    drop(second);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while inn.try_client().await.is_err() {
+        assert!(Instant::now() < deadline, "the place is not given back");
+    }
+}
+
+#[tokio::test]
+async fn who_never_says_who_it_is_has_to_go_even_if_it_pings() {
+    let inn = open(ServerLimits { handshake: Duration::from_millis(300), ..ServerLimits::default() }).await;
+    let mut known = inn.client().await;
+    known.initialize("known", &[]).await;
+    let mut silent = inn.client().await;
+    assert_eq!(silent.request("ping", json!({})).await["result"], Value::Null);
+    assert_eq!(silent.close_code().await, Some(4004));
+    assert_eq!(known.request("listSessions", json!({})).await["result"]["items"], json!([]), "who did stays");
+}
+
+#[tokio::test]
+async fn a_socket_that_does_not_come_to_the_point_is_closed() {
+    let inn = open(ServerLimits { handshake: Duration::from_millis(300), ..ServerLimits::default() }).await;
+    for said in ["", "GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: "] {
+        let mut socket = TcpStream::connect(inn.address).await.unwrap();
+        socket.write_all(said.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(10), socket.read_to_end(&mut rest)).await;
+        assert!(ended.is_ok(), "still open after {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_sends_too_fast_waits_and_is_answered_in_full() {
+    let limits = ServerLimits { messages_per_second: 50, message_burst: 5, ..ServerLimits::default() };
+    let inn = open(limits).await;
+    let mut client = inn.client().await;
+    client.initialize("c1", &[]).await;
+    let start = Instant::now();
+    for id in 0..30 {
+        client.send(json!({"jsonrpc": "2.0", "id": id, "method": "listSessions"}).to_string()).await;
+    }
+    for id in 0..30 {
+        assert_eq!(client.receive().await["id"], id);
+    }
+    let took = start.elapsed();
+    assert!(took >= Duration::from_millis(450), "30 messages, 5 at once and 50 a second: {took:?}");
+}
+
+#[tokio::test]
+async fn subscriptions_are_bounded_by_connection() {
+    let inn = open(ServerLimits { subscriptions: 1, ..ServerLimits::default() }).await;
+    let mut client = inn.client().await;
+    let words = "at most 1 subscriptions";
+    says(&client.initialize("c1", &["ahp-root://", "x:/1"]).await, -32600, words);
+    assert_eq!(client.initialize("c1", &["ahp-root://"]).await["result"]["protocolVersion"], "1.0.0");
+    says(&client.request("subscribe", json!({"channel": "x:/1"})).await, -32600, words);
+    client.send(json!({"jsonrpc": "2.0", "method": "unsubscribe", "params": {}}).to_string()).await;
+    let again = client.request("subscribe", json!({})).await;
+    assert_eq!(again["result"]["snapshot"]["resource"], "ahp-root://", "{again}");
+}
+
+#[tokio::test]
+async fn names_are_bounded_in_length() {
+    let inn = open(ServerLimits::default()).await;
+    let mut client = inn.client().await;
+    let (long, fits) = ("x".repeat(1025), "x".repeat(1024));
+    says(&client.initialize(&long, &[]).await, -32602, "1024 bytes");
+    let initialized = client.initialize(&fits, &[&format!("x:{long}"), "ahp-root://"]).await;
+    assert_eq!(initialized["result"]["snapshots"].as_array().map(Vec::len), Some(1), "{initialized}");
+    let channel = json!({"channel": format!("x:{long}")});
+    for method in ["subscribe", "createSession", "disposeSession"] {
+        says(&client.request(method, channel.clone()).await, -32602, "1024 bytes");
+    }
+}
+
+#[tokio::test]
+async fn deep_messages_are_refused_and_not_passed_on() {
+    let inn = open(ServerLimits::default()).await;
+    let mut watcher = inn.client().await;
+    watcher.initialize("watcher", &["ahp-root://"]).await;
+    let mut client = inn.client().await;
+    client.initialize("c1", &[]).await;
+    let dispatch = |value: &str| {
+        let before = r#"{"jsonrpc":"2.0","method":"dispatchAction","params":{"action":"#;
+        format!(r#"{before}{{"type":"root/configChanged","config":{{"a":1}},"unknown":{value}}}}}}}"#)
+    };
+    let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    client.send(dispatch(&nested(1_000_000))).await;
+    says(&client.receive().await, -32600, "nested too deeply");
+    client.send(dispatch(&nested(50))).await;
+    let echo = watcher.receive().await;
+    assert_eq!(echo["params"]["serverSeq"], 1, "the first that others were told: {echo}");
+}
+
+#[tokio::test]
+async fn the_metrics_need_the_token_and_count_what_happens() {
+    let inn = start(ServerLimits::default(), Admission::with_token("secret".to_owned())).await;
+    assert!(inn.get("/metrics").await.starts_with("HTTP/1.1 403"));
+    assert!(inn.get("/metrics?tkn=wrong").await.starts_with("HTTP/1.1 403"));
+    let (socket, _) = connect_async(format!("ws://{}/?tkn=secret", inn.address)).await.unwrap();
+    let mut client = Client(socket);
+    client.initialize("c1", &["ahp-root://"]).await;
+    let metrics = inn.get("/metrics?tkn=secret").await;
+    for line in [
+        "innkeeper_connections 1",
+        "innkeeper_subscriptions 1",
+        "innkeeper_sessions 0",
+        "innkeeper_frames_total{direction=\"in\"} 1",
+        "innkeeper_frames_total{direction=\"out\"} 1",
+        "innkeeper_requests_refused_total 2",
+    ] {
+        assert!(metrics.lines().any(|each| each == line), "{line} is missing in:\n{metrics}");
+    }
+    for _ in 0..16 {
+        client.send("garbage".to_owned()).await;
+    }
+    assert_eq!(client.close_code().await, Some(4002));
+    drop(client);
+    let closed = "innkeeper_connections_closed_total{reason=\"too_much_garbage\"} 1";
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !inn.get("/metrics?tkn=secret").await.contains(closed) {
+        assert!(Instant::now() < deadline, "the end is not counted");
+    }
+    inn.server.drain().await;
+}
