@@ -8,12 +8,16 @@
 use std::sync::Arc;
 
 use innkeeper_core::Host;
+use innkeeper_core::files::Files;
 use innkeeper_core::ids::{ClientId, ConnectionId};
 use innkeeper_core::state::{CloseReason, Frame, Outbox};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::beside::Beside;
+use crate::reverse::{ClientConnections, Line};
 use crate::rpc::{self, Incoming, RpcError};
 
 /// Frames that are not JSON-RPC at all, after which a connection is closed: its
@@ -29,8 +33,14 @@ pub(crate) struct Shared {
     pub(crate) version: String,
     /// Where a client's folder picker starts.
     pub(crate) default_directory: Option<String>,
+    /// The files that clients may reach.
+    pub(crate) files: Arc<dyn Files>,
+    /// The clients that can be asked.
+    pub(crate) clients: Arc<ClientConnections>,
     /// Tasks that shutdown waits for.
     pub(crate) tasks: TaskTracker,
+    /// Fires when the server stops.
+    pub(crate) stop: CancellationToken,
 }
 
 /// A connection, from its acceptance to its end.
@@ -41,6 +51,12 @@ pub(crate) struct Connection {
     pub(crate) outbox: Arc<Outbox>,
     /// Who is at the other end, once it said so.
     pub(crate) client: Option<ClientId>,
+    /// What runs beside the lane.
+    pub(crate) beside: Beside,
+    /// What the client was asked.
+    line: Arc<Line>,
+    /// As whom the line is known.
+    reachable_as: Option<ClientId>,
     garbage: u32,
 }
 
@@ -49,7 +65,16 @@ impl Connection {
     pub(crate) fn open(shared: Arc<Shared>) -> Self {
         let outbox = Arc::new(Outbox::default());
         let id = shared.host.store().attach(Arc::clone(&outbox));
-        Self { shared, id, outbox, client: None, garbage: 0 }
+        Self {
+            beside: Beside::new(shared.tasks.clone(), Arc::clone(&outbox)),
+            line: Arc::new(Line::new(id, Arc::clone(&outbox))),
+            shared,
+            id,
+            outbox,
+            client: None,
+            reachable_as: None,
+            garbage: 0,
+        }
     }
 
     /// Handles one message. Waits only while the session that it is for is behind.
@@ -66,9 +91,9 @@ impl Connection {
             }
         };
         let Some(method) = message.method.as_deref() else {
-            // The host asks nothing of clients yet, so an answer has no question.
-            if message.id.is_none() {
-                self.refuse_garbage(&RpcError::invalid_request("the message has no method"));
+            match message.id {
+                Some(id) => self.line.answer(id, message.result, message.error),
+                None => self.refuse_garbage(&RpcError::invalid_request("the message has no method")),
             }
             return;
         };
@@ -77,8 +102,17 @@ impl Connection {
                 if let Err(error) = self.request(method, id, message.params).await {
                     self.push(rpc::error_response(Some(id), &error));
                 }
+                self.become_reachable();
             }
             None => self.notification(method, message.params).await,
+        }
+    }
+
+    /// Once it is known who the client is, it can be asked.
+    fn become_reachable(&mut self) {
+        if let (Some(client), None) = (&self.client, &self.reachable_as) {
+            self.shared.clients.add(client, Arc::clone(&self.line));
+            self.reachable_as = Some(client.clone());
         }
     }
 
@@ -107,6 +141,9 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        if let Some(client) = &self.reachable_as {
+            self.shared.clients.remove(client, &self.line);
+        }
         self.shared.host.store().detach(self.id);
         if let Some(client) = &self.client {
             self.shared.host.disconnected(client);

@@ -20,12 +20,14 @@ use axum::serve::{Listener, ListenerExt as _};
 use http::header::{CONTENT_TYPE, IF_NONE_MATCH, UPGRADE};
 use http::{HeaderMap, Method, Response, StatusCode};
 use innkeeper_core::Host;
+use innkeeper_core::files::Files;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admission::{Admission, Refusal, check_host};
 use crate::connection::Shared;
+use crate::reverse::ClientConnections;
 use crate::transport::unix::SocketFile;
 use crate::{page, transport};
 
@@ -43,6 +45,10 @@ pub struct ServerConfig {
     pub version: String,
     /// Where a client's folder picker starts: a `file:` address.
     pub default_directory: Option<String>,
+    /// The files that clients may reach.
+    pub files: Arc<dyn Files>,
+    /// Where the clients that are connected can be asked for files of their own.
+    pub clients: Arc<ClientConnections>,
 }
 
 /// A place to listen.
@@ -101,16 +107,18 @@ struct Routes {
 impl Server {
     /// Listens and accepts connections for a host, everywhere or nowhere.
     pub async fn start(config: ServerConfig, host: Arc<Host>) -> Result<Self, ServerError> {
-        let tasks = TaskTracker::new();
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let shared = Arc::new(Shared {
             host,
             version: config.version,
             default_directory: config.default_directory,
+            files: config.files,
+            clients: config.clients,
             tasks: tasks.clone(),
+            stop: stop.clone(),
         });
         let admission = Arc::new(config.admission);
-        let mut server =
-            Self { places: Vec::new(), files: Vec::new(), stop: CancellationToken::new(), tasks };
+        let mut server = Self { places: Vec::new(), files: Vec::new(), stop, tasks };
         for place in config.listen {
             match &place {
                 Listen::Tcp(address) => server.listen_tcp(*address, &shared, &admission).await?,
