@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::browser;
 use crate::cli::{ServeArguments, UpstreamName};
-use crate::config::Upstreams;
+use crate::config::{Config, Upstreams};
 use crate::directories::Directories;
 use crate::failure::Failure;
 use crate::shutdown::Signals;
@@ -33,8 +33,11 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), Failure> {
     let token = admission_token(&arguments, &directories).map_err(Failure::usage)?;
     let admission = token.clone().map_or_else(Admission::open, Admission::with_token);
     let upstreams = Upstreams::load(&arguments.upstream, &directories).map_err(Failure::usage)?;
+    let config = Config::load(arguments.upstream.config.as_deref(), &directories);
+    let roots = config.and_then(|config| config.file_roots()).map_err(Failure::usage)?;
     let (upstream, opener) = (upstreams.name, directories.page_link());
-    let settings = Settings { directories, listen, admission, upstreams, claude: arguments.claude.clone() };
+    let claude = arguments.claude.clone();
+    let settings = Settings { directories, listen, admission, upstreams, claude, roots };
     let running = wire::start(settings).await.map_err(Failure::work)?;
     let ready = Ready { places: running.server.places().to_vec(), token, upstream };
     ready.print(&arguments).map_err(Failure::work)?;

@@ -14,8 +14,9 @@ use innkeeper_core::model::{ModelAccess, ModelEndpoint};
 use innkeeper_core::storage::Storage;
 use innkeeper_core::{Host, HostConfig};
 use innkeeper_gateway::{Gateway, GatewayConfig, GatewayHandle, TurnMark};
-use innkeeper_server::{Admission, Listen, Server, ServerConfig};
+use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig};
 use innkeeper_store::{Store, StoreConfig};
+use innkeeper_workspace::{FilesConfig, LocalFiles};
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
@@ -33,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) admission: Admission,
     pub(crate) upstreams: Upstreams,
     pub(crate) claude: Option<PathBuf>,
+    /// Directories that clients may reach although no session works in them.
+    pub(crate) roots: Vec<PathBuf>,
 }
 
 /// A running host with everything around it.
@@ -70,12 +73,15 @@ pub(crate) async fn start(settings: Settings) -> Result<Running> {
         storage: Arc::clone(&store) as Arc<dyn Storage>,
     })
     .await?;
+    let files = local_files(&host, &settings.directories, settings.roots)?;
     let server = Server::start(
         ServerConfig {
             listen: settings.listen,
             admission: settings.admission,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             default_directory: home_uri(),
+            files: Arc::new(files),
+            clients: Arc::new(ClientConnections::default()),
         },
         Arc::clone(&host),
     )
@@ -90,6 +96,19 @@ async fn open_store(directory: PathBuf) -> Result<Store> {
         tracing::warn!("{problem}");
     }
     Ok(store)
+}
+
+/// The files that clients may reach: those of sessions, also of sessions without a
+/// directory of their own, and what the user grants; but nothing else of the host's.
+fn local_files(host: &Arc<Host>, directories: &Directories, roots: Vec<PathBuf>) -> Result<LocalFiles> {
+    let host = Arc::clone(host);
+    let mut granted = roots;
+    granted.push(directories.workspace()?);
+    Ok(LocalFiles::new(FilesConfig {
+        sessions: Arc::new(move || host.working_directories()),
+        granted,
+        closed: vec![directories.data().to_owned()],
+    }))
 }
 
 /// Ends what an earlier host left behind because its wardens were killed with it.
