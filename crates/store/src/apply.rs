@@ -182,7 +182,10 @@ fn put_turns(db: &Connection, chat: &ChannelUri, keep: usize, turns: &[StoredTur
     let mut select = db.prepare_cached("SELECT id FROM chat WHERE uri = ?1")?;
     let id: Option<i64> = select.query_row([chat.as_str()], |row| row.get(0)).optional()?;
     let id = id.ok_or_else(|| Failure::NoChat(chat.clone()))?;
-    let keep = column(keep as u64)?;
+    // Turns that were lost while the host still counts them must not leave a gap behind the last one.
+    let mut select = db.prepare_cached("SELECT coalesce(max(place) + 1, 0) FROM turn WHERE chat = ?1")?;
+    let behind: i64 = select.query_row([id], |row| row.get(0))?;
+    let keep = column(keep as u64)?.min(behind);
     db.prepare_cached("DELETE FROM turn WHERE chat = ?1 AND place >= ?2")?.execute([id, keep])?;
     let mut insert =
         db.prepare_cached("INSERT INTO turn (chat, place, turn_id, body) VALUES (?1, ?2, ?3, ?4)")?;

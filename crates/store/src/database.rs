@@ -42,7 +42,12 @@ impl Files {
         self.directory.join("innkeeper.db.salvaging")
     }
 
-    /// The same when it is complete and only has to take the other one's place.
+    /// A copy of a damaged database that gets a new first page.
+    pub(crate) fn headed(&self) -> PathBuf {
+        self.directory.join("innkeeper.db.salvaging-source")
+    }
+
+    /// The new one when it is complete and only has to take the other one's place.
     pub(crate) fn salvaged(&self) -> PathBuf {
         self.directory.join("innkeeper.db.salvaged")
     }
@@ -92,6 +97,8 @@ pub(crate) fn connect(database: &Path, purpose: Purpose) -> rusqlite::Result<Con
             db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
             db.pragma_update(None, "cell_size_check", true)?;
             db.pragma_update(None, "query_only", true)?;
+            // Without it SQLite does not look at a file that is shorter than it says.
+            db.pragma_update(None, "writable_schema", true)?;
         }
         Purpose::Fill => {
             db.pragma_update(None, "synchronous", "OFF")?;

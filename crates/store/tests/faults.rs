@@ -1,5 +1,11 @@
 //! What the world does to a store: no room, no permission, a second host, a sudden end.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "what a test helper cannot do fails the test"
+)]
+
 mod support;
 
 use std::fs;
@@ -122,6 +128,7 @@ mod mounted {
     use super::*;
 
     /// A directory whose mounts nobody else sees. Threads that are started from here see them too.
+    #[expect(clippy::print_stdout, reason = "a skipped test says so")]
     fn private_mounts() -> Option<TempDir> {
         let private = unshare(CloneFlags::CLONE_NEWNS).and_then(|()| {
             mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
