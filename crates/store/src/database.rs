@@ -52,9 +52,11 @@ impl Files {
         self.directory.join("innkeeper.db.salvaged")
     }
 
-    /// Where a damaged database goes.
+    /// Where a damaged database goes: a name that is not taken, even if the clock was set back.
     pub(crate) fn damaged(&self, stamp: &str) -> PathBuf {
-        self.directory.join(format!("innkeeper.db.damaged-{stamp}"))
+        let first = self.directory.join(format!("innkeeper.db.damaged-{stamp}"));
+        let others = (2_u32..).map(|number| beside(&first, &format!("-{number}")));
+        std::iter::once(first.clone()).chain(others).find(|path| !path.exists()).unwrap_or(first)
     }
 }
 
