@@ -7,8 +7,9 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
+use innkeeper_core::channel::ChannelUri;
 use rusqlite::types::{Value, ValueRef};
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{Connection, params, params_from_iter};
 
 use crate::apply;
 use crate::database::{Files, Purpose, TABLES, beside, connect};
@@ -331,7 +332,8 @@ fn settle(db: &Connection, mender: &Mender) -> rusqlite::Result<usize> {
          WHERE summary IS NOT NULL AND modified_at IS NOT NULL AND uri NOT IN (SELECT uri FROM session_row)",
         [],
     )?;
-    note_lost_chats(db, mender)?;
+    correct_addresses(db)?;
+    note_lost(db, mender)?;
     // Clients get a snapshot, because nobody knows what is missing.
     apply::unmark_end(db)?;
     if apply::host_value(db, "seq")?.is_none() {
@@ -341,14 +343,35 @@ fn settle(db: &Connection, mender: &Mender) -> rusqlite::Result<usize> {
     Ok(orphans)
 }
 
-/// Remembers whose default chat is missing: such a session is damaged, not new.
-fn note_lost_chats(db: &Connection, mender: &Mender) -> rusqlite::Result<()> {
+/// Gives default chats the address that they have by definition.
+fn correct_addresses(db: &Connection) -> rusqlite::Result<()> {
+    let mut select = db.prepare("SELECT id, session, is_default, uri FROM chat")?;
+    let mut records = select.query([])?;
+    while let Some(record) = records.next()? {
+        let id: i64 = record.get(0)?;
+        let default = ChannelUri::default_chat_of(&ChannelUri::new(&record.get::<_, String>(1)?));
+        let (is_default, uri): (bool, String) = (record.get(2)?, record.get(3)?);
+        if is_default && uri != default.as_str() {
+            db.execute("UPDATE OR IGNORE chat SET uri = ?2 WHERE id = ?1", params![id, default.as_str()])?;
+        } else if is_default != (uri == default.as_str()) {
+            db.execute("UPDATE chat SET is_default = 1 WHERE id = ?1", [id])?;
+        }
+    }
+    Ok(())
+}
+
+/// Remembers which sessions lost their document or their default chat: they are damaged, not unknown or new.
+fn note_lost(db: &Connection, mender: &Mender) -> rusqlite::Result<()> {
+    let mut select = db.prepare("SELECT uri FROM session_row WHERE uri NOT IN (SELECT uri FROM session)")?;
+    for session in select.query_map([], |row| row.get::<_, String>(0))? {
+        mender.keep(db, "session", &session?, &[], "it could not be read")?;
+    }
     let mut select = db.prepare(
         "SELECT uri FROM session WHERE uri NOT IN (SELECT session FROM chat WHERE is_default = 1)",
     )?;
     let sessions = select.query_map([], |row| row.get::<_, String>(0))?;
     for session in sessions {
-        let chat = innkeeper_core::ChannelUri::default_chat_of(&innkeeper_core::ChannelUri::new(&session?));
+        let chat = ChannelUri::default_chat_of(&ChannelUri::new(&session?));
         mender.keep(db, "chat", chat.as_str(), &[], "it could not be read")?;
     }
     Ok(())

@@ -17,6 +17,8 @@ use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::ServerSeq;
 use innkeeper_core::storage::{Change, Storage, StorageError};
 use innkeeper_store::{OpenStoreError, Store, StoreConfig};
+use proptest::collection::vec;
+use proptest::prelude::*;
 use support::{chat, damaged, database, fill, listed, names, open, put, session, sql, turn_numbers, turns};
 
 const PAGE: u64 = 4096;
@@ -416,5 +418,64 @@ async fn files_are_for_their_owner_alone() {
     assert_eq!(fs::metadata(&inner).expect("it is there").permissions().mode() & 0o777, 0o700);
     for name in ["innkeeper.db", "innkeeper.db-wal", "host.lock"] {
         assert_eq!(mode(name), 0o600, "{name}");
+    }
+}
+
+/// A place and what is written over it.
+fn any_wound() -> impl Strategy<Value = (f64, Vec<u8>)> {
+    let short = vec(any::<u8>(), 1..16);
+    let long = (any::<u8>(), 100..6000_usize).prop_map(|(byte, length)| vec![byte; length]);
+    (0.0..1.0, prop_oneof![3 => short, 1 => long])
+}
+
+/// Opens a wounded database, reads all of it and writes to it. What it says must be an answer or damage.
+async fn use_wounded(directory: &Path) {
+    let store = open(directory);
+    let told = |error: StorageError| {
+        assert!(matches!(error, StorageError::Damaged { .. }), "{error:?} after {:?}", store.problems());
+    };
+    let index = store.load_index().await.map_err(told).unwrap_or_default();
+    assert!(index.rows.len() <= 31);
+    for number in 0..30 {
+        let loaded = store.load_session(session(number)).await.map_err(told);
+        let Ok(Some(stored)) = loaded else { continue };
+        let Some(chat) = stored.chats.first() else { continue };
+        let more = Change::PutTurns {
+            chat: chat.uri.clone(),
+            keep: chat.turns.len(),
+            turns: vec![support::turn(77)],
+        };
+        store.write(vec![more]).await.map_err(told).ok();
+    }
+    store.write(put(100)).await.map_err(told).ok();
+    drop(store);
+    let store = open(directory);
+    store.load_index().await.expect("at the latest now it is whole");
+    for number in 0..30 {
+        store
+            .load_session(session(number))
+            .await
+            .map_err(|error| {
+                assert!(matches!(error, StorageError::Damaged { .. }), "{error:?}");
+            })
+            .ok();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_wound_is_survived(wounds in vec(any_wound(), 1..4)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            let directory = tempfile::tempdir().expect("a directory");
+            fill(directory.path(), 30, 8).await;
+            let length = fs::metadata(database(directory.path())).expect("it is there").len();
+            for (place, bytes) in wounds {
+                overwrite(&database(directory.path()), (place * length as f64) as u64, &bytes);
+            }
+            use_wounded(directory.path()).await;
+        });
     }
 }
