@@ -110,10 +110,17 @@ pub(crate) fn connect(database: &Path, purpose: Purpose) -> rusqlite::Result<Con
     Ok(db)
 }
 
-/// Whether every table can be looked at. A file with the right number and the wrong
-/// content is as damaged as one that SQLite rejects.
-pub(crate) fn has_all_tables(db: &Connection) -> bool {
-    TABLES.iter().all(|table| db.prepare(&format!("SELECT 1 FROM {table} LIMIT 0")).is_ok())
+/// The definitions of all tables and indexes. A file with the right number and other
+/// definitions is as damaged as one that SQLite rejects.
+pub(crate) fn definitions(db: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut select = db.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name")?;
+    select.query_map([], |row| row.get(0))?.collect()
+}
+
+/// A database in memory, with nothing in it.
+#[expect(clippy::disallowed_methods, reason = "the one place where connections are opened")]
+pub(crate) fn in_memory() -> rusqlite::Result<Connection> {
+    Connection::open_with_flags(":memory:", OpenFlags::default())
 }
 
 /// All tables, those that others refer to first.

@@ -12,7 +12,7 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params, params_from_iter};
 
 use crate::apply;
-use crate::database::{Files, Purpose, TABLES, beside, connect};
+use crate::database::{Files, Purpose, TABLES, beside, connect, definitions};
 use crate::failure::is_full;
 use crate::lock::private;
 use crate::mend::Mender;
@@ -112,7 +112,7 @@ fn fill(files: &Files, mender: &Mender) -> Result<Tally, SalvageError> {
     let mut into = connect(&files.salvaging(), Purpose::Fill)?;
     migrate::run(&mut into)?;
     let mut tally = Tally::default();
-    let source = source(files)?;
+    let source = source(files, &definitions(&into)?)?;
     let filling = into.transaction()?;
     if let Some(from) = source {
         for table in TABLES {
@@ -125,26 +125,28 @@ fn fill(files: &Files, mender: &Mender) -> Result<Tally, SalvageError> {
 }
 
 /// The damaged database, if any of it can be read.
-fn source(files: &Files) -> Result<Option<Connection>, SalvageError> {
+fn source(files: &Files, expected: &[String]) -> Result<Option<Connection>, SalvageError> {
     let damaged = files.database();
     let length = fs::metadata(&damaged)?.len();
     if length == 0 {
         // SQLite would throw the log beside it away.
         return Ok(None);
     }
-    let opened = connect(&damaged, Purpose::Salvage).ok().filter(has_schema);
-    if opened.is_some() || length <= PAGE {
+    let is_as_expected = |db: &Connection| definitions(db).is_ok_and(|found| found == expected);
+    let opened = connect(&damaged, Purpose::Salvage).ok();
+    if opened.as_ref().is_some_and(is_as_expected) || length <= PAGE {
         return Ok(opened);
     }
     put_a_head_on(files, length)?;
-    Ok(connect(&files.headed(), Purpose::Salvage).ok().filter(has_schema))
+    let headed = connect(&files.headed(), Purpose::Salvage).ok().filter(is_as_expected);
+    Ok(headed.or(opened))
 }
 
 /// Bytes of a page. Databases are made with SQLite's default.
 const PAGE: u64 = 4096;
 
 /// Makes a copy of the damaged database with the first page of the new one: without
-/// the first page nothing can be found, and the same steps put the same tables onto
+/// the definitions there nothing can be found, and the same steps put the same tables onto
 /// the same pages. What a later step put elsewhere is not found, or does not fit the
 /// columns that it is read into.
 fn put_a_head_on(files: &Files, length: u64) -> io::Result<()> {
@@ -162,11 +164,6 @@ fn put_a_head_on(files: &Files, length: u64) -> io::Result<()> {
     copy_if_there(&files.database(), &copy)?;
     copy_if_there(&beside(&files.database(), "-wal"), &beside(&copy, "-wal"))?;
     private().open(&copy)?.write_all(&head)
-}
-
-/// Whether the list of tables can be read.
-fn has_schema(db: &Connection) -> bool {
-    db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0)).is_ok()
 }
 
 /// How many numbers behind an unreadable record are tried one by one.

@@ -391,7 +391,7 @@ async fn a_database_without_its_tables_is_damaged() {
     sql(directory.path()).execute_batch("DROP TABLE journal").expect("it is dropped");
     let store = open(directory.path());
     assert_eq!(store.load_index().await.expect("the index loads").rows.len(), 3);
-    assert!(store.problems()[0].contains("tables are missing"), "{:?}", store.problems());
+    assert!(store.problems()[0].contains("its tables are not as they should be"), "{:?}", store.problems());
     assert_eq!(turn_numbers(&store, 1).await, [0]);
 }
 
@@ -430,7 +430,12 @@ fn any_wound() -> impl Strategy<Value = (f64, Vec<u8>)> {
 
 /// Opens a wounded database, reads all of it and writes to it. What it says must be an answer or damage.
 async fn use_wounded(directory: &Path) {
-    let store = open(directory);
+    let store = match Store::open(StoreConfig::new(directory)) {
+        Ok(store) => store,
+        // The number of the schema was hit.
+        Err(OpenStoreError::Newer { .. }) => return,
+        Err(error) => panic!("{error:?}"),
+    };
     let told = |error: StorageError| {
         assert!(matches!(error, StorageError::Damaged { .. }), "{error:?} after {:?}", store.problems());
     };
