@@ -181,8 +181,17 @@ fn put_chat(db: &Connection, record: &ChatRecord<'_>) -> Result<(), Failure> {
 fn put_turns(db: &Connection, chat: &ChannelUri, keep: usize, turns: &[StoredTurn]) -> Result<(), Failure> {
     let mut select = db.prepare_cached("SELECT id FROM chat WHERE uri = ?1")?;
     let id: Option<i64> = select.query_row([chat.as_str()], |row| row.get(0)).optional()?;
-    let id = id.ok_or_else(|| Failure::NoChat(chat.clone()))?;
-    let keep = column(keep as u64)?;
+    let Some(id) = id else {
+        return Err(if is_in_table(db, "chat", chat)? {
+            Failure::Index
+        } else {
+            Failure::NoChat(chat.clone())
+        });
+    };
+    // Turns that were lost while the host still counts them must not leave a gap behind the last one.
+    let mut select = db.prepare_cached("SELECT coalesce(max(place) + 1, 0) FROM turn WHERE chat = ?1")?;
+    let behind: i64 = select.query_row([id], |row| row.get(0))?;
+    let keep = column(keep as u64)?.min(behind);
     db.prepare_cached("DELETE FROM turn WHERE chat = ?1 AND place >= ?2")?.execute([id, keep])?;
     let mut insert =
         db.prepare_cached("INSERT INTO turn (chat, place, turn_id, body) VALUES (?1, ?2, ?3, ?4)")?;
@@ -311,7 +320,16 @@ fn end_in_order(
 fn session_id(db: &Connection, session: &ChannelUri) -> Result<i64, Failure> {
     let mut select = db.prepare_cached("SELECT id FROM session WHERE uri = ?1")?;
     let id: Option<i64> = select.query_row([session.as_str()], |row| row.get(0)).optional()?;
-    id.ok_or_else(|| Failure::NoSession(session.clone()))
+    match id {
+        Some(id) => Ok(id),
+        None if is_in_table(db, "session", session)? => Err(Failure::Index),
+        None => Err(Failure::NoSession(session.clone())),
+    }
+}
+
+/// Looks for a record that its index does not have. Slow, and nothing that a host that knows its sessions asks for.
+fn is_in_table(db: &Connection, table: &str, uri: &ChannelUri) -> rusqlite::Result<bool> {
+    db.prepare(&format!("SELECT 1 FROM {table} NOT INDEXED WHERE uri = ?1"))?.exists([uri.as_str()])
 }
 
 /// A number as a column has it.

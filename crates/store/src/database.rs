@@ -42,14 +42,21 @@ impl Files {
         self.directory.join("innkeeper.db.salvaging")
     }
 
-    /// The same when it is complete and only has to take the other one's place.
+    /// A copy of a damaged database that gets a new first page.
+    pub(crate) fn headed(&self) -> PathBuf {
+        self.directory.join("innkeeper.db.salvaging-source")
+    }
+
+    /// The new one when it is complete and only has to take the other one's place.
     pub(crate) fn salvaged(&self) -> PathBuf {
         self.directory.join("innkeeper.db.salvaged")
     }
 
-    /// Where a damaged database goes.
+    /// Where a damaged database goes: a name that is not taken, even if the clock was set back.
     pub(crate) fn damaged(&self, stamp: &str) -> PathBuf {
-        self.directory.join(format!("innkeeper.db.damaged-{stamp}"))
+        let first = self.directory.join(format!("innkeeper.db.damaged-{stamp}"));
+        let others = (2_u32..).map(|number| beside(&first, &format!("-{number}")));
+        std::iter::once(first.clone()).chain(others).find(|path| !path.exists()).unwrap_or(first)
     }
 }
 
@@ -92,6 +99,8 @@ pub(crate) fn connect(database: &Path, purpose: Purpose) -> rusqlite::Result<Con
             db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
             db.pragma_update(None, "cell_size_check", true)?;
             db.pragma_update(None, "query_only", true)?;
+            // Without it SQLite does not look at a file that is shorter than it says.
+            db.pragma_update(None, "writable_schema", true)?;
         }
         Purpose::Fill => {
             db.pragma_update(None, "synchronous", "OFF")?;
@@ -101,10 +110,17 @@ pub(crate) fn connect(database: &Path, purpose: Purpose) -> rusqlite::Result<Con
     Ok(db)
 }
 
-/// Whether every table can be looked at. A file with the right number and the wrong
-/// content is as damaged as one that SQLite rejects.
-pub(crate) fn has_all_tables(db: &Connection) -> bool {
-    TABLES.iter().all(|table| db.prepare(&format!("SELECT 1 FROM {table} LIMIT 0")).is_ok())
+/// The definitions of all tables and indexes. A file with the right number and other
+/// definitions is as damaged as one that SQLite rejects.
+pub(crate) fn definitions(db: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut select = db.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name")?;
+    select.query_map([], |row| row.get(0))?.collect()
+}
+
+/// A database in memory, with nothing in it.
+#[expect(clippy::disallowed_methods, reason = "the one place where connections are opened")]
+pub(crate) fn in_memory() -> rusqlite::Result<Connection> {
+    Connection::open_with_flags(":memory:", OpenFlags::default())
 }
 
 /// All tables, those that others refer to first.

@@ -19,6 +19,9 @@ pub(crate) enum Failure {
     /// A change names a session that does not exist.
     #[error("there is no session {0}")]
     NoSession(ChannelUri),
+    /// A record is in its table and not in the table's index, or the other way round.
+    #[error("an index does not match its table")]
+    Index,
     /// A number does not fit into a column.
     #[error("{0} is too large to be stored")]
     TooLarge(u64),
@@ -38,7 +41,15 @@ pub(crate) enum Failure {
 impl Failure {
     /// Whether the file itself is damaged, as opposed to a record in it.
     pub(crate) fn is_damaged_file(&self) -> bool {
-        matches!(self, Self::Sql(error) if is_damage(error))
+        match self {
+            Self::Sql(error) => is_damage(error),
+            Self::Index => true,
+            Self::NoChat(_)
+            | Self::NoSession(_)
+            | Self::TooLarge(_)
+            | Self::Json(_)
+            | Self::Damaged { .. } => false,
+        }
     }
 
     /// The same for the host.
@@ -47,6 +58,9 @@ impl Failure {
             Self::Sql(error) => told(error),
             Self::Damaged { what, reason } => {
                 StorageError::Damaged { what: what.clone(), reason: reason.clone() }
+            }
+            Self::Index => {
+                StorageError::Damaged { what: "the database".to_owned(), reason: self.to_string() }
             }
             Self::NoChat(_) | Self::NoSession(_) | Self::TooLarge(_) | Self::Json(_) => {
                 StorageError::Failed(self.to_string())
@@ -62,7 +76,9 @@ pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
         matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase));
     let seen = matches!(
         error,
-        rusqlite::Error::InvalidColumnType(..) | rusqlite::Error::FromSqlConversionFailure(..)
+        rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::Utf8Error(..)
+            | rusqlite::Error::FromSqlConversionFailure(..)
     );
     said || seen
 }

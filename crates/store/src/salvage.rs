@@ -4,14 +4,15 @@
 //! goes on. The damaged files are renamed, never changed and never deleted.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
+use innkeeper_core::channel::ChannelUri;
 use rusqlite::types::{Value, ValueRef};
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{Connection, params, params_from_iter};
 
 use crate::apply;
-use crate::database::{Files, Purpose, TABLES, beside, connect};
+use crate::database::{Files, Purpose, TABLES, beside, connect, definitions};
 use crate::failure::is_full;
 use crate::lock::private;
 use crate::mend::Mender;
@@ -46,14 +47,13 @@ impl SalvageError {
 /// that one's place. No connection to it is open.
 pub(crate) fn replace(files: &Files, mender: &Mender, reason: &str) -> Result<(), SalvageError> {
     let new = files.salvaging();
-    for leftover in [new.clone(), beside(&new, "-journal")] {
-        remove_leftover(&leftover)?;
-    }
+    remove_leftovers(files)?;
     let file = private().open(&new)?;
-    let tally = fill(&files.database(), &new, mender)?;
+    let tally = fill(files, mender)?;
     file.sync_all()?;
     fs::rename(&new, files.salvaged())?;
     let aside = finish(files, mender)?;
+    remove_leftovers(files)?;
     mender.problems().report(format!(
         "The database was damaged ({reason}). It was set aside as {}; {}.",
         aside.unwrap_or_default(),
@@ -108,13 +108,13 @@ impl Tally {
     }
 }
 
-fn fill(damaged: &Path, new: &Path, mender: &Mender) -> Result<Tally, SalvageError> {
-    let mut into = connect(new, Purpose::Fill)?;
+fn fill(files: &Files, mender: &Mender) -> Result<Tally, SalvageError> {
+    let mut into = connect(&files.salvaging(), Purpose::Fill)?;
     migrate::run(&mut into)?;
     let mut tally = Tally::default();
+    let source = source(files, &definitions(&into)?)?;
     let filling = into.transaction()?;
-    // A damaged file that cannot even be opened has nothing to take over.
-    if let Ok(from) = connect(damaged, Purpose::Salvage) {
+    if let Some(from) = source {
         for table in TABLES {
             Copy { table, from: &from, into: &filling, mender }.run(&mut tally)?;
         }
@@ -123,6 +123,51 @@ fn fill(damaged: &Path, new: &Path, mender: &Mender) -> Result<Tally, SalvageErr
     filling.commit()?;
     Ok(tally)
 }
+
+/// The damaged database, if any of it can be read.
+fn source(files: &Files, expected: &[String]) -> Result<Option<Connection>, SalvageError> {
+    let damaged = files.database();
+    let length = fs::metadata(&damaged)?.len();
+    if length == 0 {
+        // SQLite would throw the log beside it away.
+        return Ok(None);
+    }
+    let is_as_expected = |db: &Connection| definitions(db).is_ok_and(|found| found == expected);
+    let opened = connect(&damaged, Purpose::Salvage).ok();
+    if opened.as_ref().is_some_and(is_as_expected) || length <= PAGE {
+        return Ok(opened);
+    }
+    put_a_head_on(files, length)?;
+    let headed = connect(&files.headed(), Purpose::Salvage).ok().filter(is_as_expected);
+    Ok(headed.or(opened))
+}
+
+/// Bytes of a page. Databases are made with SQLite's default.
+const PAGE: u64 = 4096;
+
+/// Makes a copy of the damaged database with the first page of the new one: without
+/// the definitions there nothing can be found, and the same steps put the same tables onto
+/// the same pages. What a later step put elsewhere is not found, or does not fit the
+/// columns that it is read into.
+fn put_a_head_on(files: &Files, length: u64) -> io::Result<()> {
+    let mut head = Vec::new();
+    File::open(files.salvaging())?.take(PAGE).read_to_end(&mut head)?;
+    let pages = u32::try_from(length / PAGE).unwrap_or(u32::MAX);
+    // From the description of the file format: 18 and 19 say whether there is a log, 28 how many pages there
+    // are, 32 where the unused ones start, 36 how many of those there are.
+    for (offset, bytes) in [(18, &[2, 2][..]), (28, &pages.to_be_bytes()), (32, &[0; 8])] {
+        if let Some(field) = head.get_mut(offset..offset + bytes.len()) {
+            field.copy_from_slice(bytes);
+        }
+    }
+    let copy = files.headed();
+    copy_if_there(&files.database(), &copy)?;
+    copy_if_there(&beside(&files.database(), "-wal"), &beside(&copy, "-wal"))?;
+    private().open(&copy)?.write_all(&head)
+}
+
+/// How many numbers behind an unreadable record are tried one by one.
+const ONE_BY_ONE: i64 = 4096;
 
 /// Copies what can be read of one table.
 struct Copy<'a> {
@@ -175,23 +220,23 @@ impl Copy<'_> {
         }
     }
 
-    /// The smallest number from which on something can be read again: first by steps that double, then between
-    /// the last two of them.
+    /// The smallest number from which on something can be read again: first one by one, since a page has few
+    /// records, then by steps that double, and then between the last two of those.
     fn behind_the_hole(&self, hole: i64) -> Option<i64> {
         let hole = hole.max(0);
         let mut step: i64 = 1;
         let mut unreadable = hole;
         let mut readable = loop {
             let candidate = hole.checked_add(step)?;
-            if self.can_read(candidate)? {
+            if self.can_read(candidate) {
                 break candidate;
             }
             unreadable = candidate;
-            step = step.checked_mul(2)?;
+            step = if step < ONE_BY_ONE { step + 1 } else { step.checked_mul(2)? };
         };
         while readable - unreadable > 1 {
             let middle = unreadable + (readable - unreadable) / 2;
-            if self.can_read(middle)? {
+            if self.can_read(middle) {
                 readable = middle;
             } else {
                 unreadable = middle;
@@ -200,15 +245,15 @@ impl Copy<'_> {
         Some(readable)
     }
 
-    /// Whether the first record from this number on can be read; `None` if there is none.
-    fn can_read(&self, from: i64) -> Option<bool> {
+    /// Whether the first record from this number on can be read, or there is none.
+    fn can_read(&self, from: i64) -> bool {
         let sql = format!("SELECT rowid, * FROM {} NOT INDEXED WHERE rowid >= ?1 ORDER BY rowid", self.table);
-        let mut select = self.from.prepare_cached(&sql).ok()?;
-        let Ok(mut records) = select.query([from]) else { return Some(false) };
+        let Ok(mut select) = self.from.prepare_cached(&sql) else { return false };
+        let Ok(mut records) = select.query([from]) else { return false };
         match records.next() {
-            Ok(Some(row)) => Some(read_record(row).is_ok()),
-            Ok(None) => None,
-            Err(_) => Some(false),
+            Ok(Some(row)) => read_record(row).is_ok(),
+            Ok(None) => true,
+            Err(_) => false,
         }
     }
 
@@ -284,7 +329,8 @@ fn settle(db: &Connection, mender: &Mender) -> rusqlite::Result<usize> {
          WHERE summary IS NOT NULL AND modified_at IS NOT NULL AND uri NOT IN (SELECT uri FROM session_row)",
         [],
     )?;
-    note_lost_chats(db, mender)?;
+    correct_addresses(db)?;
+    note_lost(db, mender)?;
     // Clients get a snapshot, because nobody knows what is missing.
     apply::unmark_end(db)?;
     if apply::host_value(db, "seq")?.is_none() {
@@ -294,21 +340,55 @@ fn settle(db: &Connection, mender: &Mender) -> rusqlite::Result<usize> {
     Ok(orphans)
 }
 
-/// Remembers whose default chat is missing: such a session is damaged, not new.
-fn note_lost_chats(db: &Connection, mender: &Mender) -> rusqlite::Result<()> {
+/// Gives default chats the address that they have by definition.
+fn correct_addresses(db: &Connection) -> rusqlite::Result<()> {
+    let mut select = db.prepare("SELECT id, session, is_default, uri FROM chat")?;
+    let mut records = select.query([])?;
+    while let Some(record) = records.next()? {
+        let id: i64 = record.get(0)?;
+        let default = ChannelUri::default_chat_of(&ChannelUri::new(&record.get::<_, String>(1)?));
+        let (is_default, uri): (bool, String) = (record.get(2)?, record.get(3)?);
+        if is_default && uri != default.as_str() {
+            db.execute("UPDATE OR IGNORE chat SET uri = ?2 WHERE id = ?1", params![id, default.as_str()])?;
+        } else if is_default != (uri == default.as_str()) {
+            db.execute("UPDATE chat SET is_default = 1 WHERE id = ?1", [id])?;
+        }
+    }
+    Ok(())
+}
+
+/// Remembers which sessions lost their document or their default chat: they are damaged, not unknown or new.
+fn note_lost(db: &Connection, mender: &Mender) -> rusqlite::Result<()> {
+    let mut select = db.prepare("SELECT uri FROM session_row WHERE uri NOT IN (SELECT uri FROM session)")?;
+    for session in select.query_map([], |row| row.get::<_, String>(0))? {
+        mender.keep(db, "session", &session?, &[], "it could not be read")?;
+    }
     let mut select = db.prepare(
         "SELECT uri FROM session WHERE uri NOT IN (SELECT session FROM chat WHERE is_default = 1)",
     )?;
     let sessions = select.query_map([], |row| row.get::<_, String>(0))?;
     for session in sessions {
-        let chat = innkeeper_core::ChannelUri::default_chat_of(&innkeeper_core::ChannelUri::new(&session?));
+        let chat = ChannelUri::default_chat_of(&ChannelUri::new(&session?));
         mender.keep(db, "chat", chat.as_str(), &[], "it could not be read")?;
     }
     Ok(())
 }
 
-fn remove_leftover(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
+/// Removes what only a repair needs, from this one or from one that was interrupted.
+fn remove_leftovers(files: &Files) -> io::Result<()> {
+    for base in [files.salvaging(), files.headed()] {
+        for suffix in ["", "-journal", "-wal", "-shm"] {
+            match fs::remove_file(beside(&base, suffix)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+fn copy_if_there(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::copy(from, to) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

@@ -73,27 +73,32 @@ pub(crate) fn load(
 /// A session that is in the list and has no document was lost, and is not the same as none.
 fn without_document(db: &Connection, session: &ChannelUri) -> Result<Option<StoredSession>, Failure> {
     let mut select = db.prepare_cached("SELECT 1 FROM session_row WHERE uri = ?1")?;
-    if select.exists([session.as_str()])? {
-        return Err(Failure::Damaged {
-            what: format!("the session {session}"),
-            reason: "its document was lost with a damaged part of the database, which was set aside"
-                .to_owned(),
-        });
+    if !select.exists([session.as_str()])? {
+        return Ok(None);
     }
-    Ok(None)
+    if was_lost(db, "session", session)? {
+        return Err(Failure::Damaged { what: format!("the session {session}"), reason: LOST.to_owned() });
+    }
+    Err(Failure::Index)
 }
+
+/// What is said of something that a repair did not find.
+const LOST: &str = "it was lost with a damaged part of the database, which was set aside";
 
 fn chats(db: &Connection, session: &ChannelUri, flaws: &mut Vec<Flaw>) -> Result<Vec<StoredChat>, Failure> {
     let default = ChannelUri::default_chat_of(session);
     let damaged = |reason| Failure::Damaged { what: format!("the chat {default}"), reason };
     let mut chats = Vec::new();
     let mut select = db.prepare_cached(
-        "SELECT id, uri, resumes, conversation, state FROM chat WHERE session = ?1 ORDER BY is_default DESC, id",
+        "SELECT id, uri, resumes, conversation, state, is_default FROM chat WHERE session = ?1 ORDER BY is_default DESC, id",
     )?;
     let mut records = select.query([session.as_str()])?;
     while let Some(record) = records.next()? {
         let id: i64 = record.get(0)?;
         let uri = channel(record, 1)?;
+        if record.get::<_, bool>(5)? != (uri == default) {
+            return Err(Failure::Index);
+        }
         let conversation =
             text(record, 3)?.and_then(|name| Uuid::parse_str(name).map_err(|error| error.to_string()));
         let (conversation, state) = match (conversation, json(record, 4)?) {
@@ -107,16 +112,15 @@ fn chats(db: &Connection, session: &ChannelUri, flaws: &mut Vec<Flaw>) -> Result
         let history = if record.get(2)? { History::Resume } else { History::Fresh };
         chats.push(StoredChat { uri, conversation, history, state, turns: turns(db, id, flaws)? });
     }
-    if chats.first().is_none_or(|chat| chat.uri != default) && was_lost(db, &default)? {
-        return Err(damaged(
-            "it was lost with a damaged part of the database, which was set aside".to_owned(),
-        ));
+    if chats.first().is_none_or(|chat| chat.uri != default) && was_lost(db, "chat", &default)? {
+        return Err(damaged(LOST.to_owned()));
     }
     Ok(chats)
 }
 
-fn was_lost(db: &Connection, chat: &ChannelUri) -> rusqlite::Result<bool> {
-    db.prepare_cached("SELECT 1 FROM set_aside WHERE key = ?1 AND kind = 'chat'")?.exists([chat.as_str()])
+/// Whether a repair did not find it.
+fn was_lost(db: &Connection, kind: &str, uri: &ChannelUri) -> rusqlite::Result<bool> {
+    db.prepare_cached("SELECT 1 FROM set_aside WHERE key = ?1 AND kind = ?2")?.exists([uri.as_str(), kind])
 }
 
 fn turns(db: &Connection, chat: i64, flaws: &mut Vec<Flaw>) -> Result<Vec<StoredTurn>, Failure> {

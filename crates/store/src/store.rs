@@ -15,7 +15,7 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::apply::size_of_change;
-use crate::database::{Files, Purpose, beside, connect, has_all_tables};
+use crate::database::{Files, Purpose, beside, connect, definitions, in_memory};
 use crate::failure::{is_damage, is_full};
 use crate::lock::{HostLock, NotLocked, private};
 use crate::mend::Mender;
@@ -300,11 +300,14 @@ enum Opened {
 fn try_open(path: &Path) -> Result<Opened, OpenStoreError> {
     let opened = connect(path, Purpose::Write).map_err(MigrateError::from).and_then(|mut db| {
         migrate::run(&mut db)?;
-        Ok(db)
+        let mut expected = in_memory()?;
+        migrate::run(&mut expected)?;
+        let is_as_expected = definitions(&db)? == definitions(&expected)?;
+        Ok((db, is_as_expected))
     });
     match opened {
-        Ok(db) if has_all_tables(&db) => Ok(Opened::Ready(db)),
-        Ok(_) => Ok(Opened::Damaged("tables are missing".to_owned())),
+        Ok((db, true)) => Ok(Opened::Ready(db)),
+        Ok((_, false)) => Ok(Opened::Damaged("its tables are not as they should be".to_owned())),
         Err(MigrateError::Sql(error)) if is_damage(&error) => Ok(Opened::Damaged(error.to_string())),
         Err(error) => Err(migrate_error(path, error)),
     }

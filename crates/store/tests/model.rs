@@ -1,6 +1,8 @@
 //! The store against a model: whatever is written, the store and the storage in memory give the same answers,
 //! however often the store is closed or killed in between.
 
+#![allow(clippy::expect_used, reason = "what a test helper cannot do fails the test")]
+
 mod support;
 
 use std::sync::Arc;

@@ -396,3 +396,46 @@ fn new_client(id: &ClientId) -> StoredClient {
 fn missing(kind: &str, uri: &ChannelUri) -> StorageError {
     StorageError::Failed(format!("there is no {kind} {uri}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reserve(through: u64) -> Vec<Change> {
+        vec![Change::ReserveSeq { through: ServerSeq(through) }]
+    }
+
+    #[tokio::test]
+    async fn held_writes_are_stored_in_order_when_they_are_let_go_and_lost_in_a_crash_before() {
+        let storage = MemoryStorage::new();
+        storage.write(reserve(1)).await.unwrap();
+        let held = storage.hold_writes();
+        let config = |name: &str| {
+            let values = [(name.to_owned(), true.into())].into_iter().collect();
+            storage.write(vec![Change::PutRootConfig { values }])
+        };
+        let (first, second) = (config("first"), config("second"));
+        assert_eq!(storage.waiting(), 2);
+        let crashed = storage.after_a_crash();
+        drop(held);
+        first.await.unwrap();
+        second.await.unwrap();
+        let config = storage.load_index().await.unwrap().root_config.unwrap();
+        assert!(config.contains_key("second"));
+        let index = crashed.load_index().await.unwrap();
+        assert_eq!((index.seq, index.root_config), (ServerSeq(1), None));
+    }
+
+    #[tokio::test]
+    async fn failing_writes_and_loads_change_nothing() {
+        let storage = MemoryStorage::new();
+        storage.fail_writes(Some(StorageError::Full));
+        assert!(matches!(storage.write(reserve(9)).await, Err(StorageError::Full)));
+        storage.fail_writes(None);
+        storage.fail_loads(Some(StorageError::TimedOut));
+        assert!(matches!(storage.load_index().await, Err(StorageError::TimedOut)));
+        storage.fail_loads(None);
+        assert_eq!(storage.load_index().await.unwrap().seq, ServerSeq(0));
+        assert!(storage.log().is_empty());
+    }
+}

@@ -1,6 +1,11 @@
 //! What the tests of the store share.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "what a test helper cannot do fails the test"
+)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,22 +19,22 @@ use rusqlite::Connection;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-pub fn open(directory: &Path) -> Store {
+pub(crate) fn open(directory: &Path) -> Store {
     Store::open(StoreConfig::new(directory)).expect("the store opens")
 }
 
-pub fn database(directory: &Path) -> PathBuf {
+pub(crate) fn database(directory: &Path) -> PathBuf {
     directory.join("innkeeper.db")
 }
 
 /// The database as a person with SQLite's own tool sees it.
 #[expect(clippy::disallowed_methods, reason = "the test looks past the store")]
-pub fn sql(directory: &Path) -> Connection {
+pub(crate) fn sql(directory: &Path) -> Connection {
     Connection::open(database(directory)).expect("the database opens")
 }
 
 /// The names of the files in a directory that start like this.
-pub fn names(directory: &Path, start: &str) -> Vec<String> {
+pub(crate) fn names(directory: &Path, start: &str) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(directory)
         .expect("the directory is there")
         .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
@@ -39,20 +44,27 @@ pub fn names(directory: &Path, start: &str) -> Vec<String> {
     names
 }
 
-pub fn json(text: &str) -> Json {
+/// The damaged databases that were set aside, without the files beside them.
+pub(crate) fn damaged(directory: &Path) -> Vec<String> {
+    let mut names = names(directory, "innkeeper.db.damaged-");
+    names.retain(|name| !name.ends_with("-wal") && !name.ends_with("-shm"));
+    names
+}
+
+pub(crate) fn json(text: &str) -> Json {
     Arc::from(RawValue::from_string(text.to_owned()).expect("valid JSON"))
 }
 
-pub fn session(number: usize) -> ChannelUri {
+pub(crate) fn session(number: usize) -> ChannelUri {
     ChannelUri::new(&format!("claude:/session-{number}"))
 }
 
-pub fn chat(number: usize) -> ChannelUri {
+pub(crate) fn chat(number: usize) -> ChannelUri {
     ChannelUri::default_chat_of(&session(number))
 }
 
 /// A listed session with its default chat.
-pub fn put(number: usize) -> Vec<Change> {
+pub(crate) fn put(number: usize) -> Vec<Change> {
     let row = StoredRow {
         session: session(number),
         modified_at: 1000,
@@ -75,18 +87,18 @@ pub fn put(number: usize) -> Vec<Change> {
     ]
 }
 
-pub fn turn(number: usize) -> StoredTurn {
+pub(crate) fn turn(number: usize) -> StoredTurn {
     StoredTurn {
         id: format!("turn-{number}"),
         body: json(&format!(r#"{{"id":"turn-{number}","text":"{}"}}"#, "t".repeat(400))),
     }
 }
 
-pub fn turns(number: usize, turns: std::ops::Range<usize>) -> Change {
+pub(crate) fn turns(number: usize, turns: std::ops::Range<usize>) -> Change {
     Change::PutTurns { chat: chat(number), keep: turns.start, turns: turns.map(turn).collect() }
 }
 
-pub fn journal(number: usize, entry: u64) -> Change {
+pub(crate) fn journal(number: usize, entry: u64) -> Change {
     Change::Journal {
         session: session(number),
         entries: vec![JournalEntry {
@@ -99,7 +111,7 @@ pub fn journal(number: usize, entry: u64) -> Change {
 }
 
 /// Some sessions with some turns each, and the store closed again.
-pub async fn fill(directory: &Path, sessions: usize, turns_each: usize) {
+pub(crate) async fn fill(directory: &Path, sessions: usize, turns_each: usize) {
     let store = open(directory);
     store.load_index().await.expect("the index loads");
     for number in 0..sessions {
@@ -112,25 +124,25 @@ pub async fn fill(directory: &Path, sessions: usize, turns_each: usize) {
 }
 
 /// The ids of the turns in a session's default chat.
-pub async fn turn_ids(store: &Store, number: usize) -> Vec<String> {
+pub(crate) async fn turn_ids(store: &Store, number: usize) -> Vec<String> {
     let stored = store.load_session(session(number)).await.expect("it loads").expect("it is there");
     stored.chats[0].turns.iter().map(|turn| turn.id.clone()).collect()
 }
 
 /// The numbers of the turns in a session's default chat.
-pub async fn turn_numbers(store: &Store, number: usize) -> Vec<usize> {
+pub(crate) async fn turn_numbers(store: &Store, number: usize) -> Vec<usize> {
     let ids = turn_ids(store, number).await;
     ids.iter().map(|id| id.trim_start_matches("turn-").parse().expect("a number")).collect()
 }
 
-pub fn listed(index: &Index) -> Vec<String> {
+pub(crate) fn listed(index: &Index) -> Vec<String> {
     let mut listed: Vec<String> = index.rows.iter().map(|row| row.session.to_string()).collect();
     listed.sort();
     listed
 }
 
 /// The files as a killed process leaves them: copied while the store is open.
-pub fn copy_of_a_running_store(from: &Path, to: &Path) {
+pub(crate) fn copy_of_a_running_store(from: &Path, to: &Path) {
     for name in ["innkeeper.db", "innkeeper.db-wal"] {
         if from.join(name).exists() {
             fs::copy(from.join(name), to.join(name)).expect("the file is copied");
