@@ -6,8 +6,10 @@
 
 pub mod agent;
 pub mod channel;
+pub mod client_resources;
 pub mod clock;
 mod departures;
+pub mod files;
 pub mod host;
 pub mod ids;
 pub mod model;

@@ -1,8 +1,10 @@
 //! The state documents of channels, and their encoded snapshots.
 
-use ahp::reducers::{ReduceOutcome, apply_action_to_root, apply_action_to_session};
+use ahp::reducers::{
+    ReduceOutcome, apply_action_to_resource_watch, apply_action_to_root, apply_action_to_session,
+};
 use ahp_types::actions::StateAction;
-use ahp_types::state::{ChatState, RootState, SessionState};
+use ahp_types::state::{ChatState, ResourceWatchState, RootState, SessionState};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -19,6 +21,8 @@ pub enum ChannelState {
     Session(Box<SessionState>),
     /// A chat's.
     Chat(Box<ChatDoc>),
+    /// A watch's of the file system: what it watches. Its actions only inform.
+    ResourceWatch(Box<ResourceWatchState>),
 }
 
 impl ChannelState {
@@ -29,6 +33,7 @@ impl ChannelState {
             Self::Root(state) => Ok(apply_action_to_root(state, action)),
             Self::Session(state) => Ok(apply_action_to_session(state, action)),
             Self::Chat(chat) => chat.reduce(action),
+            Self::ResourceWatch(state) => Ok(apply_action_to_resource_watch(state, action)),
         }
     }
 
@@ -36,7 +41,7 @@ impl ChannelState {
     pub fn session(&self) -> Option<&SessionState> {
         match self {
             Self::Session(state) => Some(state),
-            Self::Root(_) | Self::Chat(_) => None,
+            Self::Root(_) | Self::Chat(_) | Self::ResourceWatch(_) => None,
         }
     }
 
@@ -49,7 +54,7 @@ impl ChannelState {
     pub fn chat_doc(&self) -> Option<&ChatDoc> {
         match self {
             Self::Chat(chat) => Some(chat),
-            Self::Root(_) | Self::Session(_) => None,
+            Self::Root(_) | Self::Session(_) | Self::ResourceWatch(_) => None,
         }
     }
 
@@ -57,7 +62,7 @@ impl ChannelState {
     pub fn root(&self) -> Option<&RootState> {
         match self {
             Self::Root(state) => Some(state),
-            Self::Session(_) | Self::Chat(_) => None,
+            Self::Session(_) | Self::Chat(_) | Self::ResourceWatch(_) => None,
         }
     }
 }

@@ -1,0 +1,129 @@
+//! Opening by directory handles, never by a path that somebody can bend meanwhile.
+//!
+//! Owns the calls; which place is allowed is decided elsewhere. Invariant: nothing
+//! here follows a symbolic link, not even in the middle of a path.
+
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
+
+/// A handle for looking at something and for what is in it.
+#[cfg(target_os = "linux")]
+const HANDLE: OFlag = OFlag::O_PATH;
+#[cfg(not(target_os = "linux"))]
+const HANDLE: OFlag = OFlag::O_RDONLY;
+
+/// Looking at a link itself.
+#[cfg(target_os = "linux")]
+const LOOK: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW);
+#[cfg(target_os = "macos")]
+const LOOK: OFlag = OFlag::O_SYMLINK.union(OFlag::O_NONBLOCK);
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+const LOOK: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK);
+
+/// Opens a directory by its canonical path.
+pub(crate) fn directory(canonical: &Path) -> Result<OwnedFd, Errno> {
+    let top = nix::fcntl::open("/", HANDLE | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+    let relative = canonical.strip_prefix("/").map_err(|_| Errno::EINVAL)?;
+    directory_below(top.as_fd(), relative)
+}
+
+/// Opens a directory below another one.
+#[cfg(target_os = "linux")]
+pub(crate) fn directory_below(top: BorrowedFd<'_>, relative: &Path) -> Result<OwnedFd, Errno> {
+    use nix::fcntl::{OpenHow, ResolveFlag, openat2};
+    let how = OpenHow::new().flags(HANDLE | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).resolve(
+        ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS | ResolveFlag::RESOLVE_NO_SYMLINKS,
+    );
+    match openat2(top, or_itself(relative), how) {
+        // An old kernel, or a container whose filter does not know the call.
+        Err(Errno::ENOSYS | Errno::EPERM | Errno::EAGAIN) => walk(top, relative),
+        opened => opened,
+    }
+}
+
+/// Opens a directory below another one.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn directory_below(top: BorrowedFd<'_>, relative: &Path) -> Result<OwnedFd, Errno> {
+    walk(top, relative)
+}
+
+/// The same with one call a component.
+fn walk(top: BorrowedFd<'_>, relative: &Path) -> Result<OwnedFd, Errno> {
+    let mut current = entry_directory(top, OsStr::new("."))?;
+    for component in relative.components() {
+        match component {
+            Component::Normal(name) => current = entry_directory(current.as_fd(), name)?,
+            Component::CurDir => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(Errno::EINVAL),
+        }
+    }
+    Ok(current)
+}
+
+/// Opens a directory that is an entry of another one.
+pub(crate) fn entry_directory(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = HANDLE | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    match openat(parent, name, flags, Mode::empty()) {
+        // What a link is called depends on the system.
+        Err(Errno::ENOTDIR) if look(parent, name).is_ok_and(|found| found.is_symlink()) => Err(Errno::ELOOP),
+        opened => opened,
+    }
+}
+
+/// Opens an entry of a directory, but no link. Never waits for the other end of a
+/// pipe.
+pub(crate) fn entry(parent: BorrowedFd<'_>, name: &OsStr, flags: OFlag, mode: Mode) -> Result<File, Errno> {
+    let always = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    openat(parent, name, flags | always, mode).map(File::from)
+}
+
+/// What an entry of a directory is, without opening it.
+pub(crate) fn look(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Metadata, Errno> {
+    let handle = openat(parent, name, LOOK | OFlag::O_CLOEXEC, Mode::empty())?;
+    metadata(&File::from(handle))
+}
+
+/// What an open file is.
+pub(crate) fn metadata(file: &File) -> Result<Metadata, Errno> {
+    file.metadata().map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
+}
+
+fn or_itself(relative: &Path) -> &Path {
+    if relative.as_os_str().is_empty() { Path::new(".") } else { relative }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Open = fn(BorrowedFd<'_>, &Path) -> Result<OwnedFd, Errno>;
+
+    #[test]
+    fn neither_way_follows_a_link_or_leaves_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("top/a/b")).unwrap();
+        std::fs::create_dir(dir.path().join("outside")).unwrap();
+        std::fs::write(dir.path().join("top/file"), "x").unwrap();
+        std::os::unix::fs::symlink("a", dir.path().join("top/inner")).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("outside"), dir.path().join("top/outer")).unwrap();
+        let top = directory(&dir.path().canonicalize().unwrap().join("top")).unwrap();
+        for open in [directory_below as Open, walk as Open] {
+            let at = |path: &str| open(top.as_fd(), Path::new(path)).map(drop);
+            assert_eq!(at("a/b"), Ok(()));
+            assert_eq!(at(""), Ok(()));
+            assert_eq!(at("inner/b"), Err(Errno::ELOOP));
+            assert_eq!(at("inner"), Err(Errno::ELOOP));
+            assert_eq!(at("outer"), Err(Errno::ELOOP));
+            assert_eq!(at("file"), Err(Errno::ENOTDIR));
+            assert_eq!(at("none"), Err(Errno::ENOENT));
+            assert!(at("../outside").is_err());
+            assert!(at("/").is_err());
+        }
+    }
+}

@@ -1,0 +1,623 @@
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use innkeeper_core::files::{Access, Existing, FileKind, WriteCondition, WritePlace};
+use tempfile::TempDir;
+
+use super::*;
+use crate::address::uri_of;
+
+/// A root with a file in it, and a place beside it that is out of bounds.
+struct World {
+    dir: TempDir,
+    files: LocalFiles,
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["root", "outside", "root/sub"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        std::fs::write(dir.path().join("root/file.txt"), "inside").unwrap();
+        std::fs::write(dir.path().join("outside/secret"), "secret").unwrap();
+        let root = dir.path().join("root");
+        let files = LocalFiles::new(FilesConfig {
+            sessions: Arc::new(move || vec![root.clone()]),
+            granted: Vec::new(),
+            closed: Vec::new(),
+        });
+        Self { dir, files }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    /// The address of a path, which is not cleaned in any way.
+    fn uri(&self, path: &str) -> String {
+        format!("{}/{path}", uri_of(self.dir.path()))
+    }
+
+    async fn read(&self, path: &str) -> Result<String, FileError> {
+        let content = self.files.read(self.uri(path)).await?;
+        Ok(String::from_utf8(content.bytes.to_vec()).unwrap())
+    }
+
+    async fn write(&self, path: &str, data: &str) -> Result<(), FileError> {
+        self.files.write(write(self.uri(path), data)).await
+    }
+
+    fn transfer(&self, source: &str, destination: &str, existing: Existing) -> Transfer {
+        Transfer { source: self.uri(source), destination: self.uri(destination), existing }
+    }
+}
+
+fn write(uri: String, data: &str) -> FileWrite {
+    FileWrite {
+        uri,
+        data: data.to_owned().into(),
+        place: WritePlace::Truncate(0),
+        condition: WriteCondition::Always,
+    }
+}
+
+#[track_caller]
+fn assert_denied<T: std::fmt::Debug>(result: Result<T, FileError>) {
+    assert!(matches!(result, Err(FileError::Denied { .. })), "{result:?}");
+}
+
+#[track_caller]
+fn assert_invalid<T: std::fmt::Debug>(result: Result<T, FileError>) {
+    assert!(matches!(result, Err(FileError::Invalid(_))), "{result:?}");
+}
+
+#[tokio::test]
+async fn a_file_of_a_session_is_read_and_written() {
+    let world = World::new();
+    assert_eq!(world.read("root/file.txt").await.unwrap(), "inside");
+    world.write("root/file.txt", "new").await.unwrap();
+    world.write("root/sub/other", "x").await.unwrap();
+    assert_eq!(world.read("root/file.txt").await.unwrap(), "new");
+    let content = world.files.read(world.uri("root/file.txt")).await.unwrap();
+    assert_eq!(content.content_type, Some("text/plain"));
+    assert_eq!(world.read("root/none").await, Err(FileError::NotFound(world.uri("root/none"))));
+    assert_eq!(world.write("root/none/x", "").await, Err(FileError::NotFound(world.uri("root/none/x"))));
+    assert_eq!(world.read("root/file.txt/x").await, Err(FileError::NotFound(world.uri("root/file.txt/x"))));
+    assert_invalid(world.read("root/sub").await);
+    assert_invalid(world.write("root/sub", "").await);
+    let names: Vec<_> = std::fs::read_dir(world.path("root")).unwrap().collect();
+    assert_eq!(names.len(), 2, "no draft stays behind: {names:?}");
+}
+
+#[tokio::test]
+async fn nothing_outside_of_the_roots_can_be_reached() {
+    let world = World::new();
+    symlink(world.path("outside"), world.path("root/out")).unwrap();
+    symlink(world.path("outside/secret"), world.path("root/leak")).unwrap();
+    symlink("../outside/secret", world.path("root/relative")).unwrap();
+    symlink(world.path("outside/new"), world.path("root/dangling")).unwrap();
+    symlink("/proc/self/root", world.path("root/magic")).unwrap();
+    let below_magic = format!("root/magic{}", world.path("outside/secret").display());
+    for path in [
+        "outside/secret",
+        "outside/none",
+        "root/../outside/secret",
+        "root/sub/../../outside/secret",
+        "root/%2e%2e/outside/secret",
+        "root/%2E%2E%2foutside%2Fsecret",
+        "root/sub/..%2f..%2foutside/secret",
+        "root/out/secret",
+        "root/out/none",
+        "root/leak",
+        "root/relative",
+        "root/./out/./secret",
+        "ROOT/file.txt",
+        "root2/file.txt",
+        "roo",
+        "",
+        &below_magic,
+    ] {
+        assert_denied(world.read(path).await);
+        assert_denied(world.write(path, "changed").await);
+        assert_denied(world.files.list(world.uri(path)).await);
+        assert_denied(world.files.resolve(world.uri(path), Links::Follow).await);
+        assert_denied(world.files.make_directory(world.uri(path)).await);
+        assert_denied(world.files.check(world.uri(path)).await);
+        let watch = WatchRequest {
+            uri: world.uri(path),
+            reach: innkeeper_core::files::Reach::Descendants,
+            includes: Vec::new(),
+            excludes: Vec::new(),
+        };
+        assert_denied(world.files.watch(watch).await);
+        assert_denied(world.files.copy(world.transfer(path, "root/copy", Existing::Replace)).await);
+    }
+    for path in ["outside/secret", "root/../outside/secret", "root/out/secret", "root/magic/etc"] {
+        assert_denied(world.files.delete(world.uri(path), Extent::Recursive).await);
+        assert_denied(world.files.relocate(world.transfer(path, "root/copy", Existing::Replace)).await);
+        assert_denied(world.files.relocate(world.transfer("root/file.txt", path, Existing::Replace)).await);
+        assert_denied(world.files.copy(world.transfer("root/file.txt", path, Existing::Replace)).await);
+    }
+    assert_denied(world.write("root/dangling", "x").await);
+    assert_denied(world.write("root/dangling/x", "x").await);
+    assert_denied(world.files.make_directory(world.uri("root/dangling/x")).await);
+    assert!(world.read("root/missing/../../outside/secret").await.is_err());
+    assert_denied(world.files.read("file:///etc/passwd".to_owned()).await);
+    assert_eq!(std::fs::read_to_string(world.path("outside/secret")).unwrap(), "secret");
+    assert_eq!(std::fs::read_dir(world.path("outside")).unwrap().count(), 1);
+    assert!(!world.path("root/copy").exists());
+}
+
+#[tokio::test]
+async fn a_denial_says_what_would_unlock_it() {
+    let world = World::new();
+    let access = |error: FileError| {
+        let FileError::Denied { uri, access, .. } = error else { panic!("{error:?}") };
+        (uri, access)
+    };
+    let uri = world.uri("outside/x");
+    assert_eq!(access(world.read("outside/x").await.unwrap_err()), (uri.clone(), Access::Read));
+    assert_eq!(access(world.write("outside/x", "").await.unwrap_err()), (uri, Access::Write));
+}
+
+#[tokio::test]
+async fn links_that_stay_inside_are_followed() {
+    let world = World::new();
+    symlink("sub", world.path("root/link")).unwrap();
+    symlink(world.path("root/file.txt"), world.path("root/absolute")).unwrap();
+    world.write("root/link/deep.txt", "deep").await.unwrap();
+    assert_eq!(std::fs::read_to_string(world.path("root/sub/deep.txt")).unwrap(), "deep");
+    world.write("root/absolute", "through").await.unwrap();
+    assert_eq!(world.read("root/file.txt").await.unwrap(), "through");
+    assert!(world.path("root/absolute").is_symlink());
+    let canonical = uri_of(&world.path("root/sub/deep.txt").canonicalize().unwrap());
+    let found = world.files.resolve(world.uri("root/link/deep.txt"), Links::Follow).await.unwrap();
+    assert_eq!((found.uri, found.kind, found.size), (canonical, FileKind::File, Some(4)));
+    let link = world.files.resolve(world.uri("root/link"), Links::Keep).await.unwrap();
+    assert_eq!((link.uri, link.kind, link.etag), (world.uri("root/link"), FileKind::Symlink, None));
+    // A link is deleted itself, and not what it leads to.
+    world.files.delete(world.uri("root/link"), Extent::Recursive).await.unwrap();
+    assert!(world.path("root/sub/deep.txt").exists());
+}
+
+#[tokio::test]
+async fn a_root_may_be_reached_by_a_link_but_does_not_follow_it_elsewhere_later() {
+    let world = World::new();
+    symlink(world.path("root"), world.path("link")).unwrap();
+    let link = world.path("link");
+    let files = LocalFiles::new(FilesConfig {
+        sessions: Arc::new(Vec::new),
+        granted: vec![link.clone()],
+        closed: Vec::new(),
+    });
+    files.read(world.uri("link/file.txt")).await.unwrap();
+    files.read(world.uri("root/file.txt")).await.unwrap();
+    std::fs::remove_file(&link).unwrap();
+    symlink(world.path("outside"), &link).unwrap();
+    assert_denied(files.read(world.uri("link/secret")).await);
+    // Neither does a directory that was replaced.
+    world.read("root/file.txt").await.unwrap();
+    std::fs::rename(world.path("root"), world.path("old")).unwrap();
+    symlink(world.path("outside"), world.path("root")).unwrap();
+    assert_denied(world.read("root/secret").await);
+}
+
+#[tokio::test]
+async fn roots_come_and_go_with_their_sessions() {
+    let dir = tempfile::tempdir().unwrap();
+    let roots = Arc::new(Mutex::new(Vec::new()));
+    let listed = Arc::clone(&roots);
+    let files = LocalFiles::new(FilesConfig {
+        sessions: Arc::new(move || listed.lock().unwrap().clone()),
+        granted: Vec::new(),
+        closed: Vec::new(),
+    });
+    let uri = uri_of(&dir.path().join("x"));
+    assert_denied(files.write(write(uri.clone(), "1")).await);
+    roots.lock().unwrap().push(dir.path().to_owned());
+    files.write(write(uri.clone(), "1")).await.unwrap();
+    roots.lock().unwrap().clear();
+    assert_denied(files.read(uri).await);
+}
+
+#[tokio::test]
+async fn what_belongs_to_the_host_is_closed_inside_of_an_open_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("home/data/content")).unwrap();
+    std::fs::write(dir.path().join("home/data/token"), "t").unwrap();
+    std::fs::write(dir.path().join("home/data/content/ok"), "ok").unwrap();
+    let files = LocalFiles::new(FilesConfig {
+        sessions: Arc::new(Vec::new),
+        granted: vec![dir.path().join("home"), dir.path().join("home/data/content")],
+        closed: vec![dir.path().join("home/data")],
+    });
+    let uri = |path: &str| uri_of(&dir.path().join(path));
+    files.read(uri("home/data/content/ok")).await.unwrap();
+    assert_denied(files.read(uri("home/data/token")).await);
+    assert_denied(files.list(uri("home/data")).await);
+    std::fs::create_dir(dir.path().join("home/x")).unwrap();
+    let transfer =
+        Transfer { source: uri("home"), destination: uri("home/x/y"), existing: Existing::Replace };
+    assert_denied(files.copy(transfer).await);
+}
+
+#[tokio::test]
+async fn names_that_no_file_can_have_are_refused() {
+    let world = World::new();
+    assert_invalid(world.read("root/a%00b").await);
+    assert_invalid(world.read("root/a\0b").await);
+    assert_invalid(world.write(&format!("root/{}", "x".repeat(300)), "").await);
+    assert_invalid(world.read(&format!("root/{}", "x/".repeat(4_000))).await);
+    assert_invalid(world.write(&format!("root/{}", "x".repeat(100_000)), "").await);
+    assert_invalid(world.files.read("http://localhost/root/file.txt".to_owned()).await);
+    assert_invalid(world.files.read(format!("file://host{}", world.path("root/file.txt").display())).await);
+    assert_invalid(world.files.read("file:root/file.txt".to_owned()).await);
+    // Twice encoded is a name like any other.
+    assert!(matches!(world.read("root/%252e%252e/outside").await, Err(FileError::NotFound(_))));
+}
+
+#[tokio::test]
+async fn pipes_and_devices_are_never_opened() {
+    let world = World::new();
+    nix::unistd::mkfifo(&world.path("root/pipe"), nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(world.path("root/socket")).unwrap();
+    for path in ["root/pipe", "root/socket"] {
+        assert_invalid(world.read(path).await);
+        assert_invalid(world.write(path, "x").await);
+        assert_invalid(world.files.copy(world.transfer(path, "root/copy", Existing::Replace)).await);
+        let found = world.files.resolve(world.uri(path), Links::Follow).await.unwrap();
+        assert_eq!(found.kind, FileKind::Other);
+    }
+    drop(socket);
+    let devices = LocalFiles::new(FilesConfig {
+        sessions: Arc::new(Vec::new),
+        granted: vec!["/dev".into()],
+        closed: Vec::new(),
+    });
+    assert_invalid(devices.read("file:///dev/zero".to_owned()).await);
+    assert_invalid(devices.write(write("file:///dev/null".to_owned(), "x")).await);
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_refused() {
+    let world = World::new();
+    let large = std::fs::File::create(world.path("root/large")).unwrap();
+    large.set_len(look::MAX_CONTENT + 1).unwrap();
+    assert!(matches!(world.read("root/large").await, Err(FileError::TooLarge { .. })));
+    let insert = FileWrite { place: WritePlace::Insert(0), ..write(world.uri("root/large"), "x") };
+    assert!(matches!(world.files.write(insert).await, Err(FileError::TooLarge { .. })));
+    large.set_len(look::MAX_CONTENT).unwrap();
+    assert_eq!(world.read("root/large").await.unwrap().len(), 32 * 1024 * 1024);
+    let data = vec![0; 32 * 1024 * 1024 + 1];
+    let write = FileWrite { data: data.into(), ..write(world.uri("root/new"), "") };
+    assert!(matches!(world.files.write(write).await, Err(FileError::TooLarge { .. })));
+    assert!(!world.path("root/new").exists());
+}
+
+#[tokio::test]
+async fn a_directory_is_listed_by_name_and_kind() {
+    let world = World::new();
+    symlink("nowhere", world.path("root/link")).unwrap();
+    nix::unistd::mkfifo(&world.path("root/pipe"), nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+    std::fs::write(world.path("root").join(OsString::from_vec(vec![b'z', 0xff])), "").unwrap();
+    let entries = world.files.list(world.uri("root")).await.unwrap();
+    let entries: Vec<_> = entries.iter().map(|entry| (entry.name.as_str(), entry.kind)).collect();
+    assert_eq!(
+        entries,
+        [
+            ("file.txt", FileKind::File),
+            ("link", FileKind::Symlink),
+            ("pipe", FileKind::Other),
+            ("sub", FileKind::Directory),
+            ("z\u{fffd}", FileKind::File),
+        ]
+    );
+    assert_eq!(world.files.list(world.uri("root/sub/")).await.unwrap(), []);
+    let not = world.files.list(world.uri("root/file.txt")).await;
+    assert_eq!(not, Err(FileError::NotADirectory(world.uri("root/file.txt"))));
+    assert!(matches!(world.files.list(world.uri("root/none")).await, Err(FileError::NotFound(_))));
+}
+
+#[tokio::test]
+async fn resolving_tells_what_a_file_is_and_marks_its_content() {
+    let world = World::new();
+    let resolve = || world.files.resolve(world.uri("root/file.txt"), Links::Follow);
+    let first = resolve().await.unwrap();
+    assert_eq!(first.uri, world.uri("root/file.txt"));
+    assert!(first.modified.is_some());
+    assert_eq!(resolve().await.unwrap().etag, first.etag);
+    world.write("root/file.txt", "others").await.unwrap();
+    assert_ne!(resolve().await.unwrap().etag, first.etag);
+    let dir = world.files.resolve(world.uri("root"), Links::Follow).await.unwrap();
+    assert_eq!((dir.kind, dir.size, dir.etag), (FileKind::Directory, None, None));
+    symlink("nowhere", world.path("root/dangling")).unwrap();
+    let dangling = world.uri("root/dangling");
+    assert!(matches!(
+        world.files.resolve(dangling.clone(), Links::Follow).await,
+        Err(FileError::NotFound(_))
+    ));
+    assert_eq!(world.files.resolve(dangling, Links::Keep).await.unwrap().kind, FileKind::Symlink);
+}
+
+#[tokio::test]
+async fn a_replaced_file_keeps_its_permissions_and_a_protected_one_its_content() {
+    let world = World::new();
+    let path = world.path("root/script");
+    std::fs::write(&path, "old").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o750)).unwrap();
+    world.write("root/script", "new").await.unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o750);
+    if nix::unistd::geteuid().is_root() {
+        return; // Nothing is protected from root.
+    }
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
+    assert_denied(world.write("root/script", "newer").await);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+}
+
+#[tokio::test]
+async fn conditions_are_checked() {
+    let world = World::new();
+    let with = |path: &str, condition: WriteCondition| FileWrite { condition, ..write(world.uri(path), "x") };
+    let exists = world.files.write(with("root/file.txt", WriteCondition::IsNew)).await;
+    assert_eq!(exists, Err(FileError::Exists(world.uri("root/file.txt"))));
+    world.files.write(with("root/fresh", WriteCondition::IsNew)).await.unwrap();
+    let stale = || WriteCondition::Matches("stale".to_owned());
+    let conflict = world.files.write(with("root/file.txt", stale())).await;
+    assert_eq!(conflict, Err(FileError::Conflict(world.uri("root/file.txt"))));
+    let conflict = world.files.write(with("root/none", stale())).await;
+    assert_eq!(conflict, Err(FileError::Conflict(world.uri("root/none"))));
+    let status = world.files.resolve(world.uri("root/file.txt"), Links::Follow).await.unwrap();
+    let matching = WriteCondition::Matches(status.etag.unwrap());
+    world.files.write(with("root/file.txt", matching.clone())).await.unwrap();
+    assert!(matches!(world.files.write(with("root/file.txt", matching)).await, Err(FileError::Conflict(_))));
+    assert!(!world.path("root/none").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_writers_exactly_one_wins() {
+    let world = World::new();
+    for round in 0..200 {
+        let uri = world.uri(&format!("root/race{round}"));
+        let attempt = |condition: &WriteCondition, data: &str| {
+            world.files.write(FileWrite { condition: condition.clone(), ..write(uri.clone(), data) })
+        };
+        let (one, two) =
+            tokio::join!(attempt(&WriteCondition::IsNew, "1"), attempt(&WriteCondition::IsNew, "2"));
+        assert!(one.is_ok() != two.is_ok(), "{one:?} {two:?}");
+        let mark = world.files.resolve(uri.clone(), Links::Follow).await.unwrap().etag.unwrap();
+        let matches = WriteCondition::Matches(mark);
+        let (three, four) = tokio::join!(attempt(&matches, "3"), attempt(&matches, "4"));
+        assert!(three.is_ok() != four.is_ok(), "{three:?} {four:?}");
+        let winner = if three.is_ok() { "3" } else { "4" };
+        assert_eq!(world.read(&format!("root/race{round}")).await.unwrap(), winner);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn appends_at_the_same_time_are_all_there_and_whole() {
+    let world = World::new();
+    let append = |place, text: String| FileWrite { place, ..write(world.uri("root/log"), &text) };
+    let writes: Vec<_> = (0..200)
+        .map(|number| {
+            let place = if number % 3 == 0 { WritePlace::Insert(0) } else { WritePlace::Append(0) };
+            world.files.write(append(place, format!("line {number:03}\n")))
+        })
+        .collect();
+    let mut running = tokio::task::JoinSet::new();
+    for write in writes {
+        running.spawn(write);
+    }
+    for written in running.join_all().await {
+        written.unwrap();
+    }
+    let text = world.read("root/log").await.unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    let expected: Vec<String> = (0..200).map(|number| format!("line {number:03}")).collect();
+    assert_eq!(lines, expected);
+}
+
+#[tokio::test]
+async fn a_copy_has_everything_and_replaces_as_a_whole() {
+    let world = World::new();
+    std::fs::create_dir_all(world.path("root/tree/inner")).unwrap();
+    std::fs::write(world.path("root/tree/inner/leaf"), "leaf").unwrap();
+    symlink(world.path("outside"), world.path("root/tree/link")).unwrap();
+    let copy =
+        |source, destination, existing| world.files.copy(world.transfer(source, destination, existing));
+    copy("root/tree", "root/copy", Existing::Keep).await.unwrap();
+    assert_eq!(world.read("root/copy/inner/leaf").await.unwrap(), "leaf");
+    assert!(world.path("root/copy/link").is_symlink(), "a link is copied as a link");
+    assert_denied(world.read("root/copy/link/secret").await);
+    assert!(matches!(copy("root/tree", "root/copy", Existing::Keep).await, Err(FileError::Exists(_))));
+    std::fs::write(world.path("root/copy/extra"), "").unwrap();
+    copy("root/tree", "root/copy", Existing::Replace).await.unwrap();
+    assert!(!world.path("root/copy/extra").exists());
+    copy("root/file.txt", "root/copy", Existing::Replace).await.unwrap();
+    assert_eq!(world.read("root/copy").await.unwrap(), "inside");
+    assert!(matches!(copy("root/none", "root/x", Existing::Replace).await, Err(FileError::NotFound(_))));
+    assert_invalid(copy("root/tree", "root/tree/inner/again", Existing::Replace).await);
+    assert_invalid(copy("root/tree/inner", "root/tree", Existing::Replace).await);
+    assert_denied(copy("root/file.txt", "root", Existing::Replace).await);
+    assert_eq!(std::fs::read_dir(world.path("root")).unwrap().count(), 4, "no draft stays behind");
+}
+
+#[tokio::test]
+async fn a_move_takes_everything_along() {
+    let world = World::new();
+    let go =
+        |source, destination, existing| world.files.relocate(world.transfer(source, destination, existing));
+    go("root/file.txt", "root/sub/moved", Existing::Keep).await.unwrap();
+    assert_eq!(world.read("root/sub/moved").await.unwrap(), "inside");
+    assert!(!world.path("root/file.txt").exists());
+    world.write("root/other", "other").await.unwrap();
+    assert!(matches!(go("root/other", "root/sub/moved", Existing::Keep).await, Err(FileError::Exists(_))));
+    go("root/other", "root/sub/moved", Existing::Replace).await.unwrap();
+    assert_eq!(world.read("root/sub/moved").await.unwrap(), "other");
+    std::fs::create_dir_all(world.path("root/full/x")).unwrap();
+    go("root/sub", "root/full", Existing::Replace).await.unwrap();
+    assert_eq!(world.read("root/full/moved").await.unwrap(), "other");
+    assert!(matches!(go("root/none", "root/x", Existing::Replace).await, Err(FileError::NotFound(_))));
+    assert_invalid(go("root/full", "root/full/in", Existing::Replace).await);
+    assert_denied(go("root", "root/x", Existing::Replace).await);
+    go("root/full", "root/full", Existing::Replace).await.unwrap();
+    assert_eq!(std::fs::read_dir(world.path("root")).unwrap().count(), 1, "no draft stays behind");
+}
+
+#[tokio::test]
+async fn deleting_a_directory_with_something_in_it_has_to_be_meant() {
+    let world = World::new();
+    std::fs::create_dir_all(world.path("root/tree/inner")).unwrap();
+    symlink(world.path("outside"), world.path("root/tree/inner/link")).unwrap();
+    let delete = |path, extent| world.files.delete(world.uri(path), extent);
+    assert_invalid(delete("root/tree", Extent::Single).await);
+    delete("root/tree", Extent::Recursive).await.unwrap();
+    delete("root/file.txt", Extent::Single).await.unwrap();
+    delete("root/sub", Extent::Single).await.unwrap();
+    assert!(matches!(delete("root/sub", Extent::Single).await, Err(FileError::NotFound(_))));
+    assert_denied(delete("root", Extent::Recursive).await);
+    assert_denied(delete("root/.", Extent::Recursive).await);
+    assert_eq!(std::fs::read_dir(world.path("root")).unwrap().count(), 0);
+    assert!(world.path("outside/secret").exists());
+}
+
+#[tokio::test]
+async fn a_directory_is_made_with_those_around_it() {
+    let world = World::new();
+    let make = |path| world.files.make_directory(world.uri(path));
+    make("root/a/b/c").await.unwrap();
+    make("root/a/b/c").await.unwrap();
+    make("root").await.unwrap();
+    assert!(world.path("root/a/b/c").is_dir());
+    assert_eq!(make("root/file.txt").await, Err(FileError::Exists(world.uri("root/file.txt"))));
+    assert!(matches!(make("root/file.txt/x").await, Err(FileError::NotADirectory(_))));
+}
+
+#[tokio::test]
+async fn searching_follows_the_rules_of_the_project() {
+    let world = World::new();
+    std::fs::create_dir_all(world.path("root/src/deep")).unwrap();
+    std::fs::create_dir_all(world.path("root/target")).unwrap();
+    std::fs::write(world.path("root/.gitignore"), "target/\n").unwrap();
+    for path in ["src/main.rs", "src/deep/Main.txt", "src/domain.rs", "target/main.o"] {
+        std::fs::write(world.path("root").join(path), "").unwrap();
+    }
+    let search = |dir: &str, partial: &str| world.files.search(world.path(dir), partial.to_owned());
+    let paths: Vec<String> = search("root", "main").await.into_iter().map(|found| found.path).collect();
+    assert_eq!(paths, ["src/main.rs", "src/deep/Main.txt", "src/domain.rs"]);
+    let found = search("root", "src/").await;
+    assert_eq!(found[0].path, "src/deep");
+    assert_eq!(
+        (found[1].uri.as_str(), found[1].kind),
+        (world.uri("root/src/main.rs").as_str(), FileKind::File)
+    );
+    assert_eq!(search("outside", "secret").await, []);
+    assert_eq!(search("none", "").await, []);
+}
+
+/// Somebody swaps a directory for a link to another one, as fast as possible, while
+/// files are read and written through it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_that_is_swapped_during_the_call_leads_nowhere() {
+    let world = World::new();
+    std::fs::create_dir(world.path("root/real")).unwrap();
+    std::fs::write(world.path("root/real/secret"), "inside").unwrap();
+    symlink(world.path("outside"), world.path("root/evil")).unwrap();
+    std::fs::rename(world.path("root/real"), world.path("root/door")).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (swapping, root) = (Arc::clone(&stop), world.path("root"));
+    let swapper = std::thread::spawn(move || {
+        let mut swaps = 0_u64;
+        while !swapping.load(Ordering::Relaxed) {
+            // The door is a directory, then for a moment a link, and so on.
+            std::fs::rename(root.join("door"), root.join("real")).unwrap();
+            std::fs::rename(root.join("evil"), root.join("door")).unwrap();
+            std::fs::rename(root.join("door"), root.join("evil")).unwrap();
+            std::fs::rename(root.join("real"), root.join("door")).unwrap();
+            swaps += 1;
+        }
+        swaps
+    });
+    let (mut reached, mut refused) = (0, 0);
+    for round in 0..2_500 {
+        let mut count = |ok: bool| if ok { reached += 1 } else { refused += 1 };
+        let read = world.read("root/door/secret").await;
+        assert_ne!(read.as_deref(), Ok("secret"), "round {round}");
+        count(read.is_ok());
+        count(world.write("root/door/secret", "inside").await.is_ok());
+        count(world.write("root/door/new", "inside").await.is_ok());
+        if round % 2 == 0 {
+            count(world.files.delete(world.uri("root/door/new"), Extent::Recursive).await.is_ok());
+        } else {
+            count(world.files.make_directory(world.uri("root/door/dir")).await.is_ok());
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    let swaps = swapper.join().unwrap();
+    assert_eq!(std::fs::read_to_string(world.path("outside/secret")).unwrap(), "secret");
+    let outside: Vec<_> = std::fs::read_dir(world.path("outside")).unwrap().collect();
+    assert_eq!(outside.len(), 1, "{outside:?}");
+    assert!(reached > 0 && refused > 0 && swaps > 0, "{reached} reached, {refused} refused, {swaps} swaps");
+}
+
+/// What the protocol says about the places of a write, for bytes in memory.
+fn expected(before: &[u8], place: WritePlace, data: &[u8]) -> Option<Vec<u8>> {
+    let at = |position: u64| usize::try_from(position).ok().filter(|at| *at <= before.len());
+    Some(match place {
+        WritePlace::Truncate(position) => [&before[..at(position)?], data].concat(),
+        WritePlace::Insert(position) => {
+            let (head, tail) = before.split_at(at(position)?);
+            [head, data, tail].concat()
+        }
+        WritePlace::Append(back) => {
+            let (head, tail) = before.split_at(before.len() - at(back)?);
+            [head, data, tail].concat()
+        }
+    })
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn writes_do_what_they_do_to_bytes_in_memory(
+        steps in proptest::collection::vec(
+            (0_u8..3, 0_u64..40, proptest::collection::vec(proptest::num::u8::ANY, 0..24)), 1..12
+        )
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let world = World::new();
+            let uri = world.uri("root/model");
+            let mut model: Option<Vec<u8>> = None;
+            for (kind, position, data) in steps {
+                let place = match kind {
+                    0 => WritePlace::Truncate(position),
+                    1 => WritePlace::Insert(position),
+                    _ => WritePlace::Append(position),
+                };
+                let write = FileWrite {
+                    uri: uri.clone(), data: data.clone().into(), place, condition: WriteCondition::Always,
+                };
+                let wanted = expected(model.as_deref().unwrap_or_default(), place, &data);
+                let written = world.files.write(write).await;
+                assert_eq!(written.is_ok(), wanted.is_some(), "{written:?}");
+                model = wanted.or(model);
+                let now = std::fs::read(world.path("root/model")).ok();
+                assert_eq!(now, model);
+            }
+        });
+    }
+}
+
+#[test]
+fn the_outside_of_a_test_is_not_inside_by_name() {
+    // What `starts_with` of paths is relied on for.
+    assert!(!Path::new("/root2").starts_with("/root"));
+}

@@ -1,0 +1,223 @@
+//! Which places clients may reach, and the way from an address to an open directory.
+//!
+//! A root is a directory of a session, of the host's own content, or one that the
+//! configuration grants. Invariant: a [`Place`] is inside a root by its canonical
+//! path, and its directory was opened from the root without following any link.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::{File, Metadata};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use innkeeper_core::files::{FileError, Links};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+
+use crate::address;
+use crate::asked::Asked;
+use crate::beneath;
+
+/// Answers the directories that sessions work in now.
+pub type SessionDirectories = Arc<dyn Fn() -> Vec<PathBuf> + Send + Sync>;
+
+/// The places that are allowed.
+pub(crate) struct Roots {
+    sessions: SessionDirectories,
+    /// Directories that are always allowed.
+    fixed: Vec<PathBuf>,
+    /// Directories that are not, even inside of one that is.
+    closed: Vec<PathBuf>,
+    /// Where each directory led when it was first seen. A directory that is later
+    /// replaced by a link does not become another root by that.
+    pinned: Mutex<HashMap<PathBuf, PathBuf>>,
+}
+
+impl fmt::Debug for Roots {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Roots").field("fixed", &self.fixed).finish_non_exhaustive()
+    }
+}
+
+/// An allowed path, which need not exist.
+#[derive(Debug)]
+pub(crate) struct Spot {
+    /// Canonical, as far as it exists.
+    pub(crate) path: PathBuf,
+    /// The root that it is in, canonical.
+    root: PathBuf,
+}
+
+/// An allowed path whose directory is open.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// Canonical, as far as it exists.
+    pub(crate) path: PathBuf,
+    dir: OwnedFd,
+    name: OsString,
+}
+
+impl Roots {
+    pub(crate) fn new(sessions: SessionDirectories, fixed: Vec<PathBuf>, closed: Vec<PathBuf>) -> Self {
+        let closed = closed.into_iter().map(|path| path.canonicalize().unwrap_or(path)).collect();
+        Self { sessions, fixed, closed, pinned: Mutex::default() }
+    }
+
+    /// The canonical paths of all roots that exist.
+    pub(crate) fn current(&self) -> Vec<PathBuf> {
+        let mut listed = (self.sessions)();
+        listed.extend(self.fixed.iter().cloned());
+        listed.sort_unstable();
+        listed.dedup();
+        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        pinned.retain(|path, _| listed.binary_search(path).is_ok());
+        let mut roots = Vec::with_capacity(listed.len());
+        for path in listed {
+            if let Some(root) = pinned.get(&path) {
+                roots.push(root.clone());
+            } else if path.is_absolute()
+                && let Ok(root) = path.canonicalize()
+            {
+                pinned.insert(path, root.clone());
+                roots.push(root);
+            }
+        }
+        roots
+    }
+
+    /// Finds out where an address leads, and whether that is allowed.
+    pub(crate) fn find(&self, asked: Asked<'_>, links: Links) -> Result<Spot, FileError> {
+        let Canonical { path, base, upwards } = canonical(&address::path_of(asked.uri)?, links);
+        let inside = if upwards { &base } else { &path };
+        // Of what is outside nothing is told, not even whether it exists.
+        let roots = self.current();
+        let root = roots
+            .into_iter()
+            .filter(|root| inside.starts_with(root))
+            .max_by_key(|root| root.as_os_str().len());
+        let root = root
+            .ok_or_else(|| asked.denied("it is in no directory of a session and in none that is granted"))?;
+        if self.closed.iter().any(|closed| inside.starts_with(closed) && !root.starts_with(closed)) {
+            return Err(asked.denied("it belongs to the host"));
+        }
+        if upwards {
+            return Err(asked.not_found());
+        }
+        Ok(Spot { path, root })
+    }
+
+    /// Finds out where an address leads and opens the directory that it is in.
+    pub(crate) fn locate(&self, asked: Asked<'_>, links: Links) -> Result<Place, FileError> {
+        self.find(asked, links)?.enter().map_err(|errno| {
+            // A file where a directory should be: below it there is nothing.
+            asked.failed(if errno == Errno::ENOTDIR { Errno::ENOENT } else { errno })
+        })
+    }
+
+    /// Refuses to remove, replace or take along what others rely on.
+    pub(crate) fn guard(&self, asked: Asked<'_>, path: &Path) -> Result<(), FileError> {
+        if self.current().iter().any(|root| root.starts_with(path)) {
+            return Err(asked.denied("a session works in it, or it is a granted directory itself"));
+        }
+        self.guard_closed(asked, path)
+    }
+
+    /// Refuses what has a part of the host in it.
+    pub(crate) fn guard_closed(&self, asked: Asked<'_>, path: &Path) -> Result<(), FileError> {
+        if self.closed.iter().any(|closed| closed.starts_with(path)) {
+            return Err(asked.denied("a part of the host is in it"));
+        }
+        Ok(())
+    }
+}
+
+impl Spot {
+    /// Opens the root.
+    pub(crate) fn open_root(&self) -> Result<OwnedFd, Errno> {
+        beneath::directory(&self.root)
+    }
+
+    /// The way from the root.
+    pub(crate) fn relative(&self) -> &Path {
+        self.path.strip_prefix(&self.root).unwrap_or(&self.path)
+    }
+
+    /// Opens the directory that the path is in.
+    pub(crate) fn enter(self) -> Result<Place, Errno> {
+        let root = self.open_root()?;
+        let relative = self.relative();
+        let (parent, name) = match (relative.parent(), relative.file_name()) {
+            (Some(parent), Some(name)) => (parent.to_owned(), name.to_owned()),
+            // The root itself.
+            _ => (PathBuf::new(), OsString::from(".")),
+        };
+        let dir = beneath::directory_below(root.as_fd(), &parent)?;
+        Ok(Place { path: self.path, dir, name })
+    }
+}
+
+impl Place {
+    /// The directory.
+    pub(crate) fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// The entry's name in the directory.
+    pub(crate) fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// What is there now; nothing if it does not exist.
+    pub(crate) fn look(&self) -> Result<Option<Metadata>, Errno> {
+        match beneath::look(self.dir(), &self.name) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Opens it, unless it is a link.
+    pub(crate) fn open(&self, flags: OFlag) -> Result<File, Errno> {
+        beneath::entry(self.dir(), &self.name, flags, Mode::empty())
+    }
+}
+
+/// A path without links, as far as it exists.
+struct Canonical {
+    path: PathBuf,
+    /// The part that exists.
+    base: PathBuf,
+    /// Whether the part that does not exist goes up again, so that the path is none.
+    upwards: bool,
+}
+
+fn canonical(path: &Path, links: Links) -> Canonical {
+    let mut rest: Vec<&OsStr> = Vec::new();
+    let mut existing = path;
+    if links == Links::Keep
+        && let (Some(parent), Some(name)) = (path.parent(), path.file_name())
+    {
+        rest.push(name);
+        existing = parent;
+    }
+    loop {
+        match existing.canonicalize() {
+            Ok(base) => {
+                rest.reverse();
+                let path = base.join(rest.iter().collect::<PathBuf>());
+                return Canonical { path, base, upwards: rest.contains(&OsStr::new("..")) };
+            }
+            Err(_) => match existing.parent() {
+                Some(parent) => {
+                    rest.push(existing.file_name().unwrap_or(OsStr::new("..")));
+                    existing = parent;
+                }
+                // The top of the file system always exists.
+                None => return Canonical { path: path.into(), base: path.into(), upwards: true },
+            },
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Operations that change what is where: copy, move, delete, make a directory.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::Path;
+
+use innkeeper_core::files::{Existing, Extent, FileError, Links, Transfer};
+use nix::errno::Errno;
+use nix::fcntl::renameat;
+use nix::sys::stat::{Mode, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+
+use crate::asked::Asked;
+use crate::beneath;
+use crate::locks::Locks;
+use crate::look::MAX_ENTRIES_TEXT;
+use crate::roots::{Place, Roots};
+use crate::tree::{self, Copying, TreeError};
+use crate::write::{draft_name, rename_new};
+
+pub(crate) fn copy(roots: &Roots, locks: &Locks, transfer: &Transfer) -> Result<(), FileError> {
+    let from = Asked::to_read(&transfer.source);
+    let to = Asked::to_write(&transfer.destination);
+    let source = roots.locate(from, Links::Follow)?;
+    let destination = roots.locate(to, Links::Keep)?;
+    must_exist(from, &source)?;
+    roots.guard_closed(from, &source.path)?;
+    if source.path == destination.path {
+        return same_place(to, transfer.existing);
+    }
+    must_be_apart(to, &source.path, &destination.path)?;
+    roots.guard(to, &destination.path)?;
+    let _held = locks.hold(&[&source.path, &destination.path]);
+    copy_over(from, &source, to, &destination, transfer.existing)
+}
+
+pub(crate) fn relocate(roots: &Roots, locks: &Locks, transfer: &Transfer) -> Result<(), FileError> {
+    let from = Asked::to_write(&transfer.source);
+    let to = Asked::to_write(&transfer.destination);
+    let source = roots.locate(from, Links::Keep)?;
+    let destination = roots.locate(to, Links::Keep)?;
+    must_exist(from, &source)?;
+    roots.guard(from, &source.path)?;
+    if source.path == destination.path {
+        return same_place(to, transfer.existing);
+    }
+    must_be_apart(to, &source.path, &destination.path)?;
+    roots.guard(to, &destination.path)?;
+    let _held = locks.hold(&[&source.path, &destination.path]);
+    match put((source.dir(), source.name()), &destination, transfer.existing) {
+        // Another disk: a copy, and then the original goes.
+        Err(TreeError::Failed(Errno::EXDEV)) => {
+            copy_over(from, &source, to, &destination, transfer.existing)?;
+            tree::remove(source.dir(), source.name(), 0).map_err(|error| failed(from, error))
+        }
+        // Something was in the way, or it is gone.
+        Err(error) => Err(failed(if error == TreeError::Failed(Errno::ENOENT) { from } else { to }, error)),
+        Ok(()) => Ok(()),
+    }
+}
+
+pub(crate) fn delete(roots: &Roots, locks: &Locks, uri: &str, extent: Extent) -> Result<(), FileError> {
+    let asked = Asked::to_write(uri);
+    let place = roots.locate(asked, Links::Keep)?;
+    roots.guard(asked, &place.path)?;
+    let _held = locks.hold(&[&place.path]);
+    let found = place.look().map_err(|errno| asked.failed(errno))?.ok_or_else(|| asked.not_found())?;
+    match extent {
+        Extent::Recursive => tree::remove(place.dir(), place.name(), 0).map_err(|error| failed(asked, error)),
+        Extent::Single => {
+            let flag = if found.is_dir() { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
+            unlinkat(place.dir(), place.name(), flag).map_err(|errno| {
+                // Some systems say that something exists, namely in it.
+                asked.failed(if errno == Errno::EEXIST { Errno::ENOTEMPTY } else { errno })
+            })
+        }
+    }
+}
+
+pub(crate) fn make_directory(roots: &Roots, uri: &str) -> Result<(), FileError> {
+    let asked = Asked::to_write(uri);
+    let spot = roots.find(asked, Links::Follow)?;
+    let mut current = spot.open_root().map_err(|errno| asked.failed(errno))?;
+    let mut names = spot.relative().iter().peekable();
+    while let Some(name) = names.next() {
+        match mkdirat(current.as_fd(), name, Mode::from_bits_truncate(0o777)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(asked.failed(errno)),
+        }
+        current = beneath::entry_directory(current.as_fd(), name).map_err(|errno| {
+            let in_place = errno == Errno::ENOTDIR && names.peek().is_none();
+            if in_place { asked.exists() } else { asked.failed(errno) }
+        })?;
+    }
+    Ok(())
+}
+
+fn must_exist(asked: Asked<'_>, place: &Place) -> Result<(), FileError> {
+    match place.look() {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(asked.not_found()),
+        Err(errno) => Err(asked.failed(errno)),
+    }
+}
+
+fn same_place(asked: Asked<'_>, existing: Existing) -> Result<(), FileError> {
+    match existing {
+        Existing::Replace => Ok(()),
+        Existing::Keep => Err(asked.exists()),
+    }
+}
+
+/// Neither may be inside the other: a copy would never end, and a move would
+/// destroy what it moves.
+fn must_be_apart(asked: Asked<'_>, source: &Path, destination: &Path) -> Result<(), FileError> {
+    if destination.starts_with(source) {
+        return Err(asked.invalid("is inside of what is to go there"));
+    }
+    if source.starts_with(destination) {
+        return Err(asked.invalid("contains what is to go there"));
+    }
+    Ok(())
+}
+
+/// Copies beside the destination first, so that it is replaced as a whole.
+fn copy_over(
+    from: Asked<'_>,
+    source: &Place,
+    to: Asked<'_>,
+    destination: &Place,
+    existing: Existing,
+) -> Result<(), FileError> {
+    let occupied = destination.look().map_err(|errno| to.failed(errno))?.is_some();
+    if occupied && existing == Existing::Keep {
+        return Err(to.exists());
+    }
+    let draft = draft_name(occupied);
+    let copied = Copying::default()
+        .copy((source.dir(), source.name()), (destination.dir(), &draft), 0)
+        .map_err(|error| failed(from, error))
+        .and_then(|()| {
+            put((destination.dir(), &draft), destination, existing).map_err(|error| failed(to, error))
+        });
+    if copied.is_err() {
+        discard(destination.dir(), &draft);
+    }
+    copied
+}
+
+/// Renames to the destination; what is there is replaced or stays.
+fn put(from: (BorrowedFd<'_>, &OsStr), to: &Place, existing: Existing) -> Result<(), TreeError> {
+    match rename_new(from.0, from.1, to.dir(), to.name()) {
+        Err(Errno::EEXIST) if existing == Existing::Replace => {}
+        renamed => return Ok(renamed?),
+    }
+    let is_directory = |dir, name| beneath::look(dir, name).is_ok_and(|found| found.is_dir());
+    if !is_directory(from.0, from.1) && !is_directory(to.dir(), to.name()) {
+        return Ok(renameat(from.0, from.1, to.dir(), to.name())?);
+    }
+    // A directory cannot be replaced in one step. It is put aside, so that nothing
+    // is lost if the second step fails.
+    let aside = draft_name(true);
+    renameat(to.dir(), to.name(), to.dir(), aside.as_os_str())?;
+    if let Err(errno) = rename_new(from.0, from.1, to.dir(), to.name()) {
+        rename_new(to.dir(), &aside, to.dir(), to.name())?;
+        return Err(errno.into());
+    }
+    discard(to.dir(), &aside);
+    Ok(())
+}
+
+fn discard(dir: BorrowedFd<'_>, name: &OsStr) {
+    match tree::remove(dir, name, 0) {
+        Ok(()) | Err(TreeError::Failed(Errno::ENOENT)) => {}
+        Err(error) => tracing::warn!(?error, ?name, "something that is not needed any more stays behind"),
+    }
+}
+
+fn failed(asked: Asked<'_>, error: TreeError) -> FileError {
+    match error {
+        TreeError::Failed(errno) => asked.failed(errno),
+        TreeError::TooMany => asked.too_large(MAX_ENTRIES_TEXT),
+        TreeError::TooDeep => asked.too_large("128 levels of directories"),
+        TreeError::Special => asked.invalid("is or contains a pipe, a socket or a device"),
+    }
+}

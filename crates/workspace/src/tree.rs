@@ -1,0 +1,148 @@
+//! Whole trees: copied and removed by directory handles, link by link as links.
+//!
+//! Invariant: a directory that is swapped for a link in the middle is an error, and
+//! never a way to somewhere else.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::Permissions;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+
+use innkeeper_core::files::FileKind;
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, readlinkat};
+use nix::sys::stat::{Mode, mkdirat};
+use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
+
+use crate::beneath;
+use crate::look::{MAX_ENTRIES, kind_of};
+
+/// How deep a tree may be: each level is an open directory and a call.
+const MAX_DEPTH: usize = 128;
+
+/// Why a tree could not be handled.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum TreeError {
+    /// The system says no.
+    Failed(Errno),
+    /// There are too many entries in it.
+    TooMany,
+    /// It has too many levels.
+    TooDeep,
+    /// There is a pipe, a socket or a device in it.
+    Special,
+}
+
+impl From<Errno> for TreeError {
+    fn from(errno: Errno) -> Self {
+        Self::Failed(errno)
+    }
+}
+
+/// A copy that is being made.
+#[derive(Debug)]
+pub(crate) struct Copying {
+    left: usize,
+}
+
+impl Default for Copying {
+    fn default() -> Self {
+        Self { left: MAX_ENTRIES }
+    }
+}
+
+impl Copying {
+    /// Copies an entry of a directory to a new entry of another one.
+    pub(crate) fn copy(
+        &mut self,
+        from: (BorrowedFd<'_>, &OsStr),
+        to: (BorrowedFd<'_>, &OsStr),
+        depth: usize,
+    ) -> Result<(), TreeError> {
+        self.left = self.left.checked_sub(1).ok_or(TreeError::TooMany)?;
+        match kind_of(beneath::look(from.0, from.1)?.file_type()) {
+            FileKind::File => copy_file(from, to),
+            FileKind::Symlink => Ok(symlinkat(readlinkat(from.0, from.1)?.as_os_str(), to.0, to.1)?),
+            FileKind::Directory => self.copy_directory(from, to, depth),
+            FileKind::Other => Err(TreeError::Special),
+        }
+    }
+
+    fn copy_directory(
+        &mut self,
+        from: (BorrowedFd<'_>, &OsStr),
+        to: (BorrowedFd<'_>, &OsStr),
+        depth: usize,
+    ) -> Result<(), TreeError> {
+        if depth >= MAX_DEPTH {
+            return Err(TreeError::TooDeep);
+        }
+        let source = open_directory(from.0, from.1)?;
+        let mode = beneath::metadata(&source)?.permissions().mode() & 0o777;
+        let (source, names) = entries(source.into())?;
+        mkdirat(to.0, to.1, Mode::from_bits_truncate(0o700))?;
+        let target = open_directory(to.0, to.1)?;
+        for name in names {
+            self.copy((source.as_fd(), &name), (target.as_fd(), &name), depth + 1)?;
+        }
+        target.set_permissions(Permissions::from_mode(mode)).map_err(errno_of)?;
+        Ok(())
+    }
+}
+
+fn copy_file(from: (BorrowedFd<'_>, &OsStr), to: (BorrowedFd<'_>, &OsStr)) -> Result<(), TreeError> {
+    let mut source = beneath::entry(from.0, from.1, OFlag::O_RDONLY, Mode::empty())?;
+    let found = beneath::metadata(&source)?;
+    if !found.is_file() {
+        return Err(TreeError::Special);
+    }
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
+    let mut target = beneath::entry(to.0, to.1, flags, Mode::from_bits_truncate(0o600))?;
+    std::io::copy(&mut source, &mut target).map_err(errno_of)?;
+    let mode = found.permissions().mode() & 0o777;
+    target.set_permissions(Permissions::from_mode(mode)).map_err(errno_of)?;
+    Ok(())
+}
+
+/// Removes an entry of a directory with everything in it.
+pub(crate) fn remove(dir: BorrowedFd<'_>, name: &OsStr, depth: usize) -> Result<(), TreeError> {
+    if !beneath::look(dir, name)?.is_dir() {
+        return Ok(unlinkat(dir, name, UnlinkatFlags::NoRemoveDir)?);
+    }
+    if depth >= MAX_DEPTH {
+        return Err(TreeError::TooDeep);
+    }
+    let (inner, names) = entries(open_directory(dir, name)?.into())?;
+    for name in names {
+        match remove(inner.as_fd(), &name, depth + 1) {
+            // Somebody else was faster.
+            Ok(()) | Err(TreeError::Failed(Errno::ENOENT)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(unlinkat(dir, name, UnlinkatFlags::RemoveDir)?)
+}
+
+fn open_directory(dir: BorrowedFd<'_>, name: &OsStr) -> Result<std::fs::File, Errno> {
+    beneath::entry(dir, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())
+}
+
+/// The names in a directory, and the directory itself for what is done with them.
+fn entries(handle: OwnedFd) -> Result<(Dir, Vec<OsString>), Errno> {
+    let mut dir = Dir::from_fd(handle)?;
+    let mut names = Vec::new();
+    for entry in dir.iter() {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name != "." && name != ".." {
+            names.push(name.to_owned());
+        }
+    }
+    Ok((dir, names))
+}
+
+fn errno_of(error: std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}

@@ -1,0 +1,269 @@
+//! Watches of files and directories.
+//!
+//! Changes are collected for a moment, merged per path, and handed out in batches
+//! of bounded size: when too many come at once, the watched resource itself is
+//! reported as changed. Links are not followed. The system is told a path and not a
+//! handle, so the path is checked again once the watch is in place.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use innkeeper_core::files::{ChangeKind, FileChange, FileError, FileWatch, Links, Reach, WatchRequest};
+use notify::event::{ModifyKind, RenameMode};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+
+use crate::address;
+use crate::asked::Asked;
+use crate::glob::Globs;
+use crate::roots::Roots;
+use crate::write::{NEW_DRAFT, REPLACING_DRAFT};
+
+/// How long changes are collected: a person does not notice, and a build that
+/// writes a file a hundred times is one change.
+const GATHER: Duration = Duration::from_millis(50);
+
+/// Paths in a batch. Above it, the watched resource as a whole is reported.
+const MAX_PATHS: usize = 1_000;
+
+/// A watch that is in place.
+pub(crate) struct Watching {
+    seen: Arc<Seen>,
+    /// Ends the system's watch when it is dropped.
+    _watcher: RecommendedWatcher,
+    /// Counts towards the watches of the host.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl fmt::Debug for Watching {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Watching").field("root", &self.seen.root).finish_non_exhaustive()
+    }
+}
+
+/// What the system has reported and nobody has taken yet.
+#[derive(Debug)]
+struct Seen {
+    root: PathBuf,
+    /// The address by which the client knows the root.
+    uri: String,
+    includes: Globs,
+    excludes: Globs,
+    batch: Mutex<Batch>,
+    ready: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Batch {
+    changes: BTreeMap<PathBuf, ChangeKind>,
+    /// More happened than is listed.
+    overflowed: bool,
+}
+
+/// Puts a watch in place.
+pub(crate) fn start(
+    roots: &Roots,
+    request: &WatchRequest,
+    permit: OwnedSemaphorePermit,
+) -> Result<Watching, FileError> {
+    let asked = Asked::to_read(&request.uri);
+    let place = roots.locate(asked, Links::Follow)?;
+    let found = place.look().map_err(|errno| asked.failed(errno))?.ok_or_else(|| asked.not_found())?;
+    // A file is often replaced by another one of the same name, so its name is
+    // watched, and that is its directory's.
+    let watched = match place.path.parent() {
+        Some(parent) if !found.is_dir() => parent,
+        _ => &place.path,
+    };
+    let mode = match request.reach {
+        Reach::Descendants if found.is_dir() => RecursiveMode::Recursive,
+        Reach::Descendants | Reach::Entries => RecursiveMode::NonRecursive,
+    };
+    let seen = Arc::new(Seen {
+        root: place.path.clone(),
+        uri: request.uri.clone(),
+        includes: Globs::parse(&request.includes).map_err(FileError::Invalid)?,
+        excludes: Globs::parse(&request.excludes).map_err(FileError::Invalid)?,
+        batch: Mutex::default(),
+        ready: Notify::new(),
+    });
+    let reporter = Arc::clone(&seen);
+    let config = notify::Config::default().with_follow_symlinks(false);
+    let mut watcher = RecommendedWatcher::new(move |event| reporter.record(event), config)
+        .map_err(|error| failed(asked, error))?;
+    watcher.watch(watched, mode).map_err(|error| failed(asked, error))?;
+    if watched.canonicalize().ok().as_deref() != Some(watched) {
+        return Err(asked.denied("a link was put in its place"));
+    }
+    Ok(Watching { seen, _watcher: watcher, _permit: permit })
+}
+
+impl FileWatch for Watching {
+    fn changes(&mut self) -> Pin<Box<dyn Future<Output = Vec<FileChange>> + Send + '_>> {
+        Box::pin(async {
+            loop {
+                if self.seen.lock().is_empty() {
+                    self.seen.ready.notified().await;
+                }
+                tokio::time::sleep(GATHER).await;
+                let changes = self.seen.take();
+                if !changes.is_empty() {
+                    return changes;
+                }
+            }
+        })
+    }
+}
+
+impl Seen {
+    /// Takes a report of the system. Runs on the system watch's own thread.
+    fn record(&self, event: notify::Result<Event>) {
+        let mut batch = self.lock();
+        match event {
+            Ok(event) if event.need_rescan() => batch.overflow(),
+            Ok(event) => self.record_event(&mut batch, &event),
+            Err(error) => {
+                tracing::warn!(%error, root = %self.root.display(), "a watch missed something");
+                batch.overflow();
+            }
+        }
+        let something = !batch.is_empty();
+        drop(batch);
+        if something {
+            self.ready.notify_one();
+        }
+    }
+
+    fn record_event(&self, batch: &mut Batch, event: &Event) {
+        let paths = event.paths.as_slice();
+        let kind = match event.kind {
+            EventKind::Access(_) => return,
+            EventKind::Create(_) | EventKind::Modify(ModifyKind::Name(RenameMode::To)) => ChangeKind::Added,
+            EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(RenameMode::From)) => {
+                ChangeKind::Deleted
+            }
+            EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => {
+                // Both halves came already. What matters is whether the host itself
+                // has replaced something, which is not something new.
+                if let [from, to] = paths
+                    && is_draft(from, &[REPLACING_DRAFT])
+                    && let Some(known) = batch.changes.get_mut(to)
+                {
+                    *known = ChangeKind::Updated;
+                }
+                return;
+            }
+            EventKind::Modify(ModifyKind::Name(RenameMode::Any | RenameMode::Other)) => {
+                for path in paths {
+                    let exists = path.symlink_metadata().is_ok();
+                    self.note(batch, path, if exists { ChangeKind::Added } else { ChangeKind::Deleted });
+                }
+                return;
+            }
+            EventKind::Any | EventKind::Modify(_) | EventKind::Other => ChangeKind::Updated,
+        };
+        for path in paths {
+            self.note(batch, path, kind);
+        }
+    }
+
+    fn note(&self, batch: &mut Batch, path: &Path, kind: ChangeKind) {
+        if !self.wants(path) {
+            return;
+        }
+        let known = batch.changes.get(path).copied();
+        match merged(known, kind) {
+            Some(kind) if known.is_some() || batch.changes.len() < MAX_PATHS => {
+                batch.changes.insert(path.to_owned(), kind);
+            }
+            Some(_) => batch.overflow(),
+            None => {
+                batch.changes.remove(path);
+            }
+        }
+    }
+
+    fn wants(&self, path: &Path) -> bool {
+        let Ok(relative) = path.strip_prefix(&self.root) else { return false };
+        if is_draft(path, &[NEW_DRAFT, REPLACING_DRAFT]) {
+            return false;
+        }
+        if relative.as_os_str().is_empty() {
+            return true;
+        }
+        let relative = relative.to_string_lossy();
+        (self.includes.is_empty() || self.includes.matches(&relative)) && !self.excludes.matches(&relative)
+    }
+
+    fn take(&self) -> Vec<FileChange> {
+        let batch = std::mem::take(&mut *self.lock());
+        if batch.overflowed {
+            return vec![FileChange { uri: self.uri.clone(), kind: ChangeKind::Updated }];
+        }
+        let uri = |path: &Path| if path == self.root { self.uri.clone() } else { address::uri_of(path) };
+        batch.changes.into_iter().map(|(path, kind)| FileChange { uri: uri(&path), kind }).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Batch> {
+        self.batch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Batch {
+    fn is_empty(&self) -> bool {
+        self.changes.is_empty() && !self.overflowed
+    }
+
+    fn overflow(&mut self) {
+        self.overflowed = true;
+        self.changes.clear();
+    }
+}
+
+/// Two changes of the same path as one; nothing if they undo each other.
+fn merged(known: Option<ChangeKind>, new: ChangeKind) -> Option<ChangeKind> {
+    match (known, new) {
+        (None, new) => Some(new),
+        (Some(ChangeKind::Added), ChangeKind::Deleted) => None,
+        (Some(ChangeKind::Added), ChangeKind::Added | ChangeKind::Updated) => Some(ChangeKind::Added),
+        (Some(ChangeKind::Updated | ChangeKind::Deleted), ChangeKind::Deleted) => Some(ChangeKind::Deleted),
+        (Some(ChangeKind::Updated | ChangeKind::Deleted), ChangeKind::Added | ChangeKind::Updated) => {
+            Some(ChangeKind::Updated)
+        }
+    }
+}
+
+fn is_draft(path: &Path, prefixes: &[&str]) -> bool {
+    path.file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+}
+
+fn failed(asked: Asked<'_>, error: notify::Error) -> FileError {
+    match error.kind {
+        notify::ErrorKind::MaxFilesWatch => FileError::TooLarge {
+            what: asked.uri.to_owned(),
+            limit: "as many directories as the system watches (fs.inotify.max_user_watches)",
+        },
+        notify::ErrorKind::PathNotFound | notify::ErrorKind::WatchNotFound => asked.not_found(),
+        notify::ErrorKind::Io(error) if error.raw_os_error() == Some(nix::libc::EMFILE) => {
+            FileError::TooLarge {
+                what: "the number of watches".to_owned(),
+                limit: "as many as the system gives to a user (fs.inotify.max_user_instances)",
+            }
+        }
+        notify::ErrorKind::Io(error) => asked.broke(&error),
+        notify::ErrorKind::Generic(_) | notify::ErrorKind::InvalidConfig(_) => {
+            asked.invalid("cannot be watched")
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;

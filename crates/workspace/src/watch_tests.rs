@@ -1,0 +1,236 @@
+use std::sync::Arc;
+
+use innkeeper_core::files::{Existing, FileWrite, Files as _, Transfer, WriteCondition, WritePlace};
+use tempfile::TempDir;
+
+use super::*;
+use crate::{FilesConfig, LocalFiles, uri_of};
+
+/// How long a report of the system may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct World {
+    dir: TempDir,
+    files: LocalFiles,
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().to_owned();
+        let files = LocalFiles::new(FilesConfig {
+            sessions: Arc::new(move || vec![root.clone()]),
+            granted: Vec::new(),
+            closed: Vec::new(),
+        });
+        Self { dir, files }
+    }
+
+    fn uri(&self, path: &str) -> String {
+        uri_of(&self.dir.path().join(path))
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        let path = self.dir.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    async fn watch(&self, path: &str, reach: Reach) -> Box<dyn FileWatch> {
+        let request = WatchRequest { uri: self.uri(path), reach, includes: Vec::new(), excludes: Vec::new() };
+        self.files.watch(request).await.unwrap()
+    }
+
+    async fn write(&self, path: &str) {
+        let write = FileWrite {
+            uri: self.uri(path),
+            data: "x".into(),
+            place: WritePlace::Truncate(0),
+            condition: WriteCondition::Always,
+        };
+        self.files.write(write).await.unwrap();
+    }
+}
+
+async fn next(watch: &mut Box<dyn FileWatch>) -> Vec<FileChange> {
+    let changes = tokio::time::timeout(PATIENCE, watch.changes()).await.expect("the watch says nothing");
+    assert_ne!(changes, []);
+    changes
+}
+
+/// Reads batches until all of these changes were reported; fails on any other path.
+#[track_caller]
+fn expect(world: &World, expected: &[(&str, ChangeKind)]) -> Vec<FileChange> {
+    expected.iter().map(|(path, kind)| FileChange { uri: world.uri(path), kind: *kind }).collect()
+}
+
+async fn reported(watch: &mut Box<dyn FileWatch>, expected: Vec<FileChange>) {
+    let mut missing = expected.clone();
+    while !missing.is_empty() {
+        for change in next(watch).await {
+            assert!(expected.iter().any(|one| one.uri == change.uri), "{change:?}");
+            missing.retain(|one| *one != change);
+        }
+    }
+}
+
+#[tokio::test]
+async fn changes_below_a_directory_are_reported() {
+    let world = World::new();
+    world.put("old", "");
+    world.put("gone", "");
+    let mut watch = world.watch("", Reach::Descendants).await;
+    world.put("old", "changed");
+    std::fs::remove_file(world.dir.path().join("gone")).unwrap();
+    world.put("new", "");
+    let changes = [("old", ChangeKind::Updated), ("gone", ChangeKind::Deleted), ("new", ChangeKind::Added)];
+    reported(&mut watch, expect(&world, &changes)).await;
+    std::fs::create_dir_all(world.dir.path().join("a")).unwrap();
+    reported(&mut watch, expect(&world, &[("a", ChangeKind::Added)])).await;
+    world.put("a/deep", "");
+    reported(&mut watch, expect(&world, &[("a/deep", ChangeKind::Added)])).await;
+}
+
+#[tokio::test]
+async fn a_shallow_watch_does_not_see_what_is_deeper() {
+    let world = World::new();
+    world.put("sub/file", "");
+    let mut watch = world.watch("", Reach::Entries).await;
+    world.put("sub/file", "changed");
+    world.put("last", "");
+    reported(&mut watch, expect(&world, &[("last", ChangeKind::Added)])).await;
+}
+
+#[tokio::test]
+async fn a_file_is_watched_by_its_name() {
+    let world = World::new();
+    world.put("file", "1");
+    world.put("other", "1");
+    let mut watch = world.watch("file", Reach::Entries).await;
+    world.put("other", "2");
+    world.write("file").await;
+    reported(&mut watch, expect(&world, &[("file", ChangeKind::Updated)])).await;
+    // It is another file now, and still watched.
+    world.write("file").await;
+    reported(&mut watch, expect(&world, &[("file", ChangeKind::Updated)])).await;
+    std::fs::remove_file(world.dir.path().join("file")).unwrap();
+    reported(&mut watch, expect(&world, &[("file", ChangeKind::Deleted)])).await;
+}
+
+#[tokio::test]
+async fn the_hosts_own_changes_look_like_what_they_are() {
+    let world = World::new();
+    world.put("known", "1");
+    let mut watch = world.watch("", Reach::Descendants).await;
+    world.write("known").await;
+    world.write("new").await;
+    let changes = [("known", ChangeKind::Updated), ("new", ChangeKind::Added)];
+    reported(&mut watch, expect(&world, &changes)).await;
+    let transfer =
+        Transfer { source: world.uri("new"), destination: world.uri("copy"), existing: Existing::Keep };
+    world.files.copy(transfer).await.unwrap();
+    reported(&mut watch, expect(&world, &[("copy", ChangeKind::Added)])).await;
+}
+
+#[tokio::test]
+async fn patterns_choose_what_is_reported() {
+    let world = World::new();
+    world.put("node_modules/x/y.ts", "");
+    world.put("src/z.ts", "");
+    let request = WatchRequest {
+        uri: world.uri(""),
+        reach: Reach::Descendants,
+        includes: vec!["**/*.ts".to_owned()],
+        excludes: vec!["**/node_modules/**".to_owned()],
+    };
+    let mut watch = world.files.watch(request.clone()).await.unwrap();
+    world.put("node_modules/x/y.ts", "1");
+    world.put("src/readme.md", "1");
+    world.put("src/z.ts", "1");
+    reported(&mut watch, expect(&world, &[("src/z.ts", ChangeKind::Updated)])).await;
+    let wrong = WatchRequest { includes: vec!["{".to_owned()], ..request };
+    assert!(matches!(world.files.watch(wrong).await, Err(FileError::Invalid(_))));
+}
+
+#[tokio::test]
+async fn more_changes_than_fit_become_one() {
+    let world = World::new();
+    let mut watch = world.watch("", Reach::Entries).await;
+    for number in 0..MAX_PATHS + 500 {
+        world.put(&format!("file{number}"), "");
+    }
+    // The first batches may be taken while files are still being made.
+    loop {
+        let changes = next(&mut watch).await;
+        assert!(changes.len() <= MAX_PATHS);
+        if changes == [FileChange { uri: world.uri(""), kind: ChangeKind::Updated }] {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_reported_stays_inside_even_with_links() {
+    let world = World::new();
+    let outside = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(outside.path(), world.dir.path().join("out")).unwrap();
+    let mut watch = world.watch("", Reach::Descendants).await;
+    std::fs::write(outside.path().join("secret"), "").unwrap();
+    world.put("last", "");
+    reported(&mut watch, expect(&world, &[("last", ChangeKind::Added)])).await;
+}
+
+/// The handles of this process by which the system watches, on Linux.
+#[cfg(target_os = "linux")]
+fn system_watches() -> usize {
+    std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .filter(|target| target.to_string_lossy().contains("inotify"))
+        .count()
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_dropped_watch_leaves_nothing_behind() {
+    let world = World::new();
+    let before = system_watches();
+    let watches = [world.watch("", Reach::Descendants).await, world.watch("", Reach::Entries).await];
+    assert_eq!((world.files.watches(), system_watches()), (2, before + 2));
+    drop(watches);
+    assert_eq!(world.files.watches(), 0);
+    // The thread behind a watch ends by itself.
+    tokio::time::timeout(PATIENCE, async {
+        while system_watches() > before {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .expect("a system watch is left");
+    let missing = WatchRequest {
+        uri: world.uri("none"),
+        reach: Reach::Entries,
+        includes: Vec::new(),
+        excludes: Vec::new(),
+    };
+    assert!(matches!(world.files.watch(missing).await, Err(FileError::NotFound(_))));
+    assert_eq!(world.files.watches(), 0);
+}
+
+#[test]
+fn changes_of_one_path_are_merged() {
+    use ChangeKind::{Added, Deleted, Updated};
+    for (known, new, both) in [
+        (Added, Added, Some(Added)),
+        (Added, Updated, Some(Added)),
+        (Added, Deleted, None),
+        (Updated, Added, Some(Updated)),
+        (Updated, Updated, Some(Updated)),
+        (Updated, Deleted, Some(Deleted)),
+        (Deleted, Added, Some(Updated)),
+        (Deleted, Updated, Some(Updated)),
+        (Deleted, Deleted, Some(Deleted)),
+    ] {
+        assert_eq!(merged(Some(known), new), both, "{known:?} {new:?}");
+    }
+}

@@ -1,0 +1,248 @@
+//! Changing the content of a file.
+//!
+//! A file is replaced as a whole, by a draft beside it that is renamed into place,
+//! so that no reader sees half of a change; only an append at the end is made in
+//! place. Invariant: the condition is checked and the change made under one lock.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{Metadata, Permissions};
+use std::io::Write as _;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+use innkeeper_core::files::{FileError, FileWrite, Links, WriteCondition, WritePlace};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, renameat};
+use nix::sys::stat::Mode;
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
+use uuid::Uuid;
+
+use crate::asked::Asked;
+use crate::beneath;
+use crate::locks::Locks;
+use crate::look::{MAX_CONTENT, MAX_CONTENT_TEXT, content, etag, must_be_regular};
+use crate::roots::{Place, Roots};
+
+/// How the name of a draft begins that will be something new, and of one that will
+/// replace something. A watch tells the one from the other by it.
+pub(crate) const NEW_DRAFT: &str = ".innkeeper-new-";
+pub(crate) const REPLACING_DRAFT: &str = ".innkeeper-old-";
+
+pub(crate) fn write(roots: &Roots, locks: &Locks, write: &FileWrite) -> Result<(), FileError> {
+    let asked = Asked::to_write(&write.uri);
+    if size(&write.data) > MAX_CONTENT {
+        return Err(FileError::TooLarge {
+            what: "what is to be written".to_owned(),
+            limit: MAX_CONTENT_TEXT,
+        });
+    }
+    let place = roots.locate(asked, Links::Follow)?;
+    let _held = locks.hold(&[&place.path]);
+    let existing = place.look().map_err(|errno| asked.failed(errno))?;
+    check(asked, existing.as_ref(), &write.condition)?;
+    if let Some(existing) = &existing {
+        must_be_regular(asked, existing)?;
+        if write.place == WritePlace::Append(0) {
+            return append(asked, &place, &write.data);
+        }
+    }
+    let spliced;
+    let data: &[u8] = if write.place == WritePlace::Truncate(0) {
+        &write.data
+    } else {
+        let before = if existing.is_some() { content(asked, &place)? } else { Vec::new() };
+        spliced = splice(asked, before, write.place, &write.data)?;
+        &spliced
+    };
+    replace(asked, &place, existing.as_ref(), data, &write.condition)
+}
+
+fn check(asked: Asked<'_>, existing: Option<&Metadata>, condition: &WriteCondition) -> Result<(), FileError> {
+    match condition {
+        WriteCondition::Always => Ok(()),
+        WriteCondition::IsNew if existing.is_some() => Err(asked.exists()),
+        WriteCondition::IsNew => Ok(()),
+        WriteCondition::Matches(mark) if existing.is_some_and(|found| etag(found) == *mark) => Ok(()),
+        WriteCondition::Matches(_) => Err(FileError::Conflict(asked.uri.to_owned())),
+    }
+}
+
+/// What the file is to be.
+fn splice(
+    asked: Asked<'_>,
+    mut before: Vec<u8>,
+    place: WritePlace,
+    data: &[u8],
+) -> Result<Vec<u8>, FileError> {
+    let outside = || asked.invalid("is shorter than the position");
+    let within = |position: u64| {
+        usize::try_from(position).ok().filter(|position| *position <= before.len()).ok_or_else(outside)
+    };
+    let (start, end) = match place {
+        WritePlace::Truncate(position) => (within(position)?, before.len()),
+        WritePlace::Append(back) => {
+            let start = before.len() - within(back)?;
+            (start, start)
+        }
+        WritePlace::Insert(position) => (within(position)?, within(position)?),
+    };
+    before.splice(start..end, data.iter().copied());
+    if size(&before) > MAX_CONTENT {
+        return Err(asked.too_large(MAX_CONTENT_TEXT));
+    }
+    Ok(before)
+}
+
+/// Adds to the end of a file, all or nothing.
+fn append(asked: Asked<'_>, place: &Place, data: &[u8]) -> Result<(), FileError> {
+    let mut file = place.open(OFlag::O_WRONLY | OFlag::O_APPEND).map_err(|errno| asked.failed(errno))?;
+    let found = beneath::metadata(&file).map_err(|errno| asked.failed(errno))?;
+    must_be_regular(asked, &found)?;
+    let mut rest = data;
+    while !rest.is_empty() {
+        match file.write(rest) {
+            Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                let written = size(data) - size(rest);
+                // Half of it is worse than nothing; but if somebody else has written
+                // behind it, it has to stay.
+                if file.metadata().is_ok_and(|now| now.len() == found.len() + written)
+                    && let Err(error) = file.set_len(found.len())
+                {
+                    tracing::warn!(%error, path = %place.path.display(), "half of an append stays behind");
+                }
+                return Err(asked.broke(&error));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn replace(
+    asked: Asked<'_>,
+    place: &Place,
+    existing: Option<&Metadata>,
+    data: &[u8],
+    condition: &WriteCondition,
+) -> Result<(), FileError> {
+    let failed = |errno| asked.failed(errno);
+    if existing.is_some() {
+        // The right to write a file is the file's, not its directory's.
+        drop(place.open(OFlag::O_WRONLY).map_err(failed)?);
+    }
+    let draft = Draft::new(place.dir(), existing.is_some());
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
+    let mut file =
+        beneath::entry(place.dir(), draft.name(), flags, Mode::from_bits_truncate(0o666)).map_err(failed)?;
+    file.write_all(data).map_err(|error| asked.broke(&error))?;
+    if let Some(existing) = existing {
+        keep_owner(&file, existing);
+        let mode = existing.permissions().mode() & 0o777;
+        file.set_permissions(Permissions::from_mode(mode)).map_err(|error| asked.broke(&error))?;
+    }
+    drop(file);
+    let placed = match existing {
+        Some(_) => renameat(place.dir(), draft.name(), place.dir(), place.name()),
+        None => match rename_new(place.dir(), draft.name(), place.dir(), place.name()) {
+            // Somebody else was faster, which only matters to who wants to be first.
+            Err(Errno::EEXIST) if *condition != WriteCondition::IsNew => {
+                renameat(place.dir(), draft.name(), place.dir(), place.name())
+            }
+            placed => placed,
+        },
+    };
+    placed.map_err(failed)?;
+    draft.placed();
+    Ok(())
+}
+
+/// Leaves a file to whom it belongs, which only a privileged host can and must.
+fn keep_owner(file: &std::fs::File, existing: &Metadata) {
+    if file.metadata().is_ok_and(|own| own.uid() == existing.uid() && own.gid() == existing.gid()) {
+        return;
+    }
+    let (owner, group) = (Uid::from_raw(existing.uid()), Gid::from_raw(existing.gid()));
+    if let Err(error) = fchown(file, Some(owner), Some(group)) {
+        tracing::debug!(%error, "a file that is replaced gets another owner");
+    }
+}
+
+/// Renames unless something has that name already.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub(crate) fn rename_new(
+    from: BorrowedFd<'_>,
+    old: &OsStr,
+    to: BorrowedFd<'_>,
+    new: &OsStr,
+) -> Result<(), Errno> {
+    use nix::fcntl::{RenameFlags, renameat2};
+    match renameat2(from, old, to, new, RenameFlags::RENAME_NOREPLACE) {
+        // A file system that cannot do it in one step.
+        Err(Errno::EINVAL | Errno::ENOSYS) => rename_absent(from, old, to, new),
+        renamed => renamed,
+    }
+}
+
+/// Renames unless something has that name already.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) fn rename_new(
+    from: BorrowedFd<'_>,
+    old: &OsStr,
+    to: BorrowedFd<'_>,
+    new: &OsStr,
+) -> Result<(), Errno> {
+    rename_absent(from, old, to, new)
+}
+
+/// The same in two steps, which are one for everybody who asks this host.
+fn rename_absent(from: BorrowedFd<'_>, old: &OsStr, to: BorrowedFd<'_>, new: &OsStr) -> Result<(), Errno> {
+    match beneath::look(to, new) {
+        Ok(_) => Err(Errno::EEXIST),
+        Err(Errno::ENOENT) => renameat(from, old, to, new),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// A file that is not in its place yet; removed if it never gets there.
+struct Draft<'a> {
+    dir: BorrowedFd<'a>,
+    name: OsString,
+    placed: bool,
+}
+
+impl<'a> Draft<'a> {
+    fn new(dir: BorrowedFd<'a>, replaces: bool) -> Self {
+        Self { dir, name: draft_name(replaces), placed: false }
+    }
+
+    fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    fn placed(mut self) {
+        self.placed = true;
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        if self.placed {
+            return;
+        }
+        match unlinkat(self.dir, self.name.as_os_str(), UnlinkatFlags::NoRemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => {}
+            Err(error) => tracing::warn!(%error, name = ?self.name, "a draft stays behind"),
+        }
+    }
+}
+
+/// A name that nothing has.
+pub(crate) fn draft_name(replaces: bool) -> OsString {
+    let prefix = if replaces { REPLACING_DRAFT } else { NEW_DRAFT };
+    format!("{prefix}{}", Uuid::new_v4().simple()).into()
+}
+
+fn size(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+}
