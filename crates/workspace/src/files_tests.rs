@@ -3,7 +3,6 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use innkeeper_core::files::{Access, Existing, FileKind, WriteCondition, WritePlace};
 use tempfile::TempDir;
@@ -523,23 +522,22 @@ async fn searching_follows_the_rules_of_the_project() {
 
 /// Somebody swaps a directory for a link to another one, as fast as possible, while
 /// files are read and written through it.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_that_is_swapped_during_the_call_leads_nowhere() {
+    use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+    use std::sync::atomic::{AtomicBool, Ordering};
     let world = World::new();
-    std::fs::create_dir(world.path("root/real")).unwrap();
-    std::fs::write(world.path("root/real/secret"), "inside").unwrap();
+    std::fs::create_dir(world.path("root/door")).unwrap();
+    std::fs::write(world.path("root/door/secret"), "inside").unwrap();
     symlink(world.path("outside"), world.path("root/evil")).unwrap();
-    std::fs::rename(world.path("root/real"), world.path("root/door")).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let (swapping, root) = (Arc::clone(&stop), world.path("root"));
     let swapper = std::thread::spawn(move || {
         let mut swaps = 0_u64;
         while !swapping.load(Ordering::Relaxed) {
-            // The door is a directory, then for a moment a link, and so on.
-            std::fs::rename(root.join("door"), root.join("real")).unwrap();
-            std::fs::rename(root.join("evil"), root.join("door")).unwrap();
-            std::fs::rename(root.join("door"), root.join("evil")).unwrap();
-            std::fs::rename(root.join("real"), root.join("door")).unwrap();
+            let (door, evil, flags) = (root.join("door"), root.join("evil"), RenameFlags::RENAME_EXCHANGE);
+            renameat2(AT_FDCWD, &door, AT_FDCWD, &evil, flags).unwrap();
             swaps += 1;
         }
         swaps

@@ -112,7 +112,7 @@ pub(crate) fn resolve(roots: &Roots, uri: &str, links: Links) -> Result<FileStat
         // A link that leads nowhere: what it is meant to lead to does not exist.
         return Err(asked.not_found());
     }
-    let canonical = if links == Links::Keep || address::path_of(uri)? == place.path {
+    let canonical = if links == Links::Keep || address::path_of(uri)?.as_os_str() == place.path {
         uri.to_owned()
     } else {
         address::uri_of(&place.path)

@@ -206,8 +206,8 @@ fn canonical(path: &Path, links: Links) -> Canonical {
     loop {
         match existing.canonicalize() {
             Ok(base) => {
-                rest.reverse();
-                let path = base.join(rest.iter().collect::<PathBuf>());
+                let mut path = base.clone();
+                path.extend(rest.iter().rev());
                 return Canonical { path, base, upwards: rest.contains(&OsStr::new("..")) };
             }
             Err(_) => match existing.parent() {

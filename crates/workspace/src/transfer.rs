@@ -28,8 +28,8 @@ pub(crate) fn copy(roots: &Roots, locks: &Locks, transfer: &Transfer) -> Result<
     if source.path == destination.path {
         return same_place(to, transfer.existing);
     }
-    must_be_apart(to, &source.path, &destination.path)?;
     roots.guard(to, &destination.path)?;
+    must_be_apart(to, &source.path, &destination.path)?;
     let _held = locks.hold(&[&source.path, &destination.path]);
     copy_over(from, &source, to, &destination, transfer.existing)
 }
@@ -44,8 +44,8 @@ pub(crate) fn relocate(roots: &Roots, locks: &Locks, transfer: &Transfer) -> Res
     if source.path == destination.path {
         return same_place(to, transfer.existing);
     }
-    must_be_apart(to, &source.path, &destination.path)?;
     roots.guard(to, &destination.path)?;
+    must_be_apart(to, &source.path, &destination.path)?;
     let _held = locks.hold(&[&source.path, &destination.path]);
     match put((source.dir(), source.name()), &destination, transfer.existing) {
         // Another disk: a copy, and then the original goes.
