@@ -41,6 +41,11 @@ pub trait AgentProvider: Send + Sync + 'static {
     /// what was chosen so far. Called often: pure and cheap.
     fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig;
 
+    /// What the agent can be told at the start of a message. Called often.
+    fn commands(&self) -> Vec<CommandInfo> {
+        Vec::new()
+    }
+
     /// Starts the agent. Resolves when it is ready for a prompt. When `cancel`
     /// fires, or the future is dropped, nothing that it started stays behind.
     fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>>;
@@ -49,6 +54,15 @@ pub trait AgentProvider: Send + Sync + 'static {
     fn can_rewind(&self) -> bool {
         false
     }
+}
+
+/// Something that an agent can be told to do by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandInfo {
+    /// What is typed after the slash.
+    pub name: String,
+    /// What it does, for a person.
+    pub description: String,
 }
 
 /// A configuration form and the values in it.

@@ -27,21 +27,13 @@ pub trait ClientResources: Send + Sync + 'static {
     ) -> BoxFuture<Result<Box<RawValue>, ClientResourceError>>;
 
     /// Reads a resource of a client.
-    fn read(
-        &self,
-        client: ClientId,
-        uri: Uri,
-    ) -> BoxFuture<Result<ResourceReadResult, ClientResourceError>> {
+    fn read(&self, client: ClientId, uri: Uri) -> BoxFuture<Result<ResourceReadResult, ClientResourceError>> {
         let params = ResourceReadParams { channel: root(), meta: None, uri, encoding: None };
         decoded(self.ask(client, ClientQuestion::Read(params)))
     }
 
     /// Lists a directory of a client.
-    fn list(
-        &self,
-        client: ClientId,
-        uri: Uri,
-    ) -> BoxFuture<Result<ResourceListResult, ClientResourceError>> {
+    fn list(&self, client: ClientId, uri: Uri) -> BoxFuture<Result<ResourceListResult, ClientResourceError>> {
         let params = ResourceListParams { channel: root(), meta: None, uri };
         decoded(self.ask(client, ClientQuestion::List(params)))
     }

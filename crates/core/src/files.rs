@@ -17,7 +17,7 @@ use crate::agent::BoxFuture;
 
 /// The files that clients may reach. Every operation checks its addresses anew,
 /// since sessions and their directories come and go.
-pub trait Files: Send + Sync + 'static {
+pub trait Files: Send + Sync + fmt::Debug + 'static {
     /// The content of a regular file.
     fn read(&self, uri: Uri) -> BoxFuture<Result<FileContent, FileError>>;
 

@@ -4,6 +4,7 @@
 //! brings sessions from the storage into memory when they are needed; it decides
 //! nothing inside a session itself.
 
+mod composing;
 mod documents;
 mod loading;
 
@@ -30,6 +31,7 @@ use crate::state::{
     StateStore, Subscription,
 };
 use crate::storage::{Change, Storage, StorageError};
+pub use composing::Composing;
 pub use loading::LoadError;
 
 /// Sequence numbers that are reserved at a time: more than a host can use between
@@ -65,6 +67,8 @@ pub struct Host {
     /// One change of the host-wide configuration at a time.
     root_config: Semaphore,
     departures: Arc<Departures>,
+    /// Where sessions work that are not in memory.
+    stored_directories: composing::StoredDirectories,
     tasks: TaskTracker,
     ending: CancellationToken,
 }
@@ -175,6 +179,7 @@ impl Host {
             sessions: Arc::new(Mutex::new(sessions)),
             root_config: Semaphore::new(1),
             departures: Arc::default(),
+            stored_directories: composing::StoredDirectories::default(),
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),
         });

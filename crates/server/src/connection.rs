@@ -8,15 +8,19 @@
 use std::sync::Arc;
 
 use innkeeper_core::Host;
+use innkeeper_core::files::Files;
 use innkeeper_core::ids::{ClientId, ConnectionId};
 use innkeeper_core::state::{CloseReason, Frame, Outbox};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::beside::Beside;
 use crate::limits::{self, ServerLimits};
 use crate::metrics::Counters;
+use crate::reverse::{ClientConnections, Line};
 use crate::rpc::{self, Incoming, RpcError};
 use crate::wire_log::WireLog;
 
@@ -33,8 +37,14 @@ pub(crate) struct Shared {
     pub(crate) version: String,
     /// Where a client's folder picker starts.
     pub(crate) default_directory: Option<String>,
+    /// The files that clients may reach.
+    pub(crate) files: Arc<dyn Files>,
+    /// The clients that can be asked.
+    pub(crate) clients: Arc<ClientConnections>,
     /// Tasks that shutdown waits for.
     pub(crate) tasks: TaskTracker,
+    /// Fires when the server stops.
+    pub(crate) stop: CancellationToken,
     /// How much clients may have and send.
     pub(crate) limits: ServerLimits,
     /// What is counted as it happens.
@@ -57,6 +67,9 @@ impl Shared {
         let host = Host::start(config).await.unwrap();
         let limits = ServerLimits::default();
         Arc::new(Self {
+            files: Arc::new(innkeeper_testkit::files_of(&host)),
+            clients: Arc::new(ClientConnections::default()),
+            stop: CancellationToken::new(),
             host,
             version: String::new(),
             default_directory: None,
@@ -77,6 +90,12 @@ pub(crate) struct Connection {
     pub(crate) outbox: Arc<Outbox>,
     /// Who is at the other end, once it said so.
     pub(crate) client: Option<ClientId>,
+    /// What runs beside the lane.
+    pub(crate) beside: Beside,
+    /// What the client was asked.
+    line: Arc<Line>,
+    /// As whom the line is known.
+    reachable_as: Option<ClientId>,
     garbage: u32,
 }
 
@@ -85,7 +104,16 @@ impl Connection {
     pub(crate) fn open(shared: Arc<Shared>) -> Self {
         let outbox = Arc::new(Outbox::default());
         let id = shared.host.store().attach(Arc::clone(&outbox));
-        Self { shared, id, outbox, client: None, garbage: 0 }
+        Self {
+            beside: Beside::new(shared.tasks.clone(), Arc::clone(&outbox)),
+            line: Arc::new(Line::new(id, Arc::clone(&outbox))),
+            shared,
+            id,
+            outbox,
+            client: None,
+            reachable_as: None,
+            garbage: 0,
+        }
     }
 
     /// Handles one message. Waits only while the session that it is for is behind.
@@ -110,9 +138,9 @@ impl Connection {
             return;
         }
         let Some(method) = message.method.as_deref() else {
-            // The host asks nothing of clients yet, so an answer has no question.
-            if message.id.is_none() {
-                self.refuse_garbage(&RpcError::invalid_request("the message has no method"));
+            match message.id {
+                Some(id) => self.line.answer(id, message.result, message.error),
+                None => self.refuse_garbage(&RpcError::invalid_request("the message has no method")),
             }
             return;
         };
@@ -121,8 +149,17 @@ impl Connection {
                 if let Err(error) = self.request(method, id, message.params).await {
                     self.push(rpc::error_response(Some(id), &error));
                 }
+                self.become_reachable();
             }
             None => self.notification(method, message.params).await,
+        }
+    }
+
+    /// Once it is known who the client is, it can be asked.
+    fn become_reachable(&mut self) {
+        if let (Some(client), None) = (&self.client, &self.reachable_as) {
+            self.shared.clients.add(client, Arc::clone(&self.line));
+            self.reachable_as = Some(client.clone());
         }
     }
 
@@ -151,6 +188,9 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        if let Some(client) = &self.reachable_as {
+            self.shared.clients.remove(client, &self.line);
+        }
         self.shared.host.store().detach(self.id);
         if let Some(client) = &self.client {
             self.shared.host.disconnected(client);

@@ -1,6 +1,8 @@
 //! What each method does: parameters in, a call to the core, an answer out.
 
 mod chat;
+mod completions;
+mod resource;
 
 use ahp_types::version::{SUPPORTED_PROTOCOL_VERSIONS, negotiate_protocol_version};
 use innkeeper_core::ChannelUri;
@@ -22,6 +24,8 @@ use crate::params::{
     ListSessionsParams, ReconnectParams, ResolveSessionConfigParams, SubscribeParams,
 };
 use crate::rpc::{self, RpcError};
+
+use resource::Handled;
 
 impl Connection {
     /// Answers a request, or says why not.
@@ -58,7 +62,12 @@ impl Connection {
                 self.notification(method, params).await;
                 self.reply(id, &())
             }
-            _ => Err(RpcError::method_not_found(format!("this host has no method {method:?}"))),
+            "completions" => self.completions(id, rpc::params(params)?).await,
+            "sessionConfigCompletions" => self.session_config_completions(id, &rpc::params(params)?),
+            _ => match self.resource_request(method, id, params).await? {
+                Handled::Yes => Ok(()),
+                Handled::No => Err(RpcError::method_not_found(format!("this host has no method {method:?}"))),
+            },
         }
     }
 
@@ -130,6 +139,7 @@ impl Connection {
                         "title": "Innkeeper",
                     }),
                     default_directory: shared.default_directory.as_deref(),
+                    completion_trigger_characters: completions::TRIGGERS,
                 },
             )
         });
@@ -297,6 +307,7 @@ struct InitializeResult<'a> {
     server_info: serde_json::Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     default_directory: Option<&'a str>,
+    completion_trigger_characters: [&'static str; 3],
 }
 
 #[derive(Serialize)]

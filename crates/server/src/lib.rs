@@ -5,20 +5,24 @@
 
 mod accept;
 mod admission;
+mod beside;
 mod connection;
 mod handlers;
 mod limits;
 mod metrics;
 mod page;
 mod params;
+mod reverse;
 mod rpc;
 mod server;
 mod tls;
 mod transport;
+mod watches;
 mod wire_log;
 
 pub use admission::Admission;
 pub use limits::ServerLimits;
+pub use reverse::ClientConnections;
 pub use server::{Listen, Server, ServerConfig, ServerError, ServerOptions};
 pub use tls::{TlsError, TlsIdentity};
 pub use wire_log::WireLog;

@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 
 use ahp_types::errors::{ahp_error_codes, json_rpc_error_codes};
+use innkeeper_core::ChannelUri;
+use innkeeper_core::files::{Access, FileError};
 use innkeeper_core::host::{CreateError, DisposeError, FetchTurnsError, LoadError};
 use innkeeper_core::state::{FetchError, Frame};
 use serde::de::DeserializeOwned;
@@ -26,6 +28,12 @@ pub(crate) struct Incoming<'a> {
     /// Kept as text until the method is known.
     #[serde(borrow, default)]
     pub(crate) params: Option<&'a RawValue>,
+    /// What a client answers to a request of ours.
+    #[serde(borrow, default)]
+    pub(crate) result: Option<&'a RawValue>,
+    /// Why a client does not do what it was asked.
+    #[serde(borrow, default)]
+    pub(crate) error: Option<&'a RawValue>,
 }
 
 /// An error that goes back to the client.
@@ -125,10 +133,57 @@ impl From<FetchTurnsError> for RpcError {
     }
 }
 
+impl From<FileError> for RpcError {
+    fn from(error: FileError) -> Self {
+        let code = match &error {
+            FileError::NotFound(_) => ahp_error_codes::NOT_FOUND,
+            FileError::Denied { .. } => ahp_error_codes::PERMISSION_DENIED,
+            FileError::Exists(_) => ahp_error_codes::ALREADY_EXISTS,
+            FileError::Conflict(_) => ahp_error_codes::CONFLICT,
+            FileError::TooLarge { .. } | FileError::NotADirectory(_) | FileError::Invalid(_) => {
+                json_rpc_error_codes::INVALID_PARAMS
+            }
+            FileError::Io { .. } => json_rpc_error_codes::INTERNAL_ERROR,
+        };
+        let message = error.to_string();
+        let data = match error {
+            // What would have to be granted.
+            FileError::Denied { uri, access, .. } => {
+                let right = match access {
+                    Access::Read => "read",
+                    Access::Write => "write",
+                };
+                let channel = ChannelUri::root();
+                Some(json!({ "request": { "channel": channel.as_str(), "uri": uri, right: true } }))
+            }
+            FileError::NotFound(_)
+            | FileError::Exists(_)
+            | FileError::Conflict(_)
+            | FileError::TooLarge { .. }
+            | FileError::NotADirectory(_)
+            | FileError::Invalid(_)
+            | FileError::Io { .. } => None,
+        };
+        Self { code, message, data }
+    }
+}
+
 /// Reads a method's parameters; absent ones count as an empty object.
 pub(crate) fn params<T: DeserializeOwned>(raw: Option<&RawValue>) -> Result<T, RpcError> {
     serde_json::from_str(raw.map_or("{}", RawValue::get))
         .map_err(|error| RpcError::invalid_params(format!("the parameters do not fit: {error}")))
+}
+
+/// Encodes a request of the host's own.
+pub(crate) fn request(id: u64, method: &str, params: &impl Serialize) -> Result<Frame, serde_json::Error> {
+    #[derive(Serialize)]
+    struct Request<'a, P> {
+        jsonrpc: &'static str,
+        id: u64,
+        method: &'a str,
+        params: &'a P,
+    }
+    Frame::encode(&Request { jsonrpc: "2.0", id, method, params })
 }
 
 /// Encodes the answer to a request.

@@ -20,6 +20,7 @@ use axum::serve::{Listener, ListenerExt as _};
 use http::header::{CONTENT_TYPE, IF_NONE_MATCH, UPGRADE};
 use http::{HeaderMap, Method, Response, StatusCode};
 use innkeeper_core::Host;
+use innkeeper_core::files::Files;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -31,6 +32,7 @@ use crate::admission::{Admission, Own, Refusal};
 use crate::connection::Shared;
 use crate::limits::ServerLimits;
 use crate::metrics::Counters;
+use crate::reverse::ClientConnections;
 use crate::tls::TlsIdentity;
 use crate::transport::unix::SocketFile;
 use crate::wire_log::WireLog;
@@ -50,6 +52,10 @@ pub struct ServerConfig {
     pub version: String,
     /// Where a client's folder picker starts: a `file:` address.
     pub default_directory: Option<String>,
+    /// The files that clients may reach.
+    pub files: Arc<dyn Files>,
+    /// Where the clients that are connected can be asked for files of their own.
+    pub clients: Arc<ClientConnections>,
 }
 
 /// What a server may have beyond the necessary.
@@ -140,10 +146,14 @@ impl Server {
         options: ServerOptions,
         host: Arc<Host>,
     ) -> Result<Self, ServerError> {
+        let (stop, stdio_ended) = (CancellationToken::new(), CancellationToken::new());
         let shared = Arc::new(Shared {
             host,
             version: config.version,
             default_directory: config.default_directory,
+            files: config.files,
+            clients: config.clients,
+            stop: stop.clone(),
             tasks: TaskTracker::new(),
             limits: options.limits,
             counters: Counters::default(),
@@ -154,7 +164,6 @@ impl Server {
             admission: Arc::new(config.admission),
             own: options.tls.map_or(Own::Loopback, |tls| Own::Certified(Arc::new(tls))),
         };
-        let (stop, stdio_ended) = (CancellationToken::new(), CancellationToken::new());
         let mut server = Self { places: Vec::new(), files: Vec::new(), shared, stop, stdio_ended };
         for place in config.listen {
             match &place {

@@ -12,7 +12,7 @@ use innkeeper_claude::{
     Conversation, Directories, Endpoint, LaunchOptions, Program, Runtime, StartError, WardenProgram,
 };
 use innkeeper_core::agent::{
-    AgentLink, AgentProvider, BoxFuture, COMMAND_CAPACITY, EVENT_CAPACITY, OpenAgent, OpenError,
+    AgentLink, AgentProvider, BoxFuture, COMMAND_CAPACITY, CommandInfo, EVENT_CAPACITY, OpenAgent, OpenError,
     ResolvedConfig,
 };
 use innkeeper_core::model::ModelEndpoint;
@@ -29,6 +29,15 @@ const PROVIDER: &str = "claude";
 /// Names by which the runtime knows its models.
 const MODELS: [(&str, &str); 4] =
     [("default", "Default"), ("opus", "Claude Opus"), ("sonnet", "Claude Sonnet"), ("haiku", "Claude Haiku")];
+
+/// What every supported runtime does at a command, whatever plugins it has. Others
+/// it may know only once it runs; `/clear` is left out, since the one version refuses
+/// it and the other begins another conversation.
+const COMMANDS: [(&str, &str); 3] = [
+    ("compact", "Sum up the conversation so far, to make room"),
+    ("context", "Show what fills the context"),
+    ("cost", "Show what the conversation has cost"),
+];
 
 /// Finds the runtime to start. Asked at every start, since one may be installed
 /// while the host runs; the error says what to do. It never downloads anything.
@@ -93,6 +102,14 @@ impl AgentProvider for ClaudeProvider {
 
     fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
         config::resolve(chosen)
+    }
+
+    fn commands(&self) -> Vec<CommandInfo> {
+        let command = |(name, description): &(&str, &str)| CommandInfo {
+            name: (*name).to_owned(),
+            description: (*description).to_owned(),
+        };
+        COMMANDS.iter().map(command).collect()
     }
 
     fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {

@@ -38,6 +38,18 @@ impl Frame {
         &self.merge
     }
 
+    /// The same frame, which keeps `guard` until nobody needs its text any more.
+    #[must_use]
+    pub fn holding(self, guard: impl Send + 'static) -> Self {
+        struct Held<G>(Bytes, G);
+        impl<G> AsRef<[u8]> for Held<G> {
+            fn as_ref(&self) -> &[u8] {
+                &self.0
+            }
+        }
+        Self(Bytes::from_owner(Held(self.0, guard)))
+    }
+
     /// A frame of this size, quickly.
     #[cfg(test)]
     pub(super) fn of_size(size: usize) -> Self {

@@ -84,6 +84,7 @@ impl EncodedSnapshot {
             ChannelState::Root(state) => Self::of(channel, state, seq),
             ChannelState::Session(state) => Self::of(channel, state, seq),
             ChannelState::Chat(chat) => Self::of(channel, &chat.window(newest_turns), seq),
+            ChannelState::ResourceWatch(state) => Self::of(channel, state, seq),
         }
     }
 

@@ -1,0 +1,82 @@
+//! Channels of file watches: each lives as long as somebody listens.
+//!
+//! Owns the one task per watch that publishes what the file system reports, and
+//! that releases the watch when its last subscriber is gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ahp_types::actions::{ResourceWatchChangedAction, StateAction};
+use ahp_types::state::{ResourceChange, ResourceChangeType, ResourceWatchState};
+use innkeeper_core::ChannelUri;
+use innkeeper_core::files::{ChangeKind, FileChange, FileWatch};
+use innkeeper_core::state::{Action, ChannelState};
+use serde_json::json;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::connection::Shared;
+
+/// How long a watch waits for its first subscriber.
+const FIRST_SUBSCRIBER: Duration = Duration::from_secs(30);
+
+/// How often it is looked whether anybody still listens. A client whose connection
+/// breaks and comes back at once keeps its watch.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Publishes a watch on a channel of its own until nobody listens any more.
+pub(crate) fn publish(
+    shared: &Arc<Shared>,
+    state: ResourceWatchState,
+    watch: Box<dyn FileWatch>,
+) -> Result<ChannelUri, ChannelUri> {
+    let channel = ChannelUri::new(&format!("ahp-resource-watch:/{}", Uuid::new_v4()));
+    let state = ChannelState::ResourceWatch(Box::new(state));
+    shared.host.store().create(vec![(channel.clone(), state)])?;
+    shared.tasks.spawn(run(Arc::clone(shared), channel.clone(), watch));
+    Ok(channel)
+}
+
+async fn run(shared: Arc<Shared>, channel: ChannelUri, mut watch: Box<dyn FileWatch>) {
+    let store = shared.host.store();
+    let expires = Instant::now() + FIRST_SUBSCRIBER;
+    let mut look = tokio::time::interval(LOOK);
+    let mut was_heard = false;
+    loop {
+        tokio::select! {
+            () = shared.stop.cancelled() => break,
+            _ = look.tick() => {
+                let heard = store.has_audience(std::slice::from_ref(&channel), None);
+                was_heard |= heard;
+                let wanted = heard || (!was_heard && Instant::now() < expires);
+                if !wanted && store.remove_unheard(&channel) {
+                    tracing::debug!(%channel, "released a watch that nobody listens to");
+                    return;
+                }
+            }
+            changes = watch.changes() => {
+                if let Err(error) = store.commit(&channel, &changed(&changes), None) {
+                    tracing::error!(%error, %channel, "changes of files could not be published");
+                }
+            }
+        }
+    }
+    store.remove(&[channel]);
+}
+
+fn changed(changes: &[FileChange]) -> Action {
+    let items: Vec<ResourceChange> = changes
+        .iter()
+        .map(|change| ResourceChange {
+            uri: change.uri.clone(),
+            r#type: match change.kind {
+                ChangeKind::Added => ResourceChangeType::Added,
+                ChangeKind::Updated => ResourceChangeType::Updated,
+                ChangeKind::Deleted => ResourceChangeType::Deleted,
+            },
+        })
+        .collect();
+    Action::own(StateAction::ResourceWatchChanged(ResourceWatchChangedAction {
+        changes: json!({ "items": items }),
+    }))
+}
