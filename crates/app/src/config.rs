@@ -31,13 +31,14 @@ const ANTHROPIC: &str = "https://api.anthropic.com";
 const GITHUB: &str = "https://github.com";
 
 /// Every key of the file.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "upstream",
     "anthropic.api_key",
     "anthropic.url",
     "copilot.api_url",
     "copilot.betas",
     "copilot.integration_id",
+    "files.roots",
     "gateway.body_cap_mib",
     "gateway.idle_timeout_seconds",
     "github.api_url",
@@ -59,6 +60,8 @@ pub(crate) struct Config {
     anthropic: AnthropicSection,
     #[serde(default)]
     copilot: CopilotSection,
+    #[serde(default)]
+    files: FilesSection,
     #[serde(default)]
     gateway: GatewaySection,
     #[serde(default)]
@@ -83,6 +86,12 @@ struct CopilotSection {
     betas: Option<Vec<String>>,
     #[serde(default)]
     integration_id: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct FilesSection {
+    #[serde(default)]
+    roots: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -143,6 +152,20 @@ impl Config {
         }
         let text = std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", what()))?;
         Self::parse(&text).with_context(|| format!("{} cannot be used", what()))
+    }
+
+    /// Directories that clients may reach although no session works in them.
+    pub(crate) fn file_roots(&self) -> Result<Vec<PathBuf>> {
+        let expand = |text: &String| match text.strip_prefix("~/") {
+            Some(rest) => std::env::home_dir().map(|home| home.join(rest)),
+            None => Some(PathBuf::from(text)),
+        };
+        let root = |text| {
+            expand(text)
+                .filter(|path| path.is_absolute())
+                .ok_or_else(|| anyhow!("files.roots: {text:?} is not an absolute path"))
+        };
+        self.files.roots.iter().flatten().map(root).collect()
     }
 
     /// Reads the text of a file.

@@ -138,3 +138,15 @@ fn the_file_is_optional_unless_it_was_named() {
     std::fs::write(folder.path().join("config.toml"), "upstream = 1").unwrap();
     assert!(Config::load(None, &directories).is_err());
 }
+
+#[test]
+fn granted_directories_must_be_absolute() {
+    let roots = |text: &str| Config::parse(text)?.file_roots();
+    assert_eq!(roots("").unwrap(), Vec::<PathBuf>::new());
+    assert_eq!(
+        roots("files.roots = [\"/srv/a\", \"/srv/b\"]").unwrap(),
+        [PathBuf::from("/srv/a"), PathBuf::from("/srv/b")]
+    );
+    let error = roots("files.roots = [\"srv\"]").unwrap_err().to_string();
+    assert!(error.contains("files.roots") && error.contains("\"srv\""), "{error}");
+}

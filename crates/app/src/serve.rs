@@ -37,9 +37,11 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), Failure> {
     let registry = registry(&arguments, &listen, scheme).map_err(Failure::usage)?;
     let admission = token.clone().map_or_else(Admission::open, Admission::with_token);
     let upstreams = Upstreams::load(&arguments.upstream, &directories).map_err(Failure::usage)?;
+    let config = Config::load(arguments.upstream.config.as_deref(), &directories);
+    let roots = config.and_then(|config| config.file_roots()).map_err(Failure::usage)?;
     let (upstream, opener) = (upstreams.name, directories.page_link());
     let claude = arguments.claude.clone();
-    let settings = Settings { directories, listen, admission, server, upstreams, claude };
+    let settings = Settings { directories, listen, admission, server, upstreams, claude, roots };
     let running = wire::start(settings).await.map_err(Failure::work)?;
     let ready = Ready { places: running.server.places().to_vec(), scheme, token, upstream };
     let announced = registry.and_then(|registry| announce::write(&registry, &ready));

@@ -14,8 +14,9 @@ use innkeeper_core::model::{ModelAccess, ModelEndpoint};
 use innkeeper_core::storage::Storage;
 use innkeeper_core::{Host, HostConfig};
 use innkeeper_gateway::{Gateway, GatewayConfig, GatewayHandle, TurnMark};
-use innkeeper_server::{Admission, Listen, Server, ServerConfig, ServerOptions};
+use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig, ServerOptions};
 use innkeeper_store::{Store, StoreConfig};
+use innkeeper_workspace::{FilesConfig, LocalFiles};
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
@@ -34,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) server: ServerOptions,
     pub(crate) upstreams: Upstreams,
     pub(crate) claude: Option<PathBuf>,
+    /// Directories that clients may reach although no session works in them.
+    pub(crate) roots: Vec<PathBuf>,
 }
 
 /// A running host with everything around it.
@@ -71,12 +74,15 @@ pub(crate) async fn start(settings: Settings) -> Result<Running> {
         storage: Arc::clone(&store) as Arc<dyn Storage>,
     })
     .await?;
+    let files = local_files(&host, &settings.directories, settings.roots)?;
     let server = Server::start_with(
         ServerConfig {
             listen: settings.listen,
             admission: settings.admission,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             default_directory: home_uri(),
+            files: Arc::new(files),
+            clients: Arc::new(ClientConnections::default()),
         },
         settings.server,
         Arc::clone(&host),
@@ -92,6 +98,19 @@ async fn open_store(directory: PathBuf) -> Result<Store> {
         tracing::warn!("{problem}");
     }
     Ok(store)
+}
+
+/// The files that clients may reach: those of sessions, also of sessions without a
+/// directory of their own, and what the user grants; but nothing else of the host's.
+fn local_files(host: &Arc<Host>, directories: &Directories, roots: Vec<PathBuf>) -> Result<LocalFiles> {
+    let host = Arc::clone(host);
+    let mut granted = roots;
+    granted.push(directories.workspace()?);
+    Ok(LocalFiles::new(FilesConfig {
+        sessions: Arc::new(move || host.working_directories()),
+        granted,
+        closed: vec![directories.data().to_owned()],
+    }))
 }
 
 /// Ends what an earlier host left behind because its wardens were killed with it.

@@ -27,6 +27,9 @@ const MAX_ANSWER: usize = 16 * 1024 * 1024;
 /// Questions that a connection may have open. More are refused at once.
 const MAX_OPEN: usize = 32;
 
+/// What a client answered.
+type Answer = Result<Box<RawValue>, ClientResourceError>;
+
 /// What the host can ask its clients, while they are connected.
 #[derive(Debug, Default)]
 pub struct ClientConnections {
@@ -45,7 +48,7 @@ pub(crate) struct Line {
 #[derive(Debug, Default)]
 struct Questions {
     last_id: u64,
-    open: HashMap<u64, oneshot::Sender<Result<Box<RawValue>, ClientResourceError>>>,
+    open: HashMap<u64, oneshot::Sender<Answer>>,
     /// The connection has ended.
     closed: bool,
 }
@@ -82,11 +85,7 @@ impl ClientConnections {
 }
 
 impl ClientResources for ClientConnections {
-    fn ask(
-        &self,
-        client: ClientId,
-        question: ClientQuestion,
-    ) -> BoxFuture<Result<Box<RawValue>, ClientResourceError>> {
+    fn ask(&self, client: ClientId, question: ClientQuestion) -> BoxFuture<Answer> {
         let line = self.line(&client);
         Box::pin(async move {
             let line = line.ok_or(ClientResourceError::Gone)?;
@@ -125,10 +124,7 @@ impl Line {
         waiting.send(answer).ok();
     }
 
-    fn open(
-        self: &Arc<Self>,
-    ) -> Result<(Open, oneshot::Receiver<Result<Box<RawValue>, ClientResourceError>>), ClientResourceError>
-    {
+    fn open(self: &Arc<Self>) -> Result<(Open, oneshot::Receiver<Answer>), ClientResourceError> {
         let mut questions = lock(&self.questions);
         if questions.closed {
             return Err(ClientResourceError::Gone);

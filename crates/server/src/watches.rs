@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use ahp_types::actions::{ResourceWatchChangedAction, StateAction};
 use ahp_types::state::{ResourceChange, ResourceChangeType, ResourceWatchState};
-use innkeeper_core::ChannelUri;
 use innkeeper_core::files::{ChangeKind, FileChange, FileWatch};
 use innkeeper_core::state::{Action, ChannelState};
+use innkeeper_core::{ChannelUri, Host};
 use serde_json::json;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use uuid::Uuid;
-
-use crate::connection::Shared;
 
 /// How long a watch waits for its first subscriber.
 const FIRST_SUBSCRIBER: Duration = Duration::from_secs(30);
@@ -26,25 +26,27 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Publishes a watch on a channel of its own until nobody listens any more.
 pub(crate) fn publish(
-    shared: &Arc<Shared>,
+    host: &Arc<Host>,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
     state: ResourceWatchState,
     watch: Box<dyn FileWatch>,
 ) -> Result<ChannelUri, ChannelUri> {
     let channel = ChannelUri::new(&format!("ahp-resource-watch:/{}", Uuid::new_v4()));
     let state = ChannelState::ResourceWatch(Box::new(state));
-    shared.host.store().create(vec![(channel.clone(), state)])?;
-    shared.tasks.spawn(run(Arc::clone(shared), channel.clone(), watch));
+    host.store().create(vec![(channel.clone(), state)])?;
+    tasks.spawn(run(Arc::clone(host), stop.clone(), channel.clone(), watch));
     Ok(channel)
 }
 
-async fn run(shared: Arc<Shared>, channel: ChannelUri, mut watch: Box<dyn FileWatch>) {
-    let store = shared.host.store();
+async fn run(host: Arc<Host>, stop: CancellationToken, channel: ChannelUri, mut watch: Box<dyn FileWatch>) {
+    let store = host.store();
     let expires = Instant::now() + FIRST_SUBSCRIBER;
     let mut look = tokio::time::interval(LOOK);
     let mut was_heard = false;
     loop {
         tokio::select! {
-            () = shared.stop.cancelled() => break,
+            () = stop.cancelled() => break,
             _ = look.tick() => {
                 let heard = store.has_audience(std::slice::from_ref(&channel), None);
                 was_heard |= heard;
@@ -80,3 +82,7 @@ fn changed(changes: &[FileChange]) -> Action {
         changes: json!({ "items": items }),
     }))
 }
+
+#[cfg(test)]
+#[path = "watches_tests.rs"]
+mod tests;

@@ -30,6 +30,9 @@ pub use stage::{Player, Stage, StageTraits};
 pub use stage_host::{StageHost, StageOptions};
 pub use wait::eventually;
 
+// For tests of crates that must not see it otherwise.
+pub use innkeeper_workspace::{FilesConfig, LocalFiles, uri_of};
+
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};

@@ -47,7 +47,7 @@ impl Frame {
                 &self.0
             }
         }
-        Self(Bytes::from_owner(Held(self.0, guard)))
+        Self::with_merge(Bytes::from_owner(Held(self.bytes, guard)), self.merge)
     }
 
     /// A frame of this size, quickly.

@@ -150,7 +150,7 @@ impl Connection {
         let shared = Arc::clone(&self.shared);
         let work = async move {
             let watch = shared.files.watch(request).await?;
-            let channel = watches::publish(&shared, state, watch)
+            let channel = watches::publish(&shared.host, &shared.tasks, &shared.stop, state, watch)
                 .map_err(|taken| RpcError::internal(&format!("{taken} exists already")))?;
             Ok(CreateResourceWatchResult { channel: channel.as_str().to_owned() }.into())
         };

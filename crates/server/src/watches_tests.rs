@@ -1,0 +1,136 @@
+use std::future::Future;
+use std::pin::Pin;
+
+use innkeeper_core::HostConfig;
+use innkeeper_core::clock::SystemClock;
+use innkeeper_core::state::Outbox;
+use tokio::sync::mpsc;
+
+use super::*;
+
+/// A watch that a test plays itself.
+#[derive(Debug)]
+struct Scripted(mpsc::Receiver<Vec<FileChange>>);
+
+impl FileWatch for Scripted {
+    fn changes(&mut self) -> Pin<Box<dyn Future<Output = Vec<FileChange>> + Send + '_>> {
+        Box::pin(async {
+            match self.0.recv().await {
+                Some(changes) => changes,
+                None => std::future::pending().await,
+            }
+        })
+    }
+}
+
+struct World {
+    host: Arc<Host>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    channel: ChannelUri,
+    reports: mpsc::Sender<Vec<FileChange>>,
+}
+
+impl World {
+    fn new() -> Self {
+        let host = Host::new(HostConfig { providers: Vec::new(), clock: Arc::new(SystemClock) });
+        let (host, tasks, stop) = (Arc::new(host), TaskTracker::new(), CancellationToken::new());
+        let (reports, events) = mpsc::channel(1);
+        let state = ResourceWatchState {
+            root: "file:///w".to_owned(),
+            recursive: true,
+            excludes: None,
+            includes: None,
+        };
+        let watch = Box::new(Scripted(events));
+        let channel = publish(&host, &tasks, &stop, state, watch).unwrap();
+        tasks.close();
+        Self { host, tasks, stop, channel, reports }
+    }
+
+    fn exists(&self) -> bool {
+        self.host.store().read(&self.channel, |_| ()).is_some()
+    }
+
+    fn subscribe(&self) -> (Arc<Outbox>, innkeeper_core::ids::ConnectionId) {
+        let outbox = Arc::new(Outbox::default());
+        let connection = self.host.store().attach(Arc::clone(&outbox));
+        let channels = [self.channel.clone()];
+        self.host
+            .store()
+            .subscribe(connection, &channels, |_, snapshots| innkeeper_core::state::Frame::encode(&snapshots))
+            .unwrap();
+        (outbox, connection)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_nobody_subscribes_to_expires() {
+    let world = World::new();
+    let created = Instant::now();
+    world.tasks.wait().await;
+    assert!(created.elapsed() >= FIRST_SUBSCRIBER && created.elapsed() <= FIRST_SUBSCRIBER + LOOK);
+    assert!(!world.exists());
+    assert!(world.reports.is_closed(), "the system's watch is released");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_lives_as_long_as_somebody_listens() {
+    for leave in [Leave::Unsubscribe, Leave::Disconnect] {
+        let world = World::new();
+        let (_outbox, connection) = world.subscribe();
+        tokio::time::sleep(FIRST_SUBSCRIBER * 10).await;
+        assert!(world.exists());
+        match leave {
+            Leave::Unsubscribe => world.host.store().unsubscribe(connection, &world.channel),
+            Leave::Disconnect => world.host.store().detach(connection),
+        }
+        let left = Instant::now();
+        world.tasks.wait().await;
+        assert!(left.elapsed() <= LOOK);
+        assert!(!world.exists() && world.reports.is_closed());
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Leave {
+    Unsubscribe,
+    Disconnect,
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_are_published_as_one_action_a_batch() {
+    let world = World::new();
+    let (outbox, _) = world.subscribe();
+    outbox.next_batch().await.unwrap();
+    let change = |path: &str, kind| FileChange { uri: format!("file:///w/{path}"), kind };
+    let batch = vec![
+        change("a", ChangeKind::Added),
+        change("b", ChangeKind::Updated),
+        change("c", ChangeKind::Deleted),
+    ];
+    world.reports.send(batch).await.unwrap();
+    let frames = outbox.next_batch().await.unwrap();
+    let message: serde_json::Value = serde_json::from_slice(frames[0].bytes()).unwrap();
+    assert_eq!(message["params"]["channel"], world.channel.as_str());
+    assert_eq!(
+        message["params"]["action"],
+        json!({
+            "type": "resourceWatch/changed",
+            "changes": {"items": [
+                {"uri": "file:///w/a", "type": "added"},
+                {"uri": "file:///w/b", "type": "updated"},
+                {"uri": "file:///w/c", "type": "deleted"},
+            ]},
+        })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_stops_releases_its_watches() {
+    let world = World::new();
+    let _subscribed = world.subscribe();
+    world.stop.cancel();
+    world.tasks.wait().await;
+    assert!(!world.exists() && world.reports.is_closed());
+}
