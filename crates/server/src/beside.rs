@@ -114,3 +114,51 @@ fn encoded<R: Serialize>(
         Err(error) => rpc::error_response(Some(id), &error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::to_raw_value;
+
+    use super::*;
+
+    /// Large answers of a connection that is not read from.
+    fn large(beside: &Beside) -> impl Future<Output = Result<Answer<u32>, RpcError>> + Send + 'static {
+        let room = beside.room();
+        async move { Ok(Answer { result: 1, held: room.reserve(10 * 1024 * 1024).await }) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_answers_wait_until_earlier_ones_are_written() {
+        let (tasks, outbox) = (TaskTracker::new(), Arc::new(Outbox::default()));
+        let beside = Beside::new(tasks.clone(), Arc::clone(&outbox));
+        let id = to_raw_value(&1).unwrap();
+        for _ in 0..10 {
+            beside.answer(&id, large(&beside)).await;
+        }
+        let mut answered = 0;
+        while answered < 10 {
+            // The clock only moves on when everybody else waits.
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            let frames = outbox.next_batch().await.unwrap();
+            assert!(frames.len() <= 4, "{} answers at once", frames.len());
+            answered += frames.len();
+        }
+        // More than there ever is room for is not refused, it comes alone.
+        assert!(beside.room().reserve(u64::MAX).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_lane_waits_when_too_much_runs_beside_it_and_all_ends_with_it() {
+        let (tasks, outbox) = (TaskTracker::new(), Arc::new(Outbox::default()));
+        let beside = Beside::new(tasks.clone(), outbox);
+        let id = to_raw_value(&1).unwrap();
+        for _ in 0..MAX_RUNNING {
+            beside.answer(&id, std::future::pending::<Result<Answer<u32>, RpcError>>()).await;
+        }
+        let more = beside.answer(&id, std::future::pending::<Result<Answer<u32>, RpcError>>());
+        assert!(tokio::time::timeout(std::time::Duration::from_secs(60), more).await.is_err());
+        drop(beside);
+        tasks.close();
+        tasks.wait().await;
+    }
+}
