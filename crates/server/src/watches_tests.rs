@@ -3,7 +3,8 @@ use std::pin::Pin;
 
 use innkeeper_core::HostConfig;
 use innkeeper_core::clock::SystemClock;
-use innkeeper_core::state::Outbox;
+use innkeeper_core::state::{Frame, Outbox, Subscription};
+use innkeeper_core::storage::Nowhere;
 use tokio::sync::mpsc;
 
 use super::*;
@@ -32,9 +33,10 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
-        let host = Host::new(HostConfig { providers: Vec::new(), clock: Arc::new(SystemClock) });
-        let (host, tasks, stop) = (Arc::new(host), TaskTracker::new(), CancellationToken::new());
+    async fn new() -> Self {
+        let (clock, storage) = (Arc::new(SystemClock), Arc::new(Nowhere));
+        let host = Host::start(HostConfig { providers: Vec::new(), clock, storage }).await.unwrap();
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let (reports, events) = mpsc::channel(1);
         let state = ResourceWatchState {
             root: "file:///w".to_owned(),
@@ -55,10 +57,9 @@ impl World {
     fn subscribe(&self) -> (Arc<Outbox>, innkeeper_core::ids::ConnectionId) {
         let outbox = Arc::new(Outbox::default());
         let connection = self.host.store().attach(Arc::clone(&outbox));
-        let channels = [self.channel.clone()];
-        self.host
-            .store()
-            .subscribe(connection, &channels, |_, snapshots| innkeeper_core::state::Frame::encode(&snapshots))
+        let store = self.host.store();
+        store
+            .subscribe(connection, &self.channel, Subscription::default(), |found| Frame::encode(&found))
             .unwrap();
         (outbox, connection)
     }
@@ -66,7 +67,7 @@ impl World {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_nobody_subscribes_to_expires() {
-    let world = World::new();
+    let world = World::new().await;
     let created = Instant::now();
     world.tasks.wait().await;
     assert!(created.elapsed() >= FIRST_SUBSCRIBER && created.elapsed() <= FIRST_SUBSCRIBER + LOOK);
@@ -77,7 +78,7 @@ async fn a_watch_that_nobody_subscribes_to_expires() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_lives_as_long_as_somebody_listens() {
     for leave in [Leave::Unsubscribe, Leave::Disconnect] {
-        let world = World::new();
+        let world = World::new().await;
         let (_outbox, connection) = world.subscribe();
         tokio::time::sleep(FIRST_SUBSCRIBER * 10).await;
         assert!(world.exists());
@@ -100,7 +101,7 @@ enum Leave {
 
 #[tokio::test(start_paused = true)]
 async fn changes_are_published_as_one_action_a_batch() {
-    let world = World::new();
+    let world = World::new().await;
     let (outbox, _) = world.subscribe();
     outbox.next_batch().await.unwrap();
     let change = |path: &str, kind| FileChange { uri: format!("file:///w/{path}"), kind };
@@ -128,7 +129,7 @@ async fn changes_are_published_as_one_action_a_batch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_stops_releases_its_watches() {
-    let world = World::new();
+    let world = World::new().await;
     let _subscribed = world.subscribe();
     world.stop.cancel();
     world.tasks.wait().await;

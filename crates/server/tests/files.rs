@@ -26,9 +26,10 @@ use innkeeper_core::agent::{
 use innkeeper_core::client_resources::{ClientResourceError, ClientResources as _};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::ids::ClientId;
+use innkeeper_core::storage::Nowhere;
 use innkeeper_core::{Host, HostConfig};
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig};
-use innkeeper_testkit::{FilesConfig, LocalFiles, Observer, RawClient, eventually, uri_of};
+use innkeeper_testkit::{LocalFiles, Observer, RawClient, eventually, files_of, uri_of};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -86,14 +87,13 @@ impl World {
         std::fs::create_dir(dir.path().join("work"))?;
         std::fs::write(dir.path().join("work/hello.txt"), "hello")?;
         std::fs::write(dir.path().join("secret"), "secret")?;
-        let host =
-            Arc::new(Host::new(HostConfig { providers: vec![Arc::new(Idle)], clock: Arc::new(SystemClock) }));
-        let sessions = Arc::clone(&host);
-        let files = LocalFiles::new(FilesConfig {
-            sessions: Arc::new(move || sessions.working_directories()),
-            granted: Vec::new(),
-            closed: Vec::new(),
-        });
+        let host = Host::start(HostConfig {
+            providers: vec![Arc::new(Idle)],
+            clock: Arc::new(SystemClock),
+            storage: Arc::new(Nowhere),
+        })
+        .await?;
+        let files = files_of(&host);
         let clients = Arc::new(ClientConnections::default());
         let config = ServerConfig {
             listen: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))],

@@ -27,11 +27,11 @@ pub use model::{LoggedRequest, RequestKind, RequestLog, ScriptedModel};
 pub use observer::{Observer, Seen};
 pub use raw::RawClient;
 pub use stage::{Player, Stage, StageTraits};
-pub use stage_host::{StageHost, StageOptions};
+pub use stage_host::{StageHost, StageOptions, files_of};
 pub use wait::eventually;
 
 // For tests of crates that must not see it otherwise.
-pub use innkeeper_workspace::{FilesConfig, LocalFiles, uri_of};
+pub use innkeeper_workspace::{LocalFiles, uri_of};
 
 use std::path::PathBuf;
 

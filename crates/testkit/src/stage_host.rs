@@ -8,7 +8,8 @@ use anyhow::{Context as _, Result};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::{Nowhere, Storage};
 use innkeeper_core::{Host, HostConfig};
-use innkeeper_server::{Admission, Listen, Server, ServerConfig};
+use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig};
+use innkeeper_workspace::{FilesConfig, LocalFiles};
 use tempfile::TempDir;
 
 use crate::observer::Observer;
@@ -35,6 +36,16 @@ impl std::fmt::Debug for StageOptions {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("StageOptions").finish_non_exhaustive()
     }
+}
+
+/// The files of a host's sessions.
+pub fn files_of(host: &Arc<Host>) -> LocalFiles {
+    let host = Arc::clone(host);
+    LocalFiles::new(FilesConfig {
+        sessions: Arc::new(move || host.working_directories()),
+        granted: Vec::new(),
+        closed: Vec::new(),
+    })
 }
 
 /// A running host.
@@ -66,6 +77,8 @@ impl StageHost {
             admission: Admission::open(),
             version: "0.0.0".to_owned(),
             default_directory: Some("file:///home/somebody".to_owned()),
+            files: Arc::new(files_of(&host)),
+            clients: Arc::new(ClientConnections::default()),
         };
         let server = Server::start(config, Arc::clone(&host)).await?;
         let address = server.places().iter().find_map(|place| match place {

@@ -22,7 +22,7 @@ const HANDLE: OFlag = OFlag::O_RDONLY;
 #[cfg(target_os = "linux")]
 const LOOK: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW);
 #[cfg(target_os = "macos")]
-const LOOK: OFlag = OFlag::O_SYMLINK.union(OFlag::O_NONBLOCK);
+const LOOK: OFlag = OFlag::from_bits_retain(nix::libc::O_SYMLINK).union(OFlag::O_NONBLOCK);
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 const LOOK: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK);
 

@@ -51,9 +51,8 @@ enum Typed {
 impl Connection {
     pub(super) async fn completions(&self, id: &RawValue, params: CompletionsParams) -> Result<(), RpcError> {
         let composing = self.shared.host.composing(&ChannelUri::new(&params.channel)).await?;
-        let composing = composing.ok_or_else(|| {
-            RpcError::not_found(format!("there is no session or chat {}", params.channel))
-        })?;
+        let composing = composing
+            .ok_or_else(|| RpcError::not_found(format!("there is no session or chat {}", params.channel)))?;
         let typed = typed(&params.text, params.offset)
             .ok_or_else(|| RpcError::invalid_params("offset is outside of the text"))?;
         let typed = if params.kind == CompletionItemKind::UserMessage { typed } else { Typed::Nothing };

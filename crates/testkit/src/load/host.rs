@@ -7,10 +7,11 @@ use anyhow::{Context as _, Result, bail};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::Nowhere;
 use innkeeper_core::{Host, HostConfig};
-use innkeeper_server::{Admission, Listen, Server, ServerConfig};
+use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig};
 use tokio_util::task::TaskTracker;
 
 use super::agent::StreamingAgent;
+use crate::stage_host::files_of;
 
 /// The name of the streaming agent among a host's providers.
 pub const PROVIDER: &str = "load";
@@ -39,6 +40,8 @@ impl LoadHost {
             admission: Admission::open(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             default_directory: None,
+            files: Arc::new(files_of(&host)),
+            clients: Arc::new(ClientConnections::default()),
         };
         let server = Server::start(config, Arc::clone(&host)).await.context("the server did not start")?;
         Ok(Self { server, host, agents })
