@@ -93,7 +93,7 @@ pub(crate) struct Connection {
     /// What runs beside the lane.
     pub(crate) beside: Beside,
     /// What the client was asked.
-    line: Arc<Line>,
+    pub(crate) line: Arc<Line>,
     /// As whom the line is known.
     reachable_as: Option<ClientId>,
     garbage: u32,

@@ -5,6 +5,8 @@
 //! queueing the answer. All methods are synchronous and short; nothing waits
 //! while the lock is held.
 
+mod unheard;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -308,16 +310,6 @@ impl StateStore {
         for uri in channels {
             inner.channels.remove(uri);
         }
-    }
-
-    /// Removes a channel that nobody subscribes to. Answers whether it is gone.
-    pub fn remove_unheard(&self, channel: &ChannelUri) -> bool {
-        let mut inner = self.lock();
-        let heard = inner.channels.get(channel).is_some_and(|channel| !channel.subscribers.is_empty());
-        if !heard {
-            inner.channels.remove(channel);
-        }
-        !heard
     }
 
     /// Publishes an action: number, reduce, encode, queue to every subscriber, and
