@@ -62,24 +62,19 @@ impl Shared {
         use innkeeper_core::HostConfig;
         use innkeeper_core::clock::SystemClock;
         use innkeeper_core::storage::Nowhere;
-        use innkeeper_workspace::{FilesConfig, LocalFiles};
         let config =
             HostConfig { providers: Vec::new(), clock: Arc::new(SystemClock), storage: Arc::new(Nowhere) };
         let host = Host::start(config).await.unwrap();
         let limits = ServerLimits::default();
         Arc::new(Self {
+            files: Arc::new(innkeeper_testkit::files_of(&host)),
+            clients: Arc::new(ClientConnections::default()),
+            stop: CancellationToken::new(),
             host,
             version: String::new(),
             default_directory: None,
             tasks: TaskTracker::new(),
             limits,
-            files: Arc::new(LocalFiles::new(FilesConfig {
-                sessions: Arc::new(Vec::new),
-                granted: Vec::new(),
-                closed: Vec::new(),
-            })),
-            clients: Arc::default(),
-            stop: CancellationToken::new(),
             counters: Counters::default(),
             wire_log: None,
             connections: Arc::new(Semaphore::new(limits.connections)),
@@ -98,7 +93,7 @@ pub(crate) struct Connection {
     /// What runs beside the lane.
     pub(crate) beside: Beside,
     /// What the client was asked.
-    line: Arc<Line>,
+    pub(crate) line: Arc<Line>,
     /// As whom the line is known.
     reachable_as: Option<ClientId>,
     garbage: u32,

@@ -107,6 +107,11 @@ impl Line {
         Self { connection, outbox, questions: Mutex::default() }
     }
 
+    /// Whether any question is open.
+    pub(crate) fn waits(&self) -> bool {
+        !lock(&self.questions).open.is_empty()
+    }
+
     /// Takes a client's answer. One that comes too late, or to nothing, is ignored.
     pub(crate) fn answer(&self, id: &RawValue, result: Option<&RawValue>, error: Option<&RawValue>) {
         let waiting = id.get().parse().ok().and_then(|id: u64| lock(&self.questions).open.remove(&id));

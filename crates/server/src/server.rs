@@ -146,15 +146,15 @@ impl Server {
         options: ServerOptions,
         host: Arc<Host>,
     ) -> Result<Self, ServerError> {
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let (stop, stdio_ended) = (CancellationToken::new(), CancellationToken::new());
         let shared = Arc::new(Shared {
             host,
             version: config.version,
             default_directory: config.default_directory,
             files: config.files,
             clients: config.clients,
-            tasks,
             stop: stop.clone(),
+            tasks: TaskTracker::new(),
             limits: options.limits,
             counters: Counters::default(),
             wire_log: options.wire_log,
@@ -164,7 +164,6 @@ impl Server {
             admission: Arc::new(config.admission),
             own: options.tls.map_or(Own::Loopback, |tls| Own::Certified(Arc::new(tls))),
         };
-        let stdio_ended = CancellationToken::new();
         let mut server = Self { places: Vec::new(), files: Vec::new(), shared, stop, stdio_ended };
         for place in config.listen {
             match &place {

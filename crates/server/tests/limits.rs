@@ -11,7 +11,10 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::Nowhere;
 use innkeeper_core::{Host, HostConfig};
-use innkeeper_server::{Admission, Listen, Server, ServerConfig, ServerLimits, ServerOptions};
+use innkeeper_server::{
+    Admission, ClientConnections, Listen, Server, ServerConfig, ServerLimits, ServerOptions,
+};
+use innkeeper_testkit::files_of;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -34,6 +37,8 @@ async fn start(limits: ServerLimits, admission: Admission) -> Inn {
         admission,
         version: "0".to_owned(),
         default_directory: None,
+        files: Arc::new(files_of(&host)),
+        clients: Arc::new(ClientConnections::default()),
     };
     let options = ServerOptions { limits, ..ServerOptions::default() };
     let server = Server::start_with(config, options, host).await.unwrap();

@@ -12,6 +12,7 @@ mod certificate;
 mod chain;
 mod command_line;
 mod crash;
+mod files;
 mod hostile;
 mod lifecycle;
 mod operations;

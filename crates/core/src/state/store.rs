@@ -5,6 +5,8 @@
 //! queueing the answer. All methods are synchronous and short; nothing waits
 //! while the lock is held.
 
+mod unheard;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

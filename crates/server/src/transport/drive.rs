@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use super::gather::Gather;
 use super::lane;
 use crate::connection::{Connection, Shared};
+use crate::reverse::Line;
 use crate::wire_log::Direction;
 
 /// How long a client that is told to go may take to read the last frames.
@@ -72,6 +73,7 @@ pub(crate) struct Link {
     pub(super) shared: Arc<Shared>,
     pub(super) outbox: Arc<Outbox>,
     pub(super) gather: Gather,
+    pub(super) line: Arc<Line>,
     connection: ConnectionId,
 }
 
@@ -81,6 +83,7 @@ impl Link {
             shared: Arc::clone(&connection.shared),
             outbox: Arc::clone(&connection.outbox),
             gather: Gather::default(),
+            line: Arc::clone(&connection.line),
             connection: connection.id,
         }
     }

@@ -1,7 +1,7 @@
 //! From the reader of a connection to its lane.
 //!
-//! The reader never waits for a session: it keeps the pace, answers pings, and
-//! puts everything else into a short queue. The lane takes it from there, one
+//! The reader never waits for a session: it keeps the pace, answers pings, takes
+//! answers, and puts everything else into a short queue. The lane takes it from there, one
 //! message after the other. When the queue is full the connection is not read on.
 
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Entry {
             pace.step().await;
             if let Inbound::Text(text) = &message {
                 link.log(Direction::In, || text.clone().into());
-                if answer_ping(text.as_str(), link) {
+                if answer_ping(text.as_str(), link) || take_answer(text.as_str(), link) {
                     continue;
                 }
             }
@@ -77,6 +77,19 @@ fn answer_ping(text: &str, link: &Link) -> bool {
         return false;
     };
     method == "ping" && pong(id, link)
+}
+
+/// Takes a client's answer to a question of the host's at once: what the lane waits
+/// for may itself wait for this answer.
+fn take_answer(text: &str, link: &Link) -> bool {
+    if !link.line.waits() {
+        return false;
+    }
+    let Ok(Incoming { id: Some(id), method: None, result, error, .. }) = serde_json::from_str(text) else {
+        return false;
+    };
+    link.line.answer(id, result, error);
+    true
 }
 
 fn pong(id: &RawValue, link: &Link) -> bool {
