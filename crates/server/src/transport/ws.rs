@@ -20,6 +20,10 @@ const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 /// told so; whoever sends more than this is cut off in the middle.
 const MAX_READ: usize = 4 * MAX_MESSAGE;
 
+/// What is read at once. The library clears as much whenever it looks for something to
+/// read, which is whenever something is written, too; its own choice is 32 times this.
+const READ_BUFFER: usize = 4 * 1024;
+
 /// How long a client that is told to go may take to read the last frames.
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
@@ -29,6 +33,7 @@ pub(crate) fn upgrade(upgrade: WebSocketUpgrade, shared: Arc<Shared>) -> Respons
     upgrade
         .max_message_size(MAX_READ)
         .max_frame_size(MAX_READ)
+        .read_buffer_size(READ_BUFFER)
         .on_upgrade(move |socket| tasks.track_future(serve(socket, shared)))
 }
 

@@ -7,7 +7,7 @@ use ahp_types::actions::StateAction;
 use ahp_types::state::{ChatState, RootState};
 use anyhow::{Context as _, Result};
 use innkeeper_core::ChannelUri;
-use innkeeper_core::state::{Action, ChannelState, Delivery, Frame, Outbox, StateStore};
+use innkeeper_core::state::{Action, ChannelState, ChatDoc, Frame, Outbox, StateStore, Subscription};
 use innkeeper_testkit::bench::monotonic_nanos;
 use serde_json::{Value, json};
 
@@ -61,15 +61,13 @@ impl Chat {
             "modifiedAt": "2026-11-15T09:00:00.000Z", "turns": [],
         }))?;
         store
-            .create(vec![(uri.clone(), ChannelState::Chat(Box::new(state)))])
+            .create(vec![(uri.clone(), ChannelState::Chat(Box::new(ChatDoc::new(state)?)))])
             .ok()
             .context("the chat exists already")?;
         let outboxes: Vec<Arc<Outbox>> = (0..SUBSCRIBERS).map(|_| Arc::default()).collect();
         for outbox in &outboxes {
             let connection = store.attach(Arc::clone(outbox));
-            store.subscribe(connection, std::slice::from_ref(&uri), Delivery::default(), |_, _| {
-                Frame::encode(&json!({}))
-            })?;
+            store.subscribe(connection, &uri, Subscription::default(), |_| Frame::encode(&json!({})))?;
         }
         let chat = Self { store, uri, outboxes };
         chat.commit(json!({"type": "chat/turnStarted", "turnId": "turn",

@@ -8,7 +8,6 @@
 mod child;
 mod commit;
 mod crowd;
-mod driver;
 mod idle;
 mod open;
 mod process;
