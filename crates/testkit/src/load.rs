@@ -4,13 +4,17 @@
 //! Shared by the tests and by the program `host-load`, which measures.
 
 mod agent;
+mod driver;
 mod histogram;
 mod host;
+mod mirror;
 mod reader;
 mod socket;
 
 pub use agent::StreamingAgent;
+pub use driver::Driver;
 pub use histogram::Histogram;
 pub use host::{LoadHost, PROVIDER};
+pub use mirror::Mirror;
 pub use reader::{Reader, Watch};
 pub use socket::{Closed, Socket};

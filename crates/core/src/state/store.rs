@@ -58,9 +58,11 @@ struct Channel {
     subscribers: Vec<Subscriber>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Subscriber {
     connection: ConnectionId,
+    /// The connection's own, so that a commit need not look for it.
+    outbox: Arc<Outbox>,
     delivery: Delivery,
 }
 
@@ -605,12 +607,10 @@ impl Inner {
         self.seq = seq;
         self.log.push(seq, uri, None, EncodedEnvelope::of(&frame));
         for subscriber in &channel.subscribers {
-            if let Some(attached) = self.connections.get(&subscriber.connection) {
-                match origin {
-                    // Somebody waits for the echo, and the others for what a person did.
-                    Some(_) => attached.outbox.push(frame.clone()),
-                    None => attached.outbox.publish(frame.clone(), subscriber.delivery),
-                }
+            match origin {
+                // Somebody waits for the echo, and the others for what a person did.
+                Some(_) => subscriber.outbox.push(frame.clone()),
+                None => subscriber.outbox.publish(frame.clone(), subscriber.delivery),
             }
         }
         if let Some(origin) = origin
@@ -632,11 +632,17 @@ impl Inner {
         for uri in channels {
             let Some(channel) = self.channels.get_mut(uri) else { continue };
             snapshots.push(EncodedSnapshot::encode(uri, &channel.state, self.seq, how.newest_turns)?);
-            match channel.subscribers.iter_mut().find(|subscriber| subscriber.connection == connection) {
-                Some(subscriber) => subscriber.delivery = how.delivery,
-                None => channel.subscribers.push(Subscriber { connection, delivery: how.delivery }),
-            }
             if let Some(attached) = self.connections.get_mut(&connection) {
+                let known =
+                    channel.subscribers.iter_mut().find(|subscriber| subscriber.connection == connection);
+                match known {
+                    Some(subscriber) => subscriber.delivery = how.delivery,
+                    None => channel.subscribers.push(Subscriber {
+                        connection,
+                        outbox: Arc::clone(&attached.outbox),
+                        delivery: how.delivery,
+                    }),
+                }
                 let seq = self.seq;
                 attached.marks.entry(uri.clone()).and_modify(|mark| mark.again(seq)).or_insert(Mark::at(seq));
                 let cut = channel
@@ -795,7 +801,7 @@ impl Inner {
         match notification(method, params) {
             Ok(frame) => {
                 for subscriber in &root.subscribers {
-                    self.push_to(subscriber.connection, frame.clone());
+                    subscriber.outbox.push(frame.clone());
                 }
             }
             Err(error) => tracing::error!(%error, method, "a notification could not be encoded"),

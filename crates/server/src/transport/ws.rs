@@ -18,6 +18,10 @@ use crate::limits::MAX_MESSAGE;
 /// told so; whoever sends more than this is cut off in the middle.
 const MAX_READ: usize = 4 * MAX_MESSAGE;
 
+/// What is read at once. The library clears as much whenever it looks for something to
+/// read, which is whenever something is written, too; its own choice is 32 times this.
+const READ_BUFFER: usize = 4 * 1024;
+
 /// Takes over an admitted connection, which has a place among all of them.
 pub(crate) fn upgrade(
     upgrade: WebSocketUpgrade,
@@ -25,7 +29,7 @@ pub(crate) fn upgrade(
     place: OwnedSemaphorePermit,
 ) -> Response<axum::body::Body> {
     let tasks = shared.tasks.clone();
-    upgrade.max_message_size(MAX_READ).max_frame_size(MAX_READ).on_upgrade(move |socket| {
+    upgrade.max_message_size(MAX_READ).max_frame_size(MAX_READ).read_buffer_size(READ_BUFFER).on_upgrade(move |socket| {
         tasks.track_future(async move {
             serve(socket, shared).await;
             drop(place);

@@ -2,7 +2,8 @@
 //!
 //! `stream COUNT PER_SECOND` streams so many pieces of text, each of which begins with
 //! the time at which it was made; `reply BYTES` gives an answer of that size at once,
-//! half of it as the output of a tool.
+//! half of it as the output of a tool; `replace COUNT BYTES` shows so many outputs of a
+//! tool one after the other, each in place of the one before.
 
 use std::time::Duration;
 
@@ -125,6 +126,12 @@ async fn perform(events: &mpsc::Sender<AgentEvent>, turn: &TurnId, words: &str) 
             Some(bytes) => reply(events, turn, bytes).await,
             None => return misunderstood(),
         },
+        ["replace", count, bytes] => match (number(count), number(bytes)) {
+            (Some(count), Some(bytes)) => {
+                replace(events, turn, count, usize::try_from(bytes).unwrap_or(0)).await
+            }
+            _ => return misunderstood(),
+        },
         _ => return misunderstood(),
     };
     // Without a session there is no outcome that anybody would see.
@@ -134,7 +141,7 @@ async fn perform(events: &mpsc::Sender<AgentEvent>, turn: &TurnId, words: &str) 
 fn misunderstood() -> TurnOutcome {
     TurnOutcome::Failed(ErrorInfo {
         error_type: "misunderstood".to_owned(),
-        message: "Say `stream COUNT PER_SECOND` or `reply BYTES`.".to_owned(),
+        message: "Say `stream COUNT PER_SECOND`, `reply BYTES` or `replace COUNT BYTES`.".to_owned(),
         stack: None,
         meta: None,
     })
@@ -161,22 +168,63 @@ async fn stream(events: &mpsc::Sender<AgentEvent>, turn: &TurnId, count: u64, ra
 }
 
 async fn reply(events: &mpsc::Sender<AgentEvent>, turn: &TurnId, bytes: usize) -> Option<()> {
+    let text = words(bytes / 2);
+    run_tool(events, turn).await?;
+    complete_tool(events, turn, &text).await?;
     let turn = turn.as_str();
-    let text: String = "All work and no play. ".chars().cycle().take(bytes / 2).collect();
-    let call = json!({"type": "chat/toolCallStart", "turnId": turn, "toolCallId": format!("{turn}-call"),
-        "toolName": "Read", "displayName": "Read"});
-    let ready = json!({"type": "chat/toolCallReady", "turnId": turn, "toolCallId": format!("{turn}-call"),
-        "invocationMessage": "Reading a file", "confirmed": "not-needed"});
+    let part = json!({"kind": "markdown", "id": format!("{turn}-text"), "content": text});
+    report(events, json!({"type": "chat/responsePart", "turnId": turn, "part": part})).await
+}
+
+async fn replace(events: &mpsc::Sender<AgentEvent>, turn: &TurnId, count: u64, bytes: usize) -> Option<()> {
+    run_tool(events, turn).await?;
+    let text = words(bytes);
+    for number in 0..count {
+        let content = json!([{"type": "text", "text": format!("{number} {text}")}]);
+        report(
+            events,
+            json!({"type": "chat/toolCallContentChanged", "turnId": turn.as_str(),
+            "toolCallId": call_of(turn), "content": content}),
+        )
+        .await?;
+    }
+    complete_tool(events, turn, "done").await
+}
+
+fn words(bytes: usize) -> String {
+    "All work and no play. ".chars().cycle().take(bytes).collect()
+}
+
+/// The one tool call of a turn.
+fn call_of(turn: &TurnId) -> String {
+    format!("{turn}-call")
+}
+
+async fn run_tool(events: &mpsc::Sender<AgentEvent>, turn: &TurnId) -> Option<()> {
+    let (id, turn) = (call_of(turn), turn.as_str());
+    report(
+        events,
+        json!({"type": "chat/toolCallStart", "turnId": turn, "toolCallId": id,
+        "toolName": "Read", "displayName": "Read"}),
+    )
+    .await?;
+    report(
+        events,
+        json!({"type": "chat/toolCallReady", "turnId": turn, "toolCallId": id,
+        "invocationMessage": "Reading a file", "confirmed": "not-needed"}),
+    )
+    .await
+}
+
+async fn complete_tool(events: &mpsc::Sender<AgentEvent>, turn: &TurnId, text: &str) -> Option<()> {
     let result = json!({"success": true, "pastTenseMessage": "Read a file",
         "content": [{"type": "text", "text": text}]});
-    let complete = json!({"type": "chat/toolCallComplete", "turnId": turn,
-        "toolCallId": format!("{turn}-call"), "result": result});
-    let part = json!({"kind": "markdown", "id": format!("{turn}-text"), "content": text});
-    let part = json!({"type": "chat/responsePart", "turnId": turn, "part": part});
-    for action in [call, ready, complete, part] {
-        report(events, action).await?;
-    }
-    Some(())
+    report(
+        events,
+        json!({"type": "chat/toolCallComplete", "turnId": turn.as_str(),
+        "toolCallId": call_of(turn), "result": result}),
+    )
+    .await
 }
 
 /// Reports an action; `None` if the session is gone.

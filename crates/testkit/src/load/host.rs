@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use innkeeper_core::clock::SystemClock;
-use innkeeper_core::storage::Nowhere;
+use innkeeper_core::storage::{Nowhere, Storage};
 use innkeeper_core::{Host, HostConfig};
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig};
 use tokio_util::task::TaskTracker;
@@ -16,7 +16,7 @@ use crate::stage_host::files_of;
 /// The name of the streaming agent among a host's providers.
 pub const PROVIDER: &str = "load";
 
-/// A host that keeps nothing and admits everybody on this machine.
+/// A host that admits everybody on this machine.
 #[derive(Debug)]
 pub struct LoadHost {
     server: Server,
@@ -25,14 +25,19 @@ pub struct LoadHost {
 }
 
 impl LoadHost {
-    /// Starts it.
+    /// Starts one that keeps nothing.
     pub async fn start() -> Result<Self> {
+        Self::start_with(Arc::new(Nowhere)).await
+    }
+
+    /// Starts one that keeps its sessions there.
+    pub async fn start_with(storage: Arc<dyn Storage>) -> Result<Self> {
         let agents = TaskTracker::new();
         let agent = StreamingAgent::new(agents.clone());
         let host = Host::start(HostConfig {
             providers: vec![Arc::new(agent)],
             clock: Arc::new(SystemClock),
-            storage: Arc::new(Nowhere),
+            storage,
         })
         .await?;
         let config = ServerConfig {
@@ -62,5 +67,6 @@ impl LoadHost {
         self.agents.close();
         self.agents.wait().await;
         self.server.drain().await;
+        self.host.finish().await;
     }
 }

@@ -10,6 +10,9 @@ use super::histogram::Histogram;
 use super::socket::Socket;
 use crate::bench::monotonic_nanos;
 
+/// How much of a frame says what it is; what follows may be megabytes.
+const HEAD: usize = 512;
+
 /// What a watching client has seen.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
@@ -25,6 +28,7 @@ pub struct Watch {
 #[derive(Debug)]
 pub struct Reader {
     delta: Finder<'static>,
+    content: Finder<'static>,
     seq: Finder<'static>,
     end: Finder<'static>,
 }
@@ -33,6 +37,7 @@ impl Default for Reader {
     fn default() -> Self {
         Self {
             delta: Finder::new(r#""type":"chat/delta""#),
+            content: Finder::new(r#""content":""#),
             seq: Finder::new(r#""serverSeq":"#),
             end: Finder::new(r#""type":"chat/turnComplete""#),
         }
@@ -67,14 +72,14 @@ impl Reader {
         if let Some(at) = self.seq.find(tail) {
             watch.last_seq = digits(&tail[at + self.seq.needle().len()..]);
         }
-        if self.delta.find(text).is_some() {
+        let head = &text[..text.len().min(HEAD)];
+        if self.delta.find(head).is_some() {
             // Merged text holds several times; the first is the oldest.
-            let content = br#""content":""#;
-            if let Some(at) = memchr::memmem::find(text, content) {
-                let made = digits(&text[at + content.len()..]);
+            if let Some(at) = self.content.find(head) {
+                let made = digits(&head[at + self.content.needle().len()..]);
                 watch.ages.add(Duration::from_nanos(now.saturating_sub(made)));
             }
-        } else if self.end.find(text).is_some() {
+        } else if self.end.find(head).is_some() {
             watch.ended = true;
         }
     }

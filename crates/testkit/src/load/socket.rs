@@ -8,10 +8,13 @@ use std::net::SocketAddr;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// Room for what is read at once.
 const READ: usize = 64 * 1024;
+
+/// Room that the system gives to a narrow connection.
+const NARROW: u32 = 4 * 1024;
 
 /// The host ended the connection, with this code.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +36,17 @@ pub struct Socket {
 impl Socket {
     /// Connects, and asks for an upgrade.
     pub async fn connect(address: SocketAddr) -> Result<Self> {
-        let mut stream = TcpStream::connect(address).await.context("cannot connect")?;
+        Self::upgrade(TcpStream::connect(address).await.context("cannot connect")?, address).await
+    }
+
+    /// Connects with so little room for what is not read yet that the host soon notices.
+    pub async fn connect_narrow(address: SocketAddr) -> Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_recv_buffer_size(NARROW)?;
+        Self::upgrade(socket.connect(address).await.context("cannot connect")?, address).await
+    }
+
+    async fn upgrade(mut stream: TcpStream, address: SocketAddr) -> Result<Self> {
         stream.set_nodelay(true)?;
         let request = format!(
             "GET / HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -59,10 +72,15 @@ impl Socket {
     /// Connects and introduces itself, subscribed to these channels. Answers the answer, too.
     pub async fn open(address: SocketAddr, client: &str, channels: &[&str]) -> Result<(Self, Value)> {
         let mut socket = Self::connect(address).await?;
+        let answer = socket.introduce(client, channels).await?;
+        Ok((socket, answer))
+    }
+
+    /// Introduces itself, subscribed to these channels.
+    pub async fn introduce(&mut self, client: &str, channels: &[&str]) -> Result<Value> {
         let params =
             json!({"protocolVersions": ["1.0.0"], "clientId": client, "initialSubscriptions": channels});
-        let answer = socket.request("initialize", params).await?;
-        Ok((socket, answer))
+        self.request("initialize", params).await
     }
 
     /// Sends a text frame.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use innkeeper_testkit::bench::monotonic_nanos;
 use serde_json::Value;
+use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child as Process, Command};
 
@@ -19,6 +20,8 @@ const READY: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Child {
     process: Process,
+    /// What it keeps goes with it.
+    _data: Option<TempDir>,
     /// What it said when it was ready.
     pub(crate) ready: Value,
     /// How long that took, from before its process existed.
@@ -29,7 +32,11 @@ impl Child {
     /// This program as a host.
     pub(crate) async fn under_load() -> Result<Self> {
         let program = std::env::current_exe().context("the path of this program cannot be found")?;
-        Self::start(&program, ["serve"].map(OsStr::new), None).await
+        let data = tempfile::tempdir().context("no temporary folder")?;
+        let arguments = [OsStr::new("serve"), OsStr::new("--data"), data.path().as_os_str()];
+        let mut child = Self::start(&program, arguments, None).await?;
+        child._data = Some(data);
+        Ok(child)
     }
 
     /// Starts a program and waits for the line that says it is ready.
@@ -58,11 +65,17 @@ impl Child {
             .context("the host is not ready in time")??;
         let took = Duration::from_nanos(monotonic_nanos().saturating_sub(since));
         let ready = serde_json::from_str(&line.context("the host ended before it was ready")?)?;
-        Ok(Self { process, ready, took })
+        Ok(Self { process, _data: None, ready, took })
     }
 
     pub(crate) fn pid(&self) -> Result<u32> {
         self.process.id().context("the host has ended")
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) async fn ended(&mut self) -> Result<()> {
+        tokio::time::timeout(READY, self.process.wait()).await.context("the host does not end")??;
+        Ok(())
     }
 
     /// Where it listens.

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use innkeeper_testkit::bench::monotonic_nanos;
-use innkeeper_testkit::load::{Histogram, Reader, Socket, Watch};
+use innkeeper_testkit::load::{Driver, Histogram, Reader, Socket, Watch};
 use tokio::task::JoinSet;
 
 use crate::child::Child;
-use crate::driver::Driver;
 use crate::process;
 use crate::report::Report;
 

@@ -1,38 +1,90 @@
-//! What the real program takes that does nothing: how soon it is ready, and its memory.
+//! What the real program takes that does nothing: how soon it is ready, how quickly it
+//! lists its sessions, and its memory; with no sessions and with many.
 
 use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use innkeeper_testkit::bench::monotonic_nanos;
+use innkeeper_testkit::load::Socket;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
 
 use crate::child::Child;
+use crate::fill::fill;
 use crate::process;
 use crate::report::{Report, median};
 
 /// Milliseconds from exec to the ready line.
 const READY_LIMIT: f64 = 50.0;
 
-/// MiB with an empty data directory.
-const EMPTY_LIMIT: f64 = 15.0;
+/// Milliseconds from the request to the last byte of the list.
+const LIST_LIMIT: f64 = 10.0;
+
+/// MiB with an empty data directory, and with many sessions.
+const MEMORY_LIMITS: [f64; 2] = [15.0, 30.0];
+
+/// How often each time is taken.
+const ROUNDS: usize = 15;
 
 /// How long a host is left alone before its memory is looked at.
 const SETTLE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn measure(innkeeper: &Path, quick: bool, report: &mut Report) -> Result<()> {
-    let rounds = if quick { 2 } else { 15 };
-    let home = tempfile::tempdir().context("no temporary folder")?;
-    let mut times = Vec::new();
-    for _ in 0..rounds {
-        times.push(start(innkeeper, home.path()).await?.took.as_secs_f64() * 1e3);
+    let many = if quick { 100 } else { 10_000 };
+    for (sessions, memory_limit) in [0, many].into_iter().zip(MEMORY_LIMITS) {
+        let home = tempfile::tempdir().context("no temporary folder")?;
+        let data = home.path().join("data");
+        // Once without: the directory gets its token and an empty database.
+        stop(start(innkeeper, home.path()).await?).await?;
+        if sessions > 0 {
+            fill(&data, sessions).await?;
+        }
+        let mut times = Vec::new();
+        for _ in 0..if quick { 2 } else { ROUNDS } {
+            let host = start(innkeeper, home.path()).await?;
+            times.push(host.took.as_secs_f64() * 1e3);
+            stop(host).await?;
+        }
+        let host = start(innkeeper, home.path()).await?;
+        tokio::time::sleep(SETTLE).await;
+        let memory = process::memory(host.pid()?)?;
+        let what = format!("ready with {sessions} stored sessions");
+        report.within(&what, median(times), "ms", READY_LIMIT, String::new());
+        let note = format!("resident {:.1} MiB", mebibytes(memory.resident));
+        report.within("  idle memory (PSS)", mebibytes(memory.proportional), "MiB", memory_limit, note);
+        if sessions > 0 {
+            list(&host, sessions, report).await?;
+        }
+        stop(host).await?;
     }
-    let host = start(innkeeper, home.path()).await?;
-    tokio::time::sleep(SETTLE).await;
-    let memory = process::memory(host.pid()?)?;
-    let note = format!("resident {:.1} MiB", memory.resident as f64 / 1048576.0);
-    report.within("ready with an empty data directory", median(times), "ms", READY_LIMIT, String::new());
-    report.within("  idle memory (PSS)", memory.proportional as f64 / 1048576.0, "MiB", EMPTY_LIMIT, note);
     Ok(())
+}
+
+/// Takes the time of the whole list.
+async fn list(host: &Child, sessions: u64, report: &mut Report) -> Result<()> {
+    let (mut socket, _) = Socket::open(host.address()?, "reader", &[]).await?;
+    let (mut times, mut size) = (Vec::new(), 0);
+    for _ in 0..ROUNDS {
+        let since = monotonic_nanos();
+        let rows = socket.request_bytes("listSessions", json!({})).await?;
+        times.push(Duration::from_nanos(monotonic_nanos().saturating_sub(since)).as_secs_f64() * 1e3);
+        size = rows.len();
+        let listed = memchr::memmem::find_iter(&rows, br#""resource":"claude:/"#).count();
+        ensure!(u64::try_from(listed)? == sessions, "{listed} of {sessions} sessions are in the list");
+    }
+    let slowest = times.iter().copied().fold(0.0, f64::max);
+    let note = format!("{:.1} MB, slowest of {ROUNDS}: {slowest:.1} ms", size as f64 / 1e6);
+    report.within("  listing them", median(times), "ms", LIST_LIMIT, note);
+    let memory = process::memory(host.pid()?)?;
+    report.tell("  memory after that (PSS)", mebibytes(memory.proportional), "MiB");
+    Ok(())
+}
+
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / 1048576.0
 }
 
 async fn start(innkeeper: &Path, home: &Path) -> Result<Child> {
@@ -50,4 +102,10 @@ async fn start(innkeeper: &Path, home: &Path) -> Result<Child> {
     ];
     let arguments = arguments.into_iter().map(OsStr::new).chain([data.as_os_str()]);
     Child::start(innkeeper, arguments, Some(home)).await
+}
+
+/// Ends a host in order, since a killed one leaves work to the next.
+async fn stop(mut host: Child) -> Result<()> {
+    kill(Pid::from_raw(i32::try_from(host.pid()?)?), Signal::SIGTERM).context("cannot end the host")?;
+    host.ended().await
 }

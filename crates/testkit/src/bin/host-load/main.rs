@@ -8,7 +8,7 @@
 mod child;
 mod commit;
 mod crowd;
-mod driver;
+mod fill;
 mod idle;
 mod open;
 mod process;
@@ -18,10 +18,13 @@ mod slow;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Parser, Subcommand};
+use innkeeper_core::storage::Storage;
+use innkeeper_store::{Store, StoreConfig};
 use innkeeper_testkit::load::LoadHost;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::json;
@@ -44,7 +47,11 @@ enum Command {
     Slow(SlowOptions),
     /// Be the host that is put under load; ends with its stdin
     #[command(hide = true)]
-    Serve,
+    Serve {
+        /// Where it keeps its sessions
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -85,7 +92,9 @@ fn run(options: Options) -> Result<ExitCode> {
     raise_open_files()?;
     match options.command {
         // As many threads as the real host has.
-        Command::Serve => runtime(tokio::runtime::Builder::new_multi_thread())?.block_on(serve()),
+        Command::Serve { data } => {
+            runtime(tokio::runtime::Builder::new_multi_thread())?.block_on(serve(data))
+        }
         // One thread: the load must not take the processors from what it measures.
         Command::Bench(options) => {
             let deadline = Duration::from_secs(options.deadline);
@@ -123,12 +132,14 @@ async fn unless_stopped(
     }
 }
 
-async fn serve() -> Result<ExitCode> {
-    let host = LoadHost::start().await?;
+async fn serve(data: PathBuf) -> Result<ExitCode> {
+    let store = Arc::new(Store::open(StoreConfig::new(data))?);
+    let host = LoadHost::start_with(Arc::clone(&store) as Arc<dyn Storage>).await?;
     writeln!(std::io::stdout(), "{}", json!({"event": "ready", "address": host.address()?.to_string()}))?;
     let (mut stdin, mut ignored) = (tokio::io::stdin(), [0; 64]);
     while stdin.read(&mut ignored).await.is_ok_and(|read| read > 0) {}
     host.stop().await;
+    store.close();
     Ok(ExitCode::SUCCESS)
 }
 

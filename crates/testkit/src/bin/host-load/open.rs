@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use innkeeper_testkit::bench::monotonic_nanos;
-use innkeeper_testkit::load::Socket;
+use innkeeper_testkit::load::{Driver, Socket};
 use serde_json::json;
 
 use crate::child::Child;
-use crate::driver::Driver;
 use crate::report::{Report, median};
 
 /// Bytes of text in a turn; with what is around it, 1,000 of them take 4 MB.

@@ -6,35 +6,43 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use innkeeper_testkit::load::{Closed, Histogram, Reader, Socket, Watch};
+use innkeeper_testkit::load::{Closed, Driver, Histogram, Mirror, Reader, Socket, Watch};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::child::Child;
-use crate::driver::Driver;
+use crate::process;
 
 /// Text a second.
 const RATE: u64 = 1_000;
 
-/// How much later the others' text may be, beside their own time without the slow client.
-const TOLERANCE: Duration = Duration::from_millis(10);
+/// For how long the others are measured without the slow client.
+const ALONE: Duration = Duration::from_secs(10);
+
+/// How much later the others' text may be because of it.
+const TOLERANCE: Duration = Duration::from_millis(5);
 
 /// What happened.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     alone: Duration,
     beside: Duration,
-    ended: String,
-    caught_up: String,
+    frames: usize,
+    deltas: u64,
+    ended: &'static str,
+    told: String,
+    memory: u64,
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { alone, beside, ended, caught_up } = self;
+        let Self { alone, beside, frames, deltas, ended, told, memory } = self;
+        let mib = memory / 1048576;
         write!(
             formatter,
-            "p99 of the others: {alone:?} without the slow client, {beside:?} beside it\n\
-             the slow client {ended}, and {caught_up}"
+            "p99 of the others: {alone:?} without the slow client, {beside:?} beside it (memory then {mib} MiB)\n\
+             the slow client read {frames} frames for {deltas} deltas, {ended}, \
+             came back for {told} and is equal to a new client"
         )
     }
 }
@@ -44,18 +52,23 @@ pub(crate) async fn run(time: Duration, clients: usize) -> Result<Outcome> {
     let host = Child::under_load().await?;
     let address = host.address()?;
     let mut driver = Driver::new(address).await?;
-    let alone = stream(&mut driver, address, time.min(Duration::from_secs(10)), clients).await?;
-    let (mut slow, _) = Socket::open(address, "slow", &[&driver.chat]).await?;
-    let mut watch = Watch::default();
+    let alone = stream(&mut driver, address, time.min(ALONE), clients).await?;
+    let mut slow = Socket::connect_narrow(address).await?;
+    let answer = slow.introduce("slow", &[&driver.chat]).await?;
+    let mut mirror = Mirror::new(answer.pointer("/snapshots/0").context("no snapshot")?)?;
     let beside = stream(&mut driver, address, time, clients).await?;
+    let memory = process::memory(host.pid()?)?.proportional;
     ensure!(
         beside <= alone + TOLERANCE,
         "the others' p99 went from {alone:?} to {beside:?} because one client did not read"
     );
-    let ended = drain(&mut slow, &mut watch).await?;
+    let ended = drain(&mut slow, &mut mirror).await?;
     drop(slow);
-    let caught_up = come_back(address, &driver.chat, watch.last_seq).await?;
-    Ok(Outcome { alone, beside, ended, caught_up })
+    driver.say("reply 1000").await?;
+    driver.finish().await?;
+    let told = come_back(address, &driver.chat, &mut mirror).await?;
+    let deltas = RATE * time.as_secs().max(1);
+    Ok(Outcome { alone, beside, frames: mirror.frames, deltas, ended, told, memory })
 }
 
 /// Streams to so many clients that read, and answers the p99 of all of them.
@@ -82,34 +95,41 @@ async fn stream(
     all.per_mille(990).context("nobody saw any text")
 }
 
-/// Reads what the host kept for the slow client, to its end or to the end of the turn.
-async fn drain(slow: &mut Socket, watch: &mut Watch) -> Result<String> {
-    match Reader::default().watch(slow, watch).await {
-        Ok(()) => Ok(format!("got {} frames for all of the text", watch.ages.total())),
-        Err(error) => {
-            let closed = error.downcast::<Closed>()?;
-            Ok(format!("was closed with code {} after {} frames", closed.code, watch.ages.total()))
+/// Reads what the host kept for the slow client, up to the end of the turn or of the
+/// connection.
+async fn drain(slow: &mut Socket, mirror: &mut Mirror) -> Result<&'static str> {
+    loop {
+        let mut folded = Ok(());
+        let read = slow.read(|text| {
+            if folded.is_ok() {
+                folded = mirror.take(text);
+            }
+        });
+        let read = read.await;
+        folded?;
+        match read {
+            Ok(()) if mirror.state.active_turn.is_none() => return Ok("up to the end of the turn"),
+            Ok(()) => {}
+            Err(error) => {
+                error.downcast::<Closed>()?;
+                return Ok("was closed");
+            }
         }
     }
 }
 
 /// Reconnects and compares what the slow client then has with a fresh snapshot.
-async fn come_back(address: SocketAddr, chat: &str, seen: u64) -> Result<String> {
+async fn come_back(address: SocketAddr, chat: &str, mirror: &mut Mirror) -> Result<String> {
     let mut socket = Socket::connect(address).await?;
-    let params = json!({"clientId": "slow", "lastSeenServerSeq": seen, "subscriptions": [chat]});
-    let missed = socket.request("reconnect", params).await?;
-    let (mut fresh, _) = Socket::open(address, "fresh", &[]).await?;
-    let snapshot = fresh.request("subscribe", json!({"channel": chat})).await?;
-    let state = snapshot.pointer("/snapshot/state").context("no snapshot")?;
-    match missed.get("type").and_then(Value::as_str) {
-        Some("replay") => {
-            let actions = missed.get("actions").and_then(Value::as_array).context("no actions")?;
-            Ok(format!("was told the {} actions that it missed", actions.len()))
-        }
-        _ => {
-            let given = missed.pointer("/snapshots/0/state").context("no snapshot")?;
-            ensure!(given == state, "the slow client came back to another state than a new one gets");
-            Ok("got a new snapshot, equal to what a new client gets".to_owned())
-        }
-    }
+    let params = json!({"clientId": "slow", "lastSeenServerSeq": mirror.seq, "subscriptions": [chat]});
+    let mut missed = socket.request("reconnect", params).await?;
+    let told = match missed.get("actions").and_then(Value::as_array) {
+        Some(actions) => format!("{} actions", actions.len()),
+        None => "a snapshot".to_owned(),
+    };
+    mirror.resume(&mut missed)?;
+    let (_, answer) = Socket::open(address, "fresh", &[chat]).await?;
+    let fresh = Mirror::new(answer.pointer("/snapshots/0").context("no snapshot")?)?;
+    ensure!(mirror.state == fresh.state, "the slow client came back to another state than a new one gets");
+    Ok(told)
 }
