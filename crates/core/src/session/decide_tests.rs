@@ -169,7 +169,13 @@ fn a_chat_that_is_not_for_writing_takes_no_messages() {
     for interactivity in ["read-only", "hidden"] {
         let mut closed = chat(None);
         closed.interactivity = serde_json::from_value(json!(interactivity)).unwrap();
-        let view = View { session: &session, chat: &closed, now: Duration::ZERO, time: NOW };
+        let view = View {
+            session: &session,
+            chat: &closed,
+            turns: &stored(&closed),
+            now: Duration::ZERO,
+            time: NOW,
+        };
         let queued =
             json!({"type": "chat/pendingMessageSet", "kind": "queued", "id": "m", "message": message()});
         for action in [StateAction::ChatTurnStarted(started("t1")), serde_json::from_value(queued).unwrap()] {
