@@ -323,7 +323,7 @@ impl Host {
     /// Handles an action that a client dispatched. Waits only while the session
     /// that it is for has too much to do, or is being loaded.
     pub async fn dispatch(&self, channel: ChannelUri, action: Action, origin: Origin) {
-        if self.store.is_repeated(&origin) {
+        if self.store.is_repeated(&channel, &action, &origin) {
             tracing::debug!(%channel, client_seq = origin.client_seq, "ignored a repeated action");
             return;
         }

@@ -118,7 +118,7 @@ pub struct StoredRow {
 pub struct StoredClient {
     /// Its name.
     pub id: ClientId,
-    /// The numbers of its dispatches that were handled last, oldest first.
+    /// The marks of its dispatches that were handled last, oldest first.
     pub handled: Vec<i64>,
     /// What it was told of which channel: numbers of the first and last snapshot.
     /// Only after an end in order.
@@ -263,8 +263,8 @@ pub enum Change {
     Handled {
         /// The client.
         client: ClientId,
-        /// Its number for the dispatch.
-        client_seq: i64,
+        /// By which the dispatch is known again: a hash of all of it.
+        mark: i64,
     },
     /// The host-wide configuration.
     PutRootConfig {

@@ -9,7 +9,7 @@ use ahp_types::common::JsonObject;
 use ahp_types::state::{AgentInfo, ChatState, SessionConfigSchema, TurnState};
 use innkeeper_core::agent::{
     AgentCommand, AgentEvent, AgentLink, AgentProvider, BoxFuture, History, OpenAgent, OpenError,
-    ResolvedConfig, TurnOutcome,
+    ResolvedConfig, ToolAnswer, TurnOutcome,
 };
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::host::NewSession;
@@ -293,4 +293,82 @@ async fn a_session_that_was_never_used_goes_away_when_nobody_is_there_for_it() {
     tokio::time::sleep(std::time::Duration::from_secs(3 * 60)).await;
     assert!(!exists());
     assert!(scene.host.dispose_session(&scene.session).await.is_err());
+}
+
+/// A session with a running turn in which `c1` takes part and runs a tool.
+async fn with_a_tool_at_c1() -> (Scene, Wing) {
+    let scene = Scene::new().await;
+    let introduced =
+        scene.host.store().introduce(scene.origin.connection, &scene.origin.client, &[], |_, _| {
+            innkeeper_core::state::Frame::encode(&"hello")
+        });
+    introduced.unwrap();
+    let active = json!({"type": "session/activeClientSet", "activeClient": {"clientId": "c1", "tools": []}});
+    let active = Action::from_client(serde_json::value::to_raw_value(&active).unwrap()).unwrap();
+    scene.host.dispatch(scene.session.clone(), active, scene.origin.clone()).await;
+    scene.say("t1").await;
+    scene.stage.gate.notify_one();
+    let mut wing = scene.wing().await;
+    assert!(matches!(wing.commands.recv().await, Some(AgentCommand::Prompt { .. })));
+    for action in [
+        json!({
+            "type": "chat/toolCallStart", "turnId": "t1", "toolCallId": "k1", "toolName": "usages",
+            "displayName": "Usages", "contributor": {"kind": "client", "clientId": "c1"},
+        }),
+        json!({
+            "type": "chat/toolCallReady", "turnId": "t1", "toolCallId": "k1", "invocationMessage": "x",
+            "confirmed": "not-needed",
+        }),
+    ] {
+        let action = Box::new(serde_json::from_value(action).unwrap());
+        wing.events.send(AgentEvent::Action(action)).await.unwrap();
+    }
+    scene.until("the tool runs", |chat| tool_status(chat) == "running").await;
+    (scene, wing)
+}
+
+fn tool_status(chat: &ChatState) -> String {
+    let active = json!(chat.active_turn);
+    active["responseParts"][0]["toolCall"]["status"].as_str().unwrap_or_default().to_owned()
+}
+
+fn disconnect(scene: &Scene) {
+    scene.host.store().detach(scene.origin.connection);
+    scene.host.disconnected(&scene.origin.client);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_come_back_leaves_its_sessions_and_its_tools_fail() {
+    let (scene, mut wing) = with_a_tool_at_c1().await;
+    disconnect(&scene);
+    tokio::time::sleep(std::time::Duration::from_secs(29)).await;
+    assert_eq!(tool_status(&scene.chat()), "running", "it may come back");
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(tool_status(&scene.chat()), "completed");
+    let Some(AgentCommand::ToolAnswer { tool_call, answer: ToolAnswer::Completed(result), .. }) =
+        wing.commands.recv().await
+    else {
+        panic!("the agent is not told")
+    };
+    assert_eq!((tool_call.as_str(), result.success), ("k1", false));
+    let clients = scene
+        .host
+        .store()
+        .read(&scene.session, |state| state.session().map(|session| session.active_clients.len()));
+    assert_eq!(clients, Some(Some(0)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_back_in_time_goes_on_with_its_tools() {
+    let (scene, mut wing) = with_a_tool_at_c1().await;
+    disconnect(&scene);
+    tokio::time::sleep(std::time::Duration::from_secs(20)).await;
+    let connection = scene.host.store().attach(Arc::new(Outbox::default()));
+    let introduced = scene.host.store().introduce(connection, &scene.origin.client, &[], |_, _| {
+        innkeeper_core::state::Frame::encode(&"hello")
+    });
+    introduced.unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    assert_eq!(tool_status(&scene.chat()), "running");
+    assert!(wing.commands.try_recv().is_err());
 }

@@ -43,7 +43,7 @@ pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), Failure> {
         Change::RemoveSession { session } => remove_session(db, session),
         Change::RemoveChat { chat } => remove_chat(db, chat),
         Change::PutClient { client, anew } => put_client(db, client, *anew),
-        Change::Handled { client, client_seq } => handled(db, client, *client_seq),
+        Change::Handled { client, mark } => handled(db, client, *mark),
         Change::PutRootConfig { values } => Ok(put_host(db, "root_config", &serde_json::to_string(values)?)?),
         Change::ReserveSeq { through } => reserve_seq(db, *through),
         Change::EndInOrder { seq, replay, clients } => end_in_order(db, *seq, replay, clients),
@@ -242,9 +242,9 @@ fn put_client(db: &Connection, client: &ClientId, anew: bool) -> Result<(), Fail
     Ok(())
 }
 
-fn handled(db: &Connection, client: &ClientId, client_seq: i64) -> Result<(), Failure> {
+fn handled(db: &Connection, client: &ClientId, mark: i64) -> Result<(), Failure> {
     let (id, mut column) = client_record(db, client)?;
-    column.extend_from_slice(&client_seq.to_le_bytes());
+    column.extend_from_slice(&mark.to_le_bytes());
     put_handled(db, id, &column)
 }
 

@@ -98,7 +98,7 @@ fn any_session_change() -> impl Strategy<Value = Change> {
 fn any_host_change() -> impl Strategy<Value = Change> {
     prop_oneof![
         3 => (any_client(), any::<bool>()).prop_map(|(client, anew)| Change::PutClient { client, anew }),
-        3 => (any_client(), any::<i64>()).prop_map(|(client, client_seq)| Change::Handled { client, client_seq }),
+        3 => (any_client(), any::<i64>()).prop_map(|(client, mark)| Change::Handled { client, mark }),
         1 => "[a-z]{0,5}".prop_map(|key| Change::PutRootConfig {
             values: [(key, serde_json::json!({"on": [true]}))].into_iter().collect(),
         }),
@@ -237,7 +237,7 @@ async fn a_client_keeps_its_newest_numbers_and_the_newest_clients_are_kept() {
     let mut pair = Pair::new();
     for number in 0..300 {
         let client = ClientId::new("busy");
-        pair.write(vec![vec![Change::Handled { client, client_seq: number }]]).await;
+        pair.write(vec![vec![Change::Handled { client, mark: number }]]).await;
     }
     let clients =
         (0..4200).map(|number| Change::PutClient { client: ClientId::new(&number.to_string()), anew: false });
@@ -253,7 +253,7 @@ async fn a_client_keeps_its_newest_numbers_and_the_newest_clients_are_kept() {
 
     let mut pair = Pair::new();
     for number in 0..300 {
-        pair.write(vec![vec![Change::Handled { client: ClientId::new("busy"), client_seq: number }]]).await;
+        pair.write(vec![vec![Change::Handled { client: ClientId::new("busy"), mark: number }]]).await;
     }
     let index = pair.store.load_index().await.expect("the index loads");
     assert_eq!(index.clients[0].handled, (44..300).collect::<Vec<i64>>());

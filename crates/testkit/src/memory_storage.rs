@@ -345,9 +345,9 @@ impl Stored {
                 }
                 self.clients.push(known);
             }
-            Change::Handled { client, client_seq } => {
+            Change::Handled { client, mark } => {
                 let known = self.client(client);
-                known.handled.push(*client_seq);
+                known.handled.push(*mark);
                 let superfluous = known.handled.len().saturating_sub(HANDLED_KEPT);
                 known.handled.drain(..superfluous);
             }

@@ -164,6 +164,30 @@ fn a_message_that_cannot_start_a_turn_is_rejected_without_any_effect() {
 }
 
 #[test]
+fn a_chat_that_is_not_for_writing_takes_no_messages() {
+    let session = session();
+    for interactivity in ["read-only", "hidden"] {
+        let mut closed = chat(None);
+        closed.interactivity = serde_json::from_value(json!(interactivity)).unwrap();
+        let view = View {
+            session: &session,
+            chat: &closed,
+            turns: &stored(&closed),
+            now: Duration::ZERO,
+            time: NOW,
+        };
+        let queued =
+            json!({"type": "chat/pendingMessageSet", "kind": "queued", "id": "m", "message": message()});
+        for action in [StateAction::ChatTurnStarted(started("t1")), serde_json::from_value(queued).unwrap()] {
+            let client = &ClientId::new("c1");
+            let input = Input::Client { target: Target::Chat, action: &action, client };
+            let decision = decide(&model(Phase::Live), view, input);
+            assert!(decision.rejection.is_some() && decision.effects.is_empty(), "{interactivity}");
+        }
+    }
+}
+
+#[test]
 fn a_cancel_stops_the_agent_or_takes_back_the_waiting_message() {
     let cancel = |turn: &str| {
         StateAction::ChatTurnCancelled(ChatTurnCancelledAction {

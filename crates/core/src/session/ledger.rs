@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::agent::BoxFuture;
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
+use crate::state::DispatchMark;
 use crate::storage::{Change, JournalEntry, Json, Storage, StorageError};
 
 /// How long streamed text may be in memory only.
@@ -107,7 +108,7 @@ impl Ledger {
     pub(super) async fn ahead(
         &mut self,
         actions: Vec<(ChannelUri, Json)>,
-        handled: Option<(ClientId, i64)>,
+        handled: Option<(ClientId, DispatchMark)>,
         at: i64,
     ) -> Result<(), StorageError> {
         let published = self.pending.len();
@@ -118,8 +119,8 @@ impl Ledger {
         self.pending_bytes = 0;
         let entries = std::mem::take(&mut self.pending);
         let mut changes = vec![Change::Journal { session: self.session.clone(), entries: entries.clone() }];
-        if let Some((client, client_seq)) = handled {
-            changes.push(Change::Handled { client, client_seq });
+        if let Some((client, mark)) = handled {
+            changes.push(Change::Handled { client, mark: mark.0 });
         }
         let written = self.write_and_wait(changes).await;
         self.stale = true;

@@ -13,7 +13,7 @@ use super::ledger::{Chore, Due};
 use super::projection;
 use crate::agent::History;
 use crate::channel::ChannelUri;
-use crate::state::Action;
+use crate::state::{Action, DispatchMark};
 use crate::storage::{Change, StorageError};
 
 impl SessionActor {
@@ -24,7 +24,8 @@ impl SessionActor {
         let at = self.now();
         let ahead = !may_follow(action.typed());
         if ahead {
-            let handled = (origin.client_seq != 0).then(|| (origin.client.clone(), origin.client_seq));
+            let mark = DispatchMark::of(channel, action, origin);
+            let handled = mark.map(|mark| (origin.client.clone(), mark));
             let entry = vec![(channel.clone(), encoded.clone())];
             self.ledger.ahead(entry, handled, at).await.map_err(|error| error.to_string())?;
         }

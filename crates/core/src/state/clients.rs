@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use super::repeats::DispatchMark;
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ServerSeq};
 use crate::storage::StoredClient;
@@ -54,8 +55,19 @@ impl Mark {
 #[derive(Debug, Default)]
 struct Known {
     marks: Marks,
-    /// The numbers of its dispatches that were handled last, oldest first.
-    handled: VecDeque<i64>,
+    /// Its dispatches that were handled last, oldest first.
+    handled: VecDeque<Handled>,
+}
+
+/// A dispatch that was handled.
+#[derive(Clone, Copy, Debug)]
+struct Handled {
+    /// By which it is known again.
+    mark: DispatchMark,
+    /// The client's number for it, by which its answer is known.
+    client_seq: i64,
+    /// The number of its answer; nothing if that is not known (any more).
+    answer: Option<ServerSeq>,
 }
 
 /// The clients that have connected to this host.
@@ -98,18 +110,35 @@ impl KnownClients {
     }
 
     /// A dispatch of a client's is handled.
-    pub(super) fn handled(&mut self, client: &ClientId, client_seq: i64) {
+    pub(super) fn handled(&mut self, client: &ClientId, client_seq: i64, mark: DispatchMark) {
         if let Some(known) = self.known.get_mut(client) {
-            known.handled.push_back(client_seq);
+            known.handled.push_back(Handled { mark, client_seq, answer: None });
             if known.handled.len() > MAX_HANDLED {
                 known.handled.pop_front();
             }
         }
     }
 
-    /// The dispatches of a client that were handled.
-    pub(super) fn handled_by(&self, client: &ClientId) -> HashSet<i64> {
-        self.known.get(client).map(|known| known.handled.iter().copied().collect()).unwrap_or_default()
+    /// A dispatch of a client's is answered.
+    pub(super) fn answered(&mut self, client: &ClientId, client_seq: i64, answer: ServerSeq) {
+        let Some(known) = self.known.get_mut(client) else { return };
+        // A number may come twice; answers come in order.
+        let open = |handled: &&mut Handled| handled.client_seq == client_seq && handled.answer.is_none();
+        if let Some(handled) = known.handled.iter_mut().find(open) {
+            handled.answer = Some(answer);
+        }
+    }
+
+    /// The dispatches of a client that were handled without its knowing, if it has
+    /// seen everything up to `seen`: those it may make again.
+    pub(super) fn unconfirmed(&self, client: &ClientId, seen: ServerSeq) -> HashSet<DispatchMark> {
+        let handled = self.known.get(client).map(|known| &known.handled);
+        handled
+            .into_iter()
+            .flatten()
+            .filter(|handled| handled.answer.is_none_or(|answer| answer > seen))
+            .map(|handled| handled.mark)
+            .collect()
     }
 
     /// A client starts to count its dispatches anew.
@@ -123,7 +152,8 @@ impl KnownClients {
     pub(super) fn restore(&mut self, stored: StoredClient) {
         self.remember(&stored.id);
         if let Some(known) = self.known.get_mut(&stored.id) {
-            known.handled = stored.handled.into();
+            let handled = stored.handled.into_iter().map(DispatchMark);
+            known.handled = handled.map(|mark| Handled { mark, client_seq: 0, answer: None }).collect();
             known.marks = stored
                 .marks
                 .into_iter()
@@ -139,7 +169,7 @@ impl KnownClients {
             let mark = |(channel, mark): (&ChannelUri, &Mark)| (channel.clone(), mark.first, mark.last);
             Some(StoredClient {
                 id: id.clone(),
-                handled: known.handled.iter().copied().collect(),
+                handled: known.handled.iter().map(|handled| handled.mark.0).collect(),
                 marks: known.marks.iter().map(mark).collect(),
             })
         };

@@ -10,6 +10,7 @@ mod frame;
 mod merge;
 mod outbox;
 mod parts;
+mod repeats;
 mod replay;
 mod rows;
 mod snapshot;
@@ -18,6 +19,7 @@ mod store;
 pub use chat::{ChatDoc, TurnError};
 pub use frame::{Action, EncodedEnvelope, Frame, Origin, notification};
 pub use outbox::{CloseReason, Delivery, Outbox};
+pub(crate) use repeats::DispatchMark;
 pub use snapshot::{ChannelState, EncodedSnapshot};
 pub use store::{CommitError, Counts, FetchError, Missed, RowsPage, StateStore, Subscription};
 

@@ -21,6 +21,7 @@ use super::chat::{Bodies, TurnError, cursor_before, cursor_turn};
 use super::clients::{KnownClients, Mark, Marks};
 use super::frame::{Action, EncodedEnvelope, Frame, Origin, envelope, notification, raw_envelope};
 use super::outbox::{CloseReason, Delivery, Outbox};
+use super::repeats::DispatchMark;
 use super::replay::ReplayLog;
 use super::rows::{RowChange, Rows};
 use super::snapshot::{ChannelState, EncodedSnapshot};
@@ -78,7 +79,7 @@ struct Attached {
     windows: HashMap<ChannelUri, String>,
     /// Dispatches that its client made over earlier connections and may make again,
     /// because it never saw the answer.
-    earlier: HashSet<i64>,
+    earlier: HashSet<DispatchMark>,
 }
 
 /// How a client wants to be told of a channel.
@@ -242,17 +243,14 @@ impl StateStore {
 
     /// Whether a dispatch over this connection repeats one that was handled when its
     /// client was here before. Otherwise it is remembered as handled.
-    pub fn is_repeated(&self, origin: &Origin) -> bool {
-        // Clients number with 0 what they do not track, again and again.
-        if origin.client_seq == 0 {
-            return false;
-        }
+    pub fn is_repeated(&self, channel: &ChannelUri, action: &Action, origin: &Origin) -> bool {
+        let Some(mark) = DispatchMark::of(channel, action, origin) else { return false };
         let mut inner = self.lock();
         let attached = inner.connections.get(&origin.connection);
-        if attached.is_some_and(|attached| attached.earlier.contains(&origin.client_seq)) {
+        if attached.is_some_and(|attached| attached.earlier.contains(&mark)) {
             return true;
         }
-        inner.clients.handled(&origin.client, origin.client_seq);
+        inner.clients.handled(&origin.client, origin.client_seq, mark);
         false
     }
 
@@ -348,6 +346,7 @@ impl StateStore {
         let seq = ServerSeq(inner.seq.0 + 1);
         let frame = envelope(channel, action, seq, Some(origin), Some(reason))?;
         inner.seq = seq;
+        inner.clients.answered(&origin.client, origin.client_seq, seq);
         inner.log.push(seq, channel, Some(&origin.client), EncodedEnvelope::of(&frame));
         inner.push_to(origin.connection, frame);
         Ok(seq)
@@ -417,7 +416,7 @@ impl StateStore {
         let (snapshots, none) =
             (inner.subscribe(connection, channels, Subscription::default())?, Marks::new());
         inner.belongs_to(connection, client, if missed.is_some() { &marks } else { &none });
-        let earlier = inner.clients.handled_by(client);
+        let earlier = inner.clients.unconfirmed(client, seen);
         if let Some(attached) = inner.connections.get_mut(&connection) {
             attached.earlier = earlier;
         }
@@ -605,6 +604,9 @@ impl Inner {
             }
         }
         self.seq = seq;
+        if let Some(origin) = origin {
+            self.clients.answered(&origin.client, origin.client_seq, seq);
+        }
         self.log.push(seq, uri, None, EncodedEnvelope::of(&frame));
         for subscriber in &channel.subscribers {
             match origin {

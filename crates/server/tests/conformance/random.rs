@@ -1,14 +1,18 @@
 //! Random clients and a random agent: whatever they do, valid or not, in whatever
-//! order, with whatever connections lost, everybody ends up with the same state.
+//! order, with whatever connections lost and whatever restarts of the host, everybody
+//! ends up with the same state.
 
 mod steps;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ahp_types::state::{ChatState, SessionState, SessionSummary};
 use innkeeper_core::agent::{AgentCommand, AgentEvent, TurnOutcome};
 use innkeeper_core::ids::ClientId;
-use innkeeper_testkit::{Observer, Player, Stage, StageHost, StageOptions, StageTraits, eventually};
+use innkeeper_testkit::{
+    MemoryStorage, Observer, Player, Stage, StageHost, StageOptions, StageTraits, eventually,
+};
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 
@@ -57,7 +61,8 @@ async fn perform(play: &[Step]) {
 
 /// Three clients, of which some may be away, and an agent, which may not be there.
 struct World {
-    host: StageHost,
+    /// There is always one, but for the moment between two.
+    host: Option<StageHost>,
     /// The clients and whether they are connected.
     clients: Vec<(Observer, bool)>,
     /// Sees everything and compares.
@@ -78,9 +83,8 @@ struct World {
 impl World {
     async fn new() -> Self {
         let traits = StageTraits { rewinds: true, ..StageTraits::default() };
-        let host = StageHost::start(StageOptions { stage: Stage::new(traits), ..StageOptions::default() })
-            .await
-            .unwrap();
+        let storage = Arc::new(MemoryStorage::new());
+        let host = StageHost::start(StageOptions { stage: Stage::new(traits), storage }).await.unwrap();
         let session = "scripted:/random".to_owned();
         let mut judge = Wire::open(&host, "judge", &["1.0.0"]).await;
         judge.ask("createSession", json!({"channel": session, "workingDirectories": ["file:///w"]})).await;
@@ -93,7 +97,18 @@ impl World {
             clients.push((client, true));
         }
         let (turn, player) = (String::new(), None);
-        Self { host, clients, judge, session, chat, player, taken: 0, turn, calls: Vec::new(), counter: 0 }
+        Self {
+            host: Some(host),
+            clients,
+            judge,
+            session,
+            chat,
+            player,
+            taken: 0,
+            turn,
+            calls: Vec::new(),
+            counter: 0,
+        }
     }
 
     async fn take(&mut self, step: &Step) {
@@ -115,13 +130,41 @@ impl World {
             }
             Step::Back { who } => self.come_back(*who).await,
             Step::Listen => self.settle().await,
+            Step::Restart => self.restart().await,
         }
     }
 
+    fn host(&self) -> &StageHost {
+        self.host.as_ref().unwrap()
+    }
+
+    /// Another host goes on where this one ends, and everybody comes back to it.
+    async fn restart(&mut self) {
+        self.settle().await;
+        let player = self.player.take();
+        let leaves = async {
+            if let Some(player) = player {
+                player.leave_when_told().await.unwrap();
+            }
+        };
+        let host = self.host.take().unwrap();
+        let (host, ()) = tokio::join!(host.restart(), leaves);
+        let host = self.host.insert(host.unwrap());
+        self.judge = Wire::open(host, "judge", &["1.0.0"]).await;
+        for channel in [&self.session, &self.chat] {
+            self.judge.snapshot(channel).await;
+        }
+        for (_, connected) in &mut self.clients {
+            *connected = false;
+        }
+        self.come_all_back().await;
+    }
+
     async fn come_back(&mut self, who: usize) {
+        let address = self.host().address().to_owned();
         let (client, connected) = &mut self.clients[who];
         if !*connected {
-            client.reconnect(self.host.address(), CLIENTS[who].0).await.unwrap();
+            client.reconnect(&address, CLIENTS[who].0).await.unwrap();
             *connected = true;
         }
     }
@@ -134,8 +177,8 @@ impl World {
 
     /// What the agent does, if there is one. It does not look whether its turn still runs.
     async fn act(&mut self, step: &AgentStep) {
-        if self.host.stage().asked() > self.taken {
-            self.player = Some(self.host.stage().player().await.unwrap());
+        if self.host().stage().asked() > self.taken {
+            self.player = Some(self.host().stage().player().await.unwrap());
             self.taken += 1;
         }
         self.hear();
@@ -192,8 +235,8 @@ impl World {
         loop {
             self.settle_clients().await;
             self.judge.barrier(&self.chat).await;
-            if self.host.stage().asked() > self.taken {
-                self.player = Some(self.host.stage().player().await.unwrap());
+            if self.host().stage().asked() > self.taken {
+                self.player = Some(self.host().stage().player().await.unwrap());
                 self.taken += 1;
             }
             self.hear();
@@ -206,7 +249,7 @@ impl World {
                 self.judge.barrier(&self.chat).await;
                 self.hear();
             }
-            if self.host.stage().asked() == self.taken {
+            if self.host().stage().asked() == self.taken {
                 return;
             }
         }
@@ -214,11 +257,11 @@ impl World {
 
     /// Waits until the host has read what the clients sent, also those that are gone.
     async fn settle_clients(&mut self) {
+        let Some(store) = self.host.as_ref().map(|host| host.host().store()) else { return };
         for ((client, connected), (name, _)) in self.clients.iter_mut().zip(CLIENTS) {
             if *connected {
                 client.settle().await.unwrap();
             } else {
-                let store = self.host.host().store();
                 let gone = || !store.has_audience(&[], Some(&ClientId::new(name)));
                 eventually(PATIENCE, "the host lets go of who is gone", gone).await.unwrap();
             }

@@ -1,5 +1,6 @@
 //! Clients that come back: replay, snapshots, and nothing handled twice.
 
+use innkeeper_testkit::Observer;
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, message, pending, started};
@@ -150,9 +151,7 @@ async fn the_official_client_comes_back_into_the_same_state() {
     scene.alice.client.shutdown().await;
     player.text("t1", "p1", &["unseen"]).await.unwrap();
     let chat = scene.chat.clone();
-    let heard = |observer: &innkeeper_testkit::Observer| {
-        observer.text_so_far(&chat).is_ok_and(|text| text == "unseen")
-    };
+    let heard = |observer: &Observer| observer.text_so_far(&chat).is_ok_and(|text| text == "unseen");
     scene.bob.until("bob hears it", heard).await.unwrap();
     scene.alice.reconnect(scene.host.address(), "alice").await.unwrap();
     assert!(scene.alice.last_seq() > seen);
@@ -160,4 +159,41 @@ async fn the_official_client_comes_back_into_the_same_state() {
     assert_eq!(scene.alice.text_so_far(&chat).unwrap(), "unseen");
     player.complete("t1").await.unwrap();
     scene.until_over("t1").await;
+}
+
+/// The official client begins to count anew with every connection.
+#[tokio::test]
+async fn a_number_that_was_used_before_is_no_repetition_of_another_action() {
+    let mut scene = Scene::new().await;
+    let session = scene.session.clone();
+    let rename = |title: &str| json!({"type": "session/titleChanged", "title": title});
+    for title in ["one", "two", "three"] {
+        scene.alice.dispatch(&session, rename(title)).await.unwrap();
+    }
+    let named = |title: &'static str, session: String| {
+        move |observer: &Observer| observer.session(&session).is_ok_and(|state| state.title == title)
+    };
+    scene.alice.until("the last name", named("three", session.clone())).await.unwrap();
+    for title in ["four", "five"] {
+        scene.alice.client.shutdown().await;
+        scene.alice.reconnect(scene.host.address(), "alice").await.unwrap();
+        assert_eq!(scene.alice.dispatch(&session, rename(title)).await.unwrap(), 1);
+        scene.bob.until("the new name", named(title, session.clone())).await.unwrap();
+        scene.agree().await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_client_has_an_answer_to_it_means_again_when_it_says_it_again() {
+    let mut scene = Scene::new().await;
+    let guest = guest(&scene).await;
+    let seen = last_seen(&guest);
+    drop(guest);
+    scene.chat_accepts(json!({"type": "chat/draftChanged"})).await;
+    let (mut guest, _) = back(&scene, "guest", seen, &[&scene.session, &scene.chat]).await;
+    let here = json!({"type": "chat/draftChanged", "draft": message("here")});
+    guest.dispatch_as(1, &scene.chat, here).await;
+    assert_eq!(guest.envelope(1).await.get("rejectionReason"), None);
+    scene.agree().await;
+    assert!(scene.alice.chat(&scene.chat).unwrap().draft.is_some());
 }

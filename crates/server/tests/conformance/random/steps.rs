@@ -21,6 +21,8 @@ pub(super) enum Step {
     Back { who: usize },
     /// Nobody does anything until all is handled.
     Listen,
+    /// The host ends in order, and another one takes over.
+    Restart,
 }
 
 /// What a client dispatches. Ids are out of small sets, so that some fit and some do not.
@@ -77,6 +79,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         1 => who.clone().prop_map(|who| Step::Away { who }),
         4 => who.prop_map(|who| Step::Back { who }),
         5 => Just(Step::Listen),
+        1 => Just(Step::Restart),
     ]
 }
 
