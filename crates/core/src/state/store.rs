@@ -312,16 +312,6 @@ impl StateStore {
         }
     }
 
-    /// Removes a channel that nobody subscribes to. Answers whether it is gone.
-    pub fn remove_unheard(&self, channel: &ChannelUri) -> bool {
-        let mut inner = self.lock();
-        let heard = inner.channels.get(channel).is_some_and(|channel| !channel.subscribers.is_empty());
-        if !heard {
-            inner.channels.remove(channel);
-        }
-        !heard
-    }
-
     /// Publishes an action: number, reduce, encode, queue to every subscriber, and
     /// to the connection it came over even if that one does not subscribe.
     pub fn commit(

@@ -29,12 +29,14 @@ pub(crate) fn upgrade(
     place: OwnedSemaphorePermit,
 ) -> Response<axum::body::Body> {
     let tasks = shared.tasks.clone();
-    upgrade.max_message_size(MAX_READ).max_frame_size(MAX_READ).read_buffer_size(READ_BUFFER).on_upgrade(move |socket| {
-        tasks.track_future(async move {
-            serve(socket, shared).await;
-            drop(place);
-        })
-    })
+    upgrade.max_message_size(MAX_READ).max_frame_size(MAX_READ).read_buffer_size(READ_BUFFER).on_upgrade(
+        move |socket| {
+            tasks.track_future(async move {
+                serve(socket, shared).await;
+                drop(place);
+            })
+        },
+    )
 }
 
 async fn serve(socket: WebSocket, shared: Arc<Shared>) {
