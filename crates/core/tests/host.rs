@@ -329,7 +329,8 @@ async fn with_a_tool_at_c1() -> (Scene, Wing) {
 
 fn tool_status(chat: &ChatState) -> String {
     let active = json!(chat.active_turn);
-    active["responseParts"][0]["toolCall"]["status"].as_str().unwrap_or_default().to_owned()
+    let status = active.pointer("/responseParts/0/toolCall/status");
+    status.and_then(|status| status.as_str()).unwrap_or_default().to_owned()
 }
 
 fn disconnect(scene: &Scene) {
