@@ -354,14 +354,16 @@ impl Host {
         }
     }
 
-    /// Whether there is such a session.
+    /// Whether there is such a session, in memory or stored.
     pub fn has_session(&self, uri: &ChannelUri) -> bool {
-        lock(&self.sessions).by_uri.contains_key(uri)
+        let live = lock(&self.sessions).by_uri.contains_key(uri);
+        live || self.stored_session_of(uri).is_some_and(|session| session == *uri)
     }
 
-    /// Whether there is such a chat.
+    /// Whether there is such a chat, in memory or stored.
     pub fn has_chat(&self, uri: &ChannelUri) -> bool {
-        lock(&self.sessions).by_chat.contains_key(uri)
+        let live = lock(&self.sessions).by_chat.contains_key(uri);
+        live || self.stored_session_of(uri).is_some_and(|session| session != *uri)
     }
 
     /// A client does not want to hear of a session any more, so it does not take part

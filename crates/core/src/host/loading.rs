@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::{CreateError, Host, Sessions, documents, lock};
 use crate::agent::{AgentLink, AgentProvider, BoxFuture, OpenAgent, OpenError, ResolvedConfig};
 use crate::channel::ChannelUri;
+use crate::ids::ClientId;
 use crate::session::{Ended, Ending, Restored, SessionActor, SessionHandle, SessionSeed, restore};
 use crate::state::{ChannelState, ChatDoc, StateStore};
 use crate::storage::{Change, StorageError};
@@ -112,7 +113,7 @@ impl Host {
     }
 
     /// The session in the storage that a channel belongs to.
-    fn stored_session_of(&self, channel: &ChannelUri) -> Option<ChannelUri> {
+    pub(super) fn stored_session_of(&self, channel: &ChannelUri) -> Option<ChannelUri> {
         let sessions = lock(&self.sessions);
         let is_stored = |uri: &ChannelUri| sessions.unlisted.contains(uri) || self.store.is_listed(uri);
         if is_stored(channel) {
@@ -133,6 +134,8 @@ impl Host {
         let provider = self.provider(Some(&session.provider));
         let provider = provider.unwrap_or_else(|_| Arc::new(Absent(session.provider.clone())));
         let directories = session.working_directories.clone().unwrap_or_default();
+        let took_part = session.active_clients.iter().map(|client| ClientId::new(&client.client_id));
+        let took_part: Vec<ClientId> = took_part.collect();
         let seed = SessionSeed {
             uri: uri.clone(),
             chat: seed.chat,
@@ -151,7 +154,13 @@ impl Host {
         let Some(mut prepared) = self.prepare(seed, session, chat) else { return Ok(true) };
         prepared.actor.close_interrupted().await;
         // While the host shuts down there is nobody left to load it for.
-        Ok(self.launch(prepared).is_ok())
+        let launched = self.launch(prepared).is_ok();
+        for client in &took_part {
+            // It may have gone for good while the session was not in memory; nobody
+            // would say so any more.
+            self.disconnected(client);
+        }
+        Ok(launched)
     }
 
     /// Keeps an address for a new session.

@@ -1,6 +1,8 @@
 //! Commands: a success and each error, ids as they came, and what real clients leave out.
 
-use innkeeper_testkit::{StageHost, StageOptions};
+use std::sync::Arc;
+
+use innkeeper_testkit::{MemoryStorage, StageHost, StageOptions};
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, started};
@@ -341,6 +343,29 @@ async fn the_default_chat_is_created_by_its_session_and_stays_with_it() {
         assert_eq!(wire.refused(method, params.clone()).await, code, "{method} {params}");
     }
     scene.agree().await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_only_stored_is_there_for_every_command() {
+    let options = StageOptions { storage: Arc::new(MemoryStorage::new()), ..StageOptions::default() };
+    let host = StageHost::start(options).await.unwrap();
+    let mut wire = Wire::open(&host, "wire", &["1.0.0"]).await;
+    wire.ask("createSession", json!({"channel": "scripted:/1"})).await;
+    let chat = wire.snapshot("scripted:/1").await["defaultChat"].as_str().unwrap().to_owned();
+    wire.dispatch(&chat, started("t1")).await;
+    let mut player = host.stage().player().await.unwrap();
+    player.prompt().await.unwrap();
+    let (host, left) = tokio::join!(host.restart(), player.leave_when_told());
+    left.unwrap();
+    let host = host.unwrap();
+    let mut wire = Wire::open(&host, "wire", &["1.0.0"]).await;
+    let same = json!({"channel": "scripted:/1", "chat": chat});
+    assert_eq!(wire.ask("createChat", same.clone()).await, Value::Null);
+    assert_eq!(wire.refused("disposeChat", json!({"channel": chat})).await, -32602);
+    assert_eq!(wire.refused("createSession", json!({"channel": "scripted:/1"})).await, -32003);
+    assert_eq!(wire.ask("listSessions", json!({})).await["items"].as_array().unwrap().len(), 1);
+    assert_eq!(wire.ask("disposeSession", json!({"channel": "scripted:/1"})).await, Value::Null);
+    assert_eq!(wire.refused("createChat", same).await, -32001);
 }
 
 #[tokio::test]

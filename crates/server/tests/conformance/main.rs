@@ -14,6 +14,7 @@
 mod commands;
 mod dispatch;
 mod fidelity;
+mod grace;
 mod inputs;
 mod order;
 mod queue;
