@@ -131,9 +131,10 @@ impl Connection {
         };
         if limits::too_deep(text) {
             let error = RpcError::invalid_request("the message is nested too deeply");
-            match message.id {
-                Some(id) => self.push(rpc::error_response(Some(id), &error)),
-                None => self.refuse_garbage(&error),
+            match (message.id, &message.method) {
+                (Some(id), Some(_)) => self.push(rpc::error_response(Some(id), &error)),
+                // An id alone is one of ours, to which no answer belongs.
+                (_, None) | (None, _) => self.refuse_garbage(&error),
             }
             return;
         }

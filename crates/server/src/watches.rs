@@ -57,6 +57,8 @@ async fn run(host: Arc<Host>, stop: CancellationToken, channel: ChannelUri, mut 
                 }
             }
             changes = watch.changes() => {
+                // Who came and went between two looks was there, too.
+                was_heard |= store.has_audience(std::slice::from_ref(&channel), None);
                 if let Err(error) = store.commit(&channel, &changed(&changes), None) {
                     tracing::error!(%error, %channel, "changes of files could not be published");
                 }

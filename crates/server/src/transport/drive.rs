@@ -16,7 +16,6 @@ use innkeeper_core::ids::ConnectionId;
 use innkeeper_core::state::{CloseReason, Frame, Outbox};
 use tokio::time::Instant;
 
-use super::gather::Gather;
 use super::lane;
 use crate::connection::{Connection, Shared};
 use crate::reverse::Line;
@@ -46,7 +45,8 @@ impl Inbound {
     }
 }
 
-/// The writing side of a transport.
+/// The writing side of a transport. What is gathered into one write, and when it is
+/// due, is the outbox's to say.
 pub(crate) trait Outgoing: Send {
     /// Why writing failed.
     type Error: Display + Send;
@@ -72,7 +72,6 @@ pub(crate) enum Handshake {
 pub(crate) struct Link {
     pub(super) shared: Arc<Shared>,
     pub(super) outbox: Arc<Outbox>,
-    pub(super) gather: Gather,
     pub(super) line: Arc<Line>,
     connection: ConnectionId,
 }
@@ -82,7 +81,6 @@ impl Link {
         Self {
             shared: Arc::clone(&connection.shared),
             outbox: Arc::clone(&connection.outbox),
-            gather: Gather::default(),
             line: Arc::clone(&connection.line),
             connection: connection.id,
         }
@@ -131,7 +129,6 @@ async fn write(outgoing: &mut impl Outgoing, link: &Link) {
     loop {
         match link.outbox.next_batch().await {
             Ok(frames) => {
-                let begun = Instant::now();
                 link.shared.counters.frames_out(frames.len());
                 for frame in &frames {
                     link.log(Direction::Out, || frame.bytes().clone());
@@ -140,7 +137,6 @@ async fn write(outgoing: &mut impl Outgoing, link: &Link) {
                     tracing::debug!(%error, "a client is gone");
                     return;
                 }
-                link.gather.pause(begun, &link.outbox).await;
             }
             Err(reason) => {
                 // The client may be gone already; then there is nobody to tell.

@@ -5,10 +5,9 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use ahp_types::actions::{RootActiveSessionsChangedAction, StateAction};
 use innkeeper_core::ChannelUri;
-use innkeeper_core::ids::ClientId;
-use innkeeper_core::state::{Action, Origin};
-use serde_json::value::RawValue;
+use innkeeper_core::state::Action;
 use tokio::io::{AsyncBufReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader, DuplexStream};
 
 use super::*;
@@ -59,21 +58,19 @@ async fn a_stream_is_written_in_batches_but_whoever_asks_is_answered_at_once() {
         }
         assert_eq!(start.elapsed(), Duration::ZERO, "one question after the other, none waits");
 
-        let other = Connection::open(Arc::clone(&shared));
         writes.store(0, Ordering::Relaxed);
         for number in 0..100 {
-            let action = r#"{"type":"root/configChanged","config":{"a":1}}"#;
-            let action = Action::from_client(RawValue::from_string(action.to_owned()).unwrap()).unwrap();
-            let origin = Origin { connection: other.id, client: ClientId::new("o"), client_seq: number };
-            shared.host.dispatch(ChannelUri::root(), action, origin).await;
+            let action = RootActiveSessionsChangedAction { active_sessions: number };
+            let action = Action::own(StateAction::RootActiveSessionsChanged(action));
+            shared.host.store().commit(&ChannelUri::root(), &action, None).unwrap();
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         for number in 0..100 {
             let line = output.next_line().await.unwrap().unwrap();
-            assert!(line.contains(&format!("\"clientSeq\":{number}}}")), "{number}: {line}");
+            assert!(line.contains(&format!("\"activeSessions\":{number}}}")), "{number}: {line}");
         }
         let writes = writes.load(Ordering::Relaxed);
-        assert!((10..=16).contains(&writes), "{writes} writes for 100 actions in 100 ms");
+        assert!((20..=30).contains(&writes), "{writes} writes for 100 actions in 100 ms");
     };
     tokio::select! {
         () = serving => panic!("the client is still there"),

@@ -95,7 +95,6 @@ fn take_answer(text: &str, link: &Link) -> bool {
 fn pong(id: &RawValue, link: &Link) -> bool {
     let Ok(answer) = rpc::response(id, &()) else { return false };
     link.outbox.push(answer);
-    link.gather.hurry();
     true
 }
 
@@ -124,7 +123,6 @@ pub(crate) async fn handle(
             Inbound::Unusable(why) => connection.refuse_garbage(&RpcError::invalid_request(why)),
             Inbound::TooLarge => link.outbox.close(CloseReason::MessageTooLarge),
         }
-        link.gather.hurry();
     }
 }
 

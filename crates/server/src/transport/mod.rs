@@ -1,7 +1,6 @@
 //! How bytes come and go: one file per transport, and what they have in common.
 
 pub(crate) mod drive;
-pub(crate) mod gather;
 pub(crate) mod lane;
 pub(crate) mod stdio;
 pub(crate) mod unix;
