@@ -1,39 +1,43 @@
 //! How fast recorded frames decode, compared with a `JSON.parse` loop in Node over the same file.
 //!
-//! Writes a file of recorded frames into a temporary folder, decodes it, lets Node parse it, prints one JSON
-//! object and removes the file. `ratio` compares the times that the two threads ran, which other programs on the
-//! machine do not change; `clock_ratio` compares by the clock. With `--check` it fails if the decoder is less than
-//! twice as fast as Node, or if its memory grows with the file. Run it with `--release`; `--megabytes N` changes
-//! the size of the file.
+//! Writes a file of recorded frames into a temporary folder, decodes it, lets Node parse it, prints how they
+//! compare and removes the file: by the clock, and by the time that the two threads ran, which other programs on
+//! the machine do not change. With `--check` it fails if the decoder is less than twice as fast as Node, or if its
+//! memory grows with the file. Run it with `--release`; `--megabytes N` changes the size of the file.
 
 #![expect(clippy::print_stdout, reason = "the result of a bench is what it prints")]
+
+#[path = "support/figure.rs"]
+mod figure;
 
 use std::error::Error;
 use std::fs::{self, File};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use innkeeper_claude::Message;
-use innkeeper_claude::wire::decode;
+use figure::{Figure, number, report};
+use innkeeper_claude::wire::Frames;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use tokio::time::Instant;
 
 /// How many times as fast as Node the decoder has to be.
 const RATIO: f64 = 2.0;
-/// How much memory may grow after the first tenth of the file: a few of the longest lines.
-const GROWTH_LIMIT: u64 = 8 << 20;
+/// How many mebibytes memory may grow by after the first tenth of the file: a few of the longest lines.
+const GROWTH_LIMIT: f64 = 8.0;
 /// How often each side runs; the fastest run counts, as the others measure what else the machine did.
 const RUNS: usize = 5;
+/// As the reader of a runtime's output has them.
+const LINE_LIMIT: usize = 64 << 20;
+const CHUNK: usize = 64 << 10;
+const MEBIBYTE: f64 = (1 << 20) as f64;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let check = arguments.iter().any(|argument| argument == "--check");
-    let megabytes = arguments.iter().skip_while(|argument| *argument != "--megabytes").nth(1);
-    let megabytes: u64 = megabytes.map_or(Ok(100), |number| number.parse())?;
+    let megabytes = number(&arguments, "--megabytes", 100)?;
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("stream.jsonl");
-    let lines = write_stream(&path, megabytes << 20)?;
+    let lines = write_stream(&path, (megabytes as u64) << 20)?;
 
     let mut ours = None::<Decoded>;
     let mut node = None::<Times>;
@@ -42,36 +46,30 @@ fn main() -> Result<(), Box<dyn Error>> {
         if decoded.lines != lines {
             return Err(format!("{} of {lines} lines were decoded", decoded.lines).into());
         }
-        if ours.as_ref().is_none_or(|best| decoded.times.thread < best.times.thread) {
-            ours = Some(decoded);
-        }
+        ours = Some(ours.map_or(decoded, |best| best.or_better(decoded)));
         let times = parse_with_node(&path, lines)?;
-        if node.is_none_or(|best| times.thread < best.thread) {
-            node = Some(times);
-        }
+        node = Some(node.map_or(times, |best| best.or_better(times)));
     }
     let (Some(ours), Some(node)) = (ours, node) else { return Err("nothing was run".into()) };
-    let size = fs::metadata(&path)?.len();
-    let ratio = node.thread / ours.times.thread;
-    let growth = ours.memory_at_end.saturating_sub(ours.memory_at_a_tenth);
-    let rate = |seconds: f64| (size as f64 / (1 << 20) as f64 / seconds).round();
-    println!(
-        "{}",
-        json!({
-            "bench": "decode", "bytes": size, "lines": lines, "kinds": ours.kinds,
-            "seconds": ours.times.clock, "node_seconds": node.clock, "clock_ratio": node.clock / ours.times.clock,
-            "thread_seconds": ours.times.thread, "node_thread_seconds": node.thread, "ratio": ratio,
-            "mib_per_second": rate(ours.times.thread), "node_mib_per_second": rate(node.thread),
-            "peak_rss_bytes": memory("VmHWM:"), "growth_bytes": growth,
-        })
+    let size = fs::metadata(&path)?.len() as f64 / MEBIBYTE;
+    let title = format!(
+        "decode: {lines} lines, {size:.0} MiB, {:.0} MiB/s; Node's JSON.parse {:.0} MiB/s; at most {:.1} MiB of memory",
+        size / ours.times.clock,
+        size / node.clock,
+        memory("VmHWM:") as f64 / MEBIBYTE,
     );
-    if check && ratio < RATIO {
-        return Err(format!("only {ratio:.2} times as fast as Node; {RATIO} are required").into());
-    }
-    if check && growth > GROWTH_LIMIT {
-        return Err(format!("memory grew by {growth} bytes while decoding").into());
-    }
-    Ok(())
+    let ratio = |name, value| Figure { name, value, unit: "×", limit: RATIO..=f64::INFINITY };
+    let figures = [
+        ratio("Node's time, clock", node.clock / ours.times.clock),
+        ratio("Node's time, processor", node.thread / ours.times.thread),
+        Figure {
+            name: "memory that grows",
+            value: ours.growth as f64 / MEBIBYTE,
+            unit: "MiB",
+            limit: 0.0..=GROWTH_LIMIT,
+        },
+    ];
+    report(&title, &figures, &arguments)
 }
 
 /// How long something took, in seconds.
@@ -82,58 +80,62 @@ struct Times {
     thread: f64,
 }
 
-#[derive(Default)]
+impl Times {
+    /// The better of both, as whatever made one slower was another program.
+    fn or_better(self, other: Self) -> Self {
+        Self { clock: self.clock.min(other.clock), thread: self.thread.min(other.thread) }
+    }
+}
+
+#[derive(Default, Clone, Copy)]
 struct Decoded {
     times: Times,
     lines: u64,
     /// The lengths of the names of the kinds together, so that something is done with each message.
     kinds: u64,
-    memory_at_a_tenth: u64,
-    memory_at_end: u64,
+    /// The bytes of memory that the last nine tenths of the file took.
+    growth: u64,
 }
 
-/// Decodes a file line by line and lets go of each message.
+impl Decoded {
+    fn or_better(self, other: Self) -> Self {
+        let growth = self.growth.max(other.growth);
+        Self { times: self.times.or_better(other.times), growth, ..other }
+    }
+}
+
+/// Decodes a file as the reader of a runtime's output does, and lets go of each message.
 fn decode_all(path: &Path) -> Result<Decoded, Box<dyn Error>> {
     let size = fs::metadata(path)?.len();
     let mut file = File::open(path)?;
-    let mut buffer = vec![0; 2 << 20];
-    let mut filled = 0;
+    let mut frames = Frames::new(LINE_LIMIT);
+    let mut chunk = vec![0; CHUNK];
     let mut decoded = Decoded::default();
-    let mut bytes = 0;
+    let (mut bytes, mut memory_at_a_tenth) = (0, 0);
     let (start, ran) = (Instant::now(), thread_seconds());
     loop {
-        let count = file.read(buffer.get_mut(filled..).unwrap_or_default())?;
+        let count = file.read(&mut chunk)?;
         if count == 0 {
             break;
         }
-        filled += count;
-        let mut rest = buffer.get(..filled).unwrap_or_default();
-        while let Some((line, after)) =
-            memchr::memchr(b'\n', rest).and_then(|end| rest.split_at_checked(end + 1))
-        {
-            decoded.count(&decode(line)?);
-            rest = after;
+        frames.buffer().extend_from_slice(chunk.get(..count).unwrap_or_default());
+        while let Some(frame) = frames.next_frame()? {
+            decoded.lines += 1;
+            decoded.kinds += frame.message?.kind().len() as u64;
         }
-        let (start, left) = (filled - rest.len(), rest.len());
-        buffer.copy_within(start..filled, 0);
-        filled = left;
         bytes += count as u64;
-        if decoded.memory_at_a_tenth == 0 && bytes > size / 10 {
-            decoded.memory_at_a_tenth = memory("VmRSS:");
+        if memory_at_a_tenth == 0 && bytes > size / 10 {
+            memory_at_a_tenth = memory("VmRSS:");
         }
     }
     let clock = start.elapsed().as_secs_f64();
     let thread = ran.zip(thread_seconds()).map_or(clock, |(before, after)| after - before);
     decoded.times = Times { clock, thread };
-    decoded.memory_at_end = memory("VmRSS:");
-    Ok(decoded)
-}
-
-impl Decoded {
-    fn count(&mut self, message: &Message) {
-        self.lines += 1;
-        self.kinds += message.kind().len() as u64;
+    decoded.growth = memory("VmRSS:").saturating_sub(memory_at_a_tenth);
+    if decoded.kinds == 0 {
+        return Err("the messages have no kinds".into());
     }
+    Ok(decoded)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one child of this program, which is waited for at once")]

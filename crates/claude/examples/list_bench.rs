@@ -1,10 +1,13 @@
 //! How fast many transcripts are listed: with nothing known, with everything known, and watched.
 //!
-//! Writes transcripts into a temporary folder (1 GB by default), lists them, prints one JSON object and removes
+//! Writes transcripts into a temporary folder (1 GB by default), lists them, prints how long that took and removes
 //! them. With `--check` it fails above one second, 50 ms and 5 ms. Run it with `--release`; `--sessions N` and
 //! `--kilobytes N` change what is written.
 
 #![expect(clippy::print_stdout, reason = "the result of a bench is what it prints")]
+
+#[path = "support/figure.rs"]
+mod figure;
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -13,6 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use figure::{Figure, number, report};
 use innkeeper_claude::transcript::{ListOptions, SessionSummary, Transcripts, WatchedTranscripts, rename};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -33,11 +37,8 @@ const WATCHED_LIMIT: Duration = Duration::from_millis(5);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |name: &str, default: usize| {
-        let given = arguments.iter().skip_while(|argument| *argument != name).nth(1);
-        given.map_or(Ok(default), |number| number.parse())
-    };
-    let (sessions, kilobytes) = (number("--sessions", 10_000)?, number("--kilobytes", 100)?);
+    let sessions = number(&arguments, "--sessions", 10_000)?;
+    let kilobytes = number(&arguments, "--kilobytes", 100)?;
     let folder = tempfile::tempdir()?;
     for at in 0..sessions {
         write_session(folder.path(), at, kilobytes * 1000)?;
@@ -56,28 +57,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     let unchanged = fastest(RUNS, || timed(|| watched.all().len(), sessions))?;
     let changed = fastest(RUNS, || after_a_change(&watched))?;
 
-    let milliseconds = |time: Duration| time.as_secs_f64() * 1000.0;
-    println!(
-        "{}",
-        json!({
-            "bench": "list", "sessions": sessions, "kilobytes": kilobytes,
-            "cold_ms": milliseconds(cold), "warm_ms": milliseconds(warm),
-            "watched_ms": milliseconds(unchanged), "watched_after_change_ms": milliseconds(changed),
-        })
-    );
-    if arguments.iter().any(|argument| argument == "--check") {
-        for (name, time, limit) in [
-            ("cold", cold, COLD_LIMIT),
-            ("warm", warm, WARM_LIMIT),
-            ("watched", unchanged, WATCHED_LIMIT),
-            ("watched after a change", changed, WATCHED_LIMIT),
-        ] {
-            if time > limit {
-                return Err(format!("{name}: {time:?} is more than {limit:?}").into());
-            }
-        }
-    }
-    Ok(())
+    let figure = |name, time: Duration, limit: Duration| Figure {
+        name,
+        value: time.as_secs_f64() * 1000.0,
+        unit: "ms",
+        limit: 0.0..=limit.as_secs_f64() * 1000.0,
+    };
+    let figures = [
+        figure("nothing known", cold, COLD_LIMIT),
+        figure("everything known", warm, WARM_LIMIT),
+        figure("watched", unchanged, WATCHED_LIMIT),
+        figure("watched, after a change", changed, WATCHED_LIMIT),
+    ];
+    report(&format!("list: {sessions} sessions of {kilobytes} KB"), &figures, &arguments)
 }
 
 fn timed(list: impl FnOnce() -> usize, sessions: usize) -> Result<Duration, Box<dyn Error>> {

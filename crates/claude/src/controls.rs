@@ -19,7 +19,7 @@ pub use answers::{
     Rewind, SettingsAnswer, SideAnswer, Title,
 };
 
-use crate::control::{Answer, Control, REQUEST_TIMEOUT, RequestError, SendError};
+use crate::control::{Answer, Asked, Control, REQUEST_TIMEOUT, RequestError, SendError};
 use crate::options::{Effort, McpServer, PermissionMode};
 use crate::wire::Wire;
 
@@ -88,11 +88,17 @@ impl Controls {
 
     /// Asks the runtime to end its turn. The turn's result follows; an idle runtime just says yes.
     pub async fn interrupt(&self, queued: Queued) -> Result<InterruptAnswer, RequestError> {
+        Ok(typed(self.interrupt_now(queued)?.answer(REQUEST_TIMEOUT).await?))
+    }
+
+    /// Sends an interrupt at once, before anything that is sent after this call, and gives what waits for the
+    /// answer.
+    pub(crate) fn interrupt_now(&self, queued: Queued) -> Result<Asked, RequestError> {
         let fields = match queued {
             Queued::Keep => json!({}),
             Queued::Cancel => json!({ "cancel_queued": true }),
         };
-        Ok(typed(self.ask("interrupt", fields).await?))
+        self.control.ask("interrupt", object(fields))
     }
 
     /// Changes the model; none is the default. Older runtimes take any name and use it from the next turn
@@ -251,7 +257,8 @@ impl Controls {
         self.control.request(request.as_str(), fields, request.timeout()).await
     }
 
-    /// Sets variables in the runtime's own environment, for what it starts from now on. There is no answer.
+    /// Sets variables in the runtime's own environment. There is no answer. Older runtimes hand them on to the
+    /// shells that they start from now on, newer ones do not.
     pub fn set_variables(&self, variables: &BTreeMap<String, String>) -> Result<(), SendError> {
         self.control.send(&json!({ "type": "update_environment_variables", "variables": variables }))
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use crate::control::Control;
 use crate::process::Exit;
@@ -36,16 +37,31 @@ pub(crate) struct Intake {
     pub(crate) control: Arc<Control>,
     /// What the runtime is busy with.
     pub(crate) activity: Activity,
+    /// The conversation that the runtime last said it works on.
+    conversation: watch::Sender<Option<Uuid>>,
 }
 
 impl Intake {
     pub(crate) fn new(control: Arc<Control>) -> Self {
-        Self { inbox: ByteQueue::new(INBOX_LIMIT), control, activity: Activity::default() }
+        Self {
+            inbox: ByteQueue::new(INBOX_LIMIT),
+            control,
+            activity: Activity::default(),
+            conversation: watch::Sender::new(None),
+        }
+    }
+
+    /// The conversation that the runtime works on, as far as it has said so.
+    pub(crate) fn conversation(&self) -> watch::Receiver<Option<Uuid>> {
+        self.conversation.subscribe()
     }
 
     /// Takes one message that came as `weight` bytes.
     pub(crate) fn take(&self, message: Message, weight: usize) -> Result<(), InboxFull> {
         self.activity.observe(&message);
+        if let Some(conversation) = message.conversation() {
+            self.conversation.send_if_modified(|known| known.replace(conversation) != Some(conversation));
+        }
         match message {
             Message::ControlResponse(message) => {
                 if let Some(response) = message.response {

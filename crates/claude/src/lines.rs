@@ -9,9 +9,9 @@ use thiserror::Error;
 /// A line is longer than it may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a line of the runtime's output is longer than {limit} bytes")]
-pub(crate) struct LineTooLong {
+pub struct LineTooLong {
     /// The longest line that is taken.
-    pub(crate) limit: usize,
+    pub limit: usize,
 }
 
 /// Collects chunks and gives lines.

@@ -8,6 +8,7 @@ mod attached;
 mod exit;
 mod files;
 mod streams;
+mod tenure;
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -33,6 +34,7 @@ use uuid::Uuid;
 pub use exit::{Exit, ExitReason};
 pub(crate) use files::PrivateFiles;
 use streams::{ReadEnd, Tail};
+use tenure::{Tenant, Tenure};
 
 use crate::intake::Intake;
 use crate::options::{LaunchPlan, MARK, WardenProgram};
@@ -112,10 +114,9 @@ impl Process {
         host_end.set_nonblocking(true)?;
         let control = UnixStream::from_std(host_end)?;
         let mut child = spawn_warden(&spawn, warden_end.into())?;
-        if let (Some(lease), Some(warden)) = (&spawn.lease, child.id()) {
-            lease.note(warden, spawn.mark);
-        }
         let tasks = TaskTracker::new();
+        let tenant = child.id().map(|warden| Tenant { warden, mark: spawn.mark });
+        let tenure = Tenure::begin(&tasks, spawn.lease, tenant, &spawn.links.intake);
         let done = CancellationToken::new();
         let tail = Tail::default();
 
@@ -155,11 +156,11 @@ impl Process {
             stopping: stopping.clone(),
             files: spawn.files,
             mark: spawn.mark,
-            lease: spawn.lease,
         };
         let intake = spawn.links.intake;
         tasks.spawn(async move {
             let exit = owner.run(control, &done).await;
+            tenure.end().await;
             intake.exited(exit.clone());
             exit_sender.send_replace(Some(exit));
         });
@@ -268,8 +269,6 @@ struct Owner {
     files: PrivateFiles,
     /// What the tree's processes have in their environment.
     mark: Uuid,
-    /// Given back when the tree is gone.
-    lease: Option<Lease>,
 }
 
 /// What the owner waits for.
@@ -295,7 +294,6 @@ impl Owner {
         self.reap_warden().await;
         self.drain().await;
         drop(std::mem::take(&mut self.files));
-        drop(self.lease.take());
         let reason = match self.reason {
             Some(reason) => reason,
             None if self.stopping.is_cancelled() => ExitReason::Stopped,

@@ -146,6 +146,16 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
+    /// The conversation that was taken.
+    pub(crate) fn conversation(&self) -> Uuid {
+        self.conversation
+    }
+
+    /// The registry that it was taken from.
+    pub(crate) fn registry(&self) -> Registry {
+        Registry::new(self.path.parent().unwrap_or(&self.path))
+    }
+
     /// Writes down the process that was started. Without it a leftover of this runtime could not be found.
     pub(crate) fn note(&self, warden: u32, mark: Uuid) {
         let record = Record::new(self.conversation, warden, mark);

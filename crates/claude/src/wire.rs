@@ -7,6 +7,7 @@ pub mod content;
 pub mod control;
 pub(crate) mod cursor;
 pub(crate) mod fields;
+mod frames;
 pub mod message;
 mod notice;
 mod system;
@@ -18,7 +19,10 @@ pub use control::{
 };
 pub use cursor::Cursor;
 pub use fields::{Extra, Wire};
+pub use frames::{Frame, Frames};
 pub use message::{
     AssistantMessage, BlockDelta, DecodeError, Message, Notice, ResultMessage, StreamEvent,
     StreamEventMessage, SystemMessage, SystemNotice, UserFrameMessage, decode,
 };
+
+pub use crate::lines::LineTooLong;

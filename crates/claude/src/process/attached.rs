@@ -13,7 +13,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::streams::{self, ReadEnd};
+use super::tenure::Tenure;
 use super::{DRAIN_DEADLINE, Ending, Exit, ExitReason, Links, PrivateFiles, Process, join, sleep_until};
+use crate::registry::Lease;
 use crate::transport::{ByteStream, Peer, PeerExit, PeerSignal};
 use crate::warden::RuntimeStatus;
 
@@ -24,9 +26,15 @@ const GRACE: Duration = Duration::from_millis(500);
 const KILL_DEADLINE: Duration = Duration::from_secs(2);
 
 impl Process {
-    /// Takes over a stream whose runtime runs already. The files go when the runtime does.
-    pub(crate) fn attach(stream: ByteStream, files: PrivateFiles, links: Links) -> Self {
+    /// Takes over a stream whose runtime runs already. Files and lease go when the runtime does.
+    pub(crate) fn attach(
+        stream: ByteStream,
+        files: PrivateFiles,
+        lease: Option<Lease>,
+        links: Links,
+    ) -> Self {
         let tasks = TaskTracker::new();
+        let tenure = Tenure::begin(&tasks, lease, None, &links.intake);
         let done = CancellationToken::new();
         let (writer, outgoing) = (stream.writer, Arc::clone(&links.outgoing));
         let written = done.clone();
@@ -53,6 +61,7 @@ impl Process {
             let exit = owner.run().await;
             done.cancel();
             drop(files);
+            tenure.end().await;
             intake.exited(exit.clone());
             exit_sender.send_replace(Some(exit));
         });

@@ -9,10 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::intake::Intake;
-use crate::lines::{LineTooLong, Lines};
+use crate::intake::{InboxFull, Intake};
 use crate::queue::ByteQueue;
-use crate::wire;
+use crate::wire::{Frame, Frames, LineTooLong};
 
 /// The longest line that is taken from a runtime. The longest ever met were transcripts and images of a few
 /// megabytes.
@@ -40,11 +39,11 @@ pub(super) enum ReadEnd {
 
 /// Hands every message on stdout to the intake, waiting for nothing but the stream.
 pub(super) async fn read_messages(mut stdout: impl AsyncRead + Unpin, intake: &Intake) -> ReadEnd {
-    let mut lines = Lines::new(LINE_LIMIT);
+    let mut frames = Frames::new(LINE_LIMIT);
     let mut noise = 0;
     loop {
-        lines.buffer().reserve(READ_CHUNK);
-        match stdout.read_buf(lines.buffer()).await {
+        frames.buffer().reserve(READ_CHUNK);
+        match stdout.read_buf(frames.buffer()).await {
             Ok(0) => break,
             Ok(_) => {}
             Err(error) => {
@@ -53,10 +52,10 @@ pub(super) async fn read_messages(mut stdout: impl AsyncRead + Unpin, intake: &I
             }
         }
         loop {
-            match lines.next() {
+            match frames.next_frame() {
                 Ok(None) => break,
-                Ok(Some(line)) => {
-                    if take_line(&line, intake, &mut noise).is_err() {
+                Ok(Some(frame)) => {
+                    if take(frame, intake, &mut noise).is_err() {
                         return ReadEnd::InboxFull;
                     }
                 }
@@ -64,24 +63,21 @@ pub(super) async fn read_messages(mut stdout: impl AsyncRead + Unpin, intake: &I
             }
         }
     }
-    if lines.unfinished() > 0 {
+    if frames.unfinished() > 0 {
         tracing::warn!(
-            bytes = lines.unfinished(),
+            bytes = frames.unfinished(),
             "a runtime's output ended within a line, which is skipped"
         );
     }
     ReadEnd::Closed
 }
 
-fn take_line(line: &Bytes, intake: &Intake, noise: &mut u32) -> Result<(), crate::intake::InboxFull> {
-    if line.trim_ascii().is_empty() {
-        return Ok(());
-    }
-    match wire::decode(line) {
+fn take(Frame { line, message }: Frame, intake: &Intake, noise: &mut u32) -> Result<(), InboxFull> {
+    match message {
         Ok(message) => intake.take(message, line.len()),
         Err(error) => {
             *noise += 1;
-            let start = String::from_utf8_lossy(line.get(..80).unwrap_or(line)).into_owned();
+            let start = String::from_utf8_lossy(line.get(..80).unwrap_or(&line)).into_owned();
             if *noise <= NOISE_WARNINGS {
                 tracing::warn!(%error, start, "a line of a runtime's output is no message and is skipped");
             } else {

@@ -184,7 +184,7 @@ impl Runtime {
                 (process, asked, Some(pid))
             }
             Transport::Stream(transport) => {
-                let process = attach(&**transport, &plan, &options, files, links).await?;
+                let process = attach(&**transport, &plan, &options, (files, lease), links).await?;
                 let asked = intake.control.ask("initialize", plan.initialize);
                 (process, asked, None)
             }
@@ -218,14 +218,14 @@ async fn attach(
     transport: &dyn StreamTransport,
     plan: &LaunchPlan,
     options: &LaunchOptions,
-    files: PrivateFiles,
+    (files, lease): (PrivateFiles, Option<Lease>),
     links: Links,
 ) -> Result<Process, StartError> {
     let cancel = links.cancel.clone();
     let launch = StreamLaunch { plan, files: files.as_launch_files(), cwd: &options.cwd };
     let opened = cancel.run_until_cancelled(transport.open(launch)).await;
     let stream = opened.ok_or(StartError::Cancelled)?.map_err(StartError::Transport)?;
-    Ok(Process::attach(stream, files, links))
+    Ok(Process::attach(stream, files, lease, links))
 }
 
 /// Takes the conversation; waiting for what a host that is gone left behind may take some seconds.

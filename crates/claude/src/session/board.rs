@@ -87,8 +87,16 @@ impl Board {
         lock(&self.identity).options.clone()
     }
 
+    /// The conversation goes on under this id. One that it did not have before has no messages yet.
     pub(super) fn set_conversation(&self, conversation: Uuid) {
-        lock(&self.identity).conversation = conversation;
+        {
+            let mut identity = lock(&self.identity);
+            if identity.conversation == conversation {
+                return;
+            }
+            identity.conversation = conversation;
+            identity.established = false;
+        }
         self.record(|recorder| recorder.conversation_is(conversation));
     }
 

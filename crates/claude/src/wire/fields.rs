@@ -169,6 +169,28 @@ impl<'a> Tags<'a> {
     }
 }
 
+/// Which tags an object has had so far.
+///
+/// An object with two of one tag is two things at once. It is not read, and so kept whole by whoever holds it:
+/// reading it would make it one of them, and which one would depend on where the tag stands.
+#[derive(Debug, Default)]
+pub(crate) struct TagsSeen {
+    kind: bool,
+    subtype: bool,
+}
+
+impl TagsSeen {
+    /// Notes a key; `None` if it is a tag that was there before.
+    pub(crate) fn see(&mut self, key: &str) -> Option<()> {
+        let seen = match key {
+            "type" => &mut self.kind,
+            "subtype" => &mut self.subtype,
+            _ => return Some(()),
+        };
+        (!std::mem::replace(seen, true)).then_some(())
+    }
+}
+
 /// Splits `text` after the closing quote of a string that holds no escapes.
 fn plain_string(text: &str) -> Option<(&str, &str)> {
     let length = plain_length(text.as_bytes())?;
@@ -215,7 +237,9 @@ macro_rules! wire_struct {
         impl $crate::wire::fields::Wire for $name {
             fn read(cursor: &mut $crate::wire::cursor::Cursor<'_>) -> Option<Self> {
                 let mut out = Self::default();
+                let mut tags = $crate::wire::fields::TagsSeen::default();
                 cursor.object(|key, cursor| {
+                    tags.see(&key)?;
                     match &*key {
                         $( $key if cursor.field(&mut out.$field) => {} )*
                         _ => out.extra.keep(key, cursor.value_text()?),
@@ -230,10 +254,11 @@ macro_rules! wire_struct {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 use serde::ser::SerializeMap;
                 let mut map = serializer.serialize_map(None)?;
+                // First, because a key may come twice: what a typed field took came after what it did not.
+                self.extra.write_to(&mut map)?;
                 $( if let Some(value) = &self.$field {
                     map.serialize_entry($key, value)?;
                 } )*
-                self.extra.write_to(&mut map)?;
                 map.end()
             }
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use thiserror::Error;
+use uuid::Uuid;
 
 use super::content::{ApiMessage, ContentBlock, ModelUsage, Usage};
 use super::control::{ControlCancelRequestMessage, ControlRequestMessage, ControlResponseMessage};
@@ -36,14 +37,12 @@ pub fn decode(line: &[u8]) -> Result<Message, DecodeError> {
         return Ok(message);
     }
     // Only now is it worth finding out what is wrong; good lines are not parsed twice.
-    match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text) {
-        Err(error) => Err(DecodeError::NotJson(error)),
-        Ok(_) => {
-            let kind = Tags::of(&Cursor::new(text)).kind.unwrap_or_default();
-            let raw = serde_json::from_str(text).map_err(DecodeError::NotJson)?;
-            Ok(Message::Unknown(Opaque { kind: kind.into_owned(), raw }))
-        }
+    let raw: Box<RawValue> = serde_json::from_str(text).map_err(DecodeError::NotJson)?;
+    if !raw.get().starts_with('{') {
+        return Err(DecodeError::NotJson(serde::de::Error::custom("another kind of value")));
     }
+    let kind = Tags::of(&Cursor::new(text)).kind.unwrap_or_default();
+    Ok(Message::Unknown(Opaque { kind: kind.into_owned(), raw }))
 }
 
 wire_enum! {
@@ -109,6 +108,31 @@ impl Message {
             Self::Notice(_) => "notice",
             Self::Unknown(message) => &message.kind,
         }
+    }
+}
+
+impl Message {
+    /// The conversation that goes on from here, in the frames that tell it: at the start of a turn, and when the
+    /// conversation is replaced by another one.
+    pub fn conversation(&self) -> Option<Uuid> {
+        let id = match self {
+            Self::System(SystemMessage::Init(message)) => &message.session_id,
+            Self::ConversationReset(message) => &message.new_conversation_id,
+            Self::System(_)
+            | Self::StreamEvent(_)
+            | Self::Assistant(_)
+            | Self::User(_)
+            | Self::Result(_)
+            | Self::ControlRequest(_)
+            | Self::ControlResponse(_)
+            | Self::ControlCancelRequest(_)
+            | Self::KeepAlive(_)
+            | Self::CommandLifecycle(_)
+            | Self::RateLimit(_)
+            | Self::Notice(_)
+            | Self::Unknown(_) => return None,
+        };
+        id.as_deref()?.parse().ok()
     }
 }
 

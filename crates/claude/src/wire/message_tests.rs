@@ -36,6 +36,56 @@ fn the_kind_is_found_wherever_it_stands() {
 }
 
 #[test]
+fn of_a_key_that_comes_twice_the_last_value_counts() {
+    for (line, uuid) in [
+        (r#"{"type":"result","uuid":5,"uuid":"a"}"#, Some("a")),
+        (r#"{"type":"result","uuid":"a","uuid":5}"#, None),
+        (r#"{"type":"result","uuid":"a","uuid":"b"}"#, Some("b")),
+        (r#"{"uuid":5,"type":"result","uu\u0069d":"a"}"#, Some("a")),
+    ] {
+        let message = decoded(line);
+        let Message::Result(result) = message else { panic!("{message:?}") };
+        assert_eq!(result.uuid.as_deref(), uuid, "{line}");
+    }
+}
+
+#[test]
+fn an_object_that_says_twice_what_it_is_is_kept_whole() {
+    for line in [
+        r#"{"type":"result","type":"user"}"#,
+        r#"{"uuid":"a","type":"result","type":"user"}"#,
+        r#"{"type":"result","t\u0079pe":"user"}"#,
+        r#"{"type":"system","subtype":"status","subtype":"init"}"#,
+    ] {
+        let message = decoded(line);
+        let (Message::Unknown(whole) | Message::System(SystemMessage::Unknown(whole))) = message else {
+            panic!("{message:?}")
+        };
+        assert_eq!(whole.raw.get(), line);
+    }
+    let nested = decoded(r#"{"type":"stream_event","event":{"type":"message_stop","type":"error"}}"#);
+    let Message::StreamEvent(frame) = nested else { panic!("{nested:?}") };
+    assert!(frame.event.is_none() && frame.extra.get("event").is_some());
+}
+
+#[test]
+fn an_object_that_no_value_can_hold_is_kept_whole() {
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    for line in [
+        format!(r#"{{"a":{deep}}}"#),
+        r#"{"\ud800":1}"#.to_owned(),
+        r#"{"type":"x","a":1e999}"#.to_owned(),
+        r#"{"type":"keep_alive","startup_mark":"\udc00"}"#.to_owned(),
+    ] {
+        let message = decode(line.as_bytes()).unwrap();
+        assert_eq!(serde_json::to_string(&message).unwrap(), line);
+    }
+    for line in ["[1]", "1", "null", "\"a\"", "{\"a\":}", "{", ""] {
+        assert!(matches!(decode(line.as_bytes()), Err(DecodeError::NotJson(_))), "{line}");
+    }
+}
+
+#[test]
 fn unknown_kinds_are_kept_whole_at_every_level() {
     assert!(
         matches!(decoded(r#"{"type":"brand_new","a":{"b":1.50}}"#), Message::Unknown(message) if message.kind == "brand_new")

@@ -9,7 +9,7 @@ use innkeeper_claude::{
     BoxFuture, ClaudeSession, Endpoint, IncomingRequest, LaunchOptions, McpServer, PermissionAnswer, Program,
     SessionOptions,
 };
-use innkeeper_testkit::ScriptedModel;
+use innkeeper_testkit::{ScriptedModel, processes};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -57,6 +57,8 @@ async fn host_of_a_real_runtime_that_waits_to_be_killed() {
     let (place, model) = (Place::new(), ScriptedModel::start().await.unwrap());
     let mut launch = place.options(program);
     launch.scratch_dir = directory.join("scratch");
+    // The mark by which the test finds every process.
+    launch.environment.insert(DIRECTORY.into(), directory.clone().into());
     launch.endpoint = Some(Endpoint {
         base_url: model.base_url().to_owned(),
         bearer: model.bearer(&launch.conversation.id().to_string()),
@@ -202,9 +204,12 @@ async fn a_host_ended_by_sigkill_leaves_nothing_of_a_real_runtime(program: Progr
     let test = "host::host_of_a_real_runtime_that_waits_to_be_killed";
     let (mut host, pids) = host(&directory, test, &path).await;
     assert_eq!(pids.len(), 4);
+    let marked = || processes::with_variable(DIRECTORY, &directory);
+    // The host, the warden, the runtime and the shell with its child; MCP servers are given few variables.
+    assert!(marked().len() >= 5, "{:?}", marked());
     kill_now(host.id().unwrap());
     host.wait().await.unwrap();
-    let gone = until(|| pids.iter().all(|pid| !lives(*pid)));
+    let gone = until(|| marked().is_empty() && pids.iter().all(|pid| !lives(*pid)));
     tokio::time::timeout(Duration::from_secs(2), gone).await.expect("gone within two seconds");
     until(|| count(&directory.join("scratch")) == 0).await;
 }

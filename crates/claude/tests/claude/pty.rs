@@ -175,15 +175,19 @@ impl StreamTransport for Wire {
 async fn a_stream_that_ends_is_a_runtime_that_ends() {
     let place = Place::new();
     let transport = Transport::Stream(Arc::new(Wire));
-    let (runtime, mut events) =
-        innkeeper_claude::Runtime::start_over(place.scripted(""), &transport, CancellationToken::new())
-            .await
-            .unwrap();
+    let mut options = place.scripted("");
+    options.registry = Some(place.path("running"));
+    let start =
+        || innkeeper_claude::Runtime::start_over(options.clone(), &transport, CancellationToken::new());
+    let (runtime, mut events) = start().await.unwrap();
+    let error = start().await.unwrap_err();
+    assert!(matches!(error, innkeeper_claude::StartError::Lease(_)), "{error:?}");
     runtime.send(&prompt("go")).unwrap();
     let event = soon(events.next()).await;
     let Some(RuntimeEvent::Exited(exit)) = event else { panic!("{event:?}") };
     assert_eq!(exit.to_string(), "ended in an unknown way");
     assert!(place.scratch_files().is_empty());
+    start().await.unwrap();
 }
 
 async fn a_real_runtime_is_driven_through_a_terminal(program: Program) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use innkeeper_claude::registry::Registry;
 use innkeeper_claude::{
     BoxFuture, ClaudeSession, Conversation, Endpoint, EventKind, IncomingRequest, Interrupted, LaunchOptions,
     McpOptions, PermissionAnswer, PermissionMode, Program, RewindMode, SessionEvent, SessionOptions, Status,
@@ -37,23 +38,24 @@ for_both_runtimes!(
     work_in_the_background_belongs_to_no_send,
     a_limit_on_calls_ends_the_turn,
     commands_and_a_compaction_are_settled_like_messages,
+    a_cleared_conversation_is_in_use_under_the_id_that_it_goes_on_with,
     two_hundred_interrupts_in_a_row_leave_the_session_usable,
     a_killed_runtime_is_replaced_and_the_conversation_goes_on,
     a_restart_changes_the_options_and_keeps_the_conversation,
 );
 
 /// A home, and a model.
-struct Inn {
-    place: Place,
-    model: ScriptedModel,
-    launch: LaunchOptions,
+pub(crate) struct Inn {
+    pub(crate) place: Place,
+    pub(crate) model: ScriptedModel,
+    pub(crate) launch: LaunchOptions,
 }
 
 /// The questions that were asked, as tool and input.
-type Asked = Arc<Mutex<Vec<(String, Value)>>>;
+pub(crate) type Asked = Arc<Mutex<Vec<(String, Value)>>>;
 
 impl Inn {
-    async fn new(program: Program) -> Self {
+    pub(crate) async fn new(program: Program) -> Self {
         let place = Place::new();
         let model = ScriptedModel::start().await.unwrap();
         let mut launch = place.options(program);
@@ -65,12 +67,12 @@ impl Inn {
         Self { place, model, launch }
     }
 
-    async fn session(&self) -> ClaudeSession {
+    pub(crate) async fn session(&self) -> ClaudeSession {
         self.asking(|_, _| PermissionAnswer::deny("nobody asked for that")).await.0
     }
 
     /// A session whose questions about tools are answered by `decide`.
-    async fn asking(
+    pub(crate) async fn asking(
         &self,
         decide: impl Fn(&str, &Value) -> PermissionAnswer + Send + Sync + 'static,
     ) -> (ClaudeSession, Asked) {
@@ -114,21 +116,21 @@ async fn play(session: &ClaudeSession, script: &str) -> TurnResult {
     soon(session.send(script).unwrap().result()).await.unwrap()
 }
 
-async fn completes(session: &ClaudeSession, script: &str) -> String {
+pub(crate) async fn completes(session: &ClaudeSession, script: &str) -> String {
     let result = play(session, script).await;
     assert_eq!(result.ending, TurnEnding::Completed, "{:?}", result.message);
     result.text
 }
 
 /// Everything that a session tells, from now on.
-fn follow(session: &ClaudeSession) -> Arc<Mutex<Vec<SessionEvent>>> {
+pub(crate) fn follow(session: &ClaudeSession) -> Arc<Mutex<Vec<SessionEvent>>> {
     let events = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&events);
     session.on_event(move |event| log.lock().unwrap().push(event.clone())).keep();
     events
 }
 
-fn tool_results(events: &Mutex<Vec<SessionEvent>>) -> Vec<(String, bool)> {
+pub(crate) fn tool_results(events: &Mutex<Vec<SessionEvent>>) -> Vec<(String, bool)> {
     let events = events.lock().unwrap();
     let results = events.iter().filter_map(|event| match &event.kind {
         EventKind::ToolResult { output, is_error, .. } => Some((output.clone(), *is_error)),
@@ -137,7 +139,7 @@ fn tool_results(events: &Mutex<Vec<SessionEvent>>) -> Vec<(String, bool)> {
     results.collect()
 }
 
-fn tool(name: &str, input: Value) -> String {
+pub(crate) fn tool(name: &str, input: Value) -> String {
     format!("tool {name} {input}")
 }
 
@@ -470,6 +472,27 @@ async fn commands_and_a_compaction_are_settled_like_messages(program: Program) {
     let events = events.lock().unwrap();
     let compactions = events.iter().filter(|event| matches!(event.kind, EventKind::Compaction { .. }));
     assert_eq!(compactions.count(), 1);
+}
+
+async fn a_cleared_conversation_is_in_use_under_the_id_that_it_goes_on_with(program: Program) {
+    let mut inn = Inn::new(program).await;
+    inn.launch.registry = Some(inn.place.path("running"));
+    let registry = Registry::new(inn.place.path("running"));
+    let in_use =
+        || -> Vec<_> { registry.list().unwrap().iter().map(|runtime| runtime.conversation).collect() };
+    let session = inn.session().await;
+    let first = session.conversation();
+    completes(&session, "#demo\ntext The number is 4711.").await;
+    play(&session, "/clear").await;
+    let seen = completes(&session, "#demo\necho").await;
+    // The older runtime does not clear; then nothing has changed.
+    assert_eq!(session.conversation() == first, seen.contains("The number is 4711."), "{seen}");
+    until(|| in_use() == [session.conversation()]).await;
+    if session.conversation() != first {
+        inn.launch.conversation = Conversation::Resume(first);
+        let before = inn.session().await;
+        assert!(completes(&before, "#demo\necho").await.contains("The number is 4711."));
+    }
 }
 
 async fn two_hundred_interrupts_in_a_row_leave_the_session_usable(program: Program) {

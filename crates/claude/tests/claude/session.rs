@@ -548,6 +548,50 @@ async fn one_conversation_has_one_runtime() {
     assert_eq!(answer(&third, "two").await, "answer to two");
 }
 
+/// A runtime that goes on with another conversation when it is told `/clear`, as newer ones do.
+const CLEARS: &str = r#"
+handlers.user = (frame) => {
+  begin(frame);
+  const new_conversation_id = '00000000-0000-4000-8000-000000000001';
+  if (words(frame) === '/clear') out({ type: 'conversation_reset', new_conversation_id });
+  end(process.argv.slice(2).join(' '));
+};
+"#;
+
+#[tokio::test]
+async fn the_conversation_that_a_cleared_runtime_goes_on_with_is_the_one_that_is_in_use() {
+    let place = Place::new();
+    let options = LaunchOptions { registry: Some(place.path("running")), ..turns(&place, CLEARS) };
+    let registry = innkeeper_claude::registry::Registry::new(place.path("running"));
+    let in_use = || -> Vec<_> {
+        let running = registry.list().unwrap();
+        running.iter().map(|runtime| (runtime.conversation, runtime.warden.is_some())).collect()
+    };
+    let session = start(options.clone()).await;
+    answer(&session, "one").await;
+    assert_eq!(in_use(), [(options.conversation.id(), true)]);
+    answer(&session, "/clear").await;
+    let cleared = session.conversation();
+    assert_ne!(cleared, options.conversation.id());
+    until(|| in_use() == [(cleared, true)]).await;
+    assert!(matches!(session.fork(|_| (), CancellationToken::new()).await, Err(ForkError::Empty)));
+
+    // The other one is free, the new one is not.
+    let mut other = options.clone();
+    let old = start(other.clone()).await;
+    other.conversation = innkeeper_claude::Conversation::New(cleared);
+    let error = ClaudeSession::start(SessionOptions::new(other), CancellationToken::new()).await.unwrap_err();
+    assert!(error.to_string().contains(&format!("{cleared} is in use")), "{error}");
+    soon(old.terminate()).await;
+
+    // The next runtime takes it from there.
+    session.restart(|_| ()).await.unwrap();
+    assert!(answer(&session, "two").await.contains(&cleared.to_string()));
+    assert_eq!((session.conversation(), in_use()), (cleared, vec![(cleared, true)]));
+    soon(session.terminate()).await;
+    assert_eq!(in_use(), []);
+}
+
 #[tokio::test]
 async fn a_send_that_the_runtime_drops_is_cancelled() {
     let place = Place::new();

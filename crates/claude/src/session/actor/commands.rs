@@ -49,12 +49,7 @@ impl Actor {
         }
         // What the runtime does unasked is interrupted, too, but nobody waits for that.
         if let Some(live) = self.live.as_ref().filter(|_| !interrupted) {
-            let controls = live.runtime.controls();
-            self.tasks.spawn(async move {
-                if let Err(error) = controls.interrupt(Queued::Keep).await {
-                    tracing::debug!(%error, "an idle runtime did not take an interrupt");
-                }
-            });
+            self.send_interrupt(&live.runtime.controls(), Queued::Keep);
         }
         let answer = if interrupted { Interrupted::Turn } else { Interrupted::Nothing };
         reply.send(answer).ok();

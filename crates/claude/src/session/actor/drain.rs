@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use super::super::Interrupted;
 use super::{Actor, Afterwards, Stage};
-use crate::controls::Queued;
+use crate::control::REQUEST_TIMEOUT;
+use crate::controls::{Controls, Queued};
 use crate::runtime::{INTERRUPT_STEP, StopOptions, TASKS_STEP};
 
 /// The pause between two interrupts. A runtime takes about 20 ms to end its turn.
@@ -46,11 +47,7 @@ impl Actor {
         let controls = live.runtime.controls();
         match step {
             Step::Interrupting { until } if now < until => {
-                self.tasks.spawn(async move {
-                    if let Err(error) = controls.interrupt(Queued::Cancel).await {
-                        tracing::debug!(%error, "a runtime did not take an interrupt");
-                    }
-                });
+                self.send_interrupt(&controls, Queued::Cancel);
                 self.drain = Some(Drain { next: now + REPEAT, step: Step::Interrupting { until } });
             }
             Step::Interrupting { .. } => {
@@ -72,6 +69,21 @@ impl Actor {
                 self.stop(options, Afterwards::Nothing);
             }
         }
+    }
+
+    /// Interrupts whatever the runtime is doing. The request is on its way when this returns: sent from a task, it
+    /// could be overtaken by the next message, and end that one's turn.
+    pub(super) fn send_interrupt(&self, controls: &Controls, queued: Queued) {
+        let asked = controls.interrupt_now(queued);
+        self.tasks.spawn(async move {
+            let answer = match asked {
+                Ok(asked) => asked.answer(REQUEST_TIMEOUT).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = answer {
+                tracing::debug!(%error, "a runtime did not take an interrupt");
+            }
+        });
     }
 
     /// The turn that nobody wants any more is over.

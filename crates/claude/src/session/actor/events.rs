@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::super::machine::{Ending, Verdict};
 use super::super::status::TurnEdge;
@@ -53,28 +52,12 @@ impl Actor {
 
     /// Notes what a message says about the conversation itself.
     fn observe(&mut self, message: &Message) {
-        match message {
-            // A turn has begun, so the message that it answers is written down.
-            Message::System(SystemMessage::Init(_)) => self.board.set_established(),
-            Message::ConversationReset(reset) => {
-                let id = reset.new_conversation_id.as_deref().and_then(|id| id.parse::<Uuid>().ok());
-                if let Some(id) = id {
-                    self.board.set_conversation(id);
-                }
-            }
-            Message::System(_)
-            | Message::StreamEvent(_)
-            | Message::Assistant(_)
-            | Message::User(_)
-            | Message::Result(_)
-            | Message::ControlRequest(_)
-            | Message::ControlResponse(_)
-            | Message::ControlCancelRequest(_)
-            | Message::KeepAlive(_)
-            | Message::CommandLifecycle(_)
-            | Message::RateLimit(_)
-            | Message::Notice(_)
-            | Message::Unknown(_) => {}
+        if let Some(conversation) = message.conversation() {
+            self.board.set_conversation(conversation);
+        }
+        // A turn has begun, so the message that it answers is written down.
+        if let Message::System(SystemMessage::Init(_)) = message {
+            self.board.set_established();
         }
     }
 

@@ -198,6 +198,12 @@ async fn continued(
     match options.conversation {
         Conversation::Fork { .. } if !is_written => options.conversation,
         Conversation::New(_) if !is_written => Conversation::New(conversation),
+        // The conversation that was resumed has been replaced by one in which nothing was said yet.
+        Conversation::Resume(before) | Conversation::ResumeAt { id: before, .. }
+            if !is_written && before != conversation =>
+        {
+            Conversation::New(conversation)
+        }
         Conversation::New(_)
         | Conversation::Fork { .. }
         | Conversation::Resume(_)

@@ -1,4 +1,4 @@
-//! Fuzzing of the gateway's parsers: `scripts/fuzz SECONDS [TARGET]`.
+//! Fuzzing of every parser of foreign bytes: `scripts/fuzz SECONDS [TARGET]`.
 //!
 //! A small coverage-guided fuzzer that needs neither a nightly compiler nor a
 //! C++ one, because every check has to run on a machine that has just a Rust
@@ -87,12 +87,16 @@ fn fuzz(time: Duration, targets: &[&'static Target], seed: u64, finds: PathBuf) 
         say(&format!("{}: fuzzing for {} s with the seed {seed}", target.name, time.as_secs()));
         let campaign = Campaign { target, time, seed, finds: finds.clone() };
         match campaign.run() {
-            Outcome::Held { runs, corpus, places } => {
+            Ok(Outcome::Held { runs, corpus, places }) => {
                 say(&format!("{}: held in {runs} runs; {corpus} inputs reach {places} places", target.name));
             }
-            Outcome::Broke { saved } => {
+            Ok(Outcome::Broke { saved }) => {
                 all_held = false;
                 say(&format!("{}: BROKE; {saved}", target.name));
+            }
+            Err(error) => {
+                all_held = false;
+                say(&format!("{}: its seeds cannot be read: {error}", target.name));
             }
         }
     }

@@ -4,6 +4,7 @@
 //! target. It ends by itself, also when a run hangs.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -50,16 +51,18 @@ pub(crate) enum Outcome {
 
 impl Campaign {
     /// Fuzzes until the time is over or the target breaks.
-    pub(crate) fn run(&self) -> Outcome {
+    pub(crate) fn run(&self) -> io::Result<Outcome> {
         let deadline = Instant::now() + self.time;
         let mut random = StdRng::seed_from_u64(self.seed);
         let mut coverage = Coverage::default();
         let watchdog = Watchdog::start(self.target.name, self.finds.clone());
-        let mut corpus = self.target.seeds();
+        let mut corpus = (self.target.seeds)()?;
+        // Whatever the seeds are, there is something to start from.
+        corpus.push(Vec::new());
         let mut runs = 0;
         for input in &corpus {
             if let Some(broke) = self.attempt(&watchdog, &mut coverage, input).1 {
-                return broke;
+                return Ok(broke);
             }
             runs += 1;
         }
@@ -68,7 +71,7 @@ impl Campaign {
                 let input = mutate(&mut random, &corpus, self.target.words);
                 let (is_new, broke) = self.attempt(&watchdog, &mut coverage, &input);
                 if let Some(broke) = broke {
-                    return broke;
+                    return Ok(broke);
                 }
                 runs += 1;
                 if is_new {
@@ -76,7 +79,7 @@ impl Campaign {
                 }
             }
         }
-        Outcome::Held { runs, corpus: corpus.len(), places: coverage.places() }
+        Ok(Outcome::Held { runs, corpus: corpus.len(), places: coverage.places() })
     }
 
     /// Runs one input; says whether it reached anything new and whether it broke the target.

@@ -1,96 +1,15 @@
-//! What is fuzzed.
-//!
-//! Each target is a function of bytes that panics if a property does not
-//! hold, with inputs to start from and words to build new ones of.
+//! The judge of whole streams, which must not care how they were cut.
 
 use innkeeper_gateway::check::{StreamLimits, StreamValidator, StreamVerdict};
-use innkeeper_gateway::{EventScanner, ModelId};
 
-/// One thing to fuzz.
-#[derive(Debug)]
-pub(crate) struct Target {
-    pub(crate) name: &'static str,
-    /// Runs one input and panics if the target does not hold.
-    pub(crate) run: fn(&[u8]),
-    /// Inputs to start from.
-    seeds: &'static [&'static str],
-    /// Words that the target knows.
-    pub(crate) words: &'static [&'static str],
-}
+use super::Target;
 
-impl Target {
-    /// The inputs to start from; never none.
-    pub(crate) fn seeds(&self) -> Vec<Vec<u8>> {
-        let seeds = self.seeds.iter().map(|seed| seed.as_bytes().to_vec());
-        seeds.chain([Vec::new()]).collect()
-    }
-}
-
-/// Every target.
-pub(crate) const TARGETS: &[Target] = &[
-    Target { name: "sse-scanner", run: sse_scanner, seeds: STREAMS, words: STREAM_WORDS },
-    Target { name: "stream-validator", run: stream_validator, seeds: STREAMS, words: STREAM_WORDS },
-    Target { name: "model-id", run: model_id, seeds: MODELS, words: MODEL_WORDS },
-];
-
-/// However bytes are cut, events end in the same places, and these are the right ones.
-///
-/// The first byte says how long the pieces are.
-fn sse_scanner(input: &[u8]) {
-    let Some((first, stream)) = input.split_first() else { return };
-    let length = usize::from(*first % 64) + 1;
-    let expected = event_ends(stream);
-    assert_eq!(scan([stream]), expected, "the scanner finds other ends than there are");
-    assert_eq!(scan(stream.chunks(length)), expected, "pieces of {length} bytes change the ends");
-}
-
-/// Where the scanner finds ends of events, and whether the last event is whole.
-fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<usize>, bool) {
-    let mut scanner = EventScanner::default();
-    let mut ends = Vec::new();
-    let mut at = 0;
-    for piece in pieces {
-        let mut rest = piece;
-        while let Some(length) = scanner.next_end(rest) {
-            at += length;
-            ends.push(at);
-            assert!(ends.len() <= at, "more events than bytes");
-            rest = rest.get(length..).unwrap_or_default();
-        }
-        at += rest.len();
-    }
-    (ends, scanner.ends_event())
-}
-
-/// The same, told slowly: an event ends with the line break of an empty line, and a carriage
-/// return at the very end may be half of one.
-fn event_ends(stream: &[u8]) -> (Vec<usize>, bool) {
-    let mut ends = Vec::new();
-    let mut rest = stream;
-    while let Some(length) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
-        let after = rest.get(length..).unwrap_or_default();
-        if length == 0 && after == b"\r" {
-            return (ends, true);
-        }
-        let line_break = if after.starts_with(b"\r\n") { 2 } else { 1 };
-        rest = after.get(line_break..).unwrap_or_default();
-        if length == 0 {
-            ends.push(stream.len() - rest.len());
-        }
-    }
-    (ends, false)
-}
-
-/// An id that is understood is spelled in ways that are understood as the same model.
-fn model_id(input: &[u8]) {
-    let text = String::from_utf8_lossy(input);
-    let Some(id) = ModelId::parse(&text) else { return };
-    let forms = (id.client_form(), id.endpoint_form());
-    for form in [&forms.0, &forms.1] {
-        let again = ModelId::parse(form).map(|id| (id.client_form(), id.endpoint_form()));
-        assert_eq!(again.as_ref(), Some(&forms), "{text:?} is spelled {form:?}");
-    }
-}
+pub(super) const TARGET: Target = Target {
+    name: "stream-validator",
+    run: stream_validator,
+    seeds: || Ok(STREAMS.map(Vec::from).to_vec()),
+    words: STREAM_WORDS,
+};
 
 /// Limits that short inputs can reach.
 const SMALL: StreamLimits = StreamLimits { event: 300, stream: 2000 };
@@ -125,7 +44,7 @@ fn holds(bytes: &[u8], word: &str) -> bool {
     bytes.windows(word.len()).any(|window| window == word.as_bytes())
 }
 
-const STREAMS: &[&str] = &[
+pub(super) const STREAMS: [&str; 4] = [
     "7event: message_start
 data: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"type\":\"message\",\"role\":\"assistant\",\
 \"model\":\"a\",\"content\":[],\"usage\":{\"input_tokens\":1,\"output_tokens\":1}}}
@@ -206,7 +125,7 @@ data: {\"type\":\"message_stop\"}
     "\x02\u{feff}: comment\nid: 1\nretry: 2\ndata: [DONE]\n\ndata\n\nevent: ping\n\n",
 ];
 
-const STREAM_WORDS: &[&str] = &[
+pub(super) const STREAM_WORDS: &[&str] = &[
     "event: ",
     "data: ",
     "\n\n",
@@ -244,36 +163,4 @@ const STREAM_WORDS: &[&str] = &[
     "null",
     "\\ud800",
     "\\u0000",
-];
-
-const MODELS: &[&str] = &[
-    "claude-opus-4-6",
-    "claude-opus-4.6-1m",
-    "claude-sonnet-4-5-20250929[1m]",
-    "claude-3.7-sonnet-thought",
-    "claude-3-opus",
-    "Sonnet",
-];
-
-const MODEL_WORDS: &[&str] = &[
-    "claude-",
-    "opus",
-    "sonnet",
-    "haiku",
-    "-",
-    ".",
-    "[1m]",
-    "-1m",
-    "1m",
-    "4",
-    "4.6",
-    "4-6",
-    "3-5-",
-    "-20250929",
-    "-high",
-    "-thought",
-    "default",
-    "_",
-    " ",
-    "\u{a0}",
 ];

@@ -1,0 +1,55 @@
+//! The spellings of models.
+
+use innkeeper_gateway::ModelId;
+
+use super::Target;
+
+pub(super) const TARGET: Target = Target {
+    name: "model-id",
+    run: model_id,
+    seeds: || Ok(MODELS.map(Vec::from).to_vec()),
+    words: MODEL_WORDS,
+};
+
+/// An id that is understood is spelled in ways that are understood as the same model.
+fn model_id(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    let Some(id) = ModelId::parse(&text) else { return };
+    let forms = (id.client_form(), id.endpoint_form());
+    for form in [&forms.0, &forms.1] {
+        let again = ModelId::parse(form).map(|id| (id.client_form(), id.endpoint_form()));
+        assert_eq!(again.as_ref(), Some(&forms), "{text:?} is spelled {form:?}");
+    }
+}
+
+const MODELS: [&str; 6] = [
+    "claude-opus-4-6",
+    "claude-opus-4.6-1m",
+    "claude-sonnet-4-5-20250929[1m]",
+    "claude-3.7-sonnet-thought",
+    "claude-3-opus",
+    "Sonnet",
+];
+
+const MODEL_WORDS: &[&str] = &[
+    "claude-",
+    "opus",
+    "sonnet",
+    "haiku",
+    "-",
+    ".",
+    "[1m]",
+    "-1m",
+    "1m",
+    "4",
+    "4.6",
+    "4-6",
+    "3-5-",
+    "-20250929",
+    "-high",
+    "-thought",
+    "default",
+    "_",
+    " ",
+    "\u{a0}",
+];
