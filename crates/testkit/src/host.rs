@@ -74,7 +74,18 @@ pub struct TestHost {
 impl TestHost {
     /// Starts a host and waits until it is ready.
     pub async fn start(options: HostOptions) -> Result<Self> {
-        let home = tempfile::tempdir().context("no temporary folder")?;
+        Self::start_in(tempfile::tempdir().context("no temporary folder")?, options).await
+    }
+
+    /// Kills this host with SIGKILL, if it has not ended yet, and starts another one on
+    /// what it left.
+    pub async fn start_again(self, options: HostOptions) -> Result<Self> {
+        let Self { mut child, home, .. } = self;
+        child.kill().await.context("the host could not be killed")?;
+        Self::start_in(home, options).await
+    }
+
+    async fn start_in(home: TempDir, options: HostOptions) -> Result<Self> {
         let config = home.path().join("claude");
         std::fs::create_dir_all(&config)?;
         std::fs::create_dir_all(home.path().join("work"))?;
@@ -150,6 +161,11 @@ impl TestHost {
     /// The runtime's configuration directory.
     pub fn config_dir(&self) -> PathBuf {
         self.home.path().join("claude")
+    }
+
+    /// The data directory of the host.
+    pub fn data_dir(&self) -> PathBuf {
+        self.home.path().join("data")
     }
 
     /// The home directory of the host.

@@ -12,6 +12,8 @@ mod certificate;
 mod chain;
 mod command_line;
 mod crash;
+mod durability;
+mod faults;
 mod files;
 mod hostile;
 mod lifecycle;

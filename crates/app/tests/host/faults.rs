@@ -1,0 +1,171 @@
+//! Storage that fails: the disk is full, read-only, damaged or in use.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use innkeeper_testkit::{TestHost, runtimes};
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::{Opened, options, without_runtime};
+
+/// Runs `innkeeper serve` on a data directory, which is expected to refuse.
+fn refused(data: &Path) -> Result<(Option<i32>, String)> {
+    let output = Command::new(env!("CARGO_BIN_EXE_innkeeper"))
+        .args(["serve", "--json", "--no-open", "--upstream", "demo", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(data)
+        .env("HOME", data)
+        .output()?;
+    Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
+}
+
+/// A mount of the test's own. Gone when it is dropped.
+struct Mount<'a>(&'a Path);
+
+impl<'a> Mount<'a> {
+    /// Mounts, or says that this machine does not let us.
+    fn new(arguments: &[&str], place: &'a Path) -> Option<Self> {
+        let mounted = Command::new("mount").args(arguments).arg(place).output();
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(Self(place));
+        }
+        eprintln!("not run: this machine does not permit to mount");
+        None
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = Command::new("umount").arg("-l").arg(self.0).output() {
+            eprintln!("a mount is left: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_second_host_on_the_same_data_directory_is_refused() -> Result<()> {
+    let host = TestHost::start(without_runtime()).await?;
+    let (code, said) = refused(&host.data_dir())?;
+    assert_ne!(code, Some(0));
+    assert!(said.contains("another innkeeper host") && said.contains(&host.pid()?.to_string()), "{said}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_data_directory_of_a_newer_version_is_refused_and_left_alone() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let database = rusqlite::Connection::open(folder.path().join("innkeeper.db"))?;
+    database.pragma_update(None, "user_version", 9_999)?;
+    drop(database);
+    let before = std::fs::read(folder.path().join("innkeeper.db"))?;
+    let (code, said) = refused(folder.path())?;
+    assert_ne!(code, Some(0));
+    assert!(said.contains("newer version"), "{said}");
+    assert_eq!(std::fs::read(folder.path().join("innkeeper.db"))?, before);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_read_only_data_directory_is_refused_with_what_to_do() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let Some(_mount) = Mount::new(&["-t", "tmpfs", "-o", "ro,size=1m", "tmpfs"], folder.path()) else {
+        return Ok(());
+    };
+    let (code, said) = refused(folder.path())?;
+    assert_ne!(code, Some(0));
+    assert!(said.contains("--data-dir"), "{said}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_to_the_client_and_loses_nothing() -> Result<()> {
+    let [native, _] = runtimes()?;
+    let folder = tempfile::tempdir()?;
+    let Some(_mount) = Mount::new(&["-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs"], folder.path()) else {
+        return Ok(());
+    };
+    let data = folder.path().to_str().context("no text")?.to_owned();
+    let mut with_disk = options(native);
+    // The last one of two counts.
+    with_disk.arguments.extend(["--data-dir".to_owned(), data]);
+    let host = TestHost::start(with_disk.clone()).await?;
+    let Opened { mut client, chat, session } = Opened::new(&host).await?;
+    client.say(&chat, "turn-1", "#demo\ntext a finished answer").await?;
+    client.until_turn_over(&chat, "turn-1").await?;
+    let filler = folder.path().join("filler");
+    fill(&filler)?;
+    let mut refusal = None;
+    for number in 0..200 {
+        let title = format!("{number} {}", "x".repeat(20_000));
+        let seq = client.dispatch(&session, json!({"type": "session/titleChanged", "title": title})).await?;
+        client.settle().await?;
+        let reason = client.answers("first", seq).first().and_then(|answer| answer.rejection_reason.clone());
+        if reason.is_some() {
+            refusal = reason;
+            break;
+        }
+    }
+    let refusal = refusal.context("nothing was refused on a full disk")?;
+    ensure!(refusal.contains("disk is full"), "{refusal}");
+
+    std::fs::remove_file(&filler)?;
+    let seq = client.dispatch(&session, json!({"type": "session/titleChanged", "title": "room"})).await?;
+    client.settle().await?;
+    let answers = client.answers("first", seq);
+    assert!(answers.first().is_some_and(|answer| answer.rejection_reason.is_none()), "{answers:?}");
+    let host = host.start_again(with_disk).await?;
+    let mut again = host.observer("again").await?;
+    again.subscribe(&session).await?;
+    again.subscribe(&chat).await?;
+    assert_eq!(again.chat(&chat)?.turns, client.chat(&chat)?.turns);
+    assert_eq!(again.session(&session)?.title, "room");
+    host.signal(Signal::SIGTERM)?;
+    Ok(())
+}
+
+/// Takes all room that is left.
+fn fill(file: &Path) -> Result<()> {
+    use std::io::Write as _;
+    let mut file = std::fs::File::create(file)?;
+    let block = [0; 4096];
+    while file.write_all(&block).is_ok() {}
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_set_aside_and_what_can_be_read_is_kept() -> Result<()> {
+    let [native, _] = runtimes()?;
+    let mut host = TestHost::start(options(native.clone())).await?;
+    let Opened { mut client, chat, session } = Opened::new(&host).await?;
+    client.say(&chat, "turn-1", "#demo\ntext a finished answer").await?;
+    client.until_turn_over(&chat, "turn-1").await?;
+    host.signal(Signal::SIGTERM)?;
+    assert_eq!(host.exit_code(Duration::from_secs(10)).await?, Some(0));
+    let file = host.data_dir().join("innkeeper.db");
+    let mut bytes = std::fs::read(&file)?;
+    // The first page's header stays; what it leads to is noise.
+    let page = 4096;
+    for byte in bytes.iter_mut().skip(page).take(page) {
+        *byte = 0xA5;
+    }
+    std::fs::write(&file, bytes)?;
+    let host = host.start_again(options(native)).await?;
+    let mut again = host.observer("again").await?;
+    let rows = again.list_sessions().await?;
+    if rows.iter().any(|row| row.resource == session) {
+        again.subscribe(&chat).await?;
+    }
+    // Whatever was lost, the host works.
+    let Opened { client: mut fresh, chat, .. } = Opened::new(&host).await?;
+    fresh.say(&chat, "turn-1", "#demo\ntext it goes on").await?;
+    fresh.until_turn_over(&chat, "turn-1").await?;
+    let left: Vec<_> =
+        std::fs::read_dir(host.data_dir())?.filter_map(Result::ok).map(|entry| entry.file_name()).collect();
+    ensure!(
+        left.iter().any(|name| name.to_string_lossy().contains("damaged")),
+        "nothing is deleted: {left:?}"
+    );
+    Ok(())
+}
