@@ -24,6 +24,10 @@ const FIRST_SUBSCRIBER: Duration = Duration::from_secs(30);
 /// breaks and comes back at once keeps its watch.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How often that is before anybody has: a client that subscribes and leaves at once
+/// must not be overlooked.
+const FIRST_LOOK: Duration = Duration::from_millis(50);
+
 /// Publishes a watch on a channel of its own until nobody listens any more.
 pub(crate) fn publish(
     host: &Arc<Host>,
@@ -42,14 +46,14 @@ pub(crate) fn publish(
 async fn run(host: Arc<Host>, stop: CancellationToken, channel: ChannelUri, mut watch: Box<dyn FileWatch>) {
     let store = host.store();
     let expires = Instant::now() + FIRST_SUBSCRIBER;
-    let mut look = tokio::time::interval(LOOK);
-    let mut was_heard = false;
+    let (mut next_look, mut was_heard) = (Instant::now(), false);
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            _ = look.tick() => {
+            () = tokio::time::sleep_until(next_look) => {
                 let heard = store.has_audience(std::slice::from_ref(&channel), None);
                 was_heard |= heard;
+                next_look = Instant::now() + if was_heard { LOOK } else { FIRST_LOOK };
                 let wanted = heard || (!was_heard && Instant::now() < expires);
                 if !wanted && store.remove_unheard(&channel) {
                     tracing::debug!(%channel, "released a watch that nobody listens to");

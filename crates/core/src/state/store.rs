@@ -5,7 +5,7 @@
 //! queueing the answer. All methods are synchronous and short; nothing waits
 //! while the lock is held.
 
-mod unheard;
+mod audience;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -425,19 +425,6 @@ impl StateStore {
         if let Some(channel) = inner.channels.get_mut(channel) {
             channel.subscribers.retain(|subscriber| subscriber.connection != connection);
         }
-    }
-
-    /// Whether anybody subscribes to one of the channels, or is the client itself.
-    pub fn has_audience(&self, channels: &[ChannelUri], client: Option<&ClientId>) -> bool {
-        let inner = self.lock();
-        let subscribed = channels
-            .iter()
-            .filter_map(|uri| inner.channels.get(uri))
-            .any(|channel| !channel.subscribers.is_empty());
-        subscribed
-            || client.is_some_and(|client| {
-                inner.connections.values().any(|attached| attached.client.as_ref() == Some(client))
-            })
     }
 
     /// Looks at a channel's state.

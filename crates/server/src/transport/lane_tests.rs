@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::extract::ws::Utf8Bytes;
 use futures_util::stream;
+use innkeeper_core::client_resources::ClientResources as _;
 
 use super::*;
 use crate::connection::Shared;
@@ -37,6 +38,29 @@ async fn a_ping_is_answered_while_the_lane_stands_still() {
         assert_eq!(text.as_str(), format!("\"ping\" {number}"), "the others wait in order");
     }
     assert!(queued.recv().await.is_none());
+}
+
+#[tokio::test]
+async fn an_answer_of_the_client_is_taken_while_the_lane_stands_still() {
+    let (connection, link) = connection().await;
+    let client = innkeeper_core::ids::ClientId::new("c");
+    connection.shared.clients.add(&client, Arc::clone(&connection.line));
+    let asking = connection.shared.clients.list(client, "virtual:/".to_owned());
+    let answering = async {
+        let question = link.outbox.next_batch().await.unwrap();
+        let question: serde_json::Value = serde_json::from_slice(question[0].bytes()).unwrap();
+        let answer = serde_json::json!({"jsonrpc": "2.0", "id": question["id"], "result": {"entries": []}});
+        let (entry, mut queued) = lane();
+        let late = message(r#"{"jsonrpc":"2.0","id":99,"result":null}"#);
+        entry.read(stream::iter([message("first"), message(&answer.to_string()), late]), &link).await;
+        let mut waiting = 0;
+        while queued.try_recv().is_ok() {
+            waiting += 1;
+        }
+        assert_eq!(waiting, 2, "what is no answer waits for the lane");
+    };
+    let (listed, ()) = tokio::join!(asking, answering);
+    assert_eq!(listed.unwrap().entries, []);
 }
 
 #[tokio::test]

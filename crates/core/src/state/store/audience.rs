@@ -1,0 +1,31 @@
+//! Who listens, and channels that live only as long as somebody does.
+
+use super::StateStore;
+use crate::channel::ChannelUri;
+use crate::ids::ClientId;
+
+impl StateStore {
+    /// Whether anybody subscribes to one of the channels, or is the client itself.
+    pub fn has_audience(&self, channels: &[ChannelUri], client: Option<&ClientId>) -> bool {
+        let inner = self.lock();
+        let subscribed = channels
+            .iter()
+            .filter_map(|uri| inner.channels.get(uri))
+            .any(|channel| !channel.subscribers.is_empty());
+        subscribed
+            || client.is_some_and(|client| {
+                inner.connections.values().any(|attached| attached.client.as_ref() == Some(client))
+            })
+    }
+
+    /// Removes a channel that nobody subscribes to. Answers whether it is gone. In one
+    /// step, so that nobody can begin to listen to a channel that is about to go.
+    pub fn remove_unheard(&self, channel: &ChannelUri) -> bool {
+        let mut inner = self.lock();
+        let heard = inner.channels.get(channel).is_some_and(|channel| !channel.subscribers.is_empty());
+        if !heard {
+            inner.channels.remove(channel);
+        }
+        !heard
+    }
+}
