@@ -50,17 +50,21 @@ pub(crate) fn kept_at(path: &Path) -> Result<String> {
         .truncate(true)
         .mode(0o600)
         .open(&draft)
-        .with_context(|| format!("cannot write {}", draft.display()))?;
-    file.write_all(token.as_bytes()).with_context(|| format!("cannot write {}", draft.display()))?;
+        .with_context(|| unwritable(&draft))?;
+    file.write_all(token.as_bytes()).with_context(|| unwritable(&draft))?;
     let kept = match std::fs::hard_link(&draft, path) {
         Ok(()) => Ok(token),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => read(path),
-        Err(error) => Err(error).with_context(|| format!("cannot write {}", path.display())),
+        Err(error) => Err(error).with_context(|| unwritable(path)),
     };
     if let Err(error) = std::fs::remove_file(&draft) {
         tracing::warn!(%error, "a draft of the token file stays behind");
     }
     kept
+}
+
+fn unwritable(path: &Path) -> String {
+    format!("cannot write {}; make the directory writable or choose another --data-dir", path.display())
 }
 
 #[cfg(test)]

@@ -37,6 +37,8 @@ pub struct HostOptions {
     pub arguments: Vec<String>,
     /// The content of the user's own settings of the runtime.
     pub user_settings: Option<Value>,
+    /// Another data directory than the one in the host's own home.
+    pub data_dir: Option<PathBuf>,
 }
 
 impl HostOptions {
@@ -50,6 +52,7 @@ impl HostOptions {
             listen: vec!["127.0.0.1:0".to_owned()],
             arguments: Vec::new(),
             user_settings: None,
+            data_dir: None,
         }
     }
 
@@ -96,7 +99,7 @@ impl TestHost {
         let mut command = Command::new(&options.binary);
         command
             .args(["serve", "--json", "--no-open", "--upstream", &options.upstream, "--data-dir"])
-            .arg(home.path().join("data"))
+            .arg(options.data_dir.clone().unwrap_or_else(|| home.path().join("data")))
             .args(options.listen.iter().flat_map(|place| ["--listen", place.as_str()]))
             .args(&options.arguments)
             .env("HOME", home.path())
