@@ -122,11 +122,11 @@ async fn sweep(started: PathBuf) {
     }
 }
 
-/// Starts a gateway in front of an upstream.
+/// Starts a gateway in front of an upstream, on a thread of its own: events pass while the host is busy.
 pub(crate) async fn start_gateway(upstreams: Upstreams, listen: SocketAddr) -> Result<GatewayHandle> {
     let limits = upstreams.limits;
     let upstream = upstreams.build()?;
-    Ok(Gateway::start_with(GatewayConfig { listen, upstream }, limits).await?)
+    Ok(Gateway::start_on_thread(GatewayConfig { listen, upstream }, limits).await?)
 }
 
 impl Running {

@@ -24,6 +24,8 @@ use crate::endpoint::Endpoint;
 
 mod connect;
 mod link;
+mod moderation;
+mod muffler;
 
 pub use self::connect::ProxyRules;
 pub(crate) use self::link::{Answer, AnswerData};

@@ -33,6 +33,7 @@ mod server;
 mod shared;
 mod sse;
 mod tap;
+mod thread;
 mod upstream;
 
 pub use auth::SessionId;

@@ -69,6 +69,9 @@ pub enum GatewayError {
         #[source]
         source: io::Error,
     },
+    /// The system gave it no thread, or the thread no way to wait for sockets.
+    #[error("the gateway's thread could not start")]
+    Thread(#[source] io::Error),
     /// It was ended for good.
     #[error("the gateway has been shut down")]
     Ended,
@@ -177,6 +180,11 @@ impl GatewayHandle {
     /// Completes when every connection and task has ended after a shutdown.
     pub(crate) fn ended(&self) -> TaskTracker {
         self.tasks.clone()
+    }
+
+    /// Cancelled when the gateway is to end.
+    pub(crate) fn told_to_end(&self) -> CancellationToken {
+        self.cancel.clone()
     }
 
     /// Stops accepting, cancels every request and waits for their tasks.

@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::link::{Link, Stream};
+use super::moderation::Moderated;
 use crate::endpoint::Endpoint;
 
 /// The longest answer of a proxy to `CONNECT`; one is a few lines.
@@ -86,6 +87,7 @@ impl Connector {
             Some(proxy) => tunnel(&proxy, endpoint).await?,
             None => dial(endpoint.host(), endpoint.port()).await?,
         };
+        let socket = Moderated::new(socket);
         let stream: Box<dyn Stream> = if endpoint.is_secure() {
             let name = ServerName::try_from(endpoint.host().to_owned())
                 .map_err(|_| format!("{} is no name for a certificate", endpoint.host()))?;

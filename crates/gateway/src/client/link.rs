@@ -25,6 +25,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::HttpClient;
+use super::muffler::Muffler;
 use crate::endpoint::Endpoint;
 
 /// Most bytes that a connection buffers in each direction, also the longest
@@ -135,7 +136,8 @@ impl Answer {
         client: HttpClient,
     ) -> Self {
         let (Parts { status, headers, .. }, body) = response.into_parts();
-        let data = AnswerData { body, connection: Some(Reusable { link, endpoint, client }), ended: false };
+        let connection = Some(Reusable { link, endpoint, client });
+        let data = AnswerData { body, connection, ended: false, muffler: Muffler::new() };
         Self { status, headers, data }
     }
 }
@@ -147,6 +149,7 @@ pub(crate) struct AnswerData {
     /// Gone when the connection was given back.
     connection: Option<Reusable>,
     ended: bool,
+    muffler: Muffler,
 }
 
 struct Reusable {
@@ -165,17 +168,18 @@ impl AnswerData {
             if self.ended {
                 return Poll::Ready(None);
             }
-            // Asking first tells the connection that there is room; what it
-            // then reads is there at the second look.
-            let frame = match Pin::new(&mut self.body).poll_frame(context) {
-                Poll::Ready(frame) => frame,
-                Poll::Pending => {
-                    let Some(Reusable { link, .. }) = &mut self.connection else { return Poll::Ready(None) };
-                    drive(&mut link.connection, &mut link.over, context);
-                    ready!(Pin::new(&mut self.body).poll_frame(context))
+            let Some(Reusable { link, .. }) = &mut self.connection else { return Poll::Ready(None) };
+            let body = &mut self.body;
+            let frame = self.muffler.poll(context, |context| {
+                // Asking first tells the connection that there is room; what it
+                // then reads is there at the second look.
+                if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(context) {
+                    return Poll::Ready(frame);
                 }
-            };
-            match frame {
+                drive(&mut link.connection, &mut link.over, context);
+                Pin::new(&mut *body).poll_frame(context)
+            });
+            match ready!(frame) {
                 Some(Ok(frame)) => {
                     // Trailers mean nothing here.
                     if let Ok(data) = frame.into_data() {

@@ -13,3 +13,4 @@ mod login;
 mod retry;
 mod streaming;
 mod support;
+mod thread;

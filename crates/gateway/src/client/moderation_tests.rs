@@ -1,0 +1,356 @@
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+
+use proptest::prelude::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::sleep;
+
+use super::*;
+
+/// The longest that a piece may wait: a hold, and the timer's grain.
+const LONGEST: Duration = HOLD.saturating_add(Duration::from_millis(1));
+
+/// A piece as the model of a benchmark sends it.
+const PIECE: usize = 160;
+
+/// A wire in memory, with the rules of a socket.
+#[derive(Clone, Default)]
+struct FakeWire(Arc<Mutex<State>>);
+
+struct State {
+    come: VecDeque<u8>,
+    low_water: usize,
+    ended: bool,
+    reader: Option<Waker>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { come: VecDeque::new(), low_water: 1, ended: false, reader: None }
+    }
+}
+
+impl State {
+    fn is_readable(&self) -> bool {
+        self.ended || self.come.len() >= self.low_water
+    }
+
+    fn tell(&mut self) {
+        if self.is_readable()
+            && let Some(reader) = self.reader.take()
+        {
+            reader.wake();
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> usize {
+        let count = self.come.len().min(buffer.len());
+        for (place, byte) in buffer.iter_mut().zip(self.come.drain(..count)) {
+            *place = byte;
+        }
+        count
+    }
+}
+
+impl FakeWire {
+    fn send(&self, bytes: &[u8]) {
+        let mut state = self.0.lock().unwrap();
+        state.come.extend(bytes);
+        state.tell();
+    }
+
+    fn end(&self) {
+        let mut state = self.0.lock().unwrap();
+        state.ended = true;
+        state.tell();
+    }
+
+    fn low_water(&self) -> usize {
+        self.0.lock().unwrap().low_water
+    }
+}
+
+impl Wire for FakeWire {
+    fn set_low_water(&self, bytes: usize) -> io::Result<()> {
+        let mut state = self.0.lock().unwrap();
+        state.low_water = bytes;
+        state.tell();
+        Ok(())
+    }
+
+    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut state = self.0.lock().unwrap();
+        if state.come.is_empty() && !state.ended {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(state.read(buffer))
+    }
+}
+
+impl AsyncRead for FakeWire {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut state = self.0.lock().unwrap();
+        if !state.is_readable() {
+            state.reader = Some(context.waker().clone());
+            return Poll::Pending;
+        }
+        let count = state.read(buffer.initialize_unfilled());
+        buffer.advance(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for FakeWire {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// What a reader saw: when each read came, and how many bytes it brought.
+type Reads = Vec<(Instant, Vec<u8>)>;
+
+async fn read_all(mut wire: Moderated<FakeWire>) -> Reads {
+    let mut reads = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let count = wire.read(&mut buffer).await.unwrap();
+        reads.push((Instant::now(), buffer[..count].to_vec()));
+        if count == 0 {
+            return reads;
+        }
+    }
+}
+
+/// Sends pieces with pauses before them, then the end; returns when each was sent, and the reads.
+async fn run(script: &[(Duration, Vec<u8>)]) -> (Vec<Instant>, Reads) {
+    let wire = FakeWire::default();
+    let send = async {
+        let mut sent = Vec::new();
+        for (pause, piece) in script {
+            sleep(*pause).await;
+            wire.send(piece);
+            sent.push(Instant::now());
+        }
+        wire.end();
+        sent
+    };
+    tokio::join!(send, read_all(Moderated::new(wire.clone())))
+}
+
+fn same_pieces(count: usize, pause: Duration) -> Vec<(Duration, Vec<u8>)> {
+    (0..count).map(|number| (pause, vec![number as u8; PIECE])).collect()
+}
+
+/// How long each byte was on its way.
+fn delays(script: &[(Duration, Vec<u8>)], sent: &[Instant], reads: &Reads) -> Vec<Duration> {
+    let sent = script.iter().zip(sent).flat_map(|((_, piece), at)| piece.iter().map(move |_| *at));
+    let come = reads.iter().flat_map(|(at, bytes)| bytes.iter().map(move |_| *at));
+    sent.zip(come).map(|(sent, come)| come - sent).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn pieces_of_a_model_are_read_as_they_come() {
+    // The timers of a test know whole milliseconds, so that this is the fastest below the mark.
+    for pause in [1, 3, 20].map(Duration::from_millis) {
+        let script = same_pieces(500, pause);
+        let (sent, reads) = run(&script).await;
+        assert_eq!(reads.len(), script.len() + 1);
+        assert!(delays(&script, &sent, &reads).iter().all(Duration::is_zero));
+    }
+}
+
+/// Five pieces in a millisecond: too fast for each to be read by itself.
+fn torrent(count: usize) -> Vec<(Duration, Vec<u8>)> {
+    (0..count)
+        .map(|number| (Duration::from_millis(u64::from(number % 5 == 0)), vec![number as u8; PIECE]))
+        .collect()
+}
+
+/// A reader that is woken for each piece, as one in another process would be.
+async fn run_yielding(script: &[(Duration, Vec<u8>)]) -> (Vec<Instant>, Reads) {
+    let wire = FakeWire::default();
+    let send = async {
+        let mut sent = Vec::new();
+        for (pause, piece) in script {
+            if pause.is_zero() {
+                tokio::task::yield_now().await;
+            } else {
+                sleep(*pause).await;
+            }
+            wire.send(piece);
+            sent.push(Instant::now());
+        }
+        tokio::task::yield_now().await;
+        wire.end();
+        sent
+    };
+    tokio::join!(send, read_all(Moderated::new(wire.clone())))
+}
+
+#[tokio::test(start_paused = true)]
+async fn pieces_in_a_torrent_are_read_in_fewer_reads_and_not_much_later() {
+    let script = torrent(2_000);
+    let (sent, reads) = run_yielding(&script).await;
+    assert!(reads.len() < script.len() / 4, "{} reads", reads.len());
+    let delays = delays(&script, &sent, &reads);
+    assert_eq!(delays.len(), 2_000 * PIECE);
+    assert!(delays.iter().all(|delay| *delay <= LONGEST), "{:?}", delays.iter().max());
+    // The first pieces never wait.
+    assert!(delays.iter().take(20 * PIECE).all(Duration::is_zero));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_does_not_wait_and_brings_what_has_gathered() {
+    let script = torrent(501);
+    let (sent, reads) = run_yielding(&script).await;
+    let last = *sent.last().unwrap();
+    let bytes: usize = reads.iter().map(|(_, bytes)| bytes.len()).sum();
+    assert_eq!(bytes, 501 * PIECE);
+    assert_eq!(reads.last().unwrap().0, last);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_torrent_that_dries_up_is_read_as_it_comes_again() {
+    let mut script = torrent(500);
+    script.extend(same_pieces(10, Duration::from_millis(30)));
+    let (sent, reads) = run_yielding(&script).await;
+    let delays = delays(&script, &sent, &reads);
+    assert!(delays.iter().rev().take(9 * PIECE).all(Duration::is_zero));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_request_ends_the_gathering() {
+    let fake = FakeWire::default();
+    let mut wire = Moderated::new(fake.clone());
+    let mut buffer = [0; PIECE];
+    let mut count = 0;
+    while fake.low_water() == 1 {
+        fake.send(&[0; PIECE]);
+        wire.read_exact(&mut buffer).await.unwrap();
+        count += 1;
+        assert!(count < 100, "nothing ever gathers");
+    }
+    wire.write_all(b"GET").await.unwrap();
+    assert_eq!(fake.low_water(), 1);
+    let before = Instant::now();
+    fake.send(&[1; PIECE]);
+    wire.read_exact(&mut buffer).await.unwrap();
+    assert_eq!((Instant::now(), buffer), (before, [1; PIECE]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_did_not_fit_into_the_readers_buffer_does_not_wait_again() {
+    let fake = FakeWire::default();
+    let mut wire = Moderated::new(fake.clone());
+    let mut buffer = [0; PIECE];
+    while fake.low_water() == 1 {
+        fake.send(&[0; PIECE]);
+        wire.read_exact(&mut buffer).await.unwrap();
+    }
+    let before = Instant::now();
+    fake.send(&[1; 10 * PIECE]);
+    for _ in 0..10 {
+        wire.read_exact(&mut buffer).await.unwrap();
+        assert!(before.elapsed() <= LONGEST);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_pieces_do_not_gather() {
+    let fake = FakeWire::default();
+    let mut wire = Moderated::new(fake.clone());
+    let mut buffer = vec![0; 4096];
+    for _ in 0..200 {
+        fake.send(&[0; 4096]);
+        wire.read_exact(&mut buffer).await.unwrap();
+        assert_eq!(fake.low_water(), 1);
+    }
+}
+
+#[tokio::test]
+async fn every_byte_of_a_torrent_comes_through_a_socket_in_order() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let piece: Vec<u8> = (0..PIECE).map(|number| number as u8).collect();
+    let send = async {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        socket.set_nodelay(true).unwrap();
+        for number in 0..5_000_u32 {
+            socket.write_all(&piece).await.unwrap();
+            if number % 3 == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    let receive = async {
+        let mut wire = Moderated::new(TcpStream::connect(address).await.unwrap());
+        let mut come = Vec::new();
+        wire.read_to_end(&mut come).await.unwrap();
+        come
+    };
+    let ((), come) = tokio::join!(send, receive);
+    assert_eq!(come, piece.repeat(5_000));
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_socket_tells_that_it_is_readable_when_the_mark_is_lowered() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut ours = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (mut theirs, _) = listener.accept().await.unwrap();
+    Wire::set_low_water(&ours, HIGH).unwrap();
+    theirs.write_all(b"few").await.unwrap();
+    // The bytes are there, and nothing tells of them.
+    let mut buffer = [0; 8];
+    let silent = tokio::time::timeout(Duration::from_millis(50), ours.read(&mut buffer)).await;
+    assert!(silent.is_err());
+    Wire::set_low_water(&ours, 1).unwrap();
+    assert_eq!(ours.read(&mut buffer).await.unwrap(), 3);
+    assert_eq!(Wire::read_now(&ours, &mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    // An end is told whatever the mark.
+    Wire::set_low_water(&ours, HIGH).unwrap();
+    theirs.write_all(b"end").await.unwrap();
+    drop(theirs);
+    assert_eq!(ours.read(&mut buffer).await.unwrap(), 3);
+    assert_eq!(ours.read(&mut buffer).await.unwrap(), 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn bytes_and_their_order_never_change_and_no_piece_waits_long(
+        pieces in proptest::collection::vec((0_u64..4, 1_usize..600, 1_usize..40), 1..60),
+    ) {
+        // A few bursts of equal pieces with a pause before each burst.
+        let mut number = 0_u8;
+        let mut script = Vec::new();
+        for (pause, size, count) in pieces {
+            for place in 0..count {
+                number = number.wrapping_add(1);
+                let pause = if place == 0 { pause } else { 0 };
+                script.push((Duration::from_millis(pause), vec![number; size]));
+            }
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let (sent, reads) = runtime.unwrap().block_on(run_yielding(&script));
+        let wanted: Vec<u8> = script.iter().flat_map(|(_, piece)| piece.clone()).collect();
+        let come: Vec<u8> = reads.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+        prop_assert_eq!(&come, &wanted);
+        prop_assert!(delays(&script, &sent, &reads).iter().all(|delay| *delay <= LONGEST));
+    }
+}
