@@ -1,0 +1,392 @@
+//! What a client sends: bytes into a connection of a whole host with a scripted agent.
+//!
+//! An input is a row of lines, which follow a handshake unless it begins with `!`. Nothing panics, and every
+//! request gets exactly one answer, however wrong it is.
+
+#![expect(clippy::panic, reason = "a target says by panicking that it does not hold")]
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ahp_types::common::JsonObject;
+use ahp_types::state::{AgentInfo, SessionConfigSchema};
+use innkeeper_core::agent::{
+    AgentCommand, AgentEvent, AgentLink, AgentProvider, BoxFuture, COMMAND_CAPACITY, EVENT_CAPACITY, History,
+    OpenAgent, OpenError, ResolvedConfig, TurnOutcome,
+};
+use innkeeper_core::clock::SystemClock;
+use innkeeper_core::storage::Nowhere;
+use innkeeper_core::{Host, HostConfig};
+use innkeeper_server::{Admission, Listen, Server, ServerConfig};
+use innkeeper_workspace::{FilesConfig, LocalFiles};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::Target;
+
+pub(super) const TARGET: Target = Target { name: "rpc", run: rpc, seeds, words: WORDS };
+
+/// Frames that are no messages, with the last of which the host closes a connection.
+const MAX_GARBAGE: u32 = 16;
+
+/// The depth that the host takes.
+const MAX_DEPTH: usize = 96;
+
+/// How long all answers may take, on a clock that only goes on when nothing else does.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+const HANDSHAKE: &str = r#"{"jsonrpc":"2.0","id":"the first","method":"initialize","params":{"protocolVersions":["1.0.0"],"clientId":"fuzz","initialSubscriptions":["ahp-root://"]}}"#;
+const LAST: &str = r#"{"jsonrpc":"2.0","id":"the last","method":"listSessions"}"#;
+
+/// A panic in a task is caught by the runtime; this remembers it.
+static PANICKED: AtomicBool = AtomicBool::new(false);
+
+fn rpc(input: &[u8]) {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            PANICKED.store(true, Ordering::SeqCst);
+            before(panic);
+        }));
+    });
+    PANICKED.store(false, Ordering::SeqCst);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.unwrap_or_else(|error| panic!("no runtime: {error}"));
+    let (handshake, lines) = match input {
+        [b'!', lines @ ..] => (None, lines),
+        lines => (Some(HANDSHAKE), lines),
+    };
+    let sent =
+        [handshake.unwrap_or_default().as_bytes(), b"\n", lines, b"\n", LAST.as_bytes(), b"\n"].concat();
+    let expected = Expected::of(&sent);
+    let answers = runtime.block_on(talk(&sent, expected.requests.values().sum()));
+    // Without a handshake the connection may end early.
+    if expected.garbage < MAX_GARBAGE && handshake.is_some() {
+        assert_eq!(answers.requests, expected.requests, "not one answer each");
+        assert_eq!(answers.garbage, expected.garbage, "other errors than there is garbage");
+    }
+    for (id, count) in answers.requests {
+        assert!(expected.requests.get(&id).is_some_and(|asked| count <= *asked), "{id} was not asked");
+    }
+    assert!(!PANICKED.load(Ordering::SeqCst), "a task panicked");
+}
+
+/// How often there is each id, and how often none.
+#[derive(Debug, Default)]
+struct Expected {
+    requests: BTreeMap<String, usize>,
+    garbage: u32,
+}
+
+#[derive(Deserialize)]
+struct Shape<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(default)]
+    method: Option<String>,
+    #[serde(borrow, default, rename = "params")]
+    _params: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "result")]
+    _result: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "error")]
+    _error: Option<&'a RawValue>,
+}
+
+impl Expected {
+    fn of(sent: &[u8]) -> Self {
+        let mut expected = Self::default();
+        let lines = sent.split(|byte| *byte == b'\n');
+        for line in lines.filter(|line| !line.iter().all(u8::is_ascii_whitespace)) {
+            let text = std::str::from_utf8(line);
+            let shape = text.ok().and_then(|text| serde_json::from_str::<Shape<'_>>(text).ok());
+            match shape {
+                Some(Shape { id: Some(id), method: Some(_), .. }) => expected.request(id),
+                Some(Shape { id: Some(_), method: None, .. } | Shape { id: None, method: Some(_), .. })
+                    if !is_deep(line) => {}
+                Some(_) | None => expected.garbage += 1,
+            }
+        }
+        expected
+    }
+
+    fn request(&mut self, id: &RawValue) {
+        *self.requests.entry(id.get().to_owned()).or_default() += 1;
+    }
+}
+
+fn is_deep(json: &[u8]) -> bool {
+    let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
+    for byte in json {
+        match (in_string, escaped, byte) {
+            (true, true, _) => escaped = false,
+            (true, false, b'\\') => escaped = true,
+            (_, _, b'"') => in_string = !in_string,
+            (false, _, b'[' | b'{') => depth += 1,
+            (false, _, b']' | b'}') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest > MAX_DEPTH
+}
+
+/// Sends everything, and counts what is answered until there is as much as there should be.
+async fn talk(sent: &[u8], wanted: usize) -> Expected {
+    let config = HostConfig {
+        providers: vec![Arc::new(Agreeable)],
+        clock: Arc::new(SystemClock),
+        storage: Arc::new(Nowhere),
+    };
+    let host = Host::start(config).await.unwrap_or_else(|error| panic!("{error}"));
+    let config = ServerConfig {
+        listen: vec![Listen::Stdio],
+        admission: Admission::open(),
+        version: String::new(),
+        default_directory: None,
+        // No directory of any session is shown: an input must not reach the machine's files.
+        files: Arc::new(LocalFiles::new(FilesConfig {
+            sessions: Arc::new(Vec::new),
+            granted: Vec::new(),
+            closed: Vec::new(),
+        })),
+        clients: Arc::default(),
+    };
+    let server = Server::start(config, Arc::clone(&host)).await.unwrap_or_else(|error| panic!("{error}"));
+    let (mut input, host_input) = tokio::io::duplex(4096);
+    let (host_output, output) = tokio::io::duplex(4096);
+    server.open_stdio(host_input, host_output);
+    let mut lines = BufReader::new(output).lines();
+    let mut answers = Expected::default();
+    let reading = async {
+        let mut seen = 0;
+        // One more than there should be would be too many, so the end is waited for a moment longer.
+        while let Ok(Ok(Some(line))) = tokio::time::timeout(
+            if seen < wanted { PATIENCE } else { Duration::from_secs(1) },
+            lines.next_line(),
+        )
+        .await
+        {
+            let shape: Shape<'_> =
+                serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            match (shape.id, shape.method) {
+                (Some(id), None) => {
+                    seen += 1;
+                    answers.request(id);
+                }
+                (None, None) => answers.garbage += 1,
+                (_, Some(_)) => {}
+            }
+        }
+    };
+    // A connection that was closed takes no more; what was answered counts.
+    let (_, ()) = tokio::join!(input.write_all(sent), reading);
+    drop(input);
+    host.shutdown().await;
+    server.drain().await;
+    answers
+}
+
+/// An agent that is done with every message at once, unless it is to hang.
+struct Agreeable;
+
+impl AgentProvider for Agreeable {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
+            provider: "a".to_owned(),
+            display_name: String::new(),
+            description: String::new(),
+            models: Vec::new(),
+            protected_resources: None,
+            customizations: None,
+            capabilities: None,
+        }
+    }
+
+    fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
+        let schema = SessionConfigSchema {
+            r#type: "object".to_owned(),
+            properties: std::collections::HashMap::new(),
+            required: None,
+        };
+        ResolvedConfig { schema, values: chosen.clone() }
+    }
+
+    fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
+        Box::pin(async {
+            let (commands, orders) = mpsc::channel(COMMAND_CAPACITY);
+            let (reports, events) = mpsc::channel(EVENT_CAPACITY);
+            let close = CancellationToken::new();
+            #[expect(clippy::disallowed_methods, reason = "it ends with the runtime of this one input")]
+            tokio::spawn(work(orders, reports, close.clone()));
+            Ok(AgentLink { commands, events, close })
+        })
+    }
+}
+
+async fn work(
+    mut orders: mpsc::Receiver<AgentCommand>,
+    reports: mpsc::Sender<AgentEvent>,
+    close: CancellationToken,
+) {
+    loop {
+        let order = tokio::select! {
+            biased;
+            () = close.cancelled() => None,
+            order = orders.recv() => order,
+        };
+        let report = match order {
+            None => break,
+            Some(AgentCommand::Prompt { message, .. }) if message.text.contains("hang") => continue,
+            Some(AgentCommand::Prompt { turn, .. }) => {
+                AgentEvent::TurnEnded { turn, outcome: TurnOutcome::Completed }
+            }
+            Some(AgentCommand::Cancel { turn }) => {
+                AgentEvent::TurnEnded { turn, outcome: TurnOutcome::Cancelled }
+            }
+            Some(AgentCommand::Steer { id, .. }) => AgentEvent::SteeringTaken { id },
+            Some(
+                AgentCommand::Unsteer { .. }
+                | AgentCommand::ToolAnswer { .. }
+                | AgentCommand::InputAnswer(_)
+                | AgentCommand::Rewind { .. }
+                | AgentCommand::Toggle { .. }
+                | AgentCommand::McpServer { .. },
+            ) => continue,
+        };
+        // The session may be gone.
+        reports.send(report).await.ok();
+    }
+    // As above.
+    reports.send(AgentEvent::Closed { history: History::Fresh, unsent: None }).await.ok();
+}
+
+fn seeds() -> io::Result<Vec<Vec<u8>>> {
+    let session = concat!(
+        r#"{"jsonrpc":"2.0","id":1,"method":"createSession","params":{"channel":"acme:/s1","provider":"a"}}"#,
+        "\n",
+        r#"{"jsonrpc":"2.0","id":2,"method":"subscribe","params":{"channel":"ahp-chat://default/YWNtZTovczE"}}"#,
+        "\n",
+    );
+    let dispatch = |channel: &str, action: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"dispatchAction","params":{{"channel":"{channel}","clientSeq":1,"action":{action}}}}}"#
+        ) + "\n"
+    };
+    let chat = |action: &str| dispatch("ahp-chat://default/YWNtZTovczE", action);
+    let started = |text: &str| {
+        chat(&format!(
+            r#"{{"type":"chat/turnStarted","turnId":"t","startedAt":"2026-11-15T09:00:05.000Z","message":{{"text":"{text}","origin":{{"kind":"user"}}}}}}"#
+        ))
+    };
+    let seeds = [
+        "{not json\n[]\n42\n\n{}\n".to_owned(),
+        format!("!{HANDSHAKE}\n{}\n", r#"{"jsonrpc":"2.0","id":"x","method":"ping"}"#),
+        format!(
+            "!{}\n",
+            r#"{"id":1,"method":"reconnect","params":{"clientId":"c","lastSeenServerSeq":3,"subscriptions":["x:/1"]}}"#
+        ),
+        dispatch("ahp-root://", r#"{"type":"root/configChanged","config":{"telemetryLevel":"off"}}"#),
+        format!("{session}{}{}", started("hello"), started("hang")),
+        format!("{session}{}{}", started("hang"), chat(r#"{"type":"chat/turnCancelled","turnId":"t"}"#)),
+        format!(
+            "{session}{}{}{}",
+            started("hang"),
+            chat(
+                r#"{"type":"chat/pendingMessageSet","kind":"queued","id":"q","message":{"text":"x","origin":{"kind":"user"}}}"#
+            ),
+            chat(
+                r#"{"type":"chat/pendingMessageSet","kind":"steering","id":"s","message":{"text":"x","origin":{"kind":"user"}}}"#
+            ),
+        ),
+        format!(
+            "{session}{}{}",
+            dispatch("acme:/s1", r#"{"type":"session/titleChanged","title":"x"}"#),
+            dispatch("acme:/s1", r#"{"type":"session/isReadChanged","isRead":true}"#),
+        ),
+        format!(
+            "{session}{}\n",
+            r#"{"jsonrpc":"2.0","id":3,"method":"disposeSession","params":{"channel":"acme:/s1"}}"#
+        ),
+        format!(
+            "{}\n{}\n",
+            r#"{"id":4,"method":"resolveSessionConfig","params":{"config":{}}}"#,
+            r#"{"id":5,"method":"listSessions","params":{"limit":1,"cursor":"1"}}"#
+        ),
+        format!("{}\n", r#"{"id":6,"result":null}"#),
+        format!(r#"{{"id":7,"method":"ping","params":{}{}}}"#, "[".repeat(100), "]".repeat(100)) + "\n",
+    ];
+    Ok(seeds.into_iter().map(String::into_bytes).collect())
+}
+
+const WORDS: &[&str] = &[
+    "\"jsonrpc\":\"2.0\"",
+    "\"id\":",
+    "\"method\":",
+    "\"params\":",
+    "null",
+    "\n",
+    "initialize",
+    "reconnect",
+    "ping",
+    "subscribe",
+    "unsubscribe",
+    "listSessions",
+    "createSession",
+    "disposeSession",
+    "resolveSessionConfig",
+    "dispatchAction",
+    "resourceRead",
+    "resourceWrite",
+    "resourceList",
+    "createResourceWatch",
+    "completions",
+    "createChat",
+    "disposeChat",
+    "authenticate",
+    "file:///",
+    "fetchTurns",
+    "\"channel\":",
+    "ahp-root://",
+    "acme:/s1",
+    "ahp-chat://default/YWNtZTovczE",
+    "\"action\":",
+    "\"type\":",
+    "chat/turnStarted",
+    "chat/turnCancelled",
+    "chat/pendingMessageSet",
+    "chat/pendingMessageRemoved",
+    "chat/queuedMessagesReordered",
+    "chat/truncated",
+    "chat/draftChanged",
+    "chat/toolCallConfirmed",
+    "chat/toolCallComplete",
+    "chat/inputCompleted",
+    "session/titleChanged",
+    "session/configChanged",
+    "session/isReadChanged",
+    "session/isArchivedChanged",
+    "session/activeClientSet",
+    "session/activeClientRemoved",
+    "root/configChanged",
+    "\"turnId\":",
+    "\"message\":",
+    "\"text\":",
+    "\"origin\":",
+    "hang",
+    "[[[[[[[[[[[[[[[[",
+    "]]]]]]]]]]]]]]]]",
+    "{\"a\":",
+    "true",
+    "-1",
+    "18446744073709551616",
+    "1e999",
+    "\\ud800",
+];
