@@ -6,6 +6,7 @@
 
 mod line_decoder;
 mod model_id;
+mod rpc;
 mod sse_scanner;
 mod stream_validator;
 
@@ -25,4 +26,4 @@ pub(crate) struct Target {
 
 /// Every target.
 pub(crate) const TARGETS: &[Target] =
-    &[sse_scanner::TARGET, stream_validator::TARGET, model_id::TARGET, line_decoder::TARGET];
+    &[sse_scanner::TARGET, stream_validator::TARGET, model_id::TARGET, line_decoder::TARGET, rpc::TARGET];
