@@ -69,8 +69,8 @@ impl Failure {
     }
 }
 
-/// Whether the file is damaged: SQLite says so, or a strict column has something in
-/// it that it never accepted.
+/// Whether the file is damaged: SQLite says so, a strict column has something in it
+/// that it never accepted, or a record that was just seen is not found.
 pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
     let said =
         matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase));
@@ -79,8 +79,18 @@ pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
         rusqlite::Error::InvalidColumnType(..)
             | rusqlite::Error::Utf8Error(..)
             | rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::QueryReturnedNoRows
     );
-    said || seen
+    // What a change refers to was looked up just before.
+    let dangling = error
+        .sqlite_error()
+        .is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY);
+    said || seen || dangling
+}
+
+/// Whether SQLite does not know what to make of a question.
+pub(crate) fn is_rejection(error: &rusqlite::Error) -> bool {
+    error.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_ERROR)
 }
 
 /// Whether SQLite says that there is no room.

@@ -115,8 +115,9 @@ fn fill(files: &Files, mender: &Mender) -> Result<Tally, SalvageError> {
     let source = source(files, &definitions(&into)?)?;
     let filling = into.transaction()?;
     if let Some(from) = source {
+        let most = fs::metadata(files.database())?.len() / SMALLEST_RECORD;
         for table in TABLES {
-            Copy { table, from: &from, into: &filling, mender }.run(&mut tally)?;
+            Copy { table, from: &from, into: &filling, mender, most }.run(&mut tally)?;
         }
     }
     tally.orphans = settle(&filling, mender)?;
@@ -166,6 +167,12 @@ fn put_a_head_on(files: &Files, length: u64) -> io::Result<()> {
     private().open(&copy)?.write_all(&head)
 }
 
+/// How many unreadable places of one table are passed. A disk that lost more than this is another matter.
+const HOLES: usize = 1000;
+
+/// The fewest bytes that a record takes in a file.
+const SMALLEST_RECORD: u64 = 4;
+
 /// How many numbers behind an unreadable record are tried one by one.
 const ONE_BY_ONE: i64 = 4096;
 
@@ -175,6 +182,8 @@ struct Copy<'a> {
     from: &'a Connection,
     into: &'a Connection,
     mender: &'a Mender,
+    /// More records than the file has room for: a damaged table may lead in circles.
+    most: u64,
 }
 
 /// A record: its number and its columns.
@@ -188,18 +197,20 @@ enum Column {
 
 impl Copy<'_> {
     fn run(&self, tally: &mut Tally) -> Result<(), SalvageError> {
-        let mut next = i64::MIN;
-        loop {
-            let outcome = self.copy_from(&mut next, tally)?;
-            if matches!(outcome, Walk::End) {
+        let mut from = i64::MIN;
+        for _ in 0..HOLES {
+            let mut next = from;
+            if matches!(self.copy_from(&mut next, tally)?, Walk::End) {
                 return Ok(());
             }
             tally.holes += 1;
-            match self.behind_the_hole(next) {
-                Some(found) => next = found,
+            // Damaged numbers may go back; looking for the next place must not, or it never ends.
+            match self.behind_the_hole(next.max(from)) {
+                Some(found) => from = found,
                 None => return Ok(()),
             }
         }
+        Ok(())
     }
 
     /// Copies records from a number on, until the end or until they cannot be read. `next` is where it stopped.
@@ -207,7 +218,7 @@ impl Copy<'_> {
         let sql = format!("SELECT rowid, * FROM {} NOT INDEXED WHERE rowid >= ?1 ORDER BY rowid", self.table);
         let Ok(mut select) = self.from.prepare_cached(&sql) else { return Ok(Walk::End) };
         let Ok(mut records) = select.query([*next]) else { return Ok(Walk::Hole) };
-        loop {
+        for _ in 0..self.most {
             let record = match records.next() {
                 Ok(Some(row)) => read_record(row),
                 Ok(None) => return Ok(Walk::End),
@@ -215,9 +226,9 @@ impl Copy<'_> {
             };
             let Ok((id, columns)) = record else { return Ok(Walk::Hole) };
             self.insert(id, columns, tally)?;
-            let Some(following) = id.checked_add(1) else { return Ok(Walk::End) };
-            *next = following;
+            *next = id.saturating_add(1);
         }
+        Ok(Walk::End)
     }
 
     /// The smallest number from which on something can be read again: first one by one, since a page has few
@@ -275,12 +286,19 @@ impl Copy<'_> {
         match inserted {
             Ok(_) => tally.copied += 1,
             Err(error) if is_full(&error) => return Err(error.into()),
+            // Read a second time, from behind a place that could not be read.
+            Err(_) if self.has(id) => {}
             Err(error) => {
                 tally.senseless += 1;
                 return self.keep(id, format!("{values:?}").as_bytes(), &error.to_string());
             }
         }
         Ok(())
+    }
+
+    fn has(&self, id: i64) -> bool {
+        let sql = format!("SELECT 1 FROM {} WHERE rowid = ?1", self.table);
+        self.into.prepare_cached(&sql).and_then(|mut select| select.exists([id])).unwrap_or(false)
     }
 
     fn keep(&self, id: i64, body: &[u8], reason: &str) -> Result<(), SalvageError> {

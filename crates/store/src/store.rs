@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::apply::size_of_change;
 use crate::database::{Files, Purpose, beside, connect, definitions, in_memory};
-use crate::failure::{is_damage, is_full};
+use crate::failure::{is_damage, is_full, is_rejection};
 use crate::lock::{HostLock, NotLocked, private};
 use crate::mend::Mender;
 use crate::migrate::{self, MigrateError};
@@ -298,19 +298,33 @@ enum Opened {
 }
 
 fn try_open(path: &Path) -> Result<Opened, OpenStoreError> {
-    let opened = connect(path, Purpose::Write).map_err(MigrateError::from).and_then(|mut db| {
-        migrate::run(&mut db)?;
-        let mut expected = in_memory()?;
-        migrate::run(&mut expected)?;
-        let is_as_expected = definitions(&db)? == definitions(&expected)?;
-        Ok((db, is_as_expected))
+    let looked_at = connect(path, Purpose::Write).map_err(MigrateError::from).and_then(|db| {
+        migrate::found(&db)?;
+        definitions(&db)?;
+        Ok(db)
     });
-    match opened {
-        Ok((db, true)) => Ok(Opened::Ready(db)),
-        Ok((_, false)) => Ok(Opened::Damaged("its tables are not as they should be".to_owned())),
+    let mut db = match looked_at {
+        Ok(db) => db,
+        // Nothing but a wrong file makes SQLite reject such questions.
+        Err(MigrateError::Sql(error)) if is_damage(&error) || is_rejection(&error) => {
+            return Ok(Opened::Damaged(error.to_string()));
+        }
+        Err(error) => return Err(migrate_error(path, error)),
+    };
+    match bring_up_to_date(&mut db) {
+        Ok(true) => Ok(Opened::Ready(db)),
+        Ok(false) => Ok(Opened::Damaged("its tables are not as they should be".to_owned())),
         Err(MigrateError::Sql(error)) if is_damage(&error) => Ok(Opened::Damaged(error.to_string())),
         Err(error) => Err(migrate_error(path, error)),
     }
+}
+
+/// Takes the steps that are missing. Says whether the tables are what all steps make of an empty file.
+fn bring_up_to_date(db: &mut Connection) -> Result<bool, MigrateError> {
+    migrate::run(db)?;
+    let mut expected = in_memory()?;
+    migrate::run(&mut expected)?;
+    Ok(definitions(db)? == definitions(&expected)?)
 }
 
 fn migrate_error(path: &Path, error: MigrateError) -> OpenStoreError {

@@ -468,7 +468,7 @@ async fn use_wounded(directory: &Path) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_wound_is_survived(wounds in vec(any_wound(), 1..4)) {

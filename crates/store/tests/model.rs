@@ -71,6 +71,9 @@ fn any_session_change() -> impl Strategy<Value = Change> {
             let row = row.map(|(modified_at, summary)| StoredRow { session: session.clone(), modified_at, summary });
             Change::PutSession { session, created_at, row, state }
         }),
+        2 => (0..SESSIONS, any::<i64>(), any_json()).prop_map(|(number, modified_at, summary)| {
+            Change::PutRow(StoredRow { session: session(number), modified_at, summary })
+        }),
         4 => (0..SESSIONS, 0..3_usize, any::<u128>(), any::<bool>(), any_json()).prop_map(
             |(number, which, conversation, resumes, state)| Change::PutChat {
                 chat: chat(number, which),
