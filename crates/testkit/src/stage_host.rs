@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use innkeeper_core::clock::SystemClock;
+use innkeeper_core::clock::{Clock, SystemClock};
 use innkeeper_core::storage::{Nowhere, Storage};
 use innkeeper_core::{Host, HostConfig};
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig};
@@ -24,11 +24,13 @@ pub struct StageOptions {
     pub stage: Stage,
     /// Where it keeps everything; nowhere unless a test wants more.
     pub storage: Arc<dyn Storage>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
 }
 
 impl Default for StageOptions {
     fn default() -> Self {
-        Self { stage: Stage::default(), storage: Arc::new(Nowhere) }
+        Self { stage: Stage::default(), storage: Arc::new(Nowhere), clock: Arc::new(SystemClock) }
     }
 }
 
@@ -65,7 +67,7 @@ impl StageHost {
         let folder = tempfile::tempdir().context("no temporary folder")?;
         let host = Host::start(HostConfig {
             providers: vec![options.stage.provider()],
-            clock: Arc::new(SystemClock),
+            clock: Arc::clone(&options.clock),
             storage: Arc::clone(&options.storage),
         })
         .await?;

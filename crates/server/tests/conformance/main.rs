@@ -22,6 +22,7 @@ mod random;
 mod reconnect;
 mod scene;
 mod settings;
+mod storage;
 mod tools;
 mod turns;
 mod wire;

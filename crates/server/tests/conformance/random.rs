@@ -84,7 +84,10 @@ impl World {
     async fn new() -> Self {
         let traits = StageTraits { rewinds: true, ..StageTraits::default() };
         let storage = Arc::new(MemoryStorage::new());
-        let host = StageHost::start(StageOptions { stage: Stage::new(traits), storage }).await.unwrap();
+        let host =
+            StageHost::start(StageOptions { stage: Stage::new(traits), storage, ..StageOptions::default() })
+                .await
+                .unwrap();
         let session = "scripted:/random".to_owned();
         let mut judge = Wire::open(&host, "judge", &["1.0.0"]).await;
         judge.ask("createSession", json!({"channel": session, "workingDirectories": ["file:///w"]})).await;

@@ -1,0 +1,212 @@
+//! What is stored when, and what happens when it cannot be.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use ahp_types::state::{ResponsePart, TurnState};
+use innkeeper_core::clock::Clock;
+use innkeeper_core::storage::StorageError;
+use innkeeper_testkit::{MemoryStorage, Observer, Player, StageHost, StageOptions};
+use serde_json::{Value, json};
+
+use crate::scene::{DIRECTORY, started};
+
+const SESSION: &str = "scripted:/1";
+
+async fn host_on(storage: &MemoryStorage) -> StageHost {
+    let options = StageOptions { storage: Arc::new(storage.clone()), ..StageOptions::default() };
+    StageHost::start(options).await.unwrap()
+}
+
+async fn opened(host: &StageHost) -> (Observer, String) {
+    let mut client = host.observer("alice").await.unwrap();
+    client.create(SESSION, &[DIRECTORY]).await.unwrap();
+    let chat = client.open_session(SESSION).await.unwrap();
+    (client, chat)
+}
+
+/// Starts the first turn; answers the agent that works on it.
+async fn begun(host: &StageHost, client: &Observer, chat: &str) -> Player {
+    client.dispatch(chat, started("t1")).await.unwrap();
+    let mut player = host.stage().player().await.unwrap();
+    player.prompt().await.unwrap();
+    player
+}
+
+/// Dispatches an action and waits for the answer: why it was refused, if it was.
+async fn answer(client: &mut Observer, channel: &str, action: Value) -> Option<String> {
+    let seq = client.dispatch(channel, action).await.unwrap();
+    client.until("the answer", |client| !client.answers("alice", seq).is_empty()).await.unwrap();
+    client.answers("alice", seq)[0].rejection_reason.clone()
+}
+
+fn queued(id: &str) -> Value {
+    let message = json!({"text": "next", "origin": {"kind": "user"}});
+    json!({"type": "chat/pendingMessageSet", "kind": "queued", "id": id, "message": message})
+}
+
+#[tokio::test]
+async fn a_turn_and_a_decision_are_stored_before_anybody_is_told() {
+    let storage = MemoryStorage::new();
+    let host = host_on(&storage).await;
+    let (mut client, chat) = opened(&host).await;
+    let title = json!({"type": "session/titleChanged", "title": "mine"});
+    for (channel, action) in [(chat.as_str(), started("t1")), (SESSION, title)] {
+        let held = storage.hold_writes();
+        let seq = client.dispatch(channel, action).await.unwrap();
+        while storage.waiting() == 0 {
+            tokio::task::yield_now().await;
+        }
+        client.settle().await.unwrap();
+        assert!(client.answers("alice", seq).is_empty(), "it is not stored yet");
+        drop(held);
+        client.until("the echo", |client| !client.answers("alice", seq).is_empty()).await.unwrap();
+        assert_eq!(client.answers("alice", seq)[0].rejection_reason, None);
+    }
+}
+
+#[tokio::test]
+async fn an_action_that_cannot_be_stored_is_refused_with_the_reason_and_changes_nothing() {
+    let storage = MemoryStorage::new();
+    let host = host_on(&storage).await;
+    let (mut client, chat) = opened(&host).await;
+    storage.fail_writes(Some(StorageError::Full));
+    assert!(answer(&mut client, &chat, started("t1")).await.unwrap().contains("disk is full"));
+    assert_eq!(host.stage().asked(), 0, "no agent is opened for it");
+    let created = client.create("scripted:/2", &[DIRECTORY]).await;
+    assert!(format!("{:#}", created.unwrap_err()).contains("disk is full"));
+    let config = json!({"type": "root/configChanged", "config": {"a": 1}});
+    assert!(answer(&mut client, "ahp-root://", config).await.unwrap().contains("disk is full"));
+    storage.fail_writes(None);
+    assert_eq!(answer(&mut client, &chat, started("t1")).await, None, "the same once there is room");
+}
+
+#[tokio::test]
+async fn what_an_agent_did_while_the_disk_was_full_is_shown_and_stored_later() {
+    let storage = MemoryStorage::new();
+    let host = host_on(&storage).await;
+    let (mut client, chat) = opened(&host).await;
+    let player = begun(&host, &client, &chat).await;
+    storage.fail_writes(Some(StorageError::Full));
+    player.text("t1", "p", &["it ", "is ", "done"]).await.unwrap();
+    player.complete("t1").await.unwrap();
+    client.until_turn_over(&chat, "t1").await.unwrap();
+    storage.fail_writes(None);
+    let told = client.chat(&chat).unwrap().turns.clone();
+    // The host tries again by itself; how soon does not matter here.
+    loop {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let next = host_on(&storage.after_a_crash()).await;
+        let mut judge = next.observer("judge").await.unwrap();
+        judge.subscribe(&chat).await.unwrap();
+        if judge.chat(&chat).unwrap().turns == told {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn after_a_crash_the_turn_can_be_resumed_with_all_that_was_journaled_and_the_queue_waits() {
+    let storage = MemoryStorage::new();
+    let host = host_on(&storage).await;
+    let (mut client, chat) = opened(&host).await;
+    let player = begun(&host, &client, &chat).await;
+    player.text("t1", "p", &["half ", "an ", "answer"]).await.unwrap();
+    player.ask_to_run("t1", "k1", json!({})).await.unwrap();
+    let asked =
+        |client: &Observer| client.session(SESSION).is_ok_and(|session| session.input_needed.is_some());
+    client.until("the question", asked).await.unwrap();
+    // A decision takes all that was before it into the journal.
+    assert_eq!(answer(&mut client, &chat, queued("m1")).await, None);
+    let next = host_on(&storage.after_a_crash()).await;
+    let mut again = next.observer("again").await.unwrap();
+    again.open_session(SESSION).await.unwrap();
+    let state = again.chat(&chat).unwrap().clone();
+    assert!(state.active_turn.is_none());
+    let turn = &state.turns[0];
+    assert_eq!((turn.id.as_str(), turn.state), ("t1", TurnState::Error));
+    let text = turn.response_parts.iter().find_map(|part| match part {
+        ResponsePart::Markdown(part) => Some(part.content.as_str()),
+        _ => None,
+    });
+    assert_eq!(text, Some("half an answer"));
+    let Some(ResponsePart::Error(error)) = turn.response_parts.last() else { panic!("{turn:?}") };
+    assert_eq!(error.resumable, Some(true));
+    assert_eq!(state.queued_messages.as_ref().map(Vec::len), Some(1), "still queued");
+    assert_eq!(again.session(SESSION).unwrap().input_needed, None, "nobody waits for an answer any more");
+    assert_eq!(next.stage().asked(), 0, "reading starts nothing");
+
+    again.dispatch(&chat, json!({"type": "chat/turnResume", "turnId": "t1"})).await.unwrap();
+    let mut player = next.stage().player().await.unwrap();
+    assert_eq!(player.prompt().await.unwrap().0, "t1");
+    player.complete("t1").await.unwrap();
+    assert!(player.prompt().await.unwrap().0.starts_with("m1"), "the queue goes on");
+}
+
+#[tokio::test]
+async fn a_session_that_cannot_be_read_says_so_and_stays_in_the_list() {
+    let storage = MemoryStorage::new();
+    let host = host_on(&storage).await;
+    let (mut client, chat) = opened(&host).await;
+    let player = begun(&host, &client, &chat).await;
+    player.complete("t1").await.unwrap();
+    client.until_turn_over(&chat, "t1").await.unwrap();
+    tokio::join!(host.stop(), async { player.leave_when_told().await.unwrap() });
+    let next = host_on(&storage).await;
+    let reason = "bits fell out".to_owned();
+    storage.fail_loads(Some(StorageError::Damaged { what: "the session".to_owned(), reason }));
+    let mut again = next.observer("again").await.unwrap();
+    let error = again.subscribe(&chat).await.unwrap_err();
+    assert!(format!("{error:#}").contains("bits fell out"), "{error:#}");
+    assert_eq!(again.list_sessions().await.unwrap().len(), 1);
+    storage.fail_loads(None);
+    again.subscribe(&chat).await.unwrap();
+    assert_eq!(again.chat(&chat).unwrap().turns.len(), 1, "nothing was lost");
+}
+
+/// A clock that a test sets, in milliseconds since 1970.
+#[derive(Debug)]
+struct SetClock(AtomicI64);
+
+impl Clock for SetClock {
+    fn now(&self) -> jiff::Timestamp {
+        jiff::Timestamp::from_millisecond(self.0.load(Ordering::SeqCst)).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_back_changes_neither_order_nor_durations() {
+    let clock = Arc::new(SetClock(AtomicI64::new(1_800_000_000_000)));
+    let storage = MemoryStorage::new();
+    let options = StageOptions {
+        storage: Arc::new(storage.clone()),
+        clock: Arc::<SetClock>::clone(&clock),
+        ..StageOptions::default()
+    };
+    let host = StageHost::start(options.clone()).await.unwrap();
+    let (mut client, chat) = opened(&host).await;
+    let mut player = begun(&host, &client, &chat).await;
+    clock.0.store(1_700_000_000_000, Ordering::SeqCst);
+    assert_eq!(answer(&mut client, &chat, queued("m1")).await, None);
+    player.complete("t1").await.unwrap();
+    let second = player.prompt().await.unwrap().0;
+    clock.0.store(1_600_000_000_000, Ordering::SeqCst);
+    player.complete(&second).await.unwrap();
+    client.until_turn_over(&chat, &second).await.unwrap();
+    let turns = client.chat(&chat).unwrap().turns.clone();
+    let ids: Vec<&str> = turns.iter().map(|turn| turn.id.as_str()).collect();
+    assert_eq!(ids, ["t1", second.as_str()]);
+    let sane = |duration: Option<i64>| duration.is_some_and(|duration| (0..60_000).contains(&duration));
+    assert!(turns.iter().all(|turn| sane(turn.duration)), "{turns:?}");
+    let seen = client.last_seq();
+    let next = StageHost::start(StageOptions { storage: Arc::new(storage.after_a_crash()), ..options })
+        .await
+        .unwrap();
+    let mut again = next.observer("again").await.unwrap();
+    again.subscribe(&chat).await.unwrap();
+    assert_eq!(again.chat(&chat).unwrap().turns, turns);
+    let seq = again.dispatch(&chat, json!({"type": "chat/isReadChanged", "isRead": true})).await.unwrap();
+    again.until("the echo", |again| !again.answers("again", seq).is_empty()).await.unwrap();
+    assert!(again.last_seq() > seen, "numbers do not follow the clock");
+}
