@@ -274,7 +274,12 @@ impl SessionActor {
             tracing::info!(session = %self.seed.uri, "a session that was never used goes away");
             self.end(Ending::Dispose, None).await;
         } else if self.model.listed && since.elapsed() >= UNUSED_AFTER {
-            self.end(Ending::Unload, None).await;
+            match self.store_all().await {
+                Ok(()) => self.end(Ending::Unload, None).await,
+                Err(error) => {
+                    tracing::error!(session = %self.seed.uri, %error, "the session stays in memory")
+                }
+            }
         }
     }
 

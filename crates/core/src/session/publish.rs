@@ -157,10 +157,15 @@ impl SessionActor {
 
     /// Stores the session as it is and waits until that is done.
     pub(super) async fn store_all(&mut self) -> Result<(), StorageError> {
-        match self.documents() {
-            Some((documents, _)) => self.ledger.finish(documents).await,
-            None => Ok(()),
+        let Some((documents, turns_from)) = self.documents() else { return Ok(()) };
+        let stored = self.ledger.finish(documents).await;
+        if stored.is_err() {
+            self.ledger.wants_checkpoint();
+            if let Some(from) = turns_from {
+                self.store.turns_not_stored(&self.seed.chat, from);
+            }
         }
+        stored
     }
 
     /// Everything about the session, as changes for the storage.
