@@ -151,13 +151,15 @@ async fn bench(options: &BenchOptions) -> Result<ExitCode> {
     idle::measure(&options.innkeeper, options.quick, &mut report).await?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{report}")?;
+    if options.quick {
+        writeln!(out, "a few seconds say little: these figures are not judged")?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let missed = report.missed();
     for row in &missed {
         writeln!(out, "limit not met: {row}")?;
     }
-    // A debug build or a few seconds say nothing about times.
-    let judged = options.check && !options.quick;
-    Ok(if judged && !missed.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if options.check && !missed.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 async fn slow(options: &SlowOptions) -> Result<ExitCode> {
