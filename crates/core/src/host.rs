@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ahp_types::actions::{RootConfigChangedAction, StateAction};
+use ahp_types::actions::{RootAgentsChangedAction, RootConfigChangedAction, StateAction};
 use ahp_types::common::{JsonObject, Uri};
 use ahp_types::state::SessionActiveClient;
 use tokio::sync::{Semaphore, watch};
@@ -169,6 +169,7 @@ impl Host {
             sessions_of_chats: std::mem::take(&mut index.chats).into_iter().collect(),
             ..Sessions::default()
         };
+        let goes_on = index.clean;
         let to_open: Vec<ChannelUri> =
             index.unlisted.drain(..).chain(std::mem::take(&mut index.unfinished)).collect();
         let host = Arc::new(Self {
@@ -183,6 +184,9 @@ impl Host {
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),
         });
+        if goes_on {
+            host.show_agents();
+        }
         host.tasks.spawn(Arc::clone(&host).recover(to_open));
         host.tasks.spawn(Arc::clone(&host).keep_numbers(reserved));
         Ok(host)
@@ -222,9 +226,12 @@ impl Host {
         seen: ServerSeq,
         channels: &[ChannelUri],
         reply: impl FnOnce(Missed) -> Result<Frame, serde_json::Error>,
-    ) -> Result<(), serde_json::Error> {
-        self.load_or_log(channels).await;
-        self.store.resume(connection, client, seen, channels, reply)
+    ) -> Result<Result<(), serde_json::Error>, LoadError> {
+        // What cannot be read now is not gone, and the client must not be told so.
+        for channel in channels {
+            self.load(channel).await?;
+        }
+        Ok(self.store.resume(connection, client, seen, channels, reply))
     }
 
     /// Subscribes a connection to a channel, which is loaded if need be. The reply is
@@ -291,7 +298,7 @@ impl Host {
             history: History::Fresh,
             listed: false,
             next_entry: 1,
-            last_entry_at: None,
+            stale: false,
         };
         let session = documents::session_state(&provider.info().provider, &chat, &created_at, config, &new);
         let doc = ChatDoc::new(documents::chat_state(&chat, &created_at))
@@ -327,8 +334,14 @@ impl Host {
             tracing::debug!(%channel, client_seq = origin.client_seq, "ignored a repeated action");
             return;
         }
+        let mut arrival = Arrival {
+            store: &self.store,
+            dispatch: (channel.clone(), action.clone(), origin.clone()),
+            arrived: false,
+        };
         if channel.is_root() {
             self.dispatch_to_root(&channel, &action, &origin).await;
+            arrival.arrived = true;
             return;
         }
         let mut dispatch = ClientDispatch { channel, action, origin };
@@ -348,7 +361,10 @@ impl Host {
                 return;
             };
             match handle.dispatch(dispatch).await {
-                Ok(()) => return,
+                Ok(()) => {
+                    arrival.arrived = true;
+                    return;
+                }
                 Err(back) => dispatch = *back,
             }
         }
@@ -467,6 +483,16 @@ impl Host {
         self.storage.write(vec![Change::PutRootConfig { values }]).await
     }
 
+    /// Tells clients that go on with this host which agents it has: they know those of
+    /// the last one, which may have been of another version.
+    fn show_agents(&self) {
+        let agents = self.providers.iter().map(|provider| provider.info()).collect();
+        let action = StateAction::RootAgentsChanged(RootAgentsChangedAction { agents });
+        if let Err(error) = self.store.commit(&ChannelUri::root(), &Action::own(action), None) {
+            tracing::error!(%error, "the agents could not be published");
+        }
+    }
+
     /// Sees to it that there are always numbers left that a crash cannot repeat.
     async fn keep_numbers(self: Arc<Self>, mut reserved: ServerSeq) {
         loop {
@@ -491,6 +517,23 @@ impl Host {
             .find(|provider| name.is_none_or(|name| provider.info().provider == name))
             .cloned()
             .ok_or_else(|| CreateError::UnknownProvider(name.unwrap_or_default().to_owned()))
+    }
+}
+
+/// A dispatch on its way to its session. If it does not get there, because its client is
+/// gone or the session is, it does not count as handled.
+struct Arrival<'a> {
+    store: &'a StateStore,
+    dispatch: (ChannelUri, Action, Origin),
+    arrived: bool,
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        if !self.arrived {
+            let (channel, action, origin) = &self.dispatch;
+            self.store.was_not_handled(channel, action, origin);
+        }
     }
 }
 

@@ -167,7 +167,7 @@ impl Connection {
                 rpc::response(id, &SnapshotsResult { r#type: "snapshot", snapshots: &snapshots })
             }
         });
-        resumed.await?;
+        resumed.await??;
         self.shared.host.came_back(&client, &channels).await;
         self.client = Some(client);
         Ok(())

@@ -72,13 +72,15 @@ fn check(told: &Told, now: &ChatState) -> Result<()> {
 
 /// Looks at everything that was told in earlier lives of the host.
 async fn check_all(client: &mut Observer, chats: &Chats) -> Result<()> {
-    let rows = client.list_sessions().await?;
     for (chat, told) in chats {
         client.subscribe(&told.session).await?;
         client.subscribe(chat).await?;
         check(told, client.chat(chat)?).with_context(|| chat.clone())?;
         let title = client.session(&told.session)?.title.clone();
         ensure!(told.titles.is_empty() || told.titles.contains(&title), "{title:?} {:?}", told.titles);
+    }
+    let rows = client.list_sessions().await?;
+    for told in chats.values() {
         if !told.turns.is_empty() {
             let row = rows.iter().find(|row| row.resource == told.session).context("a row is missing")?;
             ensure!(row.status & SessionStatus::InProgress.0 == 0, "nothing runs: {row:?}");

@@ -12,7 +12,9 @@ use super::{CreateError, Host, Sessions, documents, lock};
 use crate::agent::{AgentLink, AgentProvider, BoxFuture, OpenAgent, OpenError, ResolvedConfig};
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
-use crate::session::{Ended, Ending, Restored, SessionActor, SessionHandle, SessionSeed, restore};
+use crate::session::{
+    Ended, Ending, Restored, SessionActor, SessionHandle, SessionSeed, WeakHandle, restore,
+};
 use crate::state::{ChannelState, ChatDoc, StateStore};
 use crate::storage::{Change, StorageError};
 
@@ -130,7 +132,7 @@ impl Host {
         }
         let Some(stored) = self.storage.load_session(uri.clone()).await? else { return Ok(false) };
         let listed = stored.listed;
-        let Restored { session, chat, seed } = restore(uri, stored)?;
+        let Restored { session, chat, row, seed } = restore(uri, stored)?;
         let provider = self.provider(Some(&session.provider));
         let provider = provider.unwrap_or_else(|_| Arc::new(Absent(session.provider.clone())));
         let directories = session.working_directories.clone().unwrap_or_default();
@@ -149,10 +151,12 @@ impl Host {
             history: seed.history,
             listed,
             next_entry: seed.next_entry,
-            last_entry_at: seed.last_entry_at,
+            stale: seed.stale,
         };
-        let Some(mut prepared) = self.prepare(seed, session, chat) else { return Ok(true) };
-        prepared.actor.close_interrupted().await;
+        let Some(prepared) = self.prepare(seed, session, chat) else { return Ok(true) };
+        if listed && let Some(row) = self.store.put_row(uri, row) {
+            drop(self.storage.write(vec![Change::PutRow(row)]));
+        }
         // While the host shuts down there is nobody left to load it for.
         let launched = self.launch(prepared).is_ok();
         for client in &took_part {
@@ -209,7 +213,7 @@ impl Host {
             return Err(Closed);
         }
         sessions.by_uri.insert(uri.clone(), handle.clone());
-        sessions.by_chat.insert(chat.clone(), handle);
+        sessions.by_chat.insert(chat.clone(), handle.clone());
         drop(sessions);
         let storage = Arc::clone(&self.storage);
         let cleanup = Cleanup {
@@ -217,6 +221,8 @@ impl Host {
             sessions: Arc::clone(&self.sessions),
             uri,
             chat,
+            // Weak, or the actor would never see that nobody can reach it any more.
+            handle: handle.weak(),
             ended: None,
         };
         self.tasks.spawn(async move {
@@ -262,6 +268,7 @@ struct Cleanup {
     sessions: Arc<Mutex<Sessions>>,
     uri: ChannelUri,
     chat: ChannelUri,
+    handle: WeakHandle,
     /// How the actor ended; nothing if it panicked.
     ended: Option<Ended>,
 }
@@ -279,7 +286,9 @@ impl Drop for Cleanup {
                 sessions.unlisted.remove(&self.uri);
             }
             // It is still in the storage, and can be disposed again.
-            Some(Ended { ending: Ending::Dispose | Ending::Unload, .. }) => self.store.remove(&channels),
+            Some(Ended { ending: Ending::Dispose, .. }) => self.store.remove(&channels),
+            // Its channels went when nobody listened; who wanted it meanwhile has new ones.
+            Some(Ended { ending: Ending::Unload, .. }) => {}
             // Clients see it until they are disconnected.
             Some(Ended { ending: Ending::Suspend, .. }) => {}
             None => {
@@ -287,8 +296,11 @@ impl Drop for Cleanup {
                 self.store.remove(&channels);
             }
         }
-        sessions.by_uri.remove(&self.uri);
-        sessions.by_chat.remove(&self.chat);
+        // Another actor may have its place by now.
+        if sessions.by_uri.get(&self.uri).is_some_and(|handle| handle.same(&self.handle)) {
+            sessions.by_uri.remove(&self.uri);
+            sessions.by_chat.remove(&self.chat);
+        }
         drop(sessions);
         if let Some(ended) = self.ended.take() {
             for waiting in ended.waiting {

@@ -55,6 +55,16 @@ impl SessionHandle {
         &self.chat
     }
 
+    /// A way to know this session again.
+    pub(crate) fn weak(&self) -> WeakHandle {
+        WeakHandle(self.inputs.downgrade())
+    }
+
+    /// Whether it is this one.
+    pub(crate) fn same(&self, other: &WeakHandle) -> bool {
+        other.0.upgrade().is_some_and(|inputs| inputs.same_channel(&self.inputs))
+    }
+
     /// Hands over a client's dispatch; waits while the session is behind. Gives it
     /// back if the session is not there any more.
     pub(crate) async fn dispatch(&self, dispatch: ClientDispatch) -> Result<(), Box<ClientDispatch>> {
@@ -83,6 +93,10 @@ impl SessionHandle {
         SessionEnd(finished)
     }
 }
+
+/// Knows a session again without keeping it alive.
+#[derive(Debug)]
+pub(crate) struct WeakHandle(mpsc::WeakSender<SessionInput>);
 
 /// The end of a session, which takes as long as its agent needs to stop.
 #[derive(Debug)]
@@ -158,8 +172,8 @@ pub(crate) struct SessionSeed {
     pub listed: bool,
     /// The number of its next journal entry.
     pub next_entry: u64,
-    /// When the last entry of its journal was made, in milliseconds since 1970.
-    pub last_entry_at: Option<i64>,
+    /// Whether its documents have to be written.
+    pub stale: bool,
 }
 
 impl std::fmt::Debug for SessionSeed {
@@ -205,7 +219,7 @@ impl SessionActor {
     ) -> (Self, SessionHandle) {
         let (sender, inputs) = mpsc::channel(INPUT_CAPACITY);
         let handle = SessionHandle { inputs: sender.clone(), chat: seed.chat.clone() };
-        let actor = Self {
+        let mut actor = Self {
             model: Model {
                 phase: Phase::Cold(seed.history),
                 turn_began: Default::default(),
@@ -229,6 +243,9 @@ impl SessionActor {
             ending: None,
             finished: false,
         };
+        if actor.seed.stale {
+            actor.ledger.wants_checkpoint();
+        }
         (actor, handle)
     }
 
@@ -250,8 +267,8 @@ impl SessionActor {
         }
         let ending = self.ending.unwrap_or(Ending::Suspend);
         let stored = match ending {
-            Ending::Dispose => Ok(()),
-            Ending::Suspend | Ending::Unload => self.store_all().await,
+            Ending::Dispose | Ending::Unload => Ok(()),
+            Ending::Suspend => self.store_all().await,
         };
         Ended { ending, waiting: self.waiting, stored }
     }
@@ -275,12 +292,34 @@ impl SessionActor {
             self.end(Ending::Dispose, None).await;
         } else if self.model.listed && since.elapsed() >= UNUSED_AFTER {
             match self.store_all().await {
-                Ok(()) => self.end(Ending::Unload, None).await,
+                Ok(()) => self.leave_memory(&channels),
                 Err(error) => {
                     tracing::error!(session = %self.seed.uri, %error, "the session stays in memory")
                 }
             }
         }
+    }
+
+    /// Takes the session out of memory, unless somebody wants it after all.
+    fn leave_memory(&mut self, channels: &[ChannelUri]) {
+        if !self.inputs.is_empty() || !self.store.remove_unheard(channels) {
+            return;
+        }
+        self.inputs.close();
+        // Who came in this very moment is told to come again.
+        while let Ok(input) = self.inputs.try_recv() {
+            match input {
+                SessionInput::Client(dispatch) => {
+                    self.reject(&dispatch, "the session was put away; try again")
+                }
+                SessionInput::End { done, .. } => {
+                    done.send(Err(StorageError::Busy)).ok();
+                }
+                SessionInput::Opened(_) | SessionInput::Left(_) => {}
+            }
+        }
+        self.ending = Some(Ending::Unload);
+        self.finished = true;
     }
 
     async fn handle(&mut self, input: SessionInput) {
@@ -339,19 +378,6 @@ impl SessionActor {
             self.link = None;
         }
         let decision = self.decide(Input::Agent(event));
-        self.carry_out(decision, Cause::Agent).await;
-    }
-
-    /// Closes a turn that an earlier host left open. The session is not known to
-    /// anybody yet.
-    pub(crate) async fn close_interrupted(&mut self) {
-        let started = self.with_state(|_, chat| {
-            let started: jiff::Timestamp = chat.active_turn.as_ref()?.started_at.parse().ok()?;
-            Some(started.as_millisecond())
-        });
-        let Some(Some(started)) = started else { return };
-        let ran = self.seed.last_entry_at.unwrap_or(started).saturating_sub(started).max(0);
-        let decision = self.decide(Input::Interrupted { ran });
         self.carry_out(decision, Cause::Agent).await;
     }
 

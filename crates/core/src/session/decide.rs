@@ -17,7 +17,7 @@ mod turns;
 use std::time::Duration;
 
 use ahp_types::actions::{SessionReadyAction, StateAction};
-use ahp_types::state::{ChatState, ErrorInfo, SessionState};
+use ahp_types::state::{ChatState, ErrorInfo, SessionLifecycle, SessionState};
 
 use super::Ending;
 use crate::agent::{AgentCommand, AgentEvent, History, McpServerRequest, OpenError, TurnOutcome, Unsent};
@@ -113,11 +113,6 @@ pub(super) enum Input<'a> {
     Left(&'a ClientId),
     /// Everything else is done: is there something to go on with?
     Settle(Cause),
-    /// The host that ran the turn is gone; a new one found it.
-    Interrupted {
-        /// How long the turn had run, as far as is known, in milliseconds.
-        ran: i64,
-    },
     /// The session shall end.
     End(Ending),
 }
@@ -174,13 +169,12 @@ pub(super) fn decide(model: &Model, view: View<'_>, input: Input<'_>) -> Decisio
         }
         Input::Client { target: Target::Chat, action, client } => decide_chat(model, view, action, client),
         Input::Client { target: Target::Session, action, client } => decide_session(view, action, client),
-        Input::Opened => decide_opened(model),
+        Input::Opened => decide_opened(model, view),
         Input::OpenFailed(error) => decide_open_failed(model, view, error),
         Input::Agent(event) => agent::said(model, view, event),
         Input::Left(client) => settings::left(view, client),
         // A tool that nobody runs any more holds up its turn, so it comes first.
         Input::Settle(cause) => tools::orphaned(view).unwrap_or_else(|| queue::next(model, view, cause)),
-        Input::Interrupted { ran } => decide_interrupted(view, ran),
         Input::End(ending) => decide_end(model, view, ending),
     }
 }
@@ -250,11 +244,14 @@ fn not_for_clients(action: &StateAction) -> Decision {
     }
 }
 
-fn decide_opened(model: &Model) -> Decision {
+fn decide_opened(model: &Model, view: View<'_>) -> Decision {
     let Phase::Opening { prompt, .. } = &model.phase else { return Decision::default() };
     let mut decision = Decision { phase: Some(Phase::Live), ..Decision::default() };
-    if !model.listed {
+    // Two questions: a host that was killed in between has answered only one.
+    if view.session.lifecycle != SessionLifecycle::Ready {
         decision.actions.push((Target::Session, StateAction::SessionReady(SessionReadyAction {})));
+    }
+    if !model.listed {
         decision.effects.push(Effect::List);
     }
     if let Some(Rewind { to }) = model.rewind.clone() {
@@ -283,15 +280,12 @@ fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decis
     decision
 }
 
-/// Closes a turn whose host ended without a word. Nobody knows what the agent did
-/// last, so the user is asked whether to go on.
-fn decide_interrupted(view: View<'_>, ran: i64) -> Decision {
-    let mut decision = Decision::default();
-    if let Some(turn) = turns::running(view) {
-        let info = error_info("host_stopped", "The host ended while this turn was running.");
-        decision.actions.push((Target::Chat, turns::failed_after(ran, turn, info, Resumable::Yes)));
-    }
-    decision
+/// The action that closes a turn whose host ended without a word, after it had run so
+/// many milliseconds. Nobody knows what the agent did last, so the user is asked
+/// whether to go on.
+pub(super) fn interrupted(turn: &str, ran: i64) -> StateAction {
+    let info = error_info("host_stopped", "The host ended while this turn was running.");
+    turns::failed_after(ran, turn, info, Resumable::Yes)
 }
 
 fn decide_end(model: &Model, view: View<'_>, ending: Ending) -> Decision {

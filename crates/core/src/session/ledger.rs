@@ -180,6 +180,14 @@ impl Ledger {
         self.hand_over(InFlight { written: self.storage.write(documents), turns_from, documents: true });
     }
 
+    /// Waits for documents that are being written: newer ones must not trim the journal of
+    /// what may still fail. Answers the first turn that is not stored.
+    pub(super) async fn settled(&mut self) -> Option<usize> {
+        let InFlight { written, turns_from, documents } = self.in_flight.take()?;
+        let failed = !matches!(tokio::time::timeout(WRITE_PATIENCE, written).await, Ok(Ok(())));
+        turns_from.filter(|_| failed && documents)
+    }
+
     /// Writes the documents and waits until they are written.
     pub(super) async fn finish(&mut self, mut documents: Vec<Change>) -> Result<(), StorageError> {
         documents.push(self.trim());

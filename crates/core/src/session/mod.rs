@@ -11,6 +11,6 @@ mod projection;
 mod publish;
 mod restore;
 
-pub(crate) use actor::{ClientDispatch, Ended, Ending, SessionActor, SessionSeed};
+pub(crate) use actor::{ClientDispatch, Ended, Ending, SessionActor, SessionSeed, WeakHandle};
 pub use actor::{SessionEnd, SessionHandle};
 pub(crate) use restore::{Restored, restore};

@@ -57,12 +57,18 @@ impl SessionActor {
             let actions: Vec<(Target, Action)> =
                 decision.actions.into_iter().map(|(target, action)| (target, Action::own(action))).collect();
             let shows = actions.iter().any(|(_, action)| !projection::only_streams(action.typed()));
-            self.publish(&actions).await;
+            let ended = self.publish(&actions).await;
             for effect in decision.effects {
                 self.run_effect(effect);
             }
             if shows {
                 self.project();
+            }
+            // Only now: the documents have the copies of the chat's facts in them.
+            if ended {
+                self.checkpoint();
+            }
+            if shows {
                 next = self.waiting_message(cause).map(|decision| (decision, Cause::Agent));
             }
         }
@@ -79,8 +85,8 @@ impl SessionActor {
         Some(self.decide(Input::Settle(cause))).filter(|next| !next.actions.is_empty())
     }
 
-    /// Publishes actions of the host's own.
-    async fn publish(&mut self, actions: &[(Target, Action)]) {
+    /// Publishes actions of the host's own. Answers whether they end a turn.
+    async fn publish(&mut self, actions: &[(Target, Action)]) -> bool {
         let at = self.now();
         let ahead = actions.iter().any(|(_, action)| is_boundary(action.typed()));
         if ahead {
@@ -108,9 +114,7 @@ impl SessionActor {
                 }
             }
         }
-        if actions.iter().any(|(_, action)| ends_turn(action.typed())) {
-            self.checkpoint();
-        }
+        actions.iter().any(|(_, action)| ends_turn(action.typed()))
     }
 
     /// Brings the copies of the chat's facts into agreement with the chat.
@@ -157,6 +161,9 @@ impl SessionActor {
 
     /// Stores the session as it is and waits until that is done.
     pub(super) async fn store_all(&mut self) -> Result<(), StorageError> {
+        if let Some(from) = self.ledger.settled().await {
+            self.store.turns_not_stored(&self.seed.chat, from);
+        }
         let Some((documents, turns_from)) = self.documents() else { return Ok(()) };
         let stored = self.ledger.finish(documents).await;
         if stored.is_err() {

@@ -119,6 +119,15 @@ impl KnownClients {
         }
     }
 
+    /// A dispatch of a client's was not handled after all.
+    pub(super) fn not_handled(&mut self, client: &ClientId, mark: DispatchMark) {
+        if let Some(known) = self.known.get_mut(client)
+            && let Some(at) = known.handled.iter().rposition(|handled| handled.mark == mark)
+        {
+            known.handled.remove(at);
+        }
+    }
+
     /// A dispatch of a client's is answered.
     pub(super) fn answered(&mut self, client: &ClientId, client_seq: i64, answer: ServerSeq) {
         let Some(known) = self.known.get_mut(client) else { return };
@@ -148,12 +157,13 @@ impl KnownClients {
         }
     }
 
-    /// Remembers a client as an earlier host did.
-    pub(super) fn restore(&mut self, stored: StoredClient) {
+    /// Remembers a client as an earlier host did, whose last number this was: no answer
+    /// had a higher one.
+    pub(super) fn restore(&mut self, stored: StoredClient, last: ServerSeq) {
         self.remember(&stored.id);
         if let Some(known) = self.known.get_mut(&stored.id) {
             let handled = stored.handled.into_iter().map(DispatchMark);
-            known.handled = handled.map(|mark| Handled { mark, client_seq: 0, answer: None }).collect();
+            known.handled = handled.map(|mark| Handled { mark, client_seq: 0, answer: Some(last) }).collect();
             known.marks = stored
                 .marks
                 .into_iter()
@@ -169,7 +179,13 @@ impl KnownClients {
             let mark = |(channel, mark): (&ChannelUri, &Mark)| (channel.clone(), mark.first, mark.last);
             Some(StoredClient {
                 id: id.clone(),
-                handled: known.handled.iter().map(|handled| handled.mark.0).collect(),
+                // What has no answer was lost on its way to its session.
+                handled: known
+                    .handled
+                    .iter()
+                    .filter(|handled| handled.answer.is_some())
+                    .map(|handled| handled.mark.0)
+                    .collect(),
                 marks: known.marks.iter().map(mark).collect(),
             })
         };

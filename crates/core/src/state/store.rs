@@ -82,6 +82,16 @@ struct Attached {
     earlier: HashSet<DispatchMark>,
 }
 
+impl Attached {
+    /// What the client can be told by a replay. Of a chat that it has a part of it needs
+    /// a snapshot: nobody would know any more which part.
+    fn whole_marks(&self) -> Marks {
+        let mut marks = self.marks.clone();
+        marks.retain(|uri, _| !self.windows.contains_key(uri));
+        marks
+    }
+}
+
 /// How a client wants to be told of a channel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Subscription {
@@ -192,7 +202,8 @@ impl StateStore {
         inner.seq = index.seq;
         inner.log = ReplayLog::restored(index.seq, index.replay);
         for client in index.clients {
-            inner.clients.restore(client);
+            let last = index.seq;
+            inner.clients.restore(client, last);
         }
         for row in index.rows {
             inner.rows.restore(row);
@@ -207,7 +218,7 @@ impl StateStore {
         let connected: Vec<(ClientId, Marks)> = inner
             .connections
             .values()
-            .filter_map(|attached| Some((attached.client.clone()?, attached.marks.clone())))
+            .filter_map(|attached| Some((attached.client.clone()?, attached.whole_marks())))
             .collect();
         for (client, marks) in connected {
             inner.clients.keep(&client, marks);
@@ -254,6 +265,13 @@ impl StateStore {
         false
     }
 
+    /// A dispatch that was new did not reach anybody: made again, it is still new.
+    pub(crate) fn was_not_handled(&self, channel: &ChannelUri, action: &Action, origin: &Origin) {
+        if let Some(mark) = DispatchMark::of(channel, action, origin) {
+            self.lock().clients.not_handled(&origin.client, mark);
+        }
+    }
+
     /// Forgets a connection; what its client had is kept for when it comes back.
     pub fn detach(&self, connection: ConnectionId) {
         let mut inner = self.lock();
@@ -264,7 +282,7 @@ impl StateStore {
             }
         }
         if let Some(client) = &attached.client {
-            inner.clients.keep(client, attached.marks);
+            inner.clients.keep(client, attached.whole_marks());
         }
     }
 
@@ -737,11 +755,10 @@ impl Inner {
     /// detached yet.
     fn marks_of(&self, client: &ClientId) -> Marks {
         let dying = self.connections.values().find(|attached| attached.client.as_ref() == Some(client));
-        dying
-            .map(|attached| &attached.marks)
-            .or_else(|| self.clients.marks(client))
-            .cloned()
-            .unwrap_or_default()
+        match dying {
+            Some(attached) => attached.whole_marks(),
+            None => self.clients.marks(client).cloned().unwrap_or_default(),
+        }
     }
 
     /// What a client missed, if the log still has all of it and the client has a

@@ -18,13 +18,19 @@ impl StateStore {
             })
     }
 
-    /// Removes a channel that nobody subscribes to. Answers whether it is gone. In one
-    /// step, so that nobody can begin to listen to a channel that is about to go.
-    pub fn remove_unheard(&self, channel: &ChannelUri) -> bool {
+    /// Removes channels that nobody subscribes to, all or none. Answers whether they are
+    /// gone. In one step, so that nobody can begin to listen to a channel that is about
+    /// to go.
+    pub fn remove_unheard(&self, channels: &[ChannelUri]) -> bool {
         let mut inner = self.lock();
-        let heard = inner.channels.get(channel).is_some_and(|channel| !channel.subscribers.is_empty());
+        let heard = channels
+            .iter()
+            .filter_map(|uri| inner.channels.get(uri))
+            .any(|channel| !channel.subscribers.is_empty());
         if !heard {
-            inner.channels.remove(channel);
+            for uri in channels {
+                inner.channels.remove(uri);
+            }
         }
         !heard
     }
