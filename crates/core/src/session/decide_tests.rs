@@ -231,6 +231,16 @@ fn the_end_of_a_turn_carries_its_duration() {
 }
 
 #[test]
+fn a_session_that_was_listed_before_it_was_ready_becomes_ready_with_its_agent() {
+    let listed = Model { listed: true, ..model(opening(Some(prompt("t1")))) };
+    let (session, chat) = (session(), chat(Some("t1")));
+    let view = View { session: &session, chat: &chat, turns: &[], now: Duration::ZERO, time: NOW };
+    let decision = decide(&listed, view, Input::Opened);
+    assert!(matches!(decision.actions.as_slice(), [(Target::Session, StateAction::SessionReady(_))]));
+    assert!(!decision.effects.contains(&Effect::List));
+}
+
+#[test]
 fn an_agent_that_cannot_be_opened_fails_the_turn_and_leaves_the_session_usable() {
     let error = OpenError::Failed { error_type: "x".to_owned(), message: "install it".to_owned() };
     let decision = run(opening(Some(prompt("t1"))), Some("t1"), Input::OpenFailed(&error));

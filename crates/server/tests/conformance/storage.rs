@@ -210,3 +210,72 @@ async fn a_clock_that_jumps_back_changes_neither_order_nor_durations() {
     again.until("the echo", |again| !again.answers("again", seq).is_empty()).await.unwrap();
     assert!(again.last_seq() > seen, "numbers do not follow the clock");
 }
+
+#[tokio::test]
+async fn a_crash_right_after_a_turn_leaves_the_copies_of_its_facts_in_agreement() {
+    let storage = MemoryStorage::new();
+    let host = host_on(&storage).await;
+    let (mut client, chat) = opened(&host).await;
+    let player = begun(&host, &client, &chat).await;
+    player.complete("t1").await.unwrap();
+    client.until_turn_over(&chat, "t1").await.unwrap();
+    // Whatever moment after the end of the turn: also the one before anything else is stored.
+    let next = host_on(&storage.after_a_crash()).await;
+    let mut again = next.observer("again").await.unwrap();
+    again.open_session(SESSION).await.unwrap();
+    let (state, session) = (again.chat(&chat).unwrap(), again.session(SESSION).unwrap());
+    assert_eq!(session.chats[0].status, state.status);
+    assert_eq!(session.chats[0].modified_at, state.modified_at);
+    let rows = again.list_sessions().await.unwrap();
+    assert_eq!(rows[0].chats.as_ref().unwrap()[0].status, Some(state.status));
+    assert_eq!(json!(session.lifecycle), json!("ready"));
+}
+
+#[tokio::test]
+async fn a_client_with_the_newest_turns_of_a_chat_pages_back_and_comes_back_to_a_snapshot() {
+    let host = host_on(&MemoryStorage::new()).await;
+    let (mut client, chat) = opened(&host).await;
+    let mut player = begun(&host, &client, &chat).await;
+    player.complete("t1").await.unwrap();
+    client.until_turn_over(&chat, "t1").await.unwrap();
+    for number in 2..=120 {
+        let turn = format!("t{number}");
+        client.dispatch(&chat, started(&turn)).await.unwrap();
+        player.prompt().await.unwrap();
+        player.complete(&turn).await.unwrap();
+        client.until_turn_over(&chat, &turn).await.unwrap();
+    }
+    let mut raw = host.raw().await.unwrap();
+    raw.initialize("raw", &[]).await.unwrap();
+    let answer = raw.request("subscribe", json!({"channel": chat, "view": {"turns": 10}})).await.unwrap();
+    let state = &answer["result"]["snapshot"]["state"];
+    assert_eq!(state["turns"].as_array().unwrap().len(), 10);
+    assert_eq!(state["turns"][0]["id"], "t111");
+    let mut cursor = state["turnsNextCursor"].clone();
+    let mut pages = Vec::new();
+    while !cursor.is_null() {
+        // The turns come before the answer.
+        let fetch = json!({"jsonrpc": "2.0", "id": 77, "method": "fetchTurns", "params": {"channel": chat, "cursor": cursor}});
+        raw.send_text(&fetch.to_string()).await.unwrap();
+        let loaded = raw.receive().await.unwrap();
+        assert_eq!(loaded["params"]["action"]["type"], "chat/turnsLoaded", "{loaded}");
+        assert_eq!(raw.receive().await.unwrap()["result"], json!({}));
+        let turns = loaded["params"]["action"]["turns"].as_array().unwrap().clone();
+        pages.push((turns[0]["id"].clone(), turns.len()));
+        cursor = loaded["params"]["action"]["turnsNextCursor"].clone();
+    }
+    assert_eq!(pages, [(json!("t61"), 50), (json!("t11"), 50), (json!("t1"), 10)]);
+    let bad = raw.request("fetchTurns", json!({"channel": chat, "cursor": "no"})).await.unwrap();
+    assert_eq!(bad["error"]["code"], -32602);
+
+    let mut short = host.raw().await.unwrap();
+    short.initialize("short", &[]).await.unwrap();
+    let answer = short.request("subscribe", json!({"channel": chat, "view": {"turns": 1}})).await.unwrap();
+    let seen = answer["result"]["snapshot"]["fromSeq"].clone();
+    drop(short);
+    let mut back = host.raw().await.unwrap();
+    let params = json!({"clientId": "short", "lastSeenServerSeq": seen, "subscriptions": [chat]});
+    let answer = back.request("reconnect", params).await.unwrap();
+    assert_eq!(answer["result"]["type"], "snapshot", "nobody knows which turns it has");
+    assert_eq!(answer["result"]["snapshots"][0]["state"]["turns"].as_array().unwrap().len(), 120);
+}
