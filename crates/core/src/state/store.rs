@@ -6,6 +6,9 @@
 //! while the lock is held.
 
 mod audience;
+mod paging;
+
+pub use paging::FetchError;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,9 +20,9 @@ use ahp_types::notifications::{SessionAddedParams, SessionRemovedParams};
 use ahp_types::state::{RootState, SessionSummary};
 use serde::Serialize;
 
-use super::chat::{Bodies, TurnError, cursor_before, cursor_turn};
+use super::chat::TurnError;
 use super::clients::{KnownClients, Mark, Marks};
-use super::frame::{Action, EncodedEnvelope, Frame, Origin, envelope, notification, raw_envelope};
+use super::frame::{Action, EncodedEnvelope, Frame, Origin, envelope, notification};
 use super::outbox::{CloseReason, Delivery, Outbox};
 use super::repeats::DispatchMark;
 use super::replay::ReplayLog;
@@ -28,9 +31,6 @@ use super::snapshot::{ChannelState, EncodedSnapshot};
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::storage::{Index, Json, StoredClient, StoredEnvelope, StoredRow, StoredTurn};
-
-/// Older turns that a client is given at a time.
-const TURNS_PER_PAGE: usize = 50;
 
 /// Owns all published state. Shared; every method takes one short lock.
 #[derive(Debug)]
@@ -99,20 +99,6 @@ pub struct Subscription {
     pub newest_turns: Option<usize>,
     /// How long it may be made to wait.
     pub delivery: Delivery,
-}
-
-/// Why older turns could not be fetched.
-#[derive(Debug, thiserror::Error)]
-pub enum FetchError {
-    /// There is no such chat.
-    #[error("there is no chat {0}")]
-    UnknownChat(ChannelUri),
-    /// The cursor is not one of this chat's.
-    #[error("the cursor is not one of this host's for this chat; subscribe again")]
-    BadCursor,
-    /// The turns cannot be sent.
-    #[error("the turns cannot be encoded")]
-    Encode(#[from] serde_json::Error),
 }
 
 /// A session and its chat as they are now, for the storage.
@@ -374,17 +360,6 @@ impl StateStore {
         let frame = reply(snapshots.into_iter().next())?;
         inner.push_to(connection, frame);
         Ok(())
-    }
-
-    /// Sends a client older turns of a chat. Only this client is told: the others
-    /// have them, or did not ask.
-    pub fn fetch_turns(
-        &self,
-        connection: ConnectionId,
-        chat: &ChannelUri,
-        cursor: Option<&str>,
-    ) -> Result<(), FetchError> {
-        self.lock().fetch_turns(connection, chat, cursor)
     }
 
     /// Learns who is at the other end of a connection, remembers it, and subscribes
@@ -653,90 +628,6 @@ impl Inner {
             }
         }
         Ok(snapshots)
-    }
-
-    fn fetch_turns(
-        &mut self,
-        connection: ConnectionId,
-        uri: &ChannelUri,
-        cursor: Option<&str>,
-    ) -> Result<(), FetchError> {
-        let chat = self.channels.get(uri).and_then(|channel| channel.state.chat_doc());
-        let chat = chat.ok_or_else(|| FetchError::UnknownChat(uri.clone()))?;
-        let window = self.connections.get(&connection).and_then(|attached| attached.windows.get(uri));
-        let oldest = match cursor {
-            Some(cursor) => cursor_turn(cursor).ok_or(FetchError::BadCursor)?,
-            None => match window {
-                Some(oldest) => oldest,
-                // The client has all of them.
-                None => return Ok(()),
-            },
-        };
-        let end = chat.position(oldest).ok_or(FetchError::BadCursor)?;
-        self.show_turns(connection, uri, end.saturating_sub(TURNS_PER_PAGE), end)?;
-        Ok(())
-    }
-
-    /// Sends a connection some turns of a chat that are older than what it has.
-    fn show_turns(
-        &mut self,
-        connection: ConnectionId,
-        uri: &ChannelUri,
-        from: usize,
-        to: usize,
-    ) -> Result<(), serde_json::Error> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct TurnsLoaded<'a> {
-            r#type: &'static str,
-            turns: Bodies<'a>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            turns_next_cursor: Option<String>,
-        }
-        let Some(chat) = self.channels.get(uri).and_then(|channel| channel.state.chat_doc()) else {
-            return Ok(());
-        };
-        let turns = chat.turns().get(from..to).unwrap_or_default();
-        let oldest = turns.first().map(|turn| turn.id.clone()).filter(|_| from > 0);
-        let action = TurnsLoaded {
-            r#type: "chat/turnsLoaded",
-            turns: Bodies(turns),
-            turns_next_cursor: oldest.as_deref().map(cursor_before),
-        };
-        let seq = ServerSeq(self.seq.0 + 1);
-        let frame = raw_envelope(uri, &action, seq, None, None)?;
-        self.seq = seq;
-        let Some(attached) = self.connections.get_mut(&connection) else { return Ok(()) };
-        match oldest {
-            Some(oldest) => attached.windows.insert(uri.clone(), oldest),
-            None => attached.windows.remove(uri),
-        };
-        if let Some(client) = &attached.client {
-            self.log.push(seq, uri, Some(client), EncodedEnvelope::of(&frame));
-        }
-        attached.outbox.push(frame);
-        Ok(())
-    }
-
-    /// Gives the turn that becomes the last one to those who have only newer ones:
-    /// their reducers could not find it.
-    fn show_before_truncating(&mut self, uri: &ChannelUri, turn: &str) -> Result<(), serde_json::Error> {
-        let Some(chat) = self.channels.get(uri).and_then(|channel| channel.state.chat_doc()) else {
-            return Ok(());
-        };
-        let Some(last) = chat.position(turn) else { return Ok(()) };
-        let short: Vec<(ConnectionId, usize)> = self
-            .connections
-            .iter()
-            .filter_map(|(id, attached)| {
-                let oldest = chat.position(attached.windows.get(uri)?)?;
-                (oldest > last).then_some((*id, oldest))
-            })
-            .collect();
-        for (connection, oldest) in short {
-            self.show_turns(connection, uri, last, oldest)?;
-        }
-        Ok(())
     }
 
     /// Notes whose a connection is. The channels that it subscribes to are marked as
