@@ -89,6 +89,9 @@ pub(super) fn launch_environment(options: &LaunchOptions) -> BTreeMap<OsString, 
     set("NO_PROXY", &no_proxy);
     set("no_proxy", &no_proxy);
     set("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
+    // Without it a runtime tells a turn's result up to a tenth of a second before it has written its transcript:
+    // one that is killed in between forgets a turn that every client has seen end.
+    set("CLAUDE_CODE_EAGER_FLUSH", "1");
     set("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", "1");
     set("CLAUDE_CODE_ENTRYPOINT", "sdk-rust");
     if options.file_checkpoints {
