@@ -12,9 +12,10 @@ use std::pin::Pin;
 use ahp_types::actions::StateAction;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{
-    AgentInfo, ChatInputAnswer, ChatInputResponseKind, CustomizationEnablement, ErrorInfo, Message,
-    SessionConfigSchema, ToolCallResult,
+    ActiveTurn, AgentInfo, ChatInputAnswer, ChatInputResponseKind, CustomizationEnablement, ErrorInfo,
+    Message, SessionConfigSchema, SideChatSelection, ToolCallResult,
 };
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -88,12 +89,40 @@ pub struct OpenAgent {
 }
 
 /// What the agent remembers of a conversation when it is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum History {
     /// It starts from nothing.
     Fresh,
     /// An earlier process worked on it.
     Resume,
+    /// It starts from a part of another conversation. Only for agents of a kind that
+    /// says so in its capabilities.
+    Branch(Box<Branch>),
+}
+
+/// Where a conversation begins that goes on from another one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Branch {
+    /// The other conversation.
+    pub conversation: Uuid,
+    /// The last turn of it that is known here.
+    pub turn: String,
+    /// What the new conversation has to do with the other one.
+    pub kind: BranchKind,
+}
+
+/// What a new conversation has to do with the one that it comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum BranchKind {
+    /// It goes on from there, with all that was said.
+    Fork,
+    /// It is about the other one: what was said there is known and not repeated.
+    SideChat {
+        /// What the user had selected.
+        selection: Option<SideChatSelection>,
+        /// The turn as it was, if it was still running.
+        running: Option<Box<ActiveTurn>>,
+    },
 }
 
 /// Why an agent could not be opened.

@@ -4,6 +4,7 @@
 //! brings sessions from the storage into memory when they are needed; it decides
 //! nothing inside a session itself.
 
+mod chats;
 mod composing;
 mod documents;
 mod loading;
@@ -25,7 +26,10 @@ use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
 use crate::departures::{Departures, Waited};
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
-use crate::session::{ClientDispatch, Ending, SessionEnd, SessionHandle, SessionSeed};
+use crate::session::{
+    ChatAddresses, ChatSeed, ClientDispatch, Ending, SessionEnd, SessionHandle, SessionSeed, chat_state,
+    summary_of,
+};
 use crate::state::{
     Action, ChannelState, ChatDoc, CloseReason, EncodedSnapshot, FetchError, Frame, Missed, Origin, RowsPage,
     StateStore, Subscription,
@@ -64,8 +68,12 @@ pub struct Host {
     providers: Vec<Arc<dyn AgentProvider>>,
     clock: Arc<dyn Clock>,
     sessions: Arc<Mutex<Sessions>>,
+    /// Which session a chat belongs to.
+    addresses: Arc<ChatAddresses>,
     /// One change of the host-wide configuration at a time.
     root_config: Semaphore,
+    /// One chat moves at a time.
+    moves: Semaphore,
     departures: Arc<Departures>,
     /// Where sessions work that are not in memory.
     stored_directories: composing::StoredDirectories,
@@ -73,18 +81,14 @@ pub struct Host {
     ending: CancellationToken,
 }
 
-/// The sessions in memory, by their own address and by their chats', and what is
-/// known of the others.
+/// The sessions in memory, and what is known of the others.
 #[derive(Debug, Default)]
 struct Sessions {
     by_uri: HashMap<ChannelUri, SessionHandle>,
-    by_chat: HashMap<ChannelUri, SessionHandle>,
     /// Sessions that are being created.
     reserved: HashSet<ChannelUri>,
     /// Sessions in the storage that are not in the list.
     unlisted: HashSet<ChannelUri>,
-    /// The sessions of chats that are not default ones.
-    sessions_of_chats: HashMap<ChannelUri, ChannelUri>,
     /// Sessions that are being brought into memory, for those who wait for it.
     loading: HashMap<ChannelUri, watch::Receiver<()>>,
     /// No session may be created any more.
@@ -164,11 +168,8 @@ impl Host {
         config.storage.write(vec![Change::ReserveSeq { through: reserved }]).await?;
         let agents = config.providers.iter().map(|provider| provider.info()).collect();
         let root = documents::root_state(agents, index.root_config.take().unwrap_or_default());
-        let sessions = Sessions {
-            unlisted: index.unlisted.iter().cloned().collect(),
-            sessions_of_chats: std::mem::take(&mut index.chats).into_iter().collect(),
-            ..Sessions::default()
-        };
+        let sessions = Sessions { unlisted: index.unlisted.iter().cloned().collect(), ..Sessions::default() };
+        let addresses = ChatAddresses::new(std::mem::take(&mut index.chats));
         let goes_on = index.clean;
         let to_open: Vec<ChannelUri> =
             index.unlisted.drain(..).chain(std::mem::take(&mut index.unfinished)).collect();
@@ -178,7 +179,9 @@ impl Host {
             providers: config.providers,
             clock: config.clock,
             sessions: Arc::new(Mutex::new(sessions)),
+            addresses: Arc::new(addresses),
             root_config: Semaphore::new(1),
+            moves: Semaphore::new(1),
             departures: Arc::default(),
             stored_directories: composing::StoredDirectories::default(),
             tasks: TaskTracker::new(),
@@ -284,27 +287,32 @@ impl Host {
         }
         let reservation = self.reserve(&new.uri)?;
         let created_at = wire_time(self.clock.now());
-        let chat = ChannelUri::default_chat_of(&new.uri);
         let config = provider.resolve_config(&new.config);
-        let seed = SessionSeed {
-            uri: new.uri.clone(),
-            chat: chat.clone(),
-            created_at: created_at.clone(),
-            working_directory,
-            config: config.values.clone(),
-            creator: new.creator.clone(),
-            provider: Arc::clone(&provider),
+        let chat = ChatSeed {
+            uri: ChannelUri::default_chat_of(&new.uri),
             conversation: Uuid::now_v7(),
             history: History::Fresh,
+            rewind: None,
+        };
+        let state = chat_state(&chat.uri, &created_at);
+        let session =
+            documents::session_state(&provider.info().provider, summary_of(&state), config.clone(), &new);
+        let doc = ChatDoc::new(state).map_err(|error| CreateError::Invalid(error.to_string()))?;
+        let seed = SessionSeed {
+            uri: new.uri.clone(),
+            chats: vec![chat],
+            created_at: created_at.clone(),
+            working_directory,
+            config: config.values,
+            creator: new.creator.clone(),
+            provider: Arc::clone(&provider),
             listed: false,
             next_entry: 1,
             stale: false,
         };
-        let session = documents::session_state(&provider.info().provider, &chat, &created_at, config, &new);
-        let doc = ChatDoc::new(documents::chat_state(&chat, &created_at))
-            .map_err(|error| CreateError::Invalid(error.to_string()))?;
         self.storage.write(loading::first_documents(&seed, &session, &doc)?).await?;
-        let actor = self.prepare(seed, session, doc).ok_or_else(|| CreateError::Exists(new.uri.clone()))?;
+        let actor =
+            self.prepare(seed, session, vec![doc]).ok_or_else(|| CreateError::Exists(new.uri.clone()))?;
         self.launch(actor).map_err(|_| CreateError::Closing)?;
         drop(reservation);
         Ok(())
@@ -319,6 +327,7 @@ impl Host {
             Err(LoadError::Storage(StorageError::Damaged { .. })) => {
                 self.storage.write(vec![Change::RemoveSession { session: uri.clone() }]).await?;
                 self.store.remove_row(uri);
+                self.addresses.release_all_of(uri);
                 return Ok(SessionEnd::done());
             }
             Err(LoadError::Storage(error)) => return Err(error.into()),
@@ -348,14 +357,9 @@ impl Host {
         // Twice, since a session may be leaving the memory at this very moment.
         for _ in 0..2 {
             self.load_or_log(std::slice::from_ref(&dispatch.channel)).await;
-            let handle = {
-                let sessions = lock(&self.sessions);
-                sessions
-                    .by_chat
-                    .get(&dispatch.channel)
-                    .or_else(|| sessions.by_uri.get(&dispatch.channel))
-                    .cloned()
-            };
+            let session = self.addresses.session_of(&dispatch.channel);
+            let session = session.as_ref().unwrap_or(&dispatch.channel);
+            let handle = lock(&self.sessions).by_uri.get(session).cloned();
             let Some(handle) = handle else {
                 tracing::debug!(channel = %dispatch.channel, "ignored an action for an unknown channel");
                 return;
@@ -368,18 +372,6 @@ impl Host {
                 Err(back) => dispatch = *back,
             }
         }
-    }
-
-    /// Whether there is such a session, in memory or stored.
-    pub fn has_session(&self, uri: &ChannelUri) -> bool {
-        let live = lock(&self.sessions).by_uri.contains_key(uri);
-        live || self.stored_session_of(uri).is_some_and(|session| session == *uri)
-    }
-
-    /// Whether there is such a chat, in memory or stored.
-    pub fn has_chat(&self, uri: &ChannelUri) -> bool {
-        let live = lock(&self.sessions).by_chat.contains_key(uri);
-        live || self.stored_session_of(uri).is_some_and(|session| session != *uri)
     }
 
     /// A client does not want to hear of a session any more, so it does not take part

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use ahp_types::common::JsonObject;
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
@@ -90,7 +91,7 @@ pub struct Index {
     pub unlisted: Vec<ChannelUri>,
     /// Sessions with a journal: the last host did not end in order while they changed.
     pub unfinished: Vec<ChannelUri>,
-    /// Chats that are not their session's default one, and their sessions.
+    /// Chats whose address does not follow from their session's, and their sessions.
     pub chats: Vec<(ChannelUri, ChannelUri)>,
     /// The host-wide configuration.
     pub root_config: Option<JsonObject>,
@@ -147,7 +148,7 @@ pub struct StoredSession {
     pub listed: bool,
     /// The `SessionState`.
     pub state: Json,
-    /// Its chats; the default one is first.
+    /// Its chats; the one whose address follows from the session's is first.
     pub chats: Vec<StoredChat>,
     /// What was published since the documents were written, in order.
     pub journal: Vec<JournalEntry>,
@@ -160,12 +161,21 @@ pub struct StoredChat {
     pub uri: ChannelUri,
     /// The agent's name for the conversation.
     pub conversation: Uuid,
-    /// Whether the agent has worked on it.
+    /// Whether the agent has worked on it, or where it begins.
     pub history: History,
+    /// How far back its next agent has to go.
+    pub rewind: Option<Rewind>,
     /// The `ChatState`, with an empty list of turns.
     pub state: Json,
     /// Its finished turns, oldest first.
     pub turns: Vec<StoredTurn>,
+}
+
+/// How far back an agent has to go before it gets a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rewind {
+    /// The last turn to remember; without one, nothing.
+    pub to: Option<String>,
 }
 
 /// A finished turn.
@@ -206,7 +216,8 @@ pub enum Change {
     },
     /// A session's row is as this. The session exists.
     PutRow(StoredRow),
-    /// A chat is as this. Creates it if need be; its session exists.
+    /// A chat is as this. Creates it if need be, and gives it another session if it
+    /// had one; its session exists.
     PutChat {
         /// The chat.
         chat: ChannelUri,
@@ -214,8 +225,10 @@ pub enum Change {
         session: ChannelUri,
         /// The agent's name for the conversation.
         conversation: Uuid,
-        /// Whether the agent has worked on it.
+        /// Whether the agent has worked on it, or where it begins.
         history: History,
+        /// How far back its next agent has to go.
+        rewind: Option<Rewind>,
         /// The `ChatState` with an empty list of turns.
         state: Json,
     },

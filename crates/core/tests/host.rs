@@ -246,7 +246,7 @@ async fn an_agent_that_vanishes_fails_the_turn_and_is_opened_again_to_resume() {
     scene.stage.gate.notify_one();
     scene.wing().await;
     let histories: Vec<History> =
-        scene.stage.requests.lock().unwrap().iter().map(|request| request.history).collect();
+        scene.stage.requests.lock().unwrap().iter().map(|request| request.history.clone()).collect();
     assert_eq!(histories, [History::Fresh, History::Resume]);
     assert_eq!(scene.host.list_sessions(0, None).rows.len(), 1, "announced once");
 }

@@ -53,9 +53,12 @@ impl Connection {
             "createSession" => self.create_session(id, rpc::params(params)?).await,
             "disposeSession" => self.dispose_session(id, &rpc::params(params)?).await,
             "resolveSessionConfig" => self.resolve_session_config(id, &rpc::params(params)?),
-            "createChat" => self.create_chat(id, &rpc::params(params)?),
-            "disposeChat" => Err(self.dispose_chat(&rpc::params(params)?)),
-            "moveChat" => Err(self.move_chat(&rpc::params(params)?)),
+            "createChat" => self.create_chat(id, rpc::params(params)?).await,
+            "disposeChat" => self.dispose_chat(id, &rpc::params(params)?).await,
+            "moveChat" => {
+                self.move_chat(id, rpc::params(params)?);
+                Ok(())
+            }
             "authenticate" => Err(Self::authenticate(&rpc::params(params)?)),
             // Notifications by the protocol; a client that wants an answer gets one.
             "dispatchAction" | "unsubscribe" => {
@@ -270,18 +273,28 @@ impl Connection {
     /// seconds.
     async fn dispose_session(&self, id: &RawValue, params: &ChannelParams) -> Result<(), RpcError> {
         let end = self.shared.host.dispose_session(&ChannelUri::new(&params.channel)).await?;
+        self.reply_later(id, async move { end.wait().await.map_err(|error| RpcError::internal(&error)) });
+        Ok(())
+    }
+
+    /// Answers a request as soon as its result is there, beside whatever else the
+    /// connection does.
+    fn reply_later<T: Serialize + Send>(
+        &self,
+        id: &RawValue,
+        result: impl Future<Output = Result<T, RpcError>> + Send + 'static,
+    ) {
         let (id, outbox) = (id.to_owned(), Arc::clone(&self.outbox));
         self.shared.tasks.spawn(async move {
-            let answer = match end.wait().await {
-                Ok(()) => rpc::response(&id, &()),
-                Err(error) => rpc::error_response(Some(&id), &RpcError::internal(&error)),
+            let answer = match result.await {
+                Ok(result) => rpc::response(&id, &result),
+                Err(error) => rpc::error_response(Some(&id), &error),
             };
             match answer {
                 Ok(answer) => outbox.push(answer),
                 Err(error) => tracing::error!(%error, "an answer could not be encoded"),
             }
         });
-        Ok(())
     }
 
     fn resolve_session_config(

@@ -4,9 +4,9 @@
 //! of connection-wide commands, so it defaults to the root channel here. Unknown
 //! fields are ignored.
 
-use ahp_types::commands::{ChatMoveDestination, SubscriptionDeliveryOptions};
+use ahp_types::commands::{ChatMoveDestination, ChatSource, SubscriptionDeliveryOptions};
 use ahp_types::common::{JsonObject, ROOT_RESOURCE_URI, Uri};
-use ahp_types::state::SessionActiveClient;
+use ahp_types::state::{Message, SessionActiveClient};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -135,16 +135,22 @@ pub(crate) struct ResolveSessionConfigParams {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct CreateChatParams {
     pub(crate) channel: Uri,
     pub(crate) chat: Uri,
+    #[serde(default)]
+    pub(crate) initial_message: Option<Message>,
+    #[serde(default)]
+    pub(crate) source: Option<ChatSource>,
+    #[serde(default)]
+    pub(crate) working_directories: Option<Vec<Uri>>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct MoveChatParams {
     pub(crate) channel: Uri,
-    #[serde(rename = "destination")]
-    pub(crate) _destination: ChatMoveDestination,
+    pub(crate) destination: ChatMoveDestination,
 }
 
 #[derive(Debug, Deserialize)]

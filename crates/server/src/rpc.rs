@@ -10,6 +10,7 @@ use ahp_types::errors::{ahp_error_codes, json_rpc_error_codes};
 use innkeeper_core::ChannelUri;
 use innkeeper_core::files::{Access, FileError};
 use innkeeper_core::host::{CreateError, DisposeError, FetchTurnsError, LoadError};
+use innkeeper_core::session::ChatError;
 use innkeeper_core::state::{FetchError, Frame};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -73,10 +74,6 @@ impl RpcError {
         Self::new(json_rpc_error_codes::INTERNAL_ERROR, error.to_string())
     }
 
-    pub(crate) fn session_not_found(session: &str) -> Self {
-        Self::new(ahp_error_codes::SESSION_NOT_FOUND, format!("there is no session {session}"))
-    }
-
     pub(crate) fn unsupported_version(supported: &[&str]) -> Self {
         Self {
             code: ahp_error_codes::UNSUPPORTED_PROTOCOL_VERSION,
@@ -113,6 +110,20 @@ impl From<DisposeError> for RpcError {
             DisposeError::Unknown(_) => Self::new(ahp_error_codes::SESSION_NOT_FOUND, error.to_string()),
             DisposeError::Storage(error) => Self::internal(&error),
         }
+    }
+}
+
+impl From<ChatError> for RpcError {
+    fn from(error: ChatError) -> Self {
+        let code = match error {
+            ChatError::Unknown(_) => ahp_error_codes::NOT_FOUND,
+            ChatError::UnknownSession(_) => ahp_error_codes::SESSION_NOT_FOUND,
+            ChatError::Exists(_) => ahp_error_codes::ALREADY_EXISTS,
+            ChatError::TurnInProgress(_) => ahp_error_codes::TURN_IN_PROGRESS,
+            ChatError::Refused(_) => json_rpc_error_codes::INVALID_PARAMS,
+            ChatError::Gone | ChatError::Storage(_) => json_rpc_error_codes::INTERNAL_ERROR,
+        };
+        Self::new(code, error.to_string())
     }
 }
 

@@ -92,6 +92,7 @@ async fn fill(store: &Store) -> Result<(), Box<dyn Error>> {
                     session,
                     conversation: Uuid::new_v4(),
                     history: History::Fresh,
+                    rewind: None,
                     state: raw(&json!({"text": "x".repeat(1_000)}))?,
                 },
             ])

@@ -27,7 +27,9 @@ CREATE TABLE session_row (
     summary     TEXT NOT NULL
 ) STRICT;
 
--- A chat's document without turns. `resumes`: whether the agent has worked on the conversation.
+-- A chat's document without turns. `is_default`: its address follows from the session's. `resumes`: whether the
+-- agent has worked on the conversation; `branch`: if not, what other one it comes from; `rewind`: how far back the
+-- agent has to go.
 CREATE TABLE chat (
     id           INTEGER PRIMARY KEY,
     uri          TEXT NOT NULL UNIQUE,
@@ -35,6 +37,8 @@ CREATE TABLE chat (
     is_default   INTEGER NOT NULL,
     conversation TEXT NOT NULL,
     resumes      INTEGER NOT NULL,
+    branch       TEXT,
+    rewind       TEXT,
     state        TEXT NOT NULL
 ) STRICT;
 

@@ -27,16 +27,24 @@ pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), Failure> {
             put_session(db, session, created_at, row.as_ref(), state.get())
         }
         Change::PutRow(row) => put_row(db, row),
-        Change::PutChat { chat, session, conversation, history, state } => put_chat(
-            db,
-            &ChatRecord {
-                chat,
-                session,
-                conversation: conversation.to_string(),
-                resumes: matches!(history, History::Resume),
-                state: state.get(),
-            },
-        ),
+        Change::PutChat { chat, session, conversation, history, rewind, state } => {
+            let branch = match history {
+                History::Branch(branch) => Some(serde_json::to_string(branch)?),
+                History::Fresh | History::Resume => None,
+            };
+            put_chat(
+                db,
+                &ChatRecord {
+                    chat,
+                    session,
+                    conversation: conversation.to_string(),
+                    resumes: matches!(history, History::Resume),
+                    branch,
+                    rewind: rewind.as_ref().map(serde_json::to_string).transpose()?,
+                    state: state.get(),
+                },
+            )
+        }
         Change::PutTurns { chat, keep, turns } => put_turns(db, chat, *keep, turns),
         Change::Journal { session, entries } => journal(db, session, entries),
         Change::TrimJournal { session, through } => trim_journal(db, session, *through),
@@ -156,6 +164,8 @@ struct ChatRecord<'a> {
     session: &'a ChannelUri,
     conversation: String,
     resumes: bool,
+    branch: Option<String>,
+    rewind: Option<String>,
     state: &'a str,
 }
 
@@ -163,9 +173,11 @@ fn put_chat(db: &Connection, record: &ChatRecord<'_>) -> Result<(), Failure> {
     session_id(db, record.session)?;
     let is_default = *record.chat == ChannelUri::default_chat_of(record.session);
     db.prepare_cached(
-        "INSERT INTO chat (uri, session, is_default, conversation, resumes, state) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        "INSERT INTO chat (uri, session, is_default, conversation, resumes, branch, rewind, state)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
          ON CONFLICT (uri) DO UPDATE SET session = excluded.session, is_default = excluded.is_default,
-             conversation = excluded.conversation, resumes = excluded.resumes, state = excluded.state",
+             conversation = excluded.conversation, resumes = excluded.resumes, branch = excluded.branch,
+             rewind = excluded.rewind, state = excluded.state",
     )?
     .execute(params![
         record.chat.as_str(),
@@ -173,6 +185,8 @@ fn put_chat(db: &Connection, record: &ChatRecord<'_>) -> Result<(), Failure> {
         is_default,
         record.conversation,
         record.resumes,
+        record.branch,
+        record.rewind,
         record.state
     ])?;
     Ok(())

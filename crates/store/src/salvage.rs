@@ -382,12 +382,18 @@ fn note_lost(db: &Connection, mender: &Mender) -> rusqlite::Result<()> {
         mender.keep(db, "session", &session?, &[], "it could not be read")?;
     }
     let mut select = db.prepare(
-        "SELECT uri FROM session WHERE uri NOT IN (SELECT session FROM chat WHERE is_default = 1)",
+        "SELECT uri, CASE WHEN json_valid(state) THEN json_extract(state, '$.defaultChat') END FROM session",
     )?;
-    let sessions = select.query_map([], |row| row.get::<_, String>(0))?;
-    for session in sessions {
-        let chat = ChannelUri::default_chat_of(&ChannelUri::new(&session?));
-        mender.keep(db, "chat", chat.as_str(), &[], "it could not be read")?;
+    let mut known = db.prepare("SELECT 1 FROM chat WHERE uri = ?1")?;
+    let mut sessions = select.query([])?;
+    while let Some(session) = sessions.next()? {
+        let chat = match session.get::<_, Option<String>>(1)? {
+            Some(named) => ChannelUri::new(&named),
+            None => ChannelUri::default_chat_of(&ChannelUri::new(&session.get::<_, String>(0)?)),
+        };
+        if !known.exists([chat.as_str()])? {
+            mender.keep(db, "chat", chat.as_str(), &[], "it could not be read")?;
+        }
     }
     Ok(())
 }

@@ -1,9 +1,14 @@
 //! One session with all that belongs to it.
 
-use innkeeper_core::agent::History;
+use std::borrow::Cow;
+
+use innkeeper_core::agent::{Branch, History};
 use innkeeper_core::channel::ChannelUri;
-use innkeeper_core::storage::{JournalEntry, StoredChat, StoredSession, StoredTurn};
-use rusqlite::{Connection, OptionalExtension as _, params};
+use innkeeper_core::storage::{JournalEntry, Json, Rewind, StoredChat, StoredSession, StoredTurn};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use crate::failure::Failure;
@@ -60,11 +65,12 @@ pub(crate) fn load(
         return without_document(db, session);
     };
     let damaged = |reason| Failure::Damaged { what: format!("the session {session}"), reason };
-    let chats = chats(db, session, flaws)?;
+    let state = state.map_err(damaged)?;
+    let chats = chats(db, session, &default_chat(session, &state), flaws)?;
     Ok(Some(StoredSession {
         created_at: created_at.map_err(damaged)?,
         listed,
-        state: state.map_err(damaged)?,
+        state,
         chats,
         journal: journal(db, id, flaws)?,
     }))
@@ -85,37 +91,84 @@ fn without_document(db: &Connection, session: &ChannelUri) -> Result<Option<Stor
 /// What is said of something that a repair did not find.
 const LOST: &str = "it was lost with a damaged part of the database, which was set aside";
 
-fn chats(db: &Connection, session: &ChannelUri, flaws: &mut Vec<Flaw>) -> Result<Vec<StoredChat>, Failure> {
-    let default = ChannelUri::default_chat_of(session);
+/// The chat without which a session is of no use: the one that its document names.
+fn default_chat(session: &ChannelUri, state: &Json) -> ChannelUri {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Named<'a> {
+        #[serde(borrow)]
+        default_chat: Option<Cow<'a, str>>,
+    }
+    let named = serde_json::from_str::<Named<'_>>(state.get()).ok().and_then(|named| named.default_chat);
+    named.map_or_else(|| ChannelUri::default_chat_of(session), |chat| ChannelUri::new(&chat))
+}
+
+fn chats(
+    db: &Connection,
+    session: &ChannelUri,
+    default: &ChannelUri,
+    flaws: &mut Vec<Flaw>,
+) -> Result<Vec<StoredChat>, Failure> {
+    let derived = ChannelUri::default_chat_of(session);
     let damaged = |reason| Failure::Damaged { what: format!("the chat {default}"), reason };
     let mut chats = Vec::new();
     let mut select = db.prepare_cached(
-        "SELECT id, uri, resumes, conversation, state, is_default FROM chat WHERE session = ?1 ORDER BY is_default DESC, id",
+        "SELECT id, uri, resumes, conversation, state, is_default, branch, rewind FROM chat WHERE session = ?1
+         ORDER BY is_default DESC, id",
     )?;
     let mut records = select.query([session.as_str()])?;
     while let Some(record) = records.next()? {
         let id: i64 = record.get(0)?;
         let uri = channel(record, 1)?;
-        if record.get::<_, bool>(5)? != (uri == default) {
+        if record.get::<_, bool>(5)? != (uri == derived) {
             return Err(Failure::Index);
         }
-        let conversation =
-            text(record, 3)?.and_then(|name| Uuid::parse_str(name).map_err(|error| error.to_string()));
-        let (conversation, state) = match (conversation, json(record, 4)?) {
-            (Ok(conversation), Ok(state)) => (conversation, state),
-            (Err(reason), _) | (_, Err(reason)) if uri == default => return Err(damaged(reason)),
-            (Err(reason), _) | (_, Err(reason)) => {
-                flaws.push(Flaw::Chat { id, reason });
-                continue;
-            }
-        };
-        let history = if record.get(2)? { History::Resume } else { History::Fresh };
-        chats.push(StoredChat { uri, conversation, history, state, turns: turns(db, id, flaws)? });
+        match chat(record, uri.clone())? {
+            Ok(chat) => chats.push(StoredChat { turns: turns(db, id, flaws)?, ..chat }),
+            Err(reason) if uri == *default => return Err(damaged(reason)),
+            Err(reason) => flaws.push(Flaw::Chat { id, reason }),
+        }
     }
-    if chats.first().is_none_or(|chat| chat.uri != default) && was_lost(db, "chat", &default)? {
+    if chats.iter().all(|chat| chat.uri != *default) && was_lost(db, "chat", default)? {
         return Err(damaged(LOST.to_owned()));
     }
     Ok(chats)
+}
+
+/// A chat without its turns; or why it cannot be used.
+fn chat(record: &Row<'_>, uri: ChannelUri) -> rusqlite::Result<Result<StoredChat, String>> {
+    let conversation =
+        text(record, 3)?.and_then(|name| Uuid::parse_str(name).map_err(|error| error.to_string()));
+    let (resumes, state) = (record.get(2)?, json(record, 4)?);
+    let (branch, rewind) = (optional::<Branch>(record, 6)?, optional::<Rewind>(record, 7)?);
+    Ok((|| {
+        let history = match branch? {
+            Some(branch) => History::Branch(Box::new(branch)),
+            None if resumes => History::Resume,
+            None => History::Fresh,
+        };
+        Ok(StoredChat {
+            uri,
+            conversation: conversation?,
+            history,
+            rewind: rewind?,
+            state: state?,
+            turns: Vec::new(),
+        })
+    })())
+}
+
+/// What a column has as JSON, if it has anything.
+fn optional<T: DeserializeOwned>(
+    record: &Row<'_>,
+    column: usize,
+) -> rusqlite::Result<Result<Option<T>, String>> {
+    if matches!(record.get_ref(column)?, ValueRef::Null) {
+        return Ok(Ok(None));
+    }
+    let decoded =
+        text(record, column)?.and_then(|json| serde_json::from_str(json).map_err(|error| error.to_string()));
+    Ok(decoded.map(Some))
 }
 
 /// Whether a repair did not find it.

@@ -80,6 +80,7 @@ fn any_session_change() -> impl Strategy<Value = Change> {
                 session: session(number),
                 conversation: Uuid::from_u128(conversation),
                 history: if resumes { History::Resume } else { History::Fresh },
+                rewind: None,
                 state,
             }
         ),

@@ -11,8 +11,8 @@ use innkeeper_core::agent::{BoxFuture, History};
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::{ClientId, ServerSeq};
 use innkeeper_core::storage::{
-    Change, Index, JournalEntry, Json, Storage, StorageError, StoredChat, StoredClient, StoredEnvelope,
-    StoredRow, StoredSession, StoredTurn,
+    Change, Index, JournalEntry, Json, Rewind, Storage, StorageError, StoredChat, StoredClient,
+    StoredEnvelope, StoredRow, StoredSession, StoredTurn,
 };
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -184,6 +184,7 @@ struct Chat {
     session: ChannelUri,
     conversation: Uuid,
     history: History,
+    rewind: Option<Rewind>,
     state: Json,
     turns: Vec<StoredTurn>,
 }
@@ -250,7 +251,8 @@ impl Stored {
                 .map(|chat| StoredChat {
                     uri: chat.uri.clone(),
                     conversation: chat.conversation,
-                    history: chat.history,
+                    history: chat.history.clone(),
+                    rewind: chat.rewind.clone(),
                     state: Arc::clone(&chat.state),
                     turns: chat.turns.clone(),
                 })
@@ -284,7 +286,7 @@ impl Stored {
                     known.row = Some(row.clone());
                 }
             }
-            Change::PutChat { chat, session, conversation, history, state } => {
+            Change::PutChat { chat, session, conversation, history, rewind, state } => {
                 self.session(session)?;
                 let known = self.chats.iter().position(|known| known.uri == *chat);
                 let turns = known.map(|at| std::mem::take(&mut self.chats[at].turns)).unwrap_or_default();
@@ -292,7 +294,8 @@ impl Stored {
                     uri: chat.clone(),
                     session: session.clone(),
                     conversation: *conversation,
-                    history: *history,
+                    history: history.clone(),
+                    rewind: rewind.clone(),
                     state: Arc::clone(state),
                     turns,
                 };

@@ -139,7 +139,7 @@ impl Driver {
         while let Ok(command) = self.commands.try_recv() {
             self.take(command);
         }
-        let (history, unsent) = (self.history, self.waiting.map(Box::new));
+        let (history, unsent) = (self.history.clone(), self.waiting.map(Box::new));
         self.outgoing.finish(AgentEvent::Closed { history, unsent }).await;
     }
 

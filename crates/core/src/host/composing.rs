@@ -46,8 +46,7 @@ impl Host {
     /// What helps to compose a message for a session, or for a chat of one.
     pub async fn composing(&self, channel: &ChannelUri) -> Result<Option<Composing>, LoadError> {
         self.load(channel).await?;
-        let session = lock(&self.sessions).sessions_of_chats.get(channel).cloned();
-        let session = session.or_else(|| channel.session_of_default_chat());
+        let session = self.addresses.session_of(channel);
         let Some((provider, directories)) = self.look(session.as_ref().unwrap_or(channel)) else {
             return Ok(None);
         };

@@ -5,14 +5,13 @@ use std::path::PathBuf;
 
 use ahp_types::common::{JsonObject, Uri};
 use ahp_types::state::{
-    AgentInfo, ChatOrigin, ChatState, ChatSummary, ConfigSchema, RootConfigState, RootState,
-    SessionConfigState, SessionLifecycle, SessionState, SessionStatus,
+    AgentInfo, ChatSummary, ConfigSchema, RootConfigState, RootState, SessionConfigState, SessionLifecycle,
+    SessionState, SessionStatus,
 };
 use url::Url;
 
 use super::{CreateError, NewSession};
 use crate::agent::ResolvedConfig;
-use crate::channel::ChannelUri;
 
 /// The root of a host with these agents and configuration values.
 pub(super) fn root_state(agents: Vec<AgentInfo>, values: JsonObject) -> RootState {
@@ -30,25 +29,13 @@ pub(super) fn root_state(agents: Vec<AgentInfo>, values: JsonObject) -> RootStat
     }
 }
 
+/// A session with one chat, which is its default one.
 pub(super) fn session_state(
     provider: &str,
-    chat: &ChannelUri,
-    created_at: &str,
+    chat: ChatSummary,
     config: ResolvedConfig,
     new: &NewSession,
 ) -> SessionState {
-    let summary = ChatSummary {
-        resource: chat.as_str().to_owned(),
-        title: String::new(),
-        status: SessionStatus::Idle.0,
-        activity: None,
-        modified_at: created_at.to_owned(),
-        changes: None,
-        origin: Some(ChatOrigin::User),
-        movable: None,
-        interactivity: None,
-        working_directories: None,
-    };
     SessionState {
         provider: provider.to_owned(),
         title: String::new(),
@@ -62,37 +49,12 @@ pub(super) fn session_state(
         creation_error: None,
         server_tools: None,
         active_clients: new.active_client.iter().cloned().collect(),
-        chats: vec![summary],
-        default_chat: Some(chat.as_str().to_owned()),
+        default_chat: Some(chat.resource.clone()),
+        chats: vec![chat],
         config: Some(SessionConfigState { schema: config.schema, values: config.values }),
         customizations: None,
         changesets: None,
         input_needed: None,
-        meta: None,
-    }
-}
-
-pub(super) fn chat_state(chat: &ChannelUri, created_at: &str) -> ChatState {
-    ChatState {
-        resource: chat.as_str().to_owned(),
-        title: String::new(),
-        status: SessionStatus::Idle.0,
-        activity: None,
-        modified_at: created_at.to_owned(),
-        changes: None,
-        origin: Some(ChatOrigin::User),
-        movable: None,
-        interactivity: None,
-        working_directories: None,
-        changesets: None,
-        background_work: None,
-        canvases: None,
-        turns: Vec::new(),
-        turns_next_cursor: None,
-        active_turn: None,
-        steering_message: None,
-        queued_messages: None,
-        draft: None,
         meta: None,
     }
 }

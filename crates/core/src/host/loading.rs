@@ -13,7 +13,8 @@ use crate::agent::{AgentLink, AgentProvider, BoxFuture, OpenAgent, OpenError, Re
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
 use crate::session::{
-    Ended, Ending, Restored, SessionActor, SessionHandle, SessionSeed, WeakHandle, restore,
+    ChatAddresses, Ended, Ending, Restored, SessionActor, SessionHandle, SessionSeed, Surroundings,
+    WeakHandle, restore,
 };
 use crate::state::{ChannelState, ChatDoc, StateStore};
 use crate::storage::{Change, StorageError};
@@ -31,7 +32,8 @@ pub(super) struct Prepared {
     actor: SessionActor,
     handle: SessionHandle,
     uri: ChannelUri,
-    chat: ChannelUri,
+    /// Its channels, its own and those of its chats.
+    channels: Vec<ChannelUri>,
 }
 
 /// The host is shutting down.
@@ -121,8 +123,7 @@ impl Host {
         if is_stored(channel) {
             return Some(channel.clone());
         }
-        let session = sessions.sessions_of_chats.get(channel).cloned();
-        session.or_else(|| channel.session_of_default_chat()).filter(is_stored)
+        self.addresses.session_of(channel).filter(is_stored)
     }
 
     async fn load_session(&self, uri: &ChannelUri) -> Result<bool, LoadError> {
@@ -132,7 +133,8 @@ impl Host {
         }
         let Some(stored) = self.storage.load_session(uri.clone()).await? else { return Ok(false) };
         let listed = stored.listed;
-        let Restored { session, chat, row, seed } = restore(uri, stored)?;
+        let Restored { session, chats, row, created_at, next_entry, stale } = restore(uri, stored)?;
+        let (chats, docs) = chats.into_iter().unzip();
         let provider = self.provider(Some(&session.provider));
         let provider = provider.unwrap_or_else(|_| Arc::new(Absent(session.provider.clone())));
         let directories = session.working_directories.clone().unwrap_or_default();
@@ -140,20 +142,18 @@ impl Host {
         let took_part: Vec<ClientId> = took_part.collect();
         let seed = SessionSeed {
             uri: uri.clone(),
-            chat: seed.chat,
-            created_at: seed.created_at,
+            chats,
+            created_at,
             provider,
             // A directory that cannot be used any more is named when it is needed.
             working_directory: documents::working_directory(&directories).unwrap_or_default(),
             config: session.config.as_ref().map(|config| config.values.clone()).unwrap_or_default(),
             creator: None,
-            conversation: seed.conversation,
-            history: seed.history,
             listed,
-            next_entry: seed.next_entry,
-            stale: seed.stale,
+            next_entry,
+            stale,
         };
-        let Some(prepared) = self.prepare(seed, session, chat) else { return Ok(true) };
+        let Some(prepared) = self.prepare(seed, session, docs) else { return Ok(true) };
         if listed && let Some(row) = self.store.put_row(uri, row) {
             drop(self.storage.write(vec![Change::PutRow(row)]));
         }
@@ -180,47 +180,47 @@ impl Host {
         Ok(Reservation { sessions: Arc::clone(&self.sessions), uri: uri.clone() })
     }
 
-    /// Creates a session's channels and its actor, unless they are there already.
+    /// Creates a session's channels and its actor, unless they are there already. The
+    /// documents are those of the seed's chats.
     pub(super) fn prepare(
         &self,
         seed: SessionSeed,
         session: SessionState,
-        chat: ChatDoc,
+        docs: Vec<ChatDoc>,
     ) -> Option<Prepared> {
-        let (uri, chat_uri) = (seed.uri.clone(), seed.chat.clone());
-        self.store
-            .create(vec![
-                (uri.clone(), ChannelState::Session(Box::new(session))),
-                (chat_uri.clone(), ChannelState::Chat(Box::new(chat))),
-            ])
-            .ok()?;
-        let (actor, handle) = SessionActor::new(
-            seed,
-            Arc::clone(&self.store),
-            Arc::clone(&self.storage),
-            Arc::clone(&self.clock),
-            self.tasks.clone(),
-        );
-        Some(Prepared { actor, handle, uri, chat: chat_uri })
+        let uri = seed.uri.clone();
+        let chats = seed.chats.iter().map(|chat| chat.uri.clone());
+        let channels: Vec<ChannelUri> = std::iter::once(uri.clone()).chain(chats).collect();
+        let chats = docs.into_iter().map(|doc| ChannelState::Chat(Box::new(doc)));
+        let states = std::iter::once(ChannelState::Session(Box::new(session))).chain(chats);
+        self.store.create(channels.iter().cloned().zip(states).collect()).ok()?;
+        let around = Surroundings {
+            store: Arc::clone(&self.store),
+            storage: Arc::clone(&self.storage),
+            addresses: Arc::clone(&self.addresses),
+            clock: Arc::clone(&self.clock),
+            tasks: self.tasks.clone(),
+        };
+        let (actor, handle) = SessionActor::new(seed, around);
+        Some(Prepared { actor, handle, uri, channels })
     }
 
     /// Makes a session reachable and lets its actor run.
     pub(super) fn launch(&self, prepared: Prepared) -> Result<(), Closed> {
-        let Prepared { actor, handle, uri, chat } = prepared;
+        let Prepared { actor, handle, uri, channels } = prepared;
         let mut sessions = lock(&self.sessions);
         if sessions.closed {
-            self.store.remove(&[uri, chat]);
+            self.store.remove(&channels);
             return Err(Closed);
         }
         sessions.by_uri.insert(uri.clone(), handle.clone());
-        sessions.by_chat.insert(chat.clone(), handle.clone());
         drop(sessions);
         let storage = Arc::clone(&self.storage);
         let cleanup = Cleanup {
             store: Arc::clone(&self.store),
             sessions: Arc::clone(&self.sessions),
+            addresses: Arc::clone(&self.addresses),
             uri,
-            chat,
             // Weak, or the actor would never see that nobody can reach it any more.
             handle: handle.weak(),
             ended: None,
@@ -238,36 +238,38 @@ impl Host {
     }
 }
 
-/// The changes that store a new session.
+/// The changes that store a new session with its one chat.
 pub(super) fn first_documents(
     seed: &SessionSeed,
     session: &SessionState,
-    chat: &ChatDoc,
+    doc: &ChatDoc,
 ) -> Result<Vec<Change>, StorageError> {
     let unencodable = |error: serde_json::Error| StorageError::Failed(error.to_string());
-    Ok(vec![
-        Change::PutSession {
+    let mut changes = vec![Change::PutSession {
+        session: seed.uri.clone(),
+        created_at: seed.created_at.clone(),
+        row: None,
+        state: serde_json::value::to_raw_value(session).map_err(unencodable)?.into(),
+    }];
+    for chat in &seed.chats {
+        changes.push(Change::PutChat {
+            chat: chat.uri.clone(),
             session: seed.uri.clone(),
-            created_at: seed.created_at.clone(),
-            row: None,
-            state: serde_json::value::to_raw_value(session).map_err(unencodable)?.into(),
-        },
-        Change::PutChat {
-            chat: seed.chat.clone(),
-            session: seed.uri.clone(),
-            conversation: seed.conversation,
-            history: seed.history,
-            state: serde_json::value::to_raw_value(&chat.header()).map_err(unencodable)?.into(),
-        },
-    ])
+            conversation: chat.conversation,
+            history: chat.history.clone(),
+            rewind: None,
+            state: serde_json::value::to_raw_value(&doc.header()).map_err(unencodable)?.into(),
+        });
+    }
+    Ok(changes)
 }
 
 /// Takes a session out of the host when its actor stops, for whatever reason.
 struct Cleanup {
     store: Arc<StateStore>,
     sessions: Arc<Mutex<Sessions>>,
+    addresses: Arc<ChatAddresses>,
     uri: ChannelUri,
-    chat: ChannelUri,
     handle: WeakHandle,
     /// How the actor ended; nothing if it panicked.
     ended: Option<Ended>,
@@ -278,12 +280,14 @@ impl Drop for Cleanup {
         // One lock over all of it: a session that is created anew at the same address
         // must not be taken for this one.
         let mut sessions = lock(&self.sessions);
-        let channels = [self.uri.clone(), self.chat.clone()];
+        let channels: Vec<ChannelUri> =
+            std::iter::once(self.uri.clone()).chain(self.addresses.chats_of(&self.uri)).collect();
         match &self.ended {
             Some(Ended { ending: Ending::Dispose, stored: Ok(()), .. }) => {
                 self.store.remove_row(&self.uri);
                 self.store.remove(&channels);
                 sessions.unlisted.remove(&self.uri);
+                self.addresses.release_all_of(&self.uri);
             }
             // It is still in the storage, and can be disposed again.
             Some(Ended { ending: Ending::Dispose, .. }) => self.store.remove(&channels),
@@ -299,7 +303,6 @@ impl Drop for Cleanup {
         // Another actor may have its place by now.
         if sessions.by_uri.get(&self.uri).is_some_and(|handle| handle.same(&self.handle)) {
             sessions.by_uri.remove(&self.uri);
-            sessions.by_chat.remove(&self.chat);
         }
         drop(sessions);
         if let Some(ended) = self.ended.take() {

@@ -1,10 +1,10 @@
-//! The one task that owns a session.
+//! The one task that owns a session, with all of its chats.
 //!
 //! It takes inputs one by one, asks `decide` what follows, commits the actions and
 //! runs the effects. Beside its next input it waits for one thing only, and not for
 //! long: that the storage has a boundary or a decision before it is published. The
-//! agent is opened by a task beside it, and commands to the agent are handed over
-//! without waiting.
+//! agents are opened by tasks beside it, and commands to an agent are handed over
+//! without waiting. Which chats there are is the business of `chats`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,20 +12,21 @@ use std::time::Duration;
 
 use ahp_types::common::JsonObject;
 use ahp_types::state::{ChatState, SessionState};
-use tokio::sync::mpsc::error::SendError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use uuid::Uuid;
 
-use super::decide::{Cause, Decision, Effect, Input, Model, Phase, Target, View, decide};
+use super::addresses::ChatAddresses;
+use super::chats::{Chat, ChatSeed, Chats};
+use super::decide::{Cause, Decision, Effect, Input, Phase, Target, View, decide};
+use super::handle::{ClientDispatch, Ending, SessionHandle, SessionInput, Waiting};
 use super::ledger::Ledger;
-use crate::agent::{AgentCommand, AgentEvent, AgentLink, AgentProvider, History, OpenAgent, OpenError};
+use crate::agent::{AgentEvent, AgentProvider, History, OpenAgent, OpenError};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
 use crate::ids::ClientId;
-use crate::state::{Action, Origin, StateStore};
+use crate::state::StateStore;
 use crate::storage::{Storage, StorageError};
 
 /// Inputs that may wait at a session. When it is full, the connection that sends
@@ -42,118 +43,12 @@ const UNUSED_AFTER: Duration = Duration::from_secs(10 * 60);
 /// creates sessions that it throws away, and a window that reloads comes back.
 const ABANDONED_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// How the rest of the host reaches a session.
-#[derive(Clone, Debug)]
-pub struct SessionHandle {
-    inputs: mpsc::Sender<SessionInput>,
-    chat: ChannelUri,
-}
-
-impl SessionHandle {
-    /// The session's default chat.
-    pub fn chat(&self) -> &ChannelUri {
-        &self.chat
-    }
-
-    /// A way to know this session again.
-    pub(crate) fn weak(&self) -> WeakHandle {
-        WeakHandle(self.inputs.downgrade())
-    }
-
-    /// Whether it is this one.
-    pub(crate) fn same(&self, other: &WeakHandle) -> bool {
-        other.0.upgrade().is_some_and(|inputs| inputs.same_channel(&self.inputs))
-    }
-
-    /// Hands over a client's dispatch; waits while the session is behind. Gives it
-    /// back if the session is not there any more.
-    pub(crate) async fn dispatch(&self, dispatch: ClientDispatch) -> Result<(), Box<ClientDispatch>> {
-        match self.inputs.send(SessionInput::Client(Box::new(dispatch))).await {
-            Ok(())
-            | Err(SendError(SessionInput::Opened(_) | SessionInput::Left(_) | SessionInput::End { .. })) => {
-                Ok(())
-            }
-            Err(SendError(SessionInput::Client(back))) => Err(back),
-        }
-    }
-
-    /// Says that a client is not there for the session any more; waits while the
-    /// session is behind.
-    pub(crate) async fn left(&self, client: ClientId) {
-        // If the session is gone, nobody is left in it.
-        self.inputs.send(SessionInput::Left(client)).await.ok();
-    }
-
-    /// Asks for the end of the session and of everything that works for it. Waits
-    /// only while the session is behind.
-    pub(crate) async fn end(&self, ending: Ending) -> SessionEnd {
-        let (done, finished) = oneshot::channel();
-        // If the session is gone, the dropped sender says so.
-        self.inputs.send(SessionInput::End { ending, done }).await.ok();
-        SessionEnd(finished)
-    }
-}
-
-/// Knows a session again without keeping it alive.
-#[derive(Debug)]
-pub(crate) struct WeakHandle(mpsc::WeakSender<SessionInput>);
-
-/// The end of a session, which takes as long as its agent needs to stop.
-#[derive(Debug)]
-pub struct SessionEnd(oneshot::Receiver<Result<(), StorageError>>);
-
-impl SessionEnd {
-    /// The end of a session that is over.
-    pub(crate) fn done() -> Self {
-        let (done, finished) = oneshot::channel();
-        done.send(Ok(())).ok();
-        Self(finished)
-    }
-
-    /// Waits until nothing of the session is left that should not be. An error says
-    /// that the storage could not be told.
-    pub async fn wait(self) -> Result<(), StorageError> {
-        // Without an answer the actor is gone, which is what was asked for.
-        self.0.await.unwrap_or(Ok(()))
-    }
-}
-
-/// An action that a client dispatched on one of the session's channels.
-#[derive(Debug)]
-pub(crate) struct ClientDispatch {
-    pub(crate) channel: ChannelUri,
-    pub(crate) action: Action,
-    pub(crate) origin: Origin,
-}
-
-/// What remains of a session when its actor stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// Nothing: a client disposed it.
-    Dispose,
-    /// Everything but the agent: the host shuts down.
-    Suspend,
-    /// Everything, in the storage: it is not needed in memory.
-    Unload,
-}
-
-/// Who waits for the end of a session.
-pub(crate) type Waiting = oneshot::Sender<Result<(), StorageError>>;
-
-#[derive(Debug)]
-enum SessionInput {
-    Client(Box<ClientDispatch>),
-    Opened(Result<AgentLink, OpenError>),
-    Left(ClientId),
-    End { ending: Ending, done: Waiting },
-}
-
 /// What a new session starts from.
 pub(crate) struct SessionSeed {
     /// The session's channel.
     pub uri: ChannelUri,
-    /// Its default chat's channel.
-    pub chat: ChannelUri,
+    /// Its chats.
+    pub chats: Vec<ChatSeed>,
     /// When it was created.
     pub created_at: String,
     /// The agent that works in it.
@@ -164,10 +59,6 @@ pub(crate) struct SessionSeed {
     pub config: JsonObject,
     /// The client that created it, which may still want it.
     pub creator: Option<ClientId>,
-    /// The agent's name for the conversation.
-    pub conversation: Uuid,
-    /// Whether the agent has worked on it.
-    pub history: History,
     /// Whether the session is in the list.
     pub listed: bool,
     /// The number of its next journal entry.
@@ -186,57 +77,61 @@ impl std::fmt::Debug for SessionSeed {
 pub(crate) struct SessionActor {
     pub(super) seed: SessionSeed,
     pub(super) store: Arc<StateStore>,
-    pub(super) model: Model,
+    pub(super) addresses: Arc<ChatAddresses>,
+    pub(super) chats: Chats,
+    /// Whether the session is in the list that every client sees.
+    pub(super) listed: bool,
     pub(super) ledger: Ledger,
     pub(super) clock: Arc<dyn Clock>,
     /// Where tasks beside the actor are counted, so that shutdown waits for them.
     tasks: TaskTracker,
     inputs: mpsc::Receiver<SessionInput>,
-    /// For the task that opens the agent. Weak: the actor must not keep itself alive.
+    /// For the tasks that open agents. Weak: the actor must not keep itself alive.
     own_inputs: mpsc::WeakSender<SessionInput>,
-    /// The agent, while there is one.
-    link: Option<AgentLink>,
-    /// Ends the opening of an agent.
-    opening: CancellationToken,
     /// Zero of this session's clock.
     pub(super) began: Instant,
     /// Since when nobody is there for the session.
     abandoned_since: Option<Instant>,
     /// Who waits for the end, and what it shall leave.
     waiting: Vec<Waiting>,
-    ending: Option<Ending>,
+    pub(super) ending: Option<Ending>,
     finished: bool,
+}
+
+/// What the actors of all sessions share.
+#[derive(Clone)]
+pub(crate) struct Surroundings {
+    /// The published state.
+    pub(crate) store: Arc<StateStore>,
+    /// Where everything is kept.
+    pub(crate) storage: Arc<dyn Storage>,
+    /// Which session a chat belongs to.
+    pub(crate) addresses: Arc<ChatAddresses>,
+    /// Where the time comes from.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Where tasks beside an actor are counted.
+    pub(crate) tasks: TaskTracker,
 }
 
 impl SessionActor {
     /// An actor for a session whose channels exist in the store, and its handle.
-    pub(crate) fn new(
-        seed: SessionSeed,
-        store: Arc<StateStore>,
-        storage: Arc<dyn Storage>,
-        clock: Arc<dyn Clock>,
-        tasks: TaskTracker,
-    ) -> (Self, SessionHandle) {
+    pub(crate) fn new(mut seed: SessionSeed, around: Surroundings) -> (Self, SessionHandle) {
+        let Surroundings { store, storage, addresses, clock, tasks } = around;
         let (sender, inputs) = mpsc::channel(INPUT_CAPACITY);
-        let handle = SessionHandle { inputs: sender.clone(), chat: seed.chat.clone() };
+        let handle = SessionHandle::new(sender.clone());
+        let rewinds = seed.provider.can_rewind();
+        let chats = std::mem::take(&mut seed.chats).into_iter().map(|chat| Chat::new(chat, rewinds));
         let mut actor = Self {
-            model: Model {
-                phase: Phase::Cold(seed.history),
-                turn_began: Default::default(),
-                listed: seed.listed,
-                openings: 0,
-                rewinds: seed.provider.can_rewind(),
-                rewind: None,
-            },
+            chats: Chats::new(chats),
+            listed: seed.listed,
             ledger: Ledger::new(storage, seed.uri.clone(), seed.next_entry),
             seed,
             store,
+            addresses,
             clock,
             tasks,
             inputs,
             own_inputs: sender.downgrade(),
-            link: None,
-            opening: CancellationToken::new(),
             began: Instant::now(),
             abandoned_since: None,
             waiting: Vec::new(),
@@ -261,7 +156,7 @@ impl SessionActor {
                     None => self.end(Ending::Suspend, None).await,
                 },
                 due = self.ledger.next() => self.handle_ledger(due),
-                event = next_event(&mut self.link) => self.handle_agent(event).await,
+                (chat, event) = self.chats.next_event() => self.handle_agent(&chat, event).await,
                 () = tokio::time::sleep(LOOK_AFTER), if self.is_cold() => self.look_after().await,
             }
         }
@@ -274,23 +169,28 @@ impl SessionActor {
     }
 
     fn is_cold(&self) -> bool {
-        matches!(self.model.phase, Phase::Cold(_))
+        self.chats.iter().all(|chat| matches!(chat.model.phase, Phase::Cold(_)))
+    }
+
+    /// The session's channels.
+    fn channels(&self) -> Vec<ChannelUri> {
+        std::iter::once(self.seed.uri.clone()).chain(self.chats.uris()).collect()
     }
 
     /// Ends a session that was never used and that nobody wants any more, and takes
     /// one out of memory that is not needed there.
     async fn look_after(&mut self) {
-        let channels = [self.seed.uri.clone(), self.seed.chat.clone()];
-        let creator = self.seed.creator.as_ref().filter(|_| !self.model.listed);
+        let channels = self.channels();
+        let creator = self.seed.creator.as_ref().filter(|_| !self.listed);
         if self.store.has_audience(&channels, creator) {
             self.abandoned_since = None;
             return;
         }
         let since = *self.abandoned_since.get_or_insert_with(Instant::now);
-        if !self.model.listed && since.elapsed() >= ABANDONED_AFTER {
+        if !self.listed && since.elapsed() >= ABANDONED_AFTER {
             tracing::info!(session = %self.seed.uri, "a session that was never used goes away");
             self.end(Ending::Dispose, None).await;
-        } else if self.model.listed && since.elapsed() >= UNUSED_AFTER {
+        } else if self.listed && since.elapsed() >= UNUSED_AFTER {
             match self.store_all().await {
                 Ok(()) => self.leave_memory(&channels),
                 Err(error) => {
@@ -315,7 +215,8 @@ impl SessionActor {
                 SessionInput::End { done, .. } => {
                     done.send(Err(StorageError::Busy)).ok();
                 }
-                SessionInput::Opened(_) | SessionInput::Left(_) => {}
+                // Who asked hears that the session is gone, and asks again.
+                SessionInput::Chats(_) | SessionInput::Opened(..) | SessionInput::Left(_) => {}
             }
         }
         self.ending = Some(Ending::Unload);
@@ -327,31 +228,42 @@ impl SessionActor {
         self.abandoned_since = None;
         match input {
             SessionInput::Client(dispatch) => self.handle_client(&dispatch).await,
-            SessionInput::Opened(Ok(link)) => {
-                if matches!(self.model.phase, Phase::Closing) {
+            SessionInput::Opened(chat, Ok(link)) => {
+                let Some(opened) = self.chats.get_mut(&chat) else { return };
+                if matches!(opened.model.phase, Phase::Closing(_)) {
                     link.close.cancel();
                 }
-                self.link = Some(link);
-                let decision = self.decide(Input::Opened);
-                self.carry_out(decision, Cause::Agent).await;
+                opened.link = Some(link);
+                let decision = self.decide(&chat, Input::Opened);
+                self.carry_out(&chat, decision, Cause::Agent).await;
             }
-            SessionInput::Opened(Err(error)) => {
-                tracing::warn!(session = %self.seed.uri, %error, "the agent could not be opened");
-                let decision = self.decide(Input::OpenFailed(&error));
-                self.carry_out(decision, Cause::Agent).await;
+            SessionInput::Opened(chat, Err(error)) => {
+                tracing::warn!(session = %self.seed.uri, %chat, %error, "the agent could not be opened");
+                let decision = self.decide(&chat, Input::OpenFailed(&error));
+                self.carry_out(&chat, decision, Cause::Agent).await;
             }
-            SessionInput::Left(client) => {
-                let decision = self.decide(Input::Left(&client));
-                self.carry_out(decision, Cause::Agent).await;
-            }
+            SessionInput::Left(client) => self.handle_left(&client).await,
+            SessionInput::Chats(order) => self.handle_order(order).await,
             SessionInput::End { ending, done } => self.end(ending, Some(done)).await,
         }
+        self.see_off().await;
     }
 
     async fn handle_client(&mut self, dispatch: &ClientDispatch) {
-        let target = if dispatch.channel == self.seed.chat { Target::Chat } else { Target::Session };
+        let (chat, target) = if dispatch.channel == self.seed.uri {
+            (self.default_chat(), Target::Session)
+        } else if self.chats.get(&dispatch.channel).is_some() {
+            (Some(dispatch.channel.clone()), Target::Chat)
+        } else {
+            (None, Target::Chat)
+        };
+        let Some(chat) = chat else {
+            tracing::debug!(channel = %dispatch.channel, "ignored an action for a chat that is not there");
+            return;
+        };
         let action = dispatch.action.typed();
-        let mut decision = self.decide(Input::Client { target, action, client: &dispatch.origin.client });
+        let input = Input::Client { target, action, client: &dispatch.origin.client };
+        let mut decision = self.decide(&chat, input);
         if let Some(reason) = decision.rejection.take() {
             self.reject(dispatch, &reason);
             return;
@@ -360,9 +272,41 @@ impl SessionActor {
             self.reject(dispatch, &reason);
             return;
         }
-        self.carry_out(decision, Cause::Client).await;
-        self.project();
-        self.settle(Cause::Client).await;
+        if target == Target::Session {
+            self.tell_all(&decision.effects);
+            decision.effects.clear();
+        }
+        self.carry_out(&chat, decision, Cause::Client).await;
+        self.project(&chat);
+        match target {
+            Target::Chat => self.settle(&chat, Cause::Client).await,
+            Target::Session => self.settle_all(Cause::Client).await,
+        }
+    }
+
+    async fn handle_left(&mut self, client: &ClientId) {
+        let Some(chat) = self.default_chat() else { return };
+        let decision = self.decide(&chat, Input::Left(client));
+        self.carry_out(&chat, decision, Cause::Agent).await;
+        self.settle_all(Cause::Agent).await;
+    }
+
+    /// What concerns the whole session concerns the agents of all of its chats.
+    fn tell_all(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            if let Effect::Agent(command) = effect {
+                for chat in self.chats.iter() {
+                    chat.command(command.clone());
+                }
+            }
+        }
+    }
+
+    /// The chat that stands for the session where one is needed.
+    pub(super) fn default_chat(&self) -> Option<ChannelUri> {
+        let named = self.store.read(&self.seed.uri, |state| state.session()?.default_chat.clone()).flatten();
+        let named = named.map(|uri| ChannelUri::new(&uri)).filter(|uri| self.chats.get(uri).is_some());
+        named.or_else(|| self.chats.uris().next())
     }
 
     fn reject(&self, dispatch: &ClientDispatch, reason: &str) {
@@ -372,13 +316,17 @@ impl SessionActor {
         }
     }
 
-    async fn handle_agent(&mut self, event: Option<AgentEvent>) {
+    async fn handle_agent(&mut self, chat: &ChannelUri, event: Option<AgentEvent>) {
         let event = event.unwrap_or(AgentEvent::Closed { history: History::Resume, unsent: None });
-        if matches!(event, AgentEvent::Closed { .. }) {
-            self.link = None;
+        let closed = matches!(event, AgentEvent::Closed { .. });
+        if closed && let Some(chat) = self.chats.get_mut(chat) {
+            chat.link = None;
         }
-        let decision = self.decide(Input::Agent(event));
-        self.carry_out(decision, Cause::Agent).await;
+        let decision = self.decide(chat, Input::Agent(event));
+        self.carry_out(chat, decision, Cause::Agent).await;
+        if closed {
+            self.see_off().await;
+        }
     }
 
     async fn end(&mut self, ending: Ending, done: Option<Waiting>) {
@@ -387,57 +335,75 @@ impl SessionActor {
         if self.ending != Some(Ending::Dispose) {
             self.ending = Some(ending);
         }
-        let decision = self.decide(Input::End(ending));
-        self.carry_out(decision, Cause::Agent).await;
+        for chat in self.chats.uris().collect::<Vec<_>>() {
+            let decision = self.decide(&chat, Input::End(ending));
+            self.carry_out(&chat, decision, Cause::Agent).await;
+        }
+        self.see_off().await;
     }
 
-    pub(super) fn decide(&self, input: Input<'_>) -> Decision {
+    /// Lets chats go that are over, and the session when the last one is.
+    async fn see_off(&mut self) {
+        self.see_chats_off().await;
+        self.finished |= self.ending.is_some() && self.chats.iter().all(|chat| chat.over);
+    }
+
+    pub(super) fn decide(&self, chat: &ChannelUri, input: Input<'_>) -> Decision {
+        let Some(Chat { model, .. }) = self.chats.get(chat) else { return Decision::default() };
         let (now, time) = (self.began.elapsed(), wire_time(self.clock.now()));
         self.store
-            .read_both((&self.seed.uri, &self.seed.chat), |session, chat| {
+            .read_both((&self.seed.uri, chat), |session, chat| {
                 let (session, doc) = (session.session()?, chat.chat_doc()?);
-                let (chat, turns) = (doc.open(), doc.turns());
-                Some(decide(&self.model, View { session, chat, turns, now, time: &time }, input))
+                let (chat, turns, listed) = (doc.open(), doc.turns(), self.listed);
+                Some(decide(model, View { session, chat, turns, listed, now, time: &time }, input))
             })
             .flatten()
             .unwrap_or_default()
     }
 
-    pub(super) fn run_effect(&mut self, effect: Effect) {
+    pub(super) fn run_effect(&mut self, uri: &ChannelUri, effect: Effect) {
+        if let Effect::List = effect {
+            self.list(uri);
+            return;
+        }
+        if let Effect::OpenAgent(history) = effect {
+            self.open_agent(uri, history);
+            return;
+        }
+        let Some(chat) = self.chats.get_mut(uri) else { return };
         match effect {
-            Effect::OpenAgent(history) => self.open_agent(history),
-            Effect::Agent(command) => self.command(command),
+            Effect::Agent(command) => chat.command(command),
             // A live agent is asked to close, which gives it time to end politely; one
             // that is still being opened is not waited for.
-            Effect::CloseAgent => match &self.link {
+            Effect::CloseAgent => match &chat.link {
                 Some(link) => link.close.cancel(),
-                None => self.opening.cancel(),
+                None => chat.opening.cancel(),
             },
-            Effect::List => {
-                self.model.listed = true;
-                self.project();
-                self.ledger.wants_checkpoint();
-            }
-            Effect::Finish => self.finished = true,
+            Effect::Finish => chat.over = true,
+            Effect::List | Effect::OpenAgent(_) => {}
         }
     }
 
-    fn open_agent(&mut self, history: History) {
-        self.opening = CancellationToken::new();
-        self.model.openings += 1;
-        let request = OpenAgent {
-            conversation: self.seed.conversation,
-            history,
-            working_directory: self.seed.working_directory.clone(),
-            config: self.config(),
-        };
-        let opened = self.seed.provider.open(request, self.opening.clone());
-        let mut report = OpeningReport { inputs: Some(self.own_inputs.clone()) };
+    /// Shows the session to everyone.
+    pub(super) fn list(&mut self, chat: &ChannelUri) {
+        self.listed = true;
+        self.project(chat);
+        self.ledger.wants_checkpoint();
+    }
+
+    fn open_agent(&mut self, uri: &ChannelUri, history: History) {
+        let (config, working_directory) = (self.config(), self.seed.working_directory.clone());
+        let Some(chat) = self.chats.get_mut(uri) else { return };
+        chat.opening = CancellationToken::new();
+        chat.model.openings += 1;
+        let request = OpenAgent { conversation: chat.conversation, history, working_directory, config };
+        let opened = self.seed.provider.open(request, chat.opening.clone());
+        let mut report = OpeningReport { chat: uri.clone(), inputs: Some(self.own_inputs.clone()) };
         self.tasks.spawn(async move {
             let result = opened.await;
             if let Some(inputs) = report.inputs.take().and_then(|inputs| inputs.upgrade()) {
                 // If the actor is gone, dropping the link ends the agent.
-                inputs.send(SessionInput::Opened(result)).await.ok();
+                inputs.send(SessionInput::Opened(report.chat.clone(), result)).await.ok();
             }
         });
     }
@@ -451,19 +417,13 @@ impl SessionActor {
             .unwrap_or_else(|| self.seed.config.clone())
     }
 
-    fn command(&self, command: AgentCommand) {
-        let Some(link) = &self.link else { return };
-        if let Err(error) = link.commands.try_send(command) {
-            tracing::error!(session = %self.seed.uri, %error, "the agent does not take commands; closing it");
-            link.close.cancel();
-        }
-    }
-
-    pub(super) fn with_state<R>(&self, look: impl FnOnce(&SessionState, &ChatState) -> R) -> Option<R> {
+    pub(super) fn with_state<R>(
+        &self,
+        chat: &ChannelUri,
+        look: impl FnOnce(&SessionState, &ChatState) -> R,
+    ) -> Option<R> {
         self.store
-            .read_both((&self.seed.uri, &self.seed.chat), |session, chat| {
-                Some(look(session.session()?, chat.chat()?))
-            })
+            .read_both((&self.seed.uri, chat), |session, chat| Some(look(session.session()?, chat.chat()?)))
             .flatten()
     }
 }
@@ -471,6 +431,7 @@ impl SessionActor {
 /// Tells the actor that an opening failed if the task that opens panics: otherwise
 /// the session would wait for it for ever.
 struct OpeningReport {
+    chat: ChannelUri,
     inputs: Option<mpsc::WeakSender<SessionInput>>,
 }
 
@@ -482,7 +443,7 @@ impl Drop for OpeningReport {
             message: "The agent could not be started because of a fault in the host; its log says more."
                 .to_owned(),
         };
-        if inputs.try_send(SessionInput::Opened(Err(error))).is_err() {
+        if inputs.try_send(SessionInput::Opened(self.chat.clone(), Err(error))).is_err() {
             tracing::error!("a session cannot be told that its agent does not start");
         }
     }
@@ -494,12 +455,4 @@ pub(crate) struct Ended {
     pub(crate) waiting: Vec<Waiting>,
     /// Whether everything that shall stay is stored.
     pub(crate) stored: Result<(), StorageError>,
-}
-
-/// The agent's next event; waits forever while there is no agent.
-async fn next_event(link: &mut Option<AgentLink>) -> Option<AgentEvent> {
-    match link {
-        Some(link) => link.events.recv().await,
-        None => std::future::pending().await,
-    }
 }

@@ -1,4 +1,5 @@
-//! What happens next in a session: a pure function of its state and an input.
+//! What happens next in a chat, and in its session: a pure function of their state and
+//! an input.
 //!
 //! No clock, no I/O, no waiting: the time comes in with the input, and what must
 //! be done outside goes out as effects. Published state is only read here; the
@@ -17,23 +18,22 @@ mod turns;
 use std::time::Duration;
 
 use ahp_types::actions::{SessionReadyAction, StateAction};
-use ahp_types::state::{ChatState, ErrorInfo, SessionLifecycle, SessionState};
+use ahp_types::state::{ChatState, ErrorInfo, Message, SessionLifecycle, SessionState};
 
 use super::Ending;
 use crate::agent::{AgentCommand, AgentEvent, History, McpServerRequest, OpenError, TurnOutcome, Unsent};
 use crate::ids::{ClientId, TurnId};
-use crate::storage::StoredTurn;
+use crate::storage::{Rewind, StoredTurn};
 use turns::Resumable;
+pub(super) use turns::title_from;
 
-/// Everything about a session that is not published.
+/// Everything about a chat that is not published.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
-    /// Where the agent is in its life.
+    /// Where its agent is in its life.
     pub(super) phase: Phase,
     /// When the running turn began, on the actor's clock.
     pub(super) turn_began: Duration,
-    /// Whether the session is in the list that every client sees.
-    pub(super) listed: bool,
     /// How often the agent was opened for the running turn.
     pub(super) openings: u32,
     /// Whether agents of this kind can go back to an earlier turn.
@@ -42,14 +42,7 @@ pub(super) struct Model {
     pub(super) rewind: Option<Rewind>,
 }
 
-/// How far back an agent has to go.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Rewind {
-    /// The last turn to remember; without one, nothing.
-    pub(super) to: Option<TurnId>,
-}
-
-/// Where the agent of a session is in its life.
+/// Where the agent of a chat is in its life.
 #[derive(Clone, Debug)]
 pub(super) enum Phase {
     /// There is no agent. It is opened when the next message comes.
@@ -63,8 +56,18 @@ pub(super) enum Phase {
     },
     /// The agent is there.
     Live,
-    /// The session ends as soon as the agent is gone.
-    Closing,
+    /// The chat leaves, or its session does, as soon as the agent is gone.
+    Closing(History),
+}
+
+impl Phase {
+    /// What an agent that is opened later takes up.
+    pub(super) fn history(&self) -> History {
+        match self {
+            Self::Cold(history) | Self::Opening { history, .. } | Self::Closing(history) => history.clone(),
+            Self::Live => History::Resume,
+        }
+    }
 }
 
 /// The published state that decisions are made on.
@@ -72,10 +75,12 @@ pub(super) enum Phase {
 pub(super) struct View<'a> {
     /// The session's document.
     pub(super) session: &'a SessionState,
-    /// Its chat's document; of the finished turns it has the last one.
+    /// The chat's document; of the finished turns it has the last one.
     pub(super) chat: &'a ChatState,
     /// All of the chat's finished turns.
     pub(super) turns: &'a [StoredTurn],
+    /// Whether the session is in the list that every client sees.
+    pub(super) listed: bool,
     /// The actor's clock, for durations.
     pub(super) now: Duration,
     /// The time of day, as it goes over the wire.
@@ -87,11 +92,11 @@ pub(super) struct View<'a> {
 pub(super) enum Target {
     /// The session channel.
     Session,
-    /// The default chat's channel.
+    /// The channel of the chat that the decision is about.
     Chat,
 }
 
-/// Something that happened to the session.
+/// Something that happened to the chat or to its session.
 #[derive(Debug)]
 pub(super) enum Input<'a> {
     /// A client dispatched an action.
@@ -111,9 +116,11 @@ pub(super) enum Input<'a> {
     Agent(AgentEvent),
     /// A client is not there for the session any more.
     Left(&'a ClientId),
+    /// The chat was created with this message.
+    Begin(Message),
     /// Everything else is done: is there something to go on with?
     Settle(Cause),
-    /// The session shall end.
+    /// The session shall end, or the chat shall leave it.
     End(Ending),
 }
 
@@ -157,22 +164,24 @@ pub(super) enum Effect {
     CloseAgent,
     /// Show the session in the list.
     List,
-    /// Nothing of the agent is left: the actor can stop.
+    /// Nothing of the agent is left: the chat is over.
     Finish,
 }
+
+/// Why nothing is taken any more.
+const CLOSING: &str = "the chat or its session is being closed";
 
 /// Decides what follows from an input.
 pub(super) fn decide(model: &Model, view: View<'_>, input: Input<'_>) -> Decision {
     match input {
-        Input::Client { .. } if matches!(model.phase, Phase::Closing) => {
-            reject("the session is being disposed")
-        }
+        Input::Client { .. } if matches!(model.phase, Phase::Closing(_)) => reject(CLOSING),
         Input::Client { target: Target::Chat, action, client } => decide_chat(model, view, action, client),
         Input::Client { target: Target::Session, action, client } => decide_session(view, action, client),
         Input::Opened => decide_opened(model, view),
         Input::OpenFailed(error) => decide_open_failed(model, view, error),
         Input::Agent(event) => agent::said(model, view, event),
         Input::Left(client) => settings::left(view, client),
+        Input::Begin(message) => turns::begun(model, view, message),
         // A tool that nobody runs any more holds up its turn, so it comes first.
         Input::Settle(cause) => tools::orphaned(view).unwrap_or_else(|| queue::next(model, view, cause)),
         Input::End(ending) => decide_end(model, view, ending),
@@ -251,10 +260,11 @@ fn decide_opened(model: &Model, view: View<'_>) -> Decision {
     if view.session.lifecycle != SessionLifecycle::Ready {
         decision.actions.push((Target::Session, StateAction::SessionReady(SessionReadyAction {})));
     }
-    if !model.listed {
+    if !view.listed {
         decision.effects.push(Effect::List);
     }
-    if let Some(Rewind { to }) = model.rewind.clone() {
+    if let Some(Rewind { to }) = &model.rewind {
+        let to = to.as_deref().map(TurnId::new);
         decision.effects.push(Effect::Agent(AgentCommand::Rewind { to }));
     }
     if let Some(prompt) = prompt {
@@ -265,8 +275,8 @@ fn decide_opened(model: &Model, view: View<'_>) -> Decision {
 
 fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decision {
     let history = match &model.phase {
-        Phase::Opening { history, .. } => *history,
-        Phase::Closing => return Decision { effects: vec![Effect::Finish], ..Decision::default() },
+        Phase::Opening { history, .. } => history.clone(),
+        Phase::Closing(_) => return Decision { effects: vec![Effect::Finish], ..Decision::default() },
         Phase::Cold(_) | Phase::Live => return Decision::default(),
     };
     let mut decision = Decision { phase: Some(Phase::Cold(history)), ..Decision::default() };
@@ -289,7 +299,7 @@ pub(super) fn interrupted(turn: &str, ran: i64) -> StateAction {
 }
 
 fn decide_end(model: &Model, view: View<'_>, ending: Ending) -> Decision {
-    let mut decision = Decision { phase: Some(Phase::Closing), ..Decision::default() };
+    let mut decision = Decision { phase: Some(Phase::Closing(model.phase.history())), ..Decision::default() };
     if let Some(turn) = turns::running(view) {
         let action = match ending {
             Ending::Dispose => turns::ended(model, view, turn, TurnOutcome::Cancelled),
@@ -302,7 +312,7 @@ fn decide_end(model: &Model, view: View<'_>, ending: Ending) -> Decision {
     }
     decision.effects.push(match model.phase {
         Phase::Cold(_) => Effect::Finish,
-        Phase::Opening { .. } | Phase::Live | Phase::Closing => Effect::CloseAgent,
+        Phase::Opening { .. } | Phase::Live | Phase::Closing(_) => Effect::CloseAgent,
     });
     decision
 }

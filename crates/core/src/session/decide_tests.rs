@@ -47,14 +47,7 @@ fn message() -> Value {
 }
 
 fn model(phase: Phase) -> Model {
-    Model {
-        phase,
-        turn_began: Duration::from_millis(100),
-        listed: false,
-        openings: 1,
-        rewinds: false,
-        rewind: None,
-    }
+    Model { phase, turn_began: Duration::from_millis(100), openings: 1, rewinds: false, rewind: None }
 }
 
 fn user_message(text: &str) -> Message {
@@ -93,6 +86,7 @@ fn run(phase: Phase, active: Option<&str>, input: Input<'_>) -> Decision {
         session: &session,
         chat: &chat,
         turns: &stored(&chat),
+        listed: false,
         now: Duration::from_millis(350),
         time: NOW,
     };
@@ -154,7 +148,7 @@ fn a_message_that_cannot_start_a_turn_is_rejected_without_any_effect() {
         (Phase::Live, None, from_tool),
         (Phase::Live, None, bad_time),
         (Phase::Live, None, endless),
-        (Phase::Closing, None, started("t1")),
+        (Phase::Closing(History::Resume), None, started("t1")),
     ];
     for (phase, active, action) in cases {
         let decision = from_client(phase, active, Target::Chat, StateAction::ChatTurnStarted(action.clone()));
@@ -173,6 +167,7 @@ fn a_chat_that_is_not_for_writing_takes_no_messages() {
             session: &session,
             chat: &closed,
             turns: &stored(&closed),
+            listed: false,
             now: Duration::ZERO,
             time: NOW,
         };
@@ -232,9 +227,10 @@ fn the_end_of_a_turn_carries_its_duration() {
 
 #[test]
 fn a_session_that_was_listed_before_it_was_ready_becomes_ready_with_its_agent() {
-    let listed = Model { listed: true, ..model(opening(Some(prompt("t1")))) };
+    let listed = model(opening(Some(prompt("t1"))));
     let (session, chat) = (session(), chat(Some("t1")));
-    let view = View { session: &session, chat: &chat, turns: &[], now: Duration::ZERO, time: NOW };
+    let view =
+        View { session: &session, chat: &chat, turns: &[], listed: true, now: Duration::ZERO, time: NOW };
     let decision = decide(&listed, view, Input::Opened);
     assert!(matches!(decision.actions.as_slice(), [(Target::Session, StateAction::SessionReady(_))]));
     assert!(!decision.effects.contains(&Effect::List));
@@ -272,7 +268,14 @@ fn a_message_that_the_agent_never_read_goes_to_the_next_one_but_not_for_ever() {
         ([Effect::OpenAgent(History::Resume)].as_slice(), 0)
     );
     let (session, chat) = (session(), chat(Some("t1")));
-    let view = View { session: &session, chat: &chat, turns: &stored(&chat), now: Duration::ZERO, time: NOW };
+    let view = View {
+        session: &session,
+        chat: &chat,
+        turns: &stored(&chat),
+        listed: false,
+        now: Duration::ZERO,
+        time: NOW,
+    };
     let worn_out = Model { openings: MAX_OPENINGS, ..model(Phase::Live) };
     let decision = decide(&worn_out, view, Input::Agent(closed()));
     assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatError(_))]));
@@ -290,12 +293,12 @@ fn the_end_of_a_session_waits_for_its_agent() {
         assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatTurnCancelled(_))]));
     }
     let gone = run(
-        Phase::Closing,
+        Phase::Closing(History::Resume),
         None,
         Input::Agent(AgentEvent::Closed { history: History::Resume, unsent: None }),
     );
     assert_eq!(gone.effects, [Effect::Finish]);
-    let never_opened = run(Phase::Closing, None, Input::OpenFailed(&OpenError::Cancelled));
+    let never_opened = run(Phase::Closing(History::Resume), None, Input::OpenFailed(&OpenError::Cancelled));
     assert_eq!(never_opened.effects, [Effect::Finish]);
 }
 
@@ -343,8 +346,14 @@ fn chat_with(parts: Value, extra: Value) -> ChatState {
 /// What follows when `client` dispatches an action in a chat.
 fn dispatch(phase: Phase, chat: &ChatState, client: &str, action: Value) -> Decision {
     let session = session();
-    let view =
-        View { session: &session, chat, turns: &stored(chat), now: Duration::from_millis(350), time: NOW };
+    let view = View {
+        session: &session,
+        chat,
+        turns: &stored(chat),
+        listed: false,
+        now: Duration::from_millis(350),
+        time: NOW,
+    };
     let action: StateAction = serde_json::from_value(action).unwrap();
     assert!(!matches!(action, StateAction::Unknown(_)), "{action:?}");
     decide(
@@ -487,7 +496,14 @@ fn a_waiting_message_starts_as_soon_as_the_chat_is_idle() {
     };
     let settle = |chat: &ChatState, cause: Cause| {
         let session = session();
-        let view = View { session: &session, chat, turns: &stored(chat), now: Duration::ZERO, time: NOW };
+        let view = View {
+            session: &session,
+            chat,
+            turns: &stored(chat),
+            listed: false,
+            now: Duration::ZERO,
+            time: NOW,
+        };
         decide(&model(Phase::Live), view, Input::Settle(cause))
     };
     let other = json!({"id": "m2", "message": message()});

@@ -57,11 +57,14 @@ pub(super) struct Ledger {
     due: Option<Instant>,
 }
 
+/// Chats, and the first turn of each that is meant.
+pub(super) type TurnsFrom = Vec<(ChannelUri, usize)>;
+
 /// A write that nobody waits for.
 struct InFlight {
     written: BoxFuture<Result<(), StorageError>>,
     /// What has to be undone if it fails.
-    turns_from: Option<usize>,
+    turns_from: TurnsFrom,
     documents: bool,
 }
 
@@ -70,8 +73,8 @@ struct InFlight {
 pub(super) enum Chore {
     /// Nothing; the ledger did it.
     None,
-    /// The turns from this one on could not be stored.
-    TurnsLost(usize),
+    /// The turns from these on could not be stored.
+    TurnsLost(TurnsFrom),
     /// Give it the documents, to be written.
     Checkpoint,
 }
@@ -104,9 +107,11 @@ impl Ledger {
         self.due_in(FLUSH_AFTER);
     }
 
-    /// Writes actions down before they are published, with all that was before them.
+    /// Writes actions down before they are published, with all that was before them and
+    /// with other changes that belong to them.
     pub(super) async fn ahead(
         &mut self,
+        mut changes: Vec<Change>,
         actions: Vec<(ChannelUri, Json)>,
         handled: Option<(ClientId, DispatchMark)>,
         at: i64,
@@ -118,7 +123,7 @@ impl Ledger {
         }
         self.pending_bytes = 0;
         let entries = std::mem::take(&mut self.pending);
-        let mut changes = vec![Change::Journal { session: self.session.clone(), entries: entries.clone() }];
+        changes.push(Change::Journal { session: self.session.clone(), entries: entries.clone() });
         if let Some((client, mark)) = handled {
             changes.push(Change::Handled { client, mark: mark.0 });
         }
@@ -175,17 +180,21 @@ impl Ledger {
     }
 
     /// Writes the documents, which contain everything that was published.
-    pub(super) fn checkpoint(&mut self, mut documents: Vec<Change>, turns_from: Option<usize>) {
+    pub(super) fn checkpoint(&mut self, mut documents: Vec<Change>, turns_from: TurnsFrom) {
         documents.push(self.trim());
         self.hand_over(InFlight { written: self.storage.write(documents), turns_from, documents: true });
     }
 
     /// Waits for documents that are being written: newer ones must not trim the journal of
-    /// what may still fail. Answers the first turn that is not stored.
-    pub(super) async fn settled(&mut self) -> Option<usize> {
-        let InFlight { written, turns_from, documents } = self.in_flight.take()?;
-        let failed = !matches!(tokio::time::timeout(WRITE_PATIENCE, written).await, Ok(Ok(())));
-        turns_from.filter(|_| failed && documents)
+    /// what may still fail. Answers the turns that are not stored.
+    pub(super) async fn settled(&mut self) -> TurnsFrom {
+        let Some(InFlight { written, turns_from, .. }) = self.in_flight.take() else {
+            return TurnsFrom::new();
+        };
+        match tokio::time::timeout(WRITE_PATIENCE, written).await {
+            Ok(Ok(())) => TurnsFrom::new(),
+            Ok(Err(_)) | Err(_) => turns_from,
+        }
     }
 
     /// Writes the documents and waits until they are written.
@@ -224,7 +233,7 @@ impl Ledger {
         self.pending_bytes = 0;
         let entries = std::mem::take(&mut self.pending);
         let written = self.storage.write(vec![Change::Journal { session: self.session.clone(), entries }]);
-        self.hand_over(InFlight { written, turns_from: None, documents: false });
+        self.hand_over(InFlight { written, turns_from: TurnsFrom::new(), documents: false });
     }
 
     fn written(&mut self, result: Result<(), StorageError>) -> Chore {
@@ -239,7 +248,7 @@ impl Ledger {
         tracing::error!(session = %self.session, %error, documents, "a session could not be stored; it is tried again");
         self.break_off();
         self.due = Some(Instant::now() + RETRY_AFTER);
-        in_flight.turns_from.map_or(Chore::None, Chore::TurnsLost)
+        Chore::TurnsLost(in_flight.turns_from)
     }
 
     fn hand_over(&mut self, in_flight: InFlight) {

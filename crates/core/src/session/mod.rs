@@ -1,16 +1,25 @@
 //! One session: what is decided in it, by whom, and what follows.
 //!
-//! `actor` is the only code that changes a session; `decide` is the pure function
-//! behind it; `publish` makes its changes public and durable, by way of the
+//! `actor` is the only code that changes a session, `handle` how it is reached; `decide`
+//! is the pure function behind it; `chats` and `orders` are which chats it has and how
+//! they come and go; `publish` makes its changes public and durable, by way of the
 //! `ledger`; `projection` keeps the copies of a chat's facts in agreement.
 
 mod actor;
+mod addresses;
+mod chats;
 mod decide;
+mod handle;
 mod ledger;
+mod orders;
 mod projection;
 mod publish;
 mod restore;
 
-pub(crate) use actor::{ClientDispatch, Ended, Ending, SessionActor, SessionSeed, WeakHandle};
-pub use actor::{SessionEnd, SessionHandle};
+pub(crate) use actor::{Ended, SessionActor, SessionSeed, Surroundings};
+pub(crate) use addresses::ChatAddresses;
+pub(crate) use chats::{ChatSeed, chat_state};
+pub(crate) use handle::{Berth, Cargo, ChatOrder, ClientDispatch, Ending, WeakHandle};
+pub use handle::{ChatError, NewChat, Outcome, SessionEnd, SessionHandle};
+pub(crate) use projection::summary_of;
 pub(crate) use restore::{Restored, restore};

@@ -5,6 +5,8 @@
 
 mod needs;
 
+pub(super) use needs::of_others as needs_of_others;
+
 use ahp_types::actions::{
     PartialChatSummary, SessionActivityChangedAction, SessionChatAddedAction, SessionChatUpdatedAction,
     StateAction,
@@ -31,21 +33,24 @@ pub(super) fn only_streams(action: &StateAction) -> bool {
     )
 }
 
-/// The actions that bring the session's document up to date with its chat.
+/// The actions that bring the session's document up to date with one of its chats.
 pub(super) fn session_updates(session: &SessionState, chat: &ChatState) -> Vec<StateAction> {
-    let activity = (session.default_chat.as_ref() == Some(&chat.resource)
-        && session.activity != chat.activity)
-        .then(|| {
-            let activity = chat.activity.clone();
-            StateAction::SessionActivityChanged(SessionActivityChangedAction { activity })
-        });
-    catalogue_update(session, chat).into_iter().chain(activity).chain(needs::updates(session, chat)).collect()
+    catalogue_update(session, chat).into_iter().chain(needs::updates(session, chat)).collect()
+}
+
+/// The action after which the session does what its leading chat does, if it does not.
+pub(super) fn activity_update(session: &SessionState) -> Option<StateAction> {
+    let activity = leading(session).and_then(|chat| chat.activity.clone());
+    (session.activity != activity)
+        .then_some(StateAction::SessionActivityChanged(SessionActivityChangedAction { activity }))
 }
 
 /// The action that brings the session's catalogue entry up to date, if it is not.
 fn catalogue_update(session: &SessionState, chat: &ChatState) -> Option<StateAction> {
-    let entry = session.chats.iter().find(|entry| entry.resource == chat.resource)?;
     let wanted = summary_of(chat);
+    let Some(entry) = session.chats.iter().find(|entry| entry.resource == chat.resource) else {
+        return Some(StateAction::SessionChatAdded(SessionChatAddedAction { summary: wanted }));
+    };
     if *entry == wanted {
         return None;
     }
@@ -74,7 +79,8 @@ fn catalogue_update(session: &SessionState, chat: &ChatState) -> Option<StateAct
     Some(StateAction::SessionChatUpdated(SessionChatUpdatedAction { chat: chat.resource.clone(), changes }))
 }
 
-fn summary_of(chat: &ChatState) -> ChatSummary {
+/// A chat's entry in its session's list.
+pub(crate) fn summary_of(chat: &ChatState) -> ChatSummary {
     ChatSummary {
         resource: chat.resource.clone(),
         title: chat.title.clone(),
@@ -116,25 +122,25 @@ pub(super) fn row(uri: &ChannelUri, created_at: &str, session: &SessionState) ->
     }
 }
 
-/// The session's own flags with the activity of its chats: what the default chat
-/// does, unless another one waits for input or has failed.
+/// The session's own flags with the activity of its leading chat.
 fn row_status(session: &SessionState) -> u32 {
-    let default = session.default_chat.as_ref();
-    let of_default = session
-        .chats
-        .iter()
-        .find(|chat| Some(&chat.resource) == default)
-        .or_else(|| session.chats.iter().max_by_key(|chat| &chat.modified_at))
-        .map_or(SessionStatus::Idle.0, |chat| chat.status & ACTIVITY_BITS);
-    let any = |wanted: u32| session.chats.iter().any(|chat| chat.status & wanted == wanted);
-    let activity = if any(SessionStatus::InputNeeded.0) {
-        SessionStatus::InputNeeded.0
-    } else if any(SessionStatus::Error.0) {
-        SessionStatus::Error.0
-    } else {
-        of_default
-    };
+    let activity = leading(session).map_or(SessionStatus::Idle.0, |chat| chat.status & ACTIVITY_BITS);
     (session.status & !ACTIVITY_BITS) | activity
+}
+
+/// The chat that stands for its session: one that waits for input, else one that has
+/// failed, else the default one.
+fn leading(session: &SessionState) -> Option<&ChatSummary> {
+    let default = |chat: &&ChatSummary| session.default_chat.as_ref() == Some(&chat.resource);
+    let with = |wanted: SessionStatus| {
+        let has = move |chat: &&ChatSummary| chat.status & wanted.0 == wanted.0;
+        let first = session.chats.iter().find(|chat| default(chat) && has(chat));
+        first.or_else(|| session.chats.iter().find(has))
+    };
+    with(SessionStatus::InputNeeded)
+        .or_else(|| with(SessionStatus::Error))
+        .or_else(|| session.chats.iter().find(default))
+        .or_else(|| session.chats.iter().max_by_key(|chat| &chat.modified_at))
 }
 
 fn compact(chat: &ChatSummary) -> SessionChatSummary {

@@ -7,14 +7,14 @@
 
 use ahp_types::actions::StateAction;
 
-use super::actor::{ClientDispatch, SessionActor};
+use super::actor::SessionActor;
 use super::decide::{Cause, Decision, Input, Phase, Target};
-use super::ledger::{Chore, Due};
+use super::handle::ClientDispatch;
+use super::ledger::{Chore, Due, TurnsFrom};
 use super::projection;
-use crate::agent::History;
 use crate::channel::ChannelUri;
-use crate::state::{Action, DispatchMark};
-use crate::storage::{Change, StorageError};
+use crate::state::{Action, ChannelState, DispatchMark};
+use crate::storage::{Change, Json, StorageError};
 
 impl SessionActor {
     /// Publishes a client's action. The error is the reason why it is refused.
@@ -27,7 +27,8 @@ impl SessionActor {
             let mark = DispatchMark::of(channel, action, origin);
             let handled = mark.map(|mark| (origin.client.clone(), mark));
             let entry = vec![(channel.clone(), encoded.clone())];
-            self.ledger.ahead(entry, handled, at).await.map_err(|error| error.to_string())?;
+            let written = self.ledger.ahead(Vec::new(), entry, handled, at).await;
+            written.map_err(|error| error.to_string())?;
         }
         if let Err(error) = self.store.commit(channel, action, Some(origin)) {
             // It may be in the journal already; the documents will be without it.
@@ -37,73 +38,80 @@ impl SessionActor {
         if !ahead {
             self.ledger.note(channel, encoded, at);
         }
-        self.after_commit(action.typed());
+        self.after_commit(channel, action.typed());
         Ok(())
     }
 
-    /// Does what was decided, and what follows from it.
-    pub(super) async fn carry_out(&mut self, first: Decision, cause: Cause) {
+    /// Does what was decided for a chat, and what follows from it.
+    pub(super) async fn carry_out(&mut self, chat: &ChannelUri, first: Decision, cause: Cause) {
         let mut next = Some((first, cause));
         while let Some((decision, cause)) = next.take() {
+            let Some(model) = self.chats.get_mut(chat).map(|chat| &mut chat.model) else { return };
             if let Some(phase) = decision.phase {
-                self.model.phase = phase;
+                model.phase = phase;
             }
             if let Some(rewind) = decision.rewind {
-                self.model.rewind = Some(rewind);
-            } else if matches!(self.model.phase, Phase::Live) {
+                model.rewind = Some(rewind);
+            } else if matches!(model.phase, Phase::Live) {
                 // It was told, first of all.
-                self.model.rewind = None;
+                model.rewind = None;
             }
             let actions: Vec<(Target, Action)> =
                 decision.actions.into_iter().map(|(target, action)| (target, Action::own(action))).collect();
             let shows = actions.iter().any(|(_, action)| !projection::only_streams(action.typed()));
-            let ended = self.publish(&actions).await;
+            let ended = self.publish(chat, &actions).await;
             for effect in decision.effects {
-                self.run_effect(effect);
+                self.run_effect(chat, effect);
             }
             if shows {
-                self.project();
+                self.project(chat);
             }
             // Only now: the documents have the copies of the chat's facts in them.
             if ended {
                 self.checkpoint();
             }
             if shows {
-                next = self.waiting_message(cause).map(|decision| (decision, Cause::Agent));
+                next = self.waiting_message(chat, cause).map(|decision| (decision, Cause::Agent));
             }
         }
     }
 
     /// Starts what waits, if the chat has become idle.
-    pub(super) async fn settle(&mut self, cause: Cause) {
-        if let Some(decision) = self.waiting_message(cause) {
-            self.carry_out(decision, Cause::Agent).await;
+    pub(super) async fn settle(&mut self, chat: &ChannelUri, cause: Cause) {
+        if let Some(decision) = self.waiting_message(chat, cause) {
+            self.carry_out(chat, decision, Cause::Agent).await;
         }
     }
 
-    fn waiting_message(&self, cause: Cause) -> Option<Decision> {
-        Some(self.decide(Input::Settle(cause))).filter(|next| !next.actions.is_empty())
+    /// Starts what waits in any chat.
+    pub(super) async fn settle_all(&mut self, cause: Cause) {
+        for chat in self.chats.uris().collect::<Vec<_>>() {
+            self.settle(&chat, cause).await;
+        }
+    }
+
+    fn waiting_message(&self, chat: &ChannelUri, cause: Cause) -> Option<Decision> {
+        Some(self.decide(chat, Input::Settle(cause))).filter(|next| !next.actions.is_empty())
     }
 
     /// Publishes actions of the host's own. Answers whether they end a turn.
-    async fn publish(&mut self, actions: &[(Target, Action)]) -> bool {
+    pub(super) async fn publish(&mut self, chat: &ChannelUri, actions: &[(Target, Action)]) -> bool {
         let at = self.now();
         let ahead = actions.iter().any(|(_, action)| is_boundary(action.typed()));
         if ahead {
             let entries = actions
                 .iter()
-                .filter_map(|(target, action)| Some((self.channel(*target).clone(), action.encoded().ok()?)))
+                .filter_map(|(target, action)| {
+                    Some((self.channel(chat, *target).clone(), action.encoded().ok()?))
+                })
                 .collect();
-            if let Err(error) = self.ledger.ahead(entries, None, at).await {
-                tracing::error!(session = %self.seed.uri, %error, "published before it is stored");
-                self.ledger.wants_checkpoint();
-            }
+            self.write_ahead(entries).await;
         }
         for (target, action) in actions {
-            let channel = self.channel(*target).clone();
+            let channel = self.channel(chat, *target).clone();
             match self.store.commit(&channel, action, None) {
                 Ok(_) => {
-                    self.after_commit(action.typed());
+                    self.after_commit(&channel, action.typed());
                     if !ahead && let Ok(encoded) = action.encoded() {
                         self.ledger.note(&channel, encoded, at);
                     }
@@ -117,36 +125,87 @@ impl SessionActor {
         actions.iter().any(|(_, action)| ends_turn(action.typed()))
     }
 
-    /// Brings the copies of the chat's facts into agreement with the chat.
-    pub(super) fn project(&mut self) {
-        let at = self.now();
-        for update in self.with_state(projection::session_updates).unwrap_or_default() {
-            let action = Action::own(update);
-            match (self.store.commit(&self.seed.uri, &action, None), action.encoded()) {
-                (Ok(_), Ok(encoded)) => self.ledger.note(&self.seed.uri.clone(), encoded, at),
-                (Err(error), _) => {
-                    tracing::error!(session = %self.seed.uri, %error, "a chat's facts could not be published");
-                }
-                (Ok(_), Err(_)) => self.ledger.wants_checkpoint(),
-            }
+    /// Publishes actions of the host's own on the session's channel, which must not be
+    /// missing after a restart. What has happened is shown even if it cannot be stored.
+    pub(super) async fn publish_own(&mut self, actions: Vec<Action>) {
+        let entries =
+            actions.iter().filter_map(|action| Some((self.seed.uri.clone(), action.encoded().ok()?)));
+        let entries = entries.collect();
+        self.write_ahead(entries).await;
+        for action in &actions {
+            self.commit_own(action);
         }
-        if !self.model.listed {
+    }
+
+    /// Publishes an action on the session's channel that is in the journal already.
+    pub(super) fn commit_own(&mut self, action: &Action) {
+        if let Err(error) = self.store.commit(&self.seed.uri, action, None) {
+            tracing::error!(session = %self.seed.uri, %error, "an action could not be published");
+            self.ledger.wants_checkpoint();
+        }
+    }
+
+    async fn write_ahead(&mut self, entries: Vec<(ChannelUri, Json)>) {
+        let at = self.now();
+        if let Err(error) = self.ledger.ahead(Vec::new(), entries, None, at).await {
+            tracing::error!(session = %self.seed.uri, %error, "published before it is stored");
+            self.ledger.wants_checkpoint();
+        }
+    }
+
+    /// Brings the copies of a chat's facts into agreement with the chat.
+    pub(super) fn project(&mut self, chat: &ChannelUri) {
+        for update in self.with_state(chat, projection::session_updates).unwrap_or_default() {
+            self.follow(update);
+        }
+        self.project_row();
+    }
+
+    /// Brings what the session says of all its chats, and its row in the list, into
+    /// agreement with its list of chats.
+    pub(super) fn project_row(&mut self) {
+        let look = |state: &ChannelState| projection::activity_update(state.session()?);
+        if let Some(update) = self.store.read(&self.seed.uri, look).flatten() {
+            self.follow(update);
+        }
+        if !self.listed {
             return;
         }
-        let row =
-            self.with_state(|session, _| projection::row(&self.seed.uri, &self.seed.created_at, session));
+        let look = |state: &ChannelState| {
+            Some(projection::row(&self.seed.uri, &self.seed.created_at, state.session()?))
+        };
+        let row = self.store.read(&self.seed.uri, look).flatten();
         if let Some(row) = row.and_then(|row| self.store.put_row(&self.seed.uri, row)) {
             self.ledger.beside(Change::PutRow(row));
         }
     }
 
+    /// Publishes what follows from other actions, and would follow from them again.
+    fn follow(&mut self, update: StateAction) {
+        let (at, action) = (self.now(), Action::own(update));
+        match (self.store.commit(&self.seed.uri, &action, None), action.encoded()) {
+            (Ok(_), Ok(encoded)) => self.ledger.note(&self.seed.uri, encoded, at),
+            (Err(error), _) => {
+                tracing::error!(session = %self.seed.uri, %error, "a chat's facts could not be published");
+            }
+            (Ok(_), Err(_)) => self.ledger.wants_checkpoint(),
+        }
+    }
+
     /// Does what the ledger is due for.
     pub(super) fn handle_ledger(&mut self, due: Due) {
-        let quiet = self.with_state(|_, chat| chat.active_turn.is_none()).unwrap_or(true);
+        let runs = |chat: &ChannelUri| self.with_state(chat, |_, chat| chat.active_turn.is_some());
+        let quiet = !self.chats.iter().any(|chat| runs(&chat.uri).unwrap_or(false));
         match self.ledger.handle(due, quiet) {
             Chore::None => {}
-            Chore::TurnsLost(from) => self.store.turns_not_stored(&self.seed.chat, from),
+            Chore::TurnsLost(turns) => self.not_stored(turns),
             Chore::Checkpoint => self.checkpoint(),
+        }
+    }
+
+    fn not_stored(&self, turns: TurnsFrom) {
+        for (chat, from) in turns {
+            self.store.turns_not_stored(&chat, from);
         }
     }
 
@@ -161,87 +220,92 @@ impl SessionActor {
 
     /// Stores the session as it is and waits until that is done.
     pub(super) async fn store_all(&mut self) -> Result<(), StorageError> {
-        if let Some(from) = self.ledger.settled().await {
-            self.store.turns_not_stored(&self.seed.chat, from);
-        }
+        let lost = self.ledger.settled().await;
+        self.not_stored(lost);
         let Some((documents, turns_from)) = self.documents() else { return Ok(()) };
         let stored = self.ledger.finish(documents).await;
         if stored.is_err() {
             self.ledger.wants_checkpoint();
-            if let Some(from) = turns_from {
-                self.store.turns_not_stored(&self.seed.chat, from);
-            }
+            self.not_stored(turns_from);
         }
         stored
     }
 
-    /// Everything about the session, as changes for the storage.
-    fn documents(&self) -> Option<(Vec<Change>, Option<usize>)> {
-        let checkpoint = match self.store.checkpoint(&self.seed.uri, &self.seed.chat) {
+    /// Everything about the session, as changes for the storage, and the turns in it.
+    fn documents(&self) -> Option<(Vec<Change>, TurnsFrom)> {
+        // Of a chat that is away only its new session may say whose it is.
+        let here = || self.chats.iter().filter(|chat| !chat.is_away());
+        let uris: Vec<&ChannelUri> = here().map(|chat| &chat.uri).collect();
+        let checkpoint = match self.store.checkpoint(&self.seed.uri, &uris) {
             Ok(checkpoint) => checkpoint?,
             Err(error) => {
                 tracing::error!(session = %self.seed.uri, %error, "the session cannot be encoded");
                 return None;
             }
         };
-        let history = match &self.model.phase {
-            Phase::Cold(history) | Phase::Opening { history, .. } => *history,
-            Phase::Live => History::Resume,
-            Phase::Closing => self.history(),
-        };
-        let mut changes = vec![
-            Change::PutSession {
+        let mut changes = vec![Change::PutSession {
+            session: self.seed.uri.clone(),
+            created_at: self.seed.created_at.clone(),
+            row: checkpoint.row,
+            state: checkpoint.session,
+        }];
+        let mut turns_from = TurnsFrom::new();
+        for (chat, (state, turns)) in here().zip(checkpoint.chats) {
+            changes.push(Change::PutChat {
+                chat: chat.uri.clone(),
                 session: self.seed.uri.clone(),
-                created_at: self.seed.created_at.clone(),
-                row: checkpoint.row,
-                state: checkpoint.session,
-            },
-            Change::PutChat {
-                chat: self.seed.chat.clone(),
-                session: self.seed.uri.clone(),
-                conversation: self.seed.conversation,
-                history,
-                state: checkpoint.chat,
-            },
-        ];
-        let turns_from = checkpoint.turns.as_ref().map(|(keep, _)| *keep);
-        changes.extend(checkpoint.turns.map(|(keep, turns)| Change::PutTurns {
-            chat: self.seed.chat.clone(),
-            keep,
-            turns,
-        }));
+                conversation: chat.conversation,
+                history: chat.model.phase.history(),
+                rewind: chat.model.rewind.clone(),
+                state,
+            });
+            if let Some((keep, turns)) = turns {
+                turns_from.push((chat.uri.clone(), keep));
+                changes.push(Change::PutTurns { chat: chat.uri.clone(), keep, turns });
+            }
+        }
         Some((changes, turns_from))
     }
 
-    /// Whether an agent has worked here: a session is listed when its agent was there.
-    fn history(&self) -> History {
-        if self.model.listed { History::Resume } else { self.seed.history }
-    }
-
     /// Counts turns, and notes when one began.
-    fn after_commit(&mut self, action: &StateAction) {
-        let change = if matches!(action, StateAction::ChatTurnStarted(_) | StateAction::ChatTurnResume(_)) {
-            self.model.turn_began = self.began.elapsed();
-            self.model.openings = 0;
-            1
-        } else if ends_turn(action) {
-            -1
-        } else {
+    fn after_commit(&mut self, channel: &ChannelUri, action: &StateAction) {
+        let ended = ends_turn(action);
+        if !ended && !matches!(action, StateAction::ChatTurnStarted(_) | StateAction::ChatTurnResume(_)) {
             return;
-        };
+        }
+        let now = self.began.elapsed();
+        let others = self.turns_running(channel);
+        let Some(model) = self.chats.get_mut(channel).map(|chat| &mut chat.model) else { return };
+        if !ended {
+            model.turn_began = now;
+            model.openings = 0;
+        }
+        // A session counts once, however many of its chats are busy.
+        if others {
+            return;
+        }
+        let change = if ended { -1 } else { 1 };
         if let Err(error) = self.store.adjust_active_sessions(change) {
             tracing::error!(%error, "the number of active sessions could not be published");
         }
     }
 
-    fn channel(&self, target: Target) -> &ChannelUri {
+    /// Whether a turn runs in a chat other than this one.
+    fn turns_running(&self, but: &ChannelUri) -> bool {
+        self.chats
+            .uris()
+            .filter(|chat| chat != but)
+            .any(|chat| self.with_state(&chat, |_, chat| chat.active_turn.is_some()).unwrap_or(false))
+    }
+
+    fn channel<'a>(&'a self, chat: &'a ChannelUri, target: Target) -> &'a ChannelUri {
         match target {
             Target::Session => &self.seed.uri,
-            Target::Chat => &self.seed.chat,
+            Target::Chat => chat,
         }
     }
 
-    fn now(&self) -> i64 {
+    pub(super) fn now(&self) -> i64 {
         self.clock.now().as_millisecond()
     }
 }
@@ -264,7 +328,8 @@ fn is_boundary(action: &StateAction) -> bool {
     ends_turn(action)
         || matches!(
             action,
-            StateAction::ChatTurnStarted(_)
+            StateAction::SessionDefaultChatChanged(_)
+                | StateAction::ChatTurnStarted(_)
                 | StateAction::ChatToolCallConfirmed(_)
                 | StateAction::ChatPendingMessageRemoved(_)
                 | StateAction::ChatTruncated(_)

@@ -1,37 +1,29 @@
-//! A session as it was, from its documents and its journal. A turn that was running is
+//! A session as it was, from its documents and its journal. Turns that were running are
 //! closed here, before anybody sees the session.
 
 use ahp::reducers::apply_action_to_session;
-use ahp_types::actions::StateAction;
+use ahp_types::actions::{SessionChatRemovedAction, SessionInputNeededRemovedAction, StateAction};
 use ahp_types::state::{ChatState, SessionState, SessionSummary};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
-use uuid::Uuid;
 
+use super::chats::ChatSeed;
 use super::decide::interrupted;
 use super::projection;
 use crate::agent::History;
 use crate::channel::ChannelUri;
 use crate::state::{ChannelState, ChatDoc, TurnError};
-use crate::storage::{JournalEntry, Json, StorageError, StoredSession};
+use crate::storage::{JournalEntry, Json, Rewind, StorageError, StoredChat, StoredSession};
 
 /// A session that was found in the storage.
 #[derive(Debug)]
 pub(crate) struct Restored {
     pub(crate) session: SessionState,
-    pub(crate) chat: ChatDoc,
+    /// Its chats, and what the actor has to know of them.
+    pub(crate) chats: Vec<(ChatSeed, ChatDoc)>,
     /// Its row in the list, if it is listed.
     pub(crate) row: SessionSummary,
-    pub(crate) seed: RestoredSeed,
-}
-
-/// What its actor goes on from.
-#[derive(Debug)]
-pub(crate) struct RestoredSeed {
-    pub(crate) chat: ChannelUri,
     pub(crate) created_at: String,
-    pub(crate) conversation: Uuid,
-    pub(crate) history: History,
     pub(crate) next_entry: u64,
     /// Whether the documents in the storage are behind.
     pub(crate) stale: bool,
@@ -43,45 +35,128 @@ pub(crate) fn restore(uri: &ChannelUri, stored: StoredSession) -> Result<Restore
         |what: &str, reason: String| StorageError::Damaged { what: format!("{what} of {uri}"), reason };
     let state: SessionState =
         decode(&stored.state).map_err(|reason| damaged("the session document", reason))?;
-    let mut chats = stored.chats.into_iter();
-    let chat = chats.next().ok_or_else(|| damaged("the chat", "it is missing".to_owned()))?;
-    let header: ChatState = decode(&chat.state).map_err(|reason| damaged("the chat document", reason))?;
-    let doc = ChatDoc::from_stored(header, chat.turns)
-        .map_err(|error| damaged("the last turn", error.to_string()))?;
     let mut session = ChannelState::Session(Box::new(state));
-    let mut document = ChannelState::Chat(Box::new(doc));
+    let mut chats = Vec::with_capacity(stored.chats.len());
+    for chat in stored.chats {
+        let chat = Reviving::new(chat).map_err(|reason| damaged("a chat", reason))?;
+        chats.push(chat);
+    }
     let journaled = stored.journal.last().map(|entry| (entry.number, entry.at));
     for entry in &stored.journal {
-        let target = if entry.channel == *uri { &mut session } else { &mut document };
-        if let Err(reason) = fold(target, entry) {
+        let folded = if entry.channel == *uri {
+            fold(&mut session, entry).map(|_| ())
+        } else if let Some(chat) = chats.iter_mut().find(|chat| chat.seed.uri == entry.channel) {
+            chat.fold(entry)
+        } else {
+            // It was disposed, or moved, after this was published.
+            Ok(())
+        };
+        if let Err(reason) = folded {
             tracing::error!(session = %uri, entry = entry.number, reason, "an entry of the journal is left out");
         }
     }
-    let (ChannelState::Session(mut session), ChannelState::Chat(mut doc)) = (session, document) else {
-        return Err(damaged("the documents", "they are of the wrong kind".to_owned()));
+    let ChannelState::Session(mut session) = session else {
+        return Err(damaged("the session document", "it is of the wrong kind".to_owned()));
     };
-    let closed = close_interrupted(&mut doc, journaled.map(|(_, at)| at))
-        .map_err(|error| damaged("the running turn", error.to_string()))?;
-    // A host that was killed may have left the copies of the chat's facts behind it.
-    for update in projection::session_updates(&session, doc.open()) {
-        apply_action_to_session(&mut session, &update);
+    let mut closed = false;
+    let mut revived = Vec::with_capacity(chats.len());
+    for chat in chats {
+        let (seed, mut doc) = chat.done().map_err(|reason| damaged("a chat", reason))?;
+        closed |= close_interrupted(&mut doc, journaled.map(|(_, at)| at))
+            .map_err(|error| damaged("the running turn", error.to_string()))?;
+        revived.push((seed, doc));
+    }
+    agree(&mut session, &revived);
+    let default = session.default_chat.as_deref();
+    if !revived.iter().any(|(seed, _)| Some(seed.uri.as_str()) == default) {
+        return Err(damaged("the default chat", "it is missing".to_owned()));
     }
     let row = projection::row(uri, &stored.created_at, &session);
-    // The agent may have been started after the documents were written.
-    let history = if journaled.is_some() { History::Resume } else { chat.history };
     Ok(Restored {
         session: *session,
-        chat: *doc,
+        chats: revived,
         row,
-        seed: RestoredSeed {
-            chat: chat.uri,
-            created_at: stored.created_at,
-            conversation: chat.conversation,
-            history,
-            next_entry: journaled.map_or(1, |(number, _)| number + 1),
-            stale: closed || journaled.is_some(),
-        },
+        created_at: stored.created_at,
+        next_entry: journaled.map_or(1, |(number, _)| number + 1),
+        stale: closed || journaled.is_some(),
     })
+}
+
+/// Brings the session's copies of its chats' facts into agreement with them: a host that
+/// was killed may have left them behind, and a chat that cannot be read is gone.
+fn agree(session: &mut SessionState, chats: &[(ChatSeed, ChatDoc)]) {
+    let here = |uri: &str| chats.iter().any(|(seed, _)| seed.uri.as_str() == uri);
+    let gone = session.chats.iter().map(|chat| chat.resource.clone()).filter(|uri| !here(uri));
+    for chat in gone.collect::<Vec<_>>() {
+        // The default one stays named, and is missed.
+        if session.default_chat.as_ref() != Some(&chat) {
+            let removed = StateAction::SessionChatRemoved(SessionChatRemovedAction { chat });
+            apply_action_to_session(session, &removed);
+        }
+    }
+    for id in projection::needs_of_others(session, here) {
+        let removed = StateAction::SessionInputNeededRemoved(SessionInputNeededRemovedAction { id });
+        apply_action_to_session(session, &removed);
+    }
+    for (_, doc) in chats {
+        for update in projection::session_updates(session, doc.open()) {
+            apply_action_to_session(session, &update);
+        }
+    }
+    if let Some(update) = projection::activity_update(session) {
+        apply_action_to_session(session, &update);
+    }
+}
+
+/// A chat that is being put together.
+struct Reviving {
+    seed: ChatSeed,
+    document: ChannelState,
+}
+
+impl Reviving {
+    fn new(stored: StoredChat) -> Result<Self, String> {
+        let StoredChat { uri, conversation, history, rewind, state, turns } = stored;
+        let header: ChatState = decode(&state)?;
+        let doc = ChatDoc::from_stored(header, turns).map_err(|error| error.to_string())?;
+        Ok(Self {
+            seed: ChatSeed { uri, conversation, history, rewind },
+            document: ChannelState::Chat(Box::new(doc)),
+        })
+    }
+
+    fn fold(&mut self, entry: &JournalEntry) -> Result<(), String> {
+        let action = fold(&mut self.document, entry)?;
+        #[expect(clippy::wildcard_enum_match_arm, reason = "only these say what the agent knows")]
+        match action {
+            // An agent had it, unless it could not be opened; then it finds nothing.
+            StateAction::ChatTurnStarted(_) | StateAction::ChatTurnResume(_) => {
+                self.seed.rewind = None;
+                if self.seed.history == History::Fresh {
+                    self.seed.history = History::Resume;
+                }
+            }
+            // Its agent has begun, so there is something to take up.
+            StateAction::ChatResponsePart(_)
+            | StateAction::ChatToolCallStart(_)
+            | StateAction::ChatTurnComplete(_) => self.seed.history = History::Resume,
+            // Whether the agent was told, nobody knows; being told again does not hurt.
+            StateAction::ChatTruncated(truncated) => {
+                self.seed.rewind = Some(Rewind { to: truncated.turn_id });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn done(self) -> Result<(ChatSeed, ChatDoc), String> {
+        match self.document {
+            ChannelState::Chat(doc) => Ok((self.seed, *doc)),
+            ChannelState::Root(_) | ChannelState::Session(_) | ChannelState::ResourceWatch(_) => {
+                Err("its document is of the wrong kind".to_owned())
+            }
+        }
+    }
 }
 
 /// Closes a turn that an earlier host left open. Answers whether there was one.
@@ -94,9 +169,10 @@ fn close_interrupted(chat: &mut ChatDoc, last_entry_at: Option<i64>) -> Result<b
     Ok(true)
 }
 
-fn fold(target: &mut ChannelState, entry: &JournalEntry) -> Result<(), String> {
+fn fold(target: &mut ChannelState, entry: &JournalEntry) -> Result<StateAction, String> {
     let action: StateAction = decode(&entry.action)?;
-    target.reduce(&action).map(|_| ()).map_err(|error| error.to_string())
+    target.reduce(&action).map_err(|error| error.to_string())?;
+    Ok(action)
 }
 
 fn decode<T: DeserializeOwned>(json: &Json) -> Result<T, String> {

@@ -101,15 +101,17 @@ pub struct Subscription {
     pub delivery: Delivery,
 }
 
-/// A session and its chat as they are now, for the storage.
+/// A session and its chats as they are now, for the storage.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     pub(crate) session: Json,
-    pub(crate) chat: Json,
-    /// The turns that are not stored yet, and how many there are before them.
-    pub(crate) turns: Option<(usize, Vec<StoredTurn>)>,
+    /// The chats in the order in which they were asked for.
+    pub(crate) chats: Vec<(Json, ChangedTurns)>,
     pub(crate) row: Option<StoredRow>,
 }
+
+/// The turns that are not stored yet, and how many there are before them.
+pub(crate) type ChangedTurns = Option<(usize, Vec<StoredTurn>)>;
 
 /// A page of the session list.
 #[derive(Debug)]
@@ -507,18 +509,26 @@ impl StateStore {
     pub(crate) fn checkpoint(
         &self,
         session: &ChannelUri,
-        chat: &ChannelUri,
+        chats: &[&ChannelUri],
     ) -> Result<Option<Checkpoint>, serde_json::Error> {
         let mut inner = self.lock();
         let row = inner.rows.stored(session);
         let state = inner.channels.get(session).and_then(|channel| channel.state.session());
         let Some(state) = state.map(serde_json::value::to_raw_value) else { return Ok(None) };
-        let Some(Channel { state: ChannelState::Chat(doc), .. }) = inner.channels.get_mut(chat) else {
-            return Ok(None);
-        };
-        let header = serde_json::value::to_raw_value(&doc.header())?;
-        let turns = doc.take_changed_turns();
-        Ok(Some(Checkpoint { session: state?.into(), chat: header.into(), turns, row }))
+        let state = state?.into();
+        let mut headers = Vec::with_capacity(chats.len());
+        for chat in chats {
+            let doc = inner.channels.get(chat).and_then(|channel| channel.state.chat_doc());
+            let Some(doc) = doc else { return Ok(None) };
+            headers.push(serde_json::value::to_raw_value(&doc.header())?.into());
+        }
+        // Only now, since nothing can fail any more.
+        let turns = chats.iter().map(|chat| match inner.channels.get_mut(chat) {
+            Some(Channel { state: ChannelState::Chat(doc), .. }) => doc.take_changed_turns(),
+            _ => None,
+        });
+        let chats = headers.into_iter().zip(turns).collect();
+        Ok(Some(Checkpoint { session: state, chats, row }))
     }
 
     /// The turns from this one on could not be stored.

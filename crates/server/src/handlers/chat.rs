@@ -1,7 +1,9 @@
-//! Chats beside the default one, and tokens: what no agent here offers yet. Clients
-//! are told so in a way that they can act on.
+//! Chats beside the default one: create, dispose, move. And tokens, which no agent here
+//! asks for yet.
 
 use innkeeper_core::ChannelUri;
+use innkeeper_core::session::NewChat;
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::connection::Connection;
@@ -9,41 +11,32 @@ use crate::params::{AuthenticateParams, ChannelParams, CreateChatParams, MoveCha
 use crate::rpc::RpcError;
 
 impl Connection {
-    /// Creating the chat that a session has from the start is no mistake.
-    pub(super) fn create_chat(&self, id: &RawValue, params: &CreateChatParams) -> Result<(), RpcError> {
-        let session = ChannelUri::new(&params.channel);
-        if !self.shared.host.has_session(&session) {
-            return Err(RpcError::session_not_found(&params.channel));
-        }
-        if ChannelUri::default_chat_of(&session).as_str() == params.chat {
-            return self.reply(id, &());
-        }
-        Err(RpcError::invalid_params("the agent has one chat a session; create another session instead"))
+    pub(super) async fn create_chat(&self, id: &RawValue, params: CreateChatParams) -> Result<(), RpcError> {
+        let new = NewChat {
+            uri: ChannelUri::new(&params.chat),
+            source: params.source,
+            initial_message: params.initial_message,
+            working_directories: params.working_directories,
+        };
+        self.shared.host.create_chat(&ChannelUri::new(&params.channel), new).await?;
+        self.reply(id, &())
     }
 
-    /// Why a chat cannot be disposed.
-    pub(super) fn dispose_chat(&self, params: &ChannelParams) -> RpcError {
-        self.default_chat_or_none(
-            &params.channel,
-            "the default chat goes with its session; dispose that instead",
-        )
+    /// Ends a chat. As with a session, its end is waited for beside the lane.
+    pub(super) async fn dispose_chat(&self, id: &RawValue, params: &ChannelParams) -> Result<(), RpcError> {
+        let end = self.shared.host.dispose_chat(&ChannelUri::new(&params.channel)).await?;
+        self.reply_later(id, async move { Ok(end.wait().await?) });
+        Ok(())
     }
 
-    /// Why a chat cannot be moved.
-    pub(super) fn move_chat(&self, params: &MoveChatParams) -> RpcError {
-        self.default_chat_or_none(&params.channel, "the default chat stays in its session")
+    pub(super) fn move_chat(&self, id: &RawValue, params: MoveChatParams) {
+        let chat = ChannelUri::new(&params.channel);
+        let moved = self.shared.host.move_chat(chat, params.destination);
+        self.reply_later(id, async move { Ok(json!({ "session": moved.await?.as_str() })) });
     }
 
     /// Why a token is not taken.
     pub(super) fn authenticate(params: &AuthenticateParams) -> RpcError {
         RpcError::invalid_params(format!("no agent here asks clients for a token for {:?}", params.resource))
-    }
-
-    fn default_chat_or_none(&self, chat: &str, why_not: &str) -> RpcError {
-        if self.shared.host.has_chat(&ChannelUri::new(chat)) {
-            RpcError::invalid_params(why_not)
-        } else {
-            RpcError::not_found(format!("there is no chat {chat}"))
-        }
     }
 }

@@ -82,6 +82,7 @@ pub(crate) fn put(number: usize) -> Vec<Change> {
             session: session(number),
             conversation: Uuid::nil(),
             history: History::Resume,
+            rewind: None,
             state: json(r#"{"turns":[]}"#),
         },
     ]

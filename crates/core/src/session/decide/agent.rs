@@ -53,16 +53,17 @@ pub(super) fn said(model: &Model, view: View<'_>, event: AgentEvent) -> Decision
 }
 
 fn closed(model: &Model, view: View<'_>, history: History, unsent: Option<Box<Unsent>>) -> Decision {
-    let mut decision = Decision { phase: Some(Phase::Cold(history)), ..Decision::default() };
-    if matches!(model.phase, Phase::Closing) {
-        return Decision { effects: vec![Effect::Finish], ..Decision::default() };
+    if matches!(model.phase, Phase::Closing(_)) {
+        let phase = Some(Phase::Closing(history));
+        return Decision { phase, effects: vec![Effect::Finish], ..Decision::default() };
     }
+    let mut decision = Decision { phase: Some(Phase::Cold(history.clone())), ..Decision::default() };
     let Some(turn) = turns::running(view) else { return decision };
     match unsent {
         // It was not this message that ended the agent, so another one gets it. But
         // an agent that dies again and again is not started for ever.
         Some(unsent) if unsent.turn.as_str() == turn && model.openings < MAX_OPENINGS => {
-            decision.phase = Some(Phase::Opening { history, prompt: Some(unsent) });
+            decision.phase = Some(Phase::Opening { history: history.clone(), prompt: Some(unsent) });
             decision.effects.push(Effect::OpenAgent(history));
         }
         Some(_) | None => {

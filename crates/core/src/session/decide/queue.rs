@@ -4,13 +4,11 @@
 //! goes to the agent at once; if the turn ends before the agent took it, it starts
 //! a turn of its own instead of being lost.
 
-use ahp_types::actions::{
-    ChatPendingMessageRemovedAction, ChatPendingMessageSetAction, ChatTurnStartedAction, StateAction,
-};
+use ahp_types::actions::{ChatPendingMessageRemovedAction, ChatPendingMessageSetAction, StateAction};
 use ahp_types::state::{PendingMessage, PendingMessageKind};
 
 use super::{Cause, Decision, Effect, Model, Phase, Target, View, reject, turns};
-use crate::agent::{AgentCommand, Unsent};
+use crate::agent::AgentCommand;
 use crate::ids::TurnId;
 
 /// Messages that may wait in a chat. More than a person has in mind; the next one is
@@ -106,33 +104,13 @@ pub(super) fn steered(view: View<'_>, id: &str) -> Decision {
 /// in it would fail the same way.
 pub(super) fn next(model: &Model, view: View<'_>, cause: Cause) -> Decision {
     let stuck = cause == Cause::Agent && view.chat.turns.last().is_some_and(turns::is_resumable);
-    if view.chat.active_turn.is_some() || stuck || matches!(model.phase, Phase::Closing) {
+    if view.chat.active_turn.is_some() || stuck || matches!(model.phase, Phase::Closing(_)) {
         return Decision::default();
     }
     let Some(next) = view.chat.steering_message.as_ref().or_else(|| queued(view).first()) else {
         return Decision::default();
     };
-    let turn_id = new_turn_id(view, &next.id);
-    let prompt = Unsent { turn: TurnId::new(&turn_id), message: next.message.clone() };
-    let mut decision = turns::send(model, view, prompt);
-    let started = ChatTurnStartedAction {
-        turn_id,
-        started_at: view.time.to_owned(),
-        message: next.message.clone(),
-        queued_message_id: Some(next.id.clone()),
-        meta: None,
-    };
-    decision.actions.insert(0, (Target::Chat, StateAction::ChatTurnStarted(started)));
-    decision
-}
-
-/// An id for a turn that is unique in the chat, and the same whenever this is decided
-/// again. A client may have chosen any id for a turn of its own.
-fn new_turn_id(view: View<'_>, message: &str) -> String {
-    let turns = view.turns;
-    let mut candidates = (turns.len()..).map(|number| format!("{message}-{number}"));
-    // There are more candidates than turns.
-    candidates.find(|id| turns.iter().all(|turn| turn.id != *id)).unwrap_or_default()
+    turns::start(model, view, &next.id, next.message.clone(), Some(next.id.clone()))
 }
 
 fn queued(view: View<'_>) -> &[PendingMessage] {

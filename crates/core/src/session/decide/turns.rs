@@ -9,9 +9,10 @@ use ahp_types::state::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Decision, Effect, Model, Phase, Rewind, Target, View, reject, settings};
+use super::{CLOSING, Decision, Effect, Model, Phase, Target, View, reject, settings};
 use crate::agent::{AgentCommand, History, TurnOutcome, Unsent};
 use crate::ids::TurnId;
+use crate::storage::Rewind;
 
 /// Longest title that is made from a message, in characters.
 const TITLE_LENGTH: usize = 60;
@@ -39,6 +40,40 @@ pub(super) fn started(model: &Model, view: View<'_>, started: &ChatTurnStartedAc
     send(model, view, prompt)
 }
 
+/// The chat was created with a message, which starts its first turn.
+pub(super) fn begun(model: &Model, view: View<'_>, message: Message) -> Decision {
+    match unfit(view, &message) {
+        Some(reason) => reject(reason),
+        None => start(model, view, "initial", message, None),
+    }
+}
+
+/// The host itself starts a turn, with a message that waited for it.
+pub(super) fn start(
+    model: &Model,
+    view: View<'_>,
+    name: &str,
+    message: Message,
+    queued_message_id: Option<String>,
+) -> Decision {
+    let turn_id = new_turn_id(view, name);
+    let prompt = Unsent { turn: TurnId::new(&turn_id), message: message.clone() };
+    let mut decision = send(model, view, prompt);
+    let started_at = view.time.to_owned();
+    let started = ChatTurnStartedAction { turn_id, started_at, message, queued_message_id, meta: None };
+    decision.actions.insert(0, (Target::Chat, StateAction::ChatTurnStarted(started)));
+    decision
+}
+
+/// An id for a turn that is unique in the chat, and the same whenever this is decided
+/// again. A client may have chosen any id for a turn of its own.
+fn new_turn_id(view: View<'_>, name: &str) -> String {
+    let turns = view.turns;
+    let mut candidates = (turns.len()..).map(|number| format!("{name}-{number}"));
+    // There are more candidates than turns.
+    candidates.find(|id| turns.iter().all(|turn| turn.id != *id)).unwrap_or_default()
+}
+
 /// Why a message of a client's cannot be taken, if it cannot.
 pub(super) fn unfit(view: View<'_>, message: &Message) -> Option<&'static str> {
     if message.origin.kind != MessageKind::User {
@@ -63,15 +98,17 @@ pub(super) fn send(model: &Model, view: View<'_>, prompt: Unsent) -> Decision {
     decision.actions.extend(settings::unread(view));
     match &model.phase {
         Phase::Cold(history) => {
-            decision.phase = Some(Phase::Opening { history: *history, prompt: Some(Box::new(prompt)) });
-            decision.effects.push(Effect::OpenAgent(*history));
+            let prompt = Some(Box::new(prompt));
+            decision.phase = Some(Phase::Opening { history: history.clone(), prompt });
+            decision.effects.push(Effect::OpenAgent(history.clone()));
         }
         // The turn that started the opening was cancelled meanwhile.
         Phase::Opening { history, prompt: _ } => {
-            decision.phase = Some(Phase::Opening { history: *history, prompt: Some(Box::new(prompt)) });
+            let prompt = Some(Box::new(prompt));
+            decision.phase = Some(Phase::Opening { history: history.clone(), prompt });
         }
         Phase::Live => decision.effects.push(Effect::Agent(prompt.into())),
-        Phase::Closing => return reject("the session is being disposed"),
+        Phase::Closing(_) => return reject(CLOSING),
     }
     decision
 }
@@ -84,10 +121,10 @@ pub(super) fn cancelled(model: &Model, view: View<'_>, turn: &str) -> Decision {
     let mut decision = Decision::default();
     match &model.phase {
         Phase::Opening { history, prompt: _ } => {
-            decision.phase = Some(Phase::Opening { history: *history, prompt: None });
+            decision.phase = Some(Phase::Opening { history: history.clone(), prompt: None });
         }
         Phase::Live => decision.effects.push(Effect::Agent(AgentCommand::Cancel { turn: TurnId::new(turn) })),
-        Phase::Cold(_) | Phase::Closing => {}
+        Phase::Cold(_) | Phase::Closing(_) => {}
     }
     decision
 }
@@ -119,13 +156,17 @@ pub(super) fn truncated(model: &Model, view: View<'_>, turn: Option<&str>) -> De
     if turn.is_some_and(|turn| view.turns.iter().all(|known| known.id != turn)) {
         return reject("the chat has no such turn");
     }
-    let to = turn.map(TurnId::new);
     let mut decision = Decision::default();
     match &model.phase {
-        Phase::Live => decision.effects.push(Effect::Agent(AgentCommand::Rewind { to })),
-        Phase::Cold(History::Resume) | Phase::Opening { .. } => decision.rewind = Some(Rewind { to }),
+        Phase::Live => {
+            let to = turn.map(TurnId::new);
+            decision.effects.push(Effect::Agent(AgentCommand::Rewind { to }));
+        }
+        Phase::Cold(History::Resume | History::Branch(_)) | Phase::Opening { .. } => {
+            decision.rewind = Some(Rewind { to: turn.map(str::to_owned) });
+        }
         // An agent that starts from nothing has nothing to forget.
-        Phase::Cold(History::Fresh) | Phase::Closing => {}
+        Phase::Cold(History::Fresh) | Phase::Closing(_) => {}
     }
     decision
 }
@@ -206,7 +247,7 @@ pub(super) fn has_provisional_title(view: View<'_>) -> bool {
 }
 
 /// A provisional title: the message's first line, cut at a word.
-fn title_from(text: &str) -> String {
+pub(in crate::session) fn title_from(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     if line.chars().count() <= TITLE_LENGTH {
         return line.to_owned();

@@ -1,4 +1,4 @@
-//! What a session waits for: every blocked thing inside its chat, so that a client
+//! What a session waits for: every blocked thing inside its chats, so that a client
 //! which only watches the session can act.
 
 use ahp_types::actions::{SessionInputNeededRemovedAction, SessionInputNeededSetAction, StateAction};
@@ -8,12 +8,13 @@ use ahp_types::state::{
     ToolCallConfirmationState, ToolCallContributor, ToolCallState,
 };
 
-/// The actions after which the session names exactly what its chat waits for.
+/// The actions after which the session names exactly what this chat waits for.
 pub(super) fn updates(session: &SessionState, chat: &ChatState) -> Vec<StateAction> {
     let named = session.input_needed.as_deref().unwrap_or_default();
     let needed = needed(chat);
     let gone = named
         .iter()
+        .filter(|request| chat_of(request) == Some(chat.resource.as_str()))
         .filter_map(id)
         .filter(|id| !needed.iter().any(|request| self::id(request) == Some(id)))
         .map(|id| {
@@ -95,6 +96,25 @@ fn tool_need(chat: &ChatState, turn: &str, call: &ToolCallState) -> Option<Sessi
 
 fn request_id(chat: &ChatState, inner: &str) -> String {
     format!("{}#{inner}", chat.resource)
+}
+
+/// What the session waits for in chats that are not there.
+pub(crate) fn of_others(session: &SessionState, here: impl Fn(&str) -> bool) -> Vec<String> {
+    let named = session.input_needed.iter().flatten();
+    named
+        .filter(|request| chat_of(request).is_some_and(|chat| !here(chat)))
+        .filter_map(|request| id(request).map(str::to_owned))
+        .collect()
+}
+
+fn chat_of(request: &SessionInputRequest) -> Option<&str> {
+    match request {
+        SessionInputRequest::ChatInput(request) => Some(&request.chat),
+        SessionInputRequest::ToolConfirmation(request) => Some(&request.chat),
+        SessionInputRequest::ToolClientExecution(request) => Some(&request.chat),
+        SessionInputRequest::ToolAuthentication(request) => Some(&request.chat),
+        SessionInputRequest::Unknown(_) => None,
+    }
 }
 
 fn id(request: &SessionInputRequest) -> Option<&str> {

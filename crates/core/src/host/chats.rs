@@ -1,0 +1,191 @@
+//! What clients ask of the host about chats: create, dispose, move.
+//!
+//! A chat that moves is let go by its session, then given to the other one in the
+//! storage, and only then taken out of the one list and put into the other. A host that
+//! is killed in between finds the chat where the storage says.
+
+use std::sync::Arc;
+
+use ahp_types::commands::ChatMoveDestination;
+use ahp_types::state::SessionState;
+use uuid::Uuid;
+
+use super::{Host, LoadError, NewSession, lock};
+use crate::channel::ChannelUri;
+use crate::session::{Berth, Cargo, ChatError, ChatOrder, Ending, NewChat, Outcome, SessionHandle};
+use crate::state::ChannelState;
+use crate::storage::{Change, StorageError};
+
+impl From<LoadError> for ChatError {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Storage(error) => Self::Storage(error),
+        }
+    }
+}
+
+impl Host {
+    /// Creates a chat in a session. A session's first chat is there from the start, and
+    /// creating it is no mistake.
+    pub async fn create_chat(&self, session: &ChannelUri, new: NewChat) -> Result<(), ChatError> {
+        let handle = self.reach(session).await?;
+        if ChannelUri::default_chat_of(session) == new.uri && self.store.has(&new.uri) {
+            return Ok(());
+        }
+        handle.order(|done| ChatOrder::Create { new: Box::new(new), done }).await
+    }
+
+    /// Ends a chat, its agent and everything of it. What is dispatched after this has
+    /// returned comes too late; the end itself is to be waited for.
+    pub async fn dispose_chat(&self, chat: &ChannelUri) -> Result<Outcome<()>, ChatError> {
+        let (_, handle) = self.reach_chat(chat).await?;
+        handle.begin(|done| ChatOrder::Dispose { chat: chat.clone(), done }).await
+    }
+
+    /// Moves a chat within its session, to another one or to a new one. Goes on when the
+    /// caller does not wait for it, which gives the session that the chat is in then.
+    pub fn move_chat(
+        self: &Arc<Self>,
+        chat: ChannelUri,
+        to: ChatMoveDestination,
+    ) -> impl Future<Output = Result<ChannelUri, ChatError>> + Send + use<> {
+        let host = Arc::clone(self);
+        let moved = self.tasks.spawn(async move { host.carry(&chat, to).await });
+        async { moved.await.unwrap_or(Err(ChatError::Gone)) }
+    }
+
+    async fn carry(&self, chat: &ChannelUri, to: ChatMoveDestination) -> Result<ChannelUri, ChatError> {
+        // One at a time: two sessions that give each other chats must not wait for each other.
+        let _alone = self.moves.acquire().await;
+        let (source, from) = self.reach_chat(chat).await?;
+        match to {
+            ChatMoveDestination::Session(to) => {
+                let session = ChannelUri::new(&to.session);
+                let after = to.after.as_deref().map(ChannelUri::new);
+                if session == source {
+                    let chat = chat.clone();
+                    from.order(|done| ChatOrder::Place { chat, after, done }).await?;
+                } else {
+                    let to = self.reach(&session).await?;
+                    self.are_alike(&source, &session)?;
+                    self.carry_over(chat, &from, (&session, &to), Berth::Behind(after)).await?;
+                }
+                Ok(session)
+            }
+            ChatMoveDestination::NewSession(_) => self.carry_out_of(chat, &source, &from).await,
+            ChatMoveDestination::Unknown(_) => {
+                Err(ChatError::Refused("this host does not know such a destination".to_owned()))
+            }
+        }
+    }
+
+    /// Moves a chat into another session.
+    async fn carry_over(
+        &self,
+        chat: &ChannelUri,
+        from: &SessionHandle,
+        (session, to): (&ChannelUri, &SessionHandle),
+        berth: Berth,
+    ) -> Result<(), ChatError> {
+        let expected = berth.clone();
+        to.order(|done| ChatOrder::Expect { berth: expected, done }).await?;
+        let cargo = from.order(|done| ChatOrder::Release { chat: chat.clone(), done }).await?;
+        if let Err(error) = self.give(&cargo, session).await {
+            from.order(|done| ChatOrder::TakeBack { chat: chat.clone(), done }).await?;
+            return Err(error.into());
+        }
+        self.addresses.reassign(chat, session);
+        let forgotten = from.order(|done| ChatOrder::Forget { chat: chat.clone(), done }).await;
+        let adopted = to.order(|done| ChatOrder::Adopt { cargo, berth, done }).await;
+        if adopted.is_err() {
+            // The other session went away meanwhile, and the chat with it.
+            self.store.remove(std::slice::from_ref(chat));
+        }
+        forgotten.and(adopted)
+    }
+
+    /// Moves a chat into a session of its own, whose default chat it is then.
+    async fn carry_out_of(
+        &self,
+        chat: &ChannelUri,
+        source: &ChannelUri,
+        from: &SessionHandle,
+    ) -> Result<ChannelUri, ChatError> {
+        let model = self.session_state(source)?;
+        let session = ChannelUri::new(&format!("{}:/{}", model.provider, Uuid::now_v7()));
+        let created = self.create_session(NewSession {
+            uri: session.clone(),
+            provider: Some(model.provider),
+            working_directories: model.working_directories.unwrap_or_default(),
+            config: model.config.map(|config| config.values).unwrap_or_default(),
+            active_client: None,
+            creator: None,
+        });
+        created.await.map_err(|error| ChatError::Refused(error.to_string()))?;
+        let to = self.reach(&session).await?;
+        let berth = Berth::Default { title: model.title };
+        if let Err(error) = self.carry_over(chat, from, (&session, &to), berth).await {
+            if let Err(left) = to.end(Ending::Dispose).await.wait().await {
+                tracing::error!(%session, error = %left, "a session that nobody needs could not be removed");
+            }
+            return Err(error);
+        }
+        Ok(session)
+    }
+
+    /// Writes down whose a chat is from now on. It is in the storage as it is in memory.
+    async fn give(&self, cargo: &Cargo, session: &ChannelUri) -> Result<(), StorageError> {
+        let look =
+            |state: &ChannelState| state.chat_doc().map(|doc| serde_json::value::to_raw_value(&doc.header()));
+        let state = self.store.read(&cargo.chat, look).flatten();
+        let gone = || StorageError::Failed("the chat is gone".to_owned());
+        let state = state.ok_or_else(gone)?.map_err(|error| StorageError::Failed(error.to_string()))?;
+        let put = Change::PutChat {
+            chat: cargo.chat.clone(),
+            session: session.clone(),
+            conversation: cargo.conversation,
+            history: cargo.history.clone(),
+            rewind: cargo.rewind.clone(),
+            state: state.into(),
+        };
+        self.storage.write(vec![put]).await
+    }
+
+    /// Checks that a chat of one session can go on in the other.
+    fn are_alike(&self, one: &ChannelUri, other: &ChannelUri) -> Result<(), ChatError> {
+        let (one, other) = (self.session_state(one)?, self.session_state(other)?);
+        if one.provider != other.provider {
+            return Err(ChatError::Refused("the other session has another agent".to_owned()));
+        }
+        if one.working_directories.unwrap_or_default() != other.working_directories.unwrap_or_default() {
+            return Err(ChatError::Refused(
+                "the other session works in another directory, where the agent would not find the conversation"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    fn session_state(&self, uri: &ChannelUri) -> Result<SessionState, ChatError> {
+        self.store.read(uri, |state| state.session().cloned()).flatten().ok_or(ChatError::Gone)
+    }
+
+    /// A session in memory, which is loaded if need be.
+    async fn reach(&self, session: &ChannelUri) -> Result<SessionHandle, ChatError> {
+        let unknown = || ChatError::UnknownSession(session.clone());
+        self.load(session).await?;
+        lock(&self.sessions).by_uri.get(session).cloned().ok_or_else(unknown)
+    }
+
+    /// The session of a chat that exists.
+    async fn reach_chat(&self, chat: &ChannelUri) -> Result<(ChannelUri, SessionHandle), ChatError> {
+        let unknown = || ChatError::Unknown(chat.clone());
+        self.load(chat).await?;
+        let session = self.addresses.session_of(chat).ok_or_else(unknown)?;
+        if !self.store.has(chat) {
+            return Err(unknown());
+        }
+        let handle = lock(&self.sessions).by_uri.get(&session).cloned().ok_or_else(unknown)?;
+        Ok((session, handle))
+    }
+}

@@ -1,0 +1,178 @@
+//! The chats of a session: which there are, and what is known of each beside what is
+//! published.
+
+use std::task::Poll;
+use std::time::Duration;
+
+use ahp_types::state::{ChatOrigin, ChatState, SessionStatus};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::decide::{Model, Phase};
+use super::handle::{Answer, Cargo};
+use crate::agent::{AgentCommand, AgentEvent, AgentLink, History};
+use crate::channel::ChannelUri;
+use crate::storage::Rewind;
+
+/// What a chat starts from.
+#[derive(Debug)]
+pub(crate) struct ChatSeed {
+    /// Its channel.
+    pub(crate) uri: ChannelUri,
+    /// The agent's name for the conversation.
+    pub(crate) conversation: Uuid,
+    /// Whether the agent has worked on it, or where it begins.
+    pub(crate) history: History,
+    /// How far back its next agent has to go.
+    pub(crate) rewind: Option<Rewind>,
+}
+
+/// A chat, as its session knows it beside what is published.
+#[derive(Debug)]
+pub(super) struct Chat {
+    pub(super) uri: ChannelUri,
+    pub(super) conversation: Uuid,
+    pub(super) model: Model,
+    /// The agent, while there is one.
+    pub(super) link: Option<AgentLink>,
+    /// Ends the opening of an agent.
+    pub(super) opening: CancellationToken,
+    /// Nothing works for it any more, and nothing will.
+    pub(super) over: bool,
+    pub(super) leaving: Option<Leaving>,
+}
+
+/// How a chat leaves its session while that stays.
+#[derive(Debug)]
+pub(super) enum Leaving {
+    /// For good; these wait for it.
+    Disposed(Vec<Answer<()>>),
+    /// For another session, as soon as its agent is gone.
+    Moves(Answer<Cargo>),
+    /// It is on its way.
+    Away,
+}
+
+impl Chat {
+    pub(super) fn new(seed: ChatSeed, rewinds: bool) -> Self {
+        Self {
+            uri: seed.uri,
+            conversation: seed.conversation,
+            model: Model {
+                phase: Phase::Cold(seed.history),
+                turn_began: Duration::ZERO,
+                openings: 0,
+                rewinds,
+                rewind: seed.rewind,
+            },
+            link: None,
+            opening: CancellationToken::new(),
+            over: false,
+            leaving: None,
+        }
+    }
+
+    /// Hands a command to the agent, if there is one.
+    pub(super) fn command(&self, command: AgentCommand) {
+        let Some(link) = &self.link else { return };
+        if let Err(error) = link.commands.try_send(command) {
+            tracing::error!(chat = %self.uri, %error, "the agent does not take commands; closing it");
+            link.close.cancel();
+        }
+    }
+
+    /// Whether another session may have it already.
+    pub(super) fn is_away(&self) -> bool {
+        matches!(self.leaving, Some(Leaving::Away))
+    }
+
+    /// It stays after all.
+    pub(super) fn stays(&mut self) {
+        self.model.phase = Phase::Cold(self.model.phase.history());
+        self.over = false;
+        self.leaving = None;
+    }
+}
+
+/// The chats of one session. Few, so they are looked for one by one.
+#[derive(Debug)]
+pub(super) struct Chats {
+    chats: Vec<Chat>,
+    /// Where to look first for the next event, so that every agent gets its turn.
+    first: usize,
+}
+
+impl Chats {
+    pub(super) fn new(chats: impl Iterator<Item = Chat>) -> Self {
+        Self { chats: chats.collect(), first: 0 }
+    }
+
+    pub(super) fn get(&self, uri: &ChannelUri) -> Option<&Chat> {
+        self.chats.iter().find(|chat| chat.uri == *uri)
+    }
+
+    pub(super) fn get_mut(&mut self, uri: &ChannelUri) -> Option<&mut Chat> {
+        self.chats.iter_mut().find(|chat| chat.uri == *uri)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Chat> {
+        self.chats.iter()
+    }
+
+    pub(super) fn uris(&self) -> impl Iterator<Item = ChannelUri> {
+        self.chats.iter().map(|chat| chat.uri.clone())
+    }
+
+    pub(super) fn add(&mut self, chat: Chat) {
+        self.chats.push(chat);
+    }
+
+    pub(super) fn remove(&mut self, uri: &ChannelUri) -> Option<Chat> {
+        let at = self.chats.iter().position(|chat| chat.uri == *uri)?;
+        Some(self.chats.remove(at))
+    }
+
+    /// The next event of any agent, and whose; waits forever while there is no agent.
+    /// Cancel-safe.
+    pub(super) async fn next_event(&mut self) -> (ChannelUri, Option<AgentEvent>) {
+        std::future::poll_fn(|context| {
+            let count = self.chats.len();
+            for at in (0..count).map(|step| (self.first + step) % count) {
+                let Some(chat) = self.chats.get_mut(at) else { continue };
+                let Some(link) = &mut chat.link else { continue };
+                if let Poll::Ready(event) = link.events.poll_recv(context) {
+                    self.first = at + 1;
+                    return Poll::Ready((chat.uri.clone(), event));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// A chat without anything in it.
+pub(crate) fn chat_state(chat: &ChannelUri, created_at: &str) -> ChatState {
+    ChatState {
+        resource: chat.as_str().to_owned(),
+        title: String::new(),
+        status: SessionStatus::Idle.0,
+        activity: None,
+        modified_at: created_at.to_owned(),
+        changes: None,
+        origin: Some(ChatOrigin::User),
+        movable: None,
+        interactivity: None,
+        working_directories: None,
+        changesets: None,
+        background_work: None,
+        canvases: None,
+        turns: Vec::new(),
+        turns_next_cursor: None,
+        active_turn: None,
+        steering_message: None,
+        queued_messages: None,
+        draft: None,
+        meta: None,
+    }
+}

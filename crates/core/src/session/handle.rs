@@ -1,0 +1,232 @@
+//! How the rest of the host reaches a session: what can be asked of its actor, and
+//! what comes back.
+
+use ahp_types::commands::ChatSource;
+use ahp_types::common::Uri;
+use ahp_types::state::Message;
+use tokio::sync::mpsc::error::SendError;
+use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
+
+use crate::agent::{AgentLink, History, OpenError};
+use crate::channel::ChannelUri;
+use crate::ids::ClientId;
+use crate::state::{Action, Origin};
+use crate::storage::{Rewind, StorageError};
+
+/// How the rest of the host reaches a session.
+#[derive(Clone, Debug)]
+pub struct SessionHandle {
+    inputs: mpsc::Sender<SessionInput>,
+}
+
+impl SessionHandle {
+    pub(super) fn new(inputs: mpsc::Sender<SessionInput>) -> Self {
+        Self { inputs }
+    }
+
+    /// A way to know this session again.
+    pub(crate) fn weak(&self) -> WeakHandle {
+        WeakHandle(self.inputs.downgrade())
+    }
+
+    /// Whether it is this one.
+    pub(crate) fn same(&self, other: &WeakHandle) -> bool {
+        other.0.upgrade().is_some_and(|inputs| inputs.same_channel(&self.inputs))
+    }
+
+    /// Hands over a client's dispatch; waits while the session is behind. Gives it
+    /// back if the session is not there any more.
+    pub(crate) async fn dispatch(&self, dispatch: ClientDispatch) -> Result<(), Box<ClientDispatch>> {
+        match self.inputs.send(SessionInput::Client(Box::new(dispatch))).await {
+            Err(SendError(SessionInput::Client(back))) => Err(back),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Says that a client is not there for the session any more; waits while the
+    /// session is behind.
+    pub(crate) async fn left(&self, client: ClientId) {
+        // If the session is gone, nobody is left in it.
+        self.inputs.send(SessionInput::Left(client)).await.ok();
+    }
+
+    /// Asks for something about the session's chats and waits until it is done.
+    pub(crate) async fn order<T>(&self, order: impl FnOnce(Answer<T>) -> ChatOrder) -> Result<T, ChatError> {
+        self.begin(order).await?.wait().await
+    }
+
+    /// Asks for something about the session's chats. Waits only while the session is
+    /// behind.
+    pub(crate) async fn begin<T>(
+        &self,
+        order: impl FnOnce(Answer<T>) -> ChatOrder,
+    ) -> Result<Outcome<T>, ChatError> {
+        let (done, answer) = oneshot::channel();
+        self.inputs.send(SessionInput::Chats(order(done))).await.map_err(|_| ChatError::Gone)?;
+        Ok(Outcome(answer))
+    }
+
+    /// Asks for the end of the session and of everything that works for it. Waits
+    /// only while the session is behind.
+    pub(crate) async fn end(&self, ending: Ending) -> SessionEnd {
+        let (done, finished) = oneshot::channel();
+        // If the session is gone, the dropped sender says so.
+        self.inputs.send(SessionInput::End { ending, done }).await.ok();
+        SessionEnd(finished)
+    }
+}
+
+/// Knows a session again without keeping it alive.
+#[derive(Debug)]
+pub(crate) struct WeakHandle(mpsc::WeakSender<SessionInput>);
+
+/// The end of a session, which takes as long as its agents need to stop.
+#[derive(Debug)]
+pub struct SessionEnd(oneshot::Receiver<Result<(), StorageError>>);
+
+impl SessionEnd {
+    /// The end of a session that is over.
+    pub(crate) fn done() -> Self {
+        let (done, finished) = oneshot::channel();
+        done.send(Ok(())).ok();
+        Self(finished)
+    }
+
+    /// Waits until nothing of the session is left that should not be. An error says
+    /// that the storage could not be told.
+    pub async fn wait(self) -> Result<(), StorageError> {
+        // Without an answer the actor is gone, which is what was asked for.
+        self.0.await.unwrap_or(Ok(()))
+    }
+}
+
+/// What becomes of something that was asked about a session's chats.
+#[derive(Debug)]
+pub struct Outcome<T>(oneshot::Receiver<Result<T, ChatError>>);
+
+impl<T> Outcome<T> {
+    /// Waits for it.
+    pub async fn wait(self) -> Result<T, ChatError> {
+        self.0.await.unwrap_or(Err(ChatError::Gone))
+    }
+}
+
+/// An action that a client dispatched on one of the session's channels.
+#[derive(Debug)]
+pub(crate) struct ClientDispatch {
+    pub(crate) channel: ChannelUri,
+    pub(crate) action: Action,
+    pub(crate) origin: Origin,
+}
+
+/// What remains of a session when its actor stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Nothing: a client disposed it.
+    Dispose,
+    /// Everything but the agents: the host shuts down.
+    Suspend,
+    /// Everything, in the storage: it is not needed in memory.
+    Unload,
+}
+
+/// Who waits for the end of a session.
+pub(crate) type Waiting = oneshot::Sender<Result<(), StorageError>>;
+
+/// Who waits for something about a session's chats.
+pub(crate) type Answer<T> = oneshot::Sender<Result<T, ChatError>>;
+
+#[derive(Debug)]
+pub(super) enum SessionInput {
+    Client(Box<ClientDispatch>),
+    /// The agent of a chat is there, or cannot be.
+    Opened(ChannelUri, Result<AgentLink, OpenError>),
+    Left(ClientId),
+    Chats(ChatOrder),
+    End {
+        ending: Ending,
+        done: Waiting,
+    },
+}
+
+/// What can be asked about a session's chats.
+#[derive(Debug)]
+pub(crate) enum ChatOrder {
+    /// Create one.
+    Create { new: Box<NewChat>, done: Answer<()> },
+    /// End one, and forget it.
+    Dispose { chat: ChannelUri, done: Answer<()> },
+    /// Put one behind another in the list, or first.
+    Place { chat: ChannelUri, after: Option<ChannelUri>, done: Answer<()> },
+    /// Be ready for a chat of another session.
+    Expect { berth: Berth, done: Answer<()> },
+    /// Let go of a chat, for another session.
+    Release { chat: ChannelUri, done: Answer<Cargo> },
+    /// The chat stays after all.
+    TakeBack { chat: ChannelUri, done: Answer<()> },
+    /// The chat is another session's now.
+    Forget { chat: ChannelUri, done: Answer<()> },
+    /// The chat is this session's now.
+    Adopt { cargo: Cargo, berth: Berth, done: Answer<()> },
+}
+
+/// Where a chat of another session goes.
+#[derive(Clone, Debug)]
+pub(crate) enum Berth {
+    /// Behind another one, or first.
+    Behind(Option<ChannelUri>),
+    /// In the place of the default one, which goes. For a session that is not used yet.
+    Default {
+        /// What the session is called if the chat has no name.
+        title: String,
+    },
+}
+
+/// What a client wants a new chat to be.
+#[derive(Debug)]
+pub struct NewChat {
+    /// The address that the client chose.
+    pub uri: ChannelUri,
+    /// The chat that it comes from.
+    pub source: Option<ChatSource>,
+    /// What it begins with.
+    pub initial_message: Option<Message>,
+    /// Where it works, out of the session's directories.
+    pub working_directories: Option<Vec<Uri>>,
+}
+
+/// A chat on its way from one session to another. Its document stays where it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Cargo {
+    pub(crate) chat: ChannelUri,
+    pub(crate) conversation: Uuid,
+    pub(crate) history: History,
+    pub(crate) rewind: Option<Rewind>,
+}
+
+/// Why something about a chat could not be done.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ChatError {
+    /// There is no such chat.
+    #[error("there is no chat {0}")]
+    Unknown(ChannelUri),
+    /// There is no such session.
+    #[error("there is no session {0}")]
+    UnknownSession(ChannelUri),
+    /// The address is taken.
+    #[error("there is something at {0} already")]
+    Exists(ChannelUri),
+    /// It has to be idle for that.
+    #[error("a turn is running in {0}; wait for its end or cancel it first")]
+    TurnInProgress(ChannelUri),
+    /// It is not possible; the text says why and what to do.
+    #[error("{0}")]
+    Refused(String),
+    /// The session is not there any more.
+    #[error("the session is being closed")]
+    Gone,
+    /// It could not be stored.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}

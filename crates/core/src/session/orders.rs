@@ -1,0 +1,479 @@
+//! How chats come into a session and leave it.
+//!
+//! A chat comes with one write that has its document and its entry in the session's
+//! list, and goes with one that has neither. On its way to another session it belongs
+//! to whom the storage says: until then this session keeps it, and does not end.
+
+use ahp_types::actions::{
+    ChatMovableChangedAction, SessionChatAddedAction, SessionChatRemovedAction, SessionChatsReorderedAction,
+    SessionDefaultChatChangedAction, SessionReadyAction, SessionTitleChangedAction, StateAction,
+};
+use ahp_types::commands::ChatSource;
+use ahp_types::state::{AgentCapabilities, ChatOrigin, ChatState, MessageKind, MultipleChatsCapability};
+use uuid::Uuid;
+
+use super::actor::SessionActor;
+use super::chats::{Chat, ChatSeed, Leaving, chat_state};
+use super::decide::{Cause, Input, Target, title_from};
+use super::handle::{Answer, Berth, Cargo, ChatError, ChatOrder, Ending, NewChat};
+use super::projection;
+use crate::agent::{Branch, BranchKind, History};
+use crate::channel::ChannelUri;
+use crate::clock::wire_time;
+use crate::state::{Action, ChannelState, ChatDoc};
+use crate::storage::{Change, Json, StorageError, StoredTurn};
+
+/// Chats that a session may have: each has an agent of its own.
+const MAX_CHATS: usize = 64;
+
+impl SessionActor {
+    pub(super) async fn handle_order(&mut self, order: ChatOrder) {
+        // Whoever asked may have gone away meanwhile.
+        match order {
+            ChatOrder::Create { new, done } => {
+                let created = self.create_chat(*new).await;
+                done.send(created).ok();
+            }
+            ChatOrder::Dispose { chat, done } => self.dispose_chat(&chat, done).await,
+            ChatOrder::Place { chat, after, done } => {
+                let placed = self.place_chat(&chat, after.as_ref()).await;
+                done.send(placed).ok();
+            }
+            ChatOrder::Expect { berth, done } => {
+                done.send(self.may_come(&berth)).ok();
+            }
+            ChatOrder::Release { chat, done } => self.release_chat(&chat, done).await,
+            ChatOrder::TakeBack { chat, done } => {
+                let ending = self.ending.is_some();
+                if let Some(chat) = self.chats.get_mut(&chat).filter(|chat| chat.is_away()) {
+                    chat.stays();
+                    // Nothing works for it, and it is not needed again.
+                    chat.over = ending;
+                    self.ledger.wants_checkpoint();
+                }
+                done.send(Ok(())).ok();
+            }
+            ChatOrder::Forget { chat, done } => {
+                self.forget_chat(&chat).await;
+                done.send(Ok(())).ok();
+            }
+            ChatOrder::Adopt { cargo, berth, done } => {
+                let adopted = self.adopt_chat(cargo, berth).await;
+                done.send(adopted).ok();
+            }
+        }
+    }
+
+    async fn create_chat(&mut self, new: NewChat) -> Result<(), ChatError> {
+        let chats = self.offers()?;
+        self.has_room()?;
+        if !new.uri.as_str().contains(':') || new.uri.is_root() {
+            return Err(refused(&format!("{:?} is no address for a chat", new.uri.as_str())));
+        }
+        if new.initial_message.as_ref().is_some_and(|message| message.origin.kind != MessageKind::User) {
+            return Err(refused("a client can only send messages of origin \"user\""));
+        }
+        let (doc, turns, history) = self.compose(&new, &chats)?;
+        if self.store.has(&new.uri) || !self.addresses.claim(&new.uri, &self.seed.uri) {
+            return Err(ChatError::Exists(new.uri));
+        }
+        let seed = ChatSeed { uri: new.uri.clone(), conversation: Uuid::now_v7(), history, rewind: None };
+        if let Err(error) = self.put_chat(&seed, doc, turns).await {
+            self.addresses.release(&new.uri);
+            return Err(error);
+        }
+        self.chats.add(Chat::new(seed, self.seed.provider.can_rewind()));
+        self.project(&new.uri);
+        if let Some(message) = new.initial_message {
+            let decision = self.decide(&new.uri, Input::Begin(message));
+            self.carry_out(&new.uri, decision, Cause::Client).await;
+        }
+        Ok(())
+    }
+
+    /// Stores a new chat and shows it in the session's list.
+    async fn put_chat(
+        &mut self,
+        seed: &ChatSeed,
+        doc: ChatDoc,
+        turns: Vec<StoredTurn>,
+    ) -> Result<(), ChatError> {
+        let summary = projection::summary_of(doc.open());
+        let added = Action::own(StateAction::SessionChatAdded(SessionChatAddedAction { summary }));
+        let state: Json = serde_json::value::to_raw_value(&doc.header()).map_err(unencodable)?.into();
+        let chat = seed.uri.clone();
+        let changes = vec![
+            Change::PutChat {
+                chat: chat.clone(),
+                session: self.seed.uri.clone(),
+                conversation: seed.conversation,
+                history: seed.history.clone(),
+                rewind: None,
+                state,
+            },
+            Change::PutTurns { chat: chat.clone(), keep: 0, turns },
+        ];
+        let entry = added.encoded().map_err(unencodable)?;
+        let at = self.now();
+        if let Err(error) = self.ledger.ahead(changes, vec![(self.seed.uri.clone(), entry)], None, at).await {
+            // It may be written all the same, if the storage only did not answer.
+            self.ledger.beside(Change::RemoveChat { chat });
+            return Err(error.into());
+        }
+        if self.store.create(vec![(chat.clone(), ChannelState::Chat(Box::new(doc)))]).is_err() {
+            self.ledger.beside(Change::RemoveChat { chat: chat.clone() });
+            self.ledger.wants_checkpoint();
+            return Err(ChatError::Exists(chat));
+        }
+        self.commit_own(&added);
+        Ok(())
+    }
+
+    /// The document of a new chat, the turns that it has from the start, and what its
+    /// agent begins with.
+    fn compose(
+        &self,
+        new: &NewChat,
+        chats: &MultipleChatsCapability,
+    ) -> Result<(ChatDoc, Vec<StoredTurn>, History), ChatError> {
+        let mut state = chat_state(&new.uri, &wire_time(self.clock.now()));
+        state.movable = Some(true);
+        state.working_directories = self.directories_for(new)?;
+        let (turns, history) = match &new.source {
+            None => (Vec::new(), History::Fresh),
+            Some(ChatSource::Fork(fork)) => {
+                if chats.fork != Some(true) {
+                    return Err(refused("this agent cannot fork a chat"));
+                }
+                let (chat, turn_id) = (fork.chat.clone(), fork.turn_id.clone());
+                let branch = self.branch(&chat, &turn_id, |_| BranchKind::Fork)?;
+                let turns = self.turns_through(&ChannelUri::new(&chat), &turn_id)?;
+                state.title = self.title_of(&chat);
+                state.origin = Some(ChatOrigin::Fork { chat, turn_id });
+                (turns, branch)
+            }
+            Some(ChatSource::SideChat(side)) => {
+                if chats.side_chat != Some(true) {
+                    return Err(refused("this agent has no side chats"));
+                }
+                let (chat, turn_id, selection) =
+                    (side.chat.clone(), side.turn_id.clone(), side.selection.clone());
+                if selection.as_ref().is_some_and(|selection| selection.text.is_empty()) {
+                    return Err(refused("the selection is empty; leave it out instead"));
+                }
+                let branch = self.branch(&chat, &turn_id, |source| {
+                    let running = source.active_turn.clone().filter(|active| active.id == turn_id);
+                    BranchKind::SideChat { selection: selection.clone(), running: running.map(Box::new) }
+                })?;
+                state.title = self.title_of(&chat);
+                state.origin = Some(ChatOrigin::SideChat { chat, turn_id, selection });
+                (Vec::new(), branch)
+            }
+            Some(_) => return Err(refused("this host does not know such a source of a chat")),
+        };
+        if let Some(message) = new.initial_message.as_ref().filter(|_| state.title.is_empty()) {
+            state.title = title_from(&message.text);
+        }
+        let doc = ChatDoc::from_stored(state, turns.clone())
+            .map_err(|error| StorageError::Failed(error.to_string()))?;
+        Ok((doc, turns, history))
+    }
+
+    /// Where a conversation begins that comes from a turn of a chat here.
+    fn branch(
+        &self,
+        chat: &str,
+        turn: &str,
+        kind: impl FnOnce(&ChatState) -> BranchKind,
+    ) -> Result<History, ChatError> {
+        let uri = ChannelUri::new(chat);
+        let source = self.chats.get(&uri).ok_or_else(|| refused("the source is no chat of this session"))?;
+        let kind = self
+            .store
+            .read(&uri, |state| {
+                let doc = state.chat_doc()?;
+                let running = doc.open().active_turn.as_ref().is_some_and(|active| active.id == turn);
+                let kind = kind(doc.open());
+                let known = doc.position(turn).is_some() || running && kind != BranchKind::Fork;
+                known.then_some(kind)
+            })
+            .flatten()
+            .ok_or_else(|| refused("the source has no such turn, or it is still running"))?;
+        let branch = Branch { conversation: source.conversation, turn: turn.to_owned(), kind };
+        Ok(History::Branch(Box::new(branch)))
+    }
+
+    fn turns_through(&self, chat: &ChannelUri, turn: &str) -> Result<Vec<StoredTurn>, ChatError> {
+        let through = |state: &ChannelState| {
+            let doc = state.chat_doc()?;
+            let last = doc.position(turn)?;
+            Some(doc.turns().iter().take(last + 1).cloned().collect())
+        };
+        self.store.read(chat, through).flatten().ok_or_else(|| refused("the source has no such turn"))
+    }
+
+    fn title_of(&self, chat: &str) -> String {
+        let look = |state: &ChannelState| state.chat().map(|chat| chat.title.clone());
+        self.store.read(&ChannelUri::new(chat), look).flatten().unwrap_or_default()
+    }
+
+    /// A chat works in all of the session's directories, or in some of them.
+    fn directories_for(&self, new: &NewChat) -> Result<Option<Vec<String>>, ChatError> {
+        let Some(wanted) = new.working_directories.as_ref().filter(|wanted| !wanted.is_empty()) else {
+            return Ok(None);
+        };
+        let known = |state: &ChannelState| state.session()?.working_directories.clone();
+        let known = self.store.read(&self.seed.uri, known).flatten().unwrap_or_default();
+        match wanted.iter().find(|directory| !known.contains(directory)) {
+            Some(foreign) => Err(refused(&format!("the directory {foreign:?} is not one of the session's"))),
+            None => Ok(Some(wanted.clone())),
+        }
+    }
+
+    /// What the agent offers about several chats in a session.
+    fn offers(&self) -> Result<MultipleChatsCapability, ChatError> {
+        let AgentCapabilities { multiple_chats, .. } =
+            self.seed.provider.info().capabilities.unwrap_or_default();
+        multiple_chats
+            .ok_or_else(|| refused("the agent has one chat a session; create another session instead"))
+    }
+
+    fn has_room(&self) -> Result<(), ChatError> {
+        if self.ending.is_some() {
+            return Err(ChatError::Gone);
+        }
+        if self.chats.iter().count() >= MAX_CHATS {
+            return Err(refused(&format!("a session has at most {MAX_CHATS} chats; dispose of some first")));
+        }
+        Ok(())
+    }
+
+    /// A chat that is not the default one and stays as far as anybody knows.
+    fn movable_chat(&mut self, uri: &ChannelUri, default: &str) -> Result<&mut Chat, ChatError> {
+        let is_default = self.default_chat().as_ref() == Some(uri);
+        let chat = self.chats.get_mut(uri).ok_or_else(|| ChatError::Unknown(uri.clone()))?;
+        match chat.leaving {
+            _ if is_default => Err(refused(default)),
+            None => Ok(chat),
+            Some(Leaving::Disposed(_)) => Err(ChatError::Unknown(uri.clone())),
+            Some(Leaving::Moves(_) | Leaving::Away) => Err(refused("the chat is being moved; try again")),
+        }
+    }
+
+    async fn dispose_chat(&mut self, uri: &ChannelUri, done: Answer<()>) {
+        if let Some(Chat { leaving: Some(Leaving::Disposed(waiting)), .. }) = self.chats.get_mut(uri) {
+            waiting.push(done);
+            return;
+        }
+        match self.movable_chat(uri, "the default chat goes with its session; dispose that instead") {
+            Ok(chat) => chat.leaving = Some(Leaving::Disposed(vec![done])),
+            Err(error) => {
+                done.send(Err(error)).ok();
+                return;
+            }
+        }
+        let decision = self.decide(uri, Input::End(Ending::Dispose));
+        self.carry_out(uri, decision, Cause::Agent).await;
+    }
+
+    async fn release_chat(&mut self, uri: &ChannelUri, done: Answer<Cargo>) {
+        let busy = self.with_state(uri, |_, chat| chat.active_turn.is_some()).unwrap_or(false);
+        let error = match self.movable_chat(uri, "the default chat stays in its session") {
+            Ok(_) if busy => ChatError::TurnInProgress(uri.clone()),
+            Ok(chat) => {
+                chat.leaving = Some(Leaving::Moves(done));
+                let decision = self.decide(uri, Input::End(Ending::Suspend));
+                self.carry_out(uri, decision, Cause::Agent).await;
+                return;
+            }
+            Err(error) => error,
+        };
+        done.send(Err(error)).ok();
+    }
+
+    /// Lets chats go whose agents are gone.
+    pub(super) async fn see_chats_off(&mut self) {
+        let over: Vec<ChannelUri> =
+            self.chats.iter().filter(|chat| chat.over).map(|chat| chat.uri.clone()).collect();
+        for uri in over {
+            let Some(chat) = self.chats.get_mut(&uri) else { continue };
+            match chat.leaving.take() {
+                Some(Leaving::Disposed(waiting)) => {
+                    let removed = self.remove_chat(&uri).await;
+                    for done in waiting {
+                        done.send(removed.clone()).ok();
+                    }
+                }
+                // A session that ends itself keeps what it has.
+                Some(Leaving::Moves(done)) if self.ending.is_some() => {
+                    done.send(Err(ChatError::Gone)).ok();
+                }
+                Some(Leaving::Moves(done)) => self.send_off(&uri, done).await,
+                Some(Leaving::Away) => chat.leaving = Some(Leaving::Away),
+                None => {}
+            }
+        }
+    }
+
+    async fn remove_chat(&mut self, uri: &ChannelUri) -> Result<(), ChatError> {
+        let removed = removed(uri);
+        let entry = removed.encoded().map_err(unencodable)?;
+        let (at, changes) = (self.now(), vec![Change::RemoveChat { chat: uri.clone() }]);
+        if let Err(error) = self.ledger.ahead(changes, vec![(self.seed.uri.clone(), entry)], None, at).await {
+            if self.ending.is_none()
+                && let Some(chat) = self.chats.get_mut(uri)
+            {
+                chat.stays();
+            }
+            self.ledger.wants_checkpoint();
+            return Err(error.into());
+        }
+        self.commit_own(&removed);
+        self.chats.remove(uri);
+        self.store.remove(std::slice::from_ref(uri));
+        self.addresses.release(uri);
+        self.project_row();
+        Ok(())
+    }
+
+    /// Gives a chat out of hand, once the storage has all of it.
+    async fn send_off(&mut self, uri: &ChannelUri, done: Answer<Cargo>) {
+        let stored = self.store_all().await;
+        let Some(chat) = self.chats.get_mut(uri) else { return };
+        if let Err(error) = stored {
+            chat.stays();
+            done.send(Err(error.into())).ok();
+            return;
+        }
+        chat.leaving = Some(Leaving::Away);
+        // It counts as there until somebody says where it is.
+        chat.over = false;
+        let cargo = Cargo {
+            chat: uri.clone(),
+            conversation: chat.conversation,
+            history: chat.model.phase.history(),
+            rewind: chat.model.rewind.clone(),
+        };
+        if done.send(Ok(cargo)).is_err()
+            && let Some(chat) = self.chats.get_mut(uri)
+        {
+            chat.stays();
+        }
+    }
+
+    async fn forget_chat(&mut self, uri: &ChannelUri) {
+        if self.chats.remove(uri).is_some() {
+            self.publish_own(vec![removed(uri)]).await;
+            self.project_row();
+        }
+    }
+
+    fn may_come(&self, berth: &Berth) -> Result<(), ChatError> {
+        self.offers()?;
+        self.has_room()?;
+        match berth {
+            Berth::Behind(after) => self.is_anchor(after.as_ref()),
+            Berth::Default { .. } => Ok(()),
+        }
+    }
+
+    fn is_anchor(&self, after: Option<&ChannelUri>) -> Result<(), ChatError> {
+        match after.filter(|after| self.chats.get(after).is_none()) {
+            Some(_) => Err(refused("the chat to place it behind is not in the session")),
+            None => Ok(()),
+        }
+    }
+
+    async fn adopt_chat(&mut self, cargo: Cargo, berth: Berth) -> Result<(), ChatError> {
+        if self.ending.is_some() {
+            return Err(ChatError::Gone);
+        }
+        let Cargo { chat: uri, conversation, history, rewind } = cargo;
+        let summary = self.with_state(&uri, |_, chat| projection::summary_of(chat));
+        let summary = summary.ok_or_else(|| ChatError::Unknown(uri.clone()))?;
+        let seed = ChatSeed { uri: uri.clone(), conversation, history, rewind };
+        self.chats.add(Chat::new(seed, self.seed.provider.can_rewind()));
+        let added = StateAction::SessionChatAdded(SessionChatAddedAction { summary });
+        self.publish_own(vec![Action::own(added)]).await;
+        match berth {
+            Berth::Behind(after) => {
+                if let Some(order) = self.order_with(&uri, after.as_ref()) {
+                    self.publish_own(vec![order]).await;
+                }
+            }
+            Berth::Default { title } => self.make_default(&uri, title).await,
+        }
+        self.project(&uri);
+        if !self.listed {
+            self.list(&uri);
+        }
+        // What waited in it while it moved goes on here.
+        self.settle(&uri, Cause::Client).await;
+        Ok(())
+    }
+
+    /// Makes a chat the default one of a session that was made for it.
+    async fn make_default(&mut self, uri: &ChannelUri, title: String) {
+        let old = self.default_chat();
+        let named = self.with_state(uri, |_, chat| chat.title.clone()).unwrap_or_default();
+        let title = if named.is_empty() { title } else { named };
+        let fixed = StateAction::ChatMovableChanged(ChatMovableChangedAction { movable: false });
+        let default = Some(uri.as_str().to_owned());
+        let of_session = [
+            StateAction::SessionDefaultChatChanged(SessionDefaultChatChangedAction { default_chat: default }),
+            StateAction::SessionTitleChanged(SessionTitleChangedAction { title }),
+            StateAction::SessionReady(SessionReadyAction {}),
+        ];
+        let of_session = of_session.into_iter().map(|action| (Target::Session, Action::own(action)));
+        let all: Vec<(Target, Action)> =
+            std::iter::once((Target::Chat, Action::own(fixed))).chain(of_session).collect();
+        self.publish(uri, &all).await;
+        if let Some(old) = old.filter(|old| old != uri)
+            && let Err(error) = self.remove_chat(&old).await
+        {
+            tracing::error!(chat = %old, %error, "a chat that nobody needs could not be removed");
+        }
+    }
+
+    async fn place_chat(&mut self, uri: &ChannelUri, after: Option<&ChannelUri>) -> Result<(), ChatError> {
+        self.movable_chat(uri, "the default chat stays where it is")?;
+        if after == Some(uri) {
+            return Err(refused("a chat cannot be placed behind itself"));
+        }
+        self.is_anchor(after)?;
+        let Some(order) = self.order_with(uri, after) else { return Ok(()) };
+        let entry = order.encoded().map_err(unencodable)?;
+        let at = self.now();
+        self.ledger.ahead(Vec::new(), vec![(self.seed.uri.clone(), entry)], None, at).await?;
+        self.commit_own(&order);
+        self.project_row();
+        Ok(())
+    }
+
+    /// The action that puts a chat behind another one, or first, unless it is there.
+    fn order_with(&self, uri: &ChannelUri, after: Option<&ChannelUri>) -> Option<Action> {
+        let listed = |state: &ChannelState| {
+            Some(state.session()?.chats.iter().map(|chat| chat.resource.clone()).collect::<Vec<_>>())
+        };
+        let before = self.store.read(&self.seed.uri, listed).flatten()?;
+        let mut chats = before.clone();
+        chats.retain(|chat| chat != uri.as_str());
+        let anchor = after.and_then(|after| chats.iter().position(|chat| chat == after.as_str()));
+        chats.insert(anchor.map_or(0, |anchor| anchor + 1), uri.as_str().to_owned());
+        (chats != before)
+            .then(|| Action::own(StateAction::SessionChatsReordered(SessionChatsReorderedAction { chats })))
+    }
+}
+
+fn removed(chat: &ChannelUri) -> Action {
+    let chat = chat.as_str().to_owned();
+    Action::own(StateAction::SessionChatRemoved(SessionChatRemovedAction { chat }))
+}
+
+fn refused(why: &str) -> ChatError {
+    ChatError::Refused(why.to_owned())
+}
+
+fn unencodable(error: serde_json::Error) -> StorageError {
+    StorageError::Failed(error.to_string())
+}
