@@ -37,6 +37,8 @@ struct State {
     waiting: VecDeque<Waiting>,
     /// All changes that were stored, in order.
     log: Vec<Change>,
+    /// What was stored after each write, since somebody wanted to know.
+    moments: Option<Vec<Stored>>,
 }
 
 /// Changes that wait, and who waits for them.
@@ -102,6 +104,22 @@ impl MemoryStorage {
         })))
     }
 
+    /// From now on, what is stored after each write is kept.
+    pub fn keep_moments(&self) {
+        let mut state = self.state();
+        state.moments = Some(vec![state.stored.clone()]);
+    }
+
+    /// What the next host would find if this one had been killed after any of the writes
+    /// since [`Self::keep_moments`], or before the first.
+    pub fn moments(&self) -> Vec<Self> {
+        let state = self.state();
+        let moments = state.moments.iter().flatten();
+        moments
+            .map(|stored| Self(Arc::new(Mutex::new(State { stored: stored.clone(), ..State::default() }))))
+            .collect()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -151,6 +169,9 @@ impl State {
         }
         self.stored = changed;
         self.log.extend(changes);
+        if let Some(moments) = &mut self.moments {
+            moments.push(self.stored.clone());
+        }
         Ok(())
     }
 }

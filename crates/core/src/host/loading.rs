@@ -132,7 +132,8 @@ impl Host {
             return Ok(true);
         }
         let Some(stored) = self.storage.load_session(uri.clone()).await? else { return Ok(false) };
-        let listed = stored.listed;
+        // One that was used is not for throwing away, even if its row was not written any more.
+        let listed = stored.listed || stored.chats.iter().any(|chat| !chat.turns.is_empty());
         let Restored { session, chats, row, created_at, next_entry, stale } = restore(uri, stored)?;
         let (chats, docs) = chats.into_iter().unzip();
         let provider = self.provider(Some(&session.provider));

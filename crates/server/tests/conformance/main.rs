@@ -11,6 +11,7 @@
     reason = "a test fails by panicking, and looks at a few of many kinds"
 )]
 
+mod chats;
 mod commands;
 mod dispatch;
 mod fidelity;

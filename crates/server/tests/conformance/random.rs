@@ -295,7 +295,7 @@ impl World {
         }
         let chat: ChatState = serde_json::from_value(fresh[2].clone()).unwrap();
         let session: SessionState = serde_json::from_value(fresh[1].clone()).unwrap();
-        copies_agree(&chat, &session, rows.first());
+        copies_agree(std::slice::from_ref(&chat), &session, rows.first());
         self.never(&chat);
     }
 

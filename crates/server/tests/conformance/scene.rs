@@ -1,6 +1,8 @@
 //! A session with three clients in front of it and a played agent behind it, and the
 //! check that must hold after every step: everybody sees the same, everywhere.
 
+use std::collections::BTreeSet;
+
 use ahp_types::state::{ChatState, SessionState, SessionSummary};
 use innkeeper_testkit::{Observer, Player, Seen, Stage, StageHost, StageOptions, StageTraits};
 use serde_json::{Value, json};
@@ -197,7 +199,8 @@ impl Scene {
         }
         let chat: ChatState = serde_json::from_value(fresh[2].clone()).unwrap();
         let session: SessionState = serde_json::from_value(fresh[1].clone()).unwrap();
-        copies_agree(&chat, &session, row);
+        assert_eq!(session.status & 16 != 0, chat.status & 16 != 0);
+        copies_agree(&[chat], &session, row);
         fresh.push(json!(row));
         fresh
     }
@@ -208,50 +211,87 @@ fn facts(row: &SessionSummary) -> Value {
     json!([row.title, row.status, row.modified_at, row.chats, row.default_chat, row.working_directories])
 }
 
-/// A chat's facts are in three places, and what it waits for in two.
-pub(crate) fn copies_agree(chat: &ChatState, session: &SessionState, row: Option<&SessionSummary>) {
-    let entry = session.chats.iter().find(|entry| entry.resource == chat.resource).expect("an entry");
-    let of_chat = json!([
-        chat.title,
-        chat.status,
-        chat.activity,
-        chat.modified_at,
-        chat.changes,
-        chat.origin,
-        chat.movable,
-        chat.interactivity,
-        chat.working_directories,
-    ]);
-    let of_entry = json!([
-        entry.title,
-        entry.status,
-        entry.activity,
-        entry.modified_at,
-        entry.changes,
-        entry.origin,
-        entry.movable,
-        entry.interactivity,
-        entry.working_directories,
-    ]);
-    assert_eq!(of_entry, of_chat, "the session's entry differs from the chat");
-    assert_eq!(session.activity, chat.activity);
-    if let Some(row) = row {
-        let compact =
-            row.chats.iter().flatten().find(|entry| entry.resource == chat.resource).expect("a chat");
-        assert_eq!(
-            json!([compact.title, compact.status, compact.changes, compact.origin, compact.interactivity]),
-            json!([chat.title, chat.status, chat.changes, chat.origin, chat.interactivity]),
-            "the row's chat differs from the chat"
-        );
-        assert_eq!((&row.title, &row.modified_at), (&session.title, &chat.modified_at));
-        assert_eq!(row.activity, chat.activity);
-        assert_eq!((row.status & 31, row.status & 96), (chat.status & 31, session.status & 96));
+/// A chat's facts are in three places, and what it waits for in two. These are all chats
+/// of the session.
+pub(crate) fn copies_agree(chats: &[ChatState], session: &SessionState, row: Option<&SessionSummary>) {
+    let listed: BTreeSet<&str> = session.chats.iter().map(|entry| entry.resource.as_str()).collect();
+    let there: BTreeSet<&str> = chats.iter().map(|chat| chat.resource.as_str()).collect();
+    assert_eq!((listed, session.chats.len()), (there, chats.len()), "the session's list of chats");
+    for chat in chats {
+        let entry = session.chats.iter().find(|entry| entry.resource == chat.resource).expect("an entry");
+        let of_chat = json!([
+            chat.title,
+            chat.status,
+            chat.activity,
+            chat.modified_at,
+            chat.changes,
+            chat.origin,
+            chat.movable,
+            chat.interactivity,
+            chat.working_directories,
+        ]);
+        let of_entry = json!([
+            entry.title,
+            entry.status,
+            entry.activity,
+            entry.modified_at,
+            entry.changes,
+            entry.origin,
+            entry.movable,
+            entry.interactivity,
+            entry.working_directories,
+        ]);
+        assert_eq!(of_entry, of_chat, "the session's entry differs from the chat");
+        // The client's own work is nothing that a person has to do.
+        let blocked = needs(chat).iter().any(|need| need[0] != "toolClientExecution");
+        assert_eq!(chat.status & 16 != 0, blocked);
     }
-    assert_eq!(named_needs(session), needs(chat), "what the session waits for");
-    // The client's own work is nothing that a person has to do.
-    let blocked = needs(chat).iter().any(|need| need[0] != "toolClientExecution");
-    assert_eq!(session.status & 16 != 0, blocked);
-    assert_eq!(chat.status & 16 != 0, blocked);
+    let leading = leading(chats, session);
+    assert_eq!(session.activity, leading.activity);
+    let mut wanted: Vec<[String; 2]> = chats.iter().flat_map(needs).collect();
+    wanted.sort();
+    assert_eq!(named_needs(session), wanted, "what the session waits for");
+    let Some(row) = row else { return };
+    let compact: Vec<Value> = row
+        .chats
+        .iter()
+        .flatten()
+        .map(|entry| {
+            json!([
+                entry.resource,
+                entry.title,
+                entry.status,
+                entry.changes,
+                entry.origin,
+                entry.interactivity
+            ])
+        })
+        .collect();
+    let of_session: Vec<Value> = session
+        .chats
+        .iter()
+        .map(|chat| {
+            json!([chat.resource, chat.title, chat.status, chat.changes, chat.origin, chat.interactivity])
+        })
+        .collect();
+    assert_eq!(compact, of_session, "the row's chats differ from the session's");
+    let newest = chats.iter().map(|chat| &chat.modified_at).max().expect("a chat");
+    assert_eq!((&row.title, &row.modified_at), (&session.title, newest));
+    assert_eq!((&row.activity, &row.default_chat), (&leading.activity, &session.default_chat));
+    assert_eq!((row.status & 31, row.status & 96), (leading.status & 31, session.status & 96));
+}
+
+/// The chat that stands for its session: one that waits, else one that failed, else the
+/// default one. Of several the default one, else the first in the list.
+fn leading<'a>(chats: &'a [ChatState], session: &SessionState) -> &'a ChatState {
+    let default = |chat: &ChatState| Some(&chat.resource) == session.default_chat.as_ref();
+    let place = |chat: &ChatState| session.chats.iter().position(|entry| entry.resource == chat.resource);
+    let rank = |chat: &&ChatState| {
+        let waits = chat.status & 24 == 24;
+        let failed = chat.status & 2 != 0;
+        (!waits, !failed && !waits, !default(chat), place(chat))
+    };
+    chats.iter().min_by_key(rank).expect("a chat")
 }
 
 /// What a chat waits for: kind and id.
