@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ahp_types::common::JsonObject;
-use ahp_types::state::{AgentInfo, SessionModelInfo};
+use ahp_types::state::{AgentCapabilities, AgentInfo, MultipleChatsCapability, SessionModelInfo};
 use innkeeper_claude::transcript;
 use innkeeper_claude::{
     Conversation, Directories, Endpoint, LaunchOptions, Program, Runtime, StartError, WardenProgram,
@@ -96,7 +96,10 @@ impl AgentProvider for ClaudeProvider {
             models: MODELS.iter().map(|(id, name)| model_info(id, name)).collect(),
             protected_resources: None,
             customizations: None,
-            capabilities: None,
+            capabilities: Some(AgentCapabilities {
+                multiple_chats: Some(MultipleChatsCapability::default()),
+                ..AgentCapabilities::default()
+            }),
         }
     }
 

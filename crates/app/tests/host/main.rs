@@ -10,6 +10,7 @@
 
 mod certificate;
 mod chain;
+mod chats;
 mod command_line;
 mod crash;
 mod durability;
