@@ -282,9 +282,6 @@ impl Host {
     pub async fn create_session(&self, new: NewSession) -> Result<(), CreateError> {
         let provider = self.provider(new.provider.as_deref())?;
         let working_directory = documents::working_directory(&new.working_directories)?;
-        if new.uri.is_root() || !new.uri.as_str().contains(':') {
-            return Err(CreateError::Invalid(format!("{:?} is no address for a session", new.uri.as_str())));
-        }
         let reservation = self.reserve(&new.uri)?;
         let created_at = wire_time(self.clock.now());
         let config = provider.resolve_config(&new.config);
@@ -310,15 +307,15 @@ impl Host {
             next_entry: 1,
             stale: false,
         };
-        self.storage.write(loading::first_documents(&seed, &session, &doc)?).await?;
-        let actor =
-            self.prepare(seed, session, vec![doc]).ok_or_else(|| CreateError::Exists(new.uri.clone()))?;
+        let docs = vec![doc];
+        self.storage.write(loading::first_documents(&seed, &session, &docs)?).await?;
+        let actor = self.prepare(seed, session, docs).ok_or_else(|| CreateError::Exists(new.uri.clone()))?;
         self.launch(actor).map_err(|_| CreateError::Closing)?;
         drop(reservation);
         Ok(())
     }
 
-    /// Ends a session, its agent and everything of it. What is dispatched after
+    /// Ends a session, its agents and everything of it. What is dispatched after
     /// this has returned comes too late; the end itself is to be waited for.
     pub async fn dispose_session(&self, uri: &ChannelUri) -> Result<SessionEnd, DisposeError> {
         match self.load(uri).await {

@@ -260,7 +260,7 @@ pub enum Change {
         /// The session.
         session: ChannelUri,
     },
-    /// Deletes a chat with its turns.
+    /// Deletes a chat with its turns and what is in its session's journal about it.
     RemoveChat {
         /// The chat.
         chat: ChannelUri,

@@ -10,12 +10,13 @@ use innkeeper_core::Host;
 use innkeeper_core::state::CloseReason;
 
 /// Every reason, in the order of the counters, with its label.
-const REASONS: [(CloseReason, &str); 7] = [
+const REASONS: [(CloseReason, &str); 8] = [
     (CloseReason::ClientGone, "client_gone"),
     (CloseReason::MessageTooLarge, "message_too_large"),
     (CloseReason::NoCommonVersion, "no_common_version"),
     (CloseReason::NoHandshake, "no_handshake"),
     (CloseReason::Shutdown, "shutdown"),
+    (CloseReason::StateLost, "state_lost"),
     (CloseReason::TooMuchGarbage, "too_much_garbage"),
     (CloseReason::TooSlow, "too_slow"),
 ];

@@ -116,12 +116,13 @@ impl From<DisposeError> for RpcError {
 impl From<ChatError> for RpcError {
     fn from(error: ChatError) -> Self {
         let code = match error {
-            ChatError::Unknown(_) => ahp_error_codes::NOT_FOUND,
+            // A session that is going is as good as gone.
+            ChatError::Unknown(_) | ChatError::Gone => ahp_error_codes::NOT_FOUND,
             ChatError::UnknownSession(_) => ahp_error_codes::SESSION_NOT_FOUND,
             ChatError::Exists(_) => ahp_error_codes::ALREADY_EXISTS,
             ChatError::TurnInProgress(_) => ahp_error_codes::TURN_IN_PROGRESS,
             ChatError::Refused(_) => json_rpc_error_codes::INVALID_PARAMS,
-            ChatError::Gone | ChatError::Storage(_) => json_rpc_error_codes::INTERNAL_ERROR,
+            ChatError::Storage(_) => json_rpc_error_codes::INTERNAL_ERROR,
         };
         Self::new(code, error.to_string())
     }

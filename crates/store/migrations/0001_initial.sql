@@ -27,14 +27,14 @@ CREATE TABLE session_row (
     summary     TEXT NOT NULL
 ) STRICT;
 
--- A chat's document without turns. `is_default`: its address follows from the session's. `resumes`: whether the
+-- A chat's document without turns. `derived`: its address follows from the session's. `resumes`: whether the
 -- agent has worked on the conversation; `branch`: if not, what other one it comes from; `rewind`: how far back the
 -- agent has to go.
 CREATE TABLE chat (
     id           INTEGER PRIMARY KEY,
     uri          TEXT NOT NULL UNIQUE,
     session      TEXT NOT NULL REFERENCES session (uri) ON DELETE CASCADE,
-    is_default   INTEGER NOT NULL,
+    derived      INTEGER NOT NULL,
     conversation TEXT NOT NULL,
     resumes      INTEGER NOT NULL,
     branch       TEXT,
@@ -43,7 +43,7 @@ CREATE TABLE chat (
 ) STRICT;
 
 CREATE INDEX chat_session ON chat (session);
-CREATE INDEX chat_further ON chat (uri, session) WHERE is_default = 0;
+CREATE INDEX chat_further ON chat (uri, session) WHERE derived = 0;
 
 -- Finished turns. Places count from 0 as the host counts; a gap is what damage left, and closed at the next load.
 CREATE TABLE turn (

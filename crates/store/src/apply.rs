@@ -171,18 +171,18 @@ struct ChatRecord<'a> {
 
 fn put_chat(db: &Connection, record: &ChatRecord<'_>) -> Result<(), Failure> {
     session_id(db, record.session)?;
-    let is_default = *record.chat == ChannelUri::default_chat_of(record.session);
+    let derived = *record.chat == ChannelUri::default_chat_of(record.session);
     db.prepare_cached(
-        "INSERT INTO chat (uri, session, is_default, conversation, resumes, branch, rewind, state)
+        "INSERT INTO chat (uri, session, derived, conversation, resumes, branch, rewind, state)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
-         ON CONFLICT (uri) DO UPDATE SET session = excluded.session, is_default = excluded.is_default,
+         ON CONFLICT (uri) DO UPDATE SET session = excluded.session, derived = excluded.derived,
              conversation = excluded.conversation, resumes = excluded.resumes, branch = excluded.branch,
              rewind = excluded.rewind, state = excluded.state",
     )?
     .execute(params![
         record.chat.as_str(),
         record.session.as_str(),
-        is_default,
+        derived,
         record.conversation,
         record.resumes,
         record.branch,
@@ -242,6 +242,12 @@ fn remove_session(db: &Connection, session: &ChannelUri) -> Result<(), Failure> 
 }
 
 fn remove_chat(db: &Connection, chat: &ChannelUri) -> Result<(), Failure> {
+    // What was published in it must not be taken for another chat's at the same address.
+    db.prepare_cached(
+        "DELETE FROM journal WHERE channel = ?1
+         AND session = (SELECT session.id FROM session JOIN chat ON chat.session = session.uri WHERE chat.uri = ?1)",
+    )?
+    .execute([chat.as_str()])?;
     db.prepare_cached("DELETE FROM chat WHERE uri = ?1")?.execute([chat.as_str()])?;
     Ok(())
 }

@@ -119,7 +119,7 @@ fn unfinished(db: &Connection) -> rusqlite::Result<Vec<ChannelUri>> {
 }
 
 fn further_chats(db: &Connection) -> rusqlite::Result<Vec<(ChannelUri, ChannelUri)>> {
-    let mut select = db.prepare("SELECT uri, session FROM chat WHERE is_default = 0 ORDER BY uri")?;
+    let mut select = db.prepare("SELECT uri, session FROM chat WHERE derived = 0 ORDER BY uri")?;
     select.query_map([], |row| Ok((channel(row, 0)?, channel(row, 1)?)))?.collect()
 }
 

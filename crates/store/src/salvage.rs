@@ -360,16 +360,16 @@ fn settle(db: &Connection, mender: &Mender) -> rusqlite::Result<usize> {
 
 /// Gives default chats the address that they have by definition.
 fn correct_addresses(db: &Connection) -> rusqlite::Result<()> {
-    let mut select = db.prepare("SELECT id, session, is_default, uri FROM chat")?;
+    let mut select = db.prepare("SELECT id, session, derived, uri FROM chat")?;
     let mut records = select.query([])?;
     while let Some(record) = records.next()? {
         let id: i64 = record.get(0)?;
         let default = ChannelUri::default_chat_of(&ChannelUri::new(&record.get::<_, String>(1)?));
-        let (is_default, uri): (bool, String) = (record.get(2)?, record.get(3)?);
-        if is_default && uri != default.as_str() {
+        let (derived, uri): (bool, String) = (record.get(2)?, record.get(3)?);
+        if derived && uri != default.as_str() {
             db.execute("UPDATE OR IGNORE chat SET uri = ?2 WHERE id = ?1", params![id, default.as_str()])?;
-        } else if is_default != (uri == default.as_str()) {
-            db.execute("UPDATE chat SET is_default = 1 WHERE id = ?1", [id])?;
+        } else if derived != (uri == default.as_str()) {
+            db.execute("UPDATE chat SET derived = 1 WHERE id = ?1", [id])?;
         }
     }
     Ok(())

@@ -113,8 +113,8 @@ fn chats(
     let damaged = |reason| Failure::Damaged { what: format!("the chat {default}"), reason };
     let mut chats = Vec::new();
     let mut select = db.prepare_cached(
-        "SELECT id, uri, resumes, conversation, state, is_default, branch, rewind FROM chat WHERE session = ?1
-         ORDER BY is_default DESC, id",
+        "SELECT id, uri, resumes, conversation, state, derived, branch, rewind FROM chat WHERE session = ?1
+         ORDER BY derived DESC, id",
     )?;
     let mut records = select.query([session.as_str()])?;
     while let Some(record) = records.next()? {

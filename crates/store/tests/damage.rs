@@ -368,7 +368,7 @@ async fn a_broken_document_makes_its_session_damaged_and_a_broken_further_chat_i
         .execute_batch(
             "UPDATE session SET state = '{' WHERE id = 1;
              UPDATE chat SET state = '{' WHERE id = 2;
-             UPDATE chat SET conversation = 'x' WHERE is_default = 0;",
+             UPDATE chat SET conversation = 'x' WHERE derived = 0;",
         )
         .expect("it is changed");
     let store = open(directory.path());

@@ -350,7 +350,12 @@ impl Stored {
                 self.sessions.retain(|known| known.uri != *session);
                 self.chats.retain(|chat| chat.session != *session);
             }
-            Change::RemoveChat { chat } => self.chats.retain(|known| known.uri != *chat),
+            Change::RemoveChat { chat } => {
+                self.chats.retain(|known| known.uri != *chat);
+                for session in &mut self.sessions {
+                    session.journal.retain(|entry| entry.channel != *chat);
+                }
+            }
             Change::PutClient { .. }
             | Change::Handled { .. }
             | Change::PutRootConfig { .. }

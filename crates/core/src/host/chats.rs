@@ -5,16 +5,31 @@
 //! is killed in between finds the chat where the storage says.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ahp_types::commands::ChatMoveDestination;
 use ahp_types::state::SessionState;
 use uuid::Uuid;
 
-use super::{Host, LoadError, NewSession, lock};
+use super::{CreateError, Host, LoadError, NewSession, lock};
 use crate::channel::ChannelUri;
 use crate::session::{Berth, Cargo, ChatError, ChatOrder, Ending, NewChat, Outcome, SessionHandle};
 use crate::state::ChannelState;
 use crate::storage::{Change, StorageError};
+
+/// How long it may take to write down whose a chat is, before it stays where it was.
+const GIVE_PATIENCE: Duration = Duration::from_secs(5);
+
+impl From<CreateError> for ChatError {
+    fn from(error: CreateError) -> Self {
+        match error {
+            CreateError::Exists(uri) => Self::Exists(uri),
+            CreateError::Closing => Self::Gone,
+            CreateError::Storage(error) => Self::Storage(error),
+            CreateError::UnknownProvider(_) | CreateError::Invalid(_) => Self::Refused(error.to_string()),
+        }
+    }
+}
 
 impl From<LoadError> for ChatError {
     fn from(error: LoadError) -> Self {
@@ -28,16 +43,33 @@ impl Host {
     /// Creates a chat in a session. A session's first chat is there from the start, and
     /// creating it is no mistake.
     pub async fn create_chat(&self, session: &ChannelUri, new: NewChat) -> Result<(), ChatError> {
-        let handle = self.reach(session).await?;
+        self.reach(session).await?;
         if ChannelUri::default_chat_of(session) == new.uri && self.store.has(&new.uri) {
             return Ok(());
         }
+        let _reserved = self.reserve(&new.uri).map_err(ChatError::from)?;
+        match self.create_chat_once(session, new.clone()).await {
+            // It may have left the memory at this very moment.
+            Err(ChatError::Gone) => self.create_chat_once(session, new).await,
+            outcome => outcome,
+        }
+    }
+
+    async fn create_chat_once(&self, session: &ChannelUri, new: NewChat) -> Result<(), ChatError> {
+        let handle = self.reach(session).await?;
         handle.order(|done| ChatOrder::Create { new: Box::new(new), done }).await
     }
 
     /// Ends a chat, its agent and everything of it. What is dispatched after this has
     /// returned comes too late; the end itself is to be waited for.
     pub async fn dispose_chat(&self, chat: &ChannelUri) -> Result<Outcome<()>, ChatError> {
+        match self.dispose_chat_once(chat).await {
+            Err(ChatError::Gone) => self.dispose_chat_once(chat).await,
+            outcome => outcome,
+        }
+    }
+
+    async fn dispose_chat_once(&self, chat: &ChannelUri) -> Result<Outcome<()>, ChatError> {
         let (_, handle) = self.reach_chat(chat).await?;
         handle.begin(|done| ChatOrder::Dispose { chat: chat.clone(), done }).await
     }
@@ -50,11 +82,11 @@ impl Host {
         to: ChatMoveDestination,
     ) -> impl Future<Output = Result<ChannelUri, ChatError>> + Send + use<> {
         let host = Arc::clone(self);
-        let moved = self.tasks.spawn(async move { host.carry(&chat, to).await });
+        let moved = self.tasks.spawn(async move { host.move_now(&chat, to).await });
         async { moved.await.unwrap_or(Err(ChatError::Gone)) }
     }
 
-    async fn carry(&self, chat: &ChannelUri, to: ChatMoveDestination) -> Result<ChannelUri, ChatError> {
+    async fn move_now(&self, chat: &ChannelUri, to: ChatMoveDestination) -> Result<ChannelUri, ChatError> {
         // One at a time: two sessions that give each other chats must not wait for each other.
         let _alone = self.moves.acquire().await;
         let (source, from) = self.reach_chat(chat).await?;
@@ -68,19 +100,19 @@ impl Host {
                 } else {
                     let to = self.reach(&session).await?;
                     self.are_alike(&source, &session)?;
-                    self.carry_over(chat, &from, (&session, &to), Berth::Behind(after)).await?;
+                    self.move_over(chat, &from, (&session, &to), Berth::Behind(after)).await?;
                 }
                 Ok(session)
             }
-            ChatMoveDestination::NewSession(_) => self.carry_out_of(chat, &source, &from).await,
+            ChatMoveDestination::NewSession(_) => self.move_out(chat, &source, &from).await,
             ChatMoveDestination::Unknown(_) => {
                 Err(ChatError::Refused("this host does not know such a destination".to_owned()))
             }
         }
     }
 
-    /// Moves a chat into another session.
-    async fn carry_over(
+    /// Moves a chat into another session. An error means that it stays.
+    async fn move_over(
         &self,
         chat: &ChannelUri,
         from: &SessionHandle,
@@ -89,23 +121,42 @@ impl Host {
     ) -> Result<(), ChatError> {
         let expected = berth.clone();
         to.order(|done| ChatOrder::Expect { berth: expected, done }).await?;
+        let cargo = match self.take_out(chat, from, session).await {
+            Ok(cargo) => cargo,
+            Err(error) => {
+                to.order(|done| ChatOrder::Unexpect { done }).await?;
+                return Err(error);
+            }
+        };
+        // From here on it is the other session's, which does not end before it has it.
+        let forgotten = from.order(|done| ChatOrder::Forget { chat: chat.clone(), done }).await;
+        let adopted = to.order(|done| ChatOrder::Adopt { cargo, berth, done }).await;
+        if let Err(error) = forgotten.and(adopted) {
+            tracing::error!(%chat, %session, %error, "a chat has moved, and not every client was told");
+        }
+        Ok(())
+    }
+
+    /// Takes a chat out of its session, for another one.
+    async fn take_out(
+        &self,
+        chat: &ChannelUri,
+        from: &SessionHandle,
+        session: &ChannelUri,
+    ) -> Result<Cargo, ChatError> {
         let cargo = from.order(|done| ChatOrder::Release { chat: chat.clone(), done }).await?;
-        if let Err(error) = self.give(&cargo, session).await {
+        let given = tokio::time::timeout(GIVE_PATIENCE, self.give(&cargo, session)).await;
+        if let Err(error) = given.unwrap_or(Err(StorageError::TimedOut)) {
+            // Its session writes it down as its own again, behind whatever may still be written.
             from.order(|done| ChatOrder::TakeBack { chat: chat.clone(), done }).await?;
             return Err(error.into());
         }
         self.addresses.reassign(chat, session);
-        let forgotten = from.order(|done| ChatOrder::Forget { chat: chat.clone(), done }).await;
-        let adopted = to.order(|done| ChatOrder::Adopt { cargo, berth, done }).await;
-        if adopted.is_err() {
-            // The other session went away meanwhile, and the chat with it.
-            self.store.remove(std::slice::from_ref(chat));
-        }
-        forgotten.and(adopted)
+        Ok(cargo)
     }
 
     /// Moves a chat into a session of its own, whose default chat it is then.
-    async fn carry_out_of(
+    async fn move_out(
         &self,
         chat: &ChannelUri,
         source: &ChannelUri,
@@ -121,10 +172,10 @@ impl Host {
             active_client: None,
             creator: None,
         });
-        created.await.map_err(|error| ChatError::Refused(error.to_string()))?;
+        created.await?;
         let to = self.reach(&session).await?;
         let berth = Berth::Default { title: model.title };
-        if let Err(error) = self.carry_over(chat, from, (&session, &to), berth).await {
+        if let Err(error) = self.move_over(chat, from, (&session, &to), berth).await {
             if let Err(left) = to.end(Ending::Dispose).await.wait().await {
                 tracing::error!(%session, error = %left, "a session that nobody needs could not be removed");
             }

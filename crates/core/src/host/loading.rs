@@ -132,9 +132,12 @@ impl Host {
             return Ok(true);
         }
         let Some(stored) = self.storage.load_session(uri.clone()).await? else { return Ok(false) };
-        // One that was used is not for throwing away, even if its row was not written any more.
-        let listed = stored.listed || stored.chats.iter().any(|chat| !chat.turns.is_empty());
+        let listed = stored.listed;
         let Restored { session, chats, row, created_at, next_entry, stale } = restore(uri, stored)?;
+        // One that was used is not for throwing away, even if its row was not written any more.
+        let listed = listed || chats.len() > 1 || chats.iter().any(|(_, doc)| is_used(doc));
+        let left: Vec<ChannelUri> = chats.iter().map(|(chat, _)| chat.uri.clone()).collect();
+        self.addresses.keep_only(uri, &left);
         let (chats, docs) = chats.into_iter().unzip();
         let provider = self.provider(Some(&session.provider));
         let provider = provider.unwrap_or_else(|_| Arc::new(Absent(session.provider.clone())));
@@ -168,13 +171,25 @@ impl Host {
         Ok(launched)
     }
 
-    /// Keeps an address for a new session.
+    /// Keeps an address for a new session, or for a new chat.
     pub(super) fn reserve(&self, uri: &ChannelUri) -> Result<Reservation, CreateError> {
+        if uri.is_root() || !uri.as_str().contains(':') {
+            return Err(CreateError::Invalid(format!("{:?} is no address", uri.as_str())));
+        }
+        if uri.session_of_default_chat().is_some() {
+            if self.store.has(uri) || self.stored_session_of(uri).is_some() {
+                return Err(CreateError::Exists(uri.clone()));
+            }
+            return Err(CreateError::Invalid(format!("{uri} is an address for the first chat of a session")));
+        }
         let mut sessions = lock(&self.sessions);
         if sessions.closed {
             return Err(CreateError::Closing);
         }
-        let taken = self.store.has(uri) || self.store.is_listed(uri) || sessions.unlisted.contains(uri);
+        let taken = self.store.has(uri)
+            || self.store.is_listed(uri)
+            || sessions.unlisted.contains(uri)
+            || self.addresses.contains(uri);
         if taken || !sessions.reserved.insert(uri.clone()) {
             return Err(CreateError::Exists(uri.clone()));
         }
@@ -239,11 +254,20 @@ impl Host {
     }
 }
 
-/// The changes that store a new session with its one chat.
+/// Whether there is something in a chat.
+fn is_used(chat: &ChatDoc) -> bool {
+    let open = chat.open();
+    !chat.turns().is_empty()
+        || open.active_turn.is_some()
+        || open.queued_messages.is_some()
+        || open.draft.is_some()
+}
+
+/// The changes that store a new session with its chats.
 pub(super) fn first_documents(
     seed: &SessionSeed,
     session: &SessionState,
-    doc: &ChatDoc,
+    docs: &[ChatDoc],
 ) -> Result<Vec<Change>, StorageError> {
     let unencodable = |error: serde_json::Error| StorageError::Failed(error.to_string());
     let mut changes = vec![Change::PutSession {
@@ -252,7 +276,7 @@ pub(super) fn first_documents(
         row: None,
         state: serde_json::value::to_raw_value(session).map_err(unencodable)?.into(),
     }];
-    for chat in &seed.chats {
+    for (chat, doc) in seed.chats.iter().zip(docs) {
         changes.push(Change::PutChat {
             chat: chat.uri.clone(),
             session: seed.uri.clone(),
@@ -291,14 +315,14 @@ impl Drop for Cleanup {
                 self.addresses.release_all_of(&self.uri);
             }
             // It is still in the storage, and can be disposed again.
-            Some(Ended { ending: Ending::Dispose, .. }) => self.store.remove(&channels),
+            Some(Ended { ending: Ending::Dispose, .. }) => self.store.lose(&channels),
             // Its channels went when nobody listened; who wanted it meanwhile has new ones.
             Some(Ended { ending: Ending::Unload, .. }) => {}
             // Clients see it until they are disconnected.
             Some(Ended { ending: Ending::Suspend, .. }) => {}
             None => {
                 tracing::error!(session = %self.uri, "a session ended by a fault of the host's; it is loaded anew when it is needed");
-                self.store.remove(&channels);
+                self.store.lose(&channels);
             }
         }
         // Another actor may have its place by now.

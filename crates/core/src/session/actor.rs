@@ -33,7 +33,7 @@ use crate::storage::{Storage, StorageError};
 /// is not read on: its client waits, and no other.
 const INPUT_CAPACITY: usize = 64;
 
-/// How often a session without an agent is looked after.
+/// How often a session without agents is looked after.
 const LOOK_AFTER: Duration = Duration::from_secs(30);
 
 /// How long a session stays in memory when nothing happens in it and nobody watches.
@@ -95,6 +95,10 @@ pub(crate) struct SessionActor {
     /// Who waits for the end, and what it shall leave.
     waiting: Vec<Waiting>,
     pub(super) ending: Option<Ending>,
+    /// Chats of other sessions that are on their way here.
+    pub(super) expected: usize,
+    /// Who asked for the end while a chat was on its way, which is waited for.
+    deferred: Vec<(Ending, Waiting)>,
     finished: bool,
 }
 
@@ -136,6 +140,8 @@ impl SessionActor {
             abandoned_since: None,
             waiting: Vec::new(),
             ending: None,
+            expected: 0,
+            deferred: Vec::new(),
             finished: false,
         };
         if actor.seed.stale {
@@ -180,6 +186,9 @@ impl SessionActor {
     /// Ends a session that was never used and that nobody wants any more, and takes
     /// one out of memory that is not needed there.
     async fn look_after(&mut self) {
+        if self.expected > 0 {
+            return;
+        }
         let channels = self.channels();
         let creator = self.seed.creator.as_ref().filter(|_| !self.listed);
         if self.store.has_audience(&channels, creator) {
@@ -215,7 +224,7 @@ impl SessionActor {
                 SessionInput::End { done, .. } => {
                     done.send(Err(StorageError::Busy)).ok();
                 }
-                // Who asked hears that the session is gone, and asks again.
+                // Who asked hears that the session is gone, and the host asks again.
                 SessionInput::Chats(_) | SessionInput::Opened(..) | SessionInput::Left(_) => {}
             }
         }
@@ -244,7 +253,13 @@ impl SessionActor {
             }
             SessionInput::Left(client) => self.handle_left(&client).await,
             SessionInput::Chats(order) => self.handle_order(order).await,
+            SessionInput::End { ending, done } if self.expected > 0 => self.deferred.push((ending, done)),
             SessionInput::End { ending, done } => self.end(ending, Some(done)).await,
+        }
+        if self.expected == 0 {
+            for (ending, done) in std::mem::take(&mut self.deferred) {
+                self.end(ending, Some(done)).await;
+            }
         }
         self.see_off().await;
     }
@@ -258,7 +273,7 @@ impl SessionActor {
             (None, Target::Chat)
         };
         let Some(chat) = chat else {
-            tracing::debug!(channel = %dispatch.channel, "ignored an action for a chat that is not there");
+            self.reject(dispatch, "the chat is gone or on its way to another session; try again");
             return;
         };
         let action = dispatch.action.typed();
@@ -317,7 +332,8 @@ impl SessionActor {
     }
 
     async fn handle_agent(&mut self, chat: &ChannelUri, event: Option<AgentEvent>) {
-        let event = event.unwrap_or(AgentEvent::Closed { history: History::Resume, unsent: None });
+        let history = || self.chats.get(chat).map_or(History::Resume, |chat| chat.model.phase.history());
+        let event = event.unwrap_or_else(|| AgentEvent::Closed { history: history(), unsent: None });
         let closed = matches!(event, AgentEvent::Closed { .. });
         if closed && let Some(chat) = self.chats.get_mut(chat) {
             chat.link = None;
@@ -344,7 +360,7 @@ impl SessionActor {
 
     /// Lets chats go that are over, and the session when the last one is.
     async fn see_off(&mut self) {
-        self.see_chats_off().await;
+        self.finish_leaving().await;
         self.finished |= self.ending.is_some() && self.chats.iter().all(|chat| chat.over);
     }
 

@@ -1,8 +1,8 @@
 //! Which session a chat belongs to.
 //!
-//! A session's first chat has an address that names the session; all others are
-//! found here, whether their session is in memory or not. A chat has one session at a
-//! time, and an address one chat.
+//! The chat that a session is created with has an address that names the session, and
+//! stays with it; all others are found here, whether their session is in memory or not.
+//! A chat has one session at a time, and an address one chat.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -25,8 +25,17 @@ impl ChatAddresses {
         self.lock().get(chat).cloned().or_else(|| chat.session_of_default_chat())
     }
 
+    /// Whether there is a chat at this address that it does not follow from.
+    pub(crate) fn contains(&self, chat: &ChannelUri) -> bool {
+        self.lock().contains_key(chat)
+    }
+
     /// Takes an address for a chat of a session. Answers whether it was free.
     pub(crate) fn claim(&self, chat: &ChannelUri, session: &ChannelUri) -> bool {
+        // Such an address is another kind's, whether there is that session or not.
+        if chat.session_of_default_chat().is_some() {
+            return false;
+        }
         match self.lock().entry(chat.clone()) {
             Entry::Occupied(_) => false,
             Entry::Vacant(free) => {
@@ -51,6 +60,11 @@ impl ChatAddresses {
         let chats = self.lock();
         let further = chats.iter().filter(|(_, owner)| *owner == session).map(|(chat, _)| chat.clone());
         further.chain([ChannelUri::default_chat_of(session)]).collect()
+    }
+
+    /// Of a session's chats these are left.
+    pub(crate) fn keep_only(&self, session: &ChannelUri, chats: &[ChannelUri]) {
+        self.lock().retain(|chat, owner| owner != session || chats.contains(chat));
     }
 
     /// A session is gone, with all of its chats.

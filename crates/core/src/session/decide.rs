@@ -24,6 +24,7 @@ use super::Ending;
 use crate::agent::{AgentCommand, AgentEvent, History, McpServerRequest, OpenError, TurnOutcome, Unsent};
 use crate::ids::{ClientId, TurnId};
 use crate::storage::{Rewind, StoredTurn};
+pub(super) use agent::shows_work;
 use turns::Resumable;
 pub(super) use turns::title_from;
 
@@ -38,7 +39,8 @@ pub(super) struct Model {
     pub(super) openings: u32,
     /// Whether agents of this kind can go back to an earlier turn.
     pub(super) rewinds: bool,
-    /// How far back the next agent has to go before it gets a message.
+    /// How far back the agent has to go before it gets a message. Kept until it has shown
+    /// that it did: to be told twice does not hurt.
     pub(super) rewind: Option<Rewind>,
 }
 
@@ -54,8 +56,9 @@ pub(super) enum Phase {
         /// The message to send when it is there, unless that is cancelled before.
         prompt: Option<Box<Unsent>>,
     },
-    /// The agent is there.
-    Live,
+    /// The agent is there. Until it has shown that it works, another one would begin the
+    /// branch anew.
+    Live(History),
     /// The chat leaves, or its session does, as soon as the agent is gone.
     Closing(History),
 }
@@ -64,8 +67,10 @@ impl Phase {
     /// What an agent that is opened later takes up.
     pub(super) fn history(&self) -> History {
         match self {
-            Self::Cold(history) | Self::Opening { history, .. } | Self::Closing(history) => history.clone(),
-            Self::Live => History::Resume,
+            Self::Cold(history)
+            | Self::Opening { history, .. }
+            | Self::Live(history)
+            | Self::Closing(history) => history.clone(),
         }
     }
 }
@@ -141,8 +146,10 @@ pub(super) struct Decision {
     pub(super) rejection: Option<String>,
     /// The next phase, if it changes.
     pub(super) phase: Option<Phase>,
-    /// How far back the next agent has to go; forgotten once there is a live one.
+    /// How far back the agent has to go.
     pub(super) rewind: Option<Rewind>,
+    /// Whether the agent has shown that it works on the conversation.
+    pub(super) works: bool,
     /// The host's own actions that follow.
     pub(super) actions: Vec<(Target, StateAction)>,
     /// What is to be done outside.
@@ -254,8 +261,10 @@ fn not_for_clients(action: &StateAction) -> Decision {
 }
 
 fn decide_opened(model: &Model, view: View<'_>) -> Decision {
-    let Phase::Opening { prompt, .. } = &model.phase else { return Decision::default() };
-    let mut decision = Decision { phase: Some(Phase::Live), ..Decision::default() };
+    let Phase::Opening { prompt, history } = &model.phase else { return Decision::default() };
+    // What is sent to an agent that begins from nothing may be all that it remembers.
+    let history = if *history == History::Fresh { History::Resume } else { history.clone() };
+    let mut decision = Decision { phase: Some(Phase::Live(history)), ..Decision::default() };
     // Two questions: a host that was killed in between has answered only one.
     if view.session.lifecycle != SessionLifecycle::Ready {
         decision.actions.push((Target::Session, StateAction::SessionReady(SessionReadyAction {})));
@@ -277,7 +286,7 @@ fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decis
     let history = match &model.phase {
         Phase::Opening { history, .. } => history.clone(),
         Phase::Closing(_) => return Decision { effects: vec![Effect::Finish], ..Decision::default() },
-        Phase::Cold(_) | Phase::Live => return Decision::default(),
+        Phase::Cold(_) | Phase::Live(_) => return Decision::default(),
     };
     let mut decision = Decision { phase: Some(Phase::Cold(history)), ..Decision::default() };
     let info = match error {
@@ -312,7 +321,7 @@ fn decide_end(model: &Model, view: View<'_>, ending: Ending) -> Decision {
     }
     decision.effects.push(match model.phase {
         Phase::Cold(_) => Effect::Finish,
-        Phase::Opening { .. } | Phase::Live | Phase::Closing(_) => Effect::CloseAgent,
+        Phase::Opening { .. } | Phase::Live(_) | Phase::Closing(_) => Effect::CloseAgent,
     });
     decision
 }

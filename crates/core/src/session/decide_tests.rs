@@ -122,13 +122,13 @@ fn an_opened_agent_makes_the_session_ready_lists_it_and_gets_the_message() {
     let decision = run(opening(Some(prompt("t1"))), Some("t1"), Input::Opened);
     assert_eq!(decision.actions, [(Target::Session, StateAction::SessionReady(SessionReadyAction {}))]);
     assert_eq!(decision.effects, [Effect::List, Effect::Agent(prompt("t1").into())]);
-    assert!(matches!(decision.phase, Some(Phase::Live)));
+    assert!(matches!(decision.phase, Some(Phase::Live(History::Resume))));
 }
 
 #[test]
 fn a_live_agent_gets_the_next_message_at_once() {
     let action = StateAction::ChatTurnStarted(started("t2"));
-    let decision = from_client(Phase::Live, None, Target::Chat, action);
+    let decision = from_client(Phase::Live(History::Resume), None, Target::Chat, action);
     assert_eq!(decision.effects, [Effect::Agent(prompt("t2").into())]);
     assert!(decision.phase.is_none());
 }
@@ -142,12 +142,12 @@ fn a_message_that_cannot_start_a_turn_is_rejected_without_any_effect() {
     let mut endless = started("t1");
     endless.started_at = "9999-12-30T22:00:00.999Z".to_owned();
     let cases = [
-        (Phase::Live, Some("t0"), started("t1")),
+        (Phase::Live(History::Resume), Some("t0"), started("t1")),
         (opening(Some(prompt("t0"))), Some("t0"), started("t1")),
-        (Phase::Live, None, started("old")),
-        (Phase::Live, None, from_tool),
-        (Phase::Live, None, bad_time),
-        (Phase::Live, None, endless),
+        (Phase::Live(History::Resume), None, started("old")),
+        (Phase::Live(History::Resume), None, from_tool),
+        (Phase::Live(History::Resume), None, bad_time),
+        (Phase::Live(History::Resume), None, endless),
         (Phase::Closing(History::Resume), None, started("t1")),
     ];
     for (phase, active, action) in cases {
@@ -176,7 +176,7 @@ fn a_chat_that_is_not_for_writing_takes_no_messages() {
         for action in [StateAction::ChatTurnStarted(started("t1")), serde_json::from_value(queued).unwrap()] {
             let client = &ClientId::new("c1");
             let input = Input::Client { target: Target::Chat, action: &action, client };
-            let decision = decide(&model(Phase::Live), view, input);
+            let decision = decide(&model(Phase::Live(History::Resume)), view, input);
             assert!(decision.rejection.is_some() && decision.effects.is_empty(), "{interactivity}");
         }
     }
@@ -191,12 +191,14 @@ fn a_cancel_stops_the_agent_or_takes_back_the_waiting_message() {
             meta: None,
         })
     };
-    let live = from_client(Phase::Live, Some("t1"), Target::Chat, cancel("t1"));
+    let live = from_client(Phase::Live(History::Resume), Some("t1"), Target::Chat, cancel("t1"));
     assert_eq!(live.effects, [Effect::Agent(AgentCommand::Cancel { turn: TurnId::new("t1") })]);
     let waiting = from_client(opening(Some(prompt("t1"))), Some("t1"), Target::Chat, cancel("t1"));
     assert!(matches!(waiting.phase, Some(Phase::Opening { prompt: None, .. })));
     for (active, turn) in [(None, "t1"), (Some("t2"), "t1")] {
-        assert!(from_client(Phase::Live, active, Target::Chat, cancel(turn)).rejection.is_some());
+        assert!(
+            from_client(Phase::Live(History::Resume), active, Target::Chat, cancel(turn)).rejection.is_some()
+        );
     }
 }
 
@@ -210,17 +212,17 @@ fn late_output_of_a_turn_that_is_over_is_dropped() {
             meta: None,
         })))
     };
-    assert_eq!(run(Phase::Live, Some("t1"), Input::Agent(delta("t1"))).actions.len(), 1);
-    assert!(run(Phase::Live, Some("t2"), Input::Agent(delta("t1"))).actions.is_empty());
-    assert!(run(Phase::Live, None, Input::Agent(delta("t1"))).actions.is_empty());
+    assert_eq!(run(Phase::Live(History::Resume), Some("t1"), Input::Agent(delta("t1"))).actions.len(), 1);
+    assert!(run(Phase::Live(History::Resume), Some("t2"), Input::Agent(delta("t1"))).actions.is_empty());
+    assert!(run(Phase::Live(History::Resume), None, Input::Agent(delta("t1"))).actions.is_empty());
     let ended = AgentEvent::TurnEnded { turn: TurnId::new("t1"), outcome: TurnOutcome::Completed };
-    assert!(run(Phase::Live, Some("t2"), Input::Agent(ended)).actions.is_empty());
+    assert!(run(Phase::Live(History::Resume), Some("t2"), Input::Agent(ended)).actions.is_empty());
 }
 
 #[test]
 fn the_end_of_a_turn_carries_its_duration() {
     let ended = AgentEvent::TurnEnded { turn: TurnId::new("t1"), outcome: TurnOutcome::Completed };
-    let decision = run(Phase::Live, Some("t1"), Input::Agent(ended));
+    let decision = run(Phase::Live(History::Resume), Some("t1"), Input::Agent(ended));
     let expected = ChatTurnCompleteAction { turn_id: "t1".to_owned(), duration: 250, meta: None };
     assert_eq!(decision.actions, [(Target::Chat, StateAction::ChatTurnComplete(expected))]);
 }
@@ -248,7 +250,7 @@ fn an_agent_that_cannot_be_opened_fails_the_turn_and_leaves_the_session_usable()
 #[test]
 fn an_agent_that_dies_fails_its_turn_and_is_resumed_by_the_next_message() {
     let closed = AgentEvent::Closed { history: History::Resume, unsent: None };
-    let decision = run(Phase::Live, Some("t1"), Input::Agent(closed));
+    let decision = run(Phase::Live(History::Resume), Some("t1"), Input::Agent(closed));
     assert!(matches!(decision.phase, Some(Phase::Cold(History::Resume))));
     assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatError(_))]));
     let action = StateAction::ChatTurnStarted(started("t2"));
@@ -262,7 +264,7 @@ fn a_message_that_the_agent_never_read_goes_to_the_next_one_but_not_for_ever() {
         let unsent = Unsent { turn: TurnId::new("t1"), message: user_message("hello there") };
         AgentEvent::Closed { history: History::Resume, unsent: Some(Box::new(unsent)) }
     };
-    let again = run(Phase::Live, Some("t1"), Input::Agent(closed()));
+    let again = run(Phase::Live(History::Resume), Some("t1"), Input::Agent(closed()));
     assert_eq!(
         (again.effects.as_slice(), again.actions.len()),
         ([Effect::OpenAgent(History::Resume)].as_slice(), 0)
@@ -276,10 +278,10 @@ fn a_message_that_the_agent_never_read_goes_to_the_next_one_but_not_for_ever() {
         now: Duration::ZERO,
         time: NOW,
     };
-    let worn_out = Model { openings: MAX_OPENINGS, ..model(Phase::Live) };
+    let worn_out = Model { openings: MAX_OPENINGS, ..model(Phase::Live(History::Resume)) };
     let decision = decide(&worn_out, view, Input::Agent(closed()));
     assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatError(_))]));
-    let other = run(Phase::Live, Some("t2"), Input::Agent(closed()));
+    let other = run(Phase::Live(History::Resume), Some("t2"), Input::Agent(closed()));
     assert!(other.effects.is_empty(), "nobody waits for it any more");
 }
 
@@ -287,7 +289,7 @@ fn a_message_that_the_agent_never_read_goes_to_the_next_one_but_not_for_ever() {
 fn the_end_of_a_session_waits_for_its_agent() {
     let provisional = run(Phase::Cold(History::Fresh), None, Input::End(Ending::Dispose));
     assert_eq!(provisional.effects, [Effect::Finish]);
-    for phase in [opening(Some(prompt("t1"))), Phase::Live] {
+    for phase in [opening(Some(prompt("t1"))), Phase::Live(History::Resume)] {
         let decision = run(phase, Some("t1"), Input::End(Ending::Dispose));
         assert_eq!(decision.effects, [Effect::CloseAgent]);
         assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatTurnCancelled(_))]));
@@ -331,7 +333,7 @@ fn clients_change_only_what_is_theirs_to_change() {
         (misplaced, false),
     ];
     for (action, accepted) in cases {
-        let decision = from_client(Phase::Live, None, Target::Session, action.clone());
+        let decision = from_client(Phase::Live(History::Resume), None, Target::Session, action.clone());
         assert_eq!(decision.rejection.is_none(), accepted, "{action:?}");
     }
 }
@@ -383,7 +385,7 @@ fn a_confirmation_counts_only_while_its_call_waits_for_one() {
     let options = json!({"editable": true, "options": [{"id": "once", "label": "Allow", "kind": "approve"}]});
     let pending = chat_with(call("pending-confirmation", options), json!({}));
     let edited = dispatch(
-        Phase::Live,
+        Phase::Live(History::Resume),
         &pending,
         "c1",
         confirm("t1", "k1", json!({"editedToolInput": "ls -l", "selectedOptionId": "once"})),
@@ -403,12 +405,22 @@ fn a_confirmation_counts_only_while_its_call_waits_for_one() {
     let fixed = chat_with(call("pending-confirmation", json!({})), json!({}));
     let running = chat_with(call("running", json!({})), json!({}));
     let refused = [
-        dispatch(Phase::Live, &pending, "c1", confirm("t0", "k1", json!({}))),
-        dispatch(Phase::Live, &pending, "c1", confirm("t1", "k2", json!({}))),
-        dispatch(Phase::Live, &pending, "c1", confirm("t1", "k1", json!({"selectedOptionId": "always"}))),
-        dispatch(Phase::Live, &fixed, "c1", confirm("t1", "k1", json!({"editedToolInput": "rm"}))),
-        dispatch(Phase::Live, &running, "c1", confirm("t1", "k1", json!({}))),
-        dispatch(Phase::Live, &chat(None), "c1", confirm("t1", "k1", json!({}))),
+        dispatch(Phase::Live(History::Resume), &pending, "c1", confirm("t0", "k1", json!({}))),
+        dispatch(Phase::Live(History::Resume), &pending, "c1", confirm("t1", "k2", json!({}))),
+        dispatch(
+            Phase::Live(History::Resume),
+            &pending,
+            "c1",
+            confirm("t1", "k1", json!({"selectedOptionId": "always"})),
+        ),
+        dispatch(
+            Phase::Live(History::Resume),
+            &fixed,
+            "c1",
+            confirm("t1", "k1", json!({"editedToolInput": "rm"})),
+        ),
+        dispatch(Phase::Live(History::Resume), &running, "c1", confirm("t1", "k1", json!({}))),
+        dispatch(Phase::Live(History::Resume), &chat(None), "c1", confirm("t1", "k1", json!({}))),
     ];
     for decision in refused {
         assert!(decision.rejection.is_some() && decision.effects.is_empty(), "{decision:?}");
@@ -426,16 +438,16 @@ fn only_the_client_that_runs_a_tool_reports_on_it() {
     });
     let progress =
         json!({"type": "chat/toolCallContentChanged", "turnId": "t1", "toolCallId": "k1", "content": []});
-    let own = dispatch(Phase::Live, &running, "c1", complete.clone());
+    let own = dispatch(Phase::Live(History::Resume), &running, "c1", complete.clone());
     assert!(matches!(
         own.effects.as_slice(),
         [Effect::Agent(AgentCommand::ToolAnswer { answer: ToolAnswer::Completed(_), .. })]
     ));
-    assert!(dispatch(Phase::Live, &running, "c1", progress.clone()).rejection.is_none());
+    assert!(dispatch(Phase::Live(History::Resume), &running, "c1", progress.clone()).rejection.is_none());
     for action in [complete, progress] {
-        assert!(dispatch(Phase::Live, &running, "c2", action.clone()).rejection.is_some());
-        assert!(dispatch(Phase::Live, &hosts, "c1", action.clone()).rejection.is_some());
-        assert!(dispatch(Phase::Live, &chat(Some("t1")), "c1", action).rejection.is_some());
+        assert!(dispatch(Phase::Live(History::Resume), &running, "c2", action.clone()).rejection.is_some());
+        assert!(dispatch(Phase::Live(History::Resume), &hosts, "c1", action.clone()).rejection.is_some());
+        assert!(dispatch(Phase::Live(History::Resume), &chat(Some("t1")), "c1", action).rejection.is_some());
     }
 }
 
@@ -443,12 +455,12 @@ fn only_the_client_that_runs_a_tool_reports_on_it() {
 fn a_result_is_confirmed_only_while_it_waits_for_that() {
     let waiting = call("pending-result-confirmation", json!({"success": true, "pastTenseMessage": "done"}));
     let action = json!({"type": "chat/toolCallResultConfirmed", "turnId": "t1", "toolCallId": "k1", "approved": false});
-    let denied = dispatch(Phase::Live, &chat_with(waiting, json!({})), "c1", action.clone());
+    let denied = dispatch(Phase::Live(History::Resume), &chat_with(waiting, json!({})), "c1", action.clone());
     let answer = ToolAnswer::ResultConfirmed(crate::agent::Approval::Denied);
     let (turn, tool_call) = (TurnId::new("t1"), "k1".to_owned());
     assert_eq!(denied.effects, [Effect::Agent(AgentCommand::ToolAnswer { turn, tool_call, answer })]);
     let running = chat_with(call("running", json!({})), json!({}));
-    assert!(dispatch(Phase::Live, &running, "c1", action).rejection.is_some());
+    assert!(dispatch(Phase::Live(History::Resume), &running, "c1", action).rejection.is_some());
 }
 
 #[test]
@@ -479,7 +491,7 @@ fn answers_must_fit_their_questions_and_required_ones_must_be_there() {
         (&done, draft("count", number(2.0)), false),
     ];
     for (chat, action, accepted) in cases {
-        let decision = dispatch(Phase::Live, chat, "c1", action.clone());
+        let decision = dispatch(Phase::Live(History::Resume), chat, "c1", action.clone());
         assert_eq!(decision.rejection.is_none(), accepted, "{action}: {decision:?}");
         let answers = action["type"] == "chat/inputCompleted" && accepted;
         assert_eq!(decision.effects.len(), usize::from(answers), "{action}");
@@ -504,7 +516,7 @@ fn a_waiting_message_starts_as_soon_as_the_chat_is_idle() {
             now: Duration::ZERO,
             time: NOW,
         };
-        decide(&model(Phase::Live), view, Input::Settle(cause))
+        decide(&model(Phase::Live(History::Resume)), view, Input::Settle(cause))
     };
     let other = json!({"id": "m2", "message": message()});
     let queued = idle(json!({"queuedMessages": [pending, other]}));
@@ -552,10 +564,10 @@ fn the_queue_is_changed_by_those_who_know_what_is_in_it() {
         (reorder(json!(["m2", "m1", "m9"])), false),
     ];
     for (action, accepted) in cases {
-        let decision = dispatch(Phase::Live, &chat, "c1", action.clone());
+        let decision = dispatch(Phase::Live(History::Resume), &chat, "c1", action.clone());
         assert_eq!((decision.rejection.is_none(), decision.effects.len()), (accepted, 0), "{action}");
     }
-    let steer = dispatch(Phase::Live, &chat, "c1", set("steering"));
+    let steer = dispatch(Phase::Live(History::Resume), &chat, "c1", set("steering"));
     assert!(
         matches!(
             steer.effects.as_slice(),
@@ -564,7 +576,7 @@ fn the_queue_is_changed_by_those_who_know_what_is_in_it() {
         ),
         "the one before it is not wanted any more"
     );
-    let take_back = dispatch(Phase::Live, &chat, "c1", remove("steering", "s1"));
+    let take_back = dispatch(Phase::Live(History::Resume), &chat, "c1", remove("steering", "s1"));
     assert_eq!(take_back.effects, [Effect::Agent(AgentCommand::Unsteer { id: "s1".to_owned() })]);
 }
 
@@ -582,7 +594,7 @@ fn only_the_last_turn_is_resumed_and_only_if_it_can_be() {
     };
     let resume = json!({"type": "chat/turnResume", "turnId": "t1"});
     let good = chat_of(json!([ended("t0", true), ended("t1", true)]));
-    let decision = dispatch(Phase::Live, &good, "c1", resume.clone());
+    let decision = dispatch(Phase::Live(History::Resume), &good, "c1", resume.clone());
     assert!(
         matches!(decision.effects.as_slice(), [Effect::Agent(AgentCommand::Prompt { turn, .. })] if turn.as_str() == "t1")
     );
@@ -592,6 +604,6 @@ fn only_the_last_turn_is_resumed_and_only_if_it_can_be() {
         chat(Some("t1")),
     ];
     for chat in bad {
-        assert!(dispatch(Phase::Live, &chat, "c1", resume.clone()).rejection.is_some());
+        assert!(dispatch(Phase::Live(History::Resume), &chat, "c1", resume.clone()).rejection.is_some());
     }
 }

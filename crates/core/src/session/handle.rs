@@ -159,8 +159,11 @@ pub(crate) enum ChatOrder {
     Dispose { chat: ChannelUri, done: Answer<()> },
     /// Put one behind another in the list, or first.
     Place { chat: ChannelUri, after: Option<ChannelUri>, done: Answer<()> },
-    /// Be ready for a chat of another session.
+    /// Be ready for a chat of another session: from now on it cannot be refused, and the
+    /// session does not end before it has come or is not expected any more.
     Expect { berth: Berth, done: Answer<()> },
+    /// It does not come after all.
+    Unexpect { done: Answer<()> },
     /// Let go of a chat, for another session.
     Release { chat: ChannelUri, done: Answer<Cargo> },
     /// The chat stays after all.
@@ -184,7 +187,7 @@ pub(crate) enum Berth {
 }
 
 /// What a client wants a new chat to be.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct NewChat {
     /// The address that the client chose.
     pub uri: ChannelUri,

@@ -111,7 +111,7 @@ impl Ledger {
     /// with other changes that belong to them.
     pub(super) async fn ahead(
         &mut self,
-        mut changes: Vec<Change>,
+        changes: Vec<Change>,
         actions: Vec<(ChannelUri, Json)>,
         handled: Option<(ClientId, DispatchMark)>,
         at: i64,
@@ -123,7 +123,9 @@ impl Ledger {
         }
         self.pending_bytes = 0;
         let entries = std::mem::take(&mut self.pending);
-        changes.push(Change::Journal { session: self.session.clone(), entries: entries.clone() });
+        // The journal first: a chat that goes takes its part of it along.
+        let journal = Change::Journal { session: self.session.clone(), entries: entries.clone() };
+        let mut changes: Vec<Change> = std::iter::once(journal).chain(changes).collect();
         if let Some((client, mark)) = handled {
             changes.push(Change::Handled { client, mark: mark.0 });
         }

@@ -9,12 +9,14 @@ use ahp_types::actions::{
     SessionDefaultChatChangedAction, SessionReadyAction, SessionTitleChangedAction, StateAction,
 };
 use ahp_types::commands::ChatSource;
-use ahp_types::state::{AgentCapabilities, ChatOrigin, ChatState, MessageKind, MultipleChatsCapability};
+use ahp_types::state::{
+    AgentCapabilities, ChatOrigin, ChatState, MessageKind, MultipleChatsCapability, SessionState,
+};
 use uuid::Uuid;
 
 use super::actor::SessionActor;
 use super::chats::{Chat, ChatSeed, Leaving, chat_state};
-use super::decide::{Cause, Input, Target, title_from};
+use super::decide::{Cause, Input, title_from};
 use super::handle::{Answer, Berth, Cargo, ChatError, ChatOrder, Ending, NewChat};
 use super::projection;
 use crate::agent::{Branch, BranchKind, History};
@@ -40,17 +42,19 @@ impl SessionActor {
                 done.send(placed).ok();
             }
             ChatOrder::Expect { berth, done } => {
-                done.send(self.may_come(&berth)).ok();
+                let may_come = self.may_come(&berth);
+                self.expected += usize::from(may_come.is_ok());
+                if done.send(may_come).is_err() {
+                    self.expected = self.expected.saturating_sub(1);
+                }
+            }
+            ChatOrder::Unexpect { done } => {
+                self.expected = self.expected.saturating_sub(1);
+                done.send(Ok(())).ok();
             }
             ChatOrder::Release { chat, done } => self.release_chat(&chat, done).await,
             ChatOrder::TakeBack { chat, done } => {
-                let ending = self.ending.is_some();
-                if let Some(chat) = self.chats.get_mut(&chat).filter(|chat| chat.is_away()) {
-                    chat.stays();
-                    // Nothing works for it, and it is not needed again.
-                    chat.over = ending;
-                    self.ledger.wants_checkpoint();
-                }
+                self.take_back(&chat).await;
                 done.send(Ok(())).ok();
             }
             ChatOrder::Forget { chat, done } => {
@@ -58,6 +62,7 @@ impl SessionActor {
                 done.send(Ok(())).ok();
             }
             ChatOrder::Adopt { cargo, berth, done } => {
+                self.expected = self.expected.saturating_sub(1);
                 let adopted = self.adopt_chat(cargo, berth).await;
                 done.send(adopted).ok();
             }
@@ -67,9 +72,6 @@ impl SessionActor {
     async fn create_chat(&mut self, new: NewChat) -> Result<(), ChatError> {
         let chats = self.offers()?;
         self.has_room()?;
-        if !new.uri.as_str().contains(':') || new.uri.is_root() {
-            return Err(refused(&format!("{:?} is no address for a chat", new.uri.as_str())));
-        }
         if new.initial_message.as_ref().is_some_and(|message| message.origin.kind != MessageKind::User) {
             return Err(refused("a client can only send messages of origin \"user\""));
         }
@@ -125,7 +127,7 @@ impl SessionActor {
             self.ledger.wants_checkpoint();
             return Err(ChatError::Exists(chat));
         }
-        self.commit_own(&added);
+        self.commit_written(&self.seed.uri.clone(), &added);
         Ok(())
     }
 
@@ -138,9 +140,11 @@ impl SessionActor {
     ) -> Result<(ChatDoc, Vec<StoredTurn>, History), ChatError> {
         let mut state = chat_state(&new.uri, &wire_time(self.clock.now()));
         state.movable = Some(true);
-        state.working_directories = self.directories_for(new)?;
         let (turns, history) = match &new.source {
-            None => (Vec::new(), History::Fresh),
+            None => {
+                state.working_directories = self.directories_for(new)?;
+                (Vec::new(), History::Fresh)
+            }
             Some(ChatSource::Fork(fork)) => {
                 if chats.fork != Some(true) {
                     return Err(refused("this agent cannot fork a chat"));
@@ -148,7 +152,7 @@ impl SessionActor {
                 let (chat, turn_id) = (fork.chat.clone(), fork.turn_id.clone());
                 let branch = self.branch(&chat, &turn_id, |_| BranchKind::Fork)?;
                 let turns = self.turns_through(&ChannelUri::new(&chat), &turn_id)?;
-                state.title = self.title_of(&chat);
+                (state.title, state.working_directories) = self.like(&chat);
                 state.origin = Some(ChatOrigin::Fork { chat, turn_id });
                 (turns, branch)
             }
@@ -165,7 +169,8 @@ impl SessionActor {
                     let running = source.active_turn.clone().filter(|active| active.id == turn_id);
                     BranchKind::SideChat { selection: selection.clone(), running: running.map(Box::new) }
                 })?;
-                state.title = self.title_of(&chat);
+                state.title = self.like(&chat).0;
+                state.working_directories = self.directories_for(new)?;
                 state.origin = Some(ChatOrigin::SideChat { chat, turn_id, selection });
                 (Vec::new(), branch)
             }
@@ -199,8 +204,14 @@ impl SessionActor {
             })
             .flatten()
             .ok_or_else(|| refused("the source has no such turn, or it is still running"))?;
-        let branch = Branch { conversation: source.conversation, turn: turn.to_owned(), kind };
-        Ok(History::Branch(Box::new(branch)))
+        let conversation = match source.model.phase.history() {
+            // No agent has begun with it: what it has, it has from where it comes itself.
+            History::Branch(source) if kind == BranchKind::Fork => source.conversation,
+            // There is nothing that an agent could know.
+            History::Fresh if kind == BranchKind::Fork => return Ok(History::Fresh),
+            History::Fresh | History::Resume | History::Branch(_) => source.conversation,
+        };
+        Ok(History::Branch(Box::new(Branch { conversation, turn: turn.to_owned(), kind })))
     }
 
     fn turns_through(&self, chat: &ChannelUri, turn: &str) -> Result<Vec<StoredTurn>, ChatError> {
@@ -212,9 +223,15 @@ impl SessionActor {
         self.store.read(chat, through).flatten().ok_or_else(|| refused("the source has no such turn"))
     }
 
-    fn title_of(&self, chat: &str) -> String {
-        let look = |state: &ChannelState| state.chat().map(|chat| chat.title.clone());
-        self.store.read(&ChannelUri::new(chat), look).flatten().unwrap_or_default()
+    /// What a chat is called and where it works. The default chat is called like its
+    /// session, which has the name for both.
+    fn like(&self, chat: &str) -> (String, Option<Vec<String>>) {
+        let look = |session: &SessionState, chat: &ChatState| {
+            let of_session = session.default_chat.as_ref() == Some(&chat.resource) && chat.title.is_empty();
+            let title = if of_session { &session.title } else { &chat.title };
+            (title.clone(), chat.working_directories.clone())
+        };
+        self.with_state(&ChannelUri::new(chat), look).unwrap_or_default()
     }
 
     /// A chat works in all of the session's directories, or in some of them.
@@ -291,8 +308,8 @@ impl SessionActor {
         done.send(Err(error)).ok();
     }
 
-    /// Lets chats go whose agents are gone.
-    pub(super) async fn see_chats_off(&mut self) {
+    /// Lets chats leave whose agents are gone.
+    pub(super) async fn finish_leaving(&mut self) {
         let over: Vec<ChannelUri> =
             self.chats.iter().filter(|chat| chat.over).map(|chat| chat.uri.clone()).collect();
         for uri in over {
@@ -308,7 +325,7 @@ impl SessionActor {
                 Some(Leaving::Moves(done)) if self.ending.is_some() => {
                     done.send(Err(ChatError::Gone)).ok();
                 }
-                Some(Leaving::Moves(done)) => self.send_off(&uri, done).await,
+                Some(Leaving::Moves(done)) => self.hand_out(&uri, done).await,
                 Some(Leaving::Away) => chat.leaving = Some(Leaving::Away),
                 None => {}
             }
@@ -325,10 +342,12 @@ impl SessionActor {
             {
                 chat.stays();
             }
+            // If the storage only did not answer, it has lost all of it.
+            self.store.turns_not_stored(uri, 0);
             self.ledger.wants_checkpoint();
             return Err(error.into());
         }
-        self.commit_own(&removed);
+        self.commit_written(&self.seed.uri.clone(), &removed);
         self.chats.remove(uri);
         self.store.remove(std::slice::from_ref(uri));
         self.addresses.release(uri);
@@ -337,7 +356,7 @@ impl SessionActor {
     }
 
     /// Gives a chat out of hand, once the storage has all of it.
-    async fn send_off(&mut self, uri: &ChannelUri, done: Answer<Cargo>) {
+    async fn hand_out(&mut self, uri: &ChannelUri, done: Answer<Cargo>) {
         let stored = self.store_all().await;
         let Some(chat) = self.chats.get_mut(uri) else { return };
         if let Err(error) = stored {
@@ -361,9 +380,22 @@ impl SessionActor {
         }
     }
 
+    /// A chat that was given out of hand stays after all.
+    async fn take_back(&mut self, uri: &ChannelUri) {
+        let ending = self.ending.is_some();
+        let Some(chat) = self.chats.get_mut(uri).filter(|chat| chat.is_away()) else { return };
+        chat.stays();
+        // Nothing works for it, and in a session that ends nothing will.
+        chat.over = ending;
+        self.ledger.wants_checkpoint();
+        if !ending {
+            self.settle(uri, Cause::Agent).await;
+        }
+    }
+
     async fn forget_chat(&mut self, uri: &ChannelUri) {
         if self.chats.remove(uri).is_some() {
-            self.publish_own(vec![removed(uri)]).await;
+            self.publish_own(vec![(self.seed.uri.clone(), removed(uri))], Vec::new()).await;
             self.project_row();
         }
     }
@@ -385,53 +417,69 @@ impl SessionActor {
     }
 
     async fn adopt_chat(&mut self, cargo: Cargo, berth: Berth) -> Result<(), ChatError> {
-        if self.ending.is_some() {
-            return Err(ChatError::Gone);
-        }
         let Cargo { chat: uri, conversation, history, rewind } = cargo;
         let summary = self.with_state(&uri, |_, chat| projection::summary_of(chat));
-        let summary = summary.ok_or_else(|| ChatError::Unknown(uri.clone()))?;
+        let mut summary = summary.ok_or_else(|| ChatError::Unknown(uri.clone()))?;
         let seed = ChatSeed { uri: uri.clone(), conversation, history, rewind };
         self.chats.add(Chat::new(seed, self.seed.provider.can_rewind()));
-        let added = StateAction::SessionChatAdded(SessionChatAddedAction { summary });
-        self.publish_own(vec![Action::own(added)]).await;
+        let mut actions = Vec::new();
+        let mut placeholder = None;
         match berth {
             Berth::Behind(after) => {
-                if let Some(order) = self.order_with(&uri, after.as_ref()) {
-                    self.publish_own(vec![order]).await;
-                }
+                let order = self.order_with(&uri, after.as_ref());
+                actions.push(StateAction::SessionChatAdded(SessionChatAddedAction { summary }));
+                actions.extend(order);
             }
-            Berth::Default { title } => self.make_default(&uri, title).await,
+            Berth::Default { title } => {
+                placeholder = self.default_chat().filter(|placeholder| *placeholder != uri);
+                summary.movable = Some(false);
+                actions.push(StateAction::SessionChatAdded(SessionChatAddedAction { summary }));
+                actions.extend(self.naming(&uri, title));
+            }
         }
+        actions.extend((!self.listed).then_some(StateAction::SessionReady(SessionReadyAction {})));
+        self.publish_arrival(&uri, actions, placeholder.as_ref()).await;
         self.project(&uri);
         if !self.listed {
             self.list(&uri);
         }
         // What waited in it while it moved goes on here.
-        self.settle(&uri, Cause::Client).await;
+        self.settle(&uri, Cause::Agent).await;
         Ok(())
     }
 
-    /// Makes a chat the default one of a session that was made for it.
-    async fn make_default(&mut self, uri: &ChannelUri, title: String) {
-        let old = self.default_chat();
+    /// What makes a chat the default one of a session that was made for it.
+    fn naming(&self, uri: &ChannelUri, title: String) -> [StateAction; 2] {
         let named = self.with_state(uri, |_, chat| chat.title.clone()).unwrap_or_default();
         let title = if named.is_empty() { title } else { named };
-        let fixed = StateAction::ChatMovableChanged(ChatMovableChangedAction { movable: false });
-        let default = Some(uri.as_str().to_owned());
-        let of_session = [
-            StateAction::SessionDefaultChatChanged(SessionDefaultChatChangedAction { default_chat: default }),
+        let default_chat = Some(uri.as_str().to_owned());
+        [
+            StateAction::SessionDefaultChatChanged(SessionDefaultChatChangedAction { default_chat }),
             StateAction::SessionTitleChanged(SessionTitleChangedAction { title }),
-            StateAction::SessionReady(SessionReadyAction {}),
-        ];
-        let of_session = of_session.into_iter().map(|action| (Target::Session, Action::own(action)));
-        let all: Vec<(Target, Action)> =
-            std::iter::once((Target::Chat, Action::own(fixed))).chain(of_session).collect();
-        self.publish(uri, &all).await;
-        if let Some(old) = old.filter(|old| old != uri)
-            && let Err(error) = self.remove_chat(&old).await
-        {
-            tracing::error!(chat = %old, %error, "a chat that nobody needs could not be removed");
+        ]
+    }
+
+    /// Publishes what follows from a chat's coming, in one write. The chat whose place as
+    /// the default one it takes, if it does, was never used and goes with the same write.
+    async fn publish_arrival(
+        &mut self,
+        uri: &ChannelUri,
+        actions: Vec<StateAction>,
+        placeholder: Option<&ChannelUri>,
+    ) {
+        let session = |action| (self.seed.uri.clone(), Action::own(action));
+        let mut all: Vec<(ChannelUri, Action)> = actions.into_iter().map(session).collect();
+        let mut changes = Vec::new();
+        if let Some(chat) = placeholder {
+            let fixed = StateAction::ChatMovableChanged(ChatMovableChangedAction { movable: false });
+            all.insert(0, (uri.clone(), Action::own(fixed)));
+            all.push((self.seed.uri.clone(), removed(chat)));
+            changes.push(Change::RemoveChat { chat: chat.clone() });
+        }
+        self.publish_own(all, changes).await;
+        if let Some(chat) = placeholder {
+            self.chats.remove(chat);
+            self.store.remove(std::slice::from_ref(chat));
         }
     }
 
@@ -441,27 +489,30 @@ impl SessionActor {
             return Err(refused("a chat cannot be placed behind itself"));
         }
         self.is_anchor(after)?;
-        let Some(order) = self.order_with(uri, after) else { return Ok(()) };
+        let Some(order) = self.order_with(uri, after).map(Action::own) else { return Ok(()) };
         let entry = order.encoded().map_err(unencodable)?;
         let at = self.now();
         self.ledger.ahead(Vec::new(), vec![(self.seed.uri.clone(), entry)], None, at).await?;
-        self.commit_own(&order);
+        self.commit_written(&self.seed.uri.clone(), &order);
         self.project_row();
         Ok(())
     }
 
     /// The action that puts a chat behind another one, or first, unless it is there.
-    fn order_with(&self, uri: &ChannelUri, after: Option<&ChannelUri>) -> Option<Action> {
+    fn order_with(&self, uri: &ChannelUri, after: Option<&ChannelUri>) -> Option<StateAction> {
         let listed = |state: &ChannelState| {
             Some(state.session()?.chats.iter().map(|chat| chat.resource.clone()).collect::<Vec<_>>())
         };
-        let before = self.store.read(&self.seed.uri, listed).flatten()?;
+        let mut before = self.store.read(&self.seed.uri, listed).flatten()?;
         let mut chats = before.clone();
         chats.retain(|chat| chat != uri.as_str());
+        if chats.len() == before.len() {
+            // It is about to be added, as the last one.
+            before.push(uri.as_str().to_owned());
+        }
         let anchor = after.and_then(|after| chats.iter().position(|chat| chat == after.as_str()));
         chats.insert(anchor.map_or(0, |anchor| anchor + 1), uri.as_str().to_owned());
-        (chats != before)
-            .then(|| Action::own(StateAction::SessionChatsReordered(SessionChatsReorderedAction { chats })))
+        (chats != before).then_some(StateAction::SessionChatsReordered(SessionChatsReorderedAction { chats }))
     }
 }
 

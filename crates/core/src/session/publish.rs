@@ -12,6 +12,7 @@ use super::decide::{Cause, Decision, Input, Phase, Target};
 use super::handle::ClientDispatch;
 use super::ledger::{Chore, Due, TurnsFrom};
 use super::projection;
+use crate::agent::History;
 use crate::channel::ChannelUri;
 use crate::state::{Action, ChannelState, DispatchMark};
 use crate::storage::{Change, Json, StorageError};
@@ -52,9 +53,13 @@ impl SessionActor {
             }
             if let Some(rewind) = decision.rewind {
                 model.rewind = Some(rewind);
-            } else if matches!(model.phase, Phase::Live) {
+            }
+            if decision.works {
                 // It was told, first of all.
                 model.rewind = None;
+                if matches!(model.phase, Phase::Live(_)) {
+                    model.phase = Phase::Live(History::Resume);
+                }
             }
             let actions: Vec<(Target, Action)> =
                 decision.actions.into_iter().map(|(target, action)| (target, Action::own(action))).collect();
@@ -95,7 +100,7 @@ impl SessionActor {
     }
 
     /// Publishes actions of the host's own. Answers whether they end a turn.
-    pub(super) async fn publish(&mut self, chat: &ChannelUri, actions: &[(Target, Action)]) -> bool {
+    async fn publish(&mut self, chat: &ChannelUri, actions: &[(Target, Action)]) -> bool {
         let at = self.now();
         let ahead = actions.iter().any(|(_, action)| is_boundary(action.typed()));
         if ahead {
@@ -105,7 +110,7 @@ impl SessionActor {
                     Some((self.channel(chat, *target).clone(), action.encoded().ok()?))
                 })
                 .collect();
-            self.write_ahead(entries).await;
+            self.write_ahead(Vec::new(), entries).await;
         }
         for (target, action) in actions {
             let channel = self.channel(chat, *target).clone();
@@ -125,29 +130,30 @@ impl SessionActor {
         actions.iter().any(|(_, action)| ends_turn(action.typed()))
     }
 
-    /// Publishes actions of the host's own on the session's channel, which must not be
-    /// missing after a restart. What has happened is shown even if it cannot be stored.
-    pub(super) async fn publish_own(&mut self, actions: Vec<Action>) {
-        let entries =
-            actions.iter().filter_map(|action| Some((self.seed.uri.clone(), action.encoded().ok()?)));
-        let entries = entries.collect();
-        self.write_ahead(entries).await;
-        for action in &actions {
-            self.commit_own(action);
+    /// Publishes actions of the host's own which must not be missing after a restart, in
+    /// one write. What has happened is shown even if it cannot be stored.
+    pub(super) async fn publish_own(&mut self, actions: Vec<(ChannelUri, Action)>, changes: Vec<Change>) {
+        let entries = actions
+            .iter()
+            .filter_map(|(channel, action)| Some((channel.clone(), action.encoded().ok()?)))
+            .collect();
+        self.write_ahead(changes, entries).await;
+        for (channel, action) in &actions {
+            self.commit_written(channel, action);
         }
     }
 
-    /// Publishes an action on the session's channel that is in the journal already.
-    pub(super) fn commit_own(&mut self, action: &Action) {
-        if let Err(error) = self.store.commit(&self.seed.uri, action, None) {
-            tracing::error!(session = %self.seed.uri, %error, "an action could not be published");
+    /// Publishes an action that is in the journal already.
+    pub(super) fn commit_written(&mut self, channel: &ChannelUri, action: &Action) {
+        if let Err(error) = self.store.commit(channel, action, None) {
+            tracing::error!(%channel, %error, "an action could not be published");
             self.ledger.wants_checkpoint();
         }
     }
 
-    async fn write_ahead(&mut self, entries: Vec<(ChannelUri, Json)>) {
+    async fn write_ahead(&mut self, changes: Vec<Change>, entries: Vec<(ChannelUri, Json)>) {
         let at = self.now();
-        if let Err(error) = self.ledger.ahead(Vec::new(), entries, None, at).await {
+        if let Err(error) = self.ledger.ahead(changes, entries, None, at).await {
             tracing::error!(session = %self.seed.uri, %error, "published before it is stored");
             self.ledger.wants_checkpoint();
         }
@@ -328,8 +334,7 @@ fn is_boundary(action: &StateAction) -> bool {
     ends_turn(action)
         || matches!(
             action,
-            StateAction::SessionDefaultChatChanged(_)
-                | StateAction::ChatTurnStarted(_)
+            StateAction::ChatTurnStarted(_)
                 | StateAction::ChatToolCallConfirmed(_)
                 | StateAction::ChatPendingMessageRemoved(_)
                 | StateAction::ChatTruncated(_)

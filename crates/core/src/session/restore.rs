@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
 use super::chats::ChatSeed;
-use super::decide::interrupted;
+use super::decide::{interrupted, shows_work};
 use super::projection;
 use crate::agent::History;
 use crate::channel::ChannelUri;
@@ -129,20 +129,19 @@ impl Reviving {
         let action = fold(&mut self.document, entry)?;
         #[expect(clippy::wildcard_enum_match_arm, reason = "only these say what the agent knows")]
         match action {
-            // An agent had it, unless it could not be opened; then it finds nothing.
-            StateAction::ChatTurnStarted(_) | StateAction::ChatTurnResume(_) => {
-                self.seed.rewind = None;
-                if self.seed.history == History::Fresh {
-                    self.seed.history = History::Resume;
-                }
+            // An agent may have it, and finds nothing otherwise.
+            StateAction::ChatTurnStarted(_) | StateAction::ChatTurnResume(_)
+                if self.seed.history == History::Fresh =>
+            {
+                self.seed.history = History::Resume;
             }
-            // Its agent has begun, so there is something to take up.
-            StateAction::ChatResponsePart(_)
-            | StateAction::ChatToolCallStart(_)
-            | StateAction::ChatTurnComplete(_) => self.seed.history = History::Resume,
             // Whether the agent was told, nobody knows; being told again does not hurt.
-            StateAction::ChatTruncated(truncated) => {
+            StateAction::ChatTruncated(truncated) if self.seed.history != History::Fresh => {
                 self.seed.rewind = Some(Rewind { to: truncated.turn_id });
+            }
+            work if shows_work(&work) => {
+                self.seed.history = History::Resume;
+                self.seed.rewind = None;
             }
             _ => {}
         }

@@ -99,6 +99,13 @@ impl KnownClients {
         }
     }
 
+    /// A channel is gone for good: nobody has anything of what may come in its place.
+    pub(super) fn forget_channel(&mut self, channel: &ChannelUri) {
+        for known in self.known.values_mut() {
+            known.marks.remove(channel);
+        }
+    }
+
     /// Whether a client is remembered.
     pub(super) fn knows(&self, client: &ClientId) -> bool {
         self.known.contains_key(client)

@@ -100,6 +100,8 @@ pub enum CloseReason {
     TooMuchGarbage,
     /// The client did not say who it is in time.
     NoHandshake,
+    /// A fault of the host's; what the client knows may not be true any more.
+    StateLost,
 }
 
 impl Outbox {

@@ -310,12 +310,31 @@ impl StateStore {
         Ok(())
     }
 
-    /// Removes channels and their subscriptions.
+    /// Removes channels for good, with their subscriptions. Another channel at the same
+    /// address is another one: who had this one gets a snapshot of it.
     pub fn remove(&self, channels: &[ChannelUri]) {
         let mut inner = self.lock();
         for uri in channels {
             inner.channels.remove(uri);
+            inner.clients.forget_channel(uri);
+            for attached in inner.connections.values_mut() {
+                attached.marks.remove(uri);
+                attached.windows.remove(uri);
+            }
         }
+    }
+
+    /// Removes channels whose state is lost. Who listened is disconnected, and gets what
+    /// there is when it comes back.
+    pub(crate) fn lose(&self, channels: &[ChannelUri]) {
+        let inner = self.lock();
+        for subscriber in
+            channels.iter().filter_map(|uri| inner.channels.get(uri)).flat_map(|channel| &channel.subscribers)
+        {
+            subscriber.outbox.close(CloseReason::StateLost);
+        }
+        drop(inner);
+        self.remove(channels);
     }
 
     /// Publishes an action: number, reduce, encode, queue to every subscriber, and

@@ -18,5 +18,6 @@ fn farewell(reason: CloseReason) -> &'static str {
         CloseReason::MessageTooLarge => "the message is larger than 16 MiB",
         CloseReason::TooMuchGarbage => "too many frames that are no JSON-RPC message",
         CloseReason::NoHandshake => "the client sent no initialize in time",
+        CloseReason::StateLost => "a fault of the host's; come back and take what there is",
     }
 }

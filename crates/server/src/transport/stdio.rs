@@ -127,7 +127,8 @@ impl<W: AsyncWrite + Unpin + Send> Outgoing for LineWriter<W> {
             | CloseReason::NoCommonVersion
             | CloseReason::MessageTooLarge
             | CloseReason::TooMuchGarbage
-            | CloseReason::NoHandshake => {
+            | CloseReason::NoHandshake
+            | CloseReason::StateLost => {
                 tracing::warn!("the connection on stdio ends: {}", super::farewell(reason));
             }
         }

@@ -86,6 +86,7 @@ fn close_frame(reason: CloseReason) -> CloseFrame {
         CloseReason::MessageTooLarge => 1009,
         CloseReason::TooMuchGarbage => 4002,
         CloseReason::NoHandshake => 4004,
+        CloseReason::StateLost => 1011,
     };
     CloseFrame { code, reason: Utf8Bytes::from_static(super::farewell(reason)) }
 }

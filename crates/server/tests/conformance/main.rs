@@ -11,16 +11,19 @@
     reason = "a test fails by panicking, and looks at a few of many kinds"
 )]
 
+mod branches;
 mod chats;
 mod commands;
 mod dispatch;
 mod fidelity;
 mod grace;
 mod inputs;
+mod moves;
 mod order;
 mod queue;
 mod random;
 mod reconnect;
+mod room;
 mod scene;
 mod settings;
 mod storage;

@@ -7,7 +7,7 @@ use ahp_types::actions::{SessionTitleChangedAction, StateAction};
 
 use super::turns::{self, Resumable};
 use super::{Decision, Effect, Model, Phase, Target, View, error_info, queue, settings};
-use crate::agent::{AgentEvent, History, Unsent};
+use crate::agent::{AgentEvent, History, TurnOutcome, Unsent};
 
 /// How often an agent is opened for one message that it does not get to read.
 pub(super) const MAX_OPENINGS: u32 = 3;
@@ -30,13 +30,16 @@ pub(super) fn said(model: &Model, view: View<'_>, event: AgentEvent) -> Decision
                 }
             };
             let asks = matches!(*action, StateAction::ChatInputRequested(_));
+            decision.works = target.is_some() && shows_work(&action);
             decision.actions.extend(target.map(|target| (target, *action)));
             if asks && target.is_some() {
                 decision.actions.extend(settings::unread(view));
             }
         }
         AgentEvent::TitleSuggested { title } => {
-            if !title.is_empty() && turns::has_provisional_title(view) {
+            // Another chat may begin with the same words and be about something else.
+            let of_default = view.session.default_chat.as_ref() == Some(&view.chat.resource);
+            if !title.is_empty() && of_default && turns::has_provisional_title(view) {
                 let action = StateAction::SessionTitleChanged(SessionTitleChangedAction { title });
                 decision.actions.push((Target::Session, action));
             }
@@ -44,6 +47,7 @@ pub(super) fn said(model: &Model, view: View<'_>, event: AgentEvent) -> Decision
         AgentEvent::SteeringTaken { id } => return queue::steered(view, &id),
         AgentEvent::TurnEnded { turn, outcome } => {
             if turns::running(view) == Some(turn.as_str()) {
+                decision.works = outcome == TurnOutcome::Completed;
                 decision.actions.push((Target::Chat, turns::ended(model, view, turn.as_str(), outcome)));
             }
         }
@@ -72,6 +76,16 @@ fn closed(model: &Model, view: View<'_>, history: History, unsent: Option<Box<Un
         }
     }
     decision
+}
+
+/// Whether an agent that says this has taken up its conversation.
+pub(in crate::session) fn shows_work(action: &StateAction) -> bool {
+    matches!(
+        action,
+        StateAction::ChatResponsePart(_)
+            | StateAction::ChatToolCallStart(_)
+            | StateAction::ChatTurnComplete(_)
+    )
 }
 
 /// Where an action of an agent's belongs.

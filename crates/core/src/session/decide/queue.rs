@@ -44,7 +44,7 @@ pub(super) fn set(model: &Model, view: View<'_>, set: &ChatPendingMessageSetActi
     }
     // Without a running turn it starts one, as soon as it is in the state.
     if set.kind == PendingMessageKind::Steering
-        && matches!(model.phase, Phase::Live)
+        && matches!(model.phase, Phase::Live(_))
         && let Some(turn) = turns::running(view)
     {
         decision.effects.push(Effect::Agent(AgentCommand::Steer {

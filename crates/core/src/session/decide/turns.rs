@@ -107,7 +107,7 @@ pub(super) fn send(model: &Model, view: View<'_>, prompt: Unsent) -> Decision {
             let prompt = Some(Box::new(prompt));
             decision.phase = Some(Phase::Opening { history: history.clone(), prompt });
         }
-        Phase::Live => decision.effects.push(Effect::Agent(prompt.into())),
+        Phase::Live(_) => decision.effects.push(Effect::Agent(prompt.into())),
         Phase::Closing(_) => return reject(CLOSING),
     }
     decision
@@ -123,7 +123,9 @@ pub(super) fn cancelled(model: &Model, view: View<'_>, turn: &str) -> Decision {
         Phase::Opening { history, prompt: _ } => {
             decision.phase = Some(Phase::Opening { history: history.clone(), prompt: None });
         }
-        Phase::Live => decision.effects.push(Effect::Agent(AgentCommand::Cancel { turn: TurnId::new(turn) })),
+        Phase::Live(_) => {
+            decision.effects.push(Effect::Agent(AgentCommand::Cancel { turn: TurnId::new(turn) }))
+        }
         Phase::Cold(_) | Phase::Closing(_) => {}
     }
     decision
@@ -158,16 +160,15 @@ pub(super) fn truncated(model: &Model, view: View<'_>, turn: Option<&str>) -> De
     }
     let mut decision = Decision::default();
     match &model.phase {
-        Phase::Live => {
+        // An agent that starts from nothing has nothing to forget.
+        Phase::Cold(History::Fresh) | Phase::Closing(_) => return decision,
+        Phase::Live(_) => {
             let to = turn.map(TurnId::new);
             decision.effects.push(Effect::Agent(AgentCommand::Rewind { to }));
         }
-        Phase::Cold(History::Resume | History::Branch(_)) | Phase::Opening { .. } => {
-            decision.rewind = Some(Rewind { to: turn.map(str::to_owned) });
-        }
-        // An agent that starts from nothing has nothing to forget.
-        Phase::Cold(History::Fresh) | Phase::Closing(_) => {}
+        Phase::Cold(History::Resume | History::Branch(_)) | Phase::Opening { .. } => {}
     }
+    decision.rewind = Some(Rewind { to: turn.map(str::to_owned) });
     decision
 }
 
