@@ -114,6 +114,11 @@ impl Stage {
         self.wait("an agent", |book| book.players.pop_front()).await
     }
 
+    /// The next agent if there is one already.
+    pub fn waiting_player(&self) -> Option<Player> {
+        self.book().players.pop_front()
+    }
+
     async fn wait<T>(&self, what: &str, take: impl Fn(&mut Book) -> Option<T>) -> Result<T> {
         let waiting = async {
             loop {

@@ -29,4 +29,5 @@ mod settings;
 mod storage;
 mod tools;
 mod turns;
+mod wandering;
 mod wire;

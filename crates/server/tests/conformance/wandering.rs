@@ -1,0 +1,468 @@
+//! Random chats: whatever is created, forked, moved, worked on and disposed, in whatever
+//! order, with whatever connections lost and whatever hosts ended or killed, every chat
+//! is in one session, and everybody has the same of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ahp_types::state::{ChatState, SessionSummary};
+use innkeeper_core::agent::AgentCommand;
+use innkeeper_testkit::{MemoryStorage, Observer, Player, StageHost, StageOptions};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use serde_json::{Value, json};
+
+use crate::room::{agreed, stage};
+use crate::scene::{DIRECTORY, message, pending, started};
+use crate::wire::Wire;
+
+/// Plays that are tried, and how long one is.
+const PLAYS: u32 = 16;
+const STEPS: usize = 40;
+
+/// After how many steps everybody is compared.
+const CHECK_EVERY: usize = 8;
+
+/// The clients' names.
+const CLIENTS: [&str; 2] = ["ann", "ben"];
+
+/// Something that happens. Numbers choose among what there is.
+#[derive(Clone, Debug)]
+enum Step {
+    Create { session: usize, source: Option<(usize, bool)>, begin: bool },
+    Dispose { chat: usize },
+    Move { chat: usize, session: usize, after: Option<usize> },
+    MoveOut { chat: usize },
+    DisposeSession { session: usize },
+    Start { chat: usize, who: usize },
+    Cancel { chat: usize, who: usize },
+    Queue { chat: usize, who: usize },
+    Draft { chat: usize, who: usize },
+    Finish { agent: usize },
+    Ask { agent: usize },
+    Crash { agent: usize },
+    Away { who: usize },
+    Back { who: usize },
+    Restart,
+    Kill,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let one = 0..64_usize;
+    let who = 0..CLIENTS.len();
+    let source = proptest::option::of((one.clone(), any::<bool>()));
+    prop_oneof![
+        4 => (one.clone(), source, any::<bool>()).prop_map(|(session, source, begin)| Step::Create { session, source, begin }),
+        2 => one.clone().prop_map(|chat| Step::Dispose { chat }),
+        4 => (one.clone(), one.clone(), proptest::option::of(one.clone()))
+            .prop_map(|(chat, session, after)| Step::Move { chat, session, after }),
+        1 => one.clone().prop_map(|chat| Step::MoveOut { chat }),
+        1 => one.clone().prop_map(|session| Step::DisposeSession { session }),
+        5 => (one.clone(), who.clone()).prop_map(|(chat, who)| Step::Start { chat, who }),
+        1 => (one.clone(), who.clone()).prop_map(|(chat, who)| Step::Cancel { chat, who }),
+        2 => (one.clone(), who.clone()).prop_map(|(chat, who)| Step::Queue { chat, who }),
+        1 => (one.clone(), who.clone()).prop_map(|(chat, who)| Step::Draft { chat, who }),
+        6 => one.clone().prop_map(|agent| Step::Finish { agent }),
+        1 => one.clone().prop_map(|agent| Step::Ask { agent }),
+        1 => one.prop_map(|agent| Step::Crash { agent }),
+        1 => who.clone().prop_map(|who| Step::Away { who }),
+        2 => who.prop_map(|who| Step::Back { who }),
+        1 => Just(Step::Restart),
+        1 => Just(Step::Kill),
+    ]
+}
+
+#[test]
+fn whatever_chats_do_each_is_in_one_session_and_everybody_has_the_same_of_it() {
+    let config =
+        Config { cases: PLAYS, max_shrink_iters: 64, failure_persistence: None, ..Config::default() };
+    TestRunner::new(config)
+        .run(&proptest::collection::vec(step(), 1..STEPS), |play| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(perform(&play));
+            Ok(())
+        })
+        .unwrap();
+}
+
+async fn perform(play: &[Step]) {
+    let mut world = World::new().await;
+    for (number, step) in play.iter().enumerate() {
+        world.take(step).await;
+        if number % CHECK_EVERY == CHECK_EVERY - 1 {
+            world.check().await;
+        }
+    }
+    world.check().await;
+}
+
+/// A live agent and the turn that it works on.
+struct Agent {
+    player: Player,
+    turn: Option<String>,
+}
+
+/// The agents of all chats. They end when they are told to.
+#[derive(Default)]
+struct Agents {
+    live: Vec<Agent>,
+}
+
+impl Agents {
+    /// Takes in new agents, hears what they are asked, and lets go who shall end.
+    async fn tend(&mut self, host: &StageHost) {
+        while let Some(player) = host.stage().waiting_player() {
+            self.live.push(Agent { player, turn: None });
+        }
+        let mut at = 0;
+        while at < self.live.len() {
+            let agent = &mut self.live[at];
+            while let Some(command) = agent.player.waiting_command() {
+                if let AgentCommand::Prompt { turn, .. } = command {
+                    agent.turn = Some(turn.as_str().to_owned());
+                }
+            }
+            if agent.player.close().is_cancelled() {
+                // If the host was killed, nobody hears it.
+                self.live.remove(at).player.leave_when_told().await.ok();
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Tends them until something else is done.
+    async fn while_waiting<T>(&mut self, host: &StageHost, done: impl Future<Output = T>) -> T {
+        let tending = async {
+            loop {
+                self.tend(host).await;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            done = done => done,
+            () = tending => unreachable!("it goes on for ever"),
+        }
+    }
+}
+
+struct World {
+    host: Option<StageHost>,
+    storage: MemoryStorage,
+    /// The clients and whether they are connected.
+    clients: Vec<(Observer, bool)>,
+    judge: Wire,
+    agents: Agents,
+    /// The addresses of all that there was, in the order of creation.
+    sessions: Vec<String>,
+    chats: Vec<String>,
+    counter: usize,
+}
+
+async fn host_on(storage: &MemoryStorage) -> StageHost {
+    let options =
+        StageOptions { stage: stage(), storage: Arc::new(storage.clone()), ..StageOptions::default() };
+    StageHost::start(options).await.unwrap()
+}
+
+impl World {
+    async fn new() -> Self {
+        let storage = MemoryStorage::new();
+        let host = host_on(&storage).await;
+        let mut judge = Wire::open(&host, "judge", &["1.0.0"]).await;
+        let sessions = vec!["scripted:/1".to_owned(), "scripted:/2".to_owned()];
+        let mut chats = Vec::new();
+        for session in &sessions {
+            judge.ask("createSession", json!({"channel": session, "workingDirectories": [DIRECTORY]})).await;
+            chats.push(judge.snapshot(session).await["defaultChat"].as_str().unwrap().to_owned());
+        }
+        let mut clients = Vec::new();
+        for name in CLIENTS {
+            clients.push((host.observer(name).await.unwrap(), true));
+        }
+        let agents = Agents::default();
+        let mut world =
+            Self { host: Some(host), storage, clients, judge, agents, sessions, chats, counter: 0 };
+        // Both are listed, or a host that starts later could find them not worth keeping.
+        for chat in world.chats.clone() {
+            world.clients[0].0.dispatch(&chat, started("first")).await.unwrap();
+        }
+        world.settle().await;
+        world
+    }
+
+    fn host(&self) -> &StageHost {
+        self.host.as_ref().unwrap()
+    }
+
+    fn id(&mut self, kind: &str) -> String {
+        self.counter += 1;
+        format!("{kind}{}", self.counter)
+    }
+
+    fn chat(&self, number: usize) -> String {
+        self.chats[number % self.chats.len()].clone()
+    }
+
+    fn session(&self, number: usize) -> String {
+        self.sessions[number % self.sessions.len()].clone()
+    }
+
+    /// A request of the judge's, which may fail.
+    async fn ask(&mut self, method: &str, params: Value) -> Option<Value> {
+        let Self { agents, judge, host, .. } = self;
+        let answer = agents.while_waiting(host.as_ref().unwrap(), judge.request(method, params)).await;
+        answer.get("result").cloned()
+    }
+
+    async fn dispatch(&mut self, who: usize, chat: usize, action: Value) {
+        let chat = self.chat(chat);
+        let (client, connected) = &self.clients[who];
+        if *connected {
+            client.dispatch(&chat, action).await.unwrap();
+        }
+    }
+
+    async fn take(&mut self, step: &Step) {
+        match step {
+            Step::Create { .. } | Step::Dispose { .. } | Step::Move { .. } | Step::MoveOut { .. } => {
+                self.ask_for(step).await;
+            }
+            // The last one stays, or nothing would be left to play with.
+            Step::DisposeSession { session } if self.sessions.len() > 3 => {
+                let session = self.session(*session);
+                self.ask("disposeSession", json!({"channel": session})).await;
+            }
+            Step::DisposeSession { .. } => {}
+            Step::Start { chat, who } => {
+                let turn = self.id("t");
+                self.dispatch(*who, *chat, started(&turn)).await;
+            }
+            Step::Cancel { chat, who } => {
+                let turn = json!(self.clients[*who].0.state(&self.chat(*chat)))["activeTurn"]["id"].clone();
+                let cancelled = json!({"type": "chat/turnCancelled", "turnId": turn, "duration": 1});
+                if turn.is_string() {
+                    self.dispatch(*who, *chat, cancelled).await;
+                }
+            }
+            Step::Queue { chat, who } => {
+                let id = self.id("m");
+                self.dispatch(*who, *chat, pending("queued", &id, "later")).await;
+            }
+            Step::Draft { chat, who } => {
+                let draft = message(&self.id("d"));
+                self.dispatch(*who, *chat, json!({"type": "chat/draftChanged", "draft": draft})).await;
+            }
+            Step::Finish { agent } | Step::Ask { agent } | Step::Crash { agent } => {
+                self.act(step, *agent).await;
+            }
+            Step::Away { who } => {
+                let (client, connected) = &mut self.clients[*who];
+                *connected = false;
+                client.client.shutdown().await;
+            }
+            Step::Back { who } => self.come_back(*who).await,
+            Step::Restart => self.restart().await,
+            Step::Kill => self.kill().await,
+        }
+    }
+
+    async fn ask_for(&mut self, step: &Step) {
+        match step {
+            Step::Create { session, source, begin } => {
+                let chat = format!("ahp-chat:/{}", self.id("c"));
+                let mut params = json!({"channel": self.session(*session), "chat": chat});
+                if let Some((source, fork)) = source {
+                    let source = self.chat(*source);
+                    let turns = json!(self.clients[0].0.state(&source))["turns"].clone();
+                    let turn = turns.as_array().and_then(|turns| turns.last()).map(|turn| turn["id"].clone());
+                    let kind = if *fork { "fork" } else { "sideChat" };
+                    params["source"] =
+                        json!({"kind": kind, "chat": source, "turnId": turn.unwrap_or(json!("none"))});
+                }
+                if *begin {
+                    params["initialMessage"] = message("begin");
+                }
+                if self.ask("createChat", params).await.is_some() {
+                    self.chats.push(chat);
+                }
+            }
+            Step::Dispose { chat } => {
+                let chat = self.chat(*chat);
+                self.ask("disposeChat", json!({"channel": chat})).await;
+            }
+            Step::Move { chat, session, after } => {
+                let mut destination = json!({"kind": "session", "session": self.session(*session)});
+                if let Some(after) = after {
+                    destination["after"] = json!(self.chat(*after));
+                }
+                let chat = self.chat(*chat);
+                self.ask("moveChat", json!({"channel": chat, "destination": destination})).await;
+            }
+            Step::MoveOut { chat } => {
+                let chat = self.chat(*chat);
+                let moved = self
+                    .ask("moveChat", json!({"channel": chat, "destination": {"kind": "newSession"}}))
+                    .await;
+                let session = moved.map(|moved| moved["session"].as_str().unwrap().to_owned());
+                self.sessions.extend(session);
+            }
+            _ => {}
+        }
+    }
+
+    /// What an agent does, if there is one. It does not look whether its turn still runs.
+    async fn act(&mut self, step: &Step, number: usize) {
+        let Self { agents, host, .. } = self;
+        agents.tend(host.as_ref().unwrap()).await;
+        let count = agents.live.len();
+        if count == 0 {
+            return;
+        }
+        if matches!(step, Step::Crash { .. }) {
+            // It may be told to end at the same time.
+            agents.live.remove(number % count).player.crash().await.ok();
+            return;
+        }
+        let call = self.id("k");
+        let agent = &self.agents.live[number % count];
+        let Some(turn) = &agent.turn else { return };
+        if matches!(step, Step::Ask { .. }) {
+            agent.player.ask_to_run(turn, &call, json!({})).await.ok();
+        } else {
+            agent.player.text(turn, &call, &["it ", "is ", "done"]).await.ok();
+            agent.player.complete(turn).await.ok();
+        }
+    }
+
+    async fn come_back(&mut self, who: usize) {
+        let address = self.host().address().to_owned();
+        let (client, connected) = &mut self.clients[who];
+        if !*connected {
+            client.reconnect(&address, CLIENTS[who]).await.unwrap();
+            *connected = true;
+        }
+    }
+
+    async fn all_away(&mut self) {
+        for (client, connected) in &mut self.clients {
+            if std::mem::take(connected) {
+                client.client.shutdown().await;
+            }
+        }
+    }
+
+    async fn restart(&mut self) {
+        self.all_away().await;
+        let host = self.host.take().unwrap();
+        let stage = host.stage().clone();
+        let mut live = std::mem::take(&mut self.agents.live);
+        let leaving = async {
+            // Some may be opened while the host ends.
+            loop {
+                while let Some(player) = stage.waiting_player() {
+                    live.push(Agent { player, turn: None });
+                }
+                if let Some(at) = live.iter().position(|agent| agent.player.close().is_cancelled()) {
+                    live.remove(at).player.leave_when_told().await.ok();
+                } else {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+        };
+        tokio::select! {
+            () = host.stop() => {}
+            () = leaving => unreachable!("it goes on for ever"),
+        }
+        self.begin_on(self.storage.clone()).await;
+    }
+
+    async fn kill(&mut self) {
+        self.all_away().await;
+        let left = self.storage.after_a_crash();
+        drop(self.host.take());
+        self.begin_on(left).await;
+    }
+
+    async fn begin_on(&mut self, storage: MemoryStorage) {
+        self.agents = Agents::default();
+        self.storage = storage;
+        let host = host_on(&self.storage).await;
+        self.judge = Wire::open(&host, "judge", &["1.0.0"]).await;
+        self.host = Some(host);
+        for who in 0..self.clients.len() {
+            self.come_back(who).await;
+        }
+    }
+
+    /// Waits until everything that clients and agents have said is handled.
+    async fn settle(&mut self) {
+        for _ in 0..3 {
+            for (client, connected) in &mut self.clients {
+                if *connected {
+                    client.settle().await.unwrap();
+                }
+            }
+            let Self { agents, host, .. } = self;
+            let host = host.as_ref().unwrap();
+            agents.tend(host).await;
+            // An opening, or the end of an agent, takes a few turns of the wheel.
+            agents.while_waiting(host, tokio::time::sleep(Duration::from_millis(5))).await;
+        }
+    }
+
+    /// Every chat is in one session, all copies of its facts agree, and everybody who is
+    /// there has what somebody gets who comes now.
+    async fn check(&mut self) {
+        // What the agents did meanwhile may still be on its way; then it is looked at again.
+        for attempt in 0.. {
+            self.settle().await;
+            let before = self.host().host().store().seq();
+            let homes = self.homes().await;
+            let mirrored = self.mirrored(&homes).await;
+            self.settle().await;
+            if self.host().host().store().seq() == before {
+                mirrored.unwrap();
+                return;
+            }
+            assert!(attempt < 50, "the host never rests");
+        }
+    }
+
+    /// The chats and their sessions.
+    async fn homes(&mut self) -> BTreeMap<String, (String, ChatState)> {
+        let listed = self.judge.ask("listSessions", json!({})).await;
+        let rows: Vec<SessionSummary> = serde_json::from_value(listed["items"].clone()).unwrap();
+        let mut homes = BTreeMap::new();
+        for row in &rows {
+            for chat in agreed(&mut self.judge, &row.resource).await {
+                let elsewhere = homes.insert(chat.resource.clone(), (row.resource.clone(), chat));
+                assert!(elsewhere.is_none(), "{elsewhere:?} and {}", row.resource);
+            }
+        }
+        homes
+    }
+
+    /// Compares what the clients have; they begin to watch what they did not yet.
+    async fn mirrored(&mut self, homes: &BTreeMap<String, (String, ChatState)>) -> Result<(), String> {
+        let mut differs = Ok(());
+        for (client, connected) in &mut self.clients {
+            if !*connected {
+                continue;
+            }
+            for (uri, (session, chat)) in homes {
+                for channel in [session, uri] {
+                    if client.state(channel).is_none() {
+                        client.subscribe(channel).await.map_err(|error| format!("{channel}: {error:#}"))?;
+                    }
+                }
+                client.settle().await.unwrap();
+                if json!(client.state(uri)) != json!(chat) {
+                    differs = Err(format!("{uri}: {:?}\nis not\n{chat:?}", client.state(uri)));
+                }
+            }
+        }
+        differs
+    }
+}
