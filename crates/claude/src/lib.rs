@@ -97,6 +97,7 @@ pub mod install;
 mod intake;
 mod lines;
 mod options;
+mod patience;
 mod process;
 mod process_table;
 mod queue;

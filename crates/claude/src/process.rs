@@ -26,7 +26,7 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::process::{Child, Command};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
@@ -38,6 +38,7 @@ use tenure::{Tenant, Tenure};
 
 use crate::intake::Intake;
 use crate::options::{LaunchPlan, MARK, WardenProgram};
+use crate::patience::{self, Countdown};
 use crate::queue::ByteQueue;
 use crate::registry::{Lease, end_marked};
 use crate::warden::{Order, Report, RuntimeStatus};
@@ -306,7 +307,7 @@ impl Owner {
     /// Follows the warden until it says that the tree is gone.
     async fn watch(&mut self, reports: tokio::net::unix::OwnedReadHalf) -> RuntimeStatus {
         let mut reports = BufReader::new(reports).lines();
-        let (mut overdue_at, mut silent_at) = (None, None);
+        let (mut overdue, mut silent) = (None, None);
         let cancel = self.cancel.clone();
         loop {
             let told_to_end = self.orders.is_none();
@@ -323,8 +324,8 @@ impl Owner {
                     Input::Ending(changed.ok().map(|()| *self.ending.borrow_and_update()))
                 }
                 _ = self.child.wait(), if self.child.id().is_some() => Input::WardenGone,
-                () = sleep_until(overdue_at) => Input::Overdue,
-                () = sleep_until(silent_at), if !told_to_end => Input::Silent,
+                () = patience::over(&mut overdue) => Input::Overdue,
+                () = patience::over(&mut silent), if !told_to_end => Input::Silent,
             };
             match input {
                 Input::Report(Some(Report::Exited(status))) => return status,
@@ -335,21 +336,21 @@ impl Owner {
                 }
                 Input::Report(None) | Input::Overdue => return RuntimeStatus::Lost,
                 // Its last words may still be on the way.
-                Input::WardenGone => overdue_at = Some(Instant::now() + DRAIN_DEADLINE),
+                Input::WardenGone => overdue = Some(Countdown::of(DRAIN_DEADLINE)),
                 Input::Cancelled => self.end(ExitReason::Cancelled),
                 Input::Ending(None) => self.end(ExitReason::Dropped),
                 Input::Ending(Some(ending)) => self.obey(ending).await,
-                Input::Read(ReadEnd::Closed) => silent_at = Some(Instant::now() + SILENT_DEADLINE),
+                Input::Read(ReadEnd::Closed) => silent = Some(Countdown::of(SILENT_DEADLINE)),
                 // One that is being stopped has deadlines of its own.
-                Input::Silent if self.stopping.is_cancelled() => silent_at = None,
+                Input::Silent if self.stopping.is_cancelled() => silent = None,
                 Input::Silent => self.end(ExitReason::OutputClosed),
                 Input::Read(ReadEnd::LineTooLong(error)) => {
                     self.end(ExitReason::LineTooLong { limit: error.limit });
                 }
                 Input::Read(ReadEnd::InboxFull) => self.end(ExitReason::InboxFull),
             }
-            if self.orders.is_none() && overdue_at.is_none() {
-                overdue_at = Some(Instant::now() + WARDEN_DEADLINE);
+            if self.orders.is_none() && overdue.is_none() {
+                overdue = Some(Countdown::of(WARDEN_DEADLINE));
             }
         }
     }
@@ -400,7 +401,7 @@ impl Owner {
 
     /// Takes the warden's own exit status, so that no zombie stays.
     async fn reap_warden(&mut self) {
-        if timeout(DRAIN_DEADLINE, self.child.wait()).await.is_err() {
+        if patience::within(DRAIN_DEADLINE, self.child.wait()).await.is_none() {
             tracing::warn!("a warden did not end by itself and was killed");
             self.child.kill().await.ok();
         }
@@ -408,7 +409,7 @@ impl Owner {
 
     /// Lets the readers take what the tree wrote before it ended, so that the exit is the last event.
     async fn drain(&mut self) {
-        let drained = timeout(DRAIN_DEADLINE, async {
+        let drained = patience::within(DRAIN_DEADLINE, async {
             if self.reader.is_some() {
                 join(&mut self.reader).await;
             }
@@ -416,7 +417,7 @@ impl Owner {
                 errors.await.ok();
             }
         });
-        if drained.await.is_err() {
+        if drained.await.is_none() {
             tracing::warn!("an output stream of an ended runtime is still open elsewhere");
             if let Some(reader) = &self.reader {
                 reader.abort();

@@ -347,9 +347,25 @@ async fn a_registry_that_falls_silent_is_given_up() {
     let registry = FakeRegistry::start().await;
     registry.offer(VERSION, good_package(), Delivery::Gated(Arc::new(Notify::new())));
     let dir = tempfile::tempdir().unwrap();
-    let limits = InstallLimits { idle: Duration::from_millis(300), ..InstallLimits::default() };
+    let limits = InstallLimits { idle: Duration::from_secs(60), ..InstallLimits::default() };
     let runtimes = Runtimes::new(dir.path()).with_limits(limits);
-    let error = install(&runtimes, VERSION, &registry).await.unwrap_err();
+    let half_done = Notify::new();
+    let tell_when_half_done = |step| {
+        if let InstallProgress::Downloading { received: 1.., .. } = step {
+            half_done.notify_one();
+        }
+    };
+    let (address, cancel) = (registry.registry(), CancellationToken::new());
+    let passing = async {
+        half_done.notified().await;
+        // The clock runs through the time; the registry goes on at its own pace.
+        tokio::time::pause();
+        tokio::time::advance(limits.idle).await;
+        tokio::time::resume();
+    };
+    let installing = runtimes.install(VERSION, &address, &tell_when_half_done, &cancel);
+    let (installed, ()) = tokio::join!(installing, passing);
+    let error = installed.unwrap_err();
     assert!(matches!(&error, InstallError::BrokenOff { source, .. } if source.is_timeout()), "{error:?}");
     assert_eq!(names_in(dir.path()), [""; 0]);
     registry.stop().await;

@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 use crate::observer::Observer;
 use crate::processes::{self, Process};
 use crate::raw::RawClient;
-use crate::wait::eventually;
+use crate::wait::{eventually, in_time};
 
 /// How long a host may take to be ready, also on a busy machine.
 const READY: Duration = Duration::from_secs(30);
@@ -225,8 +225,7 @@ impl TestHost {
 
     /// Waits for the host to end; answers its exit code.
     pub async fn exit_code(&mut self, within: Duration) -> Result<Option<i32>> {
-        let status =
-            tokio::time::timeout(within, self.child.wait()).await.context("the host does not end")??;
+        let status = in_time(within, "the host does not end", self.child.wait()).await??;
         Ok(status.code())
     }
 }

@@ -28,7 +28,7 @@ pub use observer::{Observer, Seen};
 pub use raw::RawClient;
 pub use stage::{Player, Stage, StageTraits};
 pub use stage_host::{StageHost, StageOptions, files_of};
-pub use wait::eventually;
+pub use wait::{eventually, in_time};
 
 // For tests of crates that must not see it otherwise.
 pub use innkeeper_workspace::{LocalFiles, uri_of};

@@ -16,6 +16,7 @@ use ahp_types::state::{
 };
 use ahp_ws::WebSocketTransport;
 use anyhow::{Context as _, Result, bail};
+use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
 /// How long a test waits for what it expects, also on a busy machine.
@@ -242,12 +243,8 @@ impl Observer {
             cursor: None,
         };
         drop(self.client.request::<_, ListSessionsResult>("listSessions", params).await?);
-        loop {
-            let event = tokio::select! {
-                biased;
-                event = self.events.recv() => event,
-                () = std::future::ready(()) => break,
-            };
+        // Without tokio's budget, which lets a channel look empty after some hundred events.
+        while let Some(event) = tokio::task::unconstrained(self.events.recv()).now_or_never() {
             self.take(event.context("the connection ended")?);
         }
         self.no_violation()

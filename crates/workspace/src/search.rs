@@ -20,6 +20,10 @@ use crate::roots::Roots;
 /// Most entries of a tree that are looked at.
 const MAX_WALKED: usize = 20_000;
 
+/// Entries that are looked at however long it takes: a moment in which the machine is
+/// busy must not hide the files of a small project.
+const ALWAYS_WALKED: usize = 500;
+
 /// How long a walk may take: the answer is for somebody who types.
 const WALK_TIME: Duration = Duration::from_millis(100);
 
@@ -81,7 +85,7 @@ impl Lists {
             return list.entries;
         }
         // Outside of the lock: others may search elsewhere meanwhile.
-        let entries = Arc::new(walk(directory));
+        let entries = Arc::new(walk(directory, Instant::now() + WALK_TIME));
         let mut kept = kept();
         kept.retain(|_, list| list.made.elapsed() < FRESH);
         if kept.len() >= MAX_LISTS
@@ -94,8 +98,7 @@ impl Lists {
     }
 }
 
-fn walk(directory: &Path) -> Vec<Entry> {
-    let deadline = Instant::now() + WALK_TIME;
+fn walk(directory: &Path, deadline: Instant) -> Vec<Entry> {
     WalkBuilder::new(directory)
         .hidden(false)
         .require_git(false)
@@ -103,8 +106,9 @@ fn walk(directory: &Path) -> Vec<Entry> {
         .filter_entry(|entry| entry.file_name() != ".git")
         .build()
         .take(MAX_WALKED)
-        .take_while(|_| Instant::now() < deadline)
-        .filter_map(Result::ok)
+        .enumerate()
+        .take_while(|(count, _)| *count < ALWAYS_WALKED || Instant::now() < deadline)
+        .filter_map(|(_, entry)| entry.ok())
         .filter_map(|entry| {
             let kind = entry.file_type()?;
             let kind = if kind.is_dir() {
@@ -136,4 +140,21 @@ fn score(path: &str, wanted: &str) -> Option<usize> {
     ]
     .iter()
     .position(|fits| *fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_that_is_late_has_all_of_a_small_tree_and_a_part_of_a_large_one() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("first"), "").unwrap();
+        assert_eq!(walk(dir.path(), Instant::now()).len(), 1);
+        for number in 0..ALWAYS_WALKED {
+            std::fs::write(dir.path().join(number.to_string()), "").unwrap();
+        }
+        // The directory itself counts, and is not in the list.
+        assert_eq!(walk(dir.path(), Instant::now()).len(), ALWAYS_WALKED - 1);
+    }
 }

@@ -113,10 +113,15 @@ fn answer(observer: &Observer, chat: &str, turn: usize) -> Result<String> {
 #[tokio::test]
 async fn a_client_that_comes_in_the_middle_of_an_answer_ends_in_the_same_state() -> Result<()> {
     let [native, _] = runtimes()?;
-    let host = TestHost::start(options(native)).await?;
+    let mut options = options(native);
+    options.user_settings = Some(serde_json::json!({"permissions": {"allow": ["Bash"]}}));
+    let host = TestHost::start(options).await?;
     let Opened { client: mut first, chat, .. } = Opened::new(&host).await?;
-    let script = "#demo\nchunk 3\ntext one two three four five\nwait 3000\ntext six seven eight nine ten";
-    first.say(&chat, "turn-1", script).await?;
+    // The answer goes on when the second client is there.
+    let gate = r#"tool Bash {"command":"until [ -e go ]; do sleep 0.05; done","description":"x"}"#;
+    let script =
+        format!("#demo\nchunk 3\ntext one two three four five\n{gate}\ntext six seven eight nine ten");
+    first.say(&chat, "turn-1", &script).await?;
     let streaming = |observer: &Observer| {
         observer.actions(&chat).is_ok_and(|seen| seen.contains(&"chat/delta".to_owned()))
     };
@@ -125,6 +130,7 @@ async fn a_client_that_comes_in_the_middle_of_an_answer_ends_in_the_same_state()
     let mut second = host.observer("second").await?;
     second.subscribe(&chat).await?;
     assert!(second.chat(&chat)?.active_turn.is_some(), "it came in the middle of the turn");
+    std::fs::write(host.work_dir().join("go"), "")?;
     second.until_turn_over(&chat, "turn-1").await?;
     first.until_turn_over(&chat, "turn-1").await?;
     assert_eq!(first.chat(&chat)?, second.chat(&chat)?);

@@ -14,19 +14,18 @@ use tokio::time::Instant;
 
 use crate::{Opened, new_session, options};
 
-/// How far the journal may be behind what clients see; the promise is a tenth of a
-/// second, and a busy machine needs a while to get to it.
-const JOURNAL_DELAY: Duration = Duration::from_millis(600);
-
 /// What a client was told of one chat when the host was killed.
 #[derive(Debug, Default)]
 struct Told {
     session: String,
     turns: Vec<Turn>,
     active: Option<String>,
-    /// The text of the running turn a while before the end.
+    /// The text of the running turn before the last decision that was answered.
     text: String,
     queued: Vec<String>,
+    /// Whether the session was in the list before a decision that was answered. It comes there
+    /// when its agent does, which a host that is killed early never sees.
+    listed: bool,
     /// The title that was seen last, and one that was asked for.
     titles: Vec<String>,
 }
@@ -81,12 +80,22 @@ async fn check_all(client: &mut Observer, chats: &Chats) -> Result<()> {
     }
     let rows = client.list_sessions().await?;
     for told in chats.values() {
-        if !told.turns.is_empty() {
+        if told.listed {
             let row = rows.iter().find(|row| row.resource == told.session).context("a row is missing")?;
             ensure!(row.status & SessionStatus::InProgress.0 == 0, "nothing runs: {row:?}");
         }
     }
     Ok(())
+}
+
+/// Whether the host has said yes to something that the client of a cycle decided.
+fn is_accepted(client: &Observer, cycle: usize, decision: i64) -> bool {
+    let answers = client.answers(&client_id(cycle), decision);
+    answers.first().is_some_and(|answer| answer.rejection_reason.is_none())
+}
+
+fn client_id(cycle: usize) -> String {
+    format!("client-{cycle}")
 }
 
 /// Uses a chat until it is time to go.
@@ -100,42 +109,47 @@ async fn be_busy(
     let words = random.random_range(20..400);
     client.say(chat, &format!("turn-{number}"), &format!("#demo\nchunk 6\nrepeat {words} word ")).await?;
     let end = Instant::now() + Duration::from_millis(random.random_range(50..2_500));
-    let mut seen: Vec<(Instant, String, String)> = Vec::new();
+    // The running turn and its text: as last seen, before decisions on their way, and before answered ones.
+    let (mut seen, mut asked, mut stored) = (None, Vec::new(), None);
     let mut messages = 0;
     while Instant::now() < end {
-        match random.random_range(0..20) {
+        let decision = match random.random_range(0..20) {
             0 if messages < 3 => {
                 messages += 1;
                 let id = format!("m{number}-{messages}");
                 let message = json!({"text": "#demo\ntext a queued answer", "origin": {"kind": "user"}});
                 let action =
                     json!({"type": "chat/pendingMessageSet", "kind": "queued", "id": id, "message": message});
-                client.dispatch(chat, action).await?;
+                Some(client.dispatch(chat, action).await?)
             }
             1 => {
                 let title = format!("title {number} {messages}");
                 told.titles.push(title.clone());
-                client
-                    .dispatch(&told.session, json!({"type": "session/titleChanged", "title": title}))
-                    .await?;
+                let action = json!({"type": "session/titleChanged", "title": title});
+                Some(client.dispatch(&told.session, action).await?)
             }
-            _ => {}
-        }
+            _ => None,
+        };
+        let listed = client.rows.contains_key(&told.session);
+        asked.extend(decision.map(|decision| (decision, seen.clone(), listed)));
         // The pace of a client, not something to wait for.
         tokio::time::sleep(Duration::from_millis(20)).await;
         client.settle().await?;
-        if let Some(active) = &client.chat(chat)?.active_turn {
-            seen.push((Instant::now(), active.id.clone(), client.text_so_far(chat)?));
+        // A decision is told when it is in the journal, and takes all that was told before it there.
+        let accepted = asked.extract_if(.., |(decision, ..)| is_accepted(client, number, *decision));
+        for (_, before, listed) in accepted {
+            stored = before;
+            told.listed |= listed;
         }
+        let active = client.chat(chat)?.active_turn.as_ref().map(|turn| turn.id.clone());
+        seen = active.map(|turn| anyhow::Ok((turn, client.text_so_far(chat)?))).transpose()?;
     }
     let state = client.chat(chat)?;
     told.turns = state.turns.clone();
     told.queued = state.queued_messages.iter().flatten().map(|message| message.id.clone()).collect();
     told.active = state.active_turn.as_ref().map(|turn| turn.id.clone());
-    let old = |(at, turn, _): &&(Instant, String, String)| {
-        Some(turn) == told.active.as_ref() && at.elapsed() > JOURNAL_DELAY
-    };
-    told.text = seen.iter().rev().find(old).map(|(_, _, text)| text.clone()).unwrap_or_default();
+    let stored = stored.filter(|(turn, _)| Some(turn) == told.active.as_ref());
+    told.text = stored.map(|(_, text)| text).unwrap_or_default();
     let title = client.session(&told.session)?.title.clone();
     let asked = told.titles.pop();
     told.titles = [title].into_iter().chain(asked).collect();
@@ -155,7 +169,7 @@ async fn whenever_the_host_is_killed_nothing_that_was_told_is_lost_or_there_twic
     let mut host = TestHost::start(options(native.clone())).await?;
     let mut chats = Chats::new();
     for cycle in 0..cycles {
-        let mut client = host.observer(&format!("client-{cycle}")).await?;
+        let mut client = host.observer(&client_id(cycle)).await?;
         check_all(&mut client, &chats).await.with_context(|| format!("after kill {cycle}"))?;
         if chats.is_empty() || (chats.len() < 6 && random.random_ratio(1, 4)) {
             let session = new_session();

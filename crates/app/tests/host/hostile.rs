@@ -198,7 +198,7 @@ async fn a_second_turn_is_rejected_and_changes_nothing() -> Result<()> {
     let [native, _] = runtimes()?;
     let host = TestHost::start(options(native)).await?;
     let Opened { client: mut observer, chat, .. } = Opened::new(&host).await?;
-    observer.say(&chat, "turn-1", "#demo\ntext one\nwait 1500\ntext two").await?;
+    observer.say(&chat, "turn-1", "#demo\ntext one\nwait 60000\ntext two").await?;
     observer
         .until("the turn runs", |observer| observer.chat(&chat).is_ok_and(|chat| chat.active_turn.is_some()))
         .await?;
@@ -217,6 +217,9 @@ async fn a_second_turn_is_rejected_and_changes_nothing() -> Result<()> {
     );
     assert_eq!(answer["action"], started, "as it came");
     assert_eq!(observer.chat(&chat)?.active_turn.as_ref().map(|turn| turn.id.as_str()), Some("turn-1"));
+    observer
+        .dispatch(&chat, json!({"type": "chat/turnCancelled", "turnId": "turn-1", "duration": 10}))
+        .await?;
     observer.until_turn_over(&chat, "turn-1").await?;
     assert_eq!(observer.chat(&chat)?.turns.len(), 1);
     observer.agrees_with_a_fresh_client(&host.address()?).await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ahp_types::state::{ResponsePart, TurnState};
 use anyhow::Result;
-use innkeeper_testkit::{Observer, Seen, TestHost, eventually, processes, runtimes};
+use innkeeper_testkit::{Observer, Seen, TestHost, eventually, in_time, processes, runtimes};
 
 use crate::{Opened, new_session, options, without_runtime};
 
@@ -99,7 +99,7 @@ async fn a_runtime_that_hangs_is_disposed_within_the_deadlines() -> Result<()> {
         for pid in host.runtimes() {
             processes::stop(pid)?;
         }
-        tokio::time::timeout(Duration::from_secs(9), client.dispose_session(&session)).await??;
+        in_time(Duration::from_secs(9), "it is disposed", client.dispose_session(&session)).await??;
         host.no_processes(Duration::ZERO).await?;
     }
     Ok(())

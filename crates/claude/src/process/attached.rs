@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::streams::{self, ReadEnd};
 use super::tenure::Tenure;
 use super::{DRAIN_DEADLINE, Ending, Exit, ExitReason, Links, PrivateFiles, Process, join, sleep_until};
+use crate::patience::within;
 use crate::registry::Lease;
 use crate::transport::{ByteStream, Peer, PeerExit, PeerSignal};
 use crate::warden::RuntimeStatus;
@@ -103,7 +104,7 @@ impl StreamOwner {
         let status = self.watch().await;
         if let Some(reader) = &mut self.reader {
             // What it wrote before its end comes before the exit.
-            if timeout(DRAIN_DEADLINE, &mut *reader).await.is_err() {
+            if within(DRAIN_DEADLINE, &mut *reader).await.is_none() {
                 reader.abort();
             }
         }
@@ -138,7 +139,7 @@ impl StreamOwner {
                 Input::Cancelled => self.end(ExitReason::Cancelled),
                 Input::Read(ReadEnd::Closed) => {
                     // Its own end is on the way, if it can be learned at all.
-                    return timeout(DRAIN_DEADLINE, self.peer.exited()).await.unwrap_or(PeerExit::Unknown);
+                    return within(DRAIN_DEADLINE, self.peer.exited()).await.unwrap_or(PeerExit::Unknown);
                 }
                 Input::Read(ReadEnd::LineTooLong(error)) => {
                     self.end(ExitReason::LineTooLong { limit: error.limit });

@@ -1,13 +1,14 @@
 //! The stop ladder: how a runtime is ended, politely first.
 //!
-//! Owns the steps, their order and their deadlines. Its steps are at most 7 s long, and the kill at its end
-//! waits for nobody's consent.
+//! Owns the steps, their order and their deadlines. Its steps are at most 7 s long, in which the host runs, and
+//! the kill at its end waits for nobody's consent.
 
 use std::time::Duration;
 
 use serde_json::{Map, json};
 
 use crate::intake::Intake;
+use crate::patience;
 use crate::process::Process;
 
 /// How long a running turn gets to end after an interrupt, before the ladder goes on.
@@ -51,7 +52,7 @@ pub(super) async fn descend(process: &Process, intake: &Intake, options: StopOpt
                 intake.activity.idle().await;
             }
         };
-        tokio::time::timeout(INTERRUPT_STEP, interrupted).await.ok();
+        patience::within(INTERRUPT_STEP, interrupted).await;
     }
     if options.interrupt {
         stop_tasks(intake).await;
@@ -74,7 +75,7 @@ pub(super) async fn descend(process: &Process, intake: &Intake, options: StopOpt
 }
 
 async fn exits(process: &Process, within: Duration) -> bool {
-    tokio::time::timeout(within, process.exited()).await.is_ok()
+    patience::within(within, process.exited()).await.is_some()
 }
 
 async fn stop_tasks(intake: &Intake) {
@@ -91,5 +92,5 @@ async fn stop_tasks(intake: &Intake) {
             asked.answer(TASKS_STEP).await.ok();
         }
     };
-    tokio::time::timeout(TASKS_STEP, stopped).await.ok();
+    patience::within(TASKS_STEP, stopped).await;
 }

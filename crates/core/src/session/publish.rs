@@ -334,7 +334,8 @@ fn is_boundary(action: &StateAction) -> bool {
     ends_turn(action)
         || matches!(
             action,
-            StateAction::ChatTurnStarted(_)
+            StateAction::SessionTitleChanged(_)
+                | StateAction::ChatTurnStarted(_)
                 | StateAction::ChatToolCallConfirmed(_)
                 | StateAction::ChatPendingMessageRemoved(_)
                 | StateAction::ChatTruncated(_)

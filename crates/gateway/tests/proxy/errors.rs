@@ -157,15 +157,11 @@ async fn an_answer_that_is_no_message_passes_as_it_is() {
 }
 
 /// A gateway whose upstream is not what the address promises.
-async fn secure(api: &str, proxy: ProxyRules) -> TestGateway {
+async fn secure(api: &str, client: ClientOptions) -> TestGateway {
     let config = AnthropicConfig {
         api: Endpoint::from_configuration(api).unwrap(),
         key: Some(KEY.to_owned().into()),
-        client: ClientOptions {
-            proxy,
-            connect_timeout: Duration::from_millis(500),
-            ..ClientOptions::default()
-        },
+        client,
     };
     TestGateway::before(Arc::new(AnthropicUpstream::new(config))).await
 }
@@ -173,8 +169,9 @@ async fn secure(api: &str, proxy: ProxyRules) -> TestGateway {
 #[tokio::test]
 async fn a_secure_upstream_is_reached_through_the_proxy_by_name_and_without_the_key() {
     let proxy = FakeAnthropic::start().await.unwrap();
-    let gateway =
-        secure("https://upstream.example", ProxyRules::everything_through(&endpoint(&proxy.url()))).await;
+    let rules = ProxyRules::everything_through(&endpoint(&proxy.url()));
+    let client = ClientOptions { proxy: rules, ..ClientOptions::default() };
+    let gateway = secure("https://upstream.example", client).await;
     for status in [403, 407] {
         proxy.script("upstream.example:443", Reply::text(status, "text/plain", ""));
     }
@@ -195,7 +192,13 @@ async fn a_secure_upstream_is_reached_through_the_proxy_by_name_and_without_the_
 #[tokio::test]
 async fn nothing_is_sent_to_an_upstream_that_cannot_prove_who_it_is() {
     let fake = FakeAnthropic::start().await.unwrap();
-    let gateway = secure(&fake.url().replace("http://", "https://"), ProxyRules::none()).await;
+    // What the fake does not understand it does not answer, so that somebody has to give up.
+    let client = ClientOptions {
+        proxy: ProxyRules::none(),
+        connect_timeout: Duration::from_millis(500),
+        ..ClientOptions::default()
+    };
+    let gateway = secure(&fake.url().replace("http://", "https://"), client).await;
     let response = gateway.ask(&streamed("hi")).await;
     assert_eq!(response.status(), 502);
     assert!(fake.requests().is_empty());

@@ -13,6 +13,17 @@ use crate::support::{
     Reader, anthropic, anthropic_with, check_failed_stream, copilot, names, streamed, whole,
 };
 
+/// How long these upstreams may be silent: longer than any machine stands still, and several
+/// times below what the tests' client waits.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Lets time pass at once; sockets go on at their own pace.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
 fn stream() -> EventStream {
     EventStream::of("claude-sonnet-4-6", &["one ", "two ", "three"])
 }
@@ -249,39 +260,45 @@ async fn a_slow_client_holds_the_upstream_back() {
 
 #[tokio::test]
 async fn a_silent_upstream_is_given_up_after_the_idle_timeout() {
-    let patience = Duration::from_millis(300);
     let (fake, gateway) =
-        anthropic_with(ClientOptions { idle_timeout: patience, ..ClientOptions::default() }).await;
-    let cut: Vec<Bytes> = stream().events[..4].iter().map(|event| event.clone().into()).collect();
+        anthropic_with(ClientOptions { idle_timeout: PATIENCE, ..ClientOptions::default() }).await;
+    let events = &stream().events[..4];
+    let cut = events.iter().map(|event| Bytes::from(event.clone()));
     fake.script_messages(Reply::pieces(cut).ending(Ending::Silence));
-    let text = Reader::of(gateway.ask(&streamed("hi")).await).rest().await;
-    check_failed_stream(&text, "timeout_error");
+    let mut reader = Reader::of(gateway.ask(&streamed("hi")).await);
+    reader.until(&events[3]).await;
+    pass(PATIENCE).await;
+    check_failed_stream(&reader.rest().await, "timeout_error");
     fake.wait_for("the cancellation", |requests| requests[0].outcome == Outcome::Cancelled).await.unwrap();
 
     for reply in [Reply::raw("", Ending::Silence), Reply::pieces([]).ending(Ending::Silence)] {
         fake.script_messages(reply);
-        assert_eq!(gateway.ask(&streamed("hi")).await.status(), 504);
+        let (before, body) = (fake.requests().len(), streamed("hi"));
+        let passing = async {
+            fake.wait_for("the request", |requests| requests.len() > before).await.unwrap();
+            pass(PATIENCE).await;
+        };
+        let (response, ()) = tokio::join!(gateway.ask(&body), passing);
+        assert_eq!(response.status(), 504);
     }
 }
 
 #[tokio::test]
 async fn there_is_no_limit_on_the_whole_answer() {
-    let patience = Duration::from_millis(600);
     let (fake, gateway) =
-        anthropic_with(ClientOptions { idle_timeout: patience, ..ClientOptions::default() }).await;
+        anthropic_with(ClientOptions { idle_timeout: PATIENCE, ..ClientOptions::default() }).await;
     let (gate, stream) = (Gate::new(), stream());
     fake.script_messages(Reply::events(&stream).gated(&gate));
+    gate.open(1);
     let begin = Instant::now();
-    let pacing = async {
-        for _ in &stream.events {
-            gate.open(1);
-            tokio::time::sleep(patience / 6).await;
-        }
-    };
-    let (text, ()) =
-        tokio::join!(async { Reader::of(gateway.ask(&streamed("hi")).await).rest().await }, pacing);
-    assert_eq!(text, stream.text());
-    assert!(begin.elapsed() > 2 * patience);
+    let mut reader = Reader::of(gateway.ask(&streamed("hi")).await);
+    for event in &stream.events {
+        reader.until(event).await;
+        pass(PATIENCE / 4).await;
+        gate.open(1);
+    }
+    assert_eq!(reader.rest().await, stream.text());
+    assert!(begin.elapsed() > 2 * PATIENCE);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use innkeeper_core::ids::ClientId;
 use innkeeper_core::state::{Action, Frame, Origin, Outbox, Subscription};
 use innkeeper_core::storage::StorageError;
 use innkeeper_core::{ChannelUri, Host, HostConfig};
-use innkeeper_testkit::{MemoryStorage, Stage};
+use innkeeper_testkit::{MemoryStorage, Player, Stage};
 use serde_json::json;
 
 use crate::scene::started;
@@ -33,12 +33,10 @@ async fn open(host: &Host, channel: &ChannelUri) -> bool {
     found
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_session_that_nobody_uses_leaves_the_memory_once_it_is_stored_and_comes_back_when_it_is_wanted() {
-    let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
+/// A session of `c1` with a running turn.
+async fn with_a_turn(host: &Host, stage: &Stage) -> (ChannelUri, ChannelUri, Player) {
     let (session, client) = (ChannelUri::new("scripted:/1"), ClientId::new("c1"));
     let chat = ChannelUri::default_chat_of(&session);
-    let host = start(&stage, &storage).await;
     let new = NewSession {
         uri: session.clone(),
         provider: None,
@@ -54,6 +52,14 @@ async fn a_session_that_nobody_uses_leaves_the_memory_once_it_is_stored_and_come
     host.dispatch(chat.clone(), Action::from_client(action).unwrap(), origin).await;
     let mut player = stage.player().await.unwrap();
     player.prompt().await.unwrap();
+    (session, chat, player)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_nobody_uses_leaves_the_memory_once_it_is_stored_and_comes_back_when_it_is_wanted() {
+    let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
+    let host = start(&stage, &storage).await;
+    let (session, chat, player) = with_a_turn(&host, &stage).await;
     player.complete("t1").await.unwrap();
     player.crash().await.unwrap();
 
@@ -68,6 +74,19 @@ async fn a_session_that_nobody_uses_leaves_the_memory_once_it_is_stored_and_come
     assert!(open(&host, &chat).await);
     let turns = host.store().read(&chat, |state| state.chat_doc().map(|chat| chat.turns().len())).flatten();
     assert_eq!(turns, Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn streamed_text_is_stored_within_a_tenth_of_a_second() {
+    let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
+    let host = start(&stage, &storage).await;
+    let (_, chat, player) = with_a_turn(&host, &stage).await;
+    player.text("t1", "p", &["half ", "an ", "answer"]).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let next = start(&stage, &Arc::new(storage.after_a_crash())).await;
+    assert!(open(&next, &chat).await);
+    let turns = next.store().read(&chat, |state| state.chat_doc().map(|chat| chat.whole().unwrap().turns));
+    assert!(json!(turns).to_string().contains("half an answer"), "{turns:?}");
 }
 
 fn taking_part(host: &Host, session: &ChannelUri) -> Option<usize> {

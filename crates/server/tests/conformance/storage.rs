@@ -67,6 +67,20 @@ async fn a_turn_and_a_decision_are_stored_before_anybody_is_told() {
 }
 
 #[tokio::test]
+async fn the_name_that_a_session_gets_from_its_first_message_is_stored_when_it_is_told() {
+    let storage = MemoryStorage::new();
+    let host = host_on(&storage).await;
+    let (mut client, chat) = opened(&host).await;
+    client.dispatch(&chat, started("t1")).await.unwrap();
+    let named = |client: &Observer| client.session(SESSION).is_ok_and(|session| !session.title.is_empty());
+    client.until("the name", named).await.unwrap();
+    let next = host_on(&storage.after_a_crash()).await;
+    let mut again = next.observer("again").await.unwrap();
+    again.subscribe(SESSION).await.unwrap();
+    assert_eq!(again.session(SESSION).unwrap().title, client.session(SESSION).unwrap().title);
+}
+
+#[tokio::test]
 async fn an_action_that_cannot_be_stored_is_refused_with_the_reason_and_changes_nothing() {
     let storage = MemoryStorage::new();
     let host = host_on(&storage).await;

@@ -16,6 +16,10 @@ use crate::runtime::{INTERRUPT_STEP, StopOptions, TASKS_STEP};
 /// The pause between two interrupts. A runtime takes about 20 ms to end its turn.
 const REPEAT: Duration = Duration::from_millis(250);
 
+/// How many interrupts a turn gets. They are counted, so that a machine that stands still for a while does not
+/// cost a runtime its time to answer.
+const INTERRUPTS: u128 = INTERRUPT_STEP.as_millis() / REPEAT.as_millis();
+
 /// How far the end of a turn has come.
 #[derive(Debug)]
 pub(super) struct Drain {
@@ -26,8 +30,8 @@ pub(super) struct Drain {
 
 #[derive(Debug)]
 enum Step {
-    /// Interrupts are sent until then.
-    Interrupting { until: Instant },
+    /// So many interrupts are left to be sent.
+    Interrupting { left: u128 },
     /// Background tasks, which hold back the end of an older runtime's turn, were asked to stop.
     StoppingTasks,
 }
@@ -35,7 +39,7 @@ enum Step {
 impl Drain {
     /// The first interrupt is due at once.
     pub(super) fn begin(now: Instant) -> Self {
-        Self { next: now, step: Step::Interrupting { until: now + INTERRUPT_STEP } }
+        Self { next: now, step: Step::Interrupting { left: INTERRUPTS } }
     }
 }
 
@@ -46,9 +50,9 @@ impl Actor {
         let Some(live) = &self.live else { return };
         let controls = live.runtime.controls();
         match step {
-            Step::Interrupting { until } if now < until => {
+            Step::Interrupting { left: left @ 1.. } => {
                 self.send_interrupt(&controls, Queued::Cancel);
-                self.drain = Some(Drain { next: now + REPEAT, step: Step::Interrupting { until } });
+                self.drain = Some(Drain { next: now + REPEAT, step: Step::Interrupting { left: left - 1 } });
             }
             Step::Interrupting { .. } => {
                 let background = live.runtime.background_tasks();
