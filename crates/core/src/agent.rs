@@ -82,8 +82,10 @@ pub struct OpenAgent {
     pub conversation: Uuid,
     /// Whether there is something to take up again.
     pub history: History,
-    /// The directory to work in; the provider's default without one.
-    pub working_directory: Option<PathBuf>,
+    /// The directories to work in, first the one to begin in; the provider's default
+    /// without any. More than one only for agents of a kind that says so in its
+    /// capabilities.
+    pub working_directories: Vec<PathBuf>,
     /// The session's configuration values.
     pub config: JsonObject,
 }
@@ -206,6 +208,10 @@ pub enum AgentCommand {
         /// The last turn to remember.
         to: Option<TurnId>,
     },
+    /// The directories to work in are these now, in the order of [`OpenAgent`]. Only for
+    /// agents of a kind that works in several. What the running turn does with them is
+    /// the agent's affair; the next one has these and no others.
+    Directories(Vec<PathBuf>),
     /// A customization was switched on or off.
     Toggle {
         /// The customization.

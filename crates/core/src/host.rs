@@ -25,6 +25,7 @@ use crate::agent::{AgentProvider, History, ResolvedConfig};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
 use crate::departures::{Departures, Waited};
+use crate::directories::Primary;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::session::{
     ChatAddresses, ChatSeed, ClientDispatch, Ending, SessionEnd, SessionHandle, SessionSeed, chat_state,
@@ -281,7 +282,7 @@ impl Host {
     /// first message.
     pub async fn create_session(&self, new: NewSession) -> Result<(), CreateError> {
         let provider = self.provider(new.provider.as_deref())?;
-        let working_directory = documents::working_directory(&new.working_directories)?;
+        documents::check_directories(&new.working_directories, Primary::of(&provider.info()))?;
         let reservation = self.reserve(&new.uri)?;
         let created_at = wire_time(self.clock.now());
         let config = provider.resolve_config(&new.config);
@@ -299,7 +300,6 @@ impl Host {
             uri: new.uri.clone(),
             chats: vec![chat],
             created_at: created_at.clone(),
-            working_directory,
             config: config.values,
             creator: new.creator.clone(),
             provider: Arc::clone(&provider),

@@ -397,6 +397,8 @@ impl Observer {
                     row.status = changed.changes.status.unwrap_or(row.status);
                     row.modified_at = changed.changes.modified_at.unwrap_or_else(|| row.modified_at.clone());
                     row.chats = changed.changes.chats.or_else(|| row.chats.take());
+                    let directories = changed.changes.working_directories;
+                    row.working_directories = directories.or_else(|| row.working_directories.take());
                 }
                 self.seen.push(Seen::SummaryChanged(changed.session));
             }

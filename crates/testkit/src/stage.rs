@@ -344,6 +344,11 @@ impl Player {
         self.send(AgentEvent::TurnEnded { turn: TurnId::new(turn), outcome }).await
     }
 
+    /// Takes no commands any more, as an agent that is about to end.
+    pub fn stop_listening(&mut self) {
+        self.commands.close();
+    }
+
     /// Ends without having been asked to. Resolves when the session has heard of it.
     pub async fn crash(self) -> Result<()> {
         self.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await?;

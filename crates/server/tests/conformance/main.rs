@@ -14,6 +14,7 @@
 mod branches;
 mod chats;
 mod commands;
+mod directories;
 mod dispatch;
 mod fidelity;
 mod grace;

@@ -323,3 +323,16 @@ async fn a_message_that_the_agent_never_read_goes_to_the_next_one() {
         .unwrap();
     scene.until_over("t1").await;
 }
+
+#[tokio::test]
+async fn a_message_that_reaches_an_agent_which_is_ending_goes_to_the_next_one() {
+    let (mut scene, mut player) = Scene::after_turn("t1").await;
+    player.stop_listening();
+    scene.chat_accepts(started("t2")).await;
+    player.crash().await.unwrap();
+    let mut next = scene.host.stage().player().await.unwrap();
+    assert_eq!(next.prompt().await.unwrap().0, "t2");
+    next.complete("t2").await.unwrap();
+    scene.until_over("t2").await;
+    assert_eq!(scene.bob.chat(&scene.chat).unwrap().turns[1].state, TurnState::Complete);
+}

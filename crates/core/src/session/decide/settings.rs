@@ -1,4 +1,4 @@
-//! What clients set in a session: who takes part, its configuration, its directories.
+//! What clients set in a session: who takes part, and its configuration.
 
 use ahp_types::actions::{
     SessionActiveClientRemovedAction, SessionConfigChangedAction, SessionIsReadChangedAction, StateAction,
@@ -56,29 +56,6 @@ pub(super) fn config_changed(session: &SessionState, changed: &SessionConfigChan
         }
     }
     Decision::default()
-}
-
-/// A client changes the session's directories.
-pub(super) fn directories_changed() -> Decision {
-    reject("an agent here works in the directory that its session was created with")
-}
-
-/// A client gives a chat a directory of its own, out of the session's.
-pub(super) fn chat_directory_set(view: View<'_>, directory: &str) -> Decision {
-    if view.session.working_directories.iter().flatten().any(|known| known == directory) {
-        Decision::default()
-    } else {
-        reject("the directory is not one of the session's")
-    }
-}
-
-/// A client takes a directory from a chat.
-pub(super) fn chat_directory_removed(view: View<'_>, directory: &str) -> Decision {
-    if view.chat.working_directories.iter().flatten().any(|known| known == directory) {
-        Decision::default()
-    } else {
-        reject("the directory is not one of the chat's")
-    }
 }
 
 /// What a value has to look like; the two kinds of properties say it alike.

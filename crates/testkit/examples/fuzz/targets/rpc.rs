@@ -257,6 +257,7 @@ async fn work(
                 | AgentCommand::ToolAnswer { .. }
                 | AgentCommand::InputAnswer(_)
                 | AgentCommand::Rewind { .. }
+                | AgentCommand::Directories(_)
                 | AgentCommand::Toggle { .. }
                 | AgentCommand::McpServer { .. },
             ) => continue,
