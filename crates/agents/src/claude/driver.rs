@@ -196,6 +196,7 @@ impl Driver {
             | AgentCommand::ToolAnswer { .. }
             | AgentCommand::InputAnswer(_)
             | AgentCommand::Rewind { .. }
+            | AgentCommand::Token(_)
             | AgentCommand::Toggle { .. }
             | AgentCommand::McpServer { .. } => {}
         }

@@ -23,7 +23,7 @@ use super::chats::{Chat, ChatSeed, Chats};
 use super::decide::{Cause, Decision, Effect, Input, Phase, Target, View, changes_directories, decide};
 use super::handle::{ClientDispatch, Ending, SessionHandle, SessionInput, Waiting};
 use super::ledger::Ledger;
-use crate::agent::{AgentEvent, AgentProvider, History, OpenAgent, OpenError};
+use crate::agent::{AgentEvent, AgentProvider, History, OpenAgent, OpenError, ResourceToken};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
 use crate::directories;
@@ -225,7 +225,10 @@ impl SessionActor {
                     done.send(Err(StorageError::Busy)).ok();
                 }
                 // Who asked hears that the session is gone, and the host asks again.
-                SessionInput::Chats(_) | SessionInput::Opened(..) | SessionInput::Left(_) => {}
+                SessionInput::Chats(_)
+                | SessionInput::Opened(..)
+                | SessionInput::Left(_)
+                | SessionInput::Token(_) => {}
             }
         }
         self.ending = Some(Ending::Unload);
@@ -254,6 +257,7 @@ impl SessionActor {
                 self.carry_out(&chat, decision, Cause::Agent).await;
             }
             SessionInput::Left(client) => self.handle_left(&client).await,
+            SessionInput::Token(token) => self.handle_token(*token),
             SessionInput::Chats(order) => self.handle_order(order).await,
             SessionInput::End { ending, done } if self.expected > 0 => self.deferred.push((ending, done)),
             SessionInput::End { ending, done } => self.end(ending, Some(done)).await,
@@ -309,6 +313,13 @@ impl SessionActor {
         let decision = self.decide(&chat, Input::Left(client));
         self.carry_out(&chat, decision, Cause::Agent).await;
         self.settle_all(Cause::Agent).await;
+    }
+
+    fn handle_token(&mut self, token: ResourceToken) {
+        if let Some(chat) = self.default_chat() {
+            let decision = self.decide(&chat, Input::Token(token));
+            self.tell_all(&decision.effects);
+        }
     }
 
     /// What concerns the whole session concerns the agents of all of its chats.

@@ -22,7 +22,9 @@ use ahp_types::actions::{SessionReadyAction, StateAction};
 use ahp_types::state::{ChatState, ErrorInfo, Message, SessionLifecycle, SessionState};
 
 use super::Ending;
-use crate::agent::{AgentCommand, AgentEvent, History, McpServerRequest, OpenError, TurnOutcome, Unsent};
+use crate::agent::{
+    AgentCommand, AgentEvent, History, McpServerRequest, OpenError, ResourceToken, TurnOutcome, Unsent,
+};
 use crate::directories::Primary;
 use crate::ids::{ClientId, TurnId};
 use crate::storage::{Rewind, StoredTurn};
@@ -130,6 +132,8 @@ pub(super) enum Input<'a> {
     Directories(&'a StateAction),
     /// The chat was created with this message.
     Begin(Message),
+    /// A user gave a token for something.
+    Token(ResourceToken),
     /// Everything else is done: is there something to go on with?
     Settle(Cause),
     /// The session shall end, or the chat shall leave it.
@@ -201,6 +205,7 @@ pub(super) fn decide(model: &Model, view: View<'_>, input: Input<'_>) -> Decisio
         Input::Left(client) => settings::left(view, client),
         Input::Directories(action) => directories::followed(view, action),
         Input::Begin(message) => turns::begun(model, view, message),
+        Input::Token(token) => settings::token(view, token),
         // A tool that nobody runs any more holds up its turn, so it comes first.
         Input::Settle(cause) => tools::orphaned(view).unwrap_or_else(|| queue::next(model, view, cause)),
         Input::End(ending) => decide_end(model, view, ending),

@@ -28,6 +28,7 @@ mod room;
 mod scene;
 mod settings;
 mod storage;
+mod tokens;
 mod tools;
 mod turns;
 mod wandering;

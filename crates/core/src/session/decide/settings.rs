@@ -1,4 +1,4 @@
-//! What clients set in a session: who takes part, and its configuration.
+//! What clients set in a session: who takes part, its configuration, and tokens.
 
 use ahp_types::actions::{
     SessionActiveClientRemovedAction, SessionConfigChangedAction, SessionIsReadChangedAction, StateAction,
@@ -6,8 +6,10 @@ use ahp_types::actions::{
 use ahp_types::state::{ConfigPropertySchema, SessionConfigPropertySchema, SessionState, SessionStatus};
 use serde_json::Value;
 
-use super::{Decision, Target, View, reject};
+use super::{Decision, Effect, Target, View, reject};
+use crate::agent::{AgentCommand, ResourceToken};
 use crate::ids::ClientId;
+use crate::session::awaited;
 
 /// A client takes part, or does not any more: for itself only, or anybody could act
 /// in another's name.
@@ -25,6 +27,15 @@ pub(super) fn left(view: View<'_>, client: &ClientId) -> Decision {
     if view.session.active_clients.iter().any(|active| active.client_id == client.as_str()) {
         let removed = SessionActiveClientRemovedAction { client_id: client.as_str().to_owned() };
         decision.actions.push((Target::Session, StateAction::SessionActiveClientRemoved(removed)));
+    }
+    decision
+}
+
+/// A user gave a token. The agent is told if the session still waits for it.
+pub(super) fn token(view: View<'_>, token: ResourceToken) -> Decision {
+    let mut decision = Decision::default();
+    if awaited(view.session).any(|resource| resource.resource == token.resource) {
+        decision.effects.push(Effect::Agent(AgentCommand::Token(token)));
     }
     decision
 }

@@ -258,6 +258,7 @@ async fn work(
                 | AgentCommand::InputAnswer(_)
                 | AgentCommand::Rewind { .. }
                 | AgentCommand::Directories(_)
+                | AgentCommand::Token(_)
                 | AgentCommand::Toggle { .. }
                 | AgentCommand::McpServer { .. },
             ) => continue,
