@@ -4,12 +4,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ahp_types::state::{AgentCapabilities, MultipleWorkingDirectoriesCapability};
+use ahp_types::state::{AgentCapabilities, MultipleChatsCapability, MultipleWorkingDirectoriesCapability};
 use innkeeper_core::agent::AgentCommand;
 use innkeeper_testkit::{MemoryStorage, Player, Stage, StageHost, StageOptions, StageTraits};
 use serde_json::{Value, json};
 
-use crate::scene::{DIRECTORY, Scene, started};
+use crate::scene::{DIRECTORY, Scene, message, started};
 use crate::wire::Wire;
 
 const OTHER: &str = "file:///other";
@@ -70,6 +70,12 @@ fn of_session(scene: &Scene) -> Value {
 /// The chat's own directories, which the session's entry has too.
 fn of_chat(scene: &Scene) -> Value {
     json!(scene.bob.chat(&scene.chat).unwrap().working_directories)
+}
+
+/// Why an action was rejected, if it was.
+async fn answer(wire: &mut Wire, channel: &str, action: Value) -> Option<Value> {
+    let seq = wire.dispatch(channel, action).await;
+    wire.envelope(seq).await.get("rejectionReason").cloned()
 }
 
 /// What the agent is told, which must be this.
@@ -243,6 +249,43 @@ async fn what_a_session_loses_its_chat_loses_too() {
     let seen: Vec<&str> =
         scene.wire.actions(&chat).into_iter().filter(|kind| kind.contains("workingDirectory")).collect();
     assert_eq!(seen, follows, "the host says so on the chat");
+}
+
+#[tokio::test]
+async fn where_a_session_works_concerns_all_of_its_chats() {
+    let mut traits = several(First::Peer);
+    if let Some(capabilities) = &mut traits.capabilities {
+        capabilities.multiple_chats = Some(MultipleChatsCapability::default());
+    }
+    let mut scene = Scene::with(traits).await;
+    scene.session_accepts(set(OTHER)).await;
+    let mut first = scene.begin("t1").await;
+    let create = json!({
+        "channel": scene.session, "chat": "ahp-chat:/second", "workingDirectories": [OTHER],
+        "initialMessage": message("begin"),
+    });
+    scene.wire.ask("createChat", create).await;
+    let mut second = scene.host.stage().player().await.unwrap();
+    let turn = second.prompt().await.unwrap().0;
+    assert_eq!(scene.host.stage().openings()[1].working_directories, [PathBuf::from("/other")]);
+    let of_second = async |scene: &mut Scene| {
+        let state = scene.wire.snapshot("ahp-chat:/second").await;
+        let session = scene.wire.snapshot(&scene.session.clone()).await;
+        let entry =
+            session["chats"].as_array().unwrap().iter().find(|chat| chat["resource"] == "ahp-chat:/second");
+        assert_eq!(entry.unwrap()["workingDirectories"], state["workingDirectories"], "the session's entry");
+        state["workingDirectories"].clone()
+    };
+    let session = scene.session.clone();
+    assert_eq!(answer(&mut scene.wire, &session, replaced(OTHER, THIRD)).await, None);
+    told(&mut first, &["/w", "/third"]).await;
+    told(&mut second, &["/third"]).await;
+    assert_eq!(of_second(&mut scene).await, json!([THIRD]));
+    assert_eq!(answer(&mut scene.wire, &session, removed(THIRD)).await, None);
+    told(&mut first, &["/w"]).await;
+    told(&mut second, &[]).await;
+    assert_eq!(of_second(&mut scene).await, json!([]));
+    second.complete(&turn).await.unwrap();
 }
 
 #[tokio::test]

@@ -99,13 +99,13 @@ async fn a_turn_is_not_started_in_a_chat_that_is_not_for_writing() {
         host.stop().await;
         // No agent makes such chats yet, so it is made behind the host's back.
         let put = storage.log().into_iter().rev().find(|change| matches!(change, Change::PutChat { .. }));
-        let Some(Change::PutChat { chat, session, conversation, history, state }) = put else {
+        let Some(Change::PutChat { chat, session, conversation, history, rewind, state }) = put else {
             panic!("no chat was stored")
         };
         let mut document: Value = serde_json::from_str(state.get()).unwrap();
         document["interactivity"] = json!(interactivity);
         let state = serde_json::value::to_raw_value(&document).unwrap().into();
-        let changed = Change::PutChat { chat: chat.clone(), session, conversation, history, state };
+        let changed = Change::PutChat { chat: chat.clone(), session, conversation, history, rewind, state };
         storage.write(vec![changed]).await.unwrap();
         let host = StageHost::start(options).await.unwrap();
         let mut wire = Wire::open(&host, "wire", &["1.0.0"]).await;
