@@ -14,6 +14,7 @@
 mod branches;
 mod chats;
 mod commands;
+mod coverage;
 mod directories;
 mod dispatch;
 mod fidelity;
