@@ -1,7 +1,9 @@
 //! Random clients and a random agent: whatever they do, valid or not, in whatever
 //! order, with whatever connections lost and whatever restarts of the host, everybody
-//! ends up with the same state.
+//! ends up with the same state. What anybody was told of is there after the host was
+//! killed.
 
+mod crash;
 mod steps;
 
 use std::sync::Arc;
@@ -59,12 +61,22 @@ async fn perform(play: &[Step]) {
     world.check().await;
 }
 
+/// What a host on this storage is started with.
+fn options(storage: &MemoryStorage) -> StageOptions {
+    let stage = Stage::new(StageTraits { rewinds: true, ..StageTraits::default() });
+    StageOptions { stage, storage: Arc::new(storage.clone()), ..StageOptions::default() }
+}
+
 /// Three clients, of which some may be away, and an agent, which may not be there.
 struct World {
     /// There is always one, but for the moment between two.
     host: Option<StageHost>,
     /// The clients and whether they are connected.
     clients: Vec<(Observer, bool)>,
+    /// What the host writes down, and what it cannot but find again.
+    storage: MemoryStorage,
+    /// The last thing that the agent said when all was handled.
+    mark: Option<Value>,
     /// Sees everything and compares.
     judge: Wire,
     session: String,
@@ -82,12 +94,8 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        let traits = StageTraits { rewinds: true, ..StageTraits::default() };
-        let storage = Arc::new(MemoryStorage::new());
-        let host =
-            StageHost::start(StageOptions { stage: Stage::new(traits), storage, ..StageOptions::default() })
-                .await
-                .unwrap();
+        let storage = MemoryStorage::new();
+        let host = StageHost::start(options(&storage)).await.unwrap();
         let session = "scripted:/random".to_owned();
         let mut judge = Wire::open(&host, "judge", &["1.0.0"]).await;
         judge.ask("createSession", json!({"channel": session, "workingDirectories": ["file:///w"]})).await;
@@ -103,6 +111,8 @@ impl World {
         Self {
             host: Some(host),
             clients,
+            storage,
+            mark: None,
             judge,
             session,
             chat,
@@ -134,6 +144,7 @@ impl World {
             Step::Back { who } => self.come_back(*who).await,
             Step::Listen => self.settle().await,
             Step::Restart => self.restart().await,
+            Step::Kill { calm } => self.kill(*calm).await,
         }
     }
 
@@ -152,7 +163,12 @@ impl World {
         };
         let host = self.host.take().unwrap();
         let (host, ()) = tokio::join!(host.restart(), leaves);
-        let host = self.host.insert(host.unwrap());
+        self.move_to(host.unwrap()).await;
+    }
+
+    /// Everybody comes to another host.
+    async fn move_to(&mut self, host: StageHost) {
+        let host = self.host.insert(host);
         self.judge = Wire::open(host, "judge", &["1.0.0"]).await;
         for channel in [&self.session, &self.chat] {
             self.judge.snapshot(channel).await;
@@ -235,6 +251,7 @@ impl World {
 
     /// Waits until everything that clients and agent have said is handled.
     async fn settle(&mut self) {
+        self.mark = None;
         loop {
             self.settle_clients().await;
             self.judge.barrier(&self.chat).await;
@@ -250,6 +267,7 @@ impl World {
                 player.act(json!({"type": "chat/activityChanged", "activity": mark})).await.unwrap();
                 self.judge.until(|message| message["params"]["action"]["activity"] == mark).await;
                 self.judge.barrier(&self.chat).await;
+                self.mark = Some(mark);
                 self.hear();
             }
             if self.host().stage().asked() == self.taken {

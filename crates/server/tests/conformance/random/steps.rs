@@ -23,6 +23,8 @@ pub(super) enum Step {
     Listen,
     /// The host ends in order, and another one takes over.
     Restart,
+    /// The host is killed, in the middle of everything or when all was written down.
+    Kill { calm: bool },
 }
 
 /// What a client dispatches. Ids are out of small sets, so that some fit and some do not.
@@ -80,6 +82,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         4 => who.prop_map(|who| Step::Back { who }),
         5 => Just(Step::Listen),
         1 => Just(Step::Restart),
+        1 => any::<bool>().prop_map(|calm| Step::Kill { calm }),
     ]
 }
 
