@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ahp_types::state::{AgentCapabilities, MultipleChatsCapability, MultipleWorkingDirectoriesCapability};
 use innkeeper_core::agent::AgentCommand;
+use innkeeper_core::storage::{Change, Storage as _};
 use innkeeper_testkit::{MemoryStorage, Player, Stage, StageHost, StageOptions, StageTraits};
 use serde_json::{Value, json};
 
@@ -383,4 +384,34 @@ async fn directories_outlive_a_restart_and_a_crash() {
         let opened = &host.stage().openings()[0].working_directories;
         assert_eq!(*opened, [PathBuf::from("/third"), PathBuf::from("/other")]);
     }
+}
+
+#[tokio::test]
+async fn a_chat_is_found_without_the_directories_that_its_session_had_lost() {
+    let storage = MemoryStorage::new();
+    let options = StageOptions {
+        stage: Stage::new(several(First::Peer)),
+        storage: Arc::new(storage.clone()),
+        ..StageOptions::default()
+    };
+    let host = StageHost::start(options.clone()).await.unwrap();
+    let mut wire = Wire::open(&host, "wire", &["1.0.0"]).await;
+    let session = "scripted:/1";
+    wire.ask("createSession", json!({"channel": session, "workingDirectories": [DIRECTORY, OTHER]})).await;
+    let chat = wire.snapshot(session).await["defaultChat"].as_str().unwrap().to_owned();
+    for directory in [DIRECTORY, OTHER] {
+        assert_eq!(answer(&mut wire, &chat, chat_set(directory)).await, None);
+    }
+    host.stop().await;
+    // As if the host had been killed right after it had said that the session lost it.
+    let put = storage.log().into_iter().rev().find(|change| matches!(change, Change::PutSession { .. }));
+    let Some(Change::PutSession { session: uri, created_at, row, state }) = put else { panic!("not stored") };
+    let mut document: Value = serde_json::from_str(state.get()).unwrap();
+    document["workingDirectories"] = json!([DIRECTORY]);
+    let state = serde_json::value::to_raw_value(&document).unwrap().into();
+    storage.write(vec![Change::PutSession { session: uri, created_at, row, state }]).await.unwrap();
+    let host = StageHost::start(options).await.unwrap();
+    let mut wire = Wire::open(&host, "wire", &["1.0.0"]).await;
+    assert_eq!(wire.snapshot(&chat).await["workingDirectories"], json!([DIRECTORY]));
+    assert_eq!(wire.snapshot(session).await["chats"][0]["workingDirectories"], json!([DIRECTORY]));
 }

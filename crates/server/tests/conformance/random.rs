@@ -9,7 +9,9 @@ mod steps;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ahp_types::state::{ChatState, SessionState, SessionSummary};
+use ahp_types::state::{
+    AgentCapabilities, ChatState, MultipleWorkingDirectoriesCapability, SessionState, SessionSummary,
+};
 use innkeeper_core::agent::{AgentCommand, AgentEvent, TurnOutcome};
 use innkeeper_core::ids::ClientId;
 use innkeeper_testkit::{
@@ -63,7 +65,12 @@ async fn perform(play: &[Step]) {
 
 /// What a host on this storage is started with.
 fn options(storage: &MemoryStorage) -> StageOptions {
-    let stage = Stage::new(StageTraits { rewinds: true, ..StageTraits::default() });
+    let capabilities = AgentCapabilities {
+        multiple_working_directories: Some(MultipleWorkingDirectoriesCapability::default()),
+        ..AgentCapabilities::default()
+    };
+    let traits = StageTraits { rewinds: true, capabilities: Some(capabilities), ..StageTraits::default() };
+    let stage = Stage::new(traits);
     StageOptions { stage, storage: Arc::new(storage.clone()), ..StageOptions::default() }
 }
 
@@ -314,11 +321,14 @@ impl World {
         let chat: ChatState = serde_json::from_value(fresh[2].clone()).unwrap();
         let session: SessionState = serde_json::from_value(fresh[1].clone()).unwrap();
         copies_agree(std::slice::from_ref(&chat), &session, rows.first());
-        self.never(&chat);
+        self.never(&chat, &session);
     }
 
     /// What must never be, whatever happened.
-    fn never(&self, chat: &ChatState) {
+    fn never(&self, chat: &ChatState, session: &SessionState) {
+        let known = session.working_directories.as_deref().unwrap_or_default();
+        let foreign = chat.working_directories.iter().flatten().find(|directory| !known.contains(directory));
+        assert_eq!(foreign, None, "a chat works where its session does not");
         let mut ids: Vec<&str> = chat.turns.iter().map(|turn| turn.id.as_str()).collect();
         ids.extend(chat.active_turn.as_ref().map(|turn| turn.id.as_str()));
         let all = ids.len();

@@ -160,13 +160,17 @@ impl Documents {
         let archived = |document: &Value| document["status"].as_u64().unwrap() & 64;
         assert_eq!(archived(&after.chat), archived(&self.chat));
         assert_eq!(archived(&after.session), archived(&self.session));
-        assert_eq!(after.session["config"], self.session["config"]);
+        for set in ["config", "workingDirectories"] {
+            assert_eq!(after.session[set], self.session[set]);
+        }
         let named = self.session["title"].as_str().unwrap().starts_with("named");
         if named || written == Written::Everything {
             assert_eq!(after.session["title"], self.session["title"]);
         }
         if written == Written::Everything {
-            assert_eq!(after.chat.get("draft"), self.chat.get("draft"));
+            for own in ["draft", "workingDirectories"] {
+                assert_eq!(after.chat.get(own), self.chat.get(own));
+            }
             assert_eq!(after.session["activeClients"], self.session["activeClients"]);
         }
     }
