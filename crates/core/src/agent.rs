@@ -8,13 +8,15 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::time::Duration;
 
 use ahp_types::actions::StateAction;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{
     ActiveTurn, AgentInfo, ChatInputAnswer, ChatInputResponseKind, CustomizationEnablement, ErrorInfo,
-    Message, SessionConfigSchema, SideChatSelection, ToolCallResult,
+    Message, ProtectedResourceMetadata, SessionConfigSchema, SideChatSelection, ToolCallResult,
 };
+use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -51,10 +53,54 @@ pub trait AgentProvider: Send + Sync + 'static {
     /// fires, or the future is dropped, nothing that it started stays behind.
     fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>>;
 
+    /// The resources that it needs a token for and has none: no session can be created
+    /// before it is there. Called often.
+    fn needs_tokens(&self) -> Vec<ProtectedResourceMetadata> {
+        Vec::new()
+    }
+
+    /// Takes a token for a resource that it advertised, or that a session of its agents
+    /// waits for, to keep it in place of an earlier one. The same token again is fine.
+    fn authenticate(&self, token: ResourceToken) -> BoxFuture<Result<(), TokenRefused>> {
+        drop(token);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Whether its agents can go back to an earlier turn and forget what came after.
     fn can_rewind(&self) -> bool {
         false
     }
+}
+
+/// A user's token for a resource.
+#[derive(Clone, Debug)]
+pub struct ResourceToken {
+    /// What it is for.
+    pub resource: String,
+    /// The token; without one, those that were given before are not to be used any more.
+    pub token: Option<SecretString>,
+    /// How long it can be used from now on, if that is known.
+    pub expires_in: Option<Duration>,
+    /// What it allows, if that is known.
+    pub scopes: Option<Vec<String>>,
+}
+
+impl PartialEq for ResourceToken {
+    fn eq(&self, other: &Self) -> bool {
+        let secret = |token: &Self| token.token.as_ref().map(|token| token.expose_secret().to_owned());
+        self.resource == other.resource
+            && secret(self) == secret(other)
+            && self.expires_in == other.expires_in
+            && self.scopes == other.scopes
+    }
+}
+
+/// Why a token is not taken.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub struct TokenRefused {
+    /// What is wrong with it, for a person.
+    pub reason: String,
 }
 
 /// Something that an agent can be told to do by its name.
@@ -82,8 +128,10 @@ pub struct OpenAgent {
     pub conversation: Uuid,
     /// Whether there is something to take up again.
     pub history: History,
-    /// The directory to work in; the provider's default without one.
-    pub working_directory: Option<PathBuf>,
+    /// The directories to work in, first the one to begin in; the provider's default
+    /// without any. More than one only for agents of a kind that says so in its
+    /// capabilities.
+    pub working_directories: Vec<PathBuf>,
     /// The session's configuration values.
     pub config: JsonObject,
 }
@@ -206,6 +254,12 @@ pub enum AgentCommand {
         /// The last turn to remember.
         to: Option<TurnId>,
     },
+    /// The directories to work in are these now, in the order of [`OpenAgent`]. Only for
+    /// agents of a kind that works in several. What the running turn does with them is
+    /// the agent's affair; the next one has these and no others.
+    Directories(Vec<PathBuf>),
+    /// A token for something that the session waits for. Its provider has it as well.
+    Token(ResourceToken),
     /// A customization was switched on or off.
     Toggle {
         /// The customization.

@@ -8,6 +8,7 @@ mod chats;
 mod composing;
 mod documents;
 mod loading;
+mod tokens;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use ahp_types::actions::{RootAgentsChangedAction, RootConfigChangedAction, StateAction};
 use ahp_types::common::{JsonObject, Uri};
-use ahp_types::state::SessionActiveClient;
+use ahp_types::state::{ProtectedResourceMetadata, SessionActiveClient};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -25,6 +26,7 @@ use crate::agent::{AgentProvider, History, ResolvedConfig};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
 use crate::departures::{Departures, Waited};
+use crate::directories::Primary;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::session::{
     ChatAddresses, ChatSeed, ClientDispatch, Ending, SessionEnd, SessionHandle, SessionSeed, chat_state,
@@ -37,6 +39,7 @@ use crate::state::{
 use crate::storage::{Change, Storage, StorageError};
 pub use composing::Composing;
 pub use loading::LoadError;
+pub use tokens::AuthenticateError;
 
 /// Sequence numbers that are reserved at a time: more than a host can use between
 /// two looks at them.
@@ -124,12 +127,19 @@ pub enum CreateError {
     /// Something about the request cannot be right.
     #[error("{0}")]
     Invalid(String),
+    /// The agent cannot work without tokens for these.
+    #[error("the agent needs a token for {}; authenticate first", names(.0))]
+    TokensNeeded(Vec<ProtectedResourceMetadata>),
     /// The host is shutting down.
     #[error("the host is shutting down")]
     Closing,
     /// It could not be stored.
     #[error(transparent)]
     Storage(#[from] StorageError),
+}
+
+fn names(resources: &[ProtectedResourceMetadata]) -> String {
+    resources.iter().map(|resource| resource.resource.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// Why a session could not be disposed.
@@ -281,8 +291,12 @@ impl Host {
     /// first message.
     pub async fn create_session(&self, new: NewSession) -> Result<(), CreateError> {
         let provider = self.provider(new.provider.as_deref())?;
-        let working_directory = documents::working_directory(&new.working_directories)?;
+        documents::check_directories(&new.working_directories, Primary::of(&provider.info()))?;
         let reservation = self.reserve(&new.uri)?;
+        let needed = provider.needs_tokens();
+        if !needed.is_empty() {
+            return Err(CreateError::TokensNeeded(needed));
+        }
         let created_at = wire_time(self.clock.now());
         let config = provider.resolve_config(&new.config);
         let chat = ChatSeed {
@@ -299,7 +313,6 @@ impl Host {
             uri: new.uri.clone(),
             chats: vec![chat],
             created_at: created_at.clone(),
-            working_directory,
             config: config.values,
             creator: new.creator.clone(),
             provider: Arc::clone(&provider),

@@ -9,6 +9,7 @@ pub mod channel;
 pub mod client_resources;
 pub mod clock;
 mod departures;
+mod directories;
 pub mod files;
 pub mod host;
 pub mod ids;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -184,8 +185,8 @@ async fn the_first_message_opens_the_agent_once_and_the_second_uses_it() {
     assert_eq!(turn.as_str(), "t2");
     assert_eq!(scene.stage.opened.load(Ordering::SeqCst), 1);
     assert_eq!(scene.host.list_sessions(0, None).rows.len(), 1);
-    let directory = scene.stage.requests.lock().unwrap()[0].working_directory.clone();
-    assert_eq!(directory, Some("/w x".into()), "the address is decoded");
+    let directory = scene.stage.requests.lock().unwrap()[0].working_directories.clone();
+    assert_eq!(directory, [PathBuf::from("/w x")], "the address is decoded");
 }
 
 #[tokio::test]

@@ -118,7 +118,7 @@ impl Connection {
 
     /// Handles one message. Waits only while the session that it is for is behind.
     pub(crate) async fn receive(&mut self, text: &str) {
-        let message: Incoming<'_> = match serde_json::from_str(text) {
+        let message = match Incoming::read(text) {
             Ok(message) => message,
             Err(error) if error.is_data() => {
                 self.refuse_garbage(&RpcError::invalid_request("the message is no JSON-RPC object"));

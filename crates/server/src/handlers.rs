@@ -1,5 +1,6 @@
 //! What each method does: parameters in, a call to the core, an answer out.
 
+mod authenticate;
 mod chat;
 mod completions;
 mod resource;
@@ -59,7 +60,7 @@ impl Connection {
                 self.move_chat(id, rpc::params(params)?);
                 Ok(())
             }
-            "authenticate" => Err(Self::authenticate(&rpc::params(params)?)),
+            "authenticate" => self.authenticate(id, params).await,
             // Notifications by the protocol; a client that wants an answer gets one.
             "dispatchAction" | "unsubscribe" => {
                 self.notification(method, params).await;

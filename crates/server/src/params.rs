@@ -7,6 +7,7 @@
 use ahp_types::commands::{ChatMoveDestination, ChatSource, SubscriptionDeliveryOptions};
 use ahp_types::common::{JsonObject, ROOT_RESOURCE_URI, Uri};
 use ahp_types::state::{Message, SessionActiveClient};
+use secrecy::SecretString;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -154,20 +155,17 @@ pub(crate) struct MoveChatParams {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct AuthenticateParams {
     pub(crate) resource: String,
-    #[serde(rename = "token")]
-    pub(crate) _token: SecretToken,
+    #[serde(deserialize_with = "secret")]
+    pub(crate) token: SecretString,
+    #[serde(default)]
+    pub(crate) expires_in: Option<i64>,
+    #[serde(default)]
+    pub(crate) scopes: Option<Vec<String>>,
 }
 
-/// A token that is not looked at; it must not get into a log by way of `Debug`.
-#[derive(Deserialize)]
-pub(crate) struct SecretToken(
-    #[expect(dead_code, reason = "no agent here takes a token from clients")] String,
-);
-
-impl std::fmt::Debug for SecretToken {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("SecretToken")
-    }
+fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SecretString, D::Error> {
+    String::deserialize(deserializer).map(SecretString::from)
 }

@@ -9,10 +9,10 @@ use std::borrow::Cow;
 use ahp_types::errors::{ahp_error_codes, json_rpc_error_codes};
 use innkeeper_core::ChannelUri;
 use innkeeper_core::files::{Access, FileError};
-use innkeeper_core::host::{CreateError, DisposeError, FetchTurnsError, LoadError};
+use innkeeper_core::host::{AuthenticateError, CreateError, DisposeError, FetchTurnsError, LoadError};
 use innkeeper_core::session::ChatError;
 use innkeeper_core::state::{FetchError, Frame};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -35,6 +35,17 @@ pub(crate) struct Incoming<'a> {
     /// Why a client does not do what it was asked.
     #[serde(borrow, default)]
     pub(crate) error: Option<&'a RawValue>,
+}
+
+impl<'a> Incoming<'a> {
+    /// Reads a message, which is an object: a list would be taken for its fields in order.
+    pub(crate) fn read(text: &'a str) -> Result<Self, serde_json::Error> {
+        if text.trim_start().starts_with('[') {
+            serde_json::from_str::<IgnoredAny>(text)?;
+            return Err(serde_json::Error::custom("a message is an object"));
+        }
+        serde_json::from_str(text)
+    }
 }
 
 /// An error that goes back to the client.
@@ -98,9 +109,34 @@ impl From<CreateError> for RpcError {
             CreateError::Exists(_) => ahp_error_codes::SESSION_ALREADY_EXISTS,
             CreateError::UnknownProvider(_) => ahp_error_codes::PROVIDER_NOT_FOUND,
             CreateError::Invalid(_) => json_rpc_error_codes::INVALID_PARAMS,
+            CreateError::TokensNeeded(_) => ahp_error_codes::AUTH_REQUIRED,
             CreateError::Closing | CreateError::Storage(_) => json_rpc_error_codes::INTERNAL_ERROR,
         };
-        Self::new(code, error.to_string())
+        let message = error.to_string();
+        let data = match error {
+            CreateError::TokensNeeded(resources) => Some(json!({ "resources": resources })),
+            CreateError::Exists(_)
+            | CreateError::UnknownProvider(_)
+            | CreateError::Invalid(_)
+            | CreateError::Closing
+            | CreateError::Storage(_) => None,
+        };
+        Self { code, message, data }
+    }
+}
+
+impl From<AuthenticateError> for RpcError {
+    fn from(error: AuthenticateError) -> Self {
+        let message = error.to_string();
+        match error {
+            AuthenticateError::UnknownResource { .. } => Self::invalid_params(message),
+            AuthenticateError::Refused { resource, .. } => Self {
+                code: ahp_error_codes::AUTH_REQUIRED,
+                message,
+                data: Some(json!({ "resources": [resource] })),
+            },
+            AuthenticateError::TimedOut => Self::new(json_rpc_error_codes::INTERNAL_ERROR, message),
+        }
     }
 }
 

@@ -177,7 +177,7 @@ impl<W: Write> Writer<W> {
             dir: Direction,
             frame: F,
         }
-        let text = self.without_secrets(&line.frame);
+        let text = self.without_secrets(line.direction, &line.frame);
         let (at, connection, dir) = (line.at.as_str(), line.connection, line.direction);
         let encoded = match serde_json::from_str::<&RawValue>(&text) {
             // A frame may have been sent over several lines.
@@ -194,9 +194,9 @@ impl<W: Write> Writer<W> {
     }
 
     /// The frame as text, with the secrets taken out.
-    fn without_secrets(&self, frame: &[u8]) -> String {
+    fn without_secrets(&self, direction: Direction, frame: &[u8]) -> String {
         let text = String::from_utf8_lossy(frame);
-        if text.contains("authenticate") && carries_credential(&text) {
+        if direction == Direction::In && may_carry_credential(&text) {
             return format!("{{\"jsonrpc\":\"2.0\",\"method\":\"authenticate\",\"params\":\"{HIDDEN}\"}}");
         }
         match &self.token {
@@ -216,10 +216,14 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Whether a message hands over a credential of a user's.
-fn carries_credential(text: &str) -> bool {
-    serde_json::from_str::<Incoming<'_>>(text)
-        .is_ok_and(|message| message.method.is_some_and(|method| method == "authenticate"))
+/// Whether a client's message hands over a credential of a user's, or looks like an
+/// attempt to do so: the host does not take what is malformed, but the log would.
+fn may_carry_credential(text: &str) -> bool {
+    match Incoming::read(text) {
+        Ok(message) => message.method.is_some_and(|method| method == "authenticate"),
+        // The name may be written with escapes.
+        Err(_) => text.contains("authenticate") || text.contains("\\u"),
+    }
 }
 
 #[cfg(test)]

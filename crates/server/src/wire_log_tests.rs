@@ -31,6 +31,10 @@ async fn both_directions_are_written_and_secrets_are_not() {
         (Direction::Out, r#"{"id":1,"result":null}"#),
         (Direction::In, r#"{"id":3,"method":"y","params":{"t":"sesame"}}"#),
         (Direction::In, r#"{"id":4,"method":"authenticate","params":{"token":"gho_1"}}"#),
+        (Direction::In, r#"{"id":4,"method":"auth\u0065nticate","params":{"token":"gho_2"}}"#),
+        (Direction::In, r#"{"id":4,"method":"authenticate","params":{"token":"gho_3"},}"#),
+        (Direction::In, r#"[{"id":4,"method":"auth\u0065nticate","params":{"token":"gho_4"}}]"#),
+        (Direction::Out, r#"{"id":5,"result":"how to authenticate"}"#),
     ];
     for (direction, frame) in frames {
         log.record(connection, direction, Bytes::from_static(frame.as_bytes()));
@@ -39,20 +43,25 @@ async fn both_directions_are_written_and_secrets_are_not() {
     let text = std::fs::read_to_string(&path).unwrap();
     let seen: Vec<(Value, Value)> =
         entries(&text).into_iter().map(|entry| (entry["dir"].clone(), entry["frame"].clone())).collect();
+    let hidden = (json!("in"), json!({"jsonrpc": "2.0", "method": "authenticate", "params": "(hidden)"}));
     let expected = [
         (json!("in"), json!({"id": 1, "method": "ping"})),
         (json!("in"), json!({"id": 2, "method": "x"})),
         (json!("in"), json!("garbage\n")),
         (json!("out"), json!({"id": 1, "result": null})),
         (json!("in"), json!({"id": 3, "method": "y", "params": {"t": "(hidden)"}})),
-        (json!("in"), json!({"jsonrpc": "2.0", "method": "authenticate", "params": "(hidden)"})),
+        hidden.clone(),
+        hidden.clone(),
+        hidden.clone(),
+        hidden,
+        (json!("out"), json!({"id": 5, "result": "how to authenticate"})),
     ];
     assert_eq!(seen, expected);
     let first = &entries(&text)[0];
     assert_eq!(first["connection"], 1);
     assert!(first["at"].as_str().is_some_and(|at| at.ends_with('Z')), "{first}");
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    assert!(!text.contains("sesame") && !text.contains("gho_1"));
+    assert!(!text.contains("sesame") && !text.contains("gho_"));
 }
 
 /// A disk that writes nothing until it is told to.

@@ -267,6 +267,11 @@ async fn every_failure_has_the_code_of_the_protocol() -> Result<()> {
         ("createResourceWatch", json!({"uri": outside}), -32009),
         ("createResourceWatch", json!({"uri": hello, "excludes": "x"}), -32602),
     ];
+    let methods: Vec<&str> = cases.iter().map(|(method, ..)| *method).collect();
+    for method in methods {
+        let empty = raw.request(method, json!({})).await?;
+        assert_eq!(empty["error"]["code"], -32602, "{method} without anything");
+    }
     for (method, params, code) in cases {
         let answer = raw.request(method, params.clone()).await?;
         assert_eq!(answer["error"]["code"], code, "{method} {params} {answer}");
@@ -407,6 +412,10 @@ async fn files_and_commands_are_completed() -> Result<()> {
     assert_eq!(known["result"], json!({"items": []}));
     let unknown = raw.request("sessionConfigCompletions", property("none")).await?;
     assert_eq!(unknown["error"]["code"], -32602);
+    let nobodys = json!({"property": "mode", "provider": "nobody"});
+    assert_eq!(raw.request("sessionConfigCompletions", nobodys).await?["error"]["code"], -32002);
+    assert_eq!(raw.request("sessionConfigCompletions", json!({})).await?["error"]["code"], -32602);
+    assert_eq!(raw.request("completions", json!({"channel": SESSION})).await?["error"]["code"], -32602);
     let mut fresh = RawClient::connect(&world.address()?).await?;
     let welcome = fresh.initialize("fresh", &[]).await?;
     assert_eq!(welcome["result"]["completionTriggerCharacters"], json!(["@", "#", "/"]));

@@ -24,7 +24,7 @@ mod wait;
 pub use host::{HostOptions, TestHost};
 pub use memory_storage::{HeldWrites, MemoryStorage};
 pub use model::{LoggedRequest, RequestKind, RequestLog, ScriptedModel};
-pub use observer::{Observer, Seen};
+pub use observer::{CameBack, Observer, Seen};
 pub use raw::RawClient;
 pub use stage::{Player, Stage, StageTraits};
 pub use stage_host::{StageHost, StageOptions, files_of};

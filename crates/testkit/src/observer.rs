@@ -55,8 +55,21 @@ pub struct Observer {
     pub seen: Vec<Seen>,
     /// The number of the last envelope, which the next one must exceed.
     last_seq: u64,
+    /// What it got when it came back last.
+    pub came_back: Option<CameBack>,
     /// What the host did that it must never do.
     violation: Option<String>,
+}
+
+/// What a client got that came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CameBack {
+    /// What it had missed.
+    Replay,
+    /// Everything as it is.
+    Snapshots,
+    /// Everything as it is, after it had introduced itself again.
+    Anew,
 }
 
 impl std::fmt::Debug for Observer {
@@ -101,6 +114,7 @@ impl Observer {
             rows: BTreeMap::new(),
             seen: Vec::new(),
             last_seq: 0,
+            came_back: None,
             violation: None,
         };
         for snapshot in result.snapshots {
@@ -119,7 +133,13 @@ impl Observer {
         self.events = self.client.events();
         let channels: Vec<String> = self.states.keys().cloned().collect();
         let (name, seen) = (client_id.to_owned(), i64::try_from(self.last_seq)?);
-        match self.client.reconnect(name.clone(), seen, channels.clone()).await {
+        let result = self.client.reconnect(name.clone(), seen, channels.clone()).await;
+        self.came_back = Some(match &result {
+            Ok(ReconnectResult::Replay(_)) => CameBack::Replay,
+            Ok(ReconnectResult::Snapshot(_)) => CameBack::Snapshots,
+            Err(_) => CameBack::Anew,
+        });
+        match result {
             Ok(ReconnectResult::Replay(replay)) => {
                 for envelope in replay.actions {
                     self.take_action(envelope);
@@ -394,6 +414,8 @@ impl Observer {
                     row.status = changed.changes.status.unwrap_or(row.status);
                     row.modified_at = changed.changes.modified_at.unwrap_or_else(|| row.modified_at.clone());
                     row.chats = changed.changes.chats.or_else(|| row.chats.take());
+                    let directories = changed.changes.working_directories;
+                    row.working_directories = directories.or_else(|| row.working_directories.take());
                 }
                 self.seen.push(Seen::SummaryChanged(changed.session));
             }

@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ahp_types::common::JsonObject;
-use ahp_types::state::{AgentCapabilities, AgentInfo, Customization, SessionConfigSchema};
+use ahp_types::state::{
+    AgentCapabilities, AgentInfo, Customization, ProtectedResourceMetadata, SessionConfigSchema,
+};
 use anyhow::{Context as _, Result, bail};
 use innkeeper_core::agent::{
     AgentCommand, AgentEvent, AgentLink, AgentProvider, BoxFuture, COMMAND_CAPACITY, EVENT_CAPACITY, History,
-    OpenAgent, OpenError, ResolvedConfig, TurnOutcome, Unsent,
+    OpenAgent, OpenError, ResolvedConfig, ResourceToken, TokenRefused, TurnOutcome, Unsent,
 };
 use innkeeper_core::ids::TurnId;
 use serde_json::{Value, json};
@@ -30,6 +32,8 @@ pub struct StageTraits {
     pub rewinds: bool,
     /// What clients are told that it can do.
     pub capabilities: Option<AgentCapabilities>,
+    /// What clients are told that it needs tokens for.
+    pub protected_resources: Option<Vec<ProtectedResourceMetadata>>,
     /// What clients are told that it comes with.
     pub customizations: Option<Vec<Customization>>,
 }
@@ -58,6 +62,9 @@ struct Book {
     requests: Vec<OpenAgent>,
     failures: VecDeque<String>,
     players: VecDeque<Player>,
+    tokens: Vec<ResourceToken>,
+    /// Why the next tokens are not taken.
+    refusals: VecDeque<String>,
 }
 
 impl Default for Stage {
@@ -92,6 +99,16 @@ impl Stage {
     /// The next opening fails with this message.
     pub fn fail_next_opening(&self, message: &str) {
         self.book().failures.push_back(message.to_owned());
+    }
+
+    /// The next token is refused for this reason.
+    pub fn refuse_next_token(&self, reason: &str) {
+        self.book().refusals.push_back(reason.to_owned());
+    }
+
+    /// The tokens that were taken so far.
+    pub fn tokens(&self) -> Vec<ResourceToken> {
+        self.book().tokens.clone()
     }
 
     /// What agents were opened with so far.
@@ -166,7 +183,7 @@ impl AgentProvider for Stage {
             display_name: "Scripted".to_owned(),
             description: "An agent that a test plays".to_owned(),
             models: Vec::new(),
-            protected_resources: None,
+            protected_resources: self.shared.traits.protected_resources.clone(),
             customizations: self.shared.traits.customizations.clone(),
             capabilities: self.shared.traits.capabilities.clone(),
         }
@@ -186,6 +203,31 @@ impl AgentProvider for Stage {
     fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
         self.book().asked += 1;
         Box::pin(self.clone().enter(request, cancel))
+    }
+
+    fn needs_tokens(&self) -> Vec<ProtectedResourceMetadata> {
+        let book = self.book();
+        let has_token = |resource: &ProtectedResourceMetadata| {
+            let last = book.tokens.iter().rev().find(|token| token.resource == resource.resource);
+            last.is_some_and(|token| token.token.is_some())
+        };
+        let resources = self.shared.traits.protected_resources.iter().flatten();
+        resources
+            .filter(|resource| resource.required != Some(false) && !has_token(resource))
+            .cloned()
+            .collect()
+    }
+
+    fn authenticate(&self, token: ResourceToken) -> BoxFuture<Result<(), TokenRefused>> {
+        let mut book = self.book();
+        let taken = match book.refusals.pop_front() {
+            Some(reason) => Err(TokenRefused { reason }),
+            None => {
+                book.tokens.push(token);
+                Ok(())
+            }
+        };
+        Box::pin(std::future::ready(taken))
     }
 
     fn can_rewind(&self) -> bool {
@@ -342,6 +384,11 @@ impl Player {
     /// Is done with a turn, in this way.
     pub async fn end(&self, turn: &str, outcome: TurnOutcome) -> Result<()> {
         self.send(AgentEvent::TurnEnded { turn: TurnId::new(turn), outcome }).await
+    }
+
+    /// Takes no commands any more, as an agent that is about to end.
+    pub fn stop_listening(&mut self) {
+        self.commands.close();
     }
 
     /// Ends without having been asked to. Resolves when the session has heard of it.

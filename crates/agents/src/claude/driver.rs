@@ -5,6 +5,7 @@
 //! under way at a time: a message waits until the turn before it is over and the
 //! runtime has answered. Nothing in the loop waits for the runtime.
 
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use innkeeper_claude::{
     Exit, IncomingRequest, Message, RequestError, Runtime, RuntimeEvent, RuntimeEvents, UserContent,
     UserMessage,
 };
-use innkeeper_core::agent::{AgentCommand, AgentEvent, History, TurnOutcome, Unsent};
+use innkeeper_core::agent::{AgentCommand, AgentEvent, History, OpenAgent, TurnOutcome, Unsent};
 use innkeeper_core::ids::TurnId;
 use innkeeper_core::model::ModelEndpoint;
 use serde_json::{Map, Value, json};
@@ -58,6 +59,10 @@ pub(super) struct Driver {
     model: String,
     /// Whether another process could take the conversation up.
     history: History,
+    /// The directories that the runtime was started with.
+    directories: Vec<PathBuf>,
+    /// Whether it shall work in others, for which it has to be started again.
+    moves: bool,
     /// Where the runtime's requests go, which is told whose they are.
     models: Arc<dyn ModelEndpoint>,
 }
@@ -94,10 +99,9 @@ impl From<SessionGone> for End {
 impl Driver {
     pub(super) fn new(
         (runtime, messages): (Runtime, RuntimeEvents),
-        commands: mpsc::Receiver<AgentCommand>,
-        events: mpsc::Sender<AgentEvent>,
+        (commands, events): (mpsc::Receiver<AgentCommand>, mpsc::Sender<AgentEvent>),
         close: CancellationToken,
-        history: History,
+        request: OpenAgent,
         models: Arc<dyn ModelEndpoint>,
     ) -> Self {
         Self {
@@ -112,7 +116,9 @@ impl Driver {
             asked: None,
             deadline: None,
             model: DEFAULT_MODEL.to_owned(),
-            history,
+            history: request.history,
+            directories: request.working_directories,
+            moves: false,
             models,
         }
     }
@@ -182,6 +188,7 @@ impl Driver {
                     self.ask(Purpose::Interrupt);
                 }
             }
+            AgentCommand::Directories(wanted) => self.moves = wanted != self.directories,
             // A steering message that is not taken becomes a turn of its own; nothing
             // asks the user anything yet, so there is nothing to answer.
             AgentCommand::Steer { .. }
@@ -189,15 +196,21 @@ impl Driver {
             | AgentCommand::ToolAnswer { .. }
             | AgentCommand::InputAnswer(_)
             | AgentCommand::Rewind { .. }
+            | AgentCommand::Token(_)
             | AgentCommand::Toggle { .. }
             | AgentCommand::McpServer { .. } => {}
         }
     }
 
-    /// Writes the message that waits, if it can be written now.
+    /// Writes the message that waits, if it can be written now. Between two turns is the
+    /// time for a runtime to end that has to be started differently.
     fn advance(&mut self) -> Result<(), End> {
         if !self.turns.is_idle() || self.asked.is_some() {
             return Ok(());
+        }
+        if self.moves {
+            // The session starts another one, with the message that waits if there is one.
+            return Err(End::Stop);
         }
         let Some(unsent) = self.waiting.take() else { return Ok(()) };
         // Without a choice it stays with the model that it had.

@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ahp_types::common::JsonObject;
-use ahp_types::state::{AgentCapabilities, AgentInfo, MultipleChatsCapability, SessionModelInfo};
+use ahp_types::state::{
+    AgentCapabilities, AgentInfo, MultipleChatsCapability, MultipleWorkingDirectoriesCapability,
+    SessionModelInfo,
+};
 use innkeeper_claude::transcript;
 use innkeeper_claude::{
     Conversation, Directories, Endpoint, LaunchOptions, Program, Runtime, StartError, WardenProgram,
@@ -98,7 +101,11 @@ impl AgentProvider for ClaudeProvider {
             customizations: None,
             capabilities: Some(AgentCapabilities {
                 multiple_chats: Some(MultipleChatsCapability::default()),
-                ..AgentCapabilities::default()
+                // The runtime keeps its transcripts by the directory that it was started in.
+                multiple_working_directories: Some(MultipleWorkingDirectoriesCapability {
+                    immutable_primary: Some(true),
+                    primary_replacement: None,
+                }),
             }),
         }
     }
@@ -125,8 +132,7 @@ impl AgentProvider for ClaudeProvider {
             let (reports, events) = mpsc::channel(EVENT_CAPACITY);
             let close = CancellationToken::new();
             let models = Arc::clone(&config.models);
-            let driver =
-                Driver::new((runtime, messages), orders, reports, close.clone(), request.history, models);
+            let driver = Driver::new((runtime, messages), (orders, reports), close.clone(), request, models);
             tasks.spawn(driver.run());
             Ok(AgentLink { commands, events, close })
         })
@@ -136,7 +142,10 @@ impl AgentProvider for ClaudeProvider {
 fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<LaunchOptions, OpenError> {
     let program = (config.program)()
         .map_err(|message| OpenError::Failed { error_type: "runtime_missing".to_owned(), message })?;
-    let cwd = request.working_directory.clone().unwrap_or_else(|| config.default_directory.clone());
+    let (cwd, others) = match request.working_directories.split_first() {
+        Some((first, others)) => (first.clone(), others.to_vec()),
+        None => (config.default_directory.clone(), Vec::new()),
+    };
     if !cwd.is_dir() {
         return Err(OpenError::Failed {
             error_type: "working_directory_missing".to_owned(),
@@ -151,6 +160,7 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
         permission_mode: config::permission_mode(&request.config),
         environment: config.environment.clone(),
         registry: Some(config.registry_dir.clone()),
+        directories: others,
         ..LaunchOptions::new(program, config.warden.clone(), conversation, directories)
     })
 }

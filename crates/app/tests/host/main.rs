@@ -13,6 +13,7 @@ mod chain;
 mod chats;
 mod command_line;
 mod crash;
+mod directories;
 mod durability;
 mod faults;
 mod files;

@@ -26,7 +26,9 @@ impl From<CreateError> for ChatError {
             CreateError::Exists(uri) => Self::Exists(uri),
             CreateError::Closing => Self::Gone,
             CreateError::Storage(error) => Self::Storage(error),
-            CreateError::UnknownProvider(_) | CreateError::Invalid(_) => Self::Refused(error.to_string()),
+            CreateError::UnknownProvider(_) | CreateError::Invalid(_) | CreateError::TokensNeeded(_) => {
+                Self::Refused(error.to_string())
+            }
         }
     }
 }

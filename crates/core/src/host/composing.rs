@@ -1,22 +1,17 @@
 //! What is known about sessions from outside of them: where they work, and what
 //! helps to compose a message in them.
 
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use ahp_types::common::Uri;
 use serde::Deserialize;
-use tokio::time::Instant;
 
-use super::documents::working_directory;
 use super::{Host, LoadError, lock};
 use crate::agent::CommandInfo;
 use crate::channel::ChannelUri;
-
-/// How long the directories of sessions that are not in memory are taken as known.
-/// To find them, the whole list has to be read.
-const FRESH: Duration = Duration::from_secs(2);
+use crate::directories::path_of;
 
 /// What helps to compose a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,17 +22,26 @@ pub struct Composing {
     pub commands: Vec<CommandInfo>,
 }
 
-/// The directories in the list of sessions, as they were a moment ago.
+/// The directories in the list of sessions, each with the sessions that have it, and of
+/// which state of the list they are.
 #[derive(Debug, Default)]
-pub(super) struct StoredDirectories(Mutex<Option<(Instant, Arc<[PathBuf]>)>>);
+pub(super) struct StoredDirectories(Mutex<Option<(u64, Arc<ListedDirectories>)>>);
+
+type ListedDirectories = BTreeMap<PathBuf, Vec<ChannelUri>>;
 
 impl Host {
     /// The directories that sessions work in.
     pub fn working_directories(&self) -> Vec<PathBuf> {
         let sessions: Vec<ChannelUri> = lock(&self.sessions).by_uri.keys().cloned().collect();
-        let mut directories: Vec<PathBuf> =
-            sessions.iter().filter_map(|session| self.look(session)).flat_map(|(_, found)| found).collect();
-        directories.extend_from_slice(&self.listed_directories());
+        let live: HashMap<ChannelUri, Vec<PathBuf>> = sessions
+            .into_iter()
+            .filter_map(|session| self.look(&session).map(|(_, directories)| (session, directories)))
+            .collect();
+        let listed = self.listed_directories();
+        // Of a session in memory its own document is right: its row follows a moment later.
+        let stored = listed.iter().filter(|(_, of)| of.iter().any(|session| !live.contains_key(session)));
+        let mut directories: Vec<PathBuf> = stored.map(|(directory, _)| directory.clone()).collect();
+        directories.extend(live.into_values().flatten());
         directories.sort_unstable();
         directories.dedup();
         directories
@@ -63,33 +67,36 @@ impl Host {
         })?
     }
 
-    /// The directories in the list of sessions.
-    fn listed_directories(&self) -> Arc<[PathBuf]> {
+    /// The directories in the list of sessions. To find them the whole list has to be
+    /// read, so they are kept until one of them changes.
+    fn listed_directories(&self) -> Arc<ListedDirectories> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Row {
+            resource: Uri,
             #[serde(default)]
             working_directories: Vec<Uri>,
         }
-        if let Some((at, known)) = lock(&self.stored_directories.0).as_ref()
-            && at.elapsed() < FRESH
+        // Before the list is read: what changes meanwhile makes it be read again.
+        let edition = self.store.directories_edition();
+        if let Some((known, directories)) = lock(&self.stored_directories.0).as_ref()
+            && *known == edition
         {
-            return Arc::clone(known);
+            return Arc::clone(directories);
         }
-        let rows = self.store.list(0, None).rows;
-        let mut directories: Vec<PathBuf> = rows
-            .iter()
-            .filter_map(|row| serde_json::from_str::<Row>(row.get()).ok())
-            .flat_map(|row| paths(&row.working_directories).collect::<Vec<_>>())
-            .collect();
-        directories.sort_unstable();
-        directories.dedup();
-        let directories: Arc<[PathBuf]> = directories.into();
-        *lock(&self.stored_directories.0) = Some((Instant::now(), Arc::clone(&directories)));
+        let mut directories = ListedDirectories::new();
+        for row in self.store.list(0, None).rows {
+            let Ok(row) = serde_json::from_str::<Row>(row.get()) else { continue };
+            for path in paths(&row.working_directories) {
+                directories.entry(path).or_default().push(ChannelUri::new(&row.resource));
+            }
+        }
+        let directories = Arc::new(directories);
+        *lock(&self.stored_directories.0) = Some((edition, Arc::clone(&directories)));
         directories
     }
 }
 
 fn paths(directories: &[Uri]) -> impl Iterator<Item = PathBuf> {
-    directories.iter().filter_map(|uri| working_directory(std::slice::from_ref(uri)).ok().flatten())
+    directories.iter().filter_map(|uri| path_of(uri))
 }

@@ -1,17 +1,16 @@
 //! The documents that a new session starts with.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 
 use ahp_types::common::{JsonObject, Uri};
 use ahp_types::state::{
     AgentInfo, ChatSummary, ConfigSchema, RootConfigState, RootState, SessionConfigState, SessionLifecycle,
     SessionState, SessionStatus,
 };
-use url::Url;
 
 use super::{CreateError, NewSession};
 use crate::agent::ResolvedConfig;
+use crate::directories::{MAX_DIRECTORIES, Primary, path_of};
 
 /// The root of a host with these agents and configuration values.
 pub(super) fn root_state(agents: Vec<AgentInfo>, values: JsonObject) -> RootState {
@@ -59,19 +58,24 @@ pub(super) fn session_state(
     }
 }
 
-pub(super) fn working_directory(directories: &[Uri]) -> Result<Option<PathBuf>, CreateError> {
-    match directories {
-        [] => Ok(None),
-        [directory] => Url::parse(directory)
-            .ok()
-            .filter(|url| url.scheme() == "file")
-            .and_then(|url| url.to_file_path().ok())
-            .map(Some)
-            .ok_or_else(|| {
-                CreateError::Invalid(format!(
-                    "the working directory {directory:?} is not a file: address of this machine"
-                ))
-            }),
-        [_, _, ..] => Err(CreateError::Invalid("an agent here works in one directory at a time".to_owned())),
+/// Whether a new session can work in these directories.
+pub(super) fn check_directories(directories: &[Uri], primary: Option<Primary>) -> Result<(), CreateError> {
+    let invalid = |reason: String| Err(CreateError::Invalid(reason));
+    if directories.len() > 1 && primary.is_none() {
+        return invalid("the agent works in one directory at a time".to_owned());
     }
+    if directories.len() > MAX_DIRECTORIES {
+        return invalid(format!("a session has at most {MAX_DIRECTORIES} directories"));
+    }
+    for (place, directory) in directories.iter().enumerate() {
+        if path_of(directory).is_none() {
+            return invalid(format!(
+                "the working directory {directory:?} is not a file: address of this machine"
+            ));
+        }
+        if directories.iter().take(place).any(|earlier| earlier == directory) {
+            return invalid(format!("the working directory {directory:?} is named twice"));
+        }
+    }
+    Ok(())
 }

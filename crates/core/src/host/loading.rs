@@ -8,7 +8,7 @@ use ahp_types::state::{AgentInfo, SessionConfigSchema, SessionState};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{CreateError, Host, Sessions, documents, lock};
+use super::{CreateError, Host, Sessions, lock};
 use crate::agent::{AgentLink, AgentProvider, BoxFuture, OpenAgent, OpenError, ResolvedConfig};
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
@@ -141,7 +141,6 @@ impl Host {
         let (chats, docs) = chats.into_iter().unzip();
         let provider = self.provider(Some(&session.provider));
         let provider = provider.unwrap_or_else(|_| Arc::new(Absent(session.provider.clone())));
-        let directories = session.working_directories.clone().unwrap_or_default();
         let took_part = session.active_clients.iter().map(|client| ClientId::new(&client.client_id));
         let took_part: Vec<ClientId> = took_part.collect();
         let seed = SessionSeed {
@@ -149,8 +148,6 @@ impl Host {
             chats,
             created_at,
             provider,
-            // A directory that cannot be used any more is named when it is needed.
-            working_directory: documents::working_directory(&directories).unwrap_or_default(),
             config: session.config.as_ref().map(|config| config.values.clone()).unwrap_or_default(),
             creator: None,
             listed,

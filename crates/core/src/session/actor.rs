@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ahp_types::actions::StateAction;
 use ahp_types::common::JsonObject;
 use ahp_types::state::{ChatState, SessionState};
 use tokio::sync::mpsc;
@@ -19,12 +20,13 @@ use tokio_util::task::TaskTracker;
 
 use super::addresses::ChatAddresses;
 use super::chats::{Chat, ChatSeed, Chats};
-use super::decide::{Cause, Decision, Effect, Input, Phase, Target, View, decide};
+use super::decide::{Cause, Decision, Effect, Input, Phase, Target, View, changes_directories, decide};
 use super::handle::{ClientDispatch, Ending, SessionHandle, SessionInput, Waiting};
 use super::ledger::Ledger;
-use crate::agent::{AgentEvent, AgentProvider, History, OpenAgent, OpenError};
+use crate::agent::{AgentEvent, AgentProvider, History, OpenAgent, OpenError, ResourceToken};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
+use crate::directories;
 use crate::ids::ClientId;
 use crate::state::StateStore;
 use crate::storage::{Storage, StorageError};
@@ -53,8 +55,6 @@ pub(crate) struct SessionSeed {
     pub created_at: String,
     /// The agent that works in it.
     pub provider: Arc<dyn AgentProvider>,
-    /// The directory it works in.
-    pub working_directory: Option<PathBuf>,
     /// The configuration it was created with.
     pub config: JsonObject,
     /// The client that created it, which may still want it.
@@ -123,10 +123,10 @@ impl SessionActor {
         let Surroundings { store, storage, addresses, clock, tasks } = around;
         let (sender, inputs) = mpsc::channel(INPUT_CAPACITY);
         let handle = SessionHandle::new(sender.clone());
-        let rewinds = seed.provider.can_rewind();
-        let chats = std::mem::take(&mut seed.chats).into_iter().map(|chat| Chat::new(chat, rewinds));
+        let chats = std::mem::take(&mut seed.chats);
+        let chats = Chats::new(chats.into_iter().map(|chat| Chat::new(chat, seed.provider.as_ref())));
         let mut actor = Self {
-            chats: Chats::new(chats),
+            chats,
             listed: seed.listed,
             ledger: Ledger::new(storage, seed.uri.clone(), seed.next_entry),
             seed,
@@ -225,7 +225,10 @@ impl SessionActor {
                     done.send(Err(StorageError::Busy)).ok();
                 }
                 // Who asked hears that the session is gone, and the host asks again.
-                SessionInput::Chats(_) | SessionInput::Opened(..) | SessionInput::Left(_) => {}
+                SessionInput::Chats(_)
+                | SessionInput::Opened(..)
+                | SessionInput::Left(_)
+                | SessionInput::Token(_) => {}
             }
         }
         self.ending = Some(Ending::Unload);
@@ -243,6 +246,8 @@ impl SessionActor {
                     link.close.cancel();
                 }
                 opened.link = Some(link);
+                // They may have changed while it was opened.
+                self.tell_directories(&chat);
                 let decision = self.decide(&chat, Input::Opened);
                 self.carry_out(&chat, decision, Cause::Agent).await;
             }
@@ -252,6 +257,7 @@ impl SessionActor {
                 self.carry_out(&chat, decision, Cause::Agent).await;
             }
             SessionInput::Left(client) => self.handle_left(&client).await,
+            SessionInput::Token(token) => self.handle_token(*token),
             SessionInput::Chats(order) => self.handle_order(order).await,
             SessionInput::End { ending, done } if self.expected > 0 => self.deferred.push((ending, done)),
             SessionInput::End { ending, done } => self.end(ending, Some(done)).await,
@@ -295,7 +301,10 @@ impl SessionActor {
         self.project(&chat);
         match target {
             Target::Chat => self.settle(&chat, Cause::Client).await,
-            Target::Session => self.settle_all(Cause::Client).await,
+            Target::Session => {
+                self.follow_directories(action).await;
+                self.settle_all(Cause::Client).await;
+            }
         }
     }
 
@@ -306,14 +315,34 @@ impl SessionActor {
         self.settle_all(Cause::Agent).await;
     }
 
+    fn handle_token(&mut self, token: ResourceToken) {
+        if let Some(chat) = self.default_chat() {
+            let decision = self.decide(&chat, Input::Token(token));
+            self.tell_all(&decision.effects);
+        }
+    }
+
     /// What concerns the whole session concerns the agents of all of its chats.
     fn tell_all(&mut self, effects: &[Effect]) {
         for effect in effects {
             if let Effect::Agent(command) = effect {
-                for chat in self.chats.iter() {
+                for chat in self.chats.iter_mut() {
                     chat.command(command.clone());
                 }
             }
+        }
+    }
+
+    /// Where the session works concerns each of its chats.
+    async fn follow_directories(&mut self, action: &StateAction) {
+        if !changes_directories(action) {
+            return;
+        }
+        // One that is on its way belongs to another session already.
+        let chats = self.chats.iter().filter(|chat| !chat.is_away()).map(|chat| chat.uri.clone());
+        for chat in chats.collect::<Vec<_>>() {
+            let decision = self.decide(&chat, Input::Directories(action));
+            self.carry_out(&chat, decision, Cause::Client).await;
         }
     }
 
@@ -333,10 +362,12 @@ impl SessionActor {
 
     async fn handle_agent(&mut self, chat: &ChannelUri, event: Option<AgentEvent>) {
         let history = || self.chats.get(chat).map_or(History::Resume, |chat| chat.model.phase.history());
-        let event = event.unwrap_or_else(|| AgentEvent::Closed { history: history(), unsent: None });
+        let mut event = event.unwrap_or_else(|| AgentEvent::Closed { history: history(), unsent: None });
         let closed = matches!(event, AgentEvent::Closed { .. });
-        if closed && let Some(chat) = self.chats.get_mut(chat) {
+        if let (AgentEvent::Closed { unsent, .. }, Some(chat)) = (&mut event, self.chats.get_mut(chat)) {
             chat.link = None;
+            let undelivered = chat.undelivered.take();
+            *unsent = unsent.take().or(undelivered);
         }
         let decision = self.decide(chat, Input::Agent(event));
         self.carry_out(chat, decision, Cause::Agent).await;
@@ -386,6 +417,10 @@ impl SessionActor {
             self.open_agent(uri, history);
             return;
         }
+        if let Effect::TellDirectories = effect {
+            self.tell_directories(uri);
+            return;
+        }
         let Some(chat) = self.chats.get_mut(uri) else { return };
         match effect {
             Effect::Agent(command) => chat.command(command),
@@ -396,7 +431,7 @@ impl SessionActor {
                 None => chat.opening.cancel(),
             },
             Effect::Finish => chat.over = true,
-            Effect::List | Effect::OpenAgent(_) => {}
+            Effect::List | Effect::OpenAgent(_) | Effect::TellDirectories => {}
         }
     }
 
@@ -408,11 +443,12 @@ impl SessionActor {
     }
 
     fn open_agent(&mut self, uri: &ChannelUri, history: History) {
-        let (config, working_directory) = (self.config(), self.seed.working_directory.clone());
+        let (config, working_directories) = (self.config(), self.directories(uri));
         let Some(chat) = self.chats.get_mut(uri) else { return };
         chat.opening = CancellationToken::new();
         chat.model.openings += 1;
-        let request = OpenAgent { conversation: chat.conversation, history, working_directory, config };
+        chat.told_directories.clone_from(&working_directories);
+        let request = OpenAgent { conversation: chat.conversation, history, working_directories, config };
         let opened = self.seed.provider.open(request, chat.opening.clone());
         let mut report = OpeningReport { chat: uri.clone(), inputs: Some(self.own_inputs.clone()) };
         self.tasks.spawn(async move {
@@ -422,6 +458,20 @@ impl SessionActor {
                 inputs.send(SessionInput::Opened(report.chat.clone(), result)).await.ok();
             }
         });
+    }
+
+    /// The directories for the agent of a chat.
+    fn directories(&self, chat: &ChannelUri) -> Vec<PathBuf> {
+        let primary = self.chats.get(chat).and_then(|chat| chat.model.directories);
+        self.with_state(chat, |session, chat| directories::of_chat(session, chat, primary))
+            .unwrap_or_default()
+    }
+
+    fn tell_directories(&mut self, chat: &ChannelUri) {
+        let directories = self.directories(chat);
+        if let Some(chat) = self.chats.get_mut(chat) {
+            chat.tell_directories(directories);
+        }
     }
 
     fn config(&self) -> JsonObject {

@@ -1,6 +1,7 @@
 //! The chats of a session: which there are, and what is known of each beside what is
 //! published.
 
+use std::path::PathBuf;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ use uuid::Uuid;
 
 use super::decide::{Model, Phase};
 use super::handle::{Answer, Cargo};
-use crate::agent::{AgentCommand, AgentEvent, AgentLink, History};
+use crate::agent::{AgentCommand, AgentEvent, AgentLink, AgentProvider, History, Unsent};
 use crate::channel::ChannelUri;
+use crate::directories::Primary;
 use crate::storage::Rewind;
 
 /// What a chat starts from.
@@ -35,6 +37,10 @@ pub(super) struct Chat {
     pub(super) model: Model,
     /// The agent, while there is one.
     pub(super) link: Option<AgentLink>,
+    /// A message that it was to get and could not take any more.
+    pub(super) undelivered: Option<Box<Unsent>>,
+    /// The directories that it knows of.
+    pub(super) told_directories: Vec<PathBuf>,
     /// Ends the opening of an agent.
     pub(super) opening: CancellationToken,
     /// Nothing works for it any more, and nothing will.
@@ -54,7 +60,8 @@ pub(super) enum Leaving {
 }
 
 impl Chat {
-    pub(super) fn new(seed: ChatSeed, rewinds: bool) -> Self {
+    /// A chat of a session with this kind of agent.
+    pub(super) fn new(seed: ChatSeed, provider: &dyn AgentProvider) -> Self {
         Self {
             uri: seed.uri,
             conversation: seed.conversation,
@@ -62,10 +69,13 @@ impl Chat {
                 phase: Phase::Cold(seed.history),
                 turn_began: Duration::ZERO,
                 openings: 0,
-                rewinds,
+                rewinds: provider.can_rewind(),
+                directories: Primary::of(&provider.info()),
                 rewind: seed.rewind,
             },
             link: None,
+            undelivered: None,
+            told_directories: Vec::new(),
             opening: CancellationToken::new(),
             over: false,
             leaving: None,
@@ -73,11 +83,23 @@ impl Chat {
     }
 
     /// Hands a command to the agent, if there is one.
-    pub(super) fn command(&self, command: AgentCommand) {
+    pub(super) fn command(&mut self, command: AgentCommand) {
         let Some(link) = &self.link else { return };
         if let Err(error) = link.commands.try_send(command) {
             tracing::error!(chat = %self.uri, %error, "the agent does not take commands; closing it");
             link.close.cancel();
+            // An agent that ends just now has not seen it: it is for the next one.
+            if let AgentCommand::Prompt { turn, message } = error.into_inner() {
+                self.undelivered = Some(Box::new(Unsent { turn, message }));
+            }
+        }
+    }
+
+    /// Tells the agent, if there is one, that it works in these directories now.
+    pub(super) fn tell_directories(&mut self, directories: Vec<PathBuf>) {
+        if self.link.is_some() && directories != self.told_directories {
+            self.told_directories.clone_from(&directories);
+            self.command(AgentCommand::Directories(directories));
         }
     }
 
@@ -117,6 +139,10 @@ impl Chats {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Chat> {
         self.chats.iter()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Chat> {
+        self.chats.iter_mut()
     }
 
     pub(super) fn uris(&self) -> impl Iterator<Item = ChannelUri> {

@@ -4,11 +4,12 @@
 //! No clock, no I/O, no waiting: the time comes in with the input, and what must
 //! be done outside goes out as effects. Published state is only read here; the
 //! actions that change it are returned for the actor to commit, in order.
-//! `turns`, `queue`, `tools`, `inputs`, `settings` and `customizations` hold the
-//! rules of their subjects, `agent` those of what agents say.
+//! `turns`, `queue`, `tools`, `inputs`, `settings`, `directories` and `customizations`
+//! hold the rules of their subjects, `agent` those of what agents say.
 
 mod agent;
 mod customizations;
+mod directories;
 mod inputs;
 mod queue;
 mod settings;
@@ -21,10 +22,14 @@ use ahp_types::actions::{SessionReadyAction, StateAction};
 use ahp_types::state::{ChatState, ErrorInfo, Message, SessionLifecycle, SessionState};
 
 use super::Ending;
-use crate::agent::{AgentCommand, AgentEvent, History, McpServerRequest, OpenError, TurnOutcome, Unsent};
+use crate::agent::{
+    AgentCommand, AgentEvent, History, McpServerRequest, OpenError, ResourceToken, TurnOutcome, Unsent,
+};
+use crate::directories::Primary;
 use crate::ids::{ClientId, TurnId};
 use crate::storage::{Rewind, StoredTurn};
 pub(super) use agent::shows_work;
+pub(super) use directories::changes_directories;
 use turns::Resumable;
 pub(super) use turns::title_from;
 
@@ -39,6 +44,8 @@ pub(super) struct Model {
     pub(super) openings: u32,
     /// Whether agents of this kind can go back to an earlier turn.
     pub(super) rewinds: bool,
+    /// What they make of the first of several directories; nothing if they work in one.
+    pub(super) directories: Option<Primary>,
     /// How far back the agent has to go before it gets a message. Kept until it has shown
     /// that it did: to be told twice does not hurt.
     pub(super) rewind: Option<Rewind>,
@@ -121,8 +128,12 @@ pub(super) enum Input<'a> {
     Agent(AgentEvent),
     /// A client is not there for the session any more.
     Left(&'a ClientId),
+    /// The session works elsewhere since this action.
+    Directories(&'a StateAction),
     /// The chat was created with this message.
     Begin(Message),
+    /// A user gave a token for something.
+    Token(ResourceToken),
     /// Everything else is done: is there something to go on with?
     Settle(Cause),
     /// The session shall end, or the chat shall leave it.
@@ -167,6 +178,8 @@ pub(super) enum Effect {
     OpenAgent(History),
     /// Tell it something.
     Agent(AgentCommand),
+    /// Tell it where it works now, if it does not know.
+    TellDirectories,
     /// End it, or stop opening it.
     CloseAgent,
     /// Show the session in the list.
@@ -183,12 +196,16 @@ pub(super) fn decide(model: &Model, view: View<'_>, input: Input<'_>) -> Decisio
     match input {
         Input::Client { .. } if matches!(model.phase, Phase::Closing(_)) => reject(CLOSING),
         Input::Client { target: Target::Chat, action, client } => decide_chat(model, view, action, client),
-        Input::Client { target: Target::Session, action, client } => decide_session(view, action, client),
+        Input::Client { target: Target::Session, action, client } => {
+            decide_session(model, view, action, client)
+        }
         Input::Opened => decide_opened(model, view),
         Input::OpenFailed(error) => decide_open_failed(model, view, error),
         Input::Agent(event) => agent::said(model, view, event),
         Input::Left(client) => settings::left(view, client),
+        Input::Directories(action) => directories::followed(view, action),
         Input::Begin(message) => turns::begun(model, view, message),
+        Input::Token(token) => settings::token(view, token),
         // A tool that nobody runs any more holds up its turn, so it comes first.
         Input::Settle(cause) => tools::orphaned(view).unwrap_or_else(|| queue::next(model, view, cause)),
         Input::End(ending) => decide_end(model, view, ending),
@@ -213,9 +230,9 @@ fn decide_chat(model: &Model, view: View<'_>, action: &StateAction, client: &Cli
         StateAction::ChatInputAnswerChanged(changed) => inputs::answer_changed(view, changed),
         StateAction::ChatInputCompleted(completed) => inputs::completed(view, completed),
         StateAction::ChatTruncated(truncated) => turns::truncated(model, view, truncated.turn_id.as_deref()),
-        StateAction::ChatWorkingDirectorySet(set) => settings::chat_directory_set(view, &set.directory),
+        StateAction::ChatWorkingDirectorySet(set) => directories::chat_set(model, view, &set.directory),
         StateAction::ChatWorkingDirectoryRemoved(removed) => {
-            settings::chat_directory_removed(view, &removed.directory)
+            directories::chat_removed(model, view, &removed.directory)
         }
         StateAction::ChatDraftChanged(_)
         | StateAction::ChatIsReadChanged(_)
@@ -224,7 +241,7 @@ fn decide_chat(model: &Model, view: View<'_>, action: &StateAction, client: &Cli
     }
 }
 
-fn decide_session(view: View<'_>, action: &StateAction, client: &ClientId) -> Decision {
+fn decide_session(model: &Model, view: View<'_>, action: &StateAction, client: &ClientId) -> Decision {
     #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is not for clients to dispatch")]
     match action {
         StateAction::SessionTitleChanged(_)
@@ -235,9 +252,11 @@ fn decide_session(view: View<'_>, action: &StateAction, client: &ClientId) -> De
         }
         StateAction::SessionActiveClientRemoved(removed) => settings::only_itself(client, &removed.client_id),
         StateAction::SessionConfigChanged(changed) => settings::config_changed(view.session, changed),
-        StateAction::SessionWorkingDirectorySet(_)
-        | StateAction::SessionWorkingDirectoryRemoved(_)
-        | StateAction::SessionWorkingDirectoryReplaced(_) => settings::directories_changed(),
+        StateAction::SessionWorkingDirectorySet(set) => directories::set(model, view, &set.directory),
+        StateAction::SessionWorkingDirectoryRemoved(removed) => {
+            directories::removed(model, view, &removed.directory)
+        }
+        StateAction::SessionWorkingDirectoryReplaced(change) => directories::replaced(model, view, change),
         StateAction::SessionCustomizationToggled(toggled) => customizations::toggled(view.session, toggled),
         StateAction::SessionMcpServerStartRequested(wanted) => {
             customizations::server(view.session, &wanted.id, McpServerRequest::Start)

@@ -47,7 +47,14 @@ fn message() -> Value {
 }
 
 fn model(phase: Phase) -> Model {
-    Model { phase, turn_began: Duration::from_millis(100), openings: 1, rewinds: false, rewind: None }
+    Model {
+        phase,
+        turn_began: Duration::from_millis(100),
+        openings: 1,
+        rewinds: false,
+        directories: None,
+        rewind: None,
+    }
 }
 
 fn user_message(text: &str) -> Message {

@@ -8,7 +8,7 @@ use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use crate::agent::{AgentLink, History, OpenError};
+use crate::agent::{AgentLink, History, OpenError, ResourceToken};
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
 use crate::state::{Action, Origin};
@@ -49,6 +49,12 @@ impl SessionHandle {
     pub(crate) async fn left(&self, client: ClientId) {
         // If the session is gone, nobody is left in it.
         self.inputs.send(SessionInput::Left(client)).await.ok();
+    }
+
+    /// Hands over a token that the session waits for; waits while it is behind.
+    pub(crate) async fn token(&self, token: ResourceToken) {
+        // If the session is gone, it waits for nothing.
+        self.inputs.send(SessionInput::Token(Box::new(token))).await.ok();
     }
 
     /// Asks for something about the session's chats and waits until it is done.
@@ -143,6 +149,7 @@ pub(super) enum SessionInput {
     /// The agent of a chat is there, or cannot be.
     Opened(ChannelUri, Result<AgentLink, OpenError>),
     Left(ClientId),
+    Token(Box<ResourceToken>),
     Chats(ChatOrder),
     End {
         ending: Ending,

@@ -131,11 +131,16 @@ impl Ledger {
         }
         let written = self.write_and_wait(changes).await;
         self.stale = true;
-        if written.is_err() {
+        match &written {
+            Ok(()) => {}
+            // It may be written yet, and nothing may be written twice.
+            Err(StorageError::TimedOut) => self.break_off(),
             // What was published has to be written again; what was not, must not.
-            self.broken |= matches!(written, Err(StorageError::TimedOut));
-            self.pending = entries;
-            self.pending.truncate(published);
+            Err(_) => {
+                self.pending = entries;
+                self.pending.truncate(published);
+                self.pending_bytes = self.pending.iter().map(|entry| entry.action.get().len()).sum();
+            }
         }
         self.due_in(if self.broken { RETRY_AFTER } else { SETTLE_AFTER });
         written
@@ -297,3 +302,7 @@ pub(super) enum Due {
     /// The time has come to hand over more.
     Now,
 }
+
+#[cfg(test)]
+#[path = "ledger_tests.rs"]
+mod tests;

@@ -7,6 +7,7 @@
 
 mod actor;
 mod addresses;
+mod awaited;
 mod chats;
 mod decide;
 mod handle;
@@ -18,6 +19,7 @@ mod restore;
 
 pub(crate) use actor::{Ended, SessionActor, SessionSeed, Surroundings};
 pub(crate) use addresses::ChatAddresses;
+pub(crate) use awaited::awaited;
 pub(crate) use chats::{ChatSeed, chat_state};
 pub(crate) use handle::{Berth, Cargo, ChatOrder, ClientDispatch, Ending, WeakHandle};
 pub use handle::{ChatError, NewChat, Outcome, SessionEnd, SessionHandle};

@@ -84,7 +84,7 @@ impl SessionActor {
             self.addresses.release(&new.uri);
             return Err(error);
         }
-        self.chats.add(Chat::new(seed, self.seed.provider.can_rewind()));
+        self.chats.add(Chat::new(seed, self.seed.provider.as_ref()));
         self.project(&new.uri);
         if let Some(message) = new.initial_message {
             let decision = self.decide(&new.uri, Input::Begin(message));
@@ -421,7 +421,7 @@ impl SessionActor {
         let summary = self.with_state(&uri, |_, chat| projection::summary_of(chat));
         let mut summary = summary.ok_or_else(|| ChatError::Unknown(uri.clone()))?;
         let seed = ChatSeed { uri: uri.clone(), conversation, history, rewind };
-        self.chats.add(Chat::new(seed, self.seed.provider.can_rewind()));
+        self.chats.add(Chat::new(seed, self.seed.provider.as_ref()));
         let mut actions = Vec::new();
         let mut placeholder = None;
         match berth {

@@ -2,7 +2,9 @@
 //! closed here, before anybody sees the session.
 
 use ahp::reducers::apply_action_to_session;
-use ahp_types::actions::{SessionChatRemovedAction, SessionInputNeededRemovedAction, StateAction};
+use ahp_types::actions::{
+    ChatWorkingDirectoryRemovedAction, SessionChatRemovedAction, SessionInputNeededRemovedAction, StateAction,
+};
 use ahp_types::state::{ChatState, SessionState, SessionSummary};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -64,6 +66,8 @@ pub(crate) fn restore(uri: &ChannelUri, stored: StoredSession) -> Result<Restore
         let (seed, mut doc) = chat.done().map_err(|reason| damaged("a chat", reason))?;
         closed |= close_interrupted(&mut doc, journaled.map(|(_, at)| at))
             .map_err(|error| damaged("the running turn", error.to_string()))?;
+        closed |= leave_foreign_directories(&mut doc, &session)
+            .map_err(|error| damaged("a chat's directories", error.to_string()))?;
         revived.push((seed, doc));
     }
     agree(&mut session, &revived);
@@ -166,6 +170,20 @@ fn close_interrupted(chat: &mut ChatDoc, last_entry_at: Option<i64>) -> Result<b
     let action = interrupted(&turn.id, ran);
     chat.reduce(&action)?;
     Ok(true)
+}
+
+/// Takes directories from a chat that its session does not have: a host may have been
+/// killed after the session had lost them. Answers whether there were any.
+fn leave_foreign_directories(chat: &mut ChatDoc, session: &SessionState) -> Result<bool, TurnError> {
+    let known = session.working_directories.as_deref().unwrap_or_default();
+    let own = chat.open().working_directories.iter().flatten();
+    let foreign: Vec<String> = own.filter(|directory| !known.contains(directory)).cloned().collect();
+    let any = !foreign.is_empty();
+    for directory in foreign {
+        let removed = ChatWorkingDirectoryRemovedAction { directory };
+        chat.reduce(&StateAction::ChatWorkingDirectoryRemoved(removed))?;
+    }
+    Ok(any)
 }
 
 fn fold(target: &mut ChannelState, entry: &JournalEntry) -> Result<StateAction, String> {

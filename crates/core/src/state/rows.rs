@@ -20,6 +20,8 @@ pub(super) struct Rows {
     by_session: HashMap<ChannelUri, Row>,
     /// Newest change first; sessions that changed at the same time by their address.
     in_order: BTreeMap<(Reverse<i64>, ChannelUri), Json>,
+    /// Counts the changes of the directories in the list.
+    directories_edition: u64,
 }
 
 #[derive(Debug)]
@@ -52,7 +54,10 @@ impl Rows {
             None => RowChange::New,
         };
         let encoded = serde_json::value::to_raw_value(&summary)?;
-        self.remove(session);
+        if old.is_none_or(|old| old.working_directories != summary.working_directories) {
+            self.directories_edition += 1;
+        }
+        self.take_out(session);
         let modified_at = milliseconds(&summary.modified_at);
         self.in_order.insert((Reverse(modified_at), session.clone()), encoded.into());
         self.by_session.insert(session.clone(), Row { modified_at, summary: Some(Box::new(summary)) });
@@ -61,9 +66,19 @@ impl Rows {
 
     /// Takes a row out. Answers whether it was there.
     pub(super) fn remove(&mut self, session: &ChannelUri) -> bool {
+        self.directories_edition += 1;
+        self.take_out(session)
+    }
+
+    fn take_out(&mut self, session: &ChannelUri) -> bool {
         let Some(row) = self.by_session.remove(session) else { return false };
         self.in_order.remove(&(Reverse(row.modified_at), session.clone()));
         true
+    }
+
+    /// A number that is another one whenever the directories in the list have changed.
+    pub(super) fn directories_edition(&self) -> u64 {
+        self.directories_edition
     }
 
     /// Whether a session is in the list.

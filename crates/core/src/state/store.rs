@@ -467,6 +467,11 @@ impl StateStore {
         RowsPage { rows, more }
     }
 
+    /// A number that is another one whenever the directories in the list have changed.
+    pub(crate) fn directories_edition(&self) -> u64 {
+        self.lock().rows.directories_edition()
+    }
+
     /// How many sessions are in the list.
     pub fn row_count(&self) -> usize {
         self.lock().rows.list().len()

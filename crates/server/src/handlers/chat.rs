@@ -1,5 +1,4 @@
-//! Chats beside the default one: create, dispose, move. And tokens, which no agent here
-//! asks for yet.
+//! Chats beside the default one: create, dispose, move.
 
 use innkeeper_core::ChannelUri;
 use innkeeper_core::session::NewChat;
@@ -7,7 +6,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::connection::Connection;
-use crate::params::{AuthenticateParams, ChannelParams, CreateChatParams, MoveChatParams};
+use crate::params::{ChannelParams, CreateChatParams, MoveChatParams};
 use crate::rpc::RpcError;
 
 impl Connection {
@@ -33,10 +32,5 @@ impl Connection {
         let chat = ChannelUri::new(&params.channel);
         let moved = self.shared.host.move_chat(chat, params.destination);
         self.reply_later(id, async move { Ok(json!({ "session": moved.await?.as_str() })) });
-    }
-
-    /// Why a token is not taken.
-    pub(super) fn authenticate(params: &AuthenticateParams) -> RpcError {
-        RpcError::invalid_params(format!("no agent here asks clients for a token for {:?}", params.resource))
     }
 }

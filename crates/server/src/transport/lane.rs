@@ -73,7 +73,7 @@ fn answer_ping(text: &str, link: &Link) -> bool {
     if text.len() > MAX_PING || !text.contains("\"ping\"") {
         return false;
     }
-    let Ok(Incoming { id: Some(id), method: Some(method), .. }) = serde_json::from_str(text) else {
+    let Ok(Incoming { id: Some(id), method: Some(method), .. }) = Incoming::read(text) else {
         return false;
     };
     method == "ping" && pong(id, link)
@@ -85,7 +85,7 @@ fn take_answer(text: &str, link: &Link) -> bool {
     if !link.line.waits() {
         return false;
     }
-    let Ok(Incoming { id: Some(id), method: None, result, error, .. }) = serde_json::from_str(text) else {
+    let Ok(Incoming { id: Some(id), method: None, result, error, .. }) = Incoming::read(text) else {
         return false;
     };
     link.line.answer(id, result, error);

@@ -336,8 +336,6 @@ async fn the_default_chat_is_created_by_its_session_and_stays_with_it() {
         ("moveChat", json!({"channel": chat, "destination": {"kind": "newSession"}}), -32602),
         ("moveChat", json!({"channel": "ahp-chat:/gone", "destination": {"kind": "newSession"}}), -32008),
         ("moveChat", json!({"channel": chat}), -32602),
-        ("authenticate", json!({"channel": ROOT, "resource": "https://api.example", "token": "x"}), -32602),
-        ("authenticate", json!({"channel": ROOT, "resource": "https://api.example"}), -32602),
     ];
     for (method, params, code) in refused {
         assert_eq!(wire.refused(method, params.clone()).await, code, "{method} {params}");
@@ -410,7 +408,15 @@ async fn what_the_host_does_not_have_is_method_not_found() {
 #[tokio::test]
 async fn what_is_no_message_is_answered_without_an_id() {
     let (_host, mut wire) = wire().await;
-    for (text, code) in [("{", -32700), ("[]", -32600), ("7", -32600), (r#"{"jsonrpc":"2.0"}"#, -32600)] {
+    for (text, code) in [
+        ("{", -32700),
+        ("[", -32700),
+        ("[]", -32600),
+        ("7", -32600),
+        (r#"{"jsonrpc":"2.0"}"#, -32600),
+        (r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, -32600),
+        (r#"[1,"ping",{}]"#, -32600),
+    ] {
         wire.send(text).await;
         let answer = wire.answer(&Value::Null).await;
         assert_eq!(answer["error"]["code"], code, "{text}");

@@ -223,3 +223,32 @@ async fn a_disposed_session_takes_no_more_actions() {
     scene.wire.dispatch(&chat, started("t2")).await;
     scene.wire.settle().await;
 }
+
+#[tokio::test]
+async fn a_notification_that_cannot_be_read_changes_nothing_and_ends_nothing() {
+    let mut scene = Scene::new().await;
+    let rename = json!({"type": "session/titleChanged", "title": "x"});
+    for params in [
+        json!({}),
+        json!({"channel": 7, "clientSeq": 1, "action": rename}),
+        json!({"channel": scene.session, "clientSeq": "one", "action": rename}),
+        json!({"channel": scene.session, "clientSeq": 1}),
+        json!([]),
+    ] {
+        scene.wire.notify("dispatchAction", params.clone()).await;
+        scene.wire.notify("unsubscribe", params).await;
+    }
+    scene.wire.notify("unsubscribe", json!({"channel": 7})).await;
+    scene.agree().await;
+    assert_eq!(scene.alice.session(&scene.session).unwrap().title, "");
+    scene.session_accepts(rename).await;
+}
+
+#[tokio::test]
+async fn a_dispatch_that_wants_an_answer_gets_one_after_its_echo() {
+    let mut scene = Scene::new().await;
+    let rename = json!({"type": "session/titleChanged", "title": "asked"});
+    let params = json!({"channel": scene.session, "clientSeq": 900, "action": rename});
+    assert_eq!(scene.wire.ask("dispatchAction", params).await, Value::Null);
+    assert_eq!(scene.wire.envelope(900).await["action"]["title"], "asked");
+}

@@ -14,6 +14,8 @@
 mod branches;
 mod chats;
 mod commands;
+mod coverage;
+mod directories;
 mod dispatch;
 mod fidelity;
 mod grace;
@@ -27,6 +29,7 @@ mod room;
 mod scene;
 mod settings;
 mod storage;
+mod tokens;
 mod tools;
 mod turns;
 mod wandering;

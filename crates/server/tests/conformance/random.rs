@@ -1,13 +1,17 @@
 //! Random clients and a random agent: whatever they do, valid or not, in whatever
 //! order, with whatever connections lost and whatever restarts of the host, everybody
-//! ends up with the same state.
+//! ends up with the same state. What anybody was told of is there after the host was
+//! killed.
 
+mod crash;
 mod steps;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ahp_types::state::{ChatState, SessionState, SessionSummary};
+use ahp_types::state::{
+    AgentCapabilities, ChatState, MultipleWorkingDirectoriesCapability, SessionState, SessionSummary,
+};
 use innkeeper_core::agent::{AgentCommand, AgentEvent, TurnOutcome};
 use innkeeper_core::ids::ClientId;
 use innkeeper_testkit::{
@@ -59,12 +63,27 @@ async fn perform(play: &[Step]) {
     world.check().await;
 }
 
+/// What a host on this storage is started with.
+fn options(storage: &MemoryStorage) -> StageOptions {
+    let capabilities = AgentCapabilities {
+        multiple_working_directories: Some(MultipleWorkingDirectoriesCapability::default()),
+        ..AgentCapabilities::default()
+    };
+    let traits = StageTraits { rewinds: true, capabilities: Some(capabilities), ..StageTraits::default() };
+    let stage = Stage::new(traits);
+    StageOptions { stage, storage: Arc::new(storage.clone()), ..StageOptions::default() }
+}
+
 /// Three clients, of which some may be away, and an agent, which may not be there.
 struct World {
     /// There is always one, but for the moment between two.
     host: Option<StageHost>,
     /// The clients and whether they are connected.
     clients: Vec<(Observer, bool)>,
+    /// What the host writes down, and what it cannot but find again.
+    storage: MemoryStorage,
+    /// The last thing that the agent said when all was handled.
+    mark: Option<Value>,
     /// Sees everything and compares.
     judge: Wire,
     session: String,
@@ -82,12 +101,8 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        let traits = StageTraits { rewinds: true, ..StageTraits::default() };
-        let storage = Arc::new(MemoryStorage::new());
-        let host =
-            StageHost::start(StageOptions { stage: Stage::new(traits), storage, ..StageOptions::default() })
-                .await
-                .unwrap();
+        let storage = MemoryStorage::new();
+        let host = StageHost::start(options(&storage)).await.unwrap();
         let session = "scripted:/random".to_owned();
         let mut judge = Wire::open(&host, "judge", &["1.0.0"]).await;
         judge.ask("createSession", json!({"channel": session, "workingDirectories": ["file:///w"]})).await;
@@ -103,6 +118,8 @@ impl World {
         Self {
             host: Some(host),
             clients,
+            storage,
+            mark: None,
             judge,
             session,
             chat,
@@ -134,6 +151,7 @@ impl World {
             Step::Back { who } => self.come_back(*who).await,
             Step::Listen => self.settle().await,
             Step::Restart => self.restart().await,
+            Step::Kill { calm } => self.kill(*calm).await,
         }
     }
 
@@ -152,7 +170,12 @@ impl World {
         };
         let host = self.host.take().unwrap();
         let (host, ()) = tokio::join!(host.restart(), leaves);
-        let host = self.host.insert(host.unwrap());
+        self.move_to(host.unwrap()).await;
+    }
+
+    /// Everybody comes to another host.
+    async fn move_to(&mut self, host: StageHost) {
+        let host = self.host.insert(host);
         self.judge = Wire::open(host, "judge", &["1.0.0"]).await;
         for channel in [&self.session, &self.chat] {
             self.judge.snapshot(channel).await;
@@ -235,6 +258,7 @@ impl World {
 
     /// Waits until everything that clients and agent have said is handled.
     async fn settle(&mut self) {
+        self.mark = None;
         loop {
             self.settle_clients().await;
             self.judge.barrier(&self.chat).await;
@@ -250,6 +274,7 @@ impl World {
                 player.act(json!({"type": "chat/activityChanged", "activity": mark})).await.unwrap();
                 self.judge.until(|message| message["params"]["action"]["activity"] == mark).await;
                 self.judge.barrier(&self.chat).await;
+                self.mark = Some(mark);
                 self.hear();
             }
             if self.host().stage().asked() == self.taken {
@@ -296,11 +321,14 @@ impl World {
         let chat: ChatState = serde_json::from_value(fresh[2].clone()).unwrap();
         let session: SessionState = serde_json::from_value(fresh[1].clone()).unwrap();
         copies_agree(std::slice::from_ref(&chat), &session, rows.first());
-        self.never(&chat);
+        self.never(&chat, &session);
     }
 
     /// What must never be, whatever happened.
-    fn never(&self, chat: &ChatState) {
+    fn never(&self, chat: &ChatState, session: &SessionState) {
+        let known = session.working_directories.as_deref().unwrap_or_default();
+        let foreign = chat.working_directories.iter().flatten().find(|directory| !known.contains(directory));
+        assert_eq!(foreign, None, "a chat works where its session does not");
         let mut ids: Vec<&str> = chat.turns.iter().map(|turn| turn.id.as_str()).collect();
         ids.extend(chat.active_turn.as_ref().map(|turn| turn.id.as_str()));
         let all = ids.len();

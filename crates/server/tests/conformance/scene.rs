@@ -311,6 +311,7 @@ fn need(part: &Value) -> Option<[String; 2]> {
     let call = &part["toolCall"];
     let kind = match call["status"].as_str()? {
         "pending-confirmation" | "pending-result-confirmation" => "toolConfirmation",
+        "auth-required" => "toolAuthentication",
         "running" if call["contributor"]["kind"] == "client" => "toolClientExecution",
         _ => return None,
     };

@@ -1,10 +1,12 @@
 //! What clients set in a session and in the root: titles, flags, drafts, who takes
-//! part, configuration, directories, customizations.
+//! part, configuration, customizations.
+
+use std::path::PathBuf;
 
 use innkeeper_core::agent::{AgentCommand, AgentEvent, McpServerRequest};
 use serde_json::{Value, json};
 
-use crate::scene::{DIRECTORY, Scene, message, started};
+use crate::scene::{Scene, message, started};
 
 const ROOT: &str = "ahp-root://";
 
@@ -175,35 +177,7 @@ async fn the_agent_is_opened_with_the_configuration_of_the_moment() {
     let _player = scene.begin("t1").await;
     let request = &scene.host.stage().openings()[0];
     assert_eq!(request.config["mode"], "bold");
-    assert_eq!(request.working_directory, Some("/w".into()));
-}
-
-#[tokio::test]
-async fn the_sessions_directories_stay_where_the_agent_cannot_change_them() {
-    let mut scene = Scene::new().await;
-    for action in [
-        json!({"type": "session/workingDirectorySet", "directory": "file:///other"}),
-        json!({"type": "session/workingDirectorySet", "directory": DIRECTORY}),
-        json!({"type": "session/workingDirectoryRemoved", "directory": DIRECTORY}),
-        json!({"type": "session/workingDirectoryReplaced", "directory": DIRECTORY, "replacement": "file:///other"}),
-    ] {
-        scene.session_rejects(action).await;
-    }
-}
-
-#[tokio::test]
-async fn a_chats_directories_are_some_of_its_sessions() {
-    let (mut scene, _player) = Scene::after_turn("t1").await;
-    let set = |directory: &str| json!({"type": "chat/workingDirectorySet", "directory": directory});
-    let removed = |directory: &str| json!({"type": "chat/workingDirectoryRemoved", "directory": directory});
-    scene.chat_rejects(set("file:///other")).await;
-    scene.chat_rejects(removed(DIRECTORY)).await;
-    scene.chat_accepts(set(DIRECTORY)).await;
-    let held =
-        |scene: &Scene| scene.bob.session(&scene.session).unwrap().chats[0].working_directories.clone();
-    assert_eq!(held(&scene), Some(vec![DIRECTORY.to_owned()]));
-    scene.chat_accepts(removed(DIRECTORY)).await;
-    assert_eq!(held(&scene), Some(Vec::new()));
+    assert_eq!(request.working_directories, [PathBuf::from("/w")]);
 }
 
 fn customizations() -> Value {

@@ -279,8 +279,16 @@ async fn a_client_with_the_newest_turns_of_a_chat_pages_back_and_comes_back_to_a
         cursor = loaded["params"]["action"]["turnsNextCursor"].clone();
     }
     assert_eq!(pages, [(json!("t61"), 50), (json!("t11"), 50), (json!("t1"), 10)]);
-    let bad = raw.request("fetchTurns", json!({"channel": chat, "cursor": "no"})).await.unwrap();
-    assert_eq!(bad["error"]["code"], -32602);
+    for (params, code) in [
+        (json!({"channel": chat, "cursor": "no"}), -32602),
+        (json!({"channel": chat, "cursor": 7}), -32602),
+        (json!({}), -32602),
+        (json!({"channel": "ahp-chat:/gone"}), -32008),
+        (json!({"channel": "scripted:/1"}), -32008),
+    ] {
+        let refused = raw.request("fetchTurns", params.clone()).await.unwrap();
+        assert_eq!(refused["error"]["code"], code, "{params}");
+    }
 
     let mut short = host.raw().await.unwrap();
     short.initialize("short", &[]).await.unwrap();

@@ -1,12 +1,16 @@
 //! Turns: their start, cancellation, resumption and truncation, from clients' side.
 
+use std::sync::Arc;
+
 use ahp_types::state::{ErrorInfo, TurnState};
 use innkeeper_core::agent::{AgentCommand, AgentEvent, TurnOutcome};
 use innkeeper_core::ids::TurnId;
-use innkeeper_testkit::StageTraits;
+use innkeeper_core::storage::{Change, Storage as _};
+use innkeeper_testkit::{MemoryStorage, StageHost, StageOptions, StageTraits};
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, cancelled, message, pending, started};
+use crate::wire::Wire;
 
 fn failure() -> TurnOutcome {
     let (error_type, message) = ("overloaded".to_owned(), "the model is busy".to_owned());
@@ -82,6 +86,36 @@ async fn a_turn_is_not_started_at_a_time_that_nobody_can_read() {
     let mut action = started("t1");
     action["startedAt"] = json!("2026-11-15T10:00:05+01:00");
     scene.chat_accepts(action).await;
+}
+
+#[tokio::test]
+async fn a_turn_is_not_started_in_a_chat_that_is_not_for_writing() {
+    for (interactivity, writable) in [("full", true), ("read-only", false), ("hidden", false)] {
+        let storage = MemoryStorage::new();
+        let options = StageOptions { storage: Arc::new(storage.clone()), ..StageOptions::default() };
+        let host = StageHost::start(options.clone()).await.unwrap();
+        let mut wire = Wire::open(&host, "wire", &["1.0.0"]).await;
+        wire.ask("createSession", json!({"channel": "scripted:/1"})).await;
+        host.stop().await;
+        // No agent makes such chats yet, so it is made behind the host's back.
+        let put = storage.log().into_iter().rev().find(|change| matches!(change, Change::PutChat { .. }));
+        let Some(Change::PutChat { chat, session, conversation, history, rewind, state }) = put else {
+            panic!("no chat was stored")
+        };
+        let mut document: Value = serde_json::from_str(state.get()).unwrap();
+        document["interactivity"] = json!(interactivity);
+        let state = serde_json::value::to_raw_value(&document).unwrap().into();
+        let changed = Change::PutChat { chat: chat.clone(), session, conversation, history, rewind, state };
+        storage.write(vec![changed]).await.unwrap();
+        let host = StageHost::start(options).await.unwrap();
+        let mut wire = Wire::open(&host, "wire", &["1.0.0"]).await;
+        assert_eq!(wire.snapshot(chat.as_str()).await["interactivity"], interactivity);
+        for action in [started("t1"), pending("queued", "m1", "x")] {
+            let seq = wire.dispatch(chat.as_str(), action).await;
+            let rejected = wire.envelope(seq).await.get("rejectionReason").is_some();
+            assert_eq!(rejected, !writable, "{interactivity}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -322,4 +356,17 @@ async fn a_message_that_the_agent_never_read_goes_to_the_next_one() {
         .await
         .unwrap();
     scene.until_over("t1").await;
+}
+
+#[tokio::test]
+async fn a_message_that_reaches_an_agent_which_is_ending_goes_to_the_next_one() {
+    let (mut scene, mut player) = Scene::after_turn("t1").await;
+    player.stop_listening();
+    scene.chat_accepts(started("t2")).await;
+    player.crash().await.unwrap();
+    let mut next = scene.host.stage().player().await.unwrap();
+    assert_eq!(next.prompt().await.unwrap().0, "t2");
+    next.complete("t2").await.unwrap();
+    scene.until_over("t2").await;
+    assert_eq!(scene.bob.chat(&scene.chat).unwrap().turns[1].state, TurnState::Complete);
 }

@@ -1,4 +1,4 @@
-//! What clients set in a session: who takes part, its configuration, its directories.
+//! What clients set in a session: who takes part, its configuration, and tokens.
 
 use ahp_types::actions::{
     SessionActiveClientRemovedAction, SessionConfigChangedAction, SessionIsReadChangedAction, StateAction,
@@ -6,8 +6,10 @@ use ahp_types::actions::{
 use ahp_types::state::{ConfigPropertySchema, SessionConfigPropertySchema, SessionState, SessionStatus};
 use serde_json::Value;
 
-use super::{Decision, Target, View, reject};
+use super::{Decision, Effect, Target, View, reject};
+use crate::agent::{AgentCommand, ResourceToken};
 use crate::ids::ClientId;
+use crate::session::awaited;
 
 /// A client takes part, or does not any more: for itself only, or anybody could act
 /// in another's name.
@@ -25,6 +27,15 @@ pub(super) fn left(view: View<'_>, client: &ClientId) -> Decision {
     if view.session.active_clients.iter().any(|active| active.client_id == client.as_str()) {
         let removed = SessionActiveClientRemovedAction { client_id: client.as_str().to_owned() };
         decision.actions.push((Target::Session, StateAction::SessionActiveClientRemoved(removed)));
+    }
+    decision
+}
+
+/// A user gave a token. The agent is told if the session still waits for it.
+pub(super) fn token(view: View<'_>, token: ResourceToken) -> Decision {
+    let mut decision = Decision::default();
+    if awaited(view.session).any(|resource| resource.resource == token.resource) {
+        decision.effects.push(Effect::Agent(AgentCommand::Token(token)));
     }
     decision
 }
@@ -56,29 +67,6 @@ pub(super) fn config_changed(session: &SessionState, changed: &SessionConfigChan
         }
     }
     Decision::default()
-}
-
-/// A client changes the session's directories.
-pub(super) fn directories_changed() -> Decision {
-    reject("an agent here works in the directory that its session was created with")
-}
-
-/// A client gives a chat a directory of its own, out of the session's.
-pub(super) fn chat_directory_set(view: View<'_>, directory: &str) -> Decision {
-    if view.session.working_directories.iter().flatten().any(|known| known == directory) {
-        Decision::default()
-    } else {
-        reject("the directory is not one of the session's")
-    }
-}
-
-/// A client takes a directory from a chat.
-pub(super) fn chat_directory_removed(view: View<'_>, directory: &str) -> Decision {
-    if view.chat.working_directories.iter().flatten().any(|known| known == directory) {
-        Decision::default()
-    } else {
-        reject("the directory is not one of the chat's")
-    }
 }
 
 /// What a value has to look like; the two kinds of properties say it alike.

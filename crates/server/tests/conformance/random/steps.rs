@@ -23,6 +23,8 @@ pub(super) enum Step {
     Listen,
     /// The host ends in order, and another one takes over.
     Restart,
+    /// The host is killed, in the middle of everything or when all was written down.
+    Kill { calm: bool },
 }
 
 /// What a client dispatches. Ids are out of small sets, so that some fit and some do not.
@@ -46,6 +48,7 @@ pub(super) enum ClientAction {
     Rename,
     Configure { values: usize },
     TakePart { leave: bool, other: bool },
+    Directory { kind: usize, directory: usize },
     Nonsense { kind: usize },
 }
 
@@ -80,13 +83,14 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         4 => who.prop_map(|who| Step::Back { who }),
         5 => Just(Step::Listen),
         1 => Just(Step::Restart),
+        1 => any::<bool>().prop_map(|calm| Step::Kill { calm }),
     ]
 }
 
 fn client_action() -> impl Strategy<Value = ClientAction> {
     use ClientAction::{
-        Answer, Cancel, CancelOther, Complete, Configure, Confirm, ConfirmResult, Draft, Flag, Nonsense,
-        Pend, Rename, Reorder, Resume, Start, StartAgain, TakePart, Truncate, Unpend,
+        Answer, Cancel, CancelOther, Complete, Configure, Confirm, ConfirmResult, Directory, Draft, Flag,
+        Nonsense, Pend, Rename, Reorder, Resume, Start, StartAgain, TakePart, Truncate, Unpend,
     };
     let (flag, few) = (any::<bool>(), 0..3_usize);
     let turns = prop_oneof![
@@ -113,7 +117,8 @@ fn client_action() -> impl Strategy<Value = ClientAction> {
         1 => flag.prop_map(|text| Draft { text }),
         1 => (0..4_usize, flag).prop_map(|(kind, on)| Flag { kind, on }),
         1 => Just(Rename),
-        1 => few.prop_map(|values| Configure { values }),
+        1 => few.clone().prop_map(|values| Configure { values }),
+        3 => (0..5_usize, few).prop_map(|(kind, directory)| Directory { kind, directory }),
         2 => (flag, flag).prop_map(|(leave, other)| TakePart { leave, other }),
         1 => (0..4_usize).prop_map(|kind| Nonsense { kind }),
     ];
@@ -192,6 +197,7 @@ impl ClientAction {
             | Self::Rename
             | Self::Configure { .. }
             | Self::TakePart { .. }
+            | Self::Directory { .. }
             | Self::Nonsense { .. } => self.setting(own, counter),
         }
     }
@@ -221,6 +227,7 @@ impl ClientAction {
                 };
                 (false, action)
             }
+            Self::Directory { kind, directory } => directory_action(*kind, *directory),
             _ => {
                 let kinds = ["chat/delta", "session/ready", "unheard/of", "chat/turnStarted"];
                 let Self::Nonsense { kind } = self else { return (true, json!({"type": "unheard/of"})) };
@@ -228,6 +235,18 @@ impl ClientAction {
             }
         }
     }
+}
+
+fn directory_action(kind: usize, directory: usize) -> (bool, Value) {
+    let name = |number: usize| format!("file:///d{}", number % 3);
+    let (on_chat, kind) = [
+        (false, "session/workingDirectorySet"),
+        (false, "session/workingDirectoryRemoved"),
+        (false, "session/workingDirectoryReplaced"),
+        (true, "chat/workingDirectorySet"),
+        (true, "chat/workingDirectoryRemoved"),
+    ][kind];
+    (on_chat, json!({"type": kind, "directory": name(directory), "replacement": name(directory + 1)}))
 }
 
 fn pending_kind(steering: bool) -> &'static str {

@@ -257,6 +257,8 @@ async fn work(
                 | AgentCommand::ToolAnswer { .. }
                 | AgentCommand::InputAnswer(_)
                 | AgentCommand::Rewind { .. }
+                | AgentCommand::Directories(_)
+                | AgentCommand::Token(_)
                 | AgentCommand::Toggle { .. }
                 | AgentCommand::McpServer { .. },
             ) => continue,

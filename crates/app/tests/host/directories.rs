@@ -1,0 +1,75 @@
+//! Several directories of one session, with both pinned runtimes.
+
+use std::path::{Path, PathBuf};
+
+use ahp_types::state::TurnState;
+use anyhow::{Context as _, Result};
+use innkeeper_testkit::{Observer, TestHost, runtimes, uri_of};
+use serde_json::json;
+
+use crate::{new_session, options};
+
+/// Has the agent read a file; answers whether it could.
+async fn reads(client: &mut Observer, chat: &str, turn: &str, file: &Path) -> Result<bool> {
+    let script = format!("#demo\ntool Read {{\"file_path\":\"{}\"}}\necho", file.display());
+    client.say(chat, turn, &script).await?;
+    client.until_turn_over(chat, turn).await?;
+    let last = client.chat(chat)?.turns.last().context("no turn")?;
+    assert_eq!(last.state, TurnState::Complete);
+    let parts = serde_json::to_value(&last.response_parts)?;
+    let mut calls = parts.as_array().into_iter().flatten().filter(|part| part["kind"] == "toolCall");
+    let call = calls.next().with_context(|| format!("no call: {parts:#}"))?;
+    let success = call["toolCall"]["success"].as_bool().context("no result")?;
+    assert_eq!(call.to_string().contains("remember the milk"), success, "{call:#}");
+    Ok(success)
+}
+
+#[tokio::test]
+async fn the_native_runtime_works_in_the_directories_that_its_session_has_at_the_time() -> Result<()> {
+    let [native, _] = runtimes()?;
+    directories_come_and_go(native).await
+}
+
+#[tokio::test]
+async fn the_node_runtime_works_in_the_directories_that_its_session_has_at_the_time() -> Result<()> {
+    let [_, node] = runtimes()?;
+    directories_come_and_go(node).await
+}
+
+async fn directories_come_and_go(claude: PathBuf) -> Result<()> {
+    let host = TestHost::start(options(claude)).await?;
+    let [other, third] = ["other", "third"].map(|name| host.home().join(name));
+    for directory in [&other, &third] {
+        std::fs::create_dir(directory)?;
+        std::fs::write(directory.join("note.txt"), "remember the milk")?;
+    }
+    let session = new_session();
+    let mut client = host.observer("first").await?;
+    client.create(&session, &[&host.work_uri(), &uri_of(&other)]).await?;
+    let chat = client.open_session(&session).await?;
+    assert!(reads(&mut client, &chat, "turn-1", &other.join("note.txt")).await?, "from the start");
+    assert!(!reads(&mut client, &chat, "turn-2", &third.join("note.txt")).await?, "not its to read");
+
+    // The next message comes at once: it is for the runtime that knows the directory.
+    let set = json!({"type": "session/workingDirectorySet", "directory": uri_of(&third)});
+    client.dispatch(&session, set).await?;
+    assert!(reads(&mut client, &chat, "turn-3", &third.join("note.txt")).await?, "from now on");
+    let answer = serde_json::to_string(&client.chat(&chat)?.turns.last())?;
+    assert!(answer.contains("other/note.txt"), "it remembers the first turn: {answer}");
+
+    let removed = json!({"type": "session/workingDirectoryRemoved", "directory": uri_of(&other)});
+    client.dispatch(&session, removed).await?;
+    assert!(!reads(&mut client, &chat, "turn-4", &other.join("note.txt")).await?, "not any more");
+    assert!(reads(&mut client, &chat, "turn-5", &third.join("note.txt")).await?);
+
+    std::fs::remove_dir_all(&third)?;
+    let gone = json!({"type": "session/workingDirectorySet", "directory": uri_of(&other)});
+    client.dispatch(&session, gone).await?;
+    assert!(
+        reads(&mut client, &chat, "turn-6", &other.join("note.txt")).await?,
+        "one that is gone does no harm"
+    );
+    assert_eq!(host.runtimes().len(), 1, "{:?}", host.processes());
+    client.agrees_with_a_fresh_client(&host.address()?).await?;
+    Ok(())
+}

@@ -1,0 +1,417 @@
+//! Where sessions and chats work: with agents that work in one directory, in several
+//! alike, and in several with a first one that they live in.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ahp_types::state::{AgentCapabilities, MultipleChatsCapability, MultipleWorkingDirectoriesCapability};
+use innkeeper_core::agent::AgentCommand;
+use innkeeper_core::storage::{Change, Storage as _};
+use innkeeper_testkit::{MemoryStorage, Player, Stage, StageHost, StageOptions, StageTraits};
+use serde_json::{Value, json};
+
+use crate::scene::{DIRECTORY, Scene, message, started};
+use crate::wire::Wire;
+
+const OTHER: &str = "file:///other";
+const THIRD: &str = "file:///third";
+
+/// What an agent makes of its first directory.
+#[derive(Clone, Copy)]
+enum First {
+    Peer,
+    Fixed,
+    Replaceable,
+}
+
+/// An agent that works in several directories.
+fn several(first: First) -> StageTraits {
+    let capability = MultipleWorkingDirectoriesCapability {
+        immutable_primary: matches!(first, First::Fixed).then_some(true),
+        primary_replacement: matches!(first, First::Replaceable).then_some(true),
+    };
+    StageTraits {
+        capabilities: Some(AgentCapabilities {
+            multiple_working_directories: Some(capability),
+            ..AgentCapabilities::default()
+        }),
+        ..StageTraits::default()
+    }
+}
+
+fn set(directory: &str) -> Value {
+    json!({"type": "session/workingDirectorySet", "directory": directory})
+}
+
+fn removed(directory: &str) -> Value {
+    json!({"type": "session/workingDirectoryRemoved", "directory": directory})
+}
+
+fn replaced(directory: &str, replacement: &str) -> Value {
+    json!({"type": "session/workingDirectoryReplaced", "directory": directory, "replacement": replacement})
+}
+
+fn chat_set(directory: &str) -> Value {
+    json!({"type": "chat/workingDirectorySet", "directory": directory})
+}
+
+fn chat_removed(directory: &str) -> Value {
+    json!({"type": "chat/workingDirectoryRemoved", "directory": directory})
+}
+
+/// The session's directories, which its row has too, if there is one.
+fn of_session(scene: &Scene) -> Value {
+    let held = json!(scene.bob.session(&scene.session).unwrap().working_directories);
+    if let Some(row) = scene.bob.rows.get(&scene.session) {
+        assert_eq!(json!(row.working_directories), held, "the row follows");
+    }
+    held
+}
+
+/// The chat's own directories, which the session's entry has too.
+fn of_chat(scene: &Scene) -> Value {
+    json!(scene.bob.chat(&scene.chat).unwrap().working_directories)
+}
+
+/// Why an action was rejected, if it was.
+async fn answer(wire: &mut Wire, channel: &str, action: Value) -> Option<Value> {
+    let seq = wire.dispatch(channel, action).await;
+    wire.envelope(seq).await.get("rejectionReason").cloned()
+}
+
+/// What the agent is told, which must be this.
+async fn told(player: &mut Player, paths: &[&str]) {
+    let paths = paths.iter().map(PathBuf::from).collect();
+    assert_eq!(player.command().await.unwrap(), AgentCommand::Directories(paths));
+}
+
+#[tokio::test]
+async fn the_directories_stay_where_the_agent_works_in_one() {
+    let mut scene = Scene::new().await;
+    for action in [
+        set(OTHER),
+        set(DIRECTORY),
+        removed(DIRECTORY),
+        replaced(DIRECTORY, OTHER),
+        chat_set(DIRECTORY),
+        chat_removed(DIRECTORY),
+    ] {
+        let channel = if action["type"].as_str().unwrap().starts_with("chat/") {
+            scene.chat.clone()
+        } else {
+            scene.session.clone()
+        };
+        scene.rejected(&channel, action).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_gets_and_loses_directories_and_its_agent_is_told() {
+    let mut scene = Scene::with(several(First::Peer)).await;
+    scene.session_accepts(set(OTHER)).await;
+    let mut player = scene.begin("t1").await;
+    assert_eq!(
+        scene.host.stage().openings()[0].working_directories,
+        [PathBuf::from("/w"), PathBuf::from("/other")]
+    );
+    scene.session_accepts(set(THIRD)).await;
+    told(&mut player, &["/w", "/other", "/third"]).await;
+    assert_eq!(of_session(&scene), json!([DIRECTORY, OTHER, THIRD]));
+    scene.session_accepts(set(OTHER)).await;
+    assert_eq!(of_session(&scene), json!([DIRECTORY, OTHER, THIRD]), "once is enough");
+    scene.session_accepts(removed(DIRECTORY)).await;
+    told(&mut player, &["/other", "/third"]).await;
+    assert_eq!(of_session(&scene), json!([OTHER, THIRD]));
+    for action in
+        [removed(DIRECTORY), removed("file:///never"), json!({"type": "session/workingDirectoryRemoved"})]
+    {
+        scene.session_rejects(action).await;
+    }
+    for wrong in ["", "relative", "/absolute", "https://example.com/", "file://elsewhere/w", "file:///w%00"] {
+        scene.session_rejects(set(wrong)).await;
+    }
+    scene.session_rejects(json!({"type": "session/workingDirectorySet"})).await;
+    assert_eq!(player.waiting_command(), None, "of what changes nothing it is not told");
+}
+
+#[tokio::test]
+async fn a_session_has_only_so_many_directories() {
+    let mut scene = Scene::with(several(First::Peer)).await;
+    let more = |number: usize| format!("file:///d{number}");
+    for number in 1..63 {
+        scene.wire.dispatch(&scene.session.clone(), set(&more(number))).await;
+    }
+    scene.session_accepts(set(&more(63))).await;
+    assert_eq!(of_session(&scene).as_array().unwrap().len(), 64);
+    scene.session_rejects(set(&more(64))).await;
+    scene.session_accepts(set(&more(5))).await;
+    scene.session_accepts(replaced(&more(5), &more(64))).await;
+}
+
+#[tokio::test]
+async fn the_directory_that_an_agent_lives_in_stays() {
+    let mut scene = Scene::with(several(First::Fixed)).await;
+    scene.session_rejects(removed(DIRECTORY)).await;
+    scene.session_rejects(replaced(DIRECTORY, OTHER)).await;
+    scene.session_accepts(set(OTHER)).await;
+    scene.session_accepts(replaced(OTHER, THIRD)).await;
+    assert_eq!(of_session(&scene), json!([DIRECTORY, THIRD]));
+    scene.session_rejects(replaced(DIRECTORY, THIRD)).await;
+    scene.session_accepts(removed(THIRD)).await;
+    assert_eq!(of_session(&scene), json!([DIRECTORY]));
+}
+
+#[tokio::test]
+async fn an_agent_that_began_without_a_directory_does_not_move_to_one() {
+    let mut scene = Scene::with(several(First::Fixed)).await;
+    for (session, begun) in [("scripted:/before", false), ("scripted:/after", true)] {
+        scene.alice.create(session, &[]).await.unwrap();
+        let chat = scene.alice.open_session(session).await.unwrap();
+        if begun {
+            scene.alice.dispatch(&chat, started("t1")).await.unwrap();
+            let mut player = scene.host.stage().player().await.unwrap();
+            player.prompt().await.unwrap();
+        }
+        let rejection = scene.alice_dispatches(session, set(OTHER)).await;
+        assert_eq!(rejection.is_some(), begun, "{rejection:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_directory_that_an_agent_lives_in_is_replaced_where_it_can_move() {
+    let mut scene = Scene::with(several(First::Replaceable)).await;
+    scene.session_accepts(set(OTHER)).await;
+    let mut player = scene.begin("t1").await;
+    scene.session_rejects(removed(DIRECTORY)).await;
+    scene.session_accepts(replaced(DIRECTORY, THIRD)).await;
+    told(&mut player, &["/third", "/other"]).await;
+    assert_eq!(of_session(&scene), json!([THIRD, OTHER]));
+    scene.session_accepts(replaced(THIRD, OTHER)).await;
+    told(&mut player, &["/other"]).await;
+    assert_eq!(of_session(&scene), json!([OTHER]), "one that is there already moves up");
+    scene.session_accepts(replaced(OTHER, OTHER)).await;
+    scene.session_rejects(replaced(THIRD, DIRECTORY)).await;
+    scene.session_rejects(replaced(OTHER, "relative")).await;
+    scene.session_rejects(json!({"type": "session/workingDirectoryReplaced", "directory": OTHER})).await;
+    assert_eq!(player.waiting_command(), None);
+}
+
+#[tokio::test]
+async fn agents_whose_directories_are_alike_have_no_first_one_to_replace() {
+    let mut scene = Scene::with(several(First::Peer)).await;
+    scene.session_accepts(set(OTHER)).await;
+    scene.session_rejects(replaced(DIRECTORY, THIRD)).await;
+    scene.session_accepts(replaced(OTHER, DIRECTORY)).await;
+    assert_eq!(of_session(&scene), json!([DIRECTORY]), "the earlier place counts");
+}
+
+#[tokio::test]
+async fn a_chats_directories_are_some_of_its_sessions() {
+    let mut scene = Scene::with(several(First::Peer)).await;
+    scene.session_accepts(set(OTHER)).await;
+    let mut player = scene.begin("t1").await;
+    scene.chat_rejects(chat_set(THIRD)).await;
+    scene.chat_rejects(chat_removed(DIRECTORY)).await;
+    scene.chat_accepts(chat_set(OTHER)).await;
+    told(&mut player, &["/other"]).await;
+    assert_eq!(of_chat(&scene), json!([OTHER]));
+    scene.chat_accepts(chat_set(DIRECTORY)).await;
+    told(&mut player, &["/w", "/other"]).await;
+    scene.chat_accepts(chat_removed(OTHER)).await;
+    told(&mut player, &["/w"]).await;
+    scene.chat_accepts(chat_removed(DIRECTORY)).await;
+    told(&mut player, &[]).await;
+    assert_eq!((of_chat(&scene), of_session(&scene)), (json!([]), json!([DIRECTORY, OTHER])));
+    scene.chat_rejects(json!({"type": "chat/workingDirectorySet"})).await;
+    scene.chat_rejects(json!({"type": "chat/workingDirectoryRemoved"})).await;
+}
+
+#[tokio::test]
+async fn what_a_session_loses_its_chat_loses_too() {
+    let mut scene = Scene::with(several(First::Fixed)).await;
+    let mut player = scene.begin("t1").await;
+    scene.session_accepts(set(OTHER)).await;
+    told(&mut player, &["/w", "/other"]).await;
+    scene.chat_accepts(chat_set(OTHER)).await;
+    assert_eq!(player.waiting_command(), None, "it lives in the first one, whatever the chat has");
+    scene.session_accepts(replaced(OTHER, THIRD)).await;
+    told(&mut player, &["/w", "/third"]).await;
+    assert_eq!(of_chat(&scene), json!([THIRD]));
+    scene.session_accepts(removed(THIRD)).await;
+    told(&mut player, &["/w"]).await;
+    assert_eq!((of_chat(&scene), of_session(&scene)), (json!([]), json!([DIRECTORY])));
+    let chat = scene.chat.clone();
+    let follows = [
+        "chat/workingDirectorySet",
+        "chat/workingDirectorySet",
+        "chat/workingDirectoryRemoved",
+        "chat/workingDirectoryRemoved",
+    ];
+    let seen: Vec<&str> =
+        scene.wire.actions(&chat).into_iter().filter(|kind| kind.contains("workingDirectory")).collect();
+    assert_eq!(seen, follows, "the host says so on the chat");
+}
+
+#[tokio::test]
+async fn where_a_session_works_concerns_all_of_its_chats() {
+    let mut traits = several(First::Peer);
+    if let Some(capabilities) = &mut traits.capabilities {
+        capabilities.multiple_chats = Some(MultipleChatsCapability::default());
+    }
+    let mut scene = Scene::with(traits).await;
+    scene.session_accepts(set(OTHER)).await;
+    let mut first = scene.begin("t1").await;
+    let create = json!({
+        "channel": scene.session, "chat": "ahp-chat:/second", "workingDirectories": [OTHER],
+        "initialMessage": message("begin"),
+    });
+    scene.wire.ask("createChat", create).await;
+    let mut second = scene.host.stage().player().await.unwrap();
+    let turn = second.prompt().await.unwrap().0;
+    assert_eq!(scene.host.stage().openings()[1].working_directories, [PathBuf::from("/other")]);
+    let of_second = async |scene: &mut Scene| {
+        let state = scene.wire.snapshot("ahp-chat:/second").await;
+        let session = scene.wire.snapshot(&scene.session.clone()).await;
+        let entry =
+            session["chats"].as_array().unwrap().iter().find(|chat| chat["resource"] == "ahp-chat:/second");
+        assert_eq!(entry.unwrap()["workingDirectories"], state["workingDirectories"], "the session's entry");
+        state["workingDirectories"].clone()
+    };
+    let session = scene.session.clone();
+    assert_eq!(answer(&mut scene.wire, &session, replaced(OTHER, THIRD)).await, None);
+    told(&mut first, &["/w", "/third"]).await;
+    told(&mut second, &["/third"]).await;
+    assert_eq!(of_second(&mut scene).await, json!([THIRD]));
+    assert_eq!(answer(&mut scene.wire, &session, removed(THIRD)).await, None);
+    told(&mut first, &["/w"]).await;
+    told(&mut second, &[]).await;
+    assert_eq!(of_second(&mut scene).await, json!([]));
+    second.complete(&turn).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_changes_while_the_agent_is_opened_it_hears_before_its_message() {
+    let mut scene = Scene::with(several(First::Peer)).await;
+    scene.host.stage().hold_openings();
+    scene.chat_accepts(started("t1")).await;
+    scene.host.stage().opened(1).await.unwrap();
+    scene.session_accepts(set(OTHER)).await;
+    scene.host.stage().release_openings();
+    let mut player = scene.host.stage().player().await.unwrap();
+    told(&mut player, &["/w", "/other"]).await;
+    assert_eq!(player.prompt().await.unwrap().0, "t1");
+}
+
+#[tokio::test]
+async fn a_session_is_created_with_several_directories_where_the_agent_works_in_them() {
+    let mut scene = Scene::with(several(First::Fixed)).await;
+    let many: Vec<String> = (0..65).map(|number| format!("file:///d{number}")).collect();
+    let params = |directories: Value| json!({"channel": "scripted:/2", "workingDirectories": directories});
+    for wrong in [json!([OTHER, OTHER]), json!([OTHER, "relative"]), json!(many)] {
+        assert_eq!(scene.wire.refused("createSession", params(wrong)).await, -32602);
+    }
+    scene.wire.ask("createSession", params(json!([OTHER, THIRD]))).await;
+    let state = scene.wire.snapshot("scripted:/2").await;
+    assert_eq!(state["workingDirectories"], json!([OTHER, THIRD]));
+    scene.wire.dispatch(state["defaultChat"].as_str().unwrap(), started("t1")).await;
+    let mut player = scene.host.stage().player().await.unwrap();
+    player.prompt().await.unwrap();
+    let opened = &scene.host.stage().openings()[0].working_directories;
+    assert_eq!(*opened, [PathBuf::from("/other"), PathBuf::from("/third")]);
+}
+
+#[tokio::test]
+async fn clients_reach_the_files_of_the_directories_that_a_session_has_now() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("found"), "here").unwrap();
+    let directory = format!("file://{}", folder.path().display());
+    let read = json!({"channel": "ahp-root://", "uri": format!("{directory}/found")});
+    let mut scene = Scene::with(several(First::Peer)).await;
+    for listed in [false, true] {
+        let player = if listed { Some(scene.begin("t1").await) } else { None };
+        assert_eq!(scene.wire.refused("resourceRead", read.clone()).await, -32009);
+        scene.session_accepts(set(&directory)).await;
+        assert_eq!(scene.wire.ask("resourceRead", read.clone()).await["data"], "here");
+        // No waiting for all to agree: with the answer it must be so.
+        let session = scene.session.clone();
+        let seq = scene.wire.dispatch(&session, removed(&directory)).await;
+        scene.wire.envelope(seq).await;
+        assert_eq!(scene.wire.refused("resourceRead", read.clone()).await, -32009);
+        drop(player);
+    }
+}
+
+#[tokio::test]
+async fn directories_outlive_a_restart_and_a_crash() {
+    for clean in [true, false] {
+        let storage = MemoryStorage::new();
+        let options = |storage: &MemoryStorage| StageOptions {
+            stage: Stage::new(several(First::Replaceable)),
+            storage: Arc::new(storage.clone()),
+            ..StageOptions::default()
+        };
+        let host = StageHost::start(options(&storage)).await.unwrap();
+        let mut wire = Wire::open(&host, "wire", &["1.0.0"]).await;
+        let session = "scripted:/1";
+        let params = json!({"channel": session, "workingDirectories": [DIRECTORY, OTHER]});
+        wire.ask("createSession", params).await;
+        let chat = wire.snapshot(session).await["defaultChat"].as_str().unwrap().to_owned();
+        wire.dispatch(&chat, started("t1")).await;
+        let mut player = host.stage().player().await.unwrap();
+        player.prompt().await.unwrap();
+        player.complete("t1").await.unwrap();
+        let replaced = wire.dispatch(session, replaced(DIRECTORY, THIRD)).await;
+        assert_eq!(wire.envelope(replaced).await.get("rejectionReason"), None);
+        let own = wire.dispatch(&chat, chat_set(OTHER)).await;
+        assert_eq!(wire.envelope(own).await.get("rejectionReason"), None);
+        let left = if clean {
+            let (_, left) = tokio::join!(host.stop(), player.leave_when_told());
+            left.unwrap();
+            storage
+        } else {
+            storage.after_a_crash()
+        };
+        let host = StageHost::start(options(&left)).await.unwrap();
+        let mut wire = Wire::open(&host, "wire", &["1.0.0"]).await;
+        let listed = wire.ask("listSessions", json!({})).await["items"][0]["workingDirectories"].clone();
+        let state = wire.snapshot(session).await;
+        assert_eq!((&state["workingDirectories"], &listed), (&json!([THIRD, OTHER]), &json!([THIRD, OTHER])));
+        assert_eq!(state["chats"][0]["workingDirectories"], json!([OTHER]));
+        assert_eq!(wire.snapshot(&chat).await["workingDirectories"], json!([OTHER]));
+        wire.dispatch(&chat, started("t2")).await;
+        let mut player = host.stage().player().await.unwrap();
+        player.prompt().await.unwrap();
+        let opened = &host.stage().openings()[0].working_directories;
+        assert_eq!(*opened, [PathBuf::from("/third"), PathBuf::from("/other")]);
+    }
+}
+
+#[tokio::test]
+async fn a_chat_is_found_without_the_directories_that_its_session_had_lost() {
+    let storage = MemoryStorage::new();
+    let options = StageOptions {
+        stage: Stage::new(several(First::Peer)),
+        storage: Arc::new(storage.clone()),
+        ..StageOptions::default()
+    };
+    let host = StageHost::start(options.clone()).await.unwrap();
+    let mut wire = Wire::open(&host, "wire", &["1.0.0"]).await;
+    let session = "scripted:/1";
+    wire.ask("createSession", json!({"channel": session, "workingDirectories": [DIRECTORY, OTHER]})).await;
+    let chat = wire.snapshot(session).await["defaultChat"].as_str().unwrap().to_owned();
+    for directory in [DIRECTORY, OTHER] {
+        assert_eq!(answer(&mut wire, &chat, chat_set(directory)).await, None);
+    }
+    host.stop().await;
+    // As if the host had been killed right after it had said that the session lost it.
+    let put = storage.log().into_iter().rev().find(|change| matches!(change, Change::PutSession { .. }));
+    let Some(Change::PutSession { session: uri, created_at, row, state }) = put else { panic!("not stored") };
+    let mut document: Value = serde_json::from_str(state.get()).unwrap();
+    document["workingDirectories"] = json!([DIRECTORY]);
+    let state = serde_json::value::to_raw_value(&document).unwrap().into();
+    storage.write(vec![Change::PutSession { session: uri, created_at, row, state }]).await.unwrap();
+    let host = StageHost::start(options).await.unwrap();
+    let mut wire = Wire::open(&host, "wire", &["1.0.0"]).await;
+    assert_eq!(wire.snapshot(&chat).await["workingDirectories"], json!([DIRECTORY]));
+    assert_eq!(wire.snapshot(session).await["chats"][0]["workingDirectories"], json!([DIRECTORY]));
+}
