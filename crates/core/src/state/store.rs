@@ -6,8 +6,10 @@
 //! while the lock is held.
 
 mod audience;
+mod list;
 mod paging;
 
+pub use list::RowsPage;
 pub use paging::FetchError;
 
 use std::collections::{HashMap, HashSet};
@@ -15,18 +17,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ahp::reducers::ReduceOutcome;
 use ahp_types::actions::{RootActiveSessionsChangedAction, StateAction};
-use ahp_types::common::JsonObject;
-use ahp_types::notifications::{SessionAddedParams, SessionRemovedParams};
-use ahp_types::state::{RootState, SessionSummary};
-use serde::Serialize;
+use ahp_types::state::RootState;
 
 use super::chat::TurnError;
 use super::clients::{KnownClients, Mark, Marks};
-use super::frame::{Action, EncodedEnvelope, Frame, Origin, envelope, notification};
+use super::frame::{Action, EncodedEnvelope, Frame, Origin, envelope};
 use super::outbox::{CloseReason, Delivery, Outbox};
 use super::repeats::DispatchMark;
 use super::replay::ReplayLog;
-use super::rows::{RowChange, Rows};
+use super::rows::Rows;
 use super::snapshot::{ChannelState, EncodedSnapshot};
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
@@ -112,15 +111,6 @@ pub(crate) struct Checkpoint {
 
 /// The turns that are not stored yet, and how many there are before them.
 pub(crate) type ChangedTurns = Option<(usize, Vec<StoredTurn>)>;
-
-/// A page of the session list.
-#[derive(Debug)]
-pub struct RowsPage {
-    /// The encoded rows, newest change first.
-    pub rows: Vec<Json>,
-    /// Whether there are more behind them.
-    pub more: bool,
-}
 
 /// How much there is of everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -458,74 +448,9 @@ impl StateStore {
         Some(look(&first.state, &second.state))
     }
 
-    /// The rows of the session list behind the first `skip`, newest change first.
-    pub fn list(&self, skip: usize, limit: Option<usize>) -> RowsPage {
-        let inner = self.lock();
-        let rows = inner.rows.list();
-        let more = limit.is_some_and(|limit| rows.len() > skip.saturating_add(limit));
-        let rows = rows.skip(skip).take(limit.unwrap_or(usize::MAX)).cloned().collect();
-        RowsPage { rows, more }
-    }
-
-    /// A number that is another one whenever the directories in the list have changed.
-    pub(crate) fn directories_edition(&self) -> u64 {
-        self.lock().rows.directories_edition()
-    }
-
-    /// How many sessions are in the list.
-    pub fn row_count(&self) -> usize {
-        self.lock().rows.list().len()
-    }
-
-    /// Whether a session is in the list.
-    pub fn is_listed(&self, session: &ChannelUri) -> bool {
-        self.lock().rows.contains(session)
-    }
-
     /// Whether a channel exists.
     pub fn has(&self, channel: &ChannelUri) -> bool {
         self.lock().channels.contains_key(channel)
-    }
-
-    /// Shows a session in the list, or changes its row, and tells everyone who
-    /// watches the list what is different. Answers the row if it is.
-    pub fn put_row(&self, session: &ChannelUri, summary: SessionSummary) -> Option<StoredRow> {
-        #[derive(Serialize)]
-        struct Changed<'a> {
-            channel: &'a str,
-            session: &'a str,
-            changes: JsonObject,
-        }
-        let mut inner = self.lock();
-        let root = ChannelUri::root();
-        match inner.rows.put(session, summary.clone()) {
-            Ok(RowChange::None) => return None,
-            Ok(RowChange::New) => {
-                let params = SessionAddedParams { channel: root.as_str().to_owned(), summary };
-                inner.notify_root("root/sessionAdded", &params);
-            }
-            Ok(RowChange::Fields(changes)) => {
-                let params = Changed { channel: root.as_str(), session: session.as_str(), changes };
-                inner.notify_root("root/sessionSummaryChanged", &params);
-            }
-            Err(error) => {
-                tracing::error!(%error, %session, "a row of the list could not be encoded");
-                return None;
-            }
-        }
-        inner.rows.stored(session)
-    }
-
-    /// Takes a session out of the list and tells everyone who watches it.
-    pub fn remove_row(&self, session: &ChannelUri) {
-        let mut inner = self.lock();
-        if inner.rows.remove(session) {
-            let params = SessionRemovedParams {
-                channel: ChannelUri::root().as_str().to_owned(),
-                session: session.as_str().to_owned(),
-            };
-            inner.notify_root("root/sessionRemoved", &params);
-        }
     }
 
     /// A session as it is to be stored. The turns that are new are handed out once:
@@ -714,18 +639,6 @@ impl Inner {
     fn push_to(&self, connection: ConnectionId, frame: Frame) {
         if let Some(attached) = self.connections.get(&connection) {
             attached.outbox.push(frame);
-        }
-    }
-
-    fn notify_root(&self, method: &str, params: &impl Serialize) {
-        let Some(root) = self.channels.get(&ChannelUri::root()) else { return };
-        match notification(method, params) {
-            Ok(frame) => {
-                for subscriber in &root.subscribers {
-                    subscriber.outbox.push(frame.clone());
-                }
-            }
-            Err(error) => tracing::error!(%error, method, "a notification could not be encoded"),
         }
     }
 }

@@ -4,8 +4,8 @@ use ahp_types::actions::{
     ActionEnvelope, ChatDeltaAction, ChatResponsePartAction, ChatTurnCompleteAction, ChatTurnStartedAction,
 };
 use ahp_types::state::{
-    ChatState, MarkdownResponsePart, Message, MessageKind, MessageOrigin, ResponsePart, Snapshot,
-    SnapshotState,
+    ChatState, MarkdownResponsePart, Message, MessageKind, MessageOrigin, ResponsePart, SessionSummary,
+    Snapshot, SnapshotState,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,0 +1,102 @@
+//! The session list: its rows, and who is told when one changes.
+
+use ahp_types::common::JsonObject;
+use ahp_types::notifications::{SessionAddedParams, SessionRemovedParams};
+use ahp_types::state::SessionSummary;
+use serde::Serialize;
+
+use super::{Inner, StateStore};
+use crate::channel::ChannelUri;
+use crate::state::frame::notification;
+use crate::state::rows::RowChange;
+use crate::storage::{Json, StoredRow};
+
+/// A page of the session list.
+#[derive(Debug)]
+pub struct RowsPage {
+    /// The encoded rows, newest change first.
+    pub rows: Vec<Json>,
+    /// Whether there are more behind them.
+    pub more: bool,
+}
+
+impl StateStore {
+    /// The rows of the session list behind the first `skip`, newest change first.
+    pub fn list(&self, skip: usize, limit: Option<usize>) -> RowsPage {
+        let inner = self.lock();
+        let rows = inner.rows.list();
+        let more = limit.is_some_and(|limit| rows.len() > skip.saturating_add(limit));
+        let rows = rows.skip(skip).take(limit.unwrap_or(usize::MAX)).cloned().collect();
+        RowsPage { rows, more }
+    }
+
+    /// A number that is another one whenever the directories in the list have changed.
+    pub(crate) fn directories_edition(&self) -> u64 {
+        self.lock().rows.directories_edition()
+    }
+
+    /// How many sessions are in the list.
+    pub fn row_count(&self) -> usize {
+        self.lock().rows.list().len()
+    }
+
+    /// Whether a session is in the list.
+    pub fn is_listed(&self, session: &ChannelUri) -> bool {
+        self.lock().rows.contains(session)
+    }
+
+    /// Shows a session in the list, or changes its row, and tells everyone who
+    /// watches the list what is different. Answers the row if it is.
+    pub fn put_row(&self, session: &ChannelUri, summary: SessionSummary) -> Option<StoredRow> {
+        #[derive(Serialize)]
+        struct Changed<'a> {
+            channel: &'a str,
+            session: &'a str,
+            changes: JsonObject,
+        }
+        let mut inner = self.lock();
+        let root = ChannelUri::root();
+        match inner.rows.put(session, summary.clone()) {
+            Ok(RowChange::None) => return None,
+            Ok(RowChange::New) => {
+                let params = SessionAddedParams { channel: root.as_str().to_owned(), summary };
+                inner.notify_root("root/sessionAdded", &params);
+            }
+            Ok(RowChange::Fields(changes)) => {
+                let params = Changed { channel: root.as_str(), session: session.as_str(), changes };
+                inner.notify_root("root/sessionSummaryChanged", &params);
+            }
+            Err(error) => {
+                tracing::error!(%error, %session, "a row of the list could not be encoded");
+                return None;
+            }
+        }
+        inner.rows.stored(session)
+    }
+
+    /// Takes a session out of the list and tells everyone who watches it.
+    pub fn remove_row(&self, session: &ChannelUri) {
+        let mut inner = self.lock();
+        if inner.rows.remove(session) {
+            let params = SessionRemovedParams {
+                channel: ChannelUri::root().as_str().to_owned(),
+                session: session.as_str().to_owned(),
+            };
+            inner.notify_root("root/sessionRemoved", &params);
+        }
+    }
+}
+
+impl Inner {
+    fn notify_root(&self, method: &str, params: &impl Serialize) {
+        let Some(root) = self.channels.get(&ChannelUri::root()) else { return };
+        match notification(method, params) {
+            Ok(frame) => {
+                for subscriber in &root.subscribers {
+                    subscriber.outbox.push(frame.clone());
+                }
+            }
+            Err(error) => tracing::error!(%error, method, "a notification could not be encoded"),
+        }
+    }
+}
