@@ -100,12 +100,17 @@ async fn what_waits_for_a_slow_client_is_merged_and_nothing_of_it_is_lost() -> R
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_is_too_far_behind_is_closed_and_comes_back_equal() -> Result<()> {
+    const TURNS: usize = 4;
     let host = LoadHost::start().await?;
     let address = host.address()?;
     let mut driver = Driver::new(address).await?;
     let (mut slow, mut mirror) = silent(address, &driver.chat).await?;
-    driver.say("replace 72 1000000").await?;
-    tokio::time::timeout(PATIENCE, driver.finish()).await??;
+    // More than twice the 64 MiB that may wait: as much may be with the writer when it is held up. Turn by turn,
+    // so that the one who drives them keeps up.
+    for _ in 0..TURNS {
+        driver.say("replace 36 1000000").await?;
+        tokio::time::timeout(PATIENCE, driver.finish()).await??;
+    }
     let end = tokio::time::timeout(PATIENCE, async {
         loop {
             if let Err(error) = fold(&mut slow, &mut mirror).await {
@@ -114,9 +119,9 @@ async fn a_client_that_is_too_far_behind_is_closed_and_comes_back_equal() -> Res
         }
     })
     .await
-    .context("a client that is 70 MB behind is kept")?;
+    .context("a client that is far behind is kept")?;
     assert!(end.is::<Closed>() || end.is::<std::io::Error>(), "{end:#}");
-    assert!(mirror.state.turns.is_empty(), "the client was not behind");
+    assert!(mirror.state.turns.len() < TURNS, "the client was not behind");
     assert_eq!(reconnect(address, &driver.chat, &mut mirror).await?, json!("snapshot"));
     assert_eq!(mirror.state, fresh(address, &driver.chat).await?.state);
     host.stop().await;
