@@ -338,6 +338,7 @@ impl Host {
                 self.storage.write(vec![Change::RemoveSession { session: uri.clone() }]).await?;
                 self.store.remove_row(uri);
                 self.addresses.release_all_of(uri);
+                lock(&self.sessions).unlisted.remove(uri);
                 return Ok(SessionEnd::done());
             }
             Err(LoadError::Storage(error)) => return Err(error.into()),

@@ -56,10 +56,7 @@ impl Connection {
             "resolveSessionConfig" => self.resolve_session_config(id, &rpc::params(params)?),
             "createChat" => self.create_chat(id, rpc::params(params)?).await,
             "disposeChat" => self.dispose_chat(id, &rpc::params(params)?).await,
-            "moveChat" => {
-                self.move_chat(id, rpc::params(params)?);
-                Ok(())
-            }
+            "moveChat" => self.move_chat(id, rpc::params(params)?),
             "authenticate" => self.authenticate(id, params).await,
             // Notifications by the protocol; a client that wants an answer gets one.
             "dispatchAction" | "unsubscribe" => {
@@ -246,17 +243,23 @@ impl Connection {
         self.reply(id, &json!({}))
     }
 
-    async fn create_session(&self, id: &RawValue, params: CreateSessionParams) -> Result<(), RpcError> {
-        let own = self.client.as_ref().map(ClientId::as_str);
-        if params.active_client.as_ref().is_some_and(|active| Some(active.client_id.as_str()) != own) {
-            return Err(RpcError::invalid_params("a client can only make itself active"));
-        }
+    /// Checks that the host may have one more session.
+    fn may_create_session(&self) -> Result<(), RpcError> {
         let limit = self.shared.limits.sessions;
         if self.shared.host.session_count() >= limit {
             return Err(RpcError::invalid_request(format!(
                 "this host has {limit} sessions already; dispose of some, or raise limits.sessions in its configuration"
             )));
         }
+        Ok(())
+    }
+
+    async fn create_session(&self, id: &RawValue, params: CreateSessionParams) -> Result<(), RpcError> {
+        let own = self.client.as_ref().map(ClientId::as_str);
+        if params.active_client.as_ref().is_some_and(|active| Some(active.client_id.as_str()) != own) {
+            return Err(RpcError::invalid_params("a client can only make itself active"));
+        }
+        self.may_create_session()?;
         let created = self.shared.host.create_session(NewSession {
             uri: ChannelUri::new(&params.channel),
             provider: params.provider,

@@ -25,7 +25,7 @@ const CLIENTS_KEPT: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStorage(Arc<Mutex<State>>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     stored: Stored,
     /// What writes and loads fail with at the moment.
@@ -33,6 +33,8 @@ struct State {
     loads_fail: Option<StorageError>,
     /// How many guards hold writes back.
     held: usize,
+    /// From which write on a guard holds them back.
+    trap: Option<Trap>,
     /// Writes that wait for the last guard, oldest first.
     waiting: VecDeque<Waiting>,
     /// All changes that were stored, in order.
@@ -40,6 +42,15 @@ struct State {
     /// What was stored after each write, since somebody wanted to know.
     moments: Option<Vec<Stored>>,
 }
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("State").field("stored", &self.stored).finish_non_exhaustive()
+    }
+}
+
+/// Whether writes are held back from this one on.
+type Trap = Box<dyn Fn(&[Change]) -> bool + Send>;
 
 /// Changes that wait, and who waits for them.
 type Waiting = (Vec<Change>, oneshot::Sender<Result<(), StorageError>>);
@@ -51,7 +62,10 @@ pub struct HeldWrites(MemoryStorage);
 impl Drop for HeldWrites {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        state.held = state.held.saturating_sub(1);
+        // A trap that nothing ran into holds nothing back.
+        if state.trap.take().is_none() {
+            state.held = state.held.saturating_sub(1);
+        }
         while state.held == 0
             && let Some((changes, reply)) = state.waiting.pop_front()
         {
@@ -80,6 +94,13 @@ impl MemoryStorage {
     /// Writes from now on are accepted and wait, in order, until the guard is dropped.
     pub fn hold_writes(&self) -> HeldWrites {
         self.state().held += 1;
+        HeldWrites(self.clone())
+    }
+
+    /// The first write that is like this, and all from then on, are accepted and wait until
+    /// the guard is dropped. One such guard at a time.
+    pub fn hold_writes_from(&self, trap: impl Fn(&[Change]) -> bool + Send + 'static) -> HeldWrites {
+        self.state().trap = Some(Box::new(trap));
         HeldWrites(self.clone())
     }
 
@@ -146,6 +167,9 @@ impl Storage for MemoryStorage {
 
     fn write(&self, changes: Vec<Change>) -> BoxFuture<Result<(), StorageError>> {
         let mut state = self.state();
+        if state.trap.take_if(|trap| trap(&changes)).is_some() {
+            state.held += 1;
+        }
         if state.held == 0 {
             let written = state.write(changes);
             return Box::pin(async move { written });

@@ -178,7 +178,11 @@ impl Host {
         let to = self.reach(&session).await?;
         let berth = Berth::Default { title: model.title };
         if let Err(error) = self.move_over(chat, from, (&session, &to), berth).await {
-            if let Err(left) = to.end(Ending::Dispose).await.wait().await {
+            // As long as nobody knows whose the chat is, no session of the two may go. An
+            // unused one goes by itself, later.
+            if !matches!(error, ChatError::Storage(StorageError::TimedOut))
+                && let Err(left) = to.end(Ending::Dispose).await.wait().await
+            {
                 tracing::error!(%session, error = %left, "a session that nobody needs could not be removed");
             }
             return Err(error);

@@ -320,6 +320,9 @@ impl Drop for Cleanup {
             None => {
                 tracing::error!(session = %self.uri, "a session ended by a fault of the host's; it is loaded anew when it is needed");
                 self.store.lose(&channels);
+                if !self.store.is_listed(&self.uri) {
+                    sessions.unlisted.insert(self.uri.clone());
+                }
             }
         }
         // Another actor may have its place by now.

@@ -152,14 +152,18 @@ impl SessionActor {
 
     /// Runs until the session has ended. Answers what it shall leave behind.
     pub(crate) async fn run(mut self) -> Ended {
+        let mut reachable = true;
         while !self.finished {
             tokio::select! {
                 // Clients first: a cancel must not wait behind a flood of output.
                 biased;
-                input = self.inputs.recv() => match input {
+                input = self.inputs.recv(), if reachable => match input {
                     Some(input) => self.handle(input).await,
                     // No handle is left, so nobody can ask for the end any more.
-                    None => self.end(Ending::Suspend, None).await,
+                    None => {
+                        reachable = false;
+                        self.end(Ending::Suspend, None).await;
+                    }
                 },
                 due = self.ledger.next() => self.handle_ledger(due),
                 (chat, event) = self.chats.next_event() => self.handle_agent(&chat, event).await,
@@ -167,6 +171,9 @@ impl SessionActor {
             }
         }
         let ending = self.ending.unwrap_or(Ending::Suspend);
+        if ending != Ending::Unload {
+            self.turn_away("the session is being closed");
+        }
         let stored = match ending {
             Ending::Dispose | Ending::Unload => Ok(()),
             Ending::Suspend => self.store_all().await,
@@ -214,25 +221,31 @@ impl SessionActor {
         if !self.inputs.is_empty() || !self.store.remove_unheard(channels) {
             return;
         }
+        self.turn_away("the session was put away; try again");
+        self.ending = Some(Ending::Unload);
+        self.finished = true;
+    }
+
+    /// Answers who came in this very moment: it is too late.
+    fn turn_away(&mut self, why: &str) {
         self.inputs.close();
-        // Who came in this very moment is told to come again.
         while let Ok(input) = self.inputs.try_recv() {
             match input {
-                SessionInput::Client(dispatch) => {
-                    self.reject(&dispatch, "the session was put away; try again")
-                }
-                SessionInput::End { done, .. } => {
+                SessionInput::Client(dispatch) => self.reject(&dispatch, why),
+                // Only to be disposed is more than what happens here.
+                SessionInput::End { ending: Ending::Dispose, done }
+                    if self.ending != Some(Ending::Dispose) =>
+                {
                     done.send(Err(StorageError::Busy)).ok();
                 }
-                // Who asked hears that the session is gone, and the host asks again.
+                SessionInput::End { done, .. } => self.waiting.push(done),
+                // Who asked hears that the session is gone.
                 SessionInput::Chats(_)
                 | SessionInput::Opened(..)
                 | SessionInput::Left(_)
                 | SessionInput::Token(_) => {}
             }
         }
-        self.ending = Some(Ending::Unload);
-        self.finished = true;
     }
 
     async fn handle(&mut self, input: SessionInput) {
@@ -450,7 +463,11 @@ impl SessionActor {
         chat.told_directories.clone_from(&working_directories);
         let request = OpenAgent { conversation: chat.conversation, history, working_directories, config };
         let opened = self.seed.provider.open(request, chat.opening.clone());
-        let mut report = OpeningReport { chat: uri.clone(), inputs: Some(self.own_inputs.clone()) };
+        let mut report = OpeningReport {
+            chat: uri.clone(),
+            tasks: self.tasks.clone(),
+            inputs: Some(self.own_inputs.clone()),
+        };
         self.tasks.spawn(async move {
             let result = opened.await;
             if let Some(inputs) = report.inputs.take().and_then(|inputs| inputs.upgrade()) {
@@ -498,6 +515,7 @@ impl SessionActor {
 /// the session would wait for it for ever.
 struct OpeningReport {
     chat: ChannelUri,
+    tasks: TaskTracker,
     inputs: Option<mpsc::WeakSender<SessionInput>>,
 }
 
@@ -509,9 +527,9 @@ impl Drop for OpeningReport {
             message: "The agent could not be started because of a fault in the host; its log says more."
                 .to_owned(),
         };
-        if inputs.try_send(SessionInput::Opened(self.chat.clone(), Err(error))).is_err() {
-            tracing::error!("a session cannot be told that its agent does not start");
-        }
+        let chat = self.chat.clone();
+        // It may be behind with its inputs.
+        self.tasks.spawn(async move { inputs.send(SessionInput::Opened(chat, Err(error))).await.ok() });
     }
 }
 

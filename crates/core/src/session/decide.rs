@@ -19,7 +19,7 @@ mod turns;
 use std::time::Duration;
 
 use ahp_types::actions::{SessionReadyAction, StateAction};
-use ahp_types::state::{ChatState, ErrorInfo, Message, SessionLifecycle, SessionState};
+use ahp_types::state::{ChatState, ErrorInfo, SessionLifecycle, SessionState};
 
 use super::Ending;
 use crate::agent::{
@@ -130,8 +130,6 @@ pub(super) enum Input<'a> {
     Left(&'a ClientId),
     /// The session works elsewhere since this action.
     Directories(&'a StateAction),
-    /// The chat was created with this message.
-    Begin(Message),
     /// A user gave a token for something.
     Token(ResourceToken),
     /// Everything else is done: is there something to go on with?
@@ -204,7 +202,6 @@ pub(super) fn decide(model: &Model, view: View<'_>, input: Input<'_>) -> Decisio
         Input::Agent(event) => agent::said(model, view, event),
         Input::Left(client) => settings::left(view, client),
         Input::Directories(action) => directories::followed(view, action),
-        Input::Begin(message) => turns::begun(model, view, message),
         Input::Token(token) => settings::token(view, token),
         // A tool that nobody runs any more holds up its turn, so it comes first.
         Input::Settle(cause) => tools::orphaned(view).unwrap_or_else(|| queue::next(model, view, cause)),

@@ -52,6 +52,9 @@ pub(super) struct Ledger {
     broken: bool,
     /// The documents are behind.
     stale: bool,
+    /// Chats that may be in the storage and have to go, by the numbers of the debts.
+    owed: Vec<(u64, ChannelUri)>,
+    last_owed: u64,
     in_flight: Option<InFlight>,
     /// When something is to be done.
     due: Option<Instant>,
@@ -66,6 +69,8 @@ struct InFlight {
     /// What has to be undone if it fails.
     turns_from: TurnsFrom,
     documents: bool,
+    /// The number of the last owed removal that is in it.
+    owed: u64,
 }
 
 /// What the owner of a ledger has to do.
@@ -91,9 +96,35 @@ impl Ledger {
             journaled: 0,
             broken: false,
             stale: false,
+            owed: Vec::new(),
+            last_owed: 0,
             in_flight: None,
             due: None,
         }
+    }
+
+    /// A chat has to go that may be in the storage: with the documents, until they are
+    /// written.
+    pub(super) fn owe_removal(&mut self, chat: ChannelUri) {
+        self.last_owed += 1;
+        self.owed.push((self.last_owed, chat));
+        self.wants_checkpoint();
+    }
+
+    /// There is another chat at the address, with all that it has.
+    pub(super) fn owe_no_removal(&mut self, chat: &ChannelUri) {
+        self.owed.retain(|(_, owed)| owed != chat);
+    }
+
+    /// The removals that are owed, before the documents.
+    fn with_owed(&self, documents: Vec<Change>) -> Vec<Change> {
+        let removals = self.owed.iter().map(|(_, chat)| Change::RemoveChat { chat: chat.clone() });
+        removals.chain(documents).collect()
+    }
+
+    /// The removals up to this one are written.
+    fn paid(&mut self, through: u64) {
+        self.owed.retain(|(number, _)| *number > through);
     }
 
     /// Something was published.
@@ -189,17 +220,21 @@ impl Ledger {
     /// Writes the documents, which contain everything that was published.
     pub(super) fn checkpoint(&mut self, mut documents: Vec<Change>, turns_from: TurnsFrom) {
         documents.push(self.trim());
-        self.hand_over(InFlight { written: self.storage.write(documents), turns_from, documents: true });
+        let written = self.storage.write(self.with_owed(documents));
+        self.hand_over(InFlight { written, turns_from, documents: true, owed: self.last_owed });
     }
 
     /// Waits for documents that are being written: newer ones must not trim the journal of
     /// what may still fail. Answers the turns that are not stored.
     pub(super) async fn settled(&mut self) -> TurnsFrom {
-        let Some(InFlight { written, turns_from, .. }) = self.in_flight.take() else {
+        let Some(InFlight { written, turns_from, owed, .. }) = self.in_flight.take() else {
             return TurnsFrom::new();
         };
         match tokio::time::timeout(WRITE_PATIENCE, written).await {
-            Ok(Ok(())) => TurnsFrom::new(),
+            Ok(Ok(())) => {
+                self.paid(owed);
+                TurnsFrom::new()
+            }
             Ok(Err(_)) | Err(_) => turns_from,
         }
     }
@@ -208,7 +243,9 @@ impl Ledger {
     pub(super) async fn finish(&mut self, mut documents: Vec<Change>) -> Result<(), StorageError> {
         documents.push(self.trim());
         self.due = None;
-        self.write_and_wait(documents).await
+        self.write_and_wait(self.with_owed(documents)).await?;
+        self.paid(self.last_owed);
+        Ok(())
     }
 
     /// The documents have to be written soon.
@@ -240,12 +277,13 @@ impl Ledger {
         self.pending_bytes = 0;
         let entries = std::mem::take(&mut self.pending);
         let written = self.storage.write(vec![Change::Journal { session: self.session.clone(), entries }]);
-        self.hand_over(InFlight { written, turns_from: TurnsFrom::new(), documents: false });
+        self.hand_over(InFlight { written, turns_from: TurnsFrom::new(), documents: false, owed: 0 });
     }
 
     fn written(&mut self, result: Result<(), StorageError>) -> Chore {
         let Some(in_flight) = self.in_flight.take() else { return Chore::None };
         let Err(error) = result else {
+            self.paid(in_flight.owed);
             if self.stale {
                 self.due_in(if self.broken { Duration::ZERO } else { SETTLE_AFTER });
             }

@@ -5,12 +5,14 @@
 //! to whom the storage says: until then this session keeps it, and does not end.
 
 use ahp_types::actions::{
-    ChatMovableChangedAction, SessionChatAddedAction, SessionChatRemovedAction, SessionChatsReorderedAction,
-    SessionDefaultChatChangedAction, SessionReadyAction, SessionTitleChangedAction, StateAction,
+    ChatMovableChangedAction, ChatWorkingDirectoryRemovedAction, SessionChatAddedAction,
+    SessionChatRemovedAction, SessionChatsReorderedAction, SessionDefaultChatChangedAction,
+    SessionReadyAction, SessionTitleChangedAction, StateAction,
 };
 use ahp_types::commands::ChatSource;
 use ahp_types::state::{
-    AgentCapabilities, ChatOrigin, ChatState, MessageKind, MultipleChatsCapability, SessionState,
+    AgentCapabilities, ChatOrigin, ChatState, MessageKind, MultipleChatsCapability, PendingMessage,
+    SessionState,
 };
 use uuid::Uuid;
 
@@ -24,6 +26,9 @@ use crate::channel::ChannelUri;
 use crate::clock::wire_time;
 use crate::state::{Action, ChannelState, ChatDoc};
 use crate::storage::{Change, Json, StorageError, StoredTurn};
+
+/// The id of the message that a chat is created with.
+const INITIAL_MESSAGE: &str = "initial";
 
 /// Chats that a session may have: each has an agent of its own.
 const MAX_CHATS: usize = 64;
@@ -43,10 +48,9 @@ impl SessionActor {
             }
             ChatOrder::Expect { berth, done } => {
                 let may_come = self.may_come(&berth);
-                self.expected += usize::from(may_come.is_ok());
-                if done.send(may_come).is_err() {
-                    self.expected = self.expected.saturating_sub(1);
-                }
+                let granted = may_come.is_ok();
+                // Who does not hear the answer does not send the chat either.
+                self.expected += usize::from(done.send(may_come).is_ok() && granted);
             }
             ChatOrder::Unexpect { done } => {
                 self.expected = self.expected.saturating_sub(1);
@@ -54,8 +58,8 @@ impl SessionActor {
             }
             ChatOrder::Release { chat, done } => self.release_chat(&chat, done).await,
             ChatOrder::TakeBack { chat, done } => {
-                self.take_back(&chat).await;
-                done.send(Ok(())).ok();
+                let stored = self.take_back(&chat).await;
+                done.send(stored).ok();
             }
             ChatOrder::Forget { chat, done } => {
                 self.forget_chat(&chat).await;
@@ -84,12 +88,11 @@ impl SessionActor {
             self.addresses.release(&new.uri);
             return Err(error);
         }
+        self.ledger.owe_no_removal(&new.uri);
         self.chats.add(Chat::new(seed, self.seed.provider.as_ref()));
         self.project(&new.uri);
-        if let Some(message) = new.initial_message {
-            let decision = self.decide(&new.uri, Input::Begin(message));
-            self.carry_out(&new.uri, decision, Cause::Client).await;
-        }
+        // What it begins with waits in it.
+        self.settle(&new.uri, Cause::Client).await;
         Ok(())
     }
 
@@ -119,12 +122,11 @@ impl SessionActor {
         let at = self.now();
         if let Err(error) = self.ledger.ahead(changes, vec![(self.seed.uri.clone(), entry)], None, at).await {
             // It may be written all the same, if the storage only did not answer.
-            self.ledger.beside(Change::RemoveChat { chat });
+            self.ledger.owe_removal(chat);
             return Err(error.into());
         }
         if self.store.create(vec![(chat.clone(), ChannelState::Chat(Box::new(doc)))]).is_err() {
-            self.ledger.beside(Change::RemoveChat { chat: chat.clone() });
-            self.ledger.wants_checkpoint();
+            self.ledger.owe_removal(chat.clone());
             return Err(ChatError::Exists(chat));
         }
         self.commit_written(&self.seed.uri.clone(), &added);
@@ -176,8 +178,12 @@ impl SessionActor {
             }
             Some(_) => return Err(refused("this host does not know such a source of a chat")),
         };
-        if let Some(message) = new.initial_message.as_ref().filter(|_| state.title.is_empty()) {
-            state.title = title_from(&message.text);
+        if let Some(message) = new.initial_message.clone() {
+            if state.title.is_empty() {
+                state.title = title_from(&message.text);
+            }
+            // It comes into being with the chat, so that nobody has the one without the other.
+            state.queued_messages = Some(vec![PendingMessage { id: INITIAL_MESSAGE.to_owned(), message }]);
         }
         let doc = ChatDoc::from_stored(state, turns.clone())
             .map_err(|error| StorageError::Failed(error.to_string()))?;
@@ -204,14 +210,23 @@ impl SessionActor {
             })
             .flatten()
             .ok_or_else(|| refused("the source has no such turn, or it is still running"))?;
-        let conversation = match source.model.phase.history() {
-            // No agent has begun with it: what it has, it has from where it comes itself.
-            History::Branch(source) if kind == BranchKind::Fork => source.conversation,
+        let (conversation, turn) = match source.model.phase.history() {
+            // No agent has begun with it: all that one can know is where it comes from itself.
+            History::Branch(origin) => {
+                let place = |turn: &str| {
+                    self.store
+                        .read(&uri, |state| state.chat_doc().and_then(|doc| doc.position(turn)))
+                        .flatten()
+                };
+                let inherited =
+                    place(turn).is_some_and(|at| place(&origin.turn).is_some_and(|last| at <= last));
+                (origin.conversation, if inherited { turn.to_owned() } else { origin.turn.clone() })
+            }
             // There is nothing that an agent could know.
             History::Fresh if kind == BranchKind::Fork => return Ok(History::Fresh),
-            History::Fresh | History::Resume | History::Branch(_) => source.conversation,
+            History::Fresh | History::Resume => (source.conversation, turn.to_owned()),
         };
-        Ok(History::Branch(Box::new(Branch { conversation, turn: turn.to_owned(), kind })))
+        Ok(History::Branch(Box::new(Branch { conversation, turn, kind })))
     }
 
     fn turns_through(&self, chat: &ChannelUri, turn: &str) -> Result<Vec<StoredTurn>, ChatError> {
@@ -259,7 +274,7 @@ impl SessionActor {
         if self.ending.is_some() {
             return Err(ChatError::Gone);
         }
-        if self.chats.iter().count() >= MAX_CHATS {
+        if self.chats.iter().count() + self.expected >= MAX_CHATS {
             return Err(refused(&format!("a session has at most {MAX_CHATS} chats; dispose of some first")));
         }
         Ok(())
@@ -380,22 +395,30 @@ impl SessionActor {
         }
     }
 
-    /// A chat that was given out of hand stays after all.
-    async fn take_back(&mut self, uri: &ChannelUri) {
-        let ending = self.ending.is_some();
-        let Some(chat) = self.chats.get_mut(uri).filter(|chat| chat.is_away()) else { return };
+    /// A chat that was given out of hand stays after all. The other session's name may still
+    /// be written on it, so all of it is written anew, behind that.
+    async fn take_back(&mut self, uri: &ChannelUri) -> Result<(), ChatError> {
+        let ending = self.ending;
+        let Some(chat) = self.chats.get_mut(uri).filter(|chat| chat.is_away()) else { return Ok(()) };
         chat.stays();
         // Nothing works for it, and in a session that ends nothing will.
-        chat.over = ending;
-        self.ledger.wants_checkpoint();
-        if !ending {
+        chat.over = ending.is_some();
+        if ending == Some(Ending::Dispose) {
+            self.ledger.beside(Change::RemoveChat { chat: uri.clone() });
+            return Ok(());
+        }
+        self.store.turns_not_stored(uri, 0);
+        let stored = self.store_all().await;
+        if ending.is_none() {
             self.settle(uri, Cause::Agent).await;
         }
+        Ok(stored?)
     }
 
     async fn forget_chat(&mut self, uri: &ChannelUri) {
         if self.chats.remove(uri).is_some() {
-            self.publish_own(vec![(self.seed.uri.clone(), removed(uri))], Vec::new()).await;
+            // What cannot be stored now is in the documents later.
+            self.publish_own(vec![(self.seed.uri.clone(), removed(uri))], Vec::new()).await.ok();
             self.project_row();
         }
     }
@@ -420,6 +443,10 @@ impl SessionActor {
         let Cargo { chat: uri, conversation, history, rewind } = cargo;
         let summary = self.with_state(&uri, |_, chat| projection::summary_of(chat));
         let mut summary = summary.ok_or_else(|| ChatError::Unknown(uri.clone()))?;
+        let foreign = self.foreign_directories(&uri);
+        if let Some(directories) = &mut summary.working_directories {
+            directories.retain(|directory| !foreign.contains(directory));
+        }
         let seed = ChatSeed { uri: uri.clone(), conversation, history, rewind };
         self.chats.add(Chat::new(seed, self.seed.provider.as_ref()));
         let mut actions = Vec::new();
@@ -438,7 +465,10 @@ impl SessionActor {
             }
         }
         actions.extend((!self.listed).then_some(StateAction::SessionReady(SessionReadyAction {})));
-        self.publish_arrival(&uri, actions, placeholder.as_ref()).await;
+        let lost = foreign.into_iter().map(|directory| {
+            StateAction::ChatWorkingDirectoryRemoved(ChatWorkingDirectoryRemovedAction { directory })
+        });
+        self.publish_arrival(&uri, lost.collect(), actions, placeholder.as_ref()).await;
         self.project(&uri);
         if !self.listed {
             self.list(&uri);
@@ -446,6 +476,15 @@ impl SessionActor {
         // What waited in it while it moved goes on here.
         self.settle(&uri, Cause::Agent).await;
         Ok(())
+    }
+
+    /// Directories of a chat that this session does not have (any more).
+    fn foreign_directories(&self, chat: &ChannelUri) -> Vec<String> {
+        let look = |session: &SessionState, chat: &ChatState| {
+            let known = session.working_directories.as_deref().unwrap_or_default();
+            chat.working_directories.iter().flatten().filter(|own| !known.contains(own)).cloned().collect()
+        };
+        self.with_state(chat, look).unwrap_or_default()
     }
 
     /// What makes a chat the default one of a session that was made for it.
@@ -464,11 +503,13 @@ impl SessionActor {
     async fn publish_arrival(
         &mut self,
         uri: &ChannelUri,
+        of_chat: Vec<StateAction>,
         actions: Vec<StateAction>,
         placeholder: Option<&ChannelUri>,
     ) {
-        let session = |action| (self.seed.uri.clone(), Action::own(action));
-        let mut all: Vec<(ChannelUri, Action)> = actions.into_iter().map(session).collect();
+        let of_chat = of_chat.into_iter().map(|action| (uri.clone(), Action::own(action)));
+        let of_session = actions.into_iter().map(|action| (self.seed.uri.clone(), Action::own(action)));
+        let mut all: Vec<(ChannelUri, Action)> = of_chat.chain(of_session).collect();
         let mut changes = Vec::new();
         if let Some(chat) = placeholder {
             let fixed = StateAction::ChatMovableChanged(ChatMovableChangedAction { movable: false });
@@ -476,8 +517,11 @@ impl SessionActor {
             all.push((self.seed.uri.clone(), removed(chat)));
             changes.push(Change::RemoveChat { chat: chat.clone() });
         }
-        self.publish_own(all, changes).await;
+        let stored = self.publish_own(all, changes).await;
         if let Some(chat) = placeholder {
+            if stored.is_err() {
+                self.ledger.owe_removal(chat.clone());
+            }
             self.chats.remove(chat);
             self.store.remove(std::slice::from_ref(chat));
         }
@@ -511,7 +555,9 @@ impl SessionActor {
             before.push(uri.as_str().to_owned());
         }
         let anchor = after.and_then(|after| chats.iter().position(|chat| chat == after.as_str()));
-        chats.insert(anchor.map_or(0, |anchor| anchor + 1), uri.as_str().to_owned());
+        // Behind one that has gone meanwhile is behind all.
+        let place = if after.is_none() { 0 } else { anchor.map_or(chats.len(), |anchor| anchor + 1) };
+        chats.insert(place, uri.as_str().to_owned());
         (chats != before).then_some(StateAction::SessionChatsReordered(SessionChatsReorderedAction { chats }))
     }
 }

@@ -110,7 +110,8 @@ impl SessionActor {
                     Some((self.channel(chat, *target).clone(), action.encoded().ok()?))
                 })
                 .collect();
-            self.write_ahead(Vec::new(), entries).await;
+            // What has happened is shown even if it cannot be stored.
+            self.write_ahead(Vec::new(), entries).await.ok();
         }
         for (target, action) in actions {
             let channel = self.channel(chat, *target).clone();
@@ -132,15 +133,20 @@ impl SessionActor {
 
     /// Publishes actions of the host's own which must not be missing after a restart, in
     /// one write. What has happened is shown even if it cannot be stored.
-    pub(super) async fn publish_own(&mut self, actions: Vec<(ChannelUri, Action)>, changes: Vec<Change>) {
+    pub(super) async fn publish_own(
+        &mut self,
+        actions: Vec<(ChannelUri, Action)>,
+        changes: Vec<Change>,
+    ) -> Result<(), StorageError> {
         let entries = actions
             .iter()
             .filter_map(|(channel, action)| Some((channel.clone(), action.encoded().ok()?)))
             .collect();
-        self.write_ahead(changes, entries).await;
+        let stored = self.write_ahead(changes, entries).await;
         for (channel, action) in &actions {
             self.commit_written(channel, action);
         }
+        stored
     }
 
     /// Publishes an action that is in the journal already.
@@ -151,12 +157,18 @@ impl SessionActor {
         }
     }
 
-    async fn write_ahead(&mut self, changes: Vec<Change>, entries: Vec<(ChannelUri, Json)>) {
+    async fn write_ahead(
+        &mut self,
+        changes: Vec<Change>,
+        entries: Vec<(ChannelUri, Json)>,
+    ) -> Result<(), StorageError> {
         let at = self.now();
-        if let Err(error) = self.ledger.ahead(changes, entries, None, at).await {
+        let stored = self.ledger.ahead(changes, entries, None, at).await;
+        if let Err(error) = &stored {
             tracing::error!(session = %self.seed.uri, %error, "published before it is stored");
             self.ledger.wants_checkpoint();
         }
+        stored
     }
 
     /// Brings the copies of a chat's facts into agreement with the chat.
@@ -339,6 +351,8 @@ fn is_boundary(action: &StateAction) -> bool {
                 | StateAction::ChatToolCallConfirmed(_)
                 | StateAction::ChatPendingMessageRemoved(_)
                 | StateAction::ChatTruncated(_)
+                | StateAction::ChatWorkingDirectorySet(_)
+                | StateAction::ChatWorkingDirectoryRemoved(_)
         )
 }
 

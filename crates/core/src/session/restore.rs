@@ -3,7 +3,8 @@
 
 use ahp::reducers::apply_action_to_session;
 use ahp_types::actions::{
-    ChatWorkingDirectoryRemovedAction, SessionChatRemovedAction, SessionInputNeededRemovedAction, StateAction,
+    ChatWorkingDirectoryRemovedAction, ChatWorkingDirectorySetAction, SessionChatRemovedAction,
+    SessionInputNeededRemovedAction, StateAction,
 };
 use ahp_types::state::{ChatState, SessionState, SessionSummary};
 use jiff::Timestamp;
@@ -37,16 +38,30 @@ pub(crate) fn restore(uri: &ChannelUri, stored: StoredSession) -> Result<Restore
         |what: &str, reason: String| StorageError::Damaged { what: format!("{what} of {uri}"), reason };
     let state: SessionState =
         decode(&stored.state).map_err(|reason| damaged("the session document", reason))?;
+    let default = state.default_chat.clone();
     let mut session = ChannelState::Session(Box::new(state));
     let mut chats = Vec::with_capacity(stored.chats.len());
     for chat in stored.chats {
-        let chat = Reviving::new(chat).map_err(|reason| damaged("a chat", reason))?;
-        chats.push(chat);
+        let (name, is_default) = (chat.uri.clone(), default.as_deref() == Some(chat.uri.as_str()));
+        match Reviving::new(chat) {
+            Ok(chat) => chats.push(chat),
+            Err(reason) if is_default => return Err(damaged("the default chat", reason)),
+            // The others need not be missed for it. It stays in the storage as it is.
+            Err(reason) => {
+                tracing::error!(session = %uri, chat = %name, reason, "a chat cannot be read and is left out");
+            }
+        }
     }
     let journaled = stored.journal.last().map(|entry| (entry.number, entry.at));
+    // Directories and what they were replaced by, oldest first.
+    let mut replaced = Vec::new();
     for entry in &stored.journal {
         let folded = if entry.channel == *uri {
-            fold(&mut session, entry).map(|_| ())
+            fold(&mut session, entry).map(|action| {
+                if let StateAction::SessionWorkingDirectoryReplaced(change) = action {
+                    replaced.push((change.directory, change.replacement));
+                }
+            })
         } else if let Some(chat) = chats.iter_mut().find(|chat| chat.seed.uri == entry.channel) {
             chat.fold(entry)
         } else {
@@ -66,7 +81,7 @@ pub(crate) fn restore(uri: &ChannelUri, stored: StoredSession) -> Result<Restore
         let (seed, mut doc) = chat.done().map_err(|reason| damaged("a chat", reason))?;
         closed |= close_interrupted(&mut doc, journaled.map(|(_, at)| at))
             .map_err(|error| damaged("the running turn", error.to_string()))?;
-        closed |= leave_foreign_directories(&mut doc, &session)
+        closed |= leave_foreign_directories(&mut doc, &session, &replaced)
             .map_err(|error| damaged("a chat's directories", error.to_string()))?;
         revived.push((seed, doc));
     }
@@ -172,14 +187,29 @@ fn close_interrupted(chat: &mut ChatDoc, last_entry_at: Option<i64>) -> Result<b
     Ok(true)
 }
 
-/// Takes directories from a chat that its session does not have: a host may have been
-/// killed after the session had lost them. Answers whether there were any.
-fn leave_foreign_directories(chat: &mut ChatDoc, session: &SessionState) -> Result<bool, TurnError> {
+/// Takes directories from a chat that its session does not have, and gives it what took
+/// their place: a host may have been killed after the session had changed and before the
+/// chat followed. Answers whether there were any.
+fn leave_foreign_directories(
+    chat: &mut ChatDoc,
+    session: &SessionState,
+    replaced: &[(String, String)],
+) -> Result<bool, TurnError> {
     let known = session.working_directories.as_deref().unwrap_or_default();
     let own = chat.open().working_directories.iter().flatten();
     let foreign: Vec<String> = own.filter(|directory| !known.contains(directory)).cloned().collect();
     let any = !foreign.is_empty();
     for directory in foreign {
+        let mut place = &directory;
+        for (old, new) in replaced {
+            if place == old {
+                place = new;
+            }
+        }
+        if known.contains(place) {
+            let set = ChatWorkingDirectorySetAction { directory: place.clone() };
+            chat.reduce(&StateAction::ChatWorkingDirectorySet(set))?;
+        }
         let removed = ChatWorkingDirectoryRemovedAction { directory };
         chat.reduce(&StateAction::ChatWorkingDirectoryRemoved(removed))?;
     }

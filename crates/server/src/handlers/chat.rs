@@ -1,5 +1,6 @@
 //! Chats beside the default one: create, dispose, move.
 
+use ahp_types::commands::ChatMoveDestination;
 use innkeeper_core::ChannelUri;
 use innkeeper_core::session::NewChat;
 use serde_json::json;
@@ -28,9 +29,13 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn move_chat(&self, id: &RawValue, params: MoveChatParams) {
+    pub(super) fn move_chat(&self, id: &RawValue, params: MoveChatParams) -> Result<(), RpcError> {
+        if matches!(params.destination, ChatMoveDestination::NewSession(_)) {
+            self.may_create_session()?;
+        }
         let chat = ChannelUri::new(&params.channel);
         let moved = self.shared.host.move_chat(chat, params.destination);
         self.reply_later(id, async move { Ok(json!({ "session": moved.await?.as_str() })) });
+        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 
 use ahp_types::state::SessionSummary;
 use innkeeper_core::agent::History;
+use innkeeper_core::storage::Change;
 use serde_json::{Value, json};
 
 use crate::room::{ONE, Room, SIDE, TWO, agreed, host_on};
@@ -210,4 +211,32 @@ async fn a_host_that_shuts_down_finishes_a_move_first() {
     let mut judge = Wire::open(&host, "judge", &["1.0.0"]).await;
     let counts = (agreed(&mut judge, ONE).await.len(), agreed(&mut judge, TWO).await.len());
     assert!(counts == (1, 2) || counts == (2, 1), "{counts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_that_the_storage_does_not_answer_in_time_loses_nothing_however_late_it_is_done() {
+    for to_new in [true, false] {
+        let mut room = Room::with_side().await;
+        room.turn(SIDE, "t1").await.crash().await.unwrap();
+        room.alice.create(TWO, &[DIRECTORY]).await.unwrap();
+        let destination =
+            if to_new { json!({"kind": "newSession"}) } else { json!({"kind": "session", "session": TWO}) };
+        // The storage stops when it is to be written down whose the chat is.
+        let gives = |change: &Change| matches!(change, Change::PutChat { chat, session, .. } if chat.as_str() == SIDE && session.as_str() != ONE);
+        let held = room.storage.hold_writes_from(move |changes| changes.iter().any(gives));
+        let moving = json!({"channel": SIDE, "destination": destination});
+        let error = room.wire.request("moveChat", moving).await["error"].clone();
+        assert_eq!(error["code"], -32603, "{error}");
+        assert!(room.storage.waiting() > 0);
+        drop(held);
+        // However it ended: the chat is in one session, whole, now and for the next host.
+        room.agree().await;
+        assert_eq!(room.chats_of(ONE).len(), 2);
+        room.turn(SIDE, "t2").await;
+        let host = host_on(&room.storage.after_a_crash()).await;
+        let mut judge = Wire::open(&host, "judge", &["1.0.0"]).await;
+        let state = judge.snapshot(SIDE).await;
+        assert_eq!(state["turns"].as_array().unwrap().len(), 2, "{state}");
+        assert_eq!(agreed(&mut judge, ONE).await.len(), 2);
+    }
 }

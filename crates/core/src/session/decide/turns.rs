@@ -40,14 +40,6 @@ pub(super) fn started(model: &Model, view: View<'_>, started: &ChatTurnStartedAc
     send(model, view, prompt)
 }
 
-/// The chat was created with a message, which starts its first turn.
-pub(super) fn begun(model: &Model, view: View<'_>, message: Message) -> Decision {
-    match unfit(view, &message) {
-        Some(reason) => reject(reason),
-        None => start(model, view, "initial", message, None),
-    }
-}
-
 /// The host itself starts a turn, with a message that waited for it.
 pub(super) fn start(
     model: &Model,
