@@ -251,13 +251,10 @@ impl Host {
     }
 }
 
-/// Whether there is something in a chat.
+/// Whether anything was sent in a chat. A draft is no reason to keep a session.
 fn is_used(chat: &ChatDoc) -> bool {
     let open = chat.open();
-    !chat.turns().is_empty()
-        || open.active_turn.is_some()
-        || open.queued_messages.is_some()
-        || open.draft.is_some()
+    !chat.turns().is_empty() || open.active_turn.is_some() || open.queued_messages.is_some()
 }
 
 /// The changes that store a new session with its chats.
