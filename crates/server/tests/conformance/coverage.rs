@@ -1,14 +1,17 @@
 //! What shows that each command, and each action that clients may dispatch, works and
 //! fails as it must: the names of the tests, for whoever looks for one.
 //!
-//! The table is checked against the sources of the suite, so that no name in it can be
-//! of a test that is not there (any more), and against a host, which must know every
-//! command in it. `ping` cannot fail, and a dispatch or an `unsubscribe` cannot be
+//! The tables are checked against the sources of the suite, so that no name in them can
+//! be of a test that is not there (any more), and against a host, which must know every
+//! command, and must take exactly these actions from a client. `ping` cannot fail, and a dispatch or an `unsubscribe` cannot be
 //! answered by an error: their failures are that nothing happens.
 
-use innkeeper_testkit::{StageHost, StageOptions};
-use serde_json::json;
+use std::collections::BTreeSet;
 
+use innkeeper_testkit::{StageHost, StageOptions};
+use serde_json::{Value, json};
+
+use crate::scene::{Scene, message};
 use crate::wire::Wire;
 
 /// A command or an action, a test of its success and a test of its failure.
@@ -98,7 +101,7 @@ const COMMANDS: [Row; 28] = [
     (
         "moveChat",
         "a_chat_moves_to_another_session_with_its_turns_its_clients_and_its_conversation",
-        "the_default_chat_is_created_by_its_session_and_stays_with_it",
+        "chats_can_be_put_into_another_order",
     ),
     (
         "fetchTurns",
@@ -250,9 +253,7 @@ const ACTIONS: [Row; 32] = [
 fn every_command_and_client_action_has_a_test_of_its_success_and_one_of_its_failure() {
     for (name, success, failure) in COMMANDS.into_iter().chain(ACTIONS) {
         for test in [success, failure] {
-            let declared = format!("async fn {test}()");
-            let there = SOURCES.iter().any(|source| source.contains(&declared));
-            assert!(there, "{name}: there is no test {test}");
+            assert!(is_there(test), "{name}: there is no test {test}");
         }
     }
 }
@@ -265,4 +266,194 @@ async fn the_host_knows_every_command_in_the_table() {
         let answer = wire.request(command, json!({})).await;
         assert_ne!(answer["error"]["code"], -32601, "{command}");
     }
+}
+
+/// Whether the suite has a test of this name.
+fn is_there(test: &str) -> bool {
+    let declared = format!("async fn {test}()");
+    SOURCES.iter().any(|source| source.contains(&declared))
+}
+
+#[test]
+fn the_tables_of_orders_and_decisions_name_tests_that_are_there() {
+    for (source, rows) in [(include_str!("order.rs"), 11), (include_str!("dispatch.rs"), 33)] {
+        let table = source.lines().filter(|line| line.starts_with("//! |"));
+        // The first two lines are the table's head.
+        let named: Vec<&str> = table.skip(2).filter_map(|line| line.rsplit('`').nth(1)).collect();
+        assert_eq!(named.len(), rows);
+        for test in named {
+            assert!(is_there(test), "there is no test {test}");
+        }
+    }
+}
+
+/// What the protocol lets clients dispatch on the channels that this host has, and what
+/// only a host says on them.
+struct Channel {
+    prefix: &'static str,
+    of_clients: &'static [&'static str],
+    of_hosts: &'static [&'static str],
+}
+
+const CHANNELS: [Channel; 3] = [
+    Channel {
+        prefix: "root",
+        of_clients: &["configChanged"],
+        of_hosts: &["agentsChanged", "activeSessionsChanged", "terminalsChanged"],
+    },
+    Channel {
+        prefix: "session",
+        of_clients: &[
+            "titleChanged",
+            "activeClientSet",
+            "activeClientRemoved",
+            "workingDirectorySet",
+            "workingDirectoryRemoved",
+            "workingDirectoryReplaced",
+            "customizationToggled",
+            "mcpServerStartRequested",
+            "mcpServerStopRequested",
+            "mcpServerBackgroundRequested",
+            "isReadChanged",
+            "isArchivedChanged",
+            "configChanged",
+        ],
+        of_hosts: &[
+            "ready",
+            "creationFailed",
+            "chatAdded",
+            "chatRemoved",
+            "chatUpdated",
+            "chatsReordered",
+            "defaultChatChanged",
+            "activityChanged",
+            "changesetsChanged",
+            "serverToolsChanged",
+            "inputNeededSet",
+            "inputNeededRemoved",
+            "customizationsChanged",
+            "customizationUpdated",
+            "customizationRemoved",
+            "mcpServerStateChanged",
+            "metaChanged",
+        ],
+    },
+    Channel {
+        prefix: "chat",
+        of_clients: &[
+            "turnStarted",
+            "turnCancelled",
+            "turnResume",
+            "toolCallConfirmed",
+            "toolCallComplete",
+            "toolCallContentChanged",
+            "toolCallResultConfirmed",
+            "pendingMessageSet",
+            "pendingMessageRemoved",
+            "queuedMessagesReordered",
+            "draftChanged",
+            "isReadChanged",
+            "isArchivedChanged",
+            "inputAnswerChanged",
+            "inputCompleted",
+            "truncated",
+            "workingDirectorySet",
+            "workingDirectoryRemoved",
+        ],
+        of_hosts: &[
+            "delta",
+            "responsePart",
+            "reasoning",
+            "usage",
+            "error",
+            "turnComplete",
+            "turnsLoaded",
+            "toolCallStart",
+            "toolCallDelta",
+            "toolCallReady",
+            "toolCallAuthRequired",
+            "toolCallAuthResolved",
+            "inputRequested",
+            "activityChanged",
+            "backgroundWorkSet",
+            "backgroundWorkRemoved",
+            "movableChanged",
+            "changesetsChanged",
+            "canvasesChanged",
+        ],
+    },
+];
+
+#[test]
+fn the_table_has_exactly_the_actions_that_the_protocol_lets_clients_dispatch() {
+    let of_protocol: BTreeSet<String> = CHANNELS
+        .iter()
+        .flat_map(|channel| channel.of_clients.iter().map(|name| format!("{}/{name}", channel.prefix)))
+        .collect();
+    let of_table: BTreeSet<String> = ACTIONS.iter().map(|(action, ..)| (*action).to_owned()).collect();
+    assert_eq!(of_table, of_protocol);
+    assert_eq!(of_table.len(), ACTIONS.len(), "one row each");
+}
+
+/// An action with all that any action of its channel needs, so that none is refused for
+/// what it lacks.
+fn complete(kind: &str, chat: &str) -> Value {
+    let time = "2026-11-15T09:00:05.000Z";
+    let call = json!({
+        "status": "streaming", "toolCallId": "k", "toolName": "x", "displayName": "X",
+    });
+    let error = json!({"errorType": "x", "message": "x"});
+    let from_clients = json!({
+        "type": kind, "title": "x", "config": {}, "isRead": true, "isArchived": true, "id": "x",
+        "activeClient": {"clientId": "wire", "tools": []}, "clientId": "wire", "directory": "file:///w",
+        "replacement": "file:///v", "enablement": [], "turnId": "t", "startedAt": time, "message": message("x"), "duration": 1,
+        "toolCallId": "k", "approved": true, "confirmed": "user-action", "kind": "queued", "order": [],
+        "result": {"success": true, "pastTenseMessage": "x"}, "content": [], "requestId": "q",
+        "questionId": "q", "response": "decline",
+    });
+    let from_hosts = json!({
+        "agents": [], "activeSessions": 1, "terminals": [], "error": error, "changes": {}, "chats": [],
+        "summary": {"resource": chat, "title": "", "status": 1, "modifiedAt": time}, "chat": chat,
+        "tools": [], "customizations": [], "state": {"kind": "stopped"}, "activity": "x", "movable": true,
+        "customization": {"type": "skill", "id": "s", "uri": "file:///s", "name": "S"},
+        "request": {"kind": "toolConfirmation", "id": "n", "chat": chat, "turnId": "t", "toolCall": call},
+        "partId": "p", "part": {"kind": "markdown", "id": "p", "content": ""}, "usage": {"inputTokens": 1},
+        "turns": [], "toolName": "x", "displayName": "X", "invocationMessage": "x",
+        "work": {"kind": "unheardOf", "id": "w"}, "auth": {"reason": "required", "resource": {"resource": "https://x"}},
+    });
+    let mut action = from_clients;
+    action.as_object_mut().unwrap().extend(from_hosts.as_object().unwrap().clone());
+    match kind {
+        "chat/delta" | "chat/reasoning" | "chat/toolCallDelta" => action["content"] = json!("x"),
+        "chat/error" => action["part"] = json!({"kind": "error", "error": error}),
+        "chat/inputRequested" => action["request"] = json!({"id": "q"}),
+        _ => {}
+    }
+    action
+}
+
+#[tokio::test]
+async fn the_host_takes_the_actions_of_the_table_from_a_client_and_no_others() {
+    let mut scene = Scene::new().await;
+    let mut wrong = Vec::new();
+    for Channel { prefix, of_clients, of_hosts } in CHANNELS {
+        let channel = match prefix {
+            "root" => "ahp-root://",
+            "session" => scene.session.as_str(),
+            _ => scene.chat.as_str(),
+        }
+        .to_owned();
+        let of_hosts = of_hosts.iter().map(|name| (name, false));
+        for (name, taken) in of_clients.iter().map(|name| (name, true)).chain(of_hosts) {
+            let action = complete(&format!("{prefix}/{name}"), &scene.chat);
+            let seq = scene.wire.dispatch(&channel, action).await;
+            let envelope = scene.wire.envelope(seq).await;
+            let reason = envelope["rejectionReason"].as_str().unwrap_or_default();
+            let understood = !reason.contains("malformed");
+            if !understood || reason.contains("does not take this action from a client") == taken {
+                wrong.push(format!("{prefix}/{name}: {reason:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

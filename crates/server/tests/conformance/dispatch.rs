@@ -1,4 +1,42 @@
 //! What becomes of a dispatch, whatever it says: the decision table of the protocol.
+//!
+//! | action | not accepted when | shown by |
+//! |---|---|---|
+//! | any action | it is not for clients | `actions_of_the_hosts_own_are_rejected_from_clients` |
+//! | any action | it is malformed | `a_malformed_action_is_rejected` |
+//! | any action | nobody knows it | `an_unknown_action_is_rejected_so_that_its_sender_stops_waiting` |
+//! | any action | it is for another kind of channel | `an_action_on_the_wrong_channel_is_rejected` |
+//! | any action | there is no such channel (ignored) | `an_action_for_an_unknown_channel_is_ignored_silently` |
+//! | `chat/turnStarted` | a turn is active | `a_turn_is_not_started_while_one_is_active` |
+//! |  | its message is not a user's | `a_turn_is_not_started_by_anybody_but_a_user` |
+//! |  | the chat is read-only or hidden | `a_turn_is_not_started_in_a_chat_that_is_not_for_writing` |
+//! |  | the chat has had its id | `a_turn_is_not_started_under_an_id_that_the_chat_has_had` |
+//! |  | nobody can read its time | `a_turn_is_not_started_at_a_time_that_nobody_can_read` |
+//! | `chat/turnCancelled` | that turn does not run | `a_turn_that_does_not_run_cannot_be_cancelled` |
+//! | `chat/turnResume` | a turn is active, or it is not the last, or its error does not allow it | `only_the_last_turn_is_resumed_and_only_after_an_error_that_allows_it` |
+//! | `chat/toolCallConfirmed` | the call does not wait in the active turn | `a_call_that_does_not_wait_cannot_be_confirmed` |
+//! |  | its input or option is not one that was offered | `an_input_is_edited_only_if_it_may_be` |
+//! | `chat/toolCallComplete`, `chat/toolCallContentChanged` | the tool is another client's | `a_tool_of_a_clients_is_completed_by_that_client_alone` |
+//! |  | the tool is the host's | `a_tool_of_the_hosts_is_completed_by_no_client` |
+//! |  | it succeeds without the sign-in that it waits for | `a_call_that_needs_a_sign_in_is_given_up_by_anybody_and_completed_by_nobody` |
+//! | `chat/toolCallResultConfirmed` | the result does not wait | `a_result_waits_for_its_confirmation` |
+//! | `chat/inputAnswerChanged`, `chat/inputCompleted` | there is no such request or question | `an_unknown_request_or_question_is_not_answered` |
+//! |  | the answer is of another kind | `an_answer_is_of_its_questions_kind` |
+//! |  | what is required is missing | `an_accepted_request_answers_what_is_required` |
+//! | `chat/pendingMessageRemoved` | there is no such message | `a_message_that_does_not_wait_cannot_be_removed` |
+//! | `chat/truncated` | there is no such turn, or one is active | `an_agent_that_can_go_back_is_told_how_far` |
+//! |  | the agent cannot go back | `an_agent_that_cannot_go_back_keeps_its_history` |
+//! | `chat/workingDirectorySet` | the session does not have the directory | `a_chats_directories_are_some_of_its_sessions` |
+//! | `session/workingDirectory*` | the agent works in one directory | `the_directories_stay_where_the_agent_works_in_one` |
+//! |  | the agent lives in the directory | `the_directory_that_an_agent_lives_in_stays` |
+//! | `session/activeClient*` | it is about another client | `a_client_takes_part_for_itself_only_and_exactly_as_it_says` |
+//! | `session/customizationToggled` | there is no such customization | `customizations_are_switched_where_there_are_any` |
+//! | `session/mcpServer*` | there is no such server | `servers_are_started_and_stopped_where_there_are_any` |
+//! | `session/configChanged` | the form does not let it be changed | `configuration_is_changed_where_the_form_allows_it` |
+//! |  | the value is of another type | `a_configured_value_is_of_its_type` |
+//! | `terminal/*`, `changeset/*`, `annotations/*`, `automation/*`, `automationRun/*` | always: this host has none | `what_is_about_things_that_this_host_does_not_have_is_never_accepted` |
+//!
+//! The suite checks that the tests in this table are there.
 
 use serde_json::{Value, json};
 
@@ -251,4 +289,48 @@ async fn a_dispatch_that_wants_an_answer_gets_one_after_its_echo() {
     let params = json!({"channel": scene.session, "clientSeq": 900, "action": rename});
     assert_eq!(scene.wire.ask("dispatchAction", params).await, Value::Null);
     assert_eq!(scene.wire.envelope(900).await["action"]["title"], "asked");
+}
+
+#[tokio::test]
+async fn what_is_about_things_that_this_host_does_not_have_is_never_accepted() {
+    let mut scene = Scene::new().await;
+    let kinds = [
+        "terminal/input",
+        "terminal/resized",
+        "terminal/claimed",
+        "terminal/titleChanged",
+        "terminal/cleared",
+        "changeset/filesReviewChanged",
+        "annotations/set",
+        "annotations/updated",
+        "annotations/removed",
+        "annotations/entrySet",
+        "annotations/entryRemoved",
+        "automation/createRequested",
+        "automation/updateRequested",
+        "automation/removed",
+        "automationRun/cancelRequested",
+    ];
+    // All that any of them needs, so that none is refused for what it lacks.
+    let annotation = json!({
+        "id": "a", "resource": "file:///w/a", "resolved": false, "turnId": "t1",
+        "entries": [{"id": "e", "text": "x"}],
+    });
+    let all = json!({
+        "data": "x", "cols": 80, "rows": 24, "claim": {"kind": "client", "clientId": "wire"}, "title": "x",
+        "files": [], "reviewed": true, "id": "a", "annotationId": "a", "entryId": "e", "annotation": annotation,
+        "entry": {"id": "e", "text": "x"}, "automation": {}, "requestId": "r", "resource": "file:///w/a",
+    });
+    for kind in kinds {
+        let mut action = all.clone();
+        action["type"] = json!(kind);
+        for channel in [scene.session.clone(), scene.chat.clone(), "ahp-root://".to_owned()] {
+            scene.rejected(&channel, action.clone()).await;
+        }
+        // Nobody is there who could answer for such a channel.
+        let channel = format!("ahp-{}:/1", kind.split('/').next().unwrap());
+        let seq = scene.wire.dispatch(&channel, action).await;
+        scene.agree().await;
+        assert_eq!(scene.wire.answers("wire", seq), 0, "{kind}");
+    }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::host::NewSession;
-use innkeeper_core::ids::ClientId;
+use innkeeper_core::ids::{ClientId, ConnectionId};
 use innkeeper_core::state::{Action, Frame, Origin, Outbox, Subscription};
-use innkeeper_core::storage::StorageError;
+use innkeeper_core::storage::{Storage as _, StorageError};
 use innkeeper_core::{ChannelUri, Host, HostConfig};
 use innkeeper_testkit::{MemoryStorage, Player, Stage};
 use serde_json::json;
@@ -126,4 +126,116 @@ async fn who_does_not_come_back_to_the_next_host_leaves_the_session_there() {
     assert_eq!(taking_part(&host, &session), Some(1), "it may come back");
     tokio::time::sleep(Duration::from_secs(31)).await;
     assert_eq!(taking_part(&host, &session), Some(0));
+}
+
+/// A session of `c1` that nobody has said anything in.
+async fn never_used(host: &Host) -> ChannelUri {
+    let session = ChannelUri::new("scripted:/1");
+    let new = NewSession {
+        uri: session.clone(),
+        provider: None,
+        working_directories: Vec::new(),
+        config: Default::default(),
+        active_client: None,
+        creator: Some(ClientId::new("c1")),
+    };
+    host.create_session(new).await.unwrap();
+    session
+}
+
+/// A connection of a client that subscribes to nothing.
+fn connected(host: &Host, client: &str) -> ConnectionId {
+    let connection = host.store().attach(Arc::new(Outbox::default()));
+    let introduced = host.store().introduce(connection, &ClientId::new(client), &[], |_, snapshots| {
+        Frame::encode(&snapshots.is_empty())
+    });
+    introduced.unwrap();
+    connection
+}
+
+async fn subscribed(host: &Host, connection: ConnectionId, channel: &ChannelUri) {
+    let how = Subscription::default();
+    let subscribed = host.subscribe(connection, channel, how, |snapshot| Frame::encode(&snapshot.is_some()));
+    subscribed.await.unwrap().unwrap();
+}
+
+/// Waits longer than any session stays that nobody wants.
+async fn an_hour() {
+    tokio::time::sleep(Duration::from_secs(60 * 60)).await;
+}
+
+async fn is_stored(storage: &MemoryStorage, session: &ChannelUri) -> bool {
+    storage.load_session(session.clone()).await.unwrap().is_some()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_was_never_used_goes_away_when_its_creator_is_gone() {
+    let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
+    let host = start(&stage, &storage).await;
+    let creator = connected(&host, "c1");
+    let session = never_used(&host).await;
+    let chat = ChannelUri::default_chat_of(&session);
+    an_hour().await;
+    assert!(host.store().has(&session) && is_stored(&storage, &session).await, "its creator is there");
+
+    host.store().detach(creator);
+    tokio::time::sleep(Duration::from_secs(4 * 60)).await;
+    assert!(host.store().has(&session), "a window that reloads comes back");
+    let creator = connected(&host, "c1");
+    tokio::time::sleep(Duration::from_secs(4 * 60)).await;
+    host.store().detach(creator);
+    tokio::time::sleep(Duration::from_secs(4 * 60)).await;
+    assert!(host.store().has(&session), "the time begins anew when it leaves again");
+
+    tokio::time::sleep(Duration::from_secs(2 * 60)).await;
+    assert!(!host.store().has(&session) && !host.store().has(&chat));
+    assert!(!is_stored(&storage, &session).await, "nothing of it is left");
+    assert_eq!((host.session_count(), stage.asked()), (0, 0));
+    never_used(&host).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_was_never_used_stays_while_somebody_watches_it_or_its_chat() {
+    let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
+    let host = start(&stage, &storage).await;
+    let session = never_used(&host).await;
+    let chat = ChannelUri::default_chat_of(&session);
+    for channel in [&session, &chat] {
+        let other = connected(&host, "c2");
+        subscribed(&host, other, channel).await;
+        an_hour().await;
+        assert!(host.store().has(&session) && is_stored(&storage, &session).await, "{channel} is watched");
+        host.store().detach(other);
+    }
+    // Somebody who is only connected, and did not create it, does not keep it.
+    connected(&host, "c2");
+    an_hour().await;
+    assert!(!host.store().has(&session) && !is_stored(&storage, &session).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_was_never_used_goes_away_at_the_next_host_too() {
+    let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
+    let host = start(&stage, &storage).await;
+    let session = never_used(&host).await;
+    host.shutdown().await;
+    host.finish().await;
+    assert!(is_stored(&storage, &session).await);
+
+    let host = start(&stage, &storage).await;
+    an_hour().await;
+    assert!(!is_stored(&storage, &session).await);
+    assert_eq!(host.session_count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_was_used_is_never_thrown_away() {
+    let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
+    let host = start(&stage, &storage).await;
+    let (session, _, player) = with_a_turn(&host, &stage).await;
+    player.complete("t1").await.unwrap();
+    player.crash().await.unwrap();
+    an_hour().await;
+    assert!(is_stored(&storage, &session).await);
+    assert_eq!(host.session_count(), 1);
 }

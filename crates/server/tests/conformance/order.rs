@@ -1,10 +1,28 @@
 //! Orders that clients rely on, and whole exchanges as the protocol describes them.
+//!
+//! | what comes first | shown by |
+//! |---|---|
+//! | the answer that a session is there, then what happens in it | `a_session_says_nothing_to_who_creates_it_before_it_is_there` |
+//! | older turns, then the answer to who asked for them | `older_turns_come_before_the_answer_that_they_were_loaded` |
+//! | a chat in its session, then whatever names it | `a_chat_is_added_before_anything_else_names_it` |
+//! | a part, then what is added to it | `a_turn_comes_in_the_order_that_its_parts_need` |
+//! | a tool call's start, its input, its readiness, its end | `a_tool_call_comes_from_its_start_to_its_end` |
+//! | the echo of a turn's start, then what the turn gives | `a_turn_comes_in_the_order_that_its_parts_need` |
+//! | an edited input, at the latest with the echo of its confirmation | `an_edited_input_is_there_with_the_echo_of_its_confirmation` |
+//! | a chat that moves: gone, added, its place; each row after its own session | `a_chat_that_moves_is_told_in_the_order_that_keeps_it_in_one_session` |
+//! | a session's end in the list, then the answer to who ended it | `a_disposed_session_leaves_the_list_before_the_answer` |
+//! | what a session waits for, beside what causes it | `a_turn_comes_in_the_order_that_its_parts_need` |
+//! | a status, then its copies in session and list | `statuses_follow_in_the_session_and_in_the_list` |
+//!
+//! The suite checks that the tests in this table are there.
 
 use innkeeper_core::agent::{AgentCommand, ToolAnswer};
 use innkeeper_core::ids::TurnId;
+use innkeeper_testkit::Seen;
 use serde_json::{Value, json};
 
-use crate::scene::{Scene, cancelled, confirmed, message, pending, started, tool_complete};
+use crate::room::{ONE, Room, SIDE, TWO};
+use crate::scene::{DIRECTORY, Scene, cancelled, confirmed, message, pending, started, tool_complete};
 use crate::wire::Wire;
 
 /// The places of some action types in what came on all channels, in order.
@@ -271,4 +289,194 @@ async fn the_first_message_may_come_before_anything_was_subscribed_to() {
     assert_eq!(hasty.envelope(seq).await.get("rejectionReason"), None);
     assert_eq!(scene.host.stage().player().await.unwrap().prompt().await.unwrap().0, "request_1");
     scene.agree().await;
+}
+
+#[tokio::test]
+async fn a_session_says_nothing_to_who_creates_it_before_it_is_there() {
+    let scene = Scene::new().await;
+    let mut wire = Wire::open(&scene.host, "creator", &["1.0.0"]).await;
+    let session = "scripted:/new";
+    // It does not wait for the answer, so whatever comes early is there to be seen.
+    let message =
+        json!({"jsonrpc": "2.0", "id": "new", "method": "createSession", "params": {"channel": session}});
+    wire.send(&message.to_string()).await;
+    let rename = wire.dispatch(session, json!({"type": "session/titleChanged", "title": "early"})).await;
+    assert_eq!(wire.answer(&json!("new")).await["result"], Value::Null);
+    assert!(wire.envelopes().all(|envelope| envelope["channel"] != session), "{:?}", wire.log);
+    assert_eq!(wire.envelope(rename).await.get("rejectionReason"), None);
+}
+
+#[tokio::test]
+async fn older_turns_come_before_the_answer_that_they_were_loaded() {
+    let (mut scene, mut player) = Scene::after_turn("t1").await;
+    for turn in ["t2", "t3"] {
+        scene.chat_accepts(started(turn)).await;
+        player.prompt().await.unwrap();
+        player.complete(turn).await.unwrap();
+        scene.until_over(turn).await;
+    }
+    let mut wire = Wire::open(&scene.host, "short", &["1.0.0"]).await;
+    let chat = scene.chat.clone();
+    let window = json!({"channel": chat, "view": {"turns": 1}});
+    let state = wire.ask("subscribe", window).await["snapshot"]["state"].clone();
+    assert_eq!(state["turns"].as_array().unwrap().len(), 1);
+    wire.ask("fetchTurns", json!({"channel": chat, "cursor": state["turnsNextCursor"]})).await;
+    // The answer was waited for and nothing after it was read.
+    let loaded = wire.envelopes().find(|envelope| envelope["action"]["type"] == "chat/turnsLoaded");
+    let turns = &loaded.expect("they come before the answer")["action"]["turns"];
+    assert_eq!((&turns[0]["id"], &turns[1]["id"]), (&json!("t1"), &json!("t2")));
+}
+
+#[tokio::test]
+async fn a_chat_is_added_before_anything_else_names_it() {
+    let mut room = Room::new().await;
+    room.wire.snapshot(ONE).await;
+    let main = room.chat.clone();
+    room.turn(&main, "t1").await;
+    room.wire.settle().await;
+    room.wire.log.clear();
+    room.create(json!({"initialMessage": message("begin")})).await;
+    room.wire.snapshot(SIDE).await;
+    let mut player = room.host.stage().player().await.unwrap();
+    let (turn, _) = player.prompt().await.unwrap();
+    player.complete(&turn).await.unwrap();
+    let ended = |seen: &Value| seen["params"]["action"]["type"] == "chat/turnComplete";
+    room.wire.until(ended).await;
+    let naming: Vec<&Value> = room.wire.log.iter().filter(|seen| seen.to_string().contains(SIDE)).collect();
+    assert_eq!(naming[0]["params"]["action"]["type"], "session/chatAdded", "{naming:?}");
+    let others = |method: &str, kind: &str| {
+        naming.iter().any(|seen| {
+            seen["method"] == method && (kind.is_empty() || seen["params"]["action"]["type"] == kind)
+        })
+    };
+    assert!(
+        others("root/sessionSummaryChanged", "") && others("action", "session/chatUpdated"),
+        "{naming:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_tool_call_comes_from_its_start_to_its_end() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    let chat = scene.chat.clone();
+    let call = |kind: &str, more: Value| {
+        let mut action = json!({"type": kind, "turnId": "t1", "toolCallId": "k1"});
+        action.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        action
+    };
+    let named = json!({"toolName": "bash", "displayName": "Run command"});
+    player.act(call("chat/toolCallStart", named)).await.unwrap();
+    for piece in ["l", "s"] {
+        player.act(call("chat/toolCallDelta", json!({"content": piece}))).await.unwrap();
+    }
+    let ready = json!({"invocationMessage": "Run `ls`", "toolInput": "ls"});
+    player.act(call("chat/toolCallReady", ready)).await.unwrap();
+    scene.until("it asks", |chat| chat.status == 24).await;
+    scene.chat_accepts(confirmed("t1", "k1")).await;
+    player.command().await.unwrap();
+    player.ran("t1", "k1", json!({})).await.unwrap();
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+    let mut seen: Vec<&str> = scene.wire.actions(&chat);
+    seen.dedup();
+    let whole = [
+        "chat/turnStarted",
+        "chat/toolCallStart",
+        "chat/toolCallDelta",
+        "chat/toolCallReady",
+        "chat/toolCallConfirmed",
+        "chat/toolCallComplete",
+        "chat/turnComplete",
+    ];
+    assert_eq!(seen, whole);
+}
+
+#[tokio::test]
+async fn an_edited_input_is_there_with_the_echo_of_its_confirmation() {
+    let (mut scene, player) = Scene::in_turn("t1").await;
+    let chat = scene.chat.clone();
+    player.ask_to_run("t1", "k1", json!({"editable": true})).await.unwrap();
+    scene.until("it asks", |chat| chat.status == 24).await;
+    let input = |state: &Value| state["activeTurn"]["responseParts"][0]["toolCall"]["toolInput"].clone();
+    let mut edited = confirmed("t1", "k1");
+    edited["editedToolInput"] = json!("ls -l");
+    let seq = scene.wire.dispatch(&chat, edited).await;
+    // Who has the echo and nothing after it has the input.
+    let echo = |seen: &Seen| matches!(seen, Seen::Action(envelope) if envelope.origin.as_ref().is_some_and(|origin| origin.client_seq == seq && origin.client_id == "wire"));
+    scene.alice.until("the echo", |alice| alice.seen.iter().any(echo)).await.unwrap();
+    assert_eq!(input(&json!(scene.alice.state(&chat))), "ls -l");
+    // So has who comes when the host has told it.
+    let number = scene.wire.envelope(seq).await["serverSeq"].clone();
+    let mut late = Wire::open(&scene.host, "late", &["1.0.0"]).await;
+    let snapshot = late.ask("subscribe", json!({"channel": chat})).await["snapshot"].clone();
+    assert!(snapshot["fromSeq"].as_u64() >= number.as_u64());
+    assert_eq!(input(&snapshot["state"]), "ls -l");
+    scene.agree().await;
+}
+
+#[tokio::test]
+async fn a_chat_that_moves_is_told_in_the_order_that_keeps_it_in_one_session() {
+    let mut room = Room::with_side().await;
+    room.turn(SIDE, "t1").await.crash().await.unwrap();
+    room.alice.create(TWO, &[DIRECTORY]).await.unwrap();
+    room.turn_in_two().await;
+    let other = room.alice.session(TWO).unwrap().default_chat.clone().unwrap();
+    for session in [ONE, TWO] {
+        room.wire.snapshot(session).await;
+    }
+    room.wire.settle().await;
+    room.wire.log.clear();
+    // To the front, so that the order is told as well.
+    room.move_to(json!({"kind": "session", "session": TWO})).await;
+    room.agree().await;
+    assert_eq!(room.chats_of(TWO), [SIDE, other.as_str()]);
+    room.wire.settle().await;
+    let mut told: Vec<(&str, &str)> = Vec::new();
+    for seen in &room.wire.log {
+        let (channel, kind) = if seen["method"] == "action" {
+            (&seen["params"]["channel"], &seen["params"]["action"]["type"])
+        } else {
+            (&seen["params"]["session"], &seen["method"])
+        };
+        let step = (channel.as_str().unwrap(), kind.as_str().unwrap());
+        if [
+            "session/chatRemoved",
+            "session/chatAdded",
+            "session/chatsReordered",
+            "root/sessionSummaryChanged",
+        ]
+        .contains(&step.1)
+        {
+            told.push(step);
+        }
+    }
+    let is_row = |step: &&(&str, &str)| step.1 == "root/sessionSummaryChanged";
+    let moved = [(ONE, "session/chatRemoved"), (TWO, "session/chatAdded"), (TWO, "session/chatsReordered")];
+    let actions: Vec<_> = told.iter().filter(|step| !is_row(step)).copied().collect();
+    assert_eq!(actions, moved, "{told:?}");
+    // A row comes after all that its own session says. That of the session which the chat
+    // left does not wait for the other session.
+    for session in [ONE, TWO] {
+        let of_session: Vec<_> = told.iter().filter(|step| step.0 == session).collect();
+        assert!(of_session.last().is_some_and(is_row), "{told:?}");
+        assert_eq!(of_session.iter().filter(|step| is_row(step)).count(), 1, "{told:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_disposed_session_leaves_the_list_before_the_answer() {
+    let (mut scene, player) = Scene::in_turn("t1").await;
+    let session = scene.session.clone();
+    let disposed = scene.wire.ask("disposeSession", json!({"channel": session}));
+    let (_, left) = tokio::join!(disposed, player.leave_when_told());
+    left.unwrap();
+    // The answer was waited for and nothing after it was read.
+    let removed = scene.wire.log.iter().position(|seen| seen["method"] == "root/sessionRemoved");
+    let removed = removed.expect("it comes before the answer");
+    let cancelled = |seen: &Value| seen["params"]["action"]["type"] == "chat/turnCancelled";
+    let cancelled = scene.wire.log.iter().position(cancelled).expect("its turn ends before it");
+    assert!(cancelled < removed);
+    scene.wire.settle().await;
+    let after = &scene.wire.log[removed + 1..];
+    assert!(!after.iter().any(|seen| seen["params"]["channel"] == json!(session)), "{after:?}");
 }

@@ -11,6 +11,7 @@ use innkeeper_testkit::{MemoryStorage, Observer, Player, StageHost, StageOptions
 use serde_json::{Value, json};
 
 use crate::scene::{DIRECTORY, started};
+use crate::wire::Wire;
 
 const SESSION: &str = "scripted:/1";
 
@@ -300,4 +301,99 @@ async fn a_client_with_the_newest_turns_of_a_chat_pages_back_and_comes_back_to_a
     let answer = back.request("reconnect", params).await.unwrap();
     assert_eq!(answer["result"]["type"], "snapshot", "nobody knows which turns it has");
     assert_eq!(answer["result"]["snapshots"][0]["state"]["turns"].as_array().unwrap().len(), 120);
+}
+
+/// What somebody sees who comes now: the root, the session and its row, and the chat.
+async fn everything(host: &StageHost, chat: &str) -> Vec<Value> {
+    let mut judge = Wire::open(host, "judge", &["1.0.0"]).await;
+    let mut seen = Vec::new();
+    for channel in ["ahp-root://", SESSION, chat] {
+        seen.push(judge.snapshot(channel).await);
+    }
+    seen.push(judge.ask("listSessions", json!({})).await["items"].clone());
+    // How many sessions are in memory is not stored.
+    seen[0]["activeSessions"] = Value::Null;
+    seen
+}
+
+/// What somebody sees now is what somebody sees at the next host, however this one ends.
+async fn outlives(host: StageHost, storage: &MemoryStorage, chat: &str) -> (StageHost, Vec<Value>) {
+    let before = everything(&host, chat).await;
+    // First the crash, since a host that ends in order writes down more.
+    let killed = host_on(&storage.after_a_crash()).await;
+    assert_eq!(everything(&killed, chat).await, before, "after a crash");
+    host.stop().await;
+    let next = host_on(storage).await;
+    assert_eq!(everything(&next, chat).await, before, "after a restart");
+    next.stop().await;
+    let third = host_on(storage).await;
+    assert_eq!(everything(&third, chat).await, before, "after one that was only looked at");
+    (third, before)
+}
+
+#[tokio::test]
+async fn what_a_user_sets_and_what_a_turn_used_outlive_a_restart_and_a_crash() {
+    let storage = MemoryStorage::new();
+    let host = host_on(&storage).await;
+    let (mut client, chat) = opened(&host).await;
+    let player = begun(&host, &client, &chat).await;
+    let usage = json!({"inputTokens": 812, "outputTokens": 40, "model": "m", "cacheReadTokens": 3});
+    player.act(json!({"type": "chat/usage", "turnId": "t1", "usage": usage})).await.unwrap();
+    player.text("t1", "p", &["an ", "answer"]).await.unwrap();
+    player.complete("t1").await.unwrap();
+    client.until_turn_over(&chat, "t1").await.unwrap();
+    player.crash().await.unwrap();
+    let values = json!({"mode": "bold", "effort": 4, "loud": true, "names": ["a"]});
+    let draft = json!({"text": "half a thou", "origin": {"kind": "user"}});
+    for (channel, action) in [
+        ("ahp-root://", json!({"type": "root/configChanged", "config": {"anything": {"deep": [1]}}})),
+        (SESSION, json!({"type": "session/configChanged", "config": values})),
+        (SESSION, json!({"type": "session/isReadChanged", "isRead": true})),
+        (SESSION, json!({"type": "session/isArchivedChanged", "isArchived": true})),
+        (&chat, json!({"type": "chat/isReadChanged", "isRead": true})),
+        (&chat, json!({"type": "chat/isArchivedChanged", "isArchived": true})),
+        (&chat, json!({"type": "chat/draftChanged", "draft": draft})),
+        // A decision takes all that was before it into the journal.
+        (SESSION, json!({"type": "session/titleChanged", "title": "mine"})),
+    ] {
+        assert_eq!(answer(&mut client, channel, action.clone()).await, None, "{action}");
+    }
+    client.client.shutdown().await;
+    let (_host, seen) = outlives(host, &storage, &chat).await;
+    let [root, session, state, rows] = &seen[..] else { panic!("{seen:?}") };
+    assert_eq!(root["config"]["values"]["anything"], json!({"deep": [1]}));
+    assert_eq!((&session["title"], &rows[0]["title"]), (&json!("mine"), &json!("mine")));
+    let values = json!({"fixed": "at first", "mode": "bold", "effort": 4, "loud": true, "names": ["a"]});
+    assert_eq!(session["config"]["values"], values);
+    // Idle, read and archived.
+    for status in [&session["status"], &state["status"], &session["chats"][0]["status"], &rows[0]["status"]] {
+        assert_eq!(*status, 1 + 32 + 64, "{seen:?}");
+    }
+    assert_eq!((&state["draft"], &state["turns"][0]["usage"]), (&draft, &usage));
+}
+
+#[tokio::test]
+async fn the_order_of_the_queue_and_the_usage_of_a_failed_turn_outlive_a_restart_and_a_crash() {
+    let storage = MemoryStorage::new();
+    let host = host_on(&storage).await;
+    let (mut client, chat) = opened(&host).await;
+    let player = begun(&host, &client, &chat).await;
+    let usage = json!({"inputTokens": 7});
+    player.act(json!({"type": "chat/usage", "turnId": "t1", "usage": usage})).await.unwrap();
+    let removed = json!({"type": "chat/pendingMessageRemoved", "kind": "queued", "id": "m1"});
+    let order = json!({"type": "chat/queuedMessagesReordered", "order": ["m3", "m1", "m2"]});
+    for action in [queued("m1"), queued("m2"), queued("m3"), order, removed] {
+        assert_eq!(answer(&mut client, &chat, action).await, None);
+    }
+    // When their turn fails, the messages wait for somebody.
+    player.crash().await.unwrap();
+    client.until_turn_over(&chat, "t1").await.unwrap();
+    client.client.shutdown().await;
+    let (host, seen) = outlives(host, &storage, &chat).await;
+    let state = &seen[2];
+    let waiting: Vec<&Value> =
+        state["queuedMessages"].as_array().unwrap().iter().map(|queued| &queued["id"]).collect();
+    assert_eq!(waiting, ["m3", "m2"]);
+    assert_eq!(state["turns"][0]["usage"], usage);
+    assert_eq!(host.stage().asked(), 0, "reading starts nothing");
 }
