@@ -11,6 +11,7 @@
 pub mod bench;
 pub mod fakes;
 mod host;
+mod left_out;
 pub mod load;
 mod memory_storage;
 mod model;
@@ -22,6 +23,7 @@ mod stage_host;
 mod wait;
 
 pub use host::{HostOptions, TestHost};
+pub use left_out::leave_out;
 pub use memory_storage::{HeldWrites, MemoryStorage};
 pub use model::{LoggedRequest, RequestKind, RequestLog, ScriptedModel};
 pub use observer::{CameBack, Observer, Seen};

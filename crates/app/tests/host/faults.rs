@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use innkeeper_testkit::{TestHost, runtimes};
+use innkeeper_testkit::{TestHost, leave_out, runtimes};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -26,18 +26,17 @@ fn refused(data: &Path) -> Result<(Option<i32>, String)> {
 struct Mount<'a>(&'a Path);
 
 impl<'a> Mount<'a> {
-    /// Mounts, or says that this machine does not let us.
-    fn new(arguments: &[&str], place: &'a Path) -> Option<Self> {
+    /// Mounts, or leaves the test out where the machine does not let us.
+    fn new(arguments: &[&str], place: &'a Path) -> Result<Option<Self>> {
         #[expect(clippy::disallowed_methods, reason = "waited for here")]
         let mounted = Command::new("mount").args(arguments).arg(place).output();
-        if mounted.is_ok_and(|output| output.status.success()) {
-            return Some(Self(place));
-        }
-        #[expect(clippy::print_stderr, reason = "whoever reads the log shall know what did not run")]
-        {
-            eprintln!("not run: this machine does not permit to mount");
-        }
-        None
+        let reason = match mounted {
+            Ok(output) if output.status.success() => return Ok(Some(Self(place))),
+            Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            Err(error) => error.to_string(),
+        };
+        leave_out(&format!("mounting is not permitted ({reason}); run this test as root"))?;
+        Ok(None)
     }
 }
 
@@ -79,7 +78,7 @@ async fn a_data_directory_of_a_newer_version_is_refused_and_left_alone() -> Resu
 #[tokio::test]
 async fn a_read_only_data_directory_is_refused_with_what_to_do() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let Some(_mount) = Mount::new(&["-t", "tmpfs", "-o", "ro,size=1m", "tmpfs"], folder.path()) else {
+    let Some(_mount) = Mount::new(&["-t", "tmpfs", "-o", "ro,size=1m", "tmpfs"], folder.path())? else {
         return Ok(());
     };
     let (code, said) = refused(folder.path())?;
@@ -92,7 +91,8 @@ async fn a_read_only_data_directory_is_refused_with_what_to_do() -> Result<()> {
 async fn a_full_disk_is_told_to_the_client_and_loses_nothing() -> Result<()> {
     let [native, _] = runtimes()?;
     let folder = tempfile::tempdir()?;
-    let Some(_mount) = Mount::new(&["-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs"], folder.path()) else {
+    let Some(_mount) = Mount::new(&["-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs"], folder.path())?
+    else {
         return Ok(());
     };
     let mut with_disk = options(native);
