@@ -47,6 +47,8 @@ pub enum Seen {
 pub struct Observer {
     /// The client itself.
     pub client: Client,
+    /// The protocols that it speaks.
+    versions: Vec<String>,
     events: ClientEventStream,
     states: BTreeMap<String, (u64, SnapshotState)>,
     /// The rows of the list, folded from the notifications.
@@ -104,11 +106,12 @@ impl Observer {
         let config = ClientConfig { subscription_buffer, ..ClientConfig::default() };
         let client = Client::connect(transport, config).await?;
         let events = client.events();
-        let versions = versions.iter().map(|version| (*version).to_owned()).collect();
+        let versions: Vec<String> = versions.iter().map(|version| (*version).to_owned()).collect();
         let subscriptions = vec![ROOT_RESOURCE_URI.to_owned()];
-        let result = client.initialize(client_id.to_owned(), versions, subscriptions).await?;
+        let result = client.initialize(client_id.to_owned(), versions.clone(), subscriptions).await?;
         let mut observer = Self {
             client,
+            versions,
             events,
             states: BTreeMap::new(),
             rows: BTreeMap::new(),
@@ -148,8 +151,7 @@ impl Observer {
             }
             Ok(ReconnectResult::Snapshot(result)) => self.take_snapshots(result.snapshots)?,
             Err(_) => {
-                let versions = vec!["1.0.0".to_owned(), "0.9.0".to_owned()];
-                let result = self.client.initialize(name, versions, channels).await?;
+                let result = self.client.initialize(name, self.versions.clone(), channels).await?;
                 self.last_seq = 0;
                 self.take_snapshots(result.snapshots)?;
             }

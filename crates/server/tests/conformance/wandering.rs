@@ -1,6 +1,7 @@
-//! Random chats: whatever is created, forked, moved, worked on and disposed, in whatever
-//! order, with whatever connections lost and whatever hosts ended or killed, every chat
-//! is in one session, and everybody has the same of it.
+//! Random chats: whatever is created, forked, moved, worked on, taken back and disposed,
+//! in whatever order, with whatever connections lost, disks full and hosts ended or
+//! killed, every chat is in one session, and everybody has the same of it. What anybody
+//! was shown is there at the next host if this one ends in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use ahp_types::state::{ChatState, SessionSummary};
 use innkeeper_core::agent::AgentCommand;
+use innkeeper_core::storage::StorageError;
 use innkeeper_testkit::{MemoryStorage, Observer, Player, StageHost, StageOptions};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -24,27 +26,75 @@ const STEPS: usize = 40;
 /// After how many steps everybody is compared.
 const CHECK_EVERY: usize = 8;
 
-/// The clients' names.
-const CLIENTS: [&str; 2] = ["ann", "ben"];
+/// The clients' names and the protocols they speak.
+const CLIENTS: [(&str, &str); 3] = [("ann", "1.0.0"), ("ben", "0.9.0"), ("cat", "1.0.0")];
 
 /// Something that happens. Numbers choose among what there is.
 #[derive(Clone, Debug)]
 enum Step {
-    Create { session: usize, source: Option<(usize, bool)>, begin: bool },
-    Dispose { chat: usize },
-    Move { chat: usize, session: usize, after: Option<usize> },
-    MoveOut { chat: usize },
-    DisposeSession { session: usize },
-    Start { chat: usize, who: usize },
-    Cancel { chat: usize, who: usize },
-    Queue { chat: usize, who: usize },
-    Draft { chat: usize, who: usize },
-    Finish { agent: usize },
-    Ask { agent: usize },
-    Crash { agent: usize },
-    Away { who: usize },
-    Back { who: usize },
-    Restart,
+    Create {
+        session: usize,
+        source: Option<(usize, bool)>,
+        begin: bool,
+    },
+    Dispose {
+        chat: usize,
+    },
+    Move {
+        chat: usize,
+        session: usize,
+        after: Option<usize>,
+    },
+    MoveOut {
+        chat: usize,
+    },
+    DisposeSession {
+        session: usize,
+    },
+    Start {
+        chat: usize,
+        who: usize,
+    },
+    Cancel {
+        chat: usize,
+        who: usize,
+    },
+    Queue {
+        chat: usize,
+        who: usize,
+    },
+    Draft {
+        chat: usize,
+        who: usize,
+    },
+    Truncate {
+        chat: usize,
+        who: usize,
+        turn: Option<usize>,
+    },
+    Finish {
+        agent: usize,
+    },
+    Ask {
+        agent: usize,
+    },
+    Crash {
+        agent: usize,
+    },
+    Away {
+        who: usize,
+    },
+    Back {
+        who: usize,
+    },
+    /// From now on nothing can be stored.
+    FullDisk,
+    /// There is room again.
+    FreeDisk,
+    /// In order; in the middle of everything, or when all is said.
+    Restart {
+        calm: bool,
+    },
     Kill,
 }
 
@@ -63,12 +113,16 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (one.clone(), who.clone()).prop_map(|(chat, who)| Step::Cancel { chat, who }),
         2 => (one.clone(), who.clone()).prop_map(|(chat, who)| Step::Queue { chat, who }),
         1 => (one.clone(), who.clone()).prop_map(|(chat, who)| Step::Draft { chat, who }),
+        2 => (one.clone(), who.clone(), proptest::option::weighted(0.8, one.clone()))
+            .prop_map(|(chat, who, turn)| Step::Truncate { chat, who, turn }),
         6 => one.clone().prop_map(|agent| Step::Finish { agent }),
         1 => one.clone().prop_map(|agent| Step::Ask { agent }),
         1 => one.prop_map(|agent| Step::Crash { agent }),
         1 => who.clone().prop_map(|who| Step::Away { who }),
         2 => who.prop_map(|who| Step::Back { who }),
-        1 => Just(Step::Restart),
+        1 => Just(Step::FullDisk),
+        2 => Just(Step::FreeDisk),
+        1 => any::<bool>().prop_map(|calm| Step::Restart { calm }),
         1 => Just(Step::Kill),
     ]
 }
@@ -94,6 +148,7 @@ async fn perform(play: &[Step]) {
             world.check().await;
         }
     }
+    world.restart_calmly().await;
     world.check().await;
 }
 
@@ -178,8 +233,8 @@ impl World {
             chats.push(judge.snapshot(session).await["defaultChat"].as_str().unwrap().to_owned());
         }
         let mut clients = Vec::new();
-        for name in CLIENTS {
-            clients.push((host.observer(name).await.unwrap(), true));
+        for (name, version) in CLIENTS {
+            clients.push((Observer::connect_small(host.address(), name, &[version]).await.unwrap(), true));
         }
         let agents = Agents::default();
         let mut world =
@@ -254,6 +309,16 @@ impl World {
                 let draft = message(&self.id("d"));
                 self.dispatch(*who, *chat, json!({"type": "chat/draftChanged", "draft": draft})).await;
             }
+            Step::Truncate { chat, who, turn } => {
+                let turns = json!(self.clients[*who].0.state(&self.chat(*chat)))["turns"].clone();
+                let turns = turns.as_array().map_or(&[][..], Vec::as_slice);
+                let id = turn.map(|turn| turns.get(turn % turns.len().max(1)).map(|turn| turn["id"].clone()));
+                let truncated = match id {
+                    None => json!({"type": "chat/truncated"}),
+                    Some(id) => json!({"type": "chat/truncated", "turnId": id.unwrap_or(json!("none"))}),
+                };
+                self.dispatch(*who, *chat, truncated).await;
+            }
             Step::Finish { agent } | Step::Ask { agent } | Step::Crash { agent } => {
                 self.act(step, *agent).await;
             }
@@ -263,7 +328,10 @@ impl World {
                 client.client.shutdown().await;
             }
             Step::Back { who } => self.come_back(*who).await,
-            Step::Restart => self.restart().await,
+            Step::FullDisk => self.storage.fail_writes(Some(StorageError::Full)),
+            Step::FreeDisk => self.storage.fail_writes(None),
+            Step::Restart { calm: false } => self.restart().await,
+            Step::Restart { calm: true } => self.restart_calmly().await,
             Step::Kill => self.kill().await,
         }
     }
@@ -340,7 +408,7 @@ impl World {
         let address = self.host().address().to_owned();
         let (client, connected) = &mut self.clients[who];
         if !*connected {
-            client.reconnect(&address, CLIENTS[who]).await.unwrap();
+            client.reconnect(&address, CLIENTS[who].0).await.unwrap();
             *connected = true;
         }
     }
@@ -353,7 +421,32 @@ impl World {
         }
     }
 
+    /// A restart after which all must be there that was shown before it.
+    async fn restart_calmly(&mut self) {
+        self.check().await;
+        let shown = self.homes().await;
+        self.restart().await;
+        let found = self.homes().await;
+        assert_eq!(found.keys().collect::<Vec<_>>(), shown.keys().collect::<Vec<_>>(), "the chats");
+        for (uri, (session, chat)) in shown {
+            let (home, found) = &found[&uri];
+            assert_eq!(*home, session, "{uri} is elsewhere");
+            assert_eq!(found.turns.get(..chat.turns.len()), Some(&chat.turns[..]), "{uri}");
+            // The turn that ran is over.
+            let running = chat.active_turn.as_ref().map(|turn| &turn.id);
+            assert_eq!(found.turns.get(chat.turns.len()).map(|turn| &turn.id), running, "{uri}");
+            let waiting = json!([chat.queued_messages, chat.steering_message, chat.draft, chat.title]);
+            assert_eq!(
+                json!([found.queued_messages, found.steering_message, found.draft, found.title]),
+                waiting,
+                "{uri}"
+            );
+        }
+    }
+
     async fn restart(&mut self) {
+        // A host that cannot store anything does not start, and one that ends cannot help it.
+        self.storage.fail_writes(None);
         self.all_away().await;
         let host = self.host.take().unwrap();
         let stage = host.stage().clone();
