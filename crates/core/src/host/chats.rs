@@ -133,7 +133,9 @@ impl Host {
         // From here on it is the other session's, which does not end before it has it.
         let forgotten = from.order(|done| ChatOrder::Forget { chat: chat.clone(), done }).await;
         let adopted = to.order(|done| ChatOrder::Adopt { cargo, berth, done }).await;
-        if let Err(error) = forgotten.and(adopted) {
+        // Last of all the rows, so that nobody sees the chat in none.
+        let shown = from.order(|done| ChatOrder::ShowRow { done }).await;
+        if let Err(error) = forgotten.and(adopted).and(shown) {
             tracing::error!(%chat, %session, %error, "a chat has moved, and not every client was told");
         }
         Ok(())

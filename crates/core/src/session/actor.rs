@@ -310,13 +310,14 @@ impl SessionActor {
             self.tell_all(&decision.effects);
             decision.effects.clear();
         }
-        self.carry_out(&chat, decision, Cause::Client).await;
+        let cause = if asks_to_go_on(action) { Cause::Client } else { Cause::Agent };
+        self.carry_out(&chat, decision, cause).await;
         self.project(&chat);
         match target {
-            Target::Chat => self.settle(&chat, Cause::Client).await,
+            Target::Chat => self.settle(&chat, cause).await,
             Target::Session => {
                 self.follow_directories(action).await;
-                self.settle_all(Cause::Client).await;
+                self.settle_all(cause).await;
             }
         }
     }
@@ -509,6 +510,21 @@ impl SessionActor {
             .read_both((&self.seed.uri, chat), |session, chat| Some(look(session.session()?, chat.chat()?)))
             .flatten()
     }
+}
+
+/// Whether a client that does this wants the chat to go on with what waits in it, also
+/// after the agent has failed. To read a chat or to name a session is no such wish.
+fn asks_to_go_on(action: &StateAction) -> bool {
+    matches!(
+        action,
+        StateAction::ChatTurnStarted(_)
+            | StateAction::ChatTurnCancelled(_)
+            | StateAction::ChatTurnResume(_)
+            | StateAction::ChatTruncated(_)
+            | StateAction::ChatPendingMessageSet(_)
+            | StateAction::ChatPendingMessageRemoved(_)
+            | StateAction::ChatQueuedMessagesReordered(_)
+    )
 }
 
 /// Tells the actor that an opening failed if the task that opens panics: otherwise

@@ -175,8 +175,10 @@ pub(crate) enum ChatOrder {
     Release { chat: ChannelUri, done: Answer<Cargo> },
     /// The chat stays after all.
     TakeBack { chat: ChannelUri, done: Answer<()> },
-    /// The chat is another session's now.
+    /// The chat is another session's now. The row in the list follows with `ShowRow`.
     Forget { chat: ChannelUri, done: Answer<()> },
+    /// Bring the row in the list up to date, now that the other session has the chat.
+    ShowRow { done: Answer<()> },
     /// The chat is this session's now.
     Adopt { cargo: Cargo, berth: Berth, done: Answer<()> },
 }

@@ -65,6 +65,10 @@ impl SessionActor {
                 self.forget_chat(&chat).await;
                 done.send(Ok(())).ok();
             }
+            ChatOrder::ShowRow { done } => {
+                self.project_row();
+                done.send(Ok(())).ok();
+            }
             ChatOrder::Adopt { cargo, berth, done } => {
                 self.expected = self.expected.saturating_sub(1);
                 let adopted = self.adopt_chat(cargo, berth).await;
@@ -419,7 +423,6 @@ impl SessionActor {
         if self.chats.remove(uri).is_some() {
             // What cannot be stored now is in the documents later.
             self.publish_own(vec![(self.seed.uri.clone(), removed(uri))], Vec::new()).await.ok();
-            self.project_row();
         }
     }
 

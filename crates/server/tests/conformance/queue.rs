@@ -191,7 +191,13 @@ async fn after_a_crash_the_queue_waits_for_somebody() {
     scene.until_over("t1").await;
     assert_eq!(waiting(scene.alice.chat(&scene.chat).unwrap()), ["m1"]);
     assert_eq!(scene.host.stage().openings().len(), 1, "the agent is not opened again by itself");
+    // To look at it, to type and to name it is not to want it to go on.
     scene.chat_accepts(json!({"type": "chat/draftChanged", "draft": message("typing")})).await;
+    scene.chat_accepts(json!({"type": "chat/isReadChanged", "isRead": true})).await;
+    scene.session_accepts(json!({"type": "session/titleChanged", "title": "mine"})).await;
+    assert_eq!(scene.host.stage().asked(), 1);
+    assert_eq!(waiting(scene.alice.chat(&scene.chat).unwrap()), ["m1"]);
+    scene.chat_accepts(pending("queued", "m2", "more")).await;
     let mut player = scene.host.stage().player().await.unwrap();
     assert_eq!(player.prompt().await.unwrap().1, "later");
 }

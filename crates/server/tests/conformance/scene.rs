@@ -12,8 +12,9 @@ use crate::wire::Wire;
 /// The session's directory.
 pub(crate) const DIRECTORY: &str = "file:///w";
 
-/// Actions that a client of the older protocol does not know. What another client did
-/// it is told all the same; the host itself says such things to nobody so far.
+/// Actions that a client of the older protocol does not know, and ignores. What another
+/// client did it is told all the same; of its own accord the host says such things only
+/// when a chat moves, which nobody does in these scenes.
 const NOT_IN_0_9: [&str; 9] = [
     "session/chatsReordered",
     "session/mcpServerBackgroundRequested",
