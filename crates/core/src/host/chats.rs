@@ -134,8 +134,9 @@ impl Host {
         let forgotten = from.order(|done| ChatOrder::Forget { chat: chat.clone(), done }).await;
         let adopted = to.order(|done| ChatOrder::Adopt { cargo, berth, done }).await;
         // Last of all the rows, so that nobody sees the chat in none.
-        let shown = from.order(|done| ChatOrder::ShowRow { done }).await;
-        if let Err(error) = forgotten.and(adopted).and(shown) {
+        // A session that has ended meanwhile has done so itself.
+        from.order(|done| ChatOrder::ShowRow { done }).await.ok();
+        if let Err(error) = forgotten.and(adopted) {
             tracing::error!(%chat, %session, %error, "a chat has moved, and not every client was told");
         }
         Ok(())
@@ -152,8 +153,9 @@ impl Host {
         let given = tokio::time::timeout(GIVE_PATIENCE, self.give(&cargo, session)).await;
         if let Err(error) = given.unwrap_or(Err(StorageError::TimedOut)) {
             // Its session writes it down as its own again, behind whatever may still be written.
-            from.order(|done| ChatOrder::TakeBack { chat: chat.clone(), done }).await?;
-            return Err(error.into());
+            let back = from.order(|done| ChatOrder::TakeBack { chat: chat.clone(), done }).await;
+            // If that is not written either, nobody knows whose it is.
+            return Err(back.map_or(StorageError::TimedOut, |()| error).into());
         }
         self.addresses.reassign(chat, session);
         Ok(cargo)

@@ -392,6 +392,8 @@ impl SessionActor {
 
     async fn end(&mut self, ending: Ending, done: Option<Waiting>) {
         self.waiting.extend(done);
+        // A chat may have left whose new session was still to be told.
+        self.project_row();
         // A dispose that comes while the host shuts down still deletes.
         if self.ending != Some(Ending::Dispose) {
             self.ending = Some(ending);
