@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ahp_types::common::JsonObject;
-use ahp_types::state::{AgentInfo, SessionConfigSchema};
+use ahp_types::state::{AgentCapabilities, AgentInfo, MultipleChatsCapability, SessionConfigSchema};
 use innkeeper_core::agent::{
     AgentCommand, AgentEvent, AgentLink, AgentProvider, BoxFuture, COMMAND_CAPACITY, EVENT_CAPACITY, History,
     OpenAgent, OpenError, ResolvedConfig, TurnOutcome,
@@ -106,7 +106,9 @@ impl Expected {
         let lines = sent.split(|byte| *byte == b'\n');
         for line in lines.filter(|line| !line.iter().all(u8::is_ascii_whitespace)) {
             let text = std::str::from_utf8(line);
-            let shape = text.ok().and_then(|text| serde_json::from_str::<Shape<'_>>(text).ok());
+            // A list would be taken for the fields in order.
+            let object = text.ok().filter(|text| !text.trim_start().starts_with('['));
+            let shape = object.and_then(|text| serde_json::from_str::<Shape<'_>>(text).ok());
             match shape {
                 Some(Shape { id: Some(id), method: Some(_), .. }) => expected.request(id),
                 Some(Shape { id: Some(_), method: None, .. } | Shape { id: None, method: Some(_), .. })
@@ -206,7 +208,10 @@ impl AgentProvider for Agreeable {
             models: Vec::new(),
             protected_resources: None,
             customizations: None,
-            capabilities: None,
+            capabilities: Some(AgentCapabilities {
+                multiple_chats: Some(MultipleChatsCapability { fork: Some(true), side_chat: Some(true) }),
+                ..AgentCapabilities::default()
+            }),
         }
     }
 
@@ -322,6 +327,14 @@ fn seeds() -> io::Result<Vec<Vec<u8>>> {
             r#"{"id":4,"method":"resolveSessionConfig","params":{"config":{}}}"#,
             r#"{"id":5,"method":"listSessions","params":{"limit":1,"cursor":"1"}}"#
         ),
+        format!(
+            "{session}{}{}\n{}\n{}\n{}\n",
+            started("hello"),
+            r#"{"id":8,"method":"createChat","params":{"channel":"acme:/s1","chat":"ahp-chat:/2","initialMessage":{"text":"x","origin":{"kind":"user"}}}}"#,
+            r#"{"id":9,"method":"createChat","params":{"channel":"acme:/s1","chat":"ahp-chat:/3","source":{"kind":"fork","chat":"ahp-chat:/2","turnId":"t"}}}"#,
+            r#"{"id":10,"method":"moveChat","params":{"channel":"ahp-chat:/2","destination":{"kind":"newSession"}}}"#,
+            r#"{"id":11,"method":"disposeChat","params":{"channel":"ahp-chat:/2"}}"#,
+        ),
         format!("{}\n", r#"{"id":6,"result":null}"#),
         format!(r#"{{"id":7,"method":"ping","params":{}{}}}"#, "[".repeat(100), "]".repeat(100)) + "\n",
     ];
@@ -352,6 +365,11 @@ const WORDS: &[&str] = &[
     "completions",
     "createChat",
     "disposeChat",
+    "moveChat",
+    "\"chat\":",
+    "ahp-chat:/2",
+    "\"source\":{\"kind\":\"fork\",",
+    "\"destination\":{\"kind\":\"newSession\"}",
     "authenticate",
     "file:///",
     "fetchTurns",
