@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ahp_types::common::JsonObject;
-use ahp_types::state::{AgentCapabilities, AgentInfo, MultipleChatsCapability, SessionConfigSchema};
+use ahp_types::state::{AgentInfo, SessionConfigSchema};
 use innkeeper_core::agent::{
     AgentCommand, AgentEvent, AgentLink, AgentProvider, BoxFuture, COMMAND_CAPACITY, EVENT_CAPACITY, History,
     OpenAgent, OpenError, ResolvedConfig, TurnOutcome,
@@ -208,10 +208,7 @@ impl AgentProvider for Agreeable {
             models: Vec::new(),
             protected_resources: None,
             customizations: None,
-            capabilities: Some(AgentCapabilities {
-                multiple_chats: Some(MultipleChatsCapability { fork: Some(true), side_chat: Some(true) }),
-                ..AgentCapabilities::default()
-            }),
+            capabilities: None,
         }
     }
 
