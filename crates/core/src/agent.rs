@@ -41,8 +41,13 @@ pub trait AgentProvider: Send + Sync + 'static {
     fn info(&self) -> AgentInfo;
 
     /// The configuration form for a new session and the values in effect, given
-    /// what was chosen so far. Called often: pure and cheap.
-    fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig;
+    /// what was chosen so far. Called often: pure and cheap. An agent that says nothing
+    /// about it has an empty form, and keeps what was chosen.
+    fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
+        let schema =
+            SessionConfigSchema { r#type: "object".to_owned(), properties: HashMap::new(), required: None };
+        ResolvedConfig { schema, values: chosen.clone() }
+    }
 
     /// What the agent can be told at the start of a message. Called often.
     fn commands(&self) -> Vec<CommandInfo> {
@@ -101,6 +106,19 @@ impl PartialEq for ResourceToken {
 pub struct TokenRefused {
     /// What is wrong with it, for a person.
     pub reason: String,
+}
+
+/// What clients are told about an agent that has nothing but a name.
+pub fn plain_info(provider: &str, display_name: &str) -> AgentInfo {
+    AgentInfo {
+        provider: provider.to_owned(),
+        display_name: display_name.to_owned(),
+        description: String::new(),
+        models: Vec::new(),
+        protected_resources: None,
+        customizations: None,
+        capabilities: None,
+    }
 }
 
 /// Something that an agent can be told to do by its name.

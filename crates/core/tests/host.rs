@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ahp_types::common::JsonObject;
-use ahp_types::state::{AgentInfo, ChatState, SessionConfigSchema, TurnState};
+use ahp_types::state::{AgentInfo, ChatState, TurnState};
 use innkeeper_core::agent::{
-    AgentCommand, AgentEvent, AgentLink, AgentProvider, BoxFuture, History, OpenAgent, OpenError,
-    ResolvedConfig, ToolAnswer, TurnOutcome,
+    AgentCommand, AgentEvent, AgentLink, AgentProvider, BoxFuture, History, OpenAgent, OpenError, ToolAnswer,
+    TurnOutcome, plain_info,
 };
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::host::NewSession;
@@ -45,24 +45,7 @@ struct Scripted(Arc<Stage>);
 
 impl AgentProvider for Scripted {
     fn info(&self) -> AgentInfo {
-        AgentInfo {
-            provider: "scripted".to_owned(),
-            display_name: "Scripted".to_owned(),
-            description: String::new(),
-            models: Vec::new(),
-            protected_resources: None,
-            customizations: None,
-            capabilities: None,
-        }
-    }
-
-    fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
-        let schema = SessionConfigSchema {
-            r#type: "object".to_owned(),
-            properties: Default::default(),
-            required: None,
-        };
-        ResolvedConfig { schema, values: chosen.clone() }
+        plain_info("scripted", "Scripted")
     }
 
     fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {

@@ -21,7 +21,7 @@ use ahp_types::messages::JsonRpcError;
 use ahp_types::state::{AgentInfo, MessageAttachment, SessionConfigSchema};
 use anyhow::{Context as _, Result};
 use innkeeper_core::agent::{
-    AgentLink, AgentProvider, BoxFuture, CommandInfo, OpenAgent, OpenError, ResolvedConfig,
+    AgentLink, AgentProvider, BoxFuture, CommandInfo, OpenAgent, OpenError, ResolvedConfig, plain_info,
 };
 use innkeeper_core::client_resources::{ClientResourceError, ClientResources as _};
 use innkeeper_core::clock::SystemClock;
@@ -39,15 +39,7 @@ struct Idle;
 
 impl AgentProvider for Idle {
     fn info(&self) -> AgentInfo {
-        AgentInfo {
-            provider: "idle".to_owned(),
-            display_name: "Idle".to_owned(),
-            description: String::new(),
-            models: Vec::new(),
-            protected_resources: None,
-            customizations: None,
-            capabilities: None,
-        }
+        plain_info("idle", "Idle")
     }
 
     fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {

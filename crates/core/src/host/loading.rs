@@ -3,13 +3,12 @@
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
 
-use ahp_types::common::JsonObject;
-use ahp_types::state::{AgentInfo, SessionConfigSchema, SessionState};
+use ahp_types::state::{AgentInfo, SessionState};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{CreateError, Host, Sessions, lock};
-use crate::agent::{AgentLink, AgentProvider, BoxFuture, OpenAgent, OpenError, ResolvedConfig};
+use crate::agent::{AgentLink, AgentProvider, BoxFuture, OpenAgent, OpenError, plain_info};
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
 use crate::session::{
@@ -342,24 +341,7 @@ struct Absent(String);
 
 impl AgentProvider for Absent {
     fn info(&self) -> AgentInfo {
-        AgentInfo {
-            provider: self.0.clone(),
-            display_name: self.0.clone(),
-            description: String::new(),
-            models: Vec::new(),
-            protected_resources: None,
-            customizations: None,
-            capabilities: None,
-        }
-    }
-
-    fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
-        let schema = SessionConfigSchema {
-            r#type: "object".to_owned(),
-            properties: Default::default(),
-            required: None,
-        };
-        ResolvedConfig { schema, values: chosen.clone() }
+        plain_info(&self.0, &self.0)
     }
 
     fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {

@@ -8,11 +8,10 @@
 use std::time::Duration;
 
 use ahp_types::actions::StateAction;
-use ahp_types::common::JsonObject;
-use ahp_types::state::{AgentInfo, ErrorInfo, SessionConfigSchema};
+use ahp_types::state::{AgentInfo, ErrorInfo};
 use innkeeper_core::agent::{
     AgentCommand, AgentEvent, AgentLink, AgentProvider, BoxFuture, COMMAND_CAPACITY, EVENT_CAPACITY, History,
-    OpenAgent, OpenError, ResolvedConfig, TurnOutcome,
+    OpenAgent, OpenError, TurnOutcome, plain_info,
 };
 use innkeeper_core::ids::TurnId;
 use serde_json::{Value, json};
@@ -43,24 +42,7 @@ impl StreamingAgent {
 
 impl AgentProvider for StreamingAgent {
     fn info(&self) -> AgentInfo {
-        AgentInfo {
-            provider: PROVIDER.to_owned(),
-            display_name: "Load".to_owned(),
-            description: String::new(),
-            models: Vec::new(),
-            protected_resources: None,
-            customizations: None,
-            capabilities: None,
-        }
-    }
-
-    fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
-        let schema = SessionConfigSchema {
-            r#type: "object".to_owned(),
-            properties: Default::default(),
-            required: None,
-        };
-        ResolvedConfig { schema, values: chosen.clone() }
+        plain_info(PROVIDER, "Load")
     }
 
     fn open(

@@ -12,11 +12,10 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ahp_types::common::JsonObject;
-use ahp_types::state::{AgentInfo, SessionConfigSchema};
+use ahp_types::state::{AgentCapabilities, AgentInfo, MultipleChatsCapability};
 use innkeeper_core::agent::{
     AgentCommand, AgentEvent, AgentLink, AgentProvider, BoxFuture, COMMAND_CAPACITY, EVENT_CAPACITY, History,
-    OpenAgent, OpenError, ResolvedConfig, TurnOutcome,
+    OpenAgent, OpenError, TurnOutcome, plain_info,
 };
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::Nowhere;
@@ -201,24 +200,7 @@ struct Agreeable;
 
 impl AgentProvider for Agreeable {
     fn info(&self) -> AgentInfo {
-        AgentInfo {
-            provider: "a".to_owned(),
-            display_name: String::new(),
-            description: String::new(),
-            models: Vec::new(),
-            protected_resources: None,
-            customizations: None,
-            capabilities: None,
-        }
-    }
-
-    fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
-        let schema = SessionConfigSchema {
-            r#type: "object".to_owned(),
-            properties: std::collections::HashMap::new(),
-            required: None,
-        };
-        ResolvedConfig { schema, values: chosen.clone() }
+        AgentInfo { capabilities: Some(several_chats()), ..plain_info("a", "") }
     }
 
     fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
@@ -230,6 +212,13 @@ impl AgentProvider for Agreeable {
             tokio::spawn(work(orders, reports, close.clone()));
             Ok(AgentLink { commands, events, close })
         })
+    }
+}
+
+fn several_chats() -> AgentCapabilities {
+    AgentCapabilities {
+        multiple_chats: Some(MultipleChatsCapability { fork: Some(true), side_chat: Some(true) }),
+        ..AgentCapabilities::default()
     }
 }
 
