@@ -19,6 +19,7 @@ mod directories;
 mod dispatch;
 mod fidelity;
 mod grace;
+mod guests;
 mod inputs;
 mod moves;
 mod order;

@@ -14,15 +14,14 @@ use ahp_types::state::{
 };
 use innkeeper_core::agent::{AgentCommand, AgentEvent, TurnOutcome};
 use innkeeper_core::ids::ClientId;
-use innkeeper_testkit::{
-    MemoryStorage, Observer, Player, Stage, StageHost, StageOptions, StageTraits, eventually,
-};
+use innkeeper_testkit::{MemoryStorage, Player, Stage, StageHost, StageOptions, StageTraits, eventually};
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 
+use crate::guests::{CLIENTS, Guests};
 use crate::scene::copies_agree;
 use crate::wire::Wire;
-use steps::{AgentStep, CLIENTS, ClientAction, Step};
+use steps::{AgentStep, ClientAction, Step};
 
 /// Plays that are tried, and how long one is.
 const PLAYS: u32 = 20;
@@ -59,7 +58,7 @@ async fn perform(play: &[Step]) {
             world.check().await;
         }
     }
-    world.come_all_back().await;
+    world.guests.all_come_back(world.host.as_ref().unwrap()).await;
     world.check().await;
 }
 
@@ -78,8 +77,7 @@ fn options(storage: &MemoryStorage) -> StageOptions {
 struct World {
     /// There is always one, but for the moment between two.
     host: Option<StageHost>,
-    /// The clients and whether they are connected.
-    clients: Vec<(Observer, bool)>,
+    guests: Guests,
     /// What the host writes down, and what it cannot but find again.
     storage: MemoryStorage,
     /// The last thing that the agent said when all was handled.
@@ -108,16 +106,14 @@ impl World {
         judge.ask("createSession", json!({"channel": session, "workingDirectories": ["file:///w"]})).await;
         let chat = judge.snapshot(&session).await["defaultChat"].as_str().unwrap().to_owned();
         judge.snapshot(&chat).await;
-        let mut clients = Vec::new();
-        for (name, version) in CLIENTS {
-            let mut client = host.observer_of(name, &[version]).await.unwrap();
+        let mut guests = Guests::connect(&host).await;
+        for client in guests.all_present() {
             client.open_session(&session).await.unwrap();
-            clients.push((client, true));
         }
         let (turn, player) = (String::new(), None);
         Self {
             host: Some(host),
-            clients,
+            guests,
             storage,
             mark: None,
             judge,
@@ -137,18 +133,13 @@ impl World {
                 self.counter += 1;
                 let (on_chat, action) = action.on_the_wire(*who, self.counter, &self.turn, &self.calls);
                 let channel = if on_chat { &self.chat } else { &self.session };
-                let (client, connected) = &self.clients[*who];
-                if *connected {
+                if let Some(client) = self.guests.present(*who) {
                     client.dispatch(channel, action).await.unwrap();
                 }
             }
             Step::Agent(step) => self.act(step).await,
-            Step::Away { who } => {
-                let (client, connected) = &mut self.clients[*who];
-                *connected = false;
-                client.client.shutdown().await;
-            }
-            Step::Back { who } => self.come_back(*who).await,
+            Step::Away { who } => self.guests.go(*who).await,
+            Step::Back { who } => self.guests.come_back(*who, self.host.as_ref().unwrap()).await,
             Step::Listen => self.settle().await,
             Step::Restart => self.restart().await,
             Step::Kill { calm } => self.kill(*calm).await,
@@ -180,25 +171,8 @@ impl World {
         for channel in [&self.session, &self.chat] {
             self.judge.snapshot(channel).await;
         }
-        for (_, connected) in &mut self.clients {
-            *connected = false;
-        }
-        self.come_all_back().await;
-    }
-
-    async fn come_back(&mut self, who: usize) {
-        let address = self.host().address().to_owned();
-        let (client, connected) = &mut self.clients[who];
-        if !*connected {
-            client.reconnect(&address, CLIENTS[who].0).await.unwrap();
-            *connected = true;
-        }
-    }
-
-    async fn come_all_back(&mut self) {
-        for who in 0..self.clients.len() {
-            self.come_back(who).await;
-        }
+        self.guests.are_left();
+        self.guests.all_come_back(host).await;
     }
 
     /// What the agent does, if there is one. It does not look whether its turn still runs.
@@ -286,13 +260,10 @@ impl World {
     /// Waits until the host has read what the clients sent, also those that are gone.
     async fn settle_clients(&mut self) {
         let Some(store) = self.host.as_ref().map(|host| host.host().store()) else { return };
-        for ((client, connected), (name, _)) in self.clients.iter_mut().zip(CLIENTS) {
-            if *connected {
-                client.settle().await.unwrap();
-            } else {
-                let gone = || !store.has_audience(&[], Some(&ClientId::new(name)));
-                eventually(PATIENCE, "the host lets go of who is gone", gone).await.unwrap();
-            }
+        self.guests.settle().await;
+        for name in self.guests.absent() {
+            let gone = || !store.has_audience(&[], Some(&ClientId::new(name)));
+            eventually(PATIENCE, "the host lets go of who is gone", gone).await.unwrap();
         }
     }
 
@@ -306,10 +277,7 @@ impl World {
         }
         let listed = self.judge.ask("listSessions", json!({})).await;
         let rows: Vec<SessionSummary> = serde_json::from_value(listed["items"].clone()).unwrap();
-        for (client, connected) in &mut self.clients {
-            if !*connected {
-                continue;
-            }
+        for client in self.guests.all_present() {
             client.settle().await.unwrap();
             for (channel, state) in channels.iter().zip(&fresh) {
                 assert_eq!(json!(client.state(channel)), *state, "{channel}");

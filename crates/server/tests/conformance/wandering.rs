@@ -10,11 +10,12 @@ use std::time::Duration;
 use ahp_types::state::{ChatState, SessionSummary};
 use innkeeper_core::agent::AgentCommand;
 use innkeeper_core::storage::StorageError;
-use innkeeper_testkit::{MemoryStorage, Observer, Player, StageHost, StageOptions};
+use innkeeper_testkit::{MemoryStorage, Player, StageHost, StageOptions};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 
+use crate::guests::{CLIENTS, Guests};
 use crate::room::{agreed, stage};
 use crate::scene::{DIRECTORY, message, pending, started};
 use crate::wire::Wire;
@@ -25,9 +26,6 @@ const STEPS: usize = 40;
 
 /// After how many steps everybody is compared.
 const CHECK_EVERY: usize = 8;
-
-/// The clients' names and the protocols they speak.
-const CLIENTS: [(&str, &str); 3] = [("ann", "1.0.0"), ("ben", "0.9.0"), ("cat", "1.0.0")];
 
 /// Something that happens. Numbers choose among what there is.
 #[derive(Clone, Debug)]
@@ -205,8 +203,7 @@ impl Agents {
 struct World {
     host: Option<StageHost>,
     storage: MemoryStorage,
-    /// The clients and whether they are connected.
-    clients: Vec<(Observer, bool)>,
+    guests: Guests,
     judge: Wire,
     agents: Agents,
     /// The addresses of all that there was, in the order of creation.
@@ -232,16 +229,13 @@ impl World {
             judge.ask("createSession", json!({"channel": session, "workingDirectories": [DIRECTORY]})).await;
             chats.push(judge.snapshot(session).await["defaultChat"].as_str().unwrap().to_owned());
         }
-        let mut clients = Vec::new();
-        for (name, version) in CLIENTS {
-            clients.push((Observer::connect_small(host.address(), name, &[version]).await.unwrap(), true));
-        }
+        let guests = Guests::connect(&host).await;
         let agents = Agents::default();
         let mut world =
-            Self { host: Some(host), storage, clients, judge, agents, sessions, chats, counter: 0 };
+            Self { host: Some(host), storage, guests, judge, agents, sessions, chats, counter: 0 };
         // Both are listed, or a host that starts later could find them not worth keeping.
         for chat in world.chats.clone() {
-            world.clients[0].0.dispatch(&chat, started("first")).await.unwrap();
+            world.guests.one(0).dispatch(&chat, started("first")).await.unwrap();
         }
         world.settle().await;
         world
@@ -273,8 +267,7 @@ impl World {
 
     async fn dispatch(&mut self, who: usize, chat: usize, action: Value) {
         let chat = self.chat(chat);
-        let (client, connected) = &self.clients[who];
-        if *connected {
+        if let Some(client) = self.guests.present(who) {
             client.dispatch(&chat, action).await.unwrap();
         }
     }
@@ -295,7 +288,7 @@ impl World {
                 self.dispatch(*who, *chat, started(&turn)).await;
             }
             Step::Cancel { chat, who } => {
-                let turn = json!(self.clients[*who].0.state(&self.chat(*chat)))["activeTurn"]["id"].clone();
+                let turn = json!(self.guests.one(*who).state(&self.chat(*chat)))["activeTurn"]["id"].clone();
                 let cancelled = json!({"type": "chat/turnCancelled", "turnId": turn, "duration": 1});
                 if turn.is_string() {
                     self.dispatch(*who, *chat, cancelled).await;
@@ -310,7 +303,7 @@ impl World {
                 self.dispatch(*who, *chat, json!({"type": "chat/draftChanged", "draft": draft})).await;
             }
             Step::Truncate { chat, who, turn } => {
-                let turns = json!(self.clients[*who].0.state(&self.chat(*chat)))["turns"].clone();
+                let turns = json!(self.guests.one(*who).state(&self.chat(*chat)))["turns"].clone();
                 let turns = turns.as_array().map_or(&[][..], Vec::as_slice);
                 let id = turn.map(|turn| turns.get(turn % turns.len().max(1)).map(|turn| turn["id"].clone()));
                 let truncated = match id {
@@ -322,12 +315,8 @@ impl World {
             Step::Finish { agent } | Step::Ask { agent } | Step::Crash { agent } => {
                 self.act(step, *agent).await;
             }
-            Step::Away { who } => {
-                let (client, connected) = &mut self.clients[*who];
-                *connected = false;
-                client.client.shutdown().await;
-            }
-            Step::Back { who } => self.come_back(*who).await,
+            Step::Away { who } => self.guests.go(*who).await,
+            Step::Back { who } => self.guests.come_back(*who, self.host.as_ref().unwrap()).await,
             Step::FullDisk => self.storage.fail_writes(Some(StorageError::Full)),
             Step::FreeDisk => self.storage.fail_writes(None),
             Step::Restart { calm: false } => self.restart().await,
@@ -343,7 +332,7 @@ impl World {
                 let mut params = json!({"channel": self.session(*session), "chat": chat});
                 if let Some((source, fork)) = source {
                     let source = self.chat(*source);
-                    let turns = json!(self.clients[0].0.state(&source))["turns"].clone();
+                    let turns = json!(self.guests.one(0).state(&source))["turns"].clone();
                     let turn = turns.as_array().and_then(|turns| turns.last()).map(|turn| turn["id"].clone());
                     let kind = if *fork { "fork" } else { "sideChat" };
                     params["source"] =
@@ -404,23 +393,6 @@ impl World {
         }
     }
 
-    async fn come_back(&mut self, who: usize) {
-        let address = self.host().address().to_owned();
-        let (client, connected) = &mut self.clients[who];
-        if !*connected {
-            client.reconnect(&address, CLIENTS[who].0).await.unwrap();
-            *connected = true;
-        }
-    }
-
-    async fn all_away(&mut self) {
-        for (client, connected) in &mut self.clients {
-            if std::mem::take(connected) {
-                client.client.shutdown().await;
-            }
-        }
-    }
-
     /// A restart after which all must be there that was shown before it.
     async fn restart_calmly(&mut self) {
         self.check().await;
@@ -447,7 +419,7 @@ impl World {
     async fn restart(&mut self) {
         // A host that cannot store anything does not start, and one that ends cannot help it.
         self.storage.fail_writes(None);
-        self.all_away().await;
+        self.guests.all_go().await;
         let host = self.host.take().unwrap();
         let stage = host.stage().clone();
         let mut live = std::mem::take(&mut self.agents.live);
@@ -472,7 +444,7 @@ impl World {
     }
 
     async fn kill(&mut self) {
-        self.all_away().await;
+        self.guests.all_go().await;
         let left = self.storage.after_a_crash();
         drop(self.host.take());
         self.begin_on(left).await;
@@ -483,20 +455,14 @@ impl World {
         self.storage = storage;
         let host = host_on(&self.storage).await;
         self.judge = Wire::open(&host, "judge", &["1.0.0"]).await;
+        self.guests.all_come_back(&host).await;
         self.host = Some(host);
-        for who in 0..self.clients.len() {
-            self.come_back(who).await;
-        }
     }
 
     /// Waits until everything that clients and agents have said is handled.
     async fn settle(&mut self) {
         for _ in 0..3 {
-            for (client, connected) in &mut self.clients {
-                if *connected {
-                    client.settle().await.unwrap();
-                }
-            }
+            self.guests.settle().await;
             let Self { agents, host, .. } = self;
             let host = host.as_ref().unwrap();
             agents.tend(host).await;
@@ -540,10 +506,7 @@ impl World {
     /// Compares what the clients have; they begin to watch what they did not yet.
     async fn mirrored(&mut self, homes: &BTreeMap<String, (String, ChatState)>) -> Result<(), String> {
         let mut differs = Ok(());
-        for (client, connected) in &mut self.clients {
-            if !*connected {
-                continue;
-            }
+        for client in self.guests.all_present() {
             for (uri, (session, chat)) in homes {
                 for channel in [session, uri] {
                     if client.state(channel).is_none() {

@@ -48,18 +48,14 @@ impl World {
     pub(super) async fn kill(&mut self, calm: bool) {
         let before = if calm { Some(self.calm().await) } else { None };
         self.what_was_told_is_stored();
-        for (client, connected) in &mut self.clients {
-            if *connected {
-                client.client.shutdown().await;
-            }
-        }
+        self.guests.all_go().await;
         let left = self.storage.after_a_crash();
         self.bury().await;
         self.storage = left;
         self.taken = 0;
         let host = StageHost::start(options(&self.storage)).await.unwrap();
         self.move_to(host).await;
-        for (client, _) in &self.clients {
+        for client in self.guests.all() {
             assert_eq!(client.came_back, Some(CameBack::Snapshots), "nobody knows what it missed");
         }
         if let Some((written, before)) = before {
@@ -103,7 +99,7 @@ impl World {
     /// What clients have heard so far was in the storage before they did.
     pub(super) fn what_was_told_is_stored(&self) {
         let stored = journal(&self.storage);
-        let told = self.clients.iter().flat_map(|(client, _)| &client.seen);
+        let told = self.guests.all().flat_map(|client| &client.seen);
         for seen in told {
             let Seen::Action(envelope) = seen else { continue };
             let action = json!(envelope.action);

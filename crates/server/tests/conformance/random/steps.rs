@@ -3,10 +3,8 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::guests::CLIENTS;
 use crate::scene::{cancelled, confirmed, message, pending, started, tool_complete};
-
-/// The clients' names and the protocols they speak.
-pub(super) const CLIENTS: [(&str, &str); 3] = [("ann", "1.0.0"), ("ben", "0.9.0"), ("cat", "1.0.0")];
 
 /// Something that happens.
 #[derive(Clone, Debug)]
