@@ -30,7 +30,7 @@ use crate::directories::Primary;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::session::{
     ChatAddresses, ChatSeed, ClientDispatch, Ending, SessionEnd, SessionHandle, SessionSeed, chat_state,
-    summary_of,
+    chats_to_pin, message_in, summary_of,
 };
 use crate::state::{
     Action, ChannelState, ChatDoc, CloseReason, EncodedSnapshot, FetchError, Frame, Missed, Origin, RowsPage,
@@ -364,6 +364,8 @@ impl Host {
             arrival.arrived = true;
             return;
         }
+        // What is attached may belong to any session.
+        self.load_or_log(&chats_to_pin(message_in(action.typed()))).await;
         let mut dispatch = ClientDispatch { channel, action, origin };
         // Twice, since a session may be leaving the memory at this very moment.
         for _ in 0..2 {

@@ -13,7 +13,9 @@ use uuid::Uuid;
 
 use super::{CreateError, Host, LoadError, NewSession, lock};
 use crate::channel::ChannelUri;
-use crate::session::{Berth, Cargo, ChatError, ChatOrder, Ending, NewChat, Outcome, SessionHandle};
+use crate::session::{
+    Berth, Cargo, ChatError, ChatOrder, Ending, NewChat, Outcome, SessionHandle, chats_to_pin,
+};
 use crate::state::ChannelState;
 use crate::storage::{Change, StorageError};
 
@@ -50,6 +52,7 @@ impl Host {
             return Ok(());
         }
         let _reserved = self.reserve(&new.uri).map_err(ChatError::from)?;
+        self.load_or_log(&chats_to_pin(new.initial_message.as_ref())).await;
         match self.create_chat_once(session, new.clone()).await {
             // It may have left the memory at this very moment.
             Err(ChatError::Gone) => self.create_chat_once(session, new).await,

@@ -295,14 +295,16 @@ impl SessionActor {
             self.reject(dispatch, "the chat is gone or on its way to another session; try again");
             return;
         };
-        let action = dispatch.action.typed();
+        let amended = self.amended(&chat, &dispatch.action);
+        let published = amended.as_ref().unwrap_or(&dispatch.action);
+        let action = published.typed();
         let input = Input::Client { target, action, client: &dispatch.origin.client };
         let mut decision = self.decide(&chat, input);
         if let Some(reason) = decision.rejection.take() {
             self.reject(dispatch, &reason);
             return;
         }
-        if let Err(reason) = self.publish_for(dispatch).await {
+        if let Err(reason) = self.publish_for(dispatch, published).await {
             self.reject(dispatch, &reason);
             return;
         }

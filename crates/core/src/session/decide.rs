@@ -217,7 +217,6 @@ fn decide_chat(model: &Model, view: View<'_>, action: &StateAction, client: &Cli
         StateAction::ChatTurnResume(resume) => turns::resumed(model, view, &resume.turn_id),
         StateAction::ChatPendingMessageSet(set) => queue::set(model, view, set),
         StateAction::ChatPendingMessageRemoved(removed) => queue::removed(view, removed),
-        StateAction::ChatQueuedMessagesReordered(reordered) => queue::reordered(view, &reordered.order),
         StateAction::ChatToolCallConfirmed(confirmed) => tools::confirmed(view, confirmed),
         StateAction::ChatToolCallResultConfirmed(confirmed) => tools::result_confirmed(view, confirmed),
         StateAction::ChatToolCallComplete(completed) => tools::completed(view, client, completed),
@@ -231,7 +230,8 @@ fn decide_chat(model: &Model, view: View<'_>, action: &StateAction, client: &Cli
         StateAction::ChatWorkingDirectoryRemoved(removed) => {
             directories::chat_removed(model, view, &removed.directory)
         }
-        StateAction::ChatDraftChanged(_)
+        StateAction::ChatQueuedMessagesReordered(_)
+        | StateAction::ChatDraftChanged(_)
         | StateAction::ChatIsReadChanged(_)
         | StateAction::ChatIsArchivedChanged(_) => Decision::default(),
         other => not_for_clients(other),

@@ -560,15 +560,11 @@ fn the_queue_is_changed_by_those_who_know_what_is_in_it() {
     let chat = chat_with(json!([]), queue);
     let set = |kind: &str| json!({"type": "chat/pendingMessageSet", "kind": kind, "id": "m3", "message": message()});
     let remove = |kind: &str, id: &str| json!({"type": "chat/pendingMessageRemoved", "kind": kind, "id": id});
-    let reorder = |order: Value| json!({"type": "chat/queuedMessagesReordered", "order": order});
     let cases = [
         (set("queued"), true),
         (remove("queued", "m1"), true),
         (remove("queued", "s1"), false),
         (remove("steering", "m1"), false),
-        (reorder(json!(["m2", "m1"])), true),
-        (reorder(json!(["m2"])), false),
-        (reorder(json!(["m2", "m1", "m9"])), false),
     ];
     for (action, accepted) in cases {
         let decision = dispatch(Phase::Live(History::Resume), &chat, "c1", action.clone());

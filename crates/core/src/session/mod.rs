@@ -2,11 +2,12 @@
 //!
 //! `actor` is the only code that changes a session, `handle` how it is reached; `decide`
 //! is the pure function behind it; `chats` and `orders` are which chats it has and how
-//! they come and go; `publish` makes its changes public and durable, by way of the
+//! they come and go; `amend` completes what clients send; `publish` makes its changes public and durable, by way of the
 //! `ledger`; `projection` keeps the copies of a chat's facts in agreement.
 
 mod actor;
 mod addresses;
+mod amend;
 mod awaited;
 mod chats;
 mod decide;
@@ -19,6 +20,7 @@ mod restore;
 
 pub(crate) use actor::{Ended, SessionActor, SessionSeed, Surroundings};
 pub(crate) use addresses::ChatAddresses;
+pub(crate) use amend::{chats_to_pin, message_in};
 pub(crate) use awaited::awaited;
 pub(crate) use chats::{ChatSeed, chat_state};
 pub(crate) use handle::{Berth, Cargo, ChatOrder, ClientDispatch, Ending, WeakHandle};

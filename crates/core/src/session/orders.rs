@@ -182,7 +182,8 @@ impl SessionActor {
             }
             Some(_) => return Err(refused("this host does not know such a source of a chat")),
         };
-        if let Some(message) = new.initial_message.clone() {
+        if let Some(mut message) = new.initial_message.clone() {
+            self.pin(&mut message);
             if state.title.is_empty() {
                 state.title = title_from(&message.text);
             }

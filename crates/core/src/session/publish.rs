@@ -18,14 +18,20 @@ use crate::state::{Action, ChannelState, DispatchMark};
 use crate::storage::{Change, Json, StorageError};
 
 impl SessionActor {
-    /// Publishes a client's action. The error is the reason why it is refused.
-    pub(super) async fn publish_for(&mut self, dispatch: &ClientDispatch) -> Result<(), String> {
-        let ClientDispatch { channel, action, origin } = dispatch;
+    /// Publishes a client's action, as it came or completed. The error is the reason why
+    /// it is refused.
+    pub(super) async fn publish_for(
+        &mut self,
+        dispatch: &ClientDispatch,
+        action: &Action,
+    ) -> Result<(), String> {
+        let ClientDispatch { channel, origin, .. } = dispatch;
         let encoded = action.encoded().map_err(|error| error.to_string())?;
         let at = self.now();
         let ahead = !may_follow(action.typed());
         if ahead {
-            let mark = DispatchMark::of(channel, action, origin);
+            // It is known again by what the client sent.
+            let mark = DispatchMark::of(channel, &dispatch.action, origin);
             let handled = mark.map(|mark| (origin.client.clone(), mark));
             let entry = vec![(channel.clone(), encoded.clone())];
             let written = self.ledger.ahead(Vec::new(), entry, handled, at).await;

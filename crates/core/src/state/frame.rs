@@ -1,14 +1,16 @@
 //! Messages that are encoded once and shared by everyone who gets them.
 //!
 //! An action that came from a client is spliced into its envelope as it came, so
-//! that fields which our types do not know survive the echo. An action of the host's
+//! that fields which our types do not know survive the echo, also where the host
+//! completes it. An action of the host's
 //! own that streams text or replaces a value is marked so that frames of its kind can
 //! be merged; what comes from a client never is.
 
 use ahp_types::actions::StateAction;
 use bytes::Bytes;
 use serde::Serialize;
-use serde_json::value::RawValue;
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::merge::{Merge, Replaced, Stream};
 use crate::channel::ChannelUri;
@@ -111,6 +113,10 @@ impl Serialize for EncodedEnvelope {
     }
 }
 
+/// A value that an action shall have: the object that it is for, as a JSON pointer, the
+/// field in there, and the value.
+pub(crate) type Amendment = (String, &'static str, Value);
+
 /// An action together with its text: as it came, if it came from a client.
 #[derive(Clone, Debug)]
 pub struct Action {
@@ -122,7 +128,7 @@ pub struct Action {
 impl Action {
     /// An action of the host's own.
     pub fn own(typed: StateAction) -> Self {
-        let encoded = serde_json::value::to_raw_value(&typed).ok().map(Json::from);
+        let encoded = to_raw_value(&typed).ok().map(Json::from);
         Self { typed, encoded }
     }
 
@@ -130,6 +136,17 @@ impl Action {
     pub fn from_client(raw: Box<RawValue>) -> Result<Self, serde_json::Error> {
         let typed = serde_json::from_str(raw.get())?;
         Ok(Self { typed, encoded: Some(raw.into()) })
+    }
+
+    /// The same action with other values in some places, and everything else as it came.
+    pub(crate) fn amended(&self, amendments: &[Amendment]) -> Result<Self, serde_json::Error> {
+        let mut action: Value = serde_json::from_str(self.encoded()?.get())?;
+        for (object, field, value) in amendments {
+            if let Some(Value::Object(fields)) = action.pointer_mut(object) {
+                fields.insert((*field).to_owned(), value.clone());
+            }
+        }
+        Self::from_client(to_raw_value(&action)?)
     }
 
     /// What the action says.
@@ -142,7 +159,7 @@ impl Action {
         match &self.encoded {
             Some(encoded) => Ok(encoded.clone()),
             // To get the error again, since errors cannot be cloned.
-            None => serde_json::value::to_raw_value(&self.typed).map(Json::from),
+            None => to_raw_value(&self.typed).map(Json::from),
         }
     }
 }

@@ -17,6 +17,7 @@ mod snapshot;
 mod store;
 
 pub use chat::{ChatDoc, TurnError};
+pub(crate) use frame::Amendment;
 pub use frame::{Action, EncodedEnvelope, Frame, Origin, notification};
 pub use outbox::{CloseReason, Delivery, Outbox};
 pub(crate) use repeats::DispatchMark;

@@ -93,6 +93,24 @@ async fn a_chat_can_begin_with_a_message_and_in_a_directory() {
 }
 
 #[tokio::test]
+async fn a_chat_that_is_attached_is_pinned_wherever_it_is() {
+    let mut room = Room::new().await;
+    let elsewhere = room.chat.clone();
+    room.turn(&elsewhere, "t1").await;
+    // Nobody has looked at the first session since this host started.
+    let host = host_on(&room.storage.after_a_crash()).await;
+    let mut wire = Wire::open(&host, "wire", &["1.0.0"]).await;
+    wire.ask("createSession", json!({"channel": TWO, "provider": "scripted"})).await;
+    let mut attached = message("what was said there?");
+    attached["attachments"] = json!([{"type": "chat", "label": "there", "resource": elsewhere}]);
+    wire.ask("createChat", json!({"channel": TWO, "chat": SIDE, "initialMessage": attached})).await;
+    let mut player = host.stage().player().await.unwrap();
+    player.prompt().await.unwrap();
+    let asked = wire.snapshot(SIDE).await["activeTurn"]["message"].clone();
+    assert_eq!(asked["attachments"][0]["endTurn"], "t1");
+}
+
+#[tokio::test]
 async fn what_several_chats_wait_for_is_in_the_session_until_each_is_answered() {
     let mut room = Room::with_side().await;
     let main = room.chat.clone();

@@ -220,8 +220,8 @@ const ACTIONS: [Row; 32] = [
     ),
     (
         "chat/queuedMessagesReordered",
-        "the_queue_is_put_into_another_order_by_naming_all_of_it",
-        "the_queue_is_put_into_another_order_by_naming_all_of_it",
+        "the_queue_is_put_into_another_order",
+        "an_order_of_an_older_queue_is_completed_for_all_to_see",
     ),
     ("chat/draftChanged", "a_draft_is_everybodys", "a_draft_is_everybodys"),
     ("chat/isReadChanged", READ, READ),

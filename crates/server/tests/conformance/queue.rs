@@ -89,18 +89,36 @@ async fn a_message_that_does_not_wait_cannot_be_removed() {
 }
 
 #[tokio::test]
-async fn the_queue_is_put_into_another_order_by_naming_all_of_it() {
+async fn the_queue_is_put_into_another_order() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     for id in ["m1", "m2", "m3"] {
         scene.chat_accepts(pending("queued", id, id)).await;
-    }
-    for order in [&["m1"][..], &["m3", "m2", "m1", "m0"], &["m1", "m1", "m2"], &[]] {
-        scene.chat_rejects(reordered(order)).await;
     }
     scene.chat_accepts(reordered(&["m3", "m1", "m2"])).await;
     assert_eq!(waiting(scene.alice.chat(&scene.chat).unwrap()), ["m3", "m1", "m2"]);
     player.complete("t1").await.unwrap();
     assert_eq!(player.prompt().await.unwrap().1, "m3");
+}
+
+#[tokio::test]
+async fn an_order_of_an_older_queue_is_completed_for_all_to_see() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    let chat = scene.chat.clone();
+    for id in ["m1", "m2", "m3", "m4"] {
+        scene.chat_accepts(pending("queued", id, id)).await;
+    }
+    player.complete("t1").await.unwrap();
+    assert_eq!(player.prompt().await.unwrap().1, "m1");
+    scene.until("the first is taken", |chat| waiting(chat).len() == 3).await;
+    for (sent, echoed) in [
+        (&["m4", "m3", "m2", "m1"][..], ["m4", "m3", "m2"]),
+        (&["m3"], ["m3", "m4", "m2"]),
+        (&["m2", "m2", "unknown", "m3"], ["m2", "m3", "m4"]),
+        (&[], ["m2", "m3", "m4"]),
+    ] {
+        scene.completed(&chat, reordered(sent), reordered(&echoed)).await;
+        assert_eq!(waiting(scene.alice.chat(&chat).unwrap()), echoed);
+    }
 }
 
 #[tokio::test]

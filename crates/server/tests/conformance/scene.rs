@@ -104,12 +104,20 @@ impl Scene {
 
     /// Dispatches an action, with a field that no type knows, which must be accepted:
     /// echoed once to everybody, as it came. Answers the envelope.
-    pub(crate) async fn accepted(&mut self, channel: &str, mut action: Value) -> Value {
-        action["x-unknown"] = json!({"kept": ["as", "it", "came"]});
+    pub(crate) async fn accepted(&mut self, channel: &str, action: Value) -> Value {
+        self.completed(channel, action.clone(), action).await
+    }
+
+    /// The same with an action that the host completes: this is the one case in which
+    /// the echo is another than what was sent, and only in what the client left open.
+    pub(crate) async fn completed(&mut self, channel: &str, mut action: Value, mut echo: Value) -> Value {
+        for action in [&mut action, &mut echo] {
+            action["x-unknown"] = json!({"kept": ["as", "it", "came"]});
+        }
         let seq = self.wire.dispatch(channel, action.clone()).await;
         let envelope = self.wire.envelope(seq).await;
         assert_eq!(envelope.get("rejectionReason"), None, "{action}");
-        assert_eq!((&envelope["action"], envelope["channel"].as_str()), (&action, Some(channel)));
+        assert_eq!((&envelope["action"], envelope["channel"].as_str()), (&echo, Some(channel)));
         self.agree().await;
         let name = self.wire.name.clone();
         assert_eq!(self.wire.answers(&name, seq), 1, "{action}");

@@ -49,6 +49,41 @@ async fn a_turn_runs_from_its_start_to_its_end() {
 }
 
 #[tokio::test]
+async fn an_attached_chat_is_meant_as_far_as_it_had_come_when_its_message_was_accepted() {
+    let (mut scene, mut player) = Scene::after_turn("t1").await;
+    let chat = scene.chat.clone();
+    let with_chat = |mut action: Value, end: Option<&str>| {
+        let mut attached =
+            json!({"type": "chat", "label": "it", "resource": chat, "_meta": {"a": 1}, "x": "?"});
+        if let Some(end) = end {
+            attached["endTurn"] = json!(end);
+        }
+        let other = json!({"type": "chat", "label": "other", "resource": "ahp-chat:/nowhere"});
+        let chosen = json!({"type": "chat", "label": "chosen", "resource": chat, "endTurn": "t0"});
+        action["message"]["attachments"] = json!([other, attached, chosen]);
+        action
+    };
+    let meant = |command: AgentCommand| {
+        let (AgentCommand::Prompt { message, .. } | AgentCommand::Steer { message, .. }) = command else {
+            panic!("no message: {command:?}")
+        };
+        json!(message)["attachments"][1]["endTurn"].clone()
+    };
+    for action in [started("t2"), pending("queued", "m1", "later"), pending("steering", "s1", "now")] {
+        let echo = with_chat(action.clone(), Some("t1"));
+        scene.completed(&chat, with_chat(action, None), echo).await;
+    }
+    assert_eq!(meant(player.command().await.unwrap()), "t1");
+    assert_eq!(meant(player.command().await.unwrap()), "t1");
+    player.steered("s1").await.unwrap();
+    player.complete("t2").await.unwrap();
+    scene.until_over("t2").await;
+    assert_eq!(meant(player.command().await.unwrap()), "t1", "it has not come to mean more");
+    let active = json!(scene.alice.chat(&chat).unwrap().active_turn);
+    assert_eq!(active["message"]["attachments"][1]["endTurn"], "t1");
+}
+
+#[tokio::test]
 async fn a_turn_is_not_started_while_one_is_active() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     scene.chat_rejects(started("t2")).await;

@@ -74,20 +74,6 @@ pub(super) fn removed(view: View<'_>, removed: &ChatPendingMessageRemovedAction)
     decision
 }
 
-/// A client puts the queue into another order. It has to name every message, or
-/// reducers would not agree where the others go.
-pub(super) fn reordered(view: View<'_>, order: &[String]) -> Decision {
-    let mut wanted: Vec<&str> = order.iter().map(String::as_str).collect();
-    let mut waiting: Vec<&str> = queued(view).iter().map(|message| message.id.as_str()).collect();
-    wanted.sort_unstable();
-    waiting.sort_unstable();
-    if wanted == waiting {
-        Decision::default()
-    } else {
-        reject("the order must name every queued message once")
-    }
-}
-
 /// The agent has taken the steering message into its turn.
 pub(super) fn steered(view: View<'_>, id: &str) -> Decision {
     let mut decision = Decision::default();
