@@ -294,6 +294,7 @@ fn decide_opened(model: &Model, view: View<'_>) -> Decision {
     }
     if let Some(prompt) = prompt {
         decision.effects.push(Effect::Agent(Unsent::clone(prompt).into()));
+        decision.effects.extend(queue::steer_anew(view));
     }
     decision
 }

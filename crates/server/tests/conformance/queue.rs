@@ -1,7 +1,7 @@
 //! Messages that wait: the queue, and the one that steers.
 
 use ahp_types::state::ChatState;
-use innkeeper_core::agent::AgentCommand;
+use innkeeper_core::agent::{AgentCommand, Unsent};
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, cancelled, message, pending, started};
@@ -169,6 +169,33 @@ async fn a_steering_message_goes_into_the_running_turn() {
     scene.until_over("t1").await;
     assert_eq!(scene.alice.chat(&scene.chat).unwrap().turns.len(), 1, "it was part of the turn");
     assert_eq!(player.waiting_command(), None);
+}
+
+#[tokio::test]
+async fn a_steering_message_waits_for_an_agent_that_is_being_opened() {
+    let mut scene = Scene::new().await;
+    scene.host.stage().hold_openings();
+    scene.chat_accepts(started("t1")).await;
+    scene.chat_accepts(pending("steering", "s1", "not this")).await;
+    scene.chat_accepts(pending("steering", "s2", "rather this")).await;
+    scene.host.stage().release_openings();
+    let mut player = scene.host.stage().player().await.unwrap();
+    // One that dies at once passes both on to the next.
+    for last in [false, true] {
+        let AgentCommand::Prompt { turn, message } = player.command().await.unwrap() else {
+            panic!("no prompt")
+        };
+        assert!(matches!(player.command().await.unwrap(), AgentCommand::Steer { id, .. } if id == "s2"));
+        assert_eq!(player.waiting_command(), None);
+        if !last {
+            player.crash_before(Unsent { turn, message }).await.unwrap();
+            player = scene.host.stage().player().await.unwrap();
+        }
+    }
+    player.steered("s2").await.unwrap();
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+    assert_eq!(player.waiting_command(), None, "it was part of the turn");
 }
 
 #[tokio::test]

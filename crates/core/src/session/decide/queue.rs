@@ -1,11 +1,11 @@
 //! Messages that wait: the queue, and the one that steers the running turn.
 //!
 //! A queued message starts a turn as soon as the chat is idle. A steering message
-//! goes to the agent at once; if the turn ends before the agent took it, it starts
-//! a turn of its own instead of being lost.
+//! goes to the agent at once, or as soon as there is one; if the turn ends before the
+//! agent took it, it starts a turn of its own instead of being lost.
 
 use ahp_types::actions::{ChatPendingMessageRemovedAction, ChatPendingMessageSetAction, StateAction};
-use ahp_types::state::{PendingMessage, PendingMessageKind};
+use ahp_types::state::{Message, PendingMessage, PendingMessageKind};
 
 use super::{Cause, Decision, Effect, Model, Phase, Target, View, reject, turns};
 use crate::agent::AgentCommand;
@@ -47,13 +47,21 @@ pub(super) fn set(model: &Model, view: View<'_>, set: &ChatPendingMessageSetActi
         && matches!(model.phase, Phase::Live(_))
         && let Some(turn) = turns::running(view)
     {
-        decision.effects.push(Effect::Agent(AgentCommand::Steer {
-            id: set.id.clone(),
-            turn: TurnId::new(turn),
-            message: set.message.clone(),
-        }));
+        decision.effects.push(steer(turn, &set.id, &set.message));
     }
     decision
+}
+
+/// Hands the steering message, if one waits, to an agent that has just got the message
+/// of the running turn.
+pub(super) fn steer_anew(view: View<'_>) -> Option<Effect> {
+    let waiting = view.chat.steering_message.as_ref()?;
+    Some(steer(turns::running(view)?, &waiting.id, &waiting.message))
+}
+
+fn steer(turn: &str, id: &str, message: &Message) -> Effect {
+    let (id, turn, message) = (id.to_owned(), TurnId::new(turn), message.clone());
+    Effect::Agent(AgentCommand::Steer { id, turn, message })
 }
 
 /// A client takes a message back.
