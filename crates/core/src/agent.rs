@@ -325,9 +325,10 @@ pub enum ToolAnswer {
         /// What the user would rather have.
         suggestion: Option<String>,
     },
-    /// Whether its result may be used.
+    /// Whether its result may be used. Of a client's tool only that it may not.
     ResultConfirmed(Approval),
-    /// What it gave, from the client that ran it.
+    /// What it gave, from the client that ran it. If a user has to look at it first, it
+    /// comes when that user allows it.
     Completed(Box<ToolCallResult>),
 }
 

@@ -155,6 +155,20 @@ async fn an_input_is_edited_only_if_it_may_be() {
 }
 
 #[tokio::test]
+async fn an_input_that_is_kept_elsewhere_is_not_edited() {
+    let elsewhere = json!({"editable": true, "toolInput": {"uri": "content:/input"}});
+    let (mut scene, mut player) = pending_call(elsewhere).await;
+    let mut edited = confirmed("t1", "k1");
+    edited["editedToolInput"] = json!("ls -l");
+    let reason = scene.chat_rejects(edited).await;
+    assert!(reason.contains("approve it as it is"), "{reason}");
+    assert_eq!(player.waiting_command(), None);
+    scene.chat_accepts(confirmed("t1", "k1")).await;
+    let ToolAnswer::Confirmed { input, .. } = answer_of(&mut player).await else { panic!("no answer") };
+    assert_eq!(input, None, "the agent knows it");
+}
+
+#[tokio::test]
 async fn an_option_is_one_of_those_that_were_given() {
     let options = json!([
         {"id": "once", "label": "Allow", "kind": "approve"},
@@ -206,6 +220,30 @@ async fn a_tool_of_a_clients_is_completed_by_that_client_alone() {
     let ToolAnswer::Completed(result) = answer_of(&mut player).await else { panic!("no result") };
     assert!(result.success);
     assert!(scene.alice_dispatches(&chat, tool_complete("t1", "k1")).await.is_some(), "once");
+}
+
+#[tokio::test]
+async fn a_result_of_a_clients_tool_reaches_the_agent_when_it_is_confirmed() {
+    for approved in [true, false] {
+        let (mut scene, mut player) = Scene::in_turn("t1").await;
+        scene.session_accepts(active("wire")).await;
+        player.run_at_client("t1", "k1", "wire").await.unwrap();
+        scene.until("it runs", status_is("running")).await;
+        let mut complete = tool_complete("t1", "k1");
+        complete["requiresResultConfirmation"] = json!(true);
+        let result = complete["result"].clone();
+        scene.chat_accepts(complete).await;
+        assert_eq!(call(scene.alice.chat(&scene.chat).unwrap())["status"], "pending-result-confirmation");
+        assert_eq!(player.waiting_command(), None, "a user has to see it first");
+        scene.chat_accepts(result_confirmed(approved)).await;
+        let expected = if approved {
+            ToolAnswer::Completed(serde_json::from_value(result).unwrap())
+        } else {
+            ToolAnswer::ResultConfirmed(Approval::Denied)
+        };
+        assert_eq!(answer_of(&mut player).await, expected);
+        assert_eq!(player.waiting_command(), None);
+    }
 }
 
 #[tokio::test]

@@ -2,13 +2,17 @@
 //! that a client runs itself.
 //!
 //! A confirmation counts only while its call waits for one in the running turn: a
-//! tool never starts on an approval that was rejected.
+//! tool never starts on an approval that was rejected, and no agent sees a result that
+//! a user has yet to allow.
 
 use ahp_types::actions::{
     ChatToolCallCompleteAction, ChatToolCallConfirmedAction, ChatToolCallResultConfirmedAction, StateAction,
 };
 use ahp_types::common::StringOrMarkdown;
-use ahp_types::state::{ResponsePart, ToolCallContributor, ToolCallResult, ToolCallState, ToolInput};
+use ahp_types::state::{
+    ResponsePart, ToolCallContributor, ToolCallPendingResultConfirmationState, ToolCallResult, ToolCallState,
+    ToolInput,
+};
 use serde_json::json;
 
 use super::{Decision, Effect, Target, View, reject};
@@ -24,6 +28,12 @@ pub(super) fn confirmed(view: View<'_>, confirmed: &ChatToolCallConfirmedAction)
     };
     if confirmed.edited_tool_input.is_some() && pending.editable != Some(true) {
         return reject("the input of this tool call cannot be edited");
+    }
+    // Reducers would keep the old one, and everybody would see another input than runs.
+    if confirmed.edited_tool_input.is_some() && !matches!(pending.tool_input, Some(ToolInput::Inline(_))) {
+        return reject(
+            "this host can only edit an input that is in the tool call itself; approve it as it is, or deny it",
+        );
     }
     if let Some(option) = &confirmed.selected_option_id
         && !pending.options.iter().flatten().any(|known| known.id == *option)
@@ -45,23 +55,44 @@ pub(super) fn confirmed(view: View<'_>, confirmed: &ChatToolCallConfirmedAction)
 
 /// A client approves or denies what a call gave.
 pub(super) fn result_confirmed(view: View<'_>, confirmed: &ChatToolCallResultConfirmedAction) -> Decision {
-    match call(view, &confirmed.turn_id, &confirmed.tool_call_id) {
-        Some(ToolCallState::PendingResultConfirmation(_)) => {
-            let approval = if confirmed.approved { Approval::Approved } else { Approval::Denied };
-            answer(&confirmed.turn_id, &confirmed.tool_call_id, ToolAnswer::ResultConfirmed(approval))
-        }
-        _ => reject("the result of this tool call does not wait for a confirmation"),
+    let Some(ToolCallState::PendingResultConfirmation(pending)) =
+        call(view, &confirmed.turn_id, &confirmed.tool_call_id)
+    else {
+        return reject("the result of this tool call does not wait for a confirmation");
+    };
+    let said = match (&pending.contributor, confirmed.approved) {
+        // The agent has not seen it yet.
+        (Some(ToolCallContributor::Client(_)), true) => ToolAnswer::Completed(Box::new(held(pending))),
+        (_, true) => ToolAnswer::ResultConfirmed(Approval::Approved),
+        (_, false) => ToolAnswer::ResultConfirmed(Approval::Denied),
+    };
+    answer(&confirmed.turn_id, &confirmed.tool_call_id, said)
+}
+
+/// What a call gave whose result nobody may use before it is confirmed.
+fn held(pending: &ToolCallPendingResultConfirmationState) -> ToolCallResult {
+    ToolCallResult {
+        success: pending.success,
+        past_tense_message: pending.past_tense_message.clone(),
+        content: pending.content.clone(),
+        structured_content: pending.structured_content.clone(),
+        error: pending.error.clone(),
     }
 }
 
-/// A client has run a tool of its own.
+/// A client has run a tool of its own. The agent gets the result now, or when a user has
+/// seen it if that is needed.
 pub(super) fn completed(
     view: View<'_>,
     client: &ClientId,
     completed: &ChatToolCallCompleteAction,
 ) -> Decision {
     match call(view, &completed.turn_id, &completed.tool_call_id) {
-        Some(ToolCallState::Running(running)) if runs(running.contributor.as_ref(), client) => {}
+        Some(ToolCallState::Running(running)) if runs(running.contributor.as_ref(), client) => {
+            if completed.requires_result_confirmation == Some(true) {
+                return Decision::default();
+            }
+        }
         // Whoever shows a call that needs a sign-in may give it up.
         Some(ToolCallState::AuthRequired(_)) if !completed.result.success => {}
         Some(ToolCallState::AuthRequired(_)) => return reject("the tool call needs a sign-in first"),
