@@ -139,6 +139,7 @@ pub(crate) struct ResolveSessionConfigParams {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CreateChatParams {
     pub(crate) channel: Uri,
+    #[serde(deserialize_with = "channel")]
     pub(crate) chat: Uri,
     #[serde(default)]
     pub(crate) initial_message: Option<Message>,

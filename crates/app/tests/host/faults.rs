@@ -104,8 +104,8 @@ async fn a_full_disk_is_told_to_the_client_and_loses_nothing() -> Result<()> {
     let filler = folder.path().join("filler");
     fill(&filler)?;
     let mut refusal = None;
-    for number in 0..200 {
-        let title = format!("{number} {}", "x".repeat(20_000));
+    for number in 0..2_000 {
+        let title = format!("{number} {}", "x".repeat(1_000));
         let seq = client.dispatch(&session, json!({"type": "session/titleChanged", "title": title})).await?;
         client.settle().await?;
         let reason = client.answers("first", seq).first().and_then(|answer| answer.rejection_reason.clone());

@@ -5,12 +5,14 @@
 //! be done outside goes out as effects. Published state is only read here; the
 //! actions that change it are returned for the actor to commit, in order.
 //! `turns`, `queue`, `tools`, `inputs`, `settings`, `directories` and `customizations`
-//! hold the rules of their subjects, `agent` those of what agents say.
+//! hold the rules of their subjects, `names` how long names may be, `agent` the rules of
+//! what agents say.
 
 mod agent;
 mod customizations;
 mod directories;
 mod inputs;
+mod names;
 mod queue;
 mod settings;
 mod tools;
@@ -241,9 +243,12 @@ fn decide_chat(model: &Model, view: View<'_>, action: &StateAction, client: &Cli
 fn decide_session(model: &Model, view: View<'_>, action: &StateAction, client: &ClientId) -> Decision {
     #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is not for clients to dispatch")]
     match action {
-        StateAction::SessionTitleChanged(_)
-        | StateAction::SessionIsReadChanged(_)
-        | StateAction::SessionIsArchivedChanged(_) => Decision::default(),
+        StateAction::SessionTitleChanged(changed) => {
+            names::refused("the title", &changed.title).unwrap_or_default()
+        }
+        StateAction::SessionIsReadChanged(_) | StateAction::SessionIsArchivedChanged(_) => {
+            Decision::default()
+        }
         StateAction::SessionActiveClientSet(set) => {
             settings::only_itself(client, &set.active_client.client_id)
         }

@@ -12,7 +12,7 @@ use ahp_types::actions::{
 use ahp_types::commands::ChatSource;
 use ahp_types::state::{
     AgentCapabilities, ChatOrigin, ChatState, MessageKind, MultipleChatsCapability, PendingMessage,
-    SessionState,
+    SessionState, SideChatSelection,
 };
 use uuid::Uuid;
 
@@ -29,6 +29,10 @@ use crate::storage::{Change, Json, StorageError, StoredTurn};
 
 /// The id of the message that a chat is created with.
 const INITIAL_MESSAGE: &str = "initial";
+
+/// Bytes of what a side chat is about. It is in the session's row, which everybody gets;
+/// more is refused. The answers that people select from are mostly shorter.
+const MAX_SELECTION: usize = 64 * 1024;
 
 /// Chats that a session may have: each has an agent of its own.
 const MAX_CHATS: usize = 64;
@@ -168,8 +172,8 @@ impl SessionActor {
                 }
                 let (chat, turn_id, selection) =
                     (side.chat.clone(), side.turn_id.clone(), side.selection.clone());
-                if selection.as_ref().is_some_and(|selection| selection.text.is_empty()) {
-                    return Err(refused("the selection is empty; leave it out instead"));
+                if let Some(selection) = &selection {
+                    check_selection(selection)?;
                 }
                 let branch = self.branch(&chat, &turn_id, |source| {
                     let running = source.active_turn.clone().filter(|active| active.id == turn_id);
@@ -569,6 +573,17 @@ impl SessionActor {
 fn removed(chat: &ChannelUri) -> Action {
     let chat = chat.as_str().to_owned();
     Action::own(StateAction::SessionChatRemoved(SessionChatRemovedAction { chat }))
+}
+
+fn check_selection(selection: &SideChatSelection) -> Result<(), ChatError> {
+    let part = selection.response_part_id.as_ref().map_or(0, String::len);
+    if selection.text.is_empty() {
+        return Err(refused("the selection is empty; leave it out instead"));
+    }
+    if selection.text.len() + part > MAX_SELECTION {
+        return Err(refused(&format!("the selection is longer than {MAX_SELECTION} bytes; select less")));
+    }
+    Ok(())
 }
 
 fn refused(why: &str) -> ChatError {

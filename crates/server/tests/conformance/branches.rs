@@ -79,8 +79,10 @@ async fn a_side_chat_knows_of_a_running_turn_and_shows_nothing_of_it() {
     let selection = json!({"text": " far ", "responsePartId": "p"});
     let source = json!({"kind": "sideChat", "chat": main, "turnId": "t1", "selection": selection});
     let empty = json!({"kind": "sideChat", "chat": main, "turnId": "t1", "selection": {"text": ""}});
+    let endless =
+        json!({"kind": "sideChat", "chat": main, "turnId": "t1", "selection": {"text": "x".repeat(65_537)}});
     let gone = json!({"kind": "sideChat", "chat": main, "turnId": "no"});
-    for source in [empty, gone] {
+    for source in [empty, endless, gone] {
         let params = json!({"channel": ONE, "chat": SIDE, "source": source});
         assert_eq!(room.wire.refused("createChat", params).await, -32602, "{source}");
     }

@@ -53,6 +53,7 @@ async fn a_chat_that_cannot_be_is_refused_with_the_reason() {
         (json!({"channel": TWO, "chat": main}), -32010),
         (json!({"channel": ONE, "chat": TWO}), -32010),
         (json!({"channel": ONE, "chat": "nothing"}), -32602),
+        (json!({"channel": ONE, "chat": format!("ahp-chat:/{}", "x".repeat(1024))}), -32602),
         (json!({"channel": ONE, "chat": "ahp-chat:/new", "workingDirectories": ["file:///etc"]}), -32602),
         (json!({"channel": ONE, "chat": "ahp-chat:/new", "initialMessage": wrong}), -32602),
         (json!({"channel": ONE, "chat": "ahp-chat:/new", "source": {"kind": "twin", "chat": main}}), -32602),

@@ -152,7 +152,11 @@ const ACTIONS: [Row; 32] = [
         "the_root_configuration_takes_any_key_and_merges_or_replaces",
         "the_root_configuration_takes_any_key_and_merges_or_replaces",
     ),
-    ("session/titleChanged", "a_name_that_a_user_gave_stays", "a_name_that_a_user_gave_stays"),
+    (
+        "session/titleChanged",
+        "a_name_that_a_user_gave_stays",
+        "names_are_not_of_any_length_since_everybody_gets_them_in_the_list",
+    ),
     ("session/activeClientSet", TAKES_PART, TAKES_PART),
     ("session/activeClientRemoved", TAKES_PART, TAKES_PART),
     ("session/workingDirectorySet", "a_session_gets_and_loses_directories_and_its_agent_is_told", IN_ONE),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use innkeeper_core::agent::{AgentCommand, AgentEvent, McpServerRequest};
 use serde_json::{Value, json};
 
-use crate::scene::{Scene, message, started};
+use crate::scene::{Scene, message, pending, started};
 
 const ROOT: &str = "ahp-root://";
 
@@ -62,6 +62,28 @@ async fn a_name_that_a_user_gave_stays() {
     scene.session_accepts(rename("")).await;
     scene.session_accepts(rename("ünïcode 🎉")).await;
     scene.session_rejects(json!({"type": "session/titleChanged"})).await;
+}
+
+#[tokio::test]
+async fn names_are_not_of_any_length_since_everybody_gets_them_in_the_list() {
+    let mut scene = Scene::new().await;
+    let long = "ü".repeat(513);
+    let reason = scene.session_rejects(rename(&long)).await;
+    assert!(reason.contains("1024"), "{reason}");
+    for action in [started(&long), pending("queued", &long, "x")] {
+        scene.chat_rejects(action).await;
+    }
+    let mut ages = started("t1");
+    ages["startedAt"] = json!(format!("2026-11-15T09:00:05.000Z[a={}]", "x".repeat(64)));
+    scene.chat_rejects(ages).await;
+    let player = scene.begin("t1").await;
+    player.send(AgentEvent::TitleSuggested { title: "🎉".repeat(500) }).await.unwrap();
+    player.act(json!({"type": "chat/activityChanged", "activity": "🎉".repeat(500)})).await.unwrap();
+    scene.until("it is busy", |chat| chat.activity.is_some()).await;
+    let session = scene.bob.session(&scene.session).unwrap();
+    let cut = format!("{}…", "🎉".repeat(255));
+    assert_eq!((&session.title, session.activity.as_ref()), (&cut, Some(&cut)));
+    scene.session_accepts(rename(&"ü".repeat(512))).await;
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@
 use ahp_types::actions::{SessionTitleChangedAction, StateAction};
 
 use super::turns::{self, Resumable};
-use super::{Decision, Effect, Model, Phase, Target, View, error_info, queue, settings};
+use super::{Decision, Effect, Model, Phase, Target, View, error_info, names, queue, settings};
 use crate::agent::{AgentEvent, History, TurnOutcome, Unsent};
 
 /// How often an agent is opened for one message that it does not get to read.
@@ -16,7 +16,10 @@ pub(super) const MAX_OPENINGS: u32 = 3;
 pub(super) fn said(model: &Model, view: View<'_>, event: AgentEvent) -> Decision {
     let mut decision = Decision::default();
     match event {
-        AgentEvent::Action(action) => {
+        AgentEvent::Action(mut action) => {
+            if let StateAction::ChatActivityChanged(changed) = action.as_mut() {
+                changed.activity = changed.activity.take().map(names::cut);
+            }
             // What comes late for a turn that is over is dropped: a cancelled turn
             // stays cancelled.
             let target = match place_of(&action) {
@@ -40,6 +43,7 @@ pub(super) fn said(model: &Model, view: View<'_>, event: AgentEvent) -> Decision
             // Another chat may begin with the same words and be about something else.
             let of_default = view.session.default_chat.as_ref() == Some(&view.chat.resource);
             if !title.is_empty() && of_default && turns::has_provisional_title(view) {
+                let title = names::cut(title);
                 let action = StateAction::SessionTitleChanged(SessionTitleChangedAction { title });
                 decision.actions.push((Target::Session, action));
             }

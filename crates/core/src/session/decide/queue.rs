@@ -7,7 +7,7 @@
 use ahp_types::actions::{ChatPendingMessageRemovedAction, ChatPendingMessageSetAction, StateAction};
 use ahp_types::state::{Message, PendingMessage, PendingMessageKind};
 
-use super::{Cause, Decision, Effect, Model, Phase, Target, View, reject, turns};
+use super::{Cause, Decision, Effect, Model, Phase, Target, View, names, reject, turns};
 use crate::agent::AgentCommand;
 use crate::ids::TurnId;
 
@@ -17,6 +17,10 @@ const MAX_QUEUED: usize = 256;
 
 /// A client puts a message into the queue, or steers with it.
 pub(super) fn set(model: &Model, view: View<'_>, set: &ChatPendingMessageSetAction) -> Decision {
+    // A turn will be called after it.
+    if let Some(refused) = names::refused("the message's id", &set.id) {
+        return refused;
+    }
     if let Some(reason) = turns::unfit(view, &set.message) {
         return reject(reason);
     }

@@ -9,13 +9,17 @@ use ahp_types::state::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use super::{CLOSING, Decision, Effect, Model, Phase, Target, View, reject, settings};
+use super::{CLOSING, Decision, Effect, Model, Phase, Target, View, names, reject, settings};
 use crate::agent::{AgentCommand, History, TurnOutcome, Unsent};
 use crate::ids::TurnId;
 use crate::storage::Rewind;
 
 /// Longest title that is made from a message, in characters.
 const TITLE_LENGTH: usize = 60;
+
+/// Bytes of a time. One to the nanosecond with its offset has 35; what may stand behind it
+/// has no end.
+const MAX_TIME: usize = 64;
 
 /// Room for a turn's duration at the end of the calendar: a hundred years.
 const HEADROOM: SignedDuration = SignedDuration::from_hours(100 * 365 * 24);
@@ -28,12 +32,17 @@ pub(super) fn started(model: &Model, view: View<'_>, started: &ChatTurnStartedAc
     if view.turns.iter().any(|turn| turn.id == started.turn_id) {
         return reject("the chat already has a turn with this id");
     }
+    if let Some(refused) = names::refused("the turn's id", &started.turn_id) {
+        return refused;
+    }
     if let Some(reason) = unfit(view, &started.message) {
         return reject(reason);
     }
     // The reducers add the turn's duration to it; a time at the end of the calendar
     // would make the turn unable to end.
-    if !started.started_at.parse::<Timestamp>().is_ok_and(|time| time < Timestamp::MAX - HEADROOM) {
+    let time = Some(&started.started_at).filter(|time| time.len() <= MAX_TIME);
+    let time = time.and_then(|time| time.parse::<Timestamp>().ok());
+    if time.is_none_or(|time| time >= Timestamp::MAX - HEADROOM) {
         return reject("startedAt is not an RFC 3339 time, or too far in the future");
     }
     let prompt = Unsent { turn: TurnId::new(&started.turn_id), message: started.message.clone() };
