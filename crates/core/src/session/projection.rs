@@ -15,6 +15,8 @@ use ahp_types::state::{
     ChatState, ChatSummary, SessionChatSummary, SessionState, SessionStatus, SessionSummary,
 };
 
+use jiff::Timestamp;
+
 use crate::channel::ChannelUri;
 
 /// Bits of a status that say what a chat or session is doing.
@@ -108,13 +110,7 @@ pub(super) fn row(uri: &ChannelUri, created_at: &str, session: &SessionState) ->
         annotations: session.annotations.clone(),
         resource: uri.as_str().to_owned(),
         created_at: created_at.to_owned(),
-        modified_at: session
-            .chats
-            .iter()
-            .map(|chat| chat.modified_at.as_str())
-            .max()
-            .unwrap_or(created_at)
-            .to_owned(),
+        modified_at: newest(session).map_or(created_at, |chat| &chat.modified_at).to_owned(),
         changes: None,
         meta: session.meta.clone(),
         chats: Some(session.chats.iter().map(compact).collect()),
@@ -140,7 +136,13 @@ fn leading(session: &SessionState) -> Option<&ChatSummary> {
     with(SessionStatus::InputNeeded)
         .or_else(|| with(SessionStatus::Error))
         .or_else(|| session.chats.iter().find(default))
-        .or_else(|| session.chats.iter().max_by_key(|chat| &chat.modified_at))
+        .or_else(|| newest(session))
+}
+
+/// The chat that was changed last. Times are compared as such: clients give them with any
+/// offset. One that is none is older than all.
+fn newest(session: &SessionState) -> Option<&ChatSummary> {
+    session.chats.iter().max_by_key(|chat| chat.modified_at.parse::<Timestamp>().ok())
 }
 
 fn compact(chat: &ChatSummary) -> SessionChatSummary {
@@ -151,5 +153,31 @@ fn compact(chat: &ChatSummary) -> SessionChatSummary {
         interactivity: chat.interactivity,
         status: Some(chat.status),
         changes: chat.changes.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_newest_change_is_the_last_one_whatever_the_offset_of_its_time() {
+        let chat = |number: usize, time: &str| json!({"resource": format!("ahp-chat:/{number}"), "title": "", "status": 1, "modifiedAt": time});
+        let newest_of = |times: &[&str]| {
+            let chats: Vec<_> = times.iter().enumerate().map(|(at, time)| chat(at, time)).collect();
+            let session: SessionState = serde_json::from_value(json!({
+                "provider": "x", "title": "", "status": 1, "lifecycle": "ready", "activeClients": [],
+                "chats": chats,
+            }))
+            .unwrap();
+            row(&ChannelUri::new("x:/1"), "2026-01-01T00:00:00.000Z", &session).modified_at
+        };
+        let (tokyo, utc) = ("2026-11-15T09:00:00+09:00", "2026-11-15T01:00:00.000Z");
+        assert_eq!(newest_of(&[tokyo, utc]), utc);
+        assert_eq!(newest_of(&[utc, tokyo, "yesterday"]), utc);
+        assert_eq!(newest_of(&["yesterday"]), "yesterday");
+        assert_eq!(newest_of(&[]), "2026-01-01T00:00:00.000Z");
     }
 }

@@ -284,7 +284,8 @@ pub(crate) fn copies_agree(chats: &[ChatState], session: &SessionState, row: Opt
         })
         .collect();
     assert_eq!(compact, of_session, "the row's chats differ from the session's");
-    let newest = chats.iter().map(|chat| &chat.modified_at).max().expect("a chat");
+    let when = |time: &&String| time.parse::<jiff::Timestamp>().ok();
+    let newest = chats.iter().map(|chat| &chat.modified_at).max_by_key(when).expect("a chat");
     assert_eq!((&row.title, &row.modified_at), (&session.title, newest));
     assert_eq!((&row.activity, &row.default_chat), (&leading.activity, &session.default_chat));
     assert_eq!((row.status & 31, row.status & 96), (leading.status & 31, session.status & 96));
