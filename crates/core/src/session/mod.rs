@@ -2,8 +2,9 @@
 //!
 //! `actor` is the only code that changes a session, `handle` how it is reached; `decide`
 //! is the pure function behind it; `chats` and `orders` are which chats it has and how
-//! they come and go; `amend` completes what clients send; `publish` makes its changes public and durable, by way of the
-//! `ledger`; `projection` keeps the copies of a chat's facts in agreement.
+//! they come and go; `amend` completes what clients send; `publish` makes its changes
+//! public and durable, by way of the `ledger`; `projection` keeps the copies of a chat's
+//! facts in agreement.
 
 mod actor;
 mod addresses;
