@@ -33,8 +33,8 @@ pub struct FilesConfig {
     /// Directories that are always allowed: the host's own content, and what the
     /// configuration grants.
     pub granted: Vec<PathBuf>,
-    /// Directories that belong to the host and are not shown, even inside of an
-    /// allowed one. What is granted inside of them is.
+    /// Directories that belong to the host and are not shown, even if a session works
+    /// in one or above it. What is granted inside of them is.
     pub closed: Vec<PathBuf>,
 }
 

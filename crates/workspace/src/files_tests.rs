@@ -246,6 +246,35 @@ async fn what_belongs_to_the_host_is_closed_inside_of_an_open_directory() {
 }
 
 #[tokio::test]
+async fn a_session_does_not_open_what_belongs_to_the_host() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("home/data/content/own")).unwrap();
+    std::fs::write(dir.path().join("home/data/token"), "t").unwrap();
+    std::fs::write(dir.path().join("home/data/content/own/ok"), "ok").unwrap();
+    symlink(dir.path().join("home/data"), dir.path().join("link")).unwrap();
+    symlink(dir.path().join("home/data/token"), dir.path().join("home/leak")).unwrap();
+    for session in ["home/data", "home", "link", "", "home/data/content/own"] {
+        let session = dir.path().join(session);
+        let files = LocalFiles::new(FilesConfig {
+            sessions: Arc::new(move || vec![session.clone()]),
+            granted: vec![dir.path().join("home/data/content")],
+            closed: vec![dir.path().join("home/data")],
+        });
+        let uri = |path: &str| uri_of(&dir.path().join(path));
+        for path in ["home/data/token", "link/token", "home/leak", "home/data/new"] {
+            assert_denied(files.read(uri(path)).await);
+            assert_denied(files.write(write(uri(path), "mine")).await);
+            assert_denied(files.check(uri(path)).await);
+        }
+        assert_denied(files.list(uri("home/data")).await);
+        assert_denied(files.delete(uri("home/data/token"), Extent::Recursive).await);
+        files.read(uri("home/data/content/own/ok")).await.unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(dir.path().join("home/data/token")).unwrap(), "t");
+    assert!(!dir.path().join("home/data/new").exists());
+}
+
+#[tokio::test]
 async fn names_that_no_file_can_have_are_refused() {
     let world = World::new();
     assert_invalid(world.read("root/a%00b").await);

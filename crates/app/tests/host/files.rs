@@ -21,8 +21,9 @@ async fn clients_reach_what_sessions_and_the_configuration_allow_and_nothing_of_
     let session_file = json!({"uri": format!("{}/file", host.work_uri())});
     let code = |answer: &Value| answer["error"]["code"].as_i64();
     assert_eq!(code(&client.request("resourceRead", session_file.clone()).await?), Some(-32009));
-    // A session in the home directory has the data directory below it.
-    for directory in [host.work_uri(), uri_of(host.home())] {
+    // A session in the home directory has the data directory below it; one in the data
+    // directory opens it no more than that.
+    for directory in [host.work_uri(), uri_of(host.home()), uri_of(&host.home().join("data"))] {
         let session = json!({"channel": new_session(), "workingDirectories": [directory]});
         let created = client.request("createSession", session).await?;
         assert_eq!(created["error"], Value::Null);
