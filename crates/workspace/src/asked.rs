@@ -3,6 +3,8 @@
 use innkeeper_core::files::{Access, FileError};
 use nix::errno::Errno;
 
+use crate::beneath;
+
 /// A resource as a client named it, and what is to be done with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
@@ -48,6 +50,7 @@ impl<'a> Asked<'a> {
             Errno::EEXIST => self.exists(),
             Errno::ENOTDIR => FileError::NotADirectory(self.uri.to_owned()),
             Errno::EACCES | Errno::EPERM => self.denied("the system does not permit it"),
+            beneath::KERNEL_VIEW => self.denied("it is no file, but what the system shows of itself"),
             Errno::EROFS => self.denied("the file system is read-only"),
             // Links are resolved before anything is opened, so one that is met
             // while opening was put there meanwhile or leads nowhere.

@@ -311,6 +311,50 @@ async fn pipes_and_devices_are_never_opened() {
     assert_invalid(devices.write(write("file:///dev/null".to_owned(), "x")).await);
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn what_the_kernel_shows_of_processes_and_devices_is_out_of_reach() {
+    let files = |granted: &str| {
+        LocalFiles::new(FilesConfig {
+            sessions: Arc::new(|| vec!["/".into()]),
+            granted: vec![granted.into()],
+            closed: Vec::new(),
+        })
+    };
+    let world = World::new();
+    symlink("/proc/self/environ", world.path("root/leak")).unwrap();
+    // Not even who grants them gets them.
+    for files in [files("/"), files("/proc"), files("/sys")] {
+        for uri in [
+            "file:///proc/self/environ".to_owned(),
+            format!("file:///proc/{}/environ", std::process::id()),
+            "file:///proc/self/task/self/environ".to_owned(),
+            "file:///dev/fd".to_owned(),
+            "file:///proc".to_owned(),
+            "file:///sys/kernel".to_owned(),
+            world.uri("root/leak"),
+        ] {
+            assert_denied(files.read(uri.clone()).await);
+            assert_denied(files.list(uri.clone()).await);
+            assert_denied(files.resolve(uri.clone(), Links::Follow).await);
+            let append = FileWrite { place: WritePlace::Append(0), ..write(uri.clone(), "x") };
+            assert_denied(files.write(append).await);
+            let watch = WatchRequest {
+                uri: uri.clone(),
+                reach: innkeeper_core::files::Reach::Entries,
+                includes: Vec::new(),
+                excludes: Vec::new(),
+            };
+            assert_denied(files.watch(watch).await);
+            let copy =
+                Transfer { source: uri, destination: world.uri("root/copy"), existing: Existing::Replace };
+            assert_denied(files.copy(copy).await);
+        }
+        assert_eq!(files.read(world.uri("root/file.txt")).await.unwrap().bytes, "inside");
+    }
+    assert!(!world.path("root/copy").exists());
+}
+
 #[tokio::test]
 async fn what_is_too_large_is_refused() {
     let world = World::new();

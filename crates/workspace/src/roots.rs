@@ -24,6 +24,10 @@ use crate::beneath;
 /// Answers the directories that sessions work in now.
 pub type SessionDirectories = Arc<dyn Fn() -> Vec<PathBuf> + Send + Sync>;
 
+/// Where the kernel shows itself as files, secrets of processes among them. They are not
+/// opened wherever they are mounted; by these names they are not searched or watched either.
+const KERNEL_VIEWS: &[&str] = if cfg!(target_os = "linux") { &["/proc", "/sys"] } else { &[] };
+
 /// The places that are allowed.
 pub(crate) struct Roots {
     sessions: SessionDirectories,
@@ -42,8 +46,8 @@ impl fmt::Debug for Roots {
     }
 }
 
-/// What belongs to the host, except for what is granted in it. A session that works
-/// there does not open it.
+/// What belongs to the host or to the system, except for what is granted in it. A session
+/// that works there does not open it.
 #[derive(Clone, Debug)]
 pub(crate) struct Closed {
     closed: Vec<PathBuf>,
@@ -80,7 +84,8 @@ pub(crate) struct Place {
 
 impl Roots {
     pub(crate) fn new(sessions: SessionDirectories, fixed: Vec<PathBuf>, closed: Vec<PathBuf>) -> Self {
-        let closed = closed.into_iter().map(|path| path.canonicalize().unwrap_or(path)).collect();
+        let closed = closed.into_iter().map(|path| path.canonicalize().unwrap_or(path));
+        let closed = closed.chain(KERNEL_VIEWS.iter().map(PathBuf::from)).collect();
         Self { sessions, fixed, closed, pinned: Mutex::default() }
     }
 
@@ -133,7 +138,7 @@ impl Roots {
         let root = root
             .ok_or_else(|| asked.denied("it is in no directory of a session and in none that is granted"))?;
         if self.closed().hides(inside) {
-            return Err(asked.denied("it belongs to the host"));
+            return Err(asked.denied("it belongs to the host or to the system"));
         }
         if upwards {
             return Err(asked.not_found());
@@ -157,10 +162,10 @@ impl Roots {
         self.guard_closed(asked, path)
     }
 
-    /// Refuses what has a part of the host in it.
+    /// Refuses what has something in it that is closed.
     pub(crate) fn guard_closed(&self, asked: Asked<'_>, path: &Path) -> Result<(), FileError> {
         if self.closed.iter().any(|closed| closed.starts_with(path)) {
-            return Err(asked.denied("a part of the host is in it"));
+            return Err(asked.denied("a part of the host or of the system is in it"));
         }
         Ok(())
     }
