@@ -3,7 +3,9 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::Bytes;
 use innkeeper_core::files::{Access, Existing, FileKind, WriteCondition, WritePlace};
 use tempfile::TempDir;
 
@@ -432,6 +434,40 @@ async fn a_replaced_file_keeps_its_permissions_and_a_protected_one_its_content()
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
 }
 
+/// Looks at the drafts in a directory, as fast as possible, while a private file is replaced.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_replaces_a_private_file_is_never_open_to_others() {
+    let world = World::new();
+    let path = world.path("root/private");
+    std::fs::write(&path, "old").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let (over, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+    let (root, ended, modes) = (world.path("root"), Arc::clone(&over), Arc::clone(&seen));
+    let looker = std::thread::spawn(move || {
+        while !ended.load(Ordering::Relaxed) {
+            let drafts = std::fs::read_dir(&root)
+                .unwrap()
+                .flatten()
+                .filter(|entry| entry.file_name().to_string_lossy().starts_with(write::REPLACING_DRAFT));
+            let found = drafts.filter_map(|draft| Some(draft.metadata().ok()?.permissions().mode() & 0o777));
+            modes.lock().unwrap().extend(found);
+        }
+    });
+    let data = Bytes::from(vec![b'x'; 8 * 1024 * 1024]);
+    while seen.lock().unwrap().len() < 20 {
+        let write = FileWrite { data: data.clone(), ..write(world.uri("root/private"), "") };
+        world.files.write(write).await.unwrap();
+    }
+    over.store(true, Ordering::Relaxed);
+    looker.join().unwrap();
+    assert!(seen.lock().unwrap().iter().all(|mode| *mode == 0o600), "{seen:?}");
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    world.write("root/new", "x").await.unwrap();
+    std::fs::write(world.path("root/other"), "").unwrap();
+    let mode = |path| std::fs::metadata(world.path(path)).unwrap().permissions().mode();
+    assert_eq!(mode("root/new"), mode("root/other"), "a new file is like everybody else's");
+}
+
 #[tokio::test]
 async fn conditions_are_checked() {
     let world = World::new();
@@ -599,7 +635,6 @@ async fn searching_follows_the_rules_of_the_project() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_that_is_swapped_during_the_call_leads_nowhere() {
     use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
-    use std::sync::atomic::{AtomicBool, Ordering};
     let world = World::new();
     std::fs::create_dir(world.path("root/door")).unwrap();
     std::fs::write(world.path("root/door/secret"), "inside").unwrap();
