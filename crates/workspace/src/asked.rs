@@ -5,6 +5,9 @@ use nix::errno::Errno;
 
 use crate::beneath;
 
+/// What is told of an operation that the end of the host cuts short.
+pub(crate) const STOPPING: &str = "the host is stopping; try again when it is back";
+
 /// A resource as a client named it, and what is to be done with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
@@ -70,6 +73,11 @@ impl<'a> Asked<'a> {
             Some(number) => self.failed(Errno::from_raw(number)),
             None => self.io(&error.to_string()),
         }
+    }
+
+    /// The host is stopping.
+    pub(crate) fn stopped(self) -> FileError {
+        self.io(STOPPING)
     }
 
     fn io(self, reason: &str) -> FileError {

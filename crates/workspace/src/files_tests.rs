@@ -4,6 +4,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use innkeeper_core::files::{Access, Existing, FileKind, WriteCondition, WritePlace};
@@ -554,6 +555,39 @@ async fn a_copy_has_everything_and_replaces_as_a_whole() {
     assert_invalid(copy("root/tree/inner", "root/tree", Existing::Replace).await);
     assert_denied(copy("root/file.txt", "root", Existing::Replace).await);
     assert_eq!(std::fs::read_dir(world.path("root")).unwrap().count(), 4, "no draft stays behind");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_stops_waits_for_what_runs_and_begins_nothing() {
+    let world = World::new();
+    let root = world.path("root").canonicalize().unwrap();
+    std::fs::create_dir(world.path("root/kept")).unwrap();
+    let is_stopped = |result: &Result<(), FileError>| matches!(result, Err(FileError::Io { reason, .. }) if reason == STOPPING);
+    // Both wait for somebody else who changes the same file.
+    let held = world.files.parts.locks.hold(&[&root.join("sub"), &root.join("file.txt")]);
+    let mut running = tokio::task::JoinSet::new();
+    let copy = world.files.copy(world.transfer("root/sub", "root/kept", Existing::Replace));
+    running.spawn(async move { (copy.await, "copy") });
+    let write = world.files.write(write(world.uri("root/file.txt"), "written"));
+    running.spawn(async move { (write.await, "write") });
+    let runs = |count: u32| world.files.running.available_permits() == (MAX_RUNNING - count) as usize;
+    while !runs(2) {
+        tokio::task::yield_now().await;
+    }
+    let mut stopping = std::pin::pin!(world.files.stop());
+    assert!(tokio::time::timeout(Duration::from_millis(50), stopping.as_mut()).await.is_err());
+    assert!(!runs(0), "it waits");
+    drop(held);
+    stopping.await;
+    let mut ended = running.join_all().await;
+    ended.sort_by_key(|(_, what)| *what);
+    let [(copied, _), (written, _)] = &*ended else { panic!("{ended:?}") };
+    assert!(is_stopped(copied), "a copy can be cut short: {copied:?}");
+    assert_eq!(*written, Ok(()), "a write cannot");
+    assert_eq!(std::fs::read_to_string(world.path("root/file.txt")).unwrap(), "written");
+    assert!(is_stopped(&world.files.make_directory(world.uri("root/new")).await));
+    world.files.stop().await;
+    assert_eq!(std::fs::read_dir(&root).unwrap().count(), 3, "no draft stays behind");
 }
 
 #[tokio::test]
