@@ -75,6 +75,11 @@ impl<'a> Asked<'a> {
         }
     }
 
+    /// Too little of the disk would be left free.
+    pub(crate) fn no_room(self) -> FileError {
+        self.io("the disk is almost full, so nothing is copied; free some space and try again")
+    }
+
     /// The host is stopping.
     pub(crate) fn stopped(self) -> FileError {
         self.io(STOPPING)

@@ -16,7 +16,7 @@ use crate::files::Parts;
 use crate::look::MAX_ENTRIES_TEXT;
 use crate::roots::{Place, Roots};
 use crate::stop::Stop;
-use crate::tree::{self, Copying, Removal, TreeError};
+use crate::tree::{self, Copying, MAX_BYTES_TEXT, Removal, TreeError};
 use crate::write::{draft_name, rename_new};
 
 pub(crate) fn copy(parts: &Parts, transfer: &Transfer) -> Result<(), FileError> {
@@ -189,6 +189,8 @@ fn failed(asked: Asked<'_>, error: TreeError) -> FileError {
     match error {
         TreeError::Failed(errno) => asked.failed(errno),
         TreeError::TooMany => asked.too_large(MAX_ENTRIES_TEXT),
+        TreeError::TooLarge => asked.too_large(MAX_BYTES_TEXT),
+        TreeError::NoRoom => asked.no_room(),
         TreeError::TooDeep => asked.too_large("128 levels of directories"),
         TreeError::Stopped => asked.stopped(),
         TreeError::Special => asked.invalid("is or contains a pipe, a socket or a device"),

@@ -15,6 +15,7 @@ use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, readlinkat};
 use nix::sys::stat::{Mode, mkdirat};
+use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
 use crate::beneath;
@@ -28,6 +29,15 @@ const MAX_DEPTH: usize = 128;
 /// for a slow disk, and enough for the kernel to copy fast.
 const CHUNK: u64 = 4 * 1024 * 1024;
 
+/// Most bytes that are copied in one go: what a disk writes in some seconds, and more than
+/// the files of most projects. Nobody sees how far a copy is, and it holds one of few turns.
+const MAX_BYTES: u64 = 1024 * 1024 * 1024;
+pub(crate) const MAX_BYTES_TEXT: &str = "1 GiB";
+
+/// Bytes that a copy leaves free on a disk, or a twentieth of a small one: the host's
+/// database may be on it, and other programs need some room, too.
+const SPARED: u64 = 256 * 1024 * 1024;
+
 /// Why a tree could not be handled.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TreeError {
@@ -35,6 +45,10 @@ pub(crate) enum TreeError {
     Failed(Errno),
     /// There are too many entries in it.
     TooMany,
+    /// There are too many bytes in it.
+    TooLarge,
+    /// It would fill the disk.
+    NoRoom,
     /// It has too many levels.
     TooDeep,
     /// There is a pipe, a socket or a device in it.
@@ -55,12 +69,14 @@ pub(crate) struct Copying<'a> {
     stop: &'a Stop,
     /// Entries that may still be copied.
     left: usize,
+    /// Bytes that may still be copied.
+    bytes_left: u64,
 }
 
 impl<'a> Copying<'a> {
     /// A copy that ends early if the host stops.
     pub(crate) fn until(stop: &'a Stop) -> Self {
-        Self { stop, left: MAX_ENTRIES }
+        Self { stop, left: MAX_ENTRIES, bytes_left: MAX_BYTES }
     }
 
     /// Copies an entry of a directory to a new entry of another one.
@@ -111,19 +127,50 @@ impl<'a> Copying<'a> {
         if !found.is_file() {
             return Err(TreeError::Special);
         }
+        if found.len() > self.bytes_left {
+            return Err(TreeError::TooLarge);
+        }
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
         let mut target = beneath::entry(to.0, to.1, flags, Mode::from_bits_truncate(0o600))?;
-        while self.copy_chunk(&mut source, &mut target)? > 0 {}
+        let mut rest = found.len();
+        loop {
+            let copied = self.copy_chunk(&mut source, &mut target, rest)?;
+            if copied == 0 {
+                break;
+            }
+            rest = rest.saturating_sub(copied);
+        }
         let mode = found.permissions().mode() & 0o777;
         target.set_permissions(Permissions::from_mode(mode)).map_err(errno_of)?;
         Ok(())
     }
 
-    /// Copies the next part of a file and answers how long it is.
-    fn copy_chunk(&mut self, source: &mut File, target: &mut File) -> Result<u64, TreeError> {
+    /// Copies the next part of a file, of which about so much is left, and answers how
+    /// long that part is.
+    fn copy_chunk(&mut self, source: &mut File, target: &mut File, rest: u64) -> Result<u64, TreeError> {
         go_on(self.stop)?;
-        Ok(std::io::copy(&mut source.take(CHUNK), target).map_err(errno_of)?)
+        let disk = fstatvfs(&*target)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(wide(disk.fragment_size()));
+        let (all, free) = (bytes(wide(disk.blocks())), bytes(wide(disk.blocks_available())));
+        if !has_room(all, free, rest.min(CHUNK)) {
+            return Err(TreeError::NoRoom);
+        }
+        let copied = std::io::copy(&mut source.take(CHUNK), target).map_err(errno_of)?;
+        // It may grow while it is copied.
+        self.bytes_left = self.bytes_left.checked_sub(copied).ok_or(TreeError::TooLarge)?;
+        Ok(copied)
     }
+}
+
+/// Whether a disk of `all` bytes, of which some are free, has room for some more.
+fn has_room(all: u64, free: u64, more: u64) -> bool {
+    // Some file systems of other machines do not know how large they are.
+    all == 0 || free >= SPARED.min(all / 20).saturating_add(more)
+}
+
+/// The system's numbers have other types on other systems.
+fn wide(number: impl Into<u64>) -> u64 {
+    number.into()
 }
 
 /// Why a tree is removed.

@@ -43,17 +43,6 @@ impl World {
         File::create(self.path(path)).unwrap().set_len(size).unwrap();
     }
 
-    /// A tree that takes any file system a while.
-    fn large_tree(&self, path: &str) {
-        for outer in 0..200 {
-            let dir = self.path(path).join(outer.to_string());
-            std::fs::create_dir_all(&dir).unwrap();
-            for inner in 0..100 {
-                File::create(dir.join(inner.to_string())).unwrap();
-            }
-        }
-    }
-
     fn transfer(&self, source: &str, destination: &str) -> Transfer {
         Transfer { source: self.uri(source), destination: self.uri(destination), existing: Existing::Replace }
     }
@@ -82,28 +71,15 @@ fn is_stopped(result: &Result<(), FileError>) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_stops_cuts_a_copy_short_and_leaves_nothing_of_it() {
-    let world = World::new();
-    world.large_tree("tree");
-    std::fs::create_dir(world.path("kept")).unwrap();
-    std::fs::write(world.path("kept/mine"), "mine").unwrap();
-    let (copied, ()) = tokio::join!(world.files.copy(world.transfer("tree", "kept")), async {
-        eventually("the copy begins", || world.names().len() > 2).await;
-        world.files.stop().await;
-        assert_eq!(world.names(), ["kept", "tree"]);
-    });
-    assert_eq!(std::fs::read_to_string(world.path("kept/mine")).unwrap(), "mine");
-    assert!(is_stopped(&copied), "{copied:?}");
-    // Nothing begins any more, and there is nothing to wait for.
-    assert!(is_stopped(&world.files.make_directory(world.uri("new")).await));
-    world.files.stop().await;
-    assert_eq!(world.names(), ["kept", "tree"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_stops_does_not_wait_for_a_large_tree_to_be_deleted() {
     let world = World::new();
-    world.large_tree("tree");
+    for outer in 0..50 {
+        let dir = world.path(&format!("tree/{outer}"));
+        std::fs::create_dir_all(&dir).unwrap();
+        for inner in 0..40 {
+            File::create(dir.join(inner.to_string())).unwrap();
+        }
+    }
     let before = count(&world.path("tree"));
     let (deleted, left) = tokio::join!(world.files.delete(world.uri("tree"), Extent::Recursive), async {
         eventually("it begins", || count(&world.path("tree")) < before).await;
@@ -141,10 +117,57 @@ fn a_large_file_is_not_copied_on_after_the_order_to_stop() {
         (File::open(world.path("large")).unwrap(), File::create(world.path("copy")).unwrap());
     let stop = Stop::default();
     let mut copying = Copying::until(&stop);
-    assert_eq!(copying.copy_chunk(&mut source, &mut target), Ok(CHUNK));
+    assert_eq!(copying.copy_chunk(&mut source, &mut target, CHUNK), Ok(CHUNK));
     stop.order();
-    assert_eq!(copying.copy_chunk(&mut source, &mut target), Err(TreeError::Stopped));
+    assert_eq!(copying.copy_chunk(&mut source, &mut target, CHUNK), Err(TreeError::Stopped));
     assert_eq!(target.metadata().unwrap().len(), CHUNK);
+}
+
+#[tokio::test]
+async fn a_copy_has_at_most_so_many_bytes_and_leaves_nothing_when_it_has_more() {
+    let world = World::new();
+    std::fs::create_dir(world.path("tree")).unwrap();
+    world.sparse("tree/large", MAX_BYTES + 1);
+    let copied = world.files.copy(world.transfer("tree", "copy")).await;
+    assert_eq!(copied, Err(FileError::TooLarge { what: world.uri("tree"), limit: MAX_BYTES_TEXT }));
+    assert_eq!(world.names(), ["tree"]);
+}
+
+#[test]
+fn the_bytes_of_all_files_count_and_those_that_come_while_it_is_copied() {
+    let world = World::new();
+    std::fs::create_dir(world.path("tree")).unwrap();
+    for name in ["tree/one", "tree/two"] {
+        world.sparse(name, 1_000);
+    }
+    let stop = Stop::default();
+    let dir = beneath::directory(&world.dir.path().canonicalize().unwrap()).unwrap();
+    let copy = |bytes_left, name: &str| {
+        let mut copying = Copying { bytes_left, ..Copying::until(&stop) };
+        copying.copy((dir.as_fd(), OsStr::new("tree")), (dir.as_fd(), OsStr::new(name)), 0)
+    };
+    assert_eq!(copy(2_000, "enough"), Ok(()));
+    assert_eq!(copy(1_999, "less"), Err(TreeError::TooLarge));
+    let mut copying = Copying { bytes_left: 999, ..Copying::until(&stop) };
+    let (mut source, mut target) =
+        (File::open(world.path("tree/one")).unwrap(), File::create(world.path("grown")).unwrap());
+    assert_eq!(copying.copy_chunk(&mut source, &mut target, CHUNK), Err(TreeError::TooLarge));
+}
+
+#[test]
+fn a_copy_spares_a_part_of_a_small_disk_and_so_much_of_a_large_one() {
+    const MIB: u64 = 1024 * 1024;
+    for (all, free, more, room) in [
+        (100 * MIB, 9 * MIB, 4 * MIB, true),
+        (100 * MIB, 9 * MIB - 1, 4 * MIB, false),
+        (100 * MIB, 5 * MIB + 1, 1, true),
+        (1024 * 1024 * MIB, 260 * MIB, 4 * MIB, true),
+        (1024 * 1024 * MIB, 260 * MIB - 1, 4 * MIB, false),
+        (MIB, 0, 0, false),
+        (0, 0, 4 * MIB, true),
+    ] {
+        assert_eq!(has_room(all, free, more), room, "{more} of {free} of {all}");
+    }
 }
 
 #[test]
