@@ -157,8 +157,9 @@ impl Files for LocalFiles {
             let what = "the number of watches".to_owned();
             return Box::pin(async move { Err(FileError::TooLarge { what, limit: "256 watches" }) });
         };
-        self.run(move |parts| {
-            let watching = watch::start(&parts.roots, &request, permit)?;
+        let shared = Arc::clone(&self.parts);
+        self.run(move |_| {
+            let watching = watch::start(shared, &request, permit)?;
             Ok(Box::new(watching) as Box<dyn FileWatch>)
         })
     }

@@ -146,6 +146,11 @@ impl Roots {
         Ok(Spot { path, root })
     }
 
+    /// Whether a canonical path is still in a place that is allowed.
+    pub(crate) fn allows(&self, path: &Path) -> bool {
+        self.current().iter().any(|root| path.starts_with(root)) && !self.closed().hides(path)
+    }
+
     /// Finds out where an address leads and opens the directory that it is in.
     pub(crate) fn locate(&self, asked: Asked<'_>, links: Links) -> Result<Place, FileError> {
         self.find(asked, links)?.enter().map_err(|errno| {
