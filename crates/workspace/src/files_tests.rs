@@ -663,6 +663,27 @@ async fn searching_follows_the_rules_of_the_project() {
     assert_eq!(search("none", "").await, []);
 }
 
+#[tokio::test]
+async fn a_search_does_not_find_what_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("data/content")).unwrap();
+    for path in ["data/host.db", "data/content/host.txt", "host.md"] {
+        std::fs::write(dir.path().join(path), "").unwrap();
+    }
+    let root = dir.path().to_owned();
+    let files = LocalFiles::new(FilesConfig {
+        sessions: Arc::new(move || vec![root.clone()]),
+        granted: vec![dir.path().join("data/content")],
+        closed: vec![dir.path().join("data")],
+    });
+    let search = async |place: PathBuf| -> Vec<String> {
+        files.search(place, "host".to_owned()).await.into_iter().map(|found| found.path).collect()
+    };
+    assert_eq!(search(dir.path().to_owned()).await, ["host.md"]);
+    assert_eq!(search(dir.path().join("data")).await, [""; 0]);
+    assert_eq!(search(dir.path().join("data/content")).await, ["host.txt"]);
+}
+
 /// Somebody swaps a directory for a link to another one, as fast as possible, while
 /// files are read and written through it.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]

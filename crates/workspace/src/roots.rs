@@ -48,7 +48,7 @@ impl fmt::Debug for Roots {
 
 /// What belongs to the host or to the system, except for what is granted in it. A session
 /// that works there does not open it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Closed {
     closed: Vec<PathBuf>,
     /// Fixed roots inside of what is closed, canonical.

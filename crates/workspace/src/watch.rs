@@ -23,6 +23,7 @@ use crate::address;
 use crate::asked::Asked;
 use crate::files::Parts;
 use crate::glob::Globs;
+use crate::roots::Closed;
 use crate::write::{NEW_DRAFT, REPLACING_DRAFT};
 
 /// How long changes are collected: a person does not notice, and a build that
@@ -54,6 +55,8 @@ struct Seen {
     root: PathBuf,
     /// The address by which the client knows the root.
     uri: String,
+    /// What is not shown, also below the root.
+    closed: Closed,
     includes: Globs,
     excludes: Globs,
     batch: Mutex<Batch>,
@@ -89,6 +92,7 @@ pub(crate) fn start(
     let seen = Arc::new(Seen {
         root: place.path.clone(),
         uri: request.uri.clone(),
+        closed: parts.roots.closed(),
         includes: Globs::parse(&request.includes).map_err(FileError::Invalid)?,
         excludes: Globs::parse(&request.excludes).map_err(FileError::Invalid)?,
         batch: Mutex::default(),
@@ -208,7 +212,7 @@ impl Seen {
 
     fn wants(&self, path: &Path) -> bool {
         let Ok(relative) = path.strip_prefix(&self.root) else { return false };
-        if is_draft(path, &[NEW_DRAFT, REPLACING_DRAFT]) {
+        if is_draft(path, &[NEW_DRAFT, REPLACING_DRAFT]) || self.closed.hides(path) {
             return false;
         }
         if relative.as_os_str().is_empty() {

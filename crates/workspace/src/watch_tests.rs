@@ -211,6 +211,25 @@ async fn a_watch_ends_with_the_right_to_see_what_it_watches() {
     assert_eq!(within(part.changes()).await, None);
 }
 
+#[tokio::test]
+async fn what_is_closed_below_a_watched_directory_is_not_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("data/content")).unwrap();
+    let (root, data) = (dir.path().to_owned(), dir.path().join("data"));
+    let files = LocalFiles::new(FilesConfig {
+        sessions: Arc::new(move || vec![root.clone()]),
+        granted: vec![data.join("content")],
+        closed: vec![data],
+    });
+    let world = World { dir, files };
+    let mut watch = world.watch("", Reach::Descendants).await;
+    world.put("data/token", "1");
+    world.put("data/content/shown", "");
+    world.put("data2", "");
+    let changes = [("data/content/shown", ChangeKind::Added), ("data2", ChangeKind::Added)];
+    reported(&mut watch, expect(&world, &changes)).await;
+}
+
 /// The handles of this process by which the system watches, on Linux.
 #[cfg(target_os = "linux")]
 fn system_watches() -> usize {
