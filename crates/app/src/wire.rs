@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use innkeeper_agents::claude::{ClaudeProvider, ClaudeProviderConfig, ProgramSource};
@@ -26,6 +27,10 @@ use crate::directories::Directories;
 /// The hidden command by which this binary is a warden.
 pub(crate) const WARDEN_COMMAND: &str = "warden";
 
+/// How long operations on files may take to end: they look at it as they go, but have to
+/// clean up. No longer than a stubborn runtime, which ends meanwhile.
+const FILES_TIME: Duration = Duration::from_secs(8);
+
 /// What the parts are made from.
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -47,6 +52,7 @@ pub(crate) struct Running {
     store: Arc<Store>,
     gateway: Arc<GatewayHandle>,
     drivers: TaskTracker,
+    files: LocalFiles,
 }
 
 /// Builds and starts everything.
@@ -81,14 +87,14 @@ pub(crate) async fn start(settings: Settings) -> Result<Running> {
             admission: settings.admission,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             default_directory: home_uri(),
-            files: Arc::new(files),
+            files: Arc::new(files.clone()),
             clients: Arc::new(ClientConnections::default()),
         },
         settings.server,
         Arc::clone(&host),
     )
     .await?;
-    Ok(Running { server, host, store, gateway, drivers })
+    Ok(Running { server, host, store, gateway, drivers, files })
 }
 
 /// Opens the storage, off the threads that serve clients.
@@ -130,11 +136,11 @@ pub(crate) async fn start_gateway(upstreams: Upstreams, listen: SocketAddr) -> R
 }
 
 impl Running {
-    /// Ends everything in order: no new clients, then the agents, then the clients
-    /// that are left, and last the gateway, which the agents need to the end.
+    /// Ends everything in order: no new clients, then the agents and work on files, then
+    /// the clients that are left, and last the gateway, which the agents need to the end.
     pub(crate) async fn stop(&self) {
         self.server.stop_accepting();
-        self.host.shutdown().await;
+        tokio::join!(self.host.shutdown(), self.stop_files());
         self.drivers.close();
         self.drivers.wait().await;
         self.server.drain().await;
@@ -143,6 +149,13 @@ impl Running {
         let store = Arc::clone(&self.store);
         if let Err(error) = tokio::task::spawn_blocking(move || store.close()).await {
             tracing::error!(%error, "the storage could not be closed");
+        }
+    }
+
+    /// Waits until no file is being changed, so that nothing is left half done.
+    async fn stop_files(&self) {
+        if tokio::time::timeout(FILES_TIME, self.files.stop()).await.is_err() {
+            tracing::warn!("an operation on files did not end in time; something of it may stay behind");
         }
     }
 }

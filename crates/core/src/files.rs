@@ -56,9 +56,10 @@ pub trait Files: Send + Sync + fmt::Debug + 'static {
 
 /// A watch of the file system. Dropping it releases what the system holds for it.
 pub trait FileWatch: Send + fmt::Debug {
-    /// Waits for changes and answers a batch of them, which is never empty.
+    /// Waits for changes and answers a batch of them, which is never empty; nothing once
+    /// the watched resource is in no allowed place any more, which ends the watch.
     /// Cancel-safe: what was not answered comes with the next batch.
-    fn changes(&mut self) -> Pin<Box<dyn Future<Output = Vec<FileChange>> + Send + '_>>;
+    fn changes(&mut self) -> Pin<Box<dyn Future<Output = Option<Vec<FileChange>>> + Send + '_>>;
 }
 
 /// Why something about files could not be done.

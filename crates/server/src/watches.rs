@@ -1,7 +1,8 @@
 //! Channels of file watches: each lives as long as somebody listens.
 //!
 //! Owns the one task per watch that publishes what the file system reports, and
-//! that releases the watch when its last subscriber is gone.
+//! that releases the watch when its last subscriber is gone, or the right to see what
+//! it watches. Then its channel is gone, too; the protocol has no word for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,6 +62,10 @@ async fn run(host: Arc<Host>, stop: CancellationToken, channel: ChannelUri, mut 
                 }
             }
             changes = watch.changes() => {
+                let Some(changes) = changes else {
+                    tracing::debug!(%channel, "a watch ended, since what it watches is not allowed any more");
+                    break;
+                };
                 // Who came and went between two looks was there, too.
                 was_heard |= store.has_audience(std::slice::from_ref(&channel), None);
                 if let Err(error) = store.commit(&channel, &changed(&changes), None) {

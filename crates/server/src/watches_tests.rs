@@ -11,10 +11,10 @@ use super::*;
 
 /// A watch that a test plays itself.
 #[derive(Debug)]
-struct Scripted(mpsc::Receiver<Vec<FileChange>>);
+struct Scripted(mpsc::Receiver<Option<Vec<FileChange>>>);
 
 impl FileWatch for Scripted {
-    fn changes(&mut self) -> Pin<Box<dyn Future<Output = Vec<FileChange>> + Send + '_>> {
+    fn changes(&mut self) -> Pin<Box<dyn Future<Output = Option<Vec<FileChange>>> + Send + '_>> {
         Box::pin(async {
             match self.0.recv().await {
                 Some(changes) => changes,
@@ -29,7 +29,7 @@ struct World {
     tasks: TaskTracker,
     stop: CancellationToken,
     channel: ChannelUri,
-    reports: mpsc::Sender<Vec<FileChange>>,
+    reports: mpsc::Sender<Option<Vec<FileChange>>>,
 }
 
 impl World {
@@ -121,7 +121,7 @@ async fn changes_are_published_as_one_action_a_batch() {
         change("b", ChangeKind::Updated),
         change("c", ChangeKind::Deleted),
     ];
-    world.reports.send(batch).await.unwrap();
+    world.reports.send(Some(batch)).await.unwrap();
     let frames = outbox.next_batch().await.unwrap();
     let message: serde_json::Value = serde_json::from_slice(frames[0].bytes()).unwrap();
     assert_eq!(message["params"]["channel"], world.channel.as_str());
@@ -136,6 +136,16 @@ async fn changes_are_published_as_one_action_a_batch() {
             ]},
         })
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_over_takes_its_channel_along() {
+    let world = World::new().await;
+    let (outbox, _) = world.subscribe();
+    outbox.next_batch().await.unwrap();
+    world.reports.send(None).await.unwrap();
+    world.tasks.wait().await;
+    assert!(!world.exists() && world.reports.is_closed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -370,6 +370,25 @@ async fn a_watch_reports_to_its_subscribers_and_ends_with_them() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_watch_ends_with_the_session_that_gave_the_right_to_it() -> Result<()> {
+    let world = World::new().await?;
+    let mut raw = world.raw("c").await?;
+    let watch = json!({"uri": world.uri(""), "recursive": true});
+    let channel = raw.request("createResourceWatch", watch).await?["result"]["channel"].clone();
+    raw.request("subscribe", json!({"channel": channel})).await?;
+    std::fs::write(world.path("before"), "")?;
+    let action = raw.next_action().await?;
+    assert_eq!(action["action"]["changes"]["items"][0]["uri"], world.uri("before"));
+    let disposed = raw.request("disposeSession", json!({"channel": SESSION})).await?;
+    assert_eq!(disposed["result"], Value::Null, "{disposed}");
+    std::fs::write(world.path("after"), "")?;
+    eventually(Duration::from_secs(20), "the watch is released", || world.files.watches() == 0).await?;
+    let gone = raw.request("subscribe", json!({"channel": channel})).await?;
+    assert_eq!(gone["error"]["code"], -32008, "{gone}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn files_and_commands_are_completed() -> Result<()> {
     let world = World::new().await?;
     std::fs::create_dir(world.path("src"))?;

@@ -3,6 +3,11 @@
 use innkeeper_core::files::{Access, FileError};
 use nix::errno::Errno;
 
+use crate::beneath;
+
+/// What is told of an operation that the end of the host cuts short.
+pub(crate) const STOPPING: &str = "the host is stopping; try again when it is back";
+
 /// A resource as a client named it, and what is to be done with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
@@ -48,6 +53,7 @@ impl<'a> Asked<'a> {
             Errno::EEXIST => self.exists(),
             Errno::ENOTDIR => FileError::NotADirectory(self.uri.to_owned()),
             Errno::EACCES | Errno::EPERM => self.denied("the system does not permit it"),
+            beneath::KERNEL_VIEW => self.denied("it is no file, but what the system shows of itself"),
             Errno::EROFS => self.denied("the file system is read-only"),
             // Links are resolved before anything is opened, so one that is met
             // while opening was put there meanwhile or leads nowhere.
@@ -67,6 +73,16 @@ impl<'a> Asked<'a> {
             Some(number) => self.failed(Errno::from_raw(number)),
             None => self.io(&error.to_string()),
         }
+    }
+
+    /// Too little of the disk would be left free.
+    pub(crate) fn no_room(self) -> FileError {
+        self.io("the disk is almost full, so nothing is copied; free some space and try again")
+    }
+
+    /// The host is stopping.
+    pub(crate) fn stopped(self) -> FileError {
+        self.io(STOPPING)
     }
 
     fn io(self, reason: &str) -> FileError {

@@ -1,7 +1,8 @@
 //! Opening by directory handles, never by a path that somebody can bend meanwhile.
 //!
-//! Owns the calls; which place is allowed is decided elsewhere. Invariant: nothing
-//! here follows a symbolic link, not even in the middle of a path.
+//! Owns the calls; which place is allowed is decided elsewhere. Invariants: nothing
+//! here follows a symbolic link, not even in the middle of a path, and nothing that the
+//! kernel only shows as files is opened, wherever it is mounted.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -26,6 +27,10 @@ const LOOK: OFlag = OFlag::from_bits_retain(nix::libc::O_SYMLINK).union(OFlag::O
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 const LOOK: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK);
 
+/// What it is called to open a view of the kernel, such as the environment of a process.
+/// No file system of files fails with it.
+pub(crate) const KERNEL_VIEW: Errno = Errno::ENODEV;
+
 /// Opens a directory by its canonical path.
 pub(crate) fn directory(canonical: &Path) -> Result<OwnedFd, Errno> {
     let top = nix::fcntl::open("/", HANDLE | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
@@ -43,7 +48,7 @@ pub(crate) fn directory_below(top: BorrowedFd<'_>, relative: &Path) -> Result<Ow
     match openat2(top, or_itself(relative), how) {
         // An old kernel, or a container whose filter does not know the call.
         Err(Errno::ENOSYS | Errno::EPERM | Errno::EAGAIN) => walk(top, relative),
-        opened => opened,
+        opened => must_hold_files(opened?),
     }
 }
 
@@ -72,7 +77,7 @@ pub(crate) fn entry_directory(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Ow
     match openat(parent, name, flags, Mode::empty()) {
         // What a link is called depends on the system.
         Err(Errno::ENOTDIR) if look(parent, name).is_ok_and(|found| found.is_symlink()) => Err(Errno::ELOOP),
-        opened => opened,
+        opened => must_hold_files(opened?),
     }
 }
 
@@ -80,18 +85,44 @@ pub(crate) fn entry_directory(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Ow
 /// pipe.
 pub(crate) fn entry(parent: BorrowedFd<'_>, name: &OsStr, flags: OFlag, mode: Mode) -> Result<File, Errno> {
     let always = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    openat(parent, name, flags | always, mode).map(File::from)
+    must_hold_files(openat(parent, name, flags | always, mode)?).map(File::from)
 }
 
 /// What an entry of a directory is, without opening it.
 pub(crate) fn look(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Metadata, Errno> {
-    let handle = openat(parent, name, LOOK | OFlag::O_CLOEXEC, Mode::empty())?;
+    let handle = must_hold_files(openat(parent, name, LOOK | OFlag::O_CLOEXEC, Mode::empty())?)?;
     metadata(&File::from(handle))
 }
 
 /// What an open file is.
 pub(crate) fn metadata(file: &File) -> Result<Metadata, Errno> {
     file.metadata().map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
+}
+
+/// Refuses what is on no file system of files. The open handle is asked, since a path says
+/// nothing about what is mounted there.
+#[cfg(target_os = "linux")]
+fn must_hold_files(handle: OwnedFd) -> Result<OwnedFd, Errno> {
+    use nix::sys::statfs::{
+        BPF_FS_MAGIC, CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC, PROC_SUPER_MAGIC,
+        SECURITYFS_MAGIC, SYSFS_MAGIC, TRACEFS_MAGIC, fstatfs,
+    };
+    let views = [
+        PROC_SUPER_MAGIC,
+        SYSFS_MAGIC,
+        CGROUP_SUPER_MAGIC,
+        CGROUP2_SUPER_MAGIC,
+        DEBUGFS_MAGIC,
+        TRACEFS_MAGIC,
+        SECURITYFS_MAGIC,
+        BPF_FS_MAGIC,
+    ];
+    if views.contains(&fstatfs(&handle)?.filesystem_type()) { Err(KERNEL_VIEW) } else { Ok(handle) }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn must_hold_files(handle: OwnedFd) -> Result<OwnedFd, Errno> {
+    Ok(handle)
 }
 
 fn or_itself(relative: &Path) -> &Path {
@@ -101,6 +132,21 @@ fn or_itself(relative: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn no_view_of_the_kernel_is_opened_by_any_call() {
+        let top = directory(Path::new("/")).unwrap();
+        let proc = nix::fcntl::open("/proc", HANDLE | OFlag::O_DIRECTORY, Mode::empty()).unwrap();
+        let pid = OsStr::new("self/environ");
+        assert_eq!(directory(Path::new("/proc")).map(drop), Err(KERNEL_VIEW));
+        assert_eq!(directory(Path::new("/proc/sys")).map(drop), Err(KERNEL_VIEW));
+        assert_eq!(directory(Path::new("/sys")).map(drop), Err(KERNEL_VIEW));
+        assert_eq!(walk(top.as_fd(), Path::new("proc")).map(drop), Err(KERNEL_VIEW));
+        assert_eq!(look(top.as_fd(), OsStr::new("proc")).map(drop), Err(KERNEL_VIEW));
+        assert_eq!(entry(proc.as_fd(), pid, OFlag::O_RDONLY, Mode::empty()).map(drop), Err(KERNEL_VIEW));
+        assert_eq!(look(top.as_fd(), OsStr::new("etc")).map(|found| found.is_dir()), Ok(true));
+    }
 
     type Open = fn(BorrowedFd<'_>, &Path) -> Result<OwnedFd, Errno>;
 

@@ -13,15 +13,16 @@ use innkeeper_core::files::{
 };
 use tokio::sync::Semaphore;
 
-use crate::asked::Asked;
+use crate::asked::{Asked, STOPPING};
 use crate::locks::Locks;
 use crate::roots::{Roots, SessionDirectories};
 use crate::search::Lists;
+use crate::stop::Stop;
 use crate::{look, transfer, watch, write};
 
 /// Operations that run at once: enough to keep a disk busy, few enough that a disk
 /// which hangs does not take all threads. The others wait.
-const MAX_RUNNING: usize = 16;
+const MAX_RUNNING: u32 = 16;
 
 /// Watches of all clients. More are refused: each costs the system a handle.
 const MAX_WATCHES: usize = 256;
@@ -33,8 +34,8 @@ pub struct FilesConfig {
     /// Directories that are always allowed: the host's own content, and what the
     /// configuration grants.
     pub granted: Vec<PathBuf>,
-    /// Directories that belong to the host and are not shown, even inside of an
-    /// allowed one. What is granted inside of them is.
+    /// Directories that belong to the host and are not shown, even if a session works
+    /// in one or above it. What is granted inside of them is.
     pub closed: Vec<PathBuf>,
 }
 
@@ -52,11 +53,13 @@ pub struct LocalFiles {
     watches: Arc<Semaphore>,
 }
 
+/// What operations work with.
 #[derive(Debug)]
-struct Parts {
-    roots: Roots,
-    locks: Locks,
+pub(crate) struct Parts {
+    pub(crate) roots: Roots,
+    pub(crate) locks: Locks,
     lists: Lists,
+    pub(crate) stop: Stop,
 }
 
 impl LocalFiles {
@@ -64,8 +67,13 @@ impl LocalFiles {
     pub fn new(config: FilesConfig) -> Self {
         let roots = Roots::new(config.sessions, config.granted, config.closed);
         Self {
-            parts: Arc::new(Parts { roots, locks: Locks::default(), lists: Lists::default() }),
-            running: Arc::new(Semaphore::new(MAX_RUNNING)),
+            parts: Arc::new(Parts {
+                roots,
+                locks: Locks::default(),
+                lists: Lists::default(),
+                stop: Stop::default(),
+            }),
+            running: Arc::new(Semaphore::new(MAX_RUNNING as usize)),
             watches: Arc::new(Semaphore::new(MAX_WATCHES)),
         }
     }
@@ -73,6 +81,16 @@ impl LocalFiles {
     /// Watches that are in place.
     pub fn watches(&self) -> usize {
         MAX_WATCHES - self.watches.available_permits()
+    }
+
+    /// Lets nothing begin any more, cuts short what takes long, and waits until nothing
+    /// runs: what a copy has so far is removed, a delete stops where it is.
+    pub async fn stop(&self) {
+        self.parts.stop.order();
+        // Who waits already comes first, and is told; who comes later finds it closed.
+        if let Ok(_all) = self.running.acquire_many(MAX_RUNNING).await {
+            self.running.close();
+        }
     }
 
     /// Runs blocking work when it is its turn. If the caller goes away while it
@@ -84,7 +102,10 @@ impl LocalFiles {
         let (parts, running) = (Arc::clone(&self.parts), Arc::clone(&self.running));
         Box::pin(async move {
             let failed = |reason: String| FileError::Io { uri: "the file system".to_owned(), reason };
-            let turn = running.acquire_owned().await.map_err(|closed| failed(closed.to_string()))?;
+            let turn = running.acquire_owned().await.map_err(|_| failed(STOPPING.to_owned()))?;
+            if parts.stop.is_ordered() {
+                return Err(failed(STOPPING.to_owned()));
+            }
             let work = move || {
                 let _turn = turn;
                 work(&parts)
@@ -112,15 +133,15 @@ impl Files for LocalFiles {
     }
 
     fn copy(&self, transfer: Transfer) -> BoxFuture<Result<(), FileError>> {
-        self.run(move |parts| transfer::copy(&parts.roots, &parts.locks, &transfer))
+        self.run(move |parts| transfer::copy(parts, &transfer))
     }
 
     fn relocate(&self, transfer: Transfer) -> BoxFuture<Result<(), FileError>> {
-        self.run(move |parts| transfer::relocate(&parts.roots, &parts.locks, &transfer))
+        self.run(move |parts| transfer::relocate(parts, &transfer))
     }
 
     fn delete(&self, uri: String, extent: Extent) -> BoxFuture<Result<(), FileError>> {
-        self.run(move |parts| transfer::delete(&parts.roots, &parts.locks, &uri, extent))
+        self.run(move |parts| transfer::delete(parts, &uri, extent))
     }
 
     fn make_directory(&self, uri: String) -> BoxFuture<Result<(), FileError>> {
@@ -136,8 +157,9 @@ impl Files for LocalFiles {
             let what = "the number of watches".to_owned();
             return Box::pin(async move { Err(FileError::TooLarge { what, limit: "256 watches" }) });
         };
-        self.run(move |parts| {
-            let watching = watch::start(&parts.roots, &request, permit)?;
+        let shared = Arc::clone(&self.parts);
+        self.run(move |_| {
+            let watching = watch::start(shared, &request, permit)?;
             Ok(Box::new(watching) as Box<dyn FileWatch>)
         })
     }

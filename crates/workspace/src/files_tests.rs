@@ -3,7 +3,10 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use bytes::Bytes;
 use innkeeper_core::files::{Access, Existing, FileKind, WriteCondition, WritePlace};
 use tempfile::TempDir;
 
@@ -246,6 +249,35 @@ async fn what_belongs_to_the_host_is_closed_inside_of_an_open_directory() {
 }
 
 #[tokio::test]
+async fn a_session_does_not_open_what_belongs_to_the_host() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("home/data/content/own")).unwrap();
+    std::fs::write(dir.path().join("home/data/token"), "t").unwrap();
+    std::fs::write(dir.path().join("home/data/content/own/ok"), "ok").unwrap();
+    symlink(dir.path().join("home/data"), dir.path().join("link")).unwrap();
+    symlink(dir.path().join("home/data/token"), dir.path().join("home/leak")).unwrap();
+    for session in ["home/data", "home", "link", "", "home/data/content/own"] {
+        let session = dir.path().join(session);
+        let files = LocalFiles::new(FilesConfig {
+            sessions: Arc::new(move || vec![session.clone()]),
+            granted: vec![dir.path().join("home/data/content")],
+            closed: vec![dir.path().join("home/data")],
+        });
+        let uri = |path: &str| uri_of(&dir.path().join(path));
+        for path in ["home/data/token", "link/token", "home/leak", "home/data/new"] {
+            assert_denied(files.read(uri(path)).await);
+            assert_denied(files.write(write(uri(path), "mine")).await);
+            assert_denied(files.check(uri(path)).await);
+        }
+        assert_denied(files.list(uri("home/data")).await);
+        assert_denied(files.delete(uri("home/data/token"), Extent::Recursive).await);
+        files.read(uri("home/data/content/own/ok")).await.unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(dir.path().join("home/data/token")).unwrap(), "t");
+    assert!(!dir.path().join("home/data/new").exists());
+}
+
+#[tokio::test]
 async fn names_that_no_file_can_have_are_refused() {
     let world = World::new();
     assert_invalid(world.read("root/a%00b").await);
@@ -280,6 +312,50 @@ async fn pipes_and_devices_are_never_opened() {
     });
     assert_invalid(devices.read("file:///dev/zero".to_owned()).await);
     assert_invalid(devices.write(write("file:///dev/null".to_owned(), "x")).await);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn what_the_kernel_shows_of_processes_and_devices_is_out_of_reach() {
+    let files = |granted: &str| {
+        LocalFiles::new(FilesConfig {
+            sessions: Arc::new(|| vec!["/".into()]),
+            granted: vec![granted.into()],
+            closed: Vec::new(),
+        })
+    };
+    let world = World::new();
+    symlink("/proc/self/environ", world.path("root/leak")).unwrap();
+    // Not even who grants them gets them.
+    for files in [files("/"), files("/proc"), files("/sys")] {
+        for uri in [
+            "file:///proc/self/environ".to_owned(),
+            format!("file:///proc/{}/environ", std::process::id()),
+            "file:///proc/self/task/self/environ".to_owned(),
+            "file:///dev/fd".to_owned(),
+            "file:///proc".to_owned(),
+            "file:///sys/kernel".to_owned(),
+            world.uri("root/leak"),
+        ] {
+            assert_denied(files.read(uri.clone()).await);
+            assert_denied(files.list(uri.clone()).await);
+            assert_denied(files.resolve(uri.clone(), Links::Follow).await);
+            let append = FileWrite { place: WritePlace::Append(0), ..write(uri.clone(), "x") };
+            assert_denied(files.write(append).await);
+            let watch = WatchRequest {
+                uri: uri.clone(),
+                reach: innkeeper_core::files::Reach::Entries,
+                includes: Vec::new(),
+                excludes: Vec::new(),
+            };
+            assert_denied(files.watch(watch).await);
+            let copy =
+                Transfer { source: uri, destination: world.uri("root/copy"), existing: Existing::Replace };
+            assert_denied(files.copy(copy).await);
+        }
+        assert_eq!(files.read(world.uri("root/file.txt")).await.unwrap().bytes, "inside");
+    }
+    assert!(!world.path("root/copy").exists());
 }
 
 #[tokio::test]
@@ -357,6 +433,40 @@ async fn a_replaced_file_keeps_its_permissions_and_a_protected_one_its_content()
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
     assert_denied(world.write("root/script", "newer").await);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+}
+
+/// Looks at the drafts in a directory, as fast as possible, while a private file is replaced.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_replaces_a_private_file_is_never_open_to_others() {
+    let world = World::new();
+    let path = world.path("root/private");
+    std::fs::write(&path, "old").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let (over, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+    let (root, ended, modes) = (world.path("root"), Arc::clone(&over), Arc::clone(&seen));
+    let looker = std::thread::spawn(move || {
+        while !ended.load(Ordering::Relaxed) {
+            let drafts = std::fs::read_dir(&root)
+                .unwrap()
+                .flatten()
+                .filter(|entry| entry.file_name().to_string_lossy().starts_with(write::REPLACING_DRAFT));
+            let found = drafts.filter_map(|draft| Some(draft.metadata().ok()?.permissions().mode() & 0o777));
+            modes.lock().unwrap().extend(found);
+        }
+    });
+    let data = Bytes::from(vec![b'x'; 8 * 1024 * 1024]);
+    while seen.lock().unwrap().len() < 20 {
+        let write = FileWrite { data: data.clone(), ..write(world.uri("root/private"), "") };
+        world.files.write(write).await.unwrap();
+    }
+    over.store(true, Ordering::Relaxed);
+    looker.join().unwrap();
+    assert!(seen.lock().unwrap().iter().all(|mode| *mode == 0o600), "{seen:?}");
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    world.write("root/new", "x").await.unwrap();
+    std::fs::write(world.path("root/other"), "").unwrap();
+    let mode = |path| std::fs::metadata(world.path(path)).unwrap().permissions().mode();
+    assert_eq!(mode("root/new"), mode("root/other"), "a new file is like everybody else's");
 }
 
 #[tokio::test]
@@ -447,6 +557,39 @@ async fn a_copy_has_everything_and_replaces_as_a_whole() {
     assert_eq!(std::fs::read_dir(world.path("root")).unwrap().count(), 4, "no draft stays behind");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_stops_waits_for_what_runs_and_begins_nothing() {
+    let world = World::new();
+    let root = world.path("root").canonicalize().unwrap();
+    std::fs::create_dir(world.path("root/kept")).unwrap();
+    let is_stopped = |result: &Result<(), FileError>| matches!(result, Err(FileError::Io { reason, .. }) if reason == STOPPING);
+    // Both wait for somebody else who changes the same file.
+    let held = world.files.parts.locks.hold(&[&root.join("sub"), &root.join("file.txt")]);
+    let mut running = tokio::task::JoinSet::new();
+    let copy = world.files.copy(world.transfer("root/sub", "root/kept", Existing::Replace));
+    running.spawn(async move { (copy.await, "copy") });
+    let write = world.files.write(write(world.uri("root/file.txt"), "written"));
+    running.spawn(async move { (write.await, "write") });
+    let runs = |count: u32| world.files.running.available_permits() == (MAX_RUNNING - count) as usize;
+    while !runs(2) {
+        tokio::task::yield_now().await;
+    }
+    let mut stopping = std::pin::pin!(world.files.stop());
+    assert!(tokio::time::timeout(Duration::from_millis(50), stopping.as_mut()).await.is_err());
+    assert!(!runs(0), "it waits");
+    drop(held);
+    stopping.await;
+    let mut ended = running.join_all().await;
+    ended.sort_by_key(|(_, what)| *what);
+    let [(copied, _), (written, _)] = &*ended else { panic!("{ended:?}") };
+    assert!(is_stopped(copied), "a copy can be cut short: {copied:?}");
+    assert_eq!(*written, Ok(()), "a write cannot");
+    assert_eq!(std::fs::read_to_string(world.path("root/file.txt")).unwrap(), "written");
+    assert!(is_stopped(&world.files.make_directory(world.uri("root/new")).await));
+    world.files.stop().await;
+    assert_eq!(std::fs::read_dir(&root).unwrap().count(), 3, "no draft stays behind");
+}
+
 #[tokio::test]
 async fn a_move_takes_everything_along() {
     let world = World::new();
@@ -520,13 +663,33 @@ async fn searching_follows_the_rules_of_the_project() {
     assert_eq!(search("none", "").await, []);
 }
 
+#[tokio::test]
+async fn a_search_does_not_find_what_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("data/content")).unwrap();
+    for path in ["data/host.db", "data/content/host.txt", "host.md"] {
+        std::fs::write(dir.path().join(path), "").unwrap();
+    }
+    let root = dir.path().to_owned();
+    let files = LocalFiles::new(FilesConfig {
+        sessions: Arc::new(move || vec![root.clone()]),
+        granted: vec![dir.path().join("data/content")],
+        closed: vec![dir.path().join("data")],
+    });
+    let search = async |place: PathBuf| -> Vec<String> {
+        files.search(place, "host".to_owned()).await.into_iter().map(|found| found.path).collect()
+    };
+    assert_eq!(search(dir.path().to_owned()).await, ["host.md"]);
+    assert_eq!(search(dir.path().join("data")).await, [""; 0]);
+    assert_eq!(search(dir.path().join("data/content")).await, ["host.txt"]);
+}
+
 /// Somebody swaps a directory for a link to another one, as fast as possible, while
 /// files are read and written through it.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_that_is_swapped_during_the_call_leads_nowhere() {
     use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
-    use std::sync::atomic::{AtomicBool, Ordering};
     let world = World::new();
     std::fs::create_dir(world.path("root/door")).unwrap();
     std::fs::write(world.path("root/door/secret"), "inside").unwrap();

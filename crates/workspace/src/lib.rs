@@ -14,6 +14,7 @@ mod look;
 mod media;
 mod roots;
 mod search;
+mod stop;
 mod transfer;
 mod tree;
 mod watch;

@@ -10,7 +10,7 @@ use std::fmt;
 use std::fs::{File, Metadata};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use innkeeper_core::files::{FileError, Links};
 use nix::errno::Errno;
@@ -24,12 +24,16 @@ use crate::beneath;
 /// Answers the directories that sessions work in now.
 pub type SessionDirectories = Arc<dyn Fn() -> Vec<PathBuf> + Send + Sync>;
 
+/// Where the kernel shows itself as files, secrets of processes among them. They are not
+/// opened wherever they are mounted; by these names they are not searched or watched either.
+const KERNEL_VIEWS: &[&str] = if cfg!(target_os = "linux") { &["/proc", "/sys"] } else { &[] };
+
 /// The places that are allowed.
 pub(crate) struct Roots {
     sessions: SessionDirectories,
     /// Directories that are always allowed.
     fixed: Vec<PathBuf>,
-    /// Directories that are not, even inside of one that is.
+    /// Directories that are not, even inside of one that is or as one themselves.
     closed: Vec<PathBuf>,
     /// Where each directory led when it was first seen. A directory that is later
     /// replaced by a link does not become another root by that.
@@ -39,6 +43,24 @@ pub(crate) struct Roots {
 impl fmt::Debug for Roots {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Roots").field("fixed", &self.fixed).finish_non_exhaustive()
+    }
+}
+
+/// What belongs to the host or to the system, except for what is granted in it. A session
+/// that works there does not open it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Closed {
+    closed: Vec<PathBuf>,
+    /// Fixed roots inside of what is closed, canonical.
+    open: Vec<PathBuf>,
+}
+
+impl Closed {
+    /// Whether a canonical path is hidden from clients.
+    pub(crate) fn hides(&self, path: &Path) -> bool {
+        let open_in =
+            |closed: &Path| self.open.iter().any(|root| root.starts_with(closed) && path.starts_with(root));
+        self.closed.iter().any(|closed| path.starts_with(closed) && !open_in(closed))
     }
 }
 
@@ -62,18 +84,29 @@ pub(crate) struct Place {
 
 impl Roots {
     pub(crate) fn new(sessions: SessionDirectories, fixed: Vec<PathBuf>, closed: Vec<PathBuf>) -> Self {
-        let closed = closed.into_iter().map(|path| path.canonicalize().unwrap_or(path)).collect();
+        let closed = closed.into_iter().map(|path| path.canonicalize().unwrap_or(path));
+        let closed = closed.chain(KERNEL_VIEWS.iter().map(PathBuf::from)).collect();
         Self { sessions, fixed, closed, pinned: Mutex::default() }
     }
 
+    /// What is hidden now.
+    pub(crate) fn closed(&self) -> Closed {
+        Closed { closed: self.closed.clone(), open: self.pin(self.fixed.clone()) }
+    }
+
     /// The canonical paths of all roots that exist.
-    pub(crate) fn current(&self) -> Vec<PathBuf> {
+    fn current(&self) -> Vec<PathBuf> {
         let mut listed = (self.sessions)();
         listed.extend(self.fixed.iter().cloned());
         listed.sort_unstable();
         listed.dedup();
-        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
-        pinned.retain(|path, _| listed.binary_search(path).is_ok());
+        self.pinned().retain(|path, _| listed.binary_search(path).is_ok());
+        self.pin(listed)
+    }
+
+    /// Where directories lead, as far as they exist.
+    fn pin(&self, listed: Vec<PathBuf>) -> Vec<PathBuf> {
+        let mut pinned = self.pinned();
         let mut roots = Vec::with_capacity(listed.len());
         for path in listed {
             if let Some(root) = pinned.get(&path) {
@@ -88,6 +121,10 @@ impl Roots {
         roots
     }
 
+    fn pinned(&self) -> MutexGuard<'_, HashMap<PathBuf, PathBuf>> {
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Finds out where an address leads, and whether that is allowed.
     pub(crate) fn find(&self, asked: Asked<'_>, links: Links) -> Result<Spot, FileError> {
         let Canonical { path, base, upwards } = canonical(&address::path_of(asked.uri)?, links);
@@ -100,13 +137,18 @@ impl Roots {
             .max_by_key(|root| root.as_os_str().len());
         let root = root
             .ok_or_else(|| asked.denied("it is in no directory of a session and in none that is granted"))?;
-        if self.closed.iter().any(|closed| inside.starts_with(closed) && !root.starts_with(closed)) {
-            return Err(asked.denied("it belongs to the host"));
+        if self.closed().hides(inside) {
+            return Err(asked.denied("it belongs to the host or to the system"));
         }
         if upwards {
             return Err(asked.not_found());
         }
         Ok(Spot { path, root })
+    }
+
+    /// Whether a canonical path is still in a place that is allowed.
+    pub(crate) fn allows(&self, path: &Path) -> bool {
+        self.current().iter().any(|root| path.starts_with(root)) && !self.closed().hides(path)
     }
 
     /// Finds out where an address leads and opens the directory that it is in.
@@ -125,10 +167,10 @@ impl Roots {
         self.guard_closed(asked, path)
     }
 
-    /// Refuses what has a part of the host in it.
+    /// Refuses what has something in it that is closed.
     pub(crate) fn guard_closed(&self, asked: Asked<'_>, path: &Path) -> Result<(), FileError> {
         if self.closed.iter().any(|closed| closed.starts_with(path)) {
-            return Err(asked.denied("a part of the host is in it"));
+            return Err(asked.denied("a part of the host or of the system is in it"));
         }
         Ok(())
     }

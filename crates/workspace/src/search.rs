@@ -1,8 +1,8 @@
 //! Finding files by a part of their path, as somebody types it.
 //!
 //! Owns a short-lived list of the files below a directory, made with the rules of
-//! `.gitignore`. Best effort: a large tree is looked at only in part. It knows
-//! names alone; whoever opens one of them goes through the checks of the roots.
+//! `.gitignore` and without what is closed. Best effort: a large tree is looked at only
+//! in part. It knows names alone; whoever opens one goes through the checks of the roots.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::address;
 use crate::asked::Asked;
-use crate::roots::Roots;
+use crate::roots::{Closed, Roots};
 
 /// Most entries of a tree that are looked at.
 const MAX_WALKED: usize = 20_000;
@@ -61,7 +61,7 @@ impl Lists {
         let uri = address::uri_of(directory);
         let Ok(spot) = roots.find(Asked::to_read(&uri), Links::Follow) else { return Vec::new() };
         let wanted = partial.to_lowercase();
-        let entries = self.entries(&spot.path);
+        let entries = self.entries(roots, &spot.path);
         let mut matches: Vec<(usize, &Entry)> =
             entries.iter().filter_map(|entry| Some((score(&entry.path, &wanted)?, entry))).collect();
         matches.sort_by_key(|(score, entry)| {
@@ -78,14 +78,14 @@ impl Lists {
             .collect()
     }
 
-    fn entries(&self, directory: &Path) -> Arc<Vec<Entry>> {
+    fn entries(&self, roots: &Roots, directory: &Path) -> Arc<Vec<Entry>> {
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let known = kept().get(directory).filter(|list| list.made.elapsed() < FRESH).cloned();
         if let Some(list) = known {
             return list.entries;
         }
         // Outside of the lock: others may search elsewhere meanwhile.
-        let entries = Arc::new(walk(directory, Instant::now() + WALK_TIME));
+        let entries = Arc::new(walk(directory, roots.closed(), Instant::now() + WALK_TIME));
         let mut kept = kept();
         kept.retain(|_, list| list.made.elapsed() < FRESH);
         if kept.len() >= MAX_LISTS
@@ -98,12 +98,12 @@ impl Lists {
     }
 }
 
-fn walk(directory: &Path, deadline: Instant) -> Vec<Entry> {
+fn walk(directory: &Path, closed: Closed, deadline: Instant) -> Vec<Entry> {
     WalkBuilder::new(directory)
         .hidden(false)
         .require_git(false)
         .follow_links(false)
-        .filter_entry(|entry| entry.file_name() != ".git")
+        .filter_entry(move |entry| entry.file_name() != ".git" && !closed.hides(entry.path()))
         .build()
         .take(MAX_WALKED)
         .enumerate()
@@ -150,11 +150,12 @@ mod tests {
     fn a_walk_that_is_late_has_all_of_a_small_tree_and_a_part_of_a_large_one() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("first"), "").unwrap();
-        assert_eq!(walk(dir.path(), Instant::now()).len(), 1);
+        let walk = || walk(dir.path(), Closed::default(), Instant::now());
+        assert_eq!(walk().len(), 1);
         for number in 0..ALWAYS_WALKED {
             std::fs::write(dir.path().join(number.to_string()), "").unwrap();
         }
         // The directory itself counts, and is not in the list.
-        assert_eq!(walk(dir.path(), Instant::now()).len(), ALWAYS_WALKED - 1);
+        assert_eq!(walk().len(), ALWAYS_WALKED - 1);
     }
 }

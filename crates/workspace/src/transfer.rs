@@ -12,13 +12,15 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use crate::asked::Asked;
 use crate::beneath;
-use crate::locks::Locks;
+use crate::files::Parts;
 use crate::look::MAX_ENTRIES_TEXT;
 use crate::roots::{Place, Roots};
-use crate::tree::{self, Copying, TreeError};
+use crate::stop::Stop;
+use crate::tree::{self, Copying, MAX_BYTES_TEXT, Removal, TreeError};
 use crate::write::{draft_name, rename_new};
 
-pub(crate) fn copy(roots: &Roots, locks: &Locks, transfer: &Transfer) -> Result<(), FileError> {
+pub(crate) fn copy(parts: &Parts, transfer: &Transfer) -> Result<(), FileError> {
+    let roots = &parts.roots;
     let from = Asked::to_read(&transfer.source);
     let to = Asked::to_write(&transfer.destination);
     let source = roots.locate(from, Links::Follow)?;
@@ -30,11 +32,12 @@ pub(crate) fn copy(roots: &Roots, locks: &Locks, transfer: &Transfer) -> Result<
     }
     roots.guard(to, &destination.path)?;
     must_be_apart(to, &source.path, &destination.path)?;
-    let _held = locks.hold(&[&source.path, &destination.path]);
-    copy_over(from, &source, to, &destination, transfer.existing)
+    let _held = parts.locks.hold(&[&source.path, &destination.path]);
+    copy_over(from, &source, to, &destination, transfer.existing, &parts.stop)
 }
 
-pub(crate) fn relocate(roots: &Roots, locks: &Locks, transfer: &Transfer) -> Result<(), FileError> {
+pub(crate) fn relocate(parts: &Parts, transfer: &Transfer) -> Result<(), FileError> {
+    let roots = &parts.roots;
     let from = Asked::to_write(&transfer.source);
     let to = Asked::to_write(&transfer.destination);
     let source = roots.locate(from, Links::Keep)?;
@@ -46,12 +49,13 @@ pub(crate) fn relocate(roots: &Roots, locks: &Locks, transfer: &Transfer) -> Res
     }
     roots.guard(to, &destination.path)?;
     must_be_apart(to, &source.path, &destination.path)?;
-    let _held = locks.hold(&[&source.path, &destination.path]);
+    let _held = parts.locks.hold(&[&source.path, &destination.path]);
     match put((source.dir(), source.name()), &destination, transfer.existing) {
         // Another disk: a copy, and then the original goes.
         Err(TreeError::Failed(Errno::EXDEV)) => {
-            copy_over(from, &source, to, &destination, transfer.existing)?;
-            tree::remove(source.dir(), source.name(), 0).map_err(|error| failed(from, error))
+            copy_over(from, &source, to, &destination, transfer.existing, &parts.stop)?;
+            let why = Removal::Wanted(&parts.stop);
+            tree::remove(source.dir(), source.name(), why, 0).map_err(|error| failed(from, error))
         }
         // Something was in the way, or it is gone.
         Err(error) => Err(failed(if error == TreeError::Failed(Errno::ENOENT) { from } else { to }, error)),
@@ -59,14 +63,18 @@ pub(crate) fn relocate(roots: &Roots, locks: &Locks, transfer: &Transfer) -> Res
     }
 }
 
-pub(crate) fn delete(roots: &Roots, locks: &Locks, uri: &str, extent: Extent) -> Result<(), FileError> {
+pub(crate) fn delete(parts: &Parts, uri: &str, extent: Extent) -> Result<(), FileError> {
+    let roots = &parts.roots;
     let asked = Asked::to_write(uri);
     let place = roots.locate(asked, Links::Keep)?;
     roots.guard(asked, &place.path)?;
-    let _held = locks.hold(&[&place.path]);
+    let _held = parts.locks.hold(&[&place.path]);
     let found = place.look().map_err(|errno| asked.failed(errno))?.ok_or_else(|| asked.not_found())?;
     match extent {
-        Extent::Recursive => tree::remove(place.dir(), place.name(), 0).map_err(|error| failed(asked, error)),
+        Extent::Recursive => {
+            let why = Removal::Wanted(&parts.stop);
+            tree::remove(place.dir(), place.name(), why, 0).map_err(|error| failed(asked, error))
+        }
         Extent::Single => {
             let flag = if found.is_dir() { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
             unlinkat(place.dir(), place.name(), flag).map_err(|errno| {
@@ -129,13 +137,14 @@ fn copy_over(
     to: Asked<'_>,
     destination: &Place,
     existing: Existing,
+    stop: &Stop,
 ) -> Result<(), FileError> {
     let occupied = destination.look().map_err(|errno| to.failed(errno))?.is_some();
     if occupied && existing == Existing::Keep {
         return Err(to.exists());
     }
     let draft = draft_name(occupied);
-    let copied = Copying::default()
+    let copied = Copying::until(stop)
         .copy((source.dir(), source.name()), (destination.dir(), &draft), 0)
         .map_err(|error| failed(from, error))
         .and_then(|()| {
@@ -170,7 +179,7 @@ fn put(from: (BorrowedFd<'_>, &OsStr), to: &Place, existing: Existing) -> Result
 }
 
 fn discard(dir: BorrowedFd<'_>, name: &OsStr) {
-    match tree::remove(dir, name, 0) {
+    match tree::remove(dir, name, Removal::Leftover, 0) {
         Ok(()) | Err(TreeError::Failed(Errno::ENOENT)) => {}
         Err(error) => tracing::warn!(?error, ?name, "something that is not needed any more stays behind"),
     }
@@ -180,7 +189,10 @@ fn failed(asked: Asked<'_>, error: TreeError) -> FileError {
     match error {
         TreeError::Failed(errno) => asked.failed(errno),
         TreeError::TooMany => asked.too_large(MAX_ENTRIES_TEXT),
+        TreeError::TooLarge => asked.too_large(MAX_BYTES_TEXT),
+        TreeError::NoRoom => asked.no_room(),
         TreeError::TooDeep => asked.too_large("128 levels of directories"),
+        TreeError::Stopped => asked.stopped(),
         TreeError::Special => asked.invalid("is or contains a pipe, a socket or a device"),
     }
 }

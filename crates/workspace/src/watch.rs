@@ -3,7 +3,8 @@
 //! Changes are collected for a moment, merged per path, and handed out in batches
 //! of bounded size: when too many come at once, the watched resource itself is
 //! reported as changed. Links are not followed. The system is told a path and not a
-//! handle, so the path is checked again once the watch is in place.
+//! handle, so the path is checked again once the watch is in place. Invariant: nothing
+//! is handed out of a place that is not allowed in that moment.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,8 +21,9 @@ use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use crate::address;
 use crate::asked::Asked;
+use crate::files::Parts;
 use crate::glob::Globs;
-use crate::roots::Roots;
+use crate::roots::Closed;
 use crate::write::{NEW_DRAFT, REPLACING_DRAFT};
 
 /// How long changes are collected: a person does not notice, and a build that
@@ -33,6 +35,7 @@ const MAX_PATHS: usize = 1_000;
 
 /// A watch that is in place.
 pub(crate) struct Watching {
+    parts: Arc<Parts>,
     seen: Arc<Seen>,
     /// Ends the system's watch when it is dropped.
     _watcher: RecommendedWatcher,
@@ -52,6 +55,8 @@ struct Seen {
     root: PathBuf,
     /// The address by which the client knows the root.
     uri: String,
+    /// What is not shown, also below the root.
+    closed: Closed,
     includes: Globs,
     excludes: Globs,
     batch: Mutex<Batch>,
@@ -67,12 +72,12 @@ struct Batch {
 
 /// Puts a watch in place.
 pub(crate) fn start(
-    roots: &Roots,
+    parts: Arc<Parts>,
     request: &WatchRequest,
     permit: OwnedSemaphorePermit,
 ) -> Result<Watching, FileError> {
     let asked = Asked::to_read(&request.uri);
-    let place = roots.locate(asked, Links::Follow)?;
+    let place = parts.roots.locate(asked, Links::Follow)?;
     let found = place.look().map_err(|errno| asked.failed(errno))?.ok_or_else(|| asked.not_found())?;
     // A file is often replaced by another one of the same name, so its name is
     // watched, and that is its directory's.
@@ -87,6 +92,7 @@ pub(crate) fn start(
     let seen = Arc::new(Seen {
         root: place.path.clone(),
         uri: request.uri.clone(),
+        closed: parts.roots.closed(),
         includes: Globs::parse(&request.includes).map_err(FileError::Invalid)?,
         excludes: Globs::parse(&request.excludes).map_err(FileError::Invalid)?,
         batch: Mutex::default(),
@@ -100,22 +106,38 @@ pub(crate) fn start(
     if watched.canonicalize().ok().as_deref() != Some(watched) {
         return Err(asked.denied("a link was put in its place"));
     }
-    Ok(Watching { seen, _watcher: watcher, _permit: permit })
+    Ok(Watching { parts, seen, _watcher: watcher, _permit: permit })
 }
 
 impl FileWatch for Watching {
-    fn changes(&mut self) -> Pin<Box<dyn Future<Output = Vec<FileChange>> + Send + '_>> {
+    fn changes(&mut self) -> Pin<Box<dyn Future<Output = Option<Vec<FileChange>>> + Send + '_>> {
         Box::pin(async {
             loop {
                 if self.seen.lock().is_empty() {
                     self.seen.ready.notified().await;
                 }
                 tokio::time::sleep(GATHER).await;
+                if !self.is_allowed().await {
+                    return None;
+                }
                 let changes = self.seen.take();
                 if !changes.is_empty() {
-                    return changes;
+                    return Some(changes);
                 }
             }
+        })
+    }
+}
+
+impl Watching {
+    /// Whether the watched resource may still be seen: sessions come and go.
+    async fn is_allowed(&self) -> bool {
+        let (parts, seen) = (Arc::clone(&self.parts), Arc::clone(&self.seen));
+        // Finding out where a new session works asks the disk.
+        let allowed = tokio::task::spawn_blocking(move || parts.roots.allows(&seen.root)).await;
+        allowed.unwrap_or_else(|error| {
+            tracing::error!(%error, "it is unknown whether a watch is still allowed, so it ends");
+            false
         })
     }
 }
@@ -190,7 +212,7 @@ impl Seen {
 
     fn wants(&self, path: &Path) -> bool {
         let Ok(relative) = path.strip_prefix(&self.root) else { return false };
-        if is_draft(path, &[NEW_DRAFT, REPLACING_DRAFT]) {
+        if is_draft(path, &[NEW_DRAFT, REPLACING_DRAFT]) || self.closed.hides(path) {
             return false;
         }
         if relative.as_os_str().is_empty() {

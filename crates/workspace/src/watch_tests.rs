@@ -53,9 +53,13 @@ impl World {
 }
 
 async fn next(watch: &mut Box<dyn FileWatch>) -> Vec<FileChange> {
-    let changes = tokio::time::timeout(PATIENCE, watch.changes()).await.expect("the watch says nothing");
+    let changes = within(watch.changes()).await.expect("the watch is over");
     assert_ne!(changes, []);
     changes
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("the watch says nothing")
 }
 
 /// Reads batches until all of these changes were reported; fails on any other path.
@@ -178,6 +182,52 @@ async fn what_is_reported_stays_inside_even_with_links() {
     std::fs::write(outside.path().join("secret"), "").unwrap();
     world.put("last", "");
     reported(&mut watch, expect(&world, &[("last", ChangeKind::Added)])).await;
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_the_right_to_see_what_it_watches() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("sub")).unwrap();
+    let roots = Arc::new(Mutex::new(vec![dir.path().to_owned(), dir.path().join("sub")]));
+    let listed = Arc::clone(&roots);
+    let files = LocalFiles::new(FilesConfig {
+        sessions: Arc::new(move || listed.lock().unwrap().clone()),
+        granted: Vec::new(),
+        closed: Vec::new(),
+    });
+    let world = World { dir, files };
+    let mut whole = world.watch("", Reach::Descendants).await;
+    let mut part = world.watch("sub", Reach::Descendants).await;
+    world.put("sub/one", "");
+    reported(&mut part, expect(&world, &[("sub/one", ChangeKind::Added)])).await;
+    reported(&mut whole, expect(&world, &[("sub/one", ChangeKind::Added)])).await;
+    roots.lock().unwrap().remove(0);
+    world.put("sub/two", "");
+    assert_eq!(within(whole.changes()).await, None);
+    // Another session works in this part of it.
+    reported(&mut part, expect(&world, &[("sub/two", ChangeKind::Added)])).await;
+    roots.lock().unwrap().clear();
+    world.put("sub/three", "");
+    assert_eq!(within(part.changes()).await, None);
+}
+
+#[tokio::test]
+async fn what_is_closed_below_a_watched_directory_is_not_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("data/content")).unwrap();
+    let (root, data) = (dir.path().to_owned(), dir.path().join("data"));
+    let files = LocalFiles::new(FilesConfig {
+        sessions: Arc::new(move || vec![root.clone()]),
+        granted: vec![data.join("content")],
+        closed: vec![data],
+    });
+    let world = World { dir, files };
+    let mut watch = world.watch("", Reach::Descendants).await;
+    world.put("data/token", "1");
+    world.put("data/content/shown", "");
+    world.put("data2", "");
+    let changes = [("data/content/shown", ChangeKind::Added), ("data2", ChangeKind::Added)];
+    reported(&mut watch, expect(&world, &changes)).await;
 }
 
 /// The handles of this process by which the system watches, on Linux.

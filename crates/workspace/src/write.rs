@@ -133,8 +133,10 @@ fn replace(
     }
     let draft = Draft::new(place.dir(), existing.is_some());
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
-    let mut file =
-        beneath::entry(place.dir(), draft.name(), flags, Mode::from_bits_truncate(0o666)).map_err(failed)?;
+    // What replaces a private file is private from its first byte on; something new has
+    // the mode that the user's mask leaves it.
+    let mode = Mode::from_bits_truncate(if existing.is_some() { 0o600 } else { 0o666 });
+    let mut file = beneath::entry(place.dir(), draft.name(), flags, mode).map_err(failed)?;
     file.write_all(data).map_err(|error| asked.broke(&error))?;
     if let Some(existing) = existing {
         keep_owner(&file, existing);

@@ -5,11 +5,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use innkeeper_testkit::{TestHost, leave_out, runtimes};
+use innkeeper_testkit::{TestHost, leave_out, runtimes, uri_of};
 use nix::sys::signal::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::{Opened, options, without_runtime};
+use crate::{Opened, new_session, options, without_runtime};
 
 /// Runs `innkeeper serve` on a data directory, which is expected to refuse.
 fn refused(data: &Path) -> Result<(Option<i32>, String)> {
@@ -129,6 +129,32 @@ async fn a_full_disk_is_told_to_the_client_and_loses_nothing() -> Result<()> {
     assert_eq!(again.chat(&chat)?.turns, client.chat(&chat)?.turns);
     assert_eq!(again.session(&session)?.title, "room");
     host.signal(Signal::SIGTERM)?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_copy_leaves_room_on_the_disk_and_nothing_of_itself() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let Some(_mount) = Mount::new(&["-t", "tmpfs", "-o", "size=40m,mode=0700", "tmpfs"], folder.path())?
+    else {
+        return Ok(());
+    };
+    let host = TestHost::start(without_runtime()).await?;
+    let mut client = host.raw().await?;
+    client.initialize("c", &[]).await?;
+    let uri = |name: &str| uri_of(&folder.path().join(name));
+    let session = json!({"channel": new_session(), "workingDirectories": [uri_of(folder.path())]});
+    client.request("createSession", session).await?;
+    // The second copy would fit, but for what is to stay free.
+    std::fs::write(folder.path().join("large"), vec![0; 13 * 1024 * 1024])?;
+    let mut copy = async |name| {
+        client.request("resourceCopy", json!({"source": uri("large"), "destination": uri(name)})).await
+    };
+    assert_eq!(copy("first").await?["error"], Value::Null);
+    let refused = copy("second").await?;
+    assert!(refused["error"]["message"].to_string().contains("almost full"), "{refused}");
+    let left = std::fs::read_dir(folder.path())?.count();
+    assert_eq!(left, 2, "the file and its first copy");
     Ok(())
 }
 

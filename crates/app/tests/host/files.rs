@@ -1,7 +1,11 @@
 //! Which files of the machine the real host shows to clients.
 
+use std::path::Path;
+use std::time::Duration;
+
 use anyhow::Result;
-use innkeeper_testkit::{TestHost, uri_of};
+use innkeeper_testkit::{TestHost, eventually, uri_of};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::{new_session, without_runtime};
@@ -21,8 +25,9 @@ async fn clients_reach_what_sessions_and_the_configuration_allow_and_nothing_of_
     let session_file = json!({"uri": format!("{}/file", host.work_uri())});
     let code = |answer: &Value| answer["error"]["code"].as_i64();
     assert_eq!(code(&client.request("resourceRead", session_file.clone()).await?), Some(-32009));
-    // A session in the home directory has the data directory below it.
-    for directory in [host.work_uri(), uri_of(host.home())] {
+    // A session in the home directory has the data directory below it; one in the data
+    // directory opens it no more than that.
+    for directory in [host.work_uri(), uri_of(host.home()), uri_of(&host.home().join("data"))] {
         let session = json!({"channel": new_session(), "workingDirectories": [directory]});
         let created = client.request("createSession", session).await?;
         assert_eq!(created["error"], Value::Null);
@@ -39,5 +44,37 @@ async fn clients_reach_what_sessions_and_the_configuration_allow_and_nothing_of_
     let workspace = uri_of(&host.home().join("data/workspace"));
     let listed = client.request("resourceList", json!({"uri": workspace})).await?;
     assert_eq!(listed["result"]["entries"], json!([]));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_host_that_is_stopped_during_a_copy_leaves_nothing_of_it() -> Result<()> {
+    let mut host = TestHost::start(without_runtime()).await?;
+    let mut client = host.raw().await?;
+    client.initialize("c", &[]).await?;
+    let session = json!({"channel": new_session(), "workingDirectories": [host.work_uri()]});
+    client.request("createSession", session).await?;
+    std::fs::create_dir(host.work_dir().join("many"))?;
+    for number in 0..5_000 {
+        std::fs::File::create(host.work_dir().join(format!("many/{number}")))?;
+    }
+    let copy = host.work_dir().join("copy");
+    let drafts = |work: &Path| {
+        let entries = std::fs::read_dir(work).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(".innkeeper-")).count()
+    };
+    let transfer = json!({
+        "source": format!("{}/many", host.work_uri()),
+        "destination": format!("{}/copy", host.work_uri()),
+    });
+    let request = json!({"jsonrpc": "2.0", "id": 9, "method": "resourceCopy", "params": transfer});
+    client.send_text(&request.to_string()).await?;
+    let begun = || drafts(&host.work_dir()) > 0 || copy.exists();
+    eventually(Duration::from_secs(10), "the copy begins", begun).await?;
+    host.signal(Signal::SIGTERM)?;
+    assert_eq!(host.exit_code(Duration::from_secs(10)).await?, Some(0));
+    assert_eq!(drafts(&host.work_dir()), 0);
+    // A fast disk may have all of it before the signal comes, but never a part.
+    assert!(!copy.exists() || std::fs::read_dir(&copy)?.count() == 5_000);
     Ok(())
 }
