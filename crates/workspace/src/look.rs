@@ -94,8 +94,8 @@ pub(crate) fn list(roots: &Roots, uri: &str) -> Result<Vec<FileEntry>, FileError
                 name: name.to_string_lossy().into_owned(),
                 kind: kind_of(found.file_type()),
             }),
-            // Gone since it was listed.
-            Err(Errno::ENOENT) => {}
+            // Gone since it was listed, or nothing that clients may know.
+            Err(Errno::ENOENT | beneath::KERNEL_VIEW) => {}
             Err(errno) => return Err(asked.failed(errno)),
         }
     }
