@@ -2,10 +2,11 @@
 //!
 //! Owns the bounds before anybody is known: how many sockets there may be at once,
 //! and how long one may take to come to the point. Each has a task of its own, so
-//! that a slow one holds nobody up.
+//! that a slow one holds nobody up; and many of them cannot keep others out, since
+//! the one that is there for the longest time makes room for a new one.
 
+use std::collections::VecDeque;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -14,15 +15,18 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Sockets of one listener that may be busy with TLS or HTTP at once. When there
-/// are more, the next wait in the system's queue; a client's own socket leaves
-/// here with its upgrade and is counted elsewhere.
-const MAX_SOCKETS: usize = 256;
+/// are more, the oldest is closed: whoever is in earnest needs a moment only, and a
+/// client's own socket leaves here with its upgrade and is counted elsewhere.
+pub(crate) const MAX_SOCKETS: usize = 256;
+
+/// How long the last answer over a socket may take: the page over a slow line.
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// What becomes of the sockets of a listener.
 #[derive(Clone)]
@@ -31,7 +35,10 @@ pub(crate) struct Acceptor {
     pub(crate) router: Router,
     /// Whether it is served over TLS.
     pub(crate) tls: Option<TlsAcceptor>,
-    /// How long the handshake of TLS and the head of a request may take.
+    /// How many sockets there may be at once.
+    pub(crate) sockets: usize,
+    /// How long the handshake of TLS and the head of a request may take, and for how
+    /// long more requests are taken over a socket.
     pub(crate) patience: Duration,
     /// No socket is taken any more, and no request after the one that is answered.
     pub(crate) stop: CancellationToken,
@@ -42,16 +49,18 @@ pub(crate) struct Acceptor {
 impl Acceptor {
     /// Takes sockets until it is told to stop.
     pub(crate) async fn run(self, mut listener: impl Listener) {
-        let sockets = Arc::new(Semaphore::new(MAX_SOCKETS));
         let stop = self.stop.clone();
         let taking = async {
-            while let Ok(permit) = Arc::clone(&sockets).acquire_owned().await {
+            let mut busy = VecDeque::<JoinHandle<()>>::new();
+            loop {
                 let (socket, _) = listener.accept().await;
+                busy.retain(|task| !task.is_finished());
+                if busy.len() >= self.sockets {
+                    tracing::debug!(limit = self.sockets, "too many sockets; the oldest is closed");
+                    end_oldest(&mut busy).await;
+                }
                 let acceptor = self.clone();
-                self.tasks.spawn(async move {
-                    acceptor.serve(socket).await;
-                    drop(permit);
-                });
+                busy.push_back(self.tasks.spawn(async move { acceptor.serve(socket).await }));
             }
         };
         tokio::select! {
@@ -79,13 +88,36 @@ impl Acceptor {
         let mut connection = pin!(connection);
         let served = tokio::select! {
             served = connection.as_mut() => served,
-            () = self.stop.cancelled() => {
+            () = self.last_request() => {
                 connection.as_mut().graceful_shutdown();
-                connection.await
+                match tokio::time::timeout(ANSWER, connection).await {
+                    Ok(served) => served,
+                    Err(_) => return tracing::debug!("an answer was not read in time"),
+                }
             }
         };
         if let Err(error) = served {
             tracing::debug!(%error, "a request was not served to its end");
         }
     }
+
+    /// Waits until no further request is taken over a socket.
+    async fn last_request(&self) {
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            () = tokio::time::sleep(self.patience) => {}
+        }
+    }
 }
+
+/// Ends the task that is there for the longest time, and waits until its socket is closed.
+async fn end_oldest(tasks: &mut VecDeque<JoinHandle<()>>) {
+    let Some(oldest) = tasks.pop_front() else { return };
+    oldest.abort();
+    // That it was ended is no failure.
+    oldest.await.ok();
+}
+
+#[cfg(test)]
+#[path = "accept_tests.rs"]
+mod tests;

@@ -27,7 +27,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::accept::Acceptor;
+use crate::accept::{Acceptor, MAX_SOCKETS};
 use crate::admission::{Admission, Own, Refusal};
 use crate::connection::Shared;
 use crate::limits::ServerLimits;
@@ -211,6 +211,7 @@ impl Server {
         let acceptor = Acceptor {
             router,
             tls,
+            sockets: MAX_SOCKETS,
             patience: self.shared.limits.handshake,
             stop: self.stop.clone(),
             tasks: self.shared.tasks.clone(),
