@@ -47,6 +47,10 @@ impl Connection {
             }
             _ => {}
         }
+        if matches!(method, "subscribe" | "fetchTurns" | "listSessions") {
+            // Many large answers at once would look like a client that is too slow.
+            self.outbox.room().await;
+        }
         match method {
             "subscribe" => self.subscribe(id, &rpc::params(params)?).await,
             "fetchTurns" => self.fetch_turns(id, &rpc::params(params)?).await,

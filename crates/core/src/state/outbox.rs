@@ -23,6 +23,14 @@ const MAX_FRAMES: usize = 32_768;
 /// streaming behind it.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
+/// Bytes that may wait while a request is handled whose answer may be large.
+const ROOM: usize = 1024 * 1024;
+
+/// A frame larger than this would leave no place for others, or have none itself. A client
+/// that reads as fast as it can is not to blame for its size, so that it may wait beside
+/// all the others; but no second one.
+const LARGE: usize = MAX_BYTES - ROOM;
+
 /// Frames that may wait before they are merged. A client that keeps up never has as
 /// many, and gets every action as it was published.
 const MERGE_FROM: usize = 256;
@@ -57,6 +65,8 @@ pub struct Outbox {
     queue: Mutex<Queue>,
     /// Wakes the one writer.
     changed: Notify,
+    /// Wakes whoever waits for room.
+    taken: Notify,
     /// Wakes whoever waits for the end.
     closing: Notify,
 }
@@ -65,6 +75,8 @@ pub struct Outbox {
 struct Queue {
     frames: Vec<Frame>,
     bytes: usize,
+    /// Size of the large frame among them, by which they may be more.
+    large: usize,
     /// How many of the frames have been through a merge.
     merged: usize,
     /// When the writer is to take them. Something waits if, and only if, this is set.
@@ -131,6 +143,9 @@ impl Outbox {
         let wake = if queue.make_room(frame.len()) {
             let due = due(&mut queue);
             queue.bytes += frame.len();
+            if frame.len() > LARGE {
+                queue.large = frame.len();
+            }
             queue.frames.push(frame);
             // A writer that waits for an earlier moment anyway is left alone.
             let sooner = queue.due.is_none_or(|before| due < before);
@@ -143,6 +158,7 @@ impl Outbox {
             queue.frames = Vec::new();
             queue.reset();
             self.closing.notify_waiters();
+            self.taken.notify_waiters();
             true
         };
         drop(queue);
@@ -156,6 +172,22 @@ impl Outbox {
         self.lock().closed.get_or_insert(reason);
         self.changed.notify_one();
         self.closing.notify_waiters();
+        self.taken.notify_waiters();
+    }
+
+    /// Waits until little waits, so that an answer of any size can be queued; also ends
+    /// when the connection does.
+    pub async fn room(&self) {
+        loop {
+            let taken = self.taken.notified();
+            {
+                let queue = self.lock();
+                if queue.closed.is_some() || queue.bytes <= ROOM {
+                    return;
+                }
+            }
+            taken.await;
+        }
     }
 
     /// Waits until the connection is to be closed, also while something is being
@@ -195,14 +227,18 @@ impl Outbox {
 
     /// Takes everything that waits now, due or not, without waiting for more.
     pub fn try_batch(&self) -> Option<Result<Vec<Frame>, CloseReason>> {
-        let (mut frames, held) = {
+        let (mut frames, held, crowded) = {
             let mut queue = self.lock();
             if queue.frames.is_empty() {
                 return queue.closed.map(Err);
             }
             queue.last_batch = Some(Instant::now());
-            (std::mem::take(&mut queue.frames), queue.reset())
+            let crowded = queue.bytes > ROOM;
+            (std::mem::take(&mut queue.frames), queue.reset(), crowded)
         };
+        if crowded {
+            self.taken.notify_waiters();
+        }
         // Not under the lock, which whoever publishes needs.
         if held {
             coalesce(&mut frames, 0);
@@ -241,7 +277,12 @@ impl Queue {
     }
 
     fn is_full(&self, size: usize) -> bool {
-        self.frames.len() >= MAX_FRAMES || self.bytes.saturating_add(size) > MAX_BYTES
+        let bytes = self.bytes.saturating_add(size);
+        let allowed = match self.large {
+            0 if size > LARGE => MAX_BYTES.saturating_add(size),
+            large => MAX_BYTES.saturating_add(large),
+        };
+        self.frames.len() >= MAX_FRAMES || bytes > allowed
     }
 
     fn bytes_from(&self, from: usize) -> usize {
@@ -251,6 +292,7 @@ impl Queue {
     /// Starts anew without frames. Answers whether those that were taken had been held.
     fn reset(&mut self) -> bool {
         self.bytes = 0;
+        self.large = 0;
         self.merged = 0;
         self.due = None;
         std::mem::take(&mut self.held)
@@ -282,6 +324,42 @@ mod tests {
         }
         outbox.push(Frame::of_size(1));
         assert_eq!(outbox.next_batch().await.unwrap_err(), CloseReason::TooSlow);
+    }
+
+    #[tokio::test]
+    async fn one_frame_of_any_size_may_wait_and_room_for_others_is_left() {
+        let outbox = Outbox::default();
+        outbox.push(Frame::of_size(1));
+        outbox.push(Frame::of_size(2 * MAX_BYTES));
+        outbox.push(Frame::of_size(LARGE));
+        assert_eq!(outbox.next_batch().await.unwrap().len(), 3);
+        for _ in 0..2 {
+            outbox.push(Frame::of_size(LARGE + 1));
+            assert_eq!(outbox.next_batch().await.unwrap().len(), 1);
+        }
+        outbox.push(Frame::of_size(2 * MAX_BYTES));
+        outbox.push(Frame::of_size(MAX_BYTES + 1));
+        assert_eq!(outbox.next_batch().await.unwrap_err(), CloseReason::TooSlow);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_for_room_goes_on_when_it_is_there_or_never_will_be() {
+        let (outbox, patience) = (Outbox::default(), Duration::from_secs(60));
+        outbox.push(Frame::of_size(ROOM));
+        outbox.room().await;
+        outbox.push(Frame::of_size(1));
+        assert!(tokio::time::timeout(patience, outbox.room()).await.is_err());
+        let taking = async {
+            tokio::task::yield_now().await;
+            outbox.next_batch().await.unwrap()
+        };
+        assert_eq!(tokio::join!(outbox.room(), taking).1.len(), 2);
+        outbox.push(Frame::of_size(2 * MAX_BYTES));
+        let closing = async {
+            tokio::task::yield_now().await;
+            outbox.close(CloseReason::ClientGone);
+        };
+        tokio::join!(outbox.room(), closing);
     }
 
     #[tokio::test]
