@@ -190,10 +190,9 @@ impl Server {
         let failed = |source| ServerError::Listen { place: Listen::Tcp(address), source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         self.places.push(Listen::Tcp(listener.local_addr().map_err(failed)?));
-        // Small frames must not wait for more to come.
         let listener = listener.tap_io(|stream| {
-            if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "TCP_NODELAY could not be set");
+            if let Err(error) = transport::tcp::prepare(stream) {
+                tracing::debug!(%error, "an option of a socket could not be set");
             }
         });
         self.serve(listener, Some(gate.clone()));

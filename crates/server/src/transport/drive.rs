@@ -31,6 +31,9 @@ pub(crate) enum Inbound {
     Text(Utf8Bytes),
     /// Something that cannot be a message, and why.
     Unusable(&'static str),
+    /// A frame of the transport's own, such as a ping of a WebSocket, which it answered
+    /// itself. It only takes time.
+    Nothing,
     /// A message that is larger than this host takes, after which the connection ends.
     TooLarge,
 }
@@ -40,7 +43,7 @@ impl Inbound {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
-            Self::Unusable(_) | Self::TooLarge => 0,
+            Self::Unusable(_) | Self::Nothing | Self::TooLarge => 0,
         }
     }
 }

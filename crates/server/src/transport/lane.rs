@@ -50,8 +50,11 @@ impl Entry {
     pub(crate) async fn read(self, mut incoming: impl Stream<Item = Inbound> + Unpin, link: &Link) {
         let mut pace = Pace::new(&link.shared.limits);
         while let Some(message) = incoming.next().await {
-            link.shared.counters.frame_in();
             pace.step().await;
+            if matches!(message, Inbound::Nothing) {
+                continue;
+            }
+            link.shared.counters.frame_in();
             if let Inbound::Text(text) = &message {
                 link.log(Direction::In, || text.clone().into());
                 if answer_ping(text.as_str(), link) || take_answer(text.as_str(), link) {
@@ -121,6 +124,7 @@ pub(crate) async fn handle(
         match message {
             Inbound::Text(text) => connection.receive(text.as_str()).await,
             Inbound::Unusable(why) => connection.refuse_garbage(&RpcError::invalid_request(why)),
+            Inbound::Nothing => {}
             Inbound::TooLarge => link.outbox.close(CloseReason::MessageTooLarge),
         }
     }

@@ -115,3 +115,36 @@ async fn the_deadline_of_the_handshake_counts_from_the_start_and_ends_with_it() 
     }
     assert_eq!(link.outbox.close_reason(), None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_has_a_large_answer_waits_for_the_large_answers_before_it_and_the_rest_does_not() {
+    let (mut connection, link) = connection().await;
+    let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersions":["1.0.0"],"clientId":"c"}}"#;
+    connection.receive(initialize).await;
+    let id = serde_json::value::to_raw_value(&2).unwrap();
+    link.outbox.push(rpc::response(&id, &"x".repeat(2 * 1024 * 1024)).unwrap());
+    connection.receive(r#"{"jsonrpc":"2.0","id":3,"method":"resolveSessionConfig"}"#).await;
+    assert_eq!(written(&link).len(), 3);
+    for method in ["subscribe", "fetchTurns", "listSessions"] {
+        link.outbox.push(rpc::response(&id, &"x".repeat(2 * 1024 * 1024)).unwrap());
+        let request =
+            format!(r#"{{"jsonrpc":"2.0","id":4,"method":"{method}","params":{{"channel":"ahp-root://"}}}}"#);
+        let mut asking = std::pin::pin!(connection.receive(&request));
+        assert!(tokio::time::timeout(Duration::from_secs(60), &mut asking).await.is_err(), "{method}");
+        assert_eq!(written(&link).len(), 1);
+        asking.await;
+        assert_eq!(written(&link).len(), 1, "{method}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_means_nothing_costs_as_much_of_the_pace_as_a_message() {
+    let (_connection, link) = connection().await;
+    let (entry, mut queued) = lane();
+    let limits = &link.shared.limits;
+    let count = limits.message_burst + 3 * limits.messages_per_second;
+    let start = Instant::now();
+    entry.read(stream::iter((0..count).map(|_| Inbound::Nothing)), &link).await;
+    assert!(start.elapsed() >= Duration::from_millis(2900), "{:?}", start.elapsed());
+    assert!(queued.recv().await.is_none(), "nothing reaches the lane");
+}

@@ -3,6 +3,7 @@
 pub(crate) mod drive;
 pub(crate) mod lane;
 pub(crate) mod stdio;
+pub(crate) mod tcp;
 pub(crate) mod unix;
 pub(crate) mod ws;
 

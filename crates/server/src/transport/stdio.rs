@@ -161,6 +161,7 @@ mod tests {
             seen.push(match line {
                 Inbound::Text(text) => text.as_str().trim().to_owned(),
                 Inbound::Unusable(why) => format!("! {why}"),
+                Inbound::Nothing => "! nothing".to_owned(),
                 Inbound::TooLarge => "! too large".to_owned(),
             });
         }

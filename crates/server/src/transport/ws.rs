@@ -43,18 +43,18 @@ async fn serve(socket: WebSocket, shared: Arc<Shared>) {
     let (mut sink, stream) = socket.split();
     let incoming = stream
         .take_while(|frame| future::ready(!matches!(frame, Ok(Message::Close(_)) | Err(_))))
-        .filter_map(|frame| future::ready(frame.ok().and_then(inbound)));
+        .filter_map(|frame| future::ready(frame.ok().map(inbound)));
     drive(shared, pin!(incoming), Frames(&mut sink), Handshake::InTime).await;
     // Also flushes the answer to a close of the client's. It may be gone already.
     tokio::time::timeout(CLOSE_GRACE, sink.close()).await.ok();
 }
 
-fn inbound(frame: Message) -> Option<Inbound> {
+fn inbound(frame: Message) -> Inbound {
     match frame {
-        Message::Text(text) if text.len() > MAX_MESSAGE => Some(Inbound::TooLarge),
-        Message::Text(text) => Some(Inbound::Text(text)),
-        Message::Binary(_) => Some(Inbound::Unusable("send text frames, not binary ones")),
-        Message::Ping(_) | Message::Pong(_) | Message::Close(_) => None,
+        Message::Text(text) if text.len() > MAX_MESSAGE => Inbound::TooLarge,
+        Message::Text(text) => Inbound::Text(text),
+        Message::Binary(_) => Inbound::Unusable("send text frames, not binary ones"),
+        Message::Ping(_) | Message::Pong(_) | Message::Close(_) => Inbound::Nothing,
     }
 }
 
