@@ -33,8 +33,8 @@ use crate::session::{
     chats_to_pin, message_in, summary_of,
 };
 use crate::state::{
-    Action, ChannelState, ChatDoc, CloseReason, EncodedSnapshot, FetchError, Frame, Missed, Origin, RowsPage,
-    StateStore, Subscription,
+    Action, ChannelState, ChatDoc, CloseReason, EncodedSnapshot, FetchError, Frame, Missed, Origin, RowKey,
+    RowsPage, StateStore, Subscription,
 };
 use crate::storage::{Change, Storage, StorageError};
 pub use composing::Composing;
@@ -210,9 +210,9 @@ impl Host {
         &self.store
     }
 
-    /// The sessions that are shown in the list, newest change first.
-    pub fn list_sessions(&self, skip: usize, limit: Option<usize>) -> RowsPage {
-        self.store.list(skip, limit)
+    /// The sessions that are shown in the list behind a place, newest change first.
+    pub fn list_sessions(&self, after: Option<&RowKey>, limit: Option<usize>) -> RowsPage {
+        self.store.list(after, limit)
     }
 
     /// Learns who is at the other end of a connection, and subscribes it to those of

@@ -154,7 +154,7 @@ fn ended(turn: &str, outcome: TurnOutcome) -> AgentEvent {
 async fn the_first_message_opens_the_agent_once_and_the_second_uses_it() {
     let scene = Scene::new().await;
     assert_eq!(scene.stage.opened.load(Ordering::SeqCst), 0, "creating opens nothing");
-    assert!(scene.host.list_sessions(0, None).rows.is_empty());
+    assert!(scene.host.list_sessions(None, None).rows.is_empty());
     scene.say("t1").await;
     scene.say("too early").await;
     scene.stage.gate.notify_one();
@@ -167,7 +167,7 @@ async fn the_first_message_opens_the_agent_once_and_the_second_uses_it() {
     let Some(AgentCommand::Prompt { turn, .. }) = wing.commands.recv().await else { panic!("no prompt") };
     assert_eq!(turn.as_str(), "t2");
     assert_eq!(scene.stage.opened.load(Ordering::SeqCst), 1);
-    assert_eq!(scene.host.list_sessions(0, None).rows.len(), 1);
+    assert_eq!(scene.host.list_sessions(None, None).rows.len(), 1);
     let directory = scene.stage.requests.lock().unwrap()[0].working_directories.clone();
     assert_eq!(directory, [PathBuf::from("/w x")], "the address is decoded");
 }
@@ -215,7 +215,7 @@ async fn disposing_waits_until_the_agent_is_gone() {
     };
     tokio::join!(dispose, agent).0.unwrap();
     assert!(scene.host.store().read(&scene.session, |_| ()).is_none());
-    assert!(scene.host.list_sessions(0, None).rows.is_empty());
+    assert!(scene.host.list_sessions(None, None).rows.is_empty());
 }
 
 #[tokio::test]
@@ -232,7 +232,7 @@ async fn an_agent_that_vanishes_fails_the_turn_and_is_opened_again_to_resume() {
     let histories: Vec<History> =
         scene.stage.requests.lock().unwrap().iter().map(|request| request.history.clone()).collect();
     assert_eq!(histories, [History::Fresh, History::Resume]);
-    assert_eq!(scene.host.list_sessions(0, None).rows.len(), 1, "announced once");
+    assert_eq!(scene.host.list_sessions(None, None).rows.len(), 1, "announced once");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use innkeeper_core::ChannelUri;
 use innkeeper_core::host::NewSession;
 use innkeeper_core::ids::{ClientId, ServerSeq};
 use innkeeper_core::state::{
-    Action, CloseReason, Delivery, EncodedEnvelope, EncodedSnapshot, Missed, Origin, Subscription,
+    Action, CloseReason, Delivery, EncodedEnvelope, EncodedSnapshot, Missed, Origin, RowKey, Subscription,
 };
 use innkeeper_core::storage::Json;
 use serde::Serialize;
@@ -226,18 +226,14 @@ impl Connection {
     }
 
     fn list_sessions(&self, id: &RawValue, params: &ListSessionsParams) -> Result<(), RpcError> {
-        let start = match params.cursor.as_deref() {
-            None => 0,
-            Some(cursor) => cursor
-                .parse()
-                .map_err(|_| RpcError::invalid_params("the cursor is not one of this host's"))?,
-        };
+        let after = params.cursor.as_deref().map(str::parse::<RowKey>).transpose();
+        let after = after.map_err(|bad| RpcError::invalid_params(bad.to_string()))?;
         if params.limit == Some(0) {
             return Err(RpcError::invalid_params("limit must be at least 1"));
         }
         let limit = params.limit.and_then(|limit| usize::try_from(limit).ok());
-        let page = self.shared.host.list_sessions(start, limit);
-        let next_cursor = page.more.then(|| start.saturating_add(page.rows.len()).to_string());
+        let page = self.shared.host.list_sessions(after.as_ref(), limit);
+        let next_cursor = page.next.map(|key| key.to_string());
         self.reply(id, &ListSessionsResult { items: &page.rows, next_cursor })
     }
 

@@ -85,7 +85,7 @@ impl Host {
             return Arc::clone(directories);
         }
         let mut directories = ListedDirectories::new();
-        for row in self.store.list(0, None).rows {
+        for row in self.store.list(None, None).rows {
             let Ok(row) = serde_json::from_str::<Row>(row.get()) else { continue };
             for path in paths(&row.working_directories) {
                 directories.entry(path).or_default().push(ChannelUri::new(&row.resource));

@@ -21,6 +21,7 @@ pub(crate) use frame::Amendment;
 pub use frame::{Action, EncodedEnvelope, Frame, Origin, notification};
 pub use outbox::{CloseReason, Delivery, Outbox};
 pub(crate) use repeats::DispatchMark;
+pub use rows::{BadRowKey, RowKey};
 pub use snapshot::{ChannelState, EncodedSnapshot};
 pub use store::{CommitError, Counts, FetchError, Missed, RowsPage, StateStore, Subscription};
 

@@ -5,6 +5,9 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::ops::Bound;
+use std::str::FromStr;
 
 use ahp_types::common::JsonObject;
 use ahp_types::notifications::PartialSessionSummary;
@@ -19,9 +22,38 @@ use crate::storage::{Json, StoredRow};
 pub(super) struct Rows {
     by_session: HashMap<ChannelUri, Row>,
     /// Newest change first; sessions that changed at the same time by their address.
-    in_order: BTreeMap<(Reverse<i64>, ChannelUri), Json>,
+    in_order: BTreeMap<RowKey, Json>,
     /// Counts the changes of the directories in the list.
     directories_edition: u64,
+}
+
+/// A place in the list: the time of a session's last change, and its address. It is a
+/// place also when the session has gone from there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RowKey(Reverse<i64>, ChannelUri);
+
+impl fmt::Display for RowKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.0.0, self.1)
+    }
+}
+
+/// A text names no place of the list.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the cursor is not one of this host's")]
+pub struct BadRowKey;
+
+impl FromStr for RowKey {
+    type Err = BadRowKey;
+
+    fn from_str(text: &str) -> Result<Self, BadRowKey> {
+        let (modified_at, session) = text.split_once('/').ok_or(BadRowKey)?;
+        let modified_at = modified_at.parse().map_err(|_| BadRowKey)?;
+        if session.is_empty() {
+            return Err(BadRowKey);
+        }
+        Ok(Self(Reverse(modified_at), ChannelUri::new(session)))
+    }
 }
 
 #[derive(Debug)]
@@ -36,7 +68,7 @@ impl Rows {
     pub(super) fn restore(&mut self, row: StoredRow) {
         let StoredRow { session, modified_at, summary } = row;
         self.by_session.insert(session.clone(), Row { modified_at, summary: None });
-        self.in_order.insert((Reverse(modified_at), session), summary);
+        self.in_order.insert(RowKey(Reverse(modified_at), session), summary);
     }
 
     /// Adds a row or replaces it. Answers what changed.
@@ -59,7 +91,7 @@ impl Rows {
         }
         self.take_out(session);
         let modified_at = milliseconds(&summary.modified_at);
-        self.in_order.insert((Reverse(modified_at), session.clone()), encoded.into());
+        self.in_order.insert(RowKey(Reverse(modified_at), session.clone()), encoded.into());
         self.by_session.insert(session.clone(), Row { modified_at, summary: Some(Box::new(summary)) });
         Ok(change)
     }
@@ -72,7 +104,7 @@ impl Rows {
 
     fn take_out(&mut self, session: &ChannelUri) -> bool {
         let Some(row) = self.by_session.remove(session) else { return false };
-        self.in_order.remove(&(Reverse(row.modified_at), session.clone()));
+        self.in_order.remove(&RowKey(Reverse(row.modified_at), session.clone()));
         true
     }
 
@@ -89,13 +121,19 @@ impl Rows {
     /// A session's row as it is stored.
     pub(super) fn stored(&self, session: &ChannelUri) -> Option<StoredRow> {
         let modified_at = self.by_session.get(session)?.modified_at;
-        let summary = self.in_order.get(&(Reverse(modified_at), session.clone()))?;
+        let summary = self.in_order.get(&RowKey(Reverse(modified_at), session.clone()))?;
         Some(StoredRow { session: session.clone(), modified_at, summary: summary.clone() })
     }
 
-    /// All rows, newest change first.
-    pub(super) fn list(&self) -> impl ExactSizeIterator<Item = &Json> {
-        self.in_order.values()
+    /// How many rows there are.
+    pub(super) fn len(&self) -> usize {
+        self.in_order.len()
+    }
+
+    /// The rows behind a place, or all of them, newest change first.
+    pub(super) fn list(&self, after: Option<&RowKey>) -> impl Iterator<Item = (&RowKey, &Json)> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.in_order.range((start, Bound::Unbounded))
     }
 
     fn get(&self, session: &ChannelUri) -> Option<SessionSummary> {
@@ -103,7 +141,7 @@ impl Rows {
         if let Some(summary) = &row.summary {
             return Some(SessionSummary::clone(summary));
         }
-        let encoded = self.in_order.get(&(Reverse(row.modified_at), session.clone()))?;
+        let encoded = self.in_order.get(&RowKey(Reverse(row.modified_at), session.clone()))?;
         serde_json::from_str(encoded.get()).ok()
     }
 }

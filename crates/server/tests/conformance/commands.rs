@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use innkeeper_testkit::{MemoryStorage, StageHost, StageOptions};
+use innkeeper_testkit::{MemoryStorage, Player, StageHost, StageOptions};
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, started};
@@ -215,30 +215,10 @@ async fn the_list_has_the_newest_change_first_and_can_be_paged() {
         json!([]),
         "provisional"
     );
-    let mut players = Vec::new();
-    let hours = [9, 11, 10];
-    for (number, hour) in hours.iter().enumerate() {
-        let session = format!("scripted:/{}", number + 2);
-        scene.alice.create(&session, &[]).await.unwrap();
-        let chat = scene.alice.open_session(&session).await.unwrap();
-        let mut action = started("t1");
-        action["startedAt"] = json!(format!("2026-11-15T{hour:02}:00:00.000Z"));
-        scene.alice.dispatch(&chat, action).await.unwrap();
-        let mut player = scene.host.stage().player().await.unwrap();
-        player.prompt().await.unwrap();
-        players.push(player);
-    }
+    let _players = work_at(&mut scene, &[9, 11, 10]).await;
     let wire = &mut scene.wire;
-    let names = |answer: &Value| -> Vec<String> {
-        answer["items"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|row| row["resource"].as_str().unwrap().to_owned())
-            .collect()
-    };
     let all = wire.ask("listSessions", json!({"channel": ROOT})).await;
-    assert_eq!(names(&all), ["scripted:/3", "scripted:/4", "scripted:/2"]);
+    assert_eq!(names(&all), ["scripted:/11", "scripted:/10", "scripted:/9"]);
     assert_eq!(all.get("nextCursor"), None);
     let row = &all["items"][0];
     assert_eq!(
@@ -248,15 +228,59 @@ async fn the_list_has_the_newest_change_first_and_can_be_paged() {
     assert_eq!(row["chats"][0]["status"], 8);
     assert!(row["createdAt"].is_string() && row["modifiedAt"].is_string() && row["defaultChat"].is_string());
     let first = wire.ask("listSessions", json!({"channel": ROOT, "limit": 2})).await;
-    assert_eq!(names(&first), ["scripted:/3", "scripted:/4"]);
+    assert_eq!(names(&first), ["scripted:/11", "scripted:/10"]);
     let rest = json!({"channel": ROOT, "limit": 2, "cursor": first["nextCursor"]});
     let rest = wire.ask("listSessions", rest).await;
-    assert_eq!((names(&rest), rest.get("nextCursor")), (vec!["scripted:/2".to_owned()], None));
-    for params in
-        [json!({"cursor": "elsewhere"}), json!({"cursor": 7}), json!({"limit": 0}), json!({"limit": -1})]
+    assert_eq!((names(&rest), rest.get("nextCursor")), (vec!["scripted:/9"], None));
+    for cursor in
+        [json!("elsewhere"), json!("999999"), json!(""), json!("7/"), json!("x/scripted:/9"), json!(7)]
     {
-        assert_eq!(wire.refused("listSessions", params.clone()).await, -32602, "{params}");
+        assert_eq!(wire.refused("listSessions", json!({"cursor": cursor})).await, -32602, "{cursor}");
     }
+    for limit in [0, -1] {
+        assert_eq!(wire.refused("listSessions", json!({"limit": limit})).await, -32602, "{limit}");
+    }
+}
+
+#[tokio::test]
+async fn what_changes_between_two_pages_of_the_list_hides_and_repeats_no_other_row() {
+    let mut scene = Scene::new().await;
+    let mut players = work_at(&mut scene, &[9, 10, 11, 12]).await;
+    let wire = &mut scene.wire;
+    let first = wire.ask("listSessions", json!({"limit": 2})).await;
+    assert_eq!(names(&first), ["scripted:/12", "scripted:/11"]);
+    // The last row of the page is gone, and a new one comes before all the others.
+    let leaving = players.remove(2).leave_when_told();
+    let disposing = wire.ask("disposeSession", json!({"channel": "scripted:/11"}));
+    tokio::join!(disposing, leaving).1.unwrap();
+    let second = wire.ask("listSessions", json!({"limit": 1, "cursor": first["nextCursor"]})).await;
+    assert_eq!(names(&second), ["scripted:/10"]);
+    let _player = work_at(&mut scene, &[13]).await;
+    let third = json!({"limit": 1, "cursor": second["nextCursor"]});
+    let third = scene.wire.ask("listSessions", third).await;
+    assert_eq!((names(&third), third.get("nextCursor")), (vec!["scripted:/9"], None));
+}
+
+/// Starts a turn in a new session at each of these hours; answers the agents.
+async fn work_at(scene: &mut Scene, hours: &[u8]) -> Vec<Player> {
+    let mut players = Vec::new();
+    for hour in hours {
+        let session = format!("scripted:/{hour}");
+        scene.alice.create(&session, &[]).await.unwrap();
+        let chat = scene.alice.open_session(&session).await.unwrap();
+        let mut action = started("t1");
+        action["startedAt"] = json!(format!("2026-11-15T{hour:02}:00:00.000Z"));
+        scene.alice.dispatch(&chat, action).await.unwrap();
+        let mut player = scene.host.stage().player().await.unwrap();
+        player.prompt().await.unwrap();
+        players.push(player);
+    }
+    players
+}
+
+/// The sessions of a page of the list.
+fn names(answer: &Value) -> Vec<&str> {
+    answer["items"].as_array().unwrap().iter().map(|row| row["resource"].as_str().unwrap()).collect()
 }
 
 #[tokio::test]

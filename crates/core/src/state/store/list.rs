@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Inner, StateStore};
 use crate::channel::ChannelUri;
 use crate::state::frame::notification;
-use crate::state::rows::RowChange;
+use crate::state::rows::{RowChange, RowKey};
 use crate::storage::{Json, StoredRow};
 
 /// A page of the session list.
@@ -16,18 +16,24 @@ use crate::storage::{Json, StoredRow};
 pub struct RowsPage {
     /// The encoded rows, newest change first.
     pub rows: Vec<Json>,
-    /// Whether there are more behind them.
-    pub more: bool,
+    /// The place of the last one, if there are more behind it.
+    pub next: Option<RowKey>,
 }
 
 impl StateStore {
-    /// The rows of the session list behind the first `skip`, newest change first.
-    pub fn list(&self, skip: usize, limit: Option<usize>) -> RowsPage {
+    /// The rows of the session list behind a place, newest change first. What changes
+    /// between two pages moves no other row from one to the other.
+    pub fn list(&self, after: Option<&RowKey>, limit: Option<usize>) -> RowsPage {
         let inner = self.lock();
-        let rows = inner.rows.list();
-        let more = limit.is_some_and(|limit| rows.len() > skip.saturating_add(limit));
-        let rows = rows.skip(skip).take(limit.unwrap_or(usize::MAX)).cloned().collect();
-        RowsPage { rows, more }
+        let limit = limit.unwrap_or(usize::MAX);
+        let mut rows = Vec::with_capacity(limit.min(inner.rows.len()));
+        let (mut listed, mut last) = (inner.rows.list(after), None);
+        for (key, row) in listed.by_ref().take(limit) {
+            rows.push(row.clone());
+            last = Some(key);
+        }
+        let next = listed.next().and(last).cloned();
+        RowsPage { rows, next }
     }
 
     /// A number that is another one whenever the directories in the list have changed.
@@ -37,7 +43,7 @@ impl StateStore {
 
     /// How many sessions are in the list.
     pub fn row_count(&self) -> usize {
-        self.lock().rows.list().len()
+        self.lock().rows.len()
     }
 
     /// Whether a session is in the list.
