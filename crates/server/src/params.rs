@@ -8,7 +8,6 @@ use ahp_types::commands::{ChatMoveDestination, ChatSource, SubscriptionDeliveryO
 use ahp_types::common::{JsonObject, ROOT_RESOURCE_URI, Uri};
 use ahp_types::state::{Message, SessionActiveClient};
 use secrecy::SecretString;
-use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -20,12 +19,38 @@ fn root() -> Uri {
 
 /// Reads the address of a channel, which is not of any length: it is kept, and
 /// repeated in every envelope.
-fn channel<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Uri, D::Error> {
+pub(crate) fn channel<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Uri, D::Error> {
     let uri = Uri::deserialize(deserializer)?;
-    if uri.len() > MAX_NAME {
-        return Err(D::Error::custom(format!("the address of a channel is longer than {MAX_NAME} bytes")));
-    }
+    check(&uri)?;
     Ok(uri)
+}
+
+fn check<E: serde::de::Error>(uri: &str) -> Result<(), E> {
+    if uri.len() > MAX_NAME {
+        return Err(E::custom(format!("the address of a channel is longer than {MAX_NAME} bytes")));
+    }
+    Ok(())
+}
+
+/// Reads where a new chat comes from, which names another chat.
+fn source<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ChatSource>, D::Error> {
+    let source = Option::<ChatSource>::deserialize(deserializer)?;
+    match &source {
+        Some(ChatSource::Fork(fork)) => check(&fork.chat)?,
+        Some(ChatSource::SideChat(side)) => check(&side.chat)?,
+        Some(ChatSource::Unknown(_)) | None => {}
+    }
+    Ok(source)
+}
+
+/// Reads where a chat is to go, which names a session and maybe another chat.
+fn destination<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ChatMoveDestination, D::Error> {
+    let destination = ChatMoveDestination::deserialize(deserializer)?;
+    if let ChatMoveDestination::Session(place) = &destination {
+        check(&place.session)?;
+        place.after.as_deref().map_or(Ok(()), check)?;
+    }
+    Ok(destination)
 }
 
 /// Reads addresses of channels. One that is too long can be no channel's, and is
@@ -138,12 +163,13 @@ pub(crate) struct ResolveSessionConfigParams {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CreateChatParams {
+    #[serde(deserialize_with = "channel")]
     pub(crate) channel: Uri,
     #[serde(deserialize_with = "channel")]
     pub(crate) chat: Uri,
     #[serde(default)]
     pub(crate) initial_message: Option<Message>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "source")]
     pub(crate) source: Option<ChatSource>,
     #[serde(default)]
     pub(crate) working_directories: Option<Vec<Uri>>,
@@ -151,7 +177,9 @@ pub(crate) struct CreateChatParams {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct MoveChatParams {
+    #[serde(deserialize_with = "channel")]
     pub(crate) channel: Uri,
+    #[serde(deserialize_with = "destination")]
     pub(crate) destination: ChatMoveDestination,
 }
 

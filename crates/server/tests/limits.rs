@@ -193,9 +193,27 @@ async fn names_are_bounded_in_length() {
     let initialized = client.initialize(&fits, &[&format!("x:{long}"), "ahp-root://"]).await;
     assert_eq!(initialized["result"]["snapshots"].as_array().map(Vec::len), Some(1), "{initialized}");
     let channel = json!({"channel": format!("x:{long}")});
-    for method in ["subscribe", "createSession", "disposeSession"] {
+    for method in ["subscribe", "createSession", "disposeSession", "disposeChat", "fetchTurns"] {
         says(&client.request(method, channel.clone()).await, -32602, "1024 bytes");
     }
+    let (long, fits) = (format!("x:{long}"), "x:/1");
+    for params in [
+        json!({"channel": long, "chat": fits}),
+        json!({"channel": fits, "chat": long}),
+        json!({"channel": fits, "chat": fits, "source": {"kind": "fork", "chat": long, "turnId": "t"}}),
+        json!({"channel": fits, "chat": fits, "source": {"kind": "sideChat", "chat": long, "turnId": "t"}}),
+    ] {
+        says(&client.request("createChat", params).await, -32602, "1024 bytes");
+    }
+    for params in [
+        json!({"channel": long, "destination": {"kind": "newSession"}}),
+        json!({"channel": fits, "destination": {"kind": "session", "session": long}}),
+        json!({"channel": fits, "destination": {"kind": "session", "session": fits, "after": long}}),
+    ] {
+        says(&client.request("moveChat", params).await, -32602, "1024 bytes");
+    }
+    let params = json!({"channel": long, "kind": "userMessage", "text": "/", "offset": 1});
+    says(&client.request("completions", params).await, -32602, "1024 bytes");
 }
 
 #[tokio::test]

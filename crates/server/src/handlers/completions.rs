@@ -22,6 +22,7 @@ pub(crate) const TRIGGERS: [&str; 3] = ["@", "#", "/"];
 
 #[derive(Debug, Deserialize)]
 pub(super) struct CompletionsParams {
+    #[serde(deserialize_with = "crate::params::channel")]
     channel: String,
     kind: CompletionItemKind,
     text: String,
