@@ -1,8 +1,9 @@
 //! A unix socket that only its user can reach, and that leaves no file behind.
 
-use std::fs::{DirBuilder, Permissions};
+use std::fs::Permissions;
 use std::io::{Error, ErrorKind, Result};
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixStream};
@@ -21,6 +22,13 @@ type Identity = (u64, u64, i64, i64);
 /// Binds a socket at `path`. A file that a dead host left there is replaced; a live
 /// host's is not.
 pub(crate) async fn bind(path: &Path) -> Result<(UnixListener, SocketFile)> {
+    if SocketAddr::from_pathname(path).is_err() {
+        let message = format!(
+            "a path of {} bytes is longer than a unix socket can have; choose one below 100",
+            path.as_os_str().len()
+        );
+        return Err(Error::new(ErrorKind::InvalidInput, message));
+    }
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
@@ -33,24 +41,48 @@ pub(crate) async fn bind(path: &Path) -> Result<(UnixListener, SocketFile)> {
             Err(error) => return Err(error),
         },
     }
-    // Made inside a private folder and moved into place, so that there is no moment
-    // in which others could connect.
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let scratch = parent.join(format!(".innkeeper-{}", std::process::id()));
-    DirBuilder::new().mode(0o700).create(&scratch)?;
-    let bound = bind_in(&scratch, path);
+    let listener = bind_private(path)?;
+    // Says the same again, for a system that does not do as Linux does.
+    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    Ok((listener, SocketFile { path: path.to_owned(), identity: identity(path)? }))
+}
+
+/// Binds so that there is no moment in which others could connect: Linux gives the file
+/// the mode of the socket, which has one before it has a file.
+#[cfg(target_os = "linux")]
+fn bind_private(path: &Path) -> Result<UnixListener> {
+    use nix::sys::stat::{Mode, fchmod};
+    use tokio::net::UnixSocket;
+
+    /// Connections that the system takes ahead of us.
+    const BACKLOG: u32 = 1024;
+
+    let socket = UnixSocket::new_stream()?;
+    fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    socket.bind(path)?;
+    socket.listen(BACKLOG)
+}
+
+/// Binds so that there is no moment in which others could connect: inside a private
+/// folder, from which the file is moved into place. Its path is short, as that of the
+/// socket may be almost as long as it can.
+#[cfg(not(target_os = "linux"))]
+fn bind_private(path: &Path) -> Result<UnixListener> {
+    use std::os::unix::fs::DirBuilderExt as _;
+
+    let parent = path.parent().unwrap_or(Path::new("."));
+    let scratch = parent.join(format!(".{}", std::process::id()));
+    std::fs::DirBuilder::new().mode(0o700).create(&scratch)?;
+    let draft = scratch.join("s");
+    let bound = UnixListener::bind(&draft).and_then(|listener| {
+        std::fs::set_permissions(&draft, Permissions::from_mode(0o600))?;
+        std::fs::rename(&draft, path)?;
+        Ok(listener)
+    });
     if let Err(error) = std::fs::remove_dir_all(&scratch) {
         tracing::warn!(%error, "a scratch folder stays behind");
     }
     bound
-}
-
-fn bind_in(scratch: &Path, path: &Path) -> Result<(UnixListener, SocketFile)> {
-    let draft = scratch.join("socket");
-    let listener = UnixListener::bind(&draft)?;
-    std::fs::set_permissions(&draft, Permissions::from_mode(0o600))?;
-    std::fs::rename(&draft, path)?;
-    Ok((listener, SocketFile { path: path.to_owned(), identity: identity(path)? }))
 }
 
 fn identity(path: &Path) -> Result<Identity> {
@@ -86,6 +118,30 @@ mod tests {
         assert!(path.exists(), "it belongs to the host that replaced it");
         drop(replaced);
         assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn the_file_has_its_mode_from_the_first_moment() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("host.sock");
+        let _listener = bind_private(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn a_path_may_be_as_long_as_a_client_can_dial_and_no_longer() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |length: usize| {
+            let name = "x".repeat(length - dir.path().as_os_str().len() - 1);
+            dir.path().join(name)
+        };
+        let longest = (80..200).map(path).take_while(|path| SocketAddr::from_pathname(path).is_ok()).last();
+        let longest = longest.unwrap();
+        let (_listener, _file) = bind(&longest).await.unwrap();
+        UnixStream::connect(&longest).await.unwrap();
+        let error = bind(&path(longest.as_os_str().len() + 1)).await.unwrap_err();
+        assert!(error.to_string().contains("longer than a unix socket can have"), "{error}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left behind");
     }
 
     #[tokio::test]
