@@ -108,8 +108,14 @@ fn listen_place(text: &str) -> anyhow::Result<Listen> {
     }
 }
 
+/// Reads an address, or the one name that is known without asking anybody.
 fn address(text: &str, wanted: &str) -> anyhow::Result<SocketAddr> {
-    text.parse().with_context(|| format!("{text:?} is no place to listen; use {wanted}"))
+    let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+    numeric
+        .as_deref()
+        .unwrap_or(text)
+        .parse()
+        .with_context(|| format!("{text:?} is no place to listen; use {wanted}"))
 }
 
 /// Reads `ADDR:PORT` of the loopback.

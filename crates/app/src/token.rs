@@ -18,7 +18,7 @@ const TOKEN_BYTES: usize = 32;
 pub(crate) fn validate(token: &str) -> Result<String> {
     let token = token.trim();
     if token.is_empty() {
-        bail!("the token is empty; leave the option out for a random one, or use --no-token");
+        bail!("the token is empty; leave it out for a random one, or use --no-token");
     }
     if !token.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) {
         bail!("the token may only have letters, digits, - and _");
@@ -26,18 +26,27 @@ pub(crate) fn validate(token: &str) -> Result<String> {
     Ok(token.to_owned())
 }
 
-/// Reads the token of a file.
+/// Reads the token of a file that the user named.
 pub(crate) fn read(path: &Path) -> Result<String> {
+    read_or(path, "write one into it, or leave --token-file out for a random one")
+}
+
+/// Reads the token of a file, or says what to do if there is none in it.
+fn read_or(path: &Path, advice: &str) -> Result<String> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the token file {}", path.display()))?;
+    if text.trim().is_empty() {
+        bail!("the token file {} has no token; {advice}", path.display());
+    }
     validate(&text).with_context(|| format!("the token file {} cannot be used", path.display()))
 }
 
 /// The token that is kept at `path`, made on first use. Two hosts that start at
 /// once end up with the same one.
 pub(crate) fn kept_at(path: &Path) -> Result<String> {
+    let kept = || read_or(path, "remove it, and a new token is made");
     if path.exists() {
-        return read(path);
+        return kept();
     }
     let mut bytes = [0; TOKEN_BYTES];
     OsRng.try_fill_bytes(&mut bytes).context("the system has no randomness for a token")?;
@@ -54,7 +63,7 @@ pub(crate) fn kept_at(path: &Path) -> Result<String> {
     file.write_all(token.as_bytes()).with_context(|| unwritable(&draft))?;
     let kept = match std::fs::hard_link(&draft, path) {
         Ok(()) => Ok(token),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => read(path),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => kept(),
         Err(error) => Err(error).with_context(|| unwritable(path)),
     };
     if let Err(error) = std::fs::remove_file(&draft) {

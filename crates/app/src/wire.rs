@@ -97,13 +97,10 @@ pub(crate) async fn start(settings: Settings) -> Result<Running> {
     Ok(Running { server, host, store, gateway, drivers, files })
 }
 
-/// Opens the storage, off the threads that serve clients.
+/// Opens the storage, off the threads that serve clients. What is wrong with it is in the
+/// log by then.
 async fn open_store(directory: PathBuf) -> Result<Store> {
-    let store = tokio::task::spawn_blocking(move || Store::open(StoreConfig::new(directory))).await??;
-    for problem in store.problems() {
-        tracing::warn!("{problem}");
-    }
-    Ok(store)
+    Ok(tokio::task::spawn_blocking(move || Store::open(StoreConfig::new(directory))).await??)
 }
 
 /// The files that clients may reach: those of sessions, also of sessions without a

@@ -5,6 +5,7 @@
 //! page's files need no token: they contain nothing, and the socket does.
 
 use std::fmt;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -96,6 +97,12 @@ pub enum ServerError {
     /// The address would be reachable from other machines.
     #[error("{0} is not a loopback address; other machines must not reach the host without TLS and a token")]
     NotLoopback(SocketAddr),
+    /// Somebody else has the address.
+    #[error(
+        "{0} is in use, maybe by another innkeeper; choose another port with --listen, such as {free} for any free one",
+        free = SocketAddr::new(.0.ip(), 0)
+    )]
+    Taken(SocketAddr),
     /// The address cannot be had.
     #[error("cannot listen on {place}")]
     Listen {
@@ -103,7 +110,7 @@ pub enum ServerError {
         place: Listen,
         /// What the system says.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
 }
 
@@ -187,7 +194,12 @@ impl Server {
         if !guarded && !address.ip().is_loopback() {
             return Err(ServerError::NotLoopback(address));
         }
-        let failed = |source| ServerError::Listen { place: Listen::Tcp(address), source };
+        let failed = |source: io::Error| {
+            if source.kind() == ErrorKind::AddrInUse {
+                return ServerError::Taken(address);
+            }
+            ServerError::Listen { place: Listen::Tcp(address), source }
+        };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         self.places.push(Listen::Tcp(listener.local_addr().map_err(failed)?));
         let listener = listener.tap_io(|stream| {

@@ -19,6 +19,12 @@ pub(crate) enum MigrateError {
         /// The newest number that this program knows.
         known: i64,
     },
+    /// No version of this program made it.
+    #[error("schema {found} is none of this program's")]
+    Foreign {
+        /// The schema's number.
+        found: i64,
+    },
     /// SQLite said so.
     #[error(transparent)]
     Sql(#[from] rusqlite::Error),
@@ -29,13 +35,14 @@ pub(crate) fn known() -> i64 {
     i64::try_from(STEPS.len()).unwrap_or(i64::MAX)
 }
 
-/// The schema's number; refuses one that is newer than ours. Writes nothing.
+/// The schema's number; refuses one that is not ours, or newer. Writes nothing.
 pub(crate) fn found(db: &Connection) -> Result<i64, MigrateError> {
     let found: i64 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    if !(0..=known()).contains(&found) {
-        return Err(MigrateError::Newer { found, known: known() });
+    match found {
+        ..0 => Err(MigrateError::Foreign { found }),
+        found if found > known() => Err(MigrateError::Newer { found, known: known() }),
+        found => Ok(found),
     }
-    Ok(found)
 }
 
 /// Takes the steps that are missing.

@@ -38,7 +38,7 @@ impl SalvageError {
         match self {
             Self::Io(error) => error.kind() == io::ErrorKind::StorageFull,
             Self::Sql(error) | Self::Schema(MigrateError::Sql(error)) => is_full(error),
-            Self::Schema(MigrateError::Newer { .. }) => false,
+            Self::Schema(MigrateError::Newer { .. } | MigrateError::Foreign { .. }) => false,
         }
     }
 }

@@ -69,6 +69,17 @@ pub enum OpenStoreError {
         /// The newest number that this version knows.
         known: i64,
     },
+    /// No version of this program made it.
+    #[error(
+        "the database {} is none of innkeeper's (schema {found}); move it away or choose another --data-dir",
+        path.display()
+    )]
+    Foreign {
+        /// The database.
+        path: PathBuf,
+        /// The schema's number.
+        found: i64,
+    },
     /// It cannot be written.
     #[error("{} cannot be written; make it writable for this user or choose another --data-dir", path.display())]
     ReadOnly {
@@ -331,6 +342,7 @@ fn migrate_error(path: &Path, error: MigrateError) -> OpenStoreError {
     let path = path.to_owned();
     match error {
         MigrateError::Newer { found, known } => OpenStoreError::Newer { path, found, known },
+        MigrateError::Foreign { found } => OpenStoreError::Foreign { path, found },
         MigrateError::Sql(error) if is_full(&error) => OpenStoreError::Full { path },
         MigrateError::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::ReadOnly) => {
             OpenStoreError::ReadOnly { path }

@@ -410,6 +410,18 @@ async fn a_newer_schema_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
+async fn a_schema_that_no_version_has_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    fill(directory.path(), 1, 1).await;
+    sql(directory.path()).pragma_update(None, "user_version", -3).expect("it is changed");
+    let before = fs::read(database(directory.path())).expect("it is read");
+    let error = Store::open(StoreConfig::new(directory.path())).expect_err("it is not ours");
+    let said = error.to_string();
+    assert!(said.contains("none of innkeeper's (schema -3)") && said.contains("--data-dir"), "{said}");
+    assert_eq!(fs::read(database(directory.path())).expect("it is read"), before);
+}
+
+#[tokio::test]
 async fn files_are_for_their_owner_alone() {
     let directory = tempfile::tempdir().expect("a directory");
     let inner = directory.path().join("deep").join("data");
@@ -434,7 +446,7 @@ async fn use_wounded(directory: &Path) {
     let store = match Store::open(StoreConfig::new(directory)) {
         Ok(store) => store,
         // The number of the schema was hit.
-        Err(OpenStoreError::Newer { .. }) => return,
+        Err(OpenStoreError::Newer { .. } | OpenStoreError::Foreign { .. }) => return,
         Err(error) => panic!("{error:?}"),
     };
     let told = |error: StorageError| {

@@ -27,7 +27,10 @@ fn a_wrong_use_exits_with_2_and_says_what_to_do() -> Result<()> {
         (&["serve", "--listen", "everywhere"], "127.0.0.1:PORT"),
         (&["serve", "--listen", "0.0.0.0:7433"], "127.0.0.1:PORT"),
         (&["serve", "--listen", "unix:"], "unix:/run"),
+        (&["serve", "--listen", "localhost"], "127.0.0.1:PORT"),
+        (&["serve", "--listen", "localhost:x"], "127.0.0.1:PORT"),
         (&["serve", "--token", ""], "--no-token"),
+        (&["serve", "--token-file", "/dev/null"], "leave --token-file out"),
         (&["serve", "--token", "x", "--no-token"], "cannot be used with"),
         (&["serve", "--token-file", "/nonexistent/token"], "token file"),
         (&["serve", "--upstream", "carrier-pigeon"], "demo"),
@@ -41,6 +44,47 @@ fn a_wrong_use_exits_with_2_and_says_what_to_do() -> Result<()> {
         assert!(said.contains(expected), "{arguments:?}: {said}");
         assert!(output.stdout.is_empty());
     }
+    Ok(())
+}
+
+#[test]
+fn an_empty_token_of_the_hosts_own_is_not_blamed_on_an_option() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    std::fs::write(home.path().join("token"), "\n")?;
+    let data = home.path().to_string_lossy();
+    let output = innkeeper(home.path(), &["serve", "--listen", "127.0.0.1:0", "--data-dir", &data])?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("remove it") && !said.contains("option"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_place_that_cannot_be_had_is_named_with_what_to_do() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let taken = format!("localhost:{}", listener.local_addr()?.port());
+    let long = format!("unix:{}/{}", home.path().display(), "x".repeat(120));
+    for (place, expected) in [(&taken, "127.0.0.1:0"), (&long, "longer than a unix socket can have")] {
+        let output = innkeeper(home.path(), &["serve", "--upstream", "demo", "--listen", place])?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{place}: {said}");
+        assert!(said.contains(expected), "{place}: {said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_damaged_database_is_told_of_once() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    std::fs::write(home.path().join("innkeeper.db"), "this is no database\n".repeat(1000))?;
+    // A host that cannot listen ends by itself, after it has looked at its data.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let (place, data) = (listener.local_addr()?.to_string(), home.path().to_string_lossy());
+    let output =
+        innkeeper(home.path(), &["serve", "--upstream", "demo", "--listen", &place, "--data-dir", &data])?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.matches("was damaged").count(), 1, "{said}");
     Ok(())
 }
 
