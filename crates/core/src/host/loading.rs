@@ -13,7 +13,7 @@ use crate::channel::ChannelUri;
 use crate::ids::ClientId;
 use crate::session::{
     ChatAddresses, Ended, Ending, Restored, SessionActor, SessionHandle, SessionSeed, Surroundings,
-    WeakHandle, restore,
+    WeakHandle, is_used, restore,
 };
 use crate::state::{ChannelState, ChatDoc, StateStore};
 use crate::storage::{Change, StorageError};
@@ -248,12 +248,6 @@ impl Host {
         });
         Ok(())
     }
-}
-
-/// Whether anything was sent in a chat. A draft is no reason to keep a session.
-fn is_used(chat: &ChatDoc) -> bool {
-    let open = chat.open();
-    !chat.turns().is_empty() || open.active_turn.is_some() || open.queued_messages.is_some()
 }
 
 /// The changes that store a new session with its chats.

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::addresses::ChatAddresses;
-use super::chats::{Chat, ChatSeed, Chats};
+use super::chats::{Chat, ChatSeed, Chats, is_used};
 use super::decide::{Cause, Decision, Effect, Input, Phase, Target, View, changes_directories, decide};
 use super::handle::{ClientDispatch, Ending, SessionHandle, SessionInput, Waiting};
 use super::ledger::Ledger;
@@ -419,18 +419,14 @@ impl SessionActor {
         self.store
             .read_both((&self.seed.uri, chat), |session, chat| {
                 let (session, doc) = (session.session()?, chat.chat_doc()?);
-                let (chat, turns, listed) = (doc.open(), doc.turns(), self.listed);
-                Some(decide(model, View { session, chat, turns, listed, now, time: &time }, input))
+                let (chat, turns) = (doc.open(), doc.turns());
+                Some(decide(model, View { session, chat, turns, now, time: &time }, input))
             })
             .flatten()
             .unwrap_or_default()
     }
 
     pub(super) fn run_effect(&mut self, uri: &ChannelUri, effect: Effect) {
-        if let Effect::List = effect {
-            self.list(uri);
-            return;
-        }
         if let Effect::OpenAgent(history) = effect {
             self.open_agent(uri, history);
             return;
@@ -449,15 +445,22 @@ impl SessionActor {
                 None => chat.opening.cancel(),
             },
             Effect::Finish => chat.over = true,
-            Effect::List | Effect::OpenAgent(_) | Effect::TellDirectories => {}
+            Effect::OpenAgent(_) | Effect::TellDirectories => {}
         }
     }
 
-    /// Shows the session to everyone.
-    pub(super) fn list(&mut self, chat: &ChannelUri) {
-        self.listed = true;
-        self.project(chat);
-        self.ledger.wants_checkpoint();
+    /// The session is for everyone to see, with the next look at its row.
+    pub(super) fn list(&mut self) {
+        if !self.listed {
+            self.listed = true;
+            self.ledger.wants_checkpoint();
+        }
+    }
+
+    /// Whether there is anything in the session that must not be lost.
+    pub(super) fn is_used(&self) -> bool {
+        let used = |chat: &ChannelUri| self.store.read(chat, |state| state.chat_doc().is_some_and(is_used));
+        self.chats.iter().count() > 1 || self.chats.uris().any(|chat| used(&chat).unwrap_or(false))
     }
 
     fn open_agent(&mut self, uri: &ChannelUri, history: History) {

@@ -14,6 +14,7 @@ use super::handle::{Answer, Cargo};
 use crate::agent::{AgentCommand, AgentEvent, AgentLink, AgentProvider, History, Unsent};
 use crate::channel::ChannelUri;
 use crate::directories::Primary;
+use crate::state::ChatDoc;
 use crate::storage::Rewind;
 
 /// What a chat starts from.
@@ -175,6 +176,12 @@ impl Chats {
         })
         .await
     }
+}
+
+/// Whether anything was sent in a chat. A draft is no reason to keep a session.
+pub(crate) fn is_used(chat: &ChatDoc) -> bool {
+    let open = chat.open();
+    !chat.turns().is_empty() || open.active_turn.is_some() || open.queued_messages.is_some()
 }
 
 /// A chat without anything in it.

@@ -20,7 +20,7 @@ mod turns;
 
 use std::time::Duration;
 
-use ahp_types::actions::{SessionReadyAction, StateAction};
+use ahp_types::actions::{SessionCreationFailedAction, SessionReadyAction, StateAction};
 use ahp_types::state::{ChatState, ErrorInfo, SessionLifecycle, SessionState};
 
 use super::Ending;
@@ -93,8 +93,6 @@ pub(super) struct View<'a> {
     pub(super) chat: &'a ChatState,
     /// All of the chat's finished turns.
     pub(super) turns: &'a [StoredTurn],
-    /// Whether the session is in the list that every client sees.
-    pub(super) listed: bool,
     /// The actor's clock, for durations.
     pub(super) now: Duration,
     /// The time of day, as it goes over the wire.
@@ -182,8 +180,6 @@ pub(super) enum Effect {
     TellDirectories,
     /// End it, or stop opening it.
     CloseAgent,
-    /// Show the session in the list.
-    List,
     /// Nothing of the agent is left: the chat is over.
     Finish,
 }
@@ -286,12 +282,8 @@ fn decide_opened(model: &Model, view: View<'_>) -> Decision {
     // What is sent to an agent that begins from nothing may be all that it remembers.
     let history = if *history == History::Fresh { History::Resume } else { history.clone() };
     let mut decision = Decision { phase: Some(Phase::Live(history)), ..Decision::default() };
-    // Two questions: a host that was killed in between has answered only one.
     if view.session.lifecycle != SessionLifecycle::Ready {
         decision.actions.push((Target::Session, StateAction::SessionReady(SessionReadyAction {})));
-    }
-    if !view.listed {
-        decision.effects.push(Effect::List);
     }
     if let Some(Rewind { to }) = &model.rewind {
         let to = to.as_deref().map(TurnId::new);
@@ -316,7 +308,15 @@ fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decis
         OpenError::Failed { error_type, message } => error_info(error_type, message),
     };
     if let Some(turn) = turns::running(view) {
-        decision.actions.push((Target::Chat, turns::failed(model, view, turn, info, Resumable::Yes)));
+        let failed = turns::failed(model, view, turn, info.clone(), Resumable::Yes);
+        decision.actions.push((Target::Chat, failed));
+    }
+    // Another message tries again, and makes the session ready if that works.
+    if view.session.lifecycle != SessionLifecycle::Ready
+        && view.session.creation_error.as_ref() != Some(&info)
+    {
+        let failed = SessionCreationFailedAction { error: info };
+        decision.actions.push((Target::Session, StateAction::SessionCreationFailed(failed)));
     }
     decision
 }

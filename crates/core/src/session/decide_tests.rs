@@ -93,7 +93,6 @@ fn run(phase: Phase, active: Option<&str>, input: Input<'_>) -> Decision {
         session: &session,
         chat: &chat,
         turns: &stored(&chat),
-        listed: false,
         now: Duration::from_millis(350),
         time: NOW,
     };
@@ -125,10 +124,10 @@ fn the_first_message_opens_the_agent_and_names_the_session() {
 }
 
 #[test]
-fn an_opened_agent_makes_the_session_ready_lists_it_and_gets_the_message() {
+fn an_opened_agent_makes_the_session_ready_and_gets_the_message() {
     let decision = run(opening(Some(prompt("t1"))), Some("t1"), Input::Opened);
     assert_eq!(decision.actions, [(Target::Session, StateAction::SessionReady(SessionReadyAction {}))]);
-    assert_eq!(decision.effects, [Effect::List, Effect::Agent(prompt("t1").into())]);
+    assert_eq!(decision.effects, [Effect::Agent(prompt("t1").into())]);
     assert!(matches!(decision.phase, Some(Phase::Live(History::Resume))));
 }
 
@@ -174,7 +173,6 @@ fn a_chat_that_is_not_for_writing_takes_no_messages() {
             session: &session,
             chat: &closed,
             turns: &stored(&closed),
-            listed: false,
             now: Duration::ZERO,
             time: NOW,
         };
@@ -235,23 +233,36 @@ fn the_end_of_a_turn_carries_its_duration() {
 }
 
 #[test]
-fn a_session_that_was_listed_before_it_was_ready_becomes_ready_with_its_agent() {
-    let listed = model(opening(Some(prompt("t1"))));
-    let (session, chat) = (session(), chat(Some("t1")));
-    let view =
-        View { session: &session, chat: &chat, turns: &[], listed: true, now: Duration::ZERO, time: NOW };
-    let decision = decide(&listed, view, Input::Opened);
-    assert!(matches!(decision.actions.as_slice(), [(Target::Session, StateAction::SessionReady(_))]));
-    assert!(!decision.effects.contains(&Effect::List));
-}
-
-#[test]
 fn an_agent_that_cannot_be_opened_fails_the_turn_and_leaves_the_session_usable() {
     let error = OpenError::Failed { error_type: "x".to_owned(), message: "install it".to_owned() };
     let decision = run(opening(Some(prompt("t1"))), Some("t1"), Input::OpenFailed(&error));
     assert!(matches!(decision.phase, Some(Phase::Cold(History::Fresh))));
-    let [(Target::Chat, StateAction::ChatError(failed))] = decision.actions.as_slice() else { panic!() };
+    let [
+        (Target::Chat, StateAction::ChatError(failed)),
+        (Target::Session, StateAction::SessionCreationFailed(creation)),
+    ] = decision.actions.as_slice()
+    else {
+        panic!("{:?}", decision.actions)
+    };
     assert_eq!((failed.turn_id.as_str(), failed.part.error.message.as_str()), ("t1", "install it"));
+    assert_eq!(creation.error, failed.part.error);
+}
+
+#[test]
+fn a_session_that_was_ready_once_does_not_fail_to_be_created() {
+    let error = OpenError::Failed { error_type: "x".to_owned(), message: "install it".to_owned() };
+    let (mut session, chat) = (session(), chat(None));
+    let fails = |session: &SessionState| {
+        let view = View { session, chat: &chat, turns: &[], now: Duration::ZERO, time: NOW };
+        decide(&model(opening(None)), view, Input::OpenFailed(&error)).actions.len()
+    };
+    session.lifecycle = SessionLifecycle::Failed;
+    assert_eq!(fails(&session), 1, "for another reason than before");
+    session.creation_error = Some(error_info("x", "install it"));
+    assert_eq!(fails(&session), 0, "nothing new");
+    session.lifecycle = SessionLifecycle::Ready;
+    session.creation_error = None;
+    assert_eq!(fails(&session), 0);
 }
 
 #[test]
@@ -277,14 +288,7 @@ fn a_message_that_the_agent_never_read_goes_to_the_next_one_but_not_for_ever() {
         ([Effect::OpenAgent(History::Resume)].as_slice(), 0)
     );
     let (session, chat) = (session(), chat(Some("t1")));
-    let view = View {
-        session: &session,
-        chat: &chat,
-        turns: &stored(&chat),
-        listed: false,
-        now: Duration::ZERO,
-        time: NOW,
-    };
+    let view = View { session: &session, chat: &chat, turns: &stored(&chat), now: Duration::ZERO, time: NOW };
     let worn_out = Model { openings: MAX_OPENINGS, ..model(Phase::Live(History::Resume)) };
     let decision = decide(&worn_out, view, Input::Agent(closed()));
     assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatError(_))]));
@@ -355,14 +359,8 @@ fn chat_with(parts: Value, extra: Value) -> ChatState {
 /// What follows when `client` dispatches an action in a chat.
 fn dispatch(phase: Phase, chat: &ChatState, client: &str, action: Value) -> Decision {
     let session = session();
-    let view = View {
-        session: &session,
-        chat,
-        turns: &stored(chat),
-        listed: false,
-        now: Duration::from_millis(350),
-        time: NOW,
-    };
+    let view =
+        View { session: &session, chat, turns: &stored(chat), now: Duration::from_millis(350), time: NOW };
     let action: StateAction = serde_json::from_value(action).unwrap();
     assert!(!matches!(action, StateAction::Unknown(_)), "{action:?}");
     decide(
@@ -515,14 +513,7 @@ fn a_waiting_message_starts_as_soon_as_the_chat_is_idle() {
     };
     let settle = |chat: &ChatState, cause: Cause| {
         let session = session();
-        let view = View {
-            session: &session,
-            chat,
-            turns: &stored(chat),
-            listed: false,
-            now: Duration::ZERO,
-            time: NOW,
-        };
+        let view = View { session: &session, chat, turns: &stored(chat), now: Duration::ZERO, time: NOW };
         decide(&model(Phase::Live(History::Resume)), view, Input::Settle(cause))
     };
     let other = json!({"id": "m2", "message": message()});

@@ -23,7 +23,7 @@ pub(crate) use actor::{Ended, SessionActor, SessionSeed, Surroundings};
 pub(crate) use addresses::ChatAddresses;
 pub(crate) use amend::{chats_to_pin, message_in};
 pub(crate) use awaited::awaited;
-pub(crate) use chats::{ChatSeed, chat_state};
+pub(crate) use chats::{ChatSeed, chat_state, is_used};
 pub(crate) use handle::{Berth, Cargo, ChatOrder, ClientDispatch, Ending, WeakHandle};
 pub use handle::{ChatError, NewChat, Outcome, SessionEnd, SessionHandle};
 pub(crate) use projection::summary_of;

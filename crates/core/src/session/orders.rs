@@ -477,10 +477,8 @@ impl SessionActor {
             StateAction::ChatWorkingDirectoryRemoved(ChatWorkingDirectoryRemovedAction { directory })
         });
         self.publish_arrival(&uri, lost.collect(), actions, placeholder.as_ref()).await;
+        self.list();
         self.project(&uri);
-        if !self.listed {
-            self.list(&uri);
-        }
         // What waited in it while it moved goes on here.
         self.settle(&uri, Cause::Agent).await;
         Ok(())

@@ -192,9 +192,11 @@ impl SessionActor {
         if let Some(update) = self.store.read(&self.seed.uri, look).flatten() {
             self.follow(update);
         }
-        if !self.listed {
+        if !self.listed && !self.is_used() {
             return;
         }
+        // From its first message on, whether its agent can be opened for it or not.
+        self.list();
         let look = |state: &ChannelState| {
             Some(projection::row(&self.seed.uri, &self.seed.created_at, state.session()?))
         };

@@ -239,3 +239,28 @@ async fn a_session_that_was_used_is_never_thrown_away() {
     assert!(is_stored(&storage, &session).await);
     assert_eq!(host.session_count(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_session_whose_agent_cannot_be_opened_is_listed_at_once_and_never_thrown_away() {
+    let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
+    let host = start(&stage, &storage).await;
+    let (session, client) = (never_used(&host).await, ClientId::new("c1"));
+    let chat = ChannelUri::default_chat_of(&session);
+    stage.hold_openings();
+    stage.fail_next_opening("install it first");
+    let connection = host.store().attach(Arc::new(Outbox::default()));
+    let action = serde_json::value::to_raw_value(&started("t1")).unwrap();
+    let origin = Origin { connection, client, client_seq: 1 };
+    host.dispatch(chat.clone(), Action::from_client(action).unwrap(), origin).await;
+    stage.opened(1).await.unwrap();
+    assert_eq!(host.list_sessions(None, None).rows.len(), 1, "from its first message on");
+    stage.release_openings();
+    host.store().detach(connection);
+    an_hour().await;
+    assert!(!host.store().has(&session), "it is not needed in memory");
+    assert!(is_stored(&storage, &session).await);
+    assert_eq!((host.list_sessions(None, None).rows.len(), host.session_count()), (1, 1));
+    assert!(open(&host, &chat).await);
+    let turns = host.store().read(&chat, |state| state.chat_doc().map(|chat| chat.turns().len())).flatten();
+    assert_eq!(turns, Some(1));
+}

@@ -256,6 +256,26 @@ async fn an_agent_that_cannot_be_opened_fails_the_turn_in_a_way_that_can_be_resu
 }
 
 #[tokio::test]
+async fn a_session_whose_first_agent_cannot_be_opened_says_so_and_is_ready_with_the_next_one() {
+    let mut scene = Scene::new().await;
+    let lifecycle = |scene: &Scene| json!(scene.bob.session(&scene.session).unwrap().lifecycle);
+    for (turn, reason) in [("t1", "install it first"), ("t2", "install it now")] {
+        scene.host.stage().fail_next_opening(reason);
+        scene.chat_accepts(started(turn)).await;
+        scene.until_over(turn).await;
+        let session = scene.bob.session(&scene.session).unwrap();
+        assert_eq!(session.creation_error.as_ref().unwrap().message, reason);
+        assert_eq!((lifecycle(&scene), session.status), (json!("failed"), 1), "its status is not touched");
+        assert_eq!(scene.bob.rows[&scene.session].status, 2, "everybody sees the session, and its failure");
+    }
+    let player = scene.begin("t3").await;
+    player.complete("t3").await.unwrap();
+    scene.until_over("t3").await;
+    assert_eq!(lifecycle(&scene), "ready");
+    assert_eq!(scene.wire.actions(&scene.session).iter().filter(|kind| **kind == "session/ready").count(), 1);
+}
+
+#[tokio::test]
 async fn only_the_last_turn_is_resumed_and_only_after_an_error_that_allows_it() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     scene.chat_rejects(resume("t1")).await;
