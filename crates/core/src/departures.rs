@@ -17,7 +17,7 @@ use crate::ids::ClientId;
 /// How long a client may stay away: as long as with VS Code's own host.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Who is away, and since when.
+/// Who is away, and since when: as many as may connect and go within that time.
 #[derive(Debug, Default)]
 pub(crate) struct Departures {
     away: Mutex<HashMap<ClientId, Instant>>,

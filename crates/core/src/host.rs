@@ -406,21 +406,26 @@ impl Host {
         }
     }
 
-    /// A connection of a client's has ended. If the client does not come back in time
-    /// it does not take part in any session any more.
+    /// A connection of a client's has ended. Some time later the client does not take part
+    /// any more in sessions that it does not listen to by then. What it takes part in is
+    /// looked at then and not now: it may have said so last, and a session may be behind.
     pub fn disconnected(&self, client: &ClientId) {
-        if taking_part(&self.store, &self.sessions, client).is_empty() || !self.departures.note(client) {
+        if !self.departures.note(client) {
             return;
         }
         let (store, sessions) = (Arc::clone(&self.store), Arc::clone(&self.sessions));
-        let (departures, client) = (Arc::clone(&self.departures), client.clone());
+        let (addresses, departures) = (Arc::clone(&self.addresses), Arc::clone(&self.departures));
+        let client = client.clone();
         self.tasks.spawn(async move {
-            if departures.wait(&client).await == Waited::HostCloses || store.has_audience(&[], Some(&client))
-            {
+            if departures.wait(&client).await == Waited::HostCloses {
                 return;
             }
-            for (_, handle) in taking_part(&store, &sessions, &client) {
-                handle.left(client.clone()).await;
+            for (uri, handle) in taking_part(&store, &sessions, &client) {
+                let mut channels = addresses.chats_of(&uri);
+                channels.push(uri);
+                if !store.listens(&client, &channels) {
+                    handle.left(client.clone()).await;
+                }
             }
         });
     }

@@ -160,8 +160,8 @@ impl Host {
         // While the host shuts down there is nobody left to load it for.
         let launched = self.launch(prepared).is_ok();
         for client in &took_part {
-            // It may have gone for good while the session was not in memory; nobody
-            // would say so any more.
+            // It may have gone for good while the session was not in memory, or come back
+            // without it; nobody would say so any more.
             self.disconnected(client);
         }
         Ok(launched)

@@ -128,6 +128,53 @@ async fn who_does_not_come_back_to_the_next_host_leaves_the_session_there() {
     assert_eq!(taking_part(&host, &session), Some(0));
 }
 
+fn activated(client: &str) -> Action {
+    let active = json!({"clientId": client, "tools": []});
+    let action = json!({"type": "session/activeClientSet", "activeClient": active});
+    Action::from_client(serde_json::value::to_raw_value(&action).unwrap()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_says_that_it_takes_part_and_is_gone_before_it_is_heard_leaves_in_time() {
+    let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
+    let host = start(&stage, &storage).await;
+    let session = never_used(&host).await;
+    let watcher = connected(&host, "c2");
+    subscribed(&host, watcher, &session).await;
+    let (connection, client) = (connected(&host, "c1"), ClientId::new("c1"));
+    let origin = Origin { connection, client: client.clone(), client_seq: 1 };
+    host.dispatch(session.clone(), activated("c1"), origin).await;
+    host.store().detach(connection);
+    host.disconnected(&client);
+    assert_eq!(taking_part(&host, &session), Some(0), "the session has not come to it yet");
+    tokio::time::sleep(Duration::from_secs(29)).await;
+    assert_eq!(taking_part(&host, &session), Some(1), "it may come back");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(taking_part(&host, &session), Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_back_to_the_next_host_takes_part_only_where_it_listens() {
+    let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
+    let host = start(&stage, &storage).await;
+    let session = never_used(&host).await;
+    for client in ["c1", "c2", "c3"] {
+        let connection = connected(&host, client);
+        let origin = Origin { connection, client: ClientId::new(client), client_seq: 1 };
+        host.dispatch(session.clone(), activated(client), origin).await;
+    }
+    host.shutdown().await;
+    host.finish().await;
+
+    let host = start(&stage, &storage).await;
+    connected(&host, "c1");
+    subscribed(&host, connected(&host, "c2"), &session).await;
+    subscribed(&host, connected(&host, "c3"), &ChannelUri::default_chat_of(&session)).await;
+    assert_eq!(taking_part(&host, &session), Some(3));
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    assert_eq!(taking_part(&host, &session), Some(2), "one of them listens to nothing of it");
+}
+
 /// A session of `c1` that nobody has said anything in.
 async fn never_used(host: &Host) -> ChannelUri {
     let session = ChannelUri::new("scripted:/1");

@@ -18,6 +18,17 @@ impl StateStore {
             })
     }
 
+    /// Whether a client subscribes to one of the channels.
+    pub(crate) fn listens(&self, client: &ClientId, channels: &[ChannelUri]) -> bool {
+        let inner = self.lock();
+        let subscribed = channels
+            .iter()
+            .filter_map(|uri| inner.channels.get(uri))
+            .flat_map(|channel| &channel.subscribers)
+            .filter_map(|subscriber| inner.connections.get(&subscriber.connection));
+        subscribed.filter_map(|attached| attached.client.as_ref()).any(|known| known == client)
+    }
+
     /// Removes channels that nobody subscribes to, all or none. Answers whether they are
     /// gone. In one step, so that nobody can begin to listen to a channel that is about
     /// to go.
