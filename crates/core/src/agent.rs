@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ahp_types::actions::StateAction;
@@ -15,6 +16,7 @@ use ahp_types::common::JsonObject;
 use ahp_types::state::{
     ActiveTurn, AgentInfo, ChatInputAnswer, ChatInputResponseKind, CustomizationEnablement, ErrorInfo,
     Message, ProtectedResourceMetadata, SessionConfigSchema, SideChatSelection, ToolCallResult,
+    ToolDefinition,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
@@ -22,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::ids::TurnId;
+use crate::ids::{ClientId, TurnId};
 
 /// Commands that may wait at an agent. A session sends one prompt or cancel at a
 /// time, so a full queue means that the driver is stuck: the link is then closed.
@@ -152,6 +154,29 @@ pub struct OpenAgent {
     pub working_directories: Vec<PathBuf>,
     /// The session's configuration values.
     pub config: JsonObject,
+    /// The tools that clients run for it.
+    pub client_tools: Arc<[ClientTool]>,
+    /// What was decided about customizations; the others are on.
+    pub switches: Vec<Switch>,
+}
+
+/// A tool that a client of the session runs. Two clients may have tools of the same name:
+/// which one is meant, or how they are told apart, is for the agent to say in its calls.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClientTool {
+    /// The client that runs it.
+    pub client: ClientId,
+    /// What it is.
+    pub tool: ToolDefinition,
+}
+
+/// What decides whether a customization is on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Switch {
+    /// The customization.
+    pub id: String,
+    /// The complete list of what decides about it, most specific first.
+    pub enablement: Vec<CustomizationEnablement>,
 }
 
 /// What the agent remembers of a conversation when it is opened.
@@ -276,15 +301,14 @@ pub enum AgentCommand {
     /// agents of a kind that works in several. What the running turn does with them is
     /// the agent's affair; the next one has these and no others.
     Directories(Vec<PathBuf>),
+    /// The session's configuration values are these now.
+    Config(JsonObject),
+    /// The tools that clients run for it are these now.
+    ClientTools(Arc<[ClientTool]>),
     /// A token for something that the session waits for. Its provider has it as well.
     Token(ResourceToken),
-    /// A customization was switched on or off.
-    Toggle {
-        /// The customization.
-        id: String,
-        /// The complete new list of what decides about it, most specific first.
-        enablement: Vec<CustomizationEnablement>,
-    },
+    /// Customizations were switched on or off.
+    Toggle(Vec<Switch>),
     /// A user wants something of an MCP server.
     McpServer {
         /// The server's customization.

@@ -306,14 +306,12 @@ impl Host {
             rewind: None,
         };
         let state = chat_state(&chat.uri, &created_at);
-        let session =
-            documents::session_state(&provider.info().provider, summary_of(&state), config.clone(), &new);
+        let session = documents::session_state(&provider.info().provider, summary_of(&state), config, &new);
         let doc = ChatDoc::new(state).map_err(|error| CreateError::Invalid(error.to_string()))?;
         let seed = SessionSeed {
             uri: new.uri.clone(),
             chats: vec![chat],
             created_at: created_at.clone(),
-            config: config.values,
             creator: new.creator.clone(),
             provider: Arc::clone(&provider),
             listed: false,

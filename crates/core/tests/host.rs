@@ -349,7 +349,8 @@ async fn a_client_that_is_back_in_time_goes_on_with_its_tools() {
     disconnect(&scene);
     tokio::time::sleep(std::time::Duration::from_secs(20)).await;
     let connection = scene.host.store().attach(Arc::new(Outbox::default()));
-    let introduced = scene.host.store().introduce(connection, &scene.origin.client, &[], |_, _| {
+    let channels = std::slice::from_ref(&scene.session);
+    let introduced = scene.host.store().introduce(connection, &scene.origin.client, channels, |_, _| {
         innkeeper_core::state::Frame::encode(&"hello")
     });
     introduced.unwrap();

@@ -190,14 +190,18 @@ impl Driver {
             }
             AgentCommand::Directories(wanted) => self.moves = wanted != self.directories,
             // A steering message that is not taken becomes a turn of its own; nothing
-            // asks the user anything yet, so there is nothing to answer.
+            // asks the user anything yet, so there is nothing to answer. None of the
+            // settings can be changed while a runtime runs, and it has no way yet to the
+            // tools of clients.
             AgentCommand::Steer { .. }
             | AgentCommand::Unsteer { .. }
             | AgentCommand::ToolAnswer { .. }
             | AgentCommand::InputAnswer(_)
             | AgentCommand::Rewind { .. }
             | AgentCommand::Token(_)
-            | AgentCommand::Toggle { .. }
+            | AgentCommand::Config(_)
+            | AgentCommand::ClientTools(_)
+            | AgentCommand::Toggle(_)
             | AgentCommand::McpServer { .. } => {}
         }
     }

@@ -147,7 +147,6 @@ impl Host {
             chats,
             created_at,
             provider,
-            config: session.config.as_ref().map(|config| config.values.clone()).unwrap_or_default(),
             creator: None,
             listed,
             next_entry,

@@ -6,12 +6,10 @@
 //! agents are opened by tasks beside it, and commands to an agent are handed over
 //! without waiting. Which chats there are is the business of `chats`.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ahp_types::actions::StateAction;
-use ahp_types::common::JsonObject;
 use ahp_types::state::{ChatState, SessionState};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -19,14 +17,16 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::addresses::ChatAddresses;
-use super::chats::{Chat, ChatSeed, Chats, is_used};
-use super::decide::{Cause, Decision, Effect, Input, Phase, Target, View, changes_directories, decide};
+use super::briefing::Briefing;
+use super::chats::{Brief, Chat, ChatSeed, Chats, is_used};
+use super::decide::{
+    Cause, Decision, Effect, Input, Phase, Target, View, changes_directories, changes_settings, decide,
+};
 use super::handle::{ClientDispatch, Ending, SessionHandle, SessionInput, Waiting};
 use super::ledger::Ledger;
-use crate::agent::{AgentEvent, AgentProvider, History, OpenAgent, OpenError, ResourceToken};
+use crate::agent::{AgentCommand, AgentEvent, AgentProvider, History, OpenAgent, OpenError, ResourceToken};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
-use crate::directories;
 use crate::ids::ClientId;
 use crate::state::StateStore;
 use crate::storage::{Storage, StorageError};
@@ -55,8 +55,6 @@ pub(crate) struct SessionSeed {
     pub created_at: String,
     /// The agent that works in it.
     pub provider: Arc<dyn AgentProvider>,
-    /// The configuration it was created with.
-    pub config: JsonObject,
     /// The client that created it, which may still want it.
     pub creator: Option<ClientId>,
     /// Whether the session is in the list.
@@ -259,8 +257,7 @@ impl SessionActor {
                     link.close.cancel();
                 }
                 opened.link = Some(link);
-                // They may have changed while it was opened.
-                self.tell_directories(&chat);
+                self.catch_up(&chat);
                 let decision = self.decide(&chat, Input::Opened);
                 self.carry_out(&chat, decision, Cause::Agent).await;
             }
@@ -319,6 +316,9 @@ impl SessionActor {
             Target::Chat => self.settle(&chat, cause).await,
             Target::Session => {
                 self.follow_directories(action).await;
+                if changes_settings(action) {
+                    self.brief_all();
+                }
                 self.settle_all(cause).await;
             }
         }
@@ -328,6 +328,7 @@ impl SessionActor {
         let Some(chat) = self.default_chat() else { return };
         let decision = self.decide(&chat, Input::Left(client));
         self.carry_out(&chat, decision, Cause::Agent).await;
+        self.brief_all();
         self.settle_all(Cause::Agent).await;
     }
 
@@ -385,6 +386,7 @@ impl SessionActor {
             let undelivered = chat.undelivered.take();
             *unsent = unsent.take().or(undelivered);
         }
+        self.brief_behind(chat, Brief::IfRoom);
         let decision = self.decide(chat, Input::Agent(event));
         self.carry_out(chat, decision, Cause::Agent).await;
         if closed {
@@ -420,7 +422,8 @@ impl SessionActor {
             .read_both((&self.seed.uri, chat), |session, chat| {
                 let (session, doc) = (session.session()?, chat.chat_doc()?);
                 let (chat, turns) = (doc.open(), doc.turns());
-                Some(decide(model, View { session, chat, turns, now, time: &time }, input))
+                let attended = self.chats.iter().any(|chat| chat.link.is_some());
+                Some(decide(model, View { session, chat, turns, attended, now, time: &time }, input))
             })
             .flatten()
             .unwrap_or_default()
@@ -432,8 +435,11 @@ impl SessionActor {
             return;
         }
         if let Effect::TellDirectories = effect {
-            self.tell_directories(uri);
+            self.brief(uri, Brief::IfRoom);
             return;
+        }
+        if matches!(effect, Effect::Agent(AgentCommand::Prompt { .. })) {
+            self.brief_behind(uri, Brief::First);
         }
         let Some(chat) = self.chats.get_mut(uri) else { return };
         match effect {
@@ -464,12 +470,15 @@ impl SessionActor {
     }
 
     fn open_agent(&mut self, uri: &ChannelUri, history: History) {
-        let (config, working_directories) = (self.config(), self.directories(uri));
+        let briefing = self.briefing(uri);
         let Some(chat) = self.chats.get_mut(uri) else { return };
         chat.opening = CancellationToken::new();
         chat.model.openings += 1;
-        chat.told_directories.clone_from(&working_directories);
-        let request = OpenAgent { conversation: chat.conversation, history, working_directories, config };
+        chat.told = briefing.clone();
+        let Briefing { directories: working_directories, config, client_tools, switches } = briefing;
+        let conversation = chat.conversation;
+        let request =
+            OpenAgent { conversation, history, working_directories, config, client_tools, switches };
         let opened = self.seed.provider.open(request, chat.opening.clone());
         let mut report = OpeningReport {
             chat: uri.clone(),
@@ -485,27 +494,42 @@ impl SessionActor {
         });
     }
 
-    /// The directories for the agent of a chat.
-    fn directories(&self, chat: &ChannelUri) -> Vec<PathBuf> {
+    /// What the agent of a chat should know.
+    fn briefing(&self, chat: &ChannelUri) -> Briefing {
         let primary = self.chats.get(chat).and_then(|chat| chat.model.directories);
-        self.with_state(chat, |session, chat| directories::of_chat(session, chat, primary))
-            .unwrap_or_default()
+        self.with_state(chat, |session, chat| Briefing::of(session, chat, primary)).unwrap_or_default()
     }
 
-    fn tell_directories(&mut self, chat: &ChannelUri) {
-        let directories = self.directories(chat);
+    fn brief(&mut self, chat: &ChannelUri, when: Brief) {
+        let briefing = self.briefing(chat);
         if let Some(chat) = self.chats.get_mut(chat) {
-            chat.tell_directories(directories);
+            chat.brief(briefing, when);
         }
     }
 
-    fn config(&self) -> JsonObject {
-        self.store
-            .read(&self.seed.uri, |state| {
-                state.session()?.config.as_ref().map(|config| config.values.clone())
-            })
-            .flatten()
-            .unwrap_or_else(|| self.seed.config.clone())
+    fn brief_all(&mut self) {
+        let agents = self.chats.iter().filter(|chat| chat.link.is_some()).map(|chat| chat.uri.clone());
+        for chat in agents.collect::<Vec<_>>() {
+            self.brief(&chat, Brief::IfRoom);
+        }
+    }
+
+    /// Tells an agent what it had no room for.
+    fn brief_behind(&mut self, chat: &ChannelUri, when: Brief) {
+        if self.chats.get(chat).is_some_and(|chat| chat.behind) {
+            self.brief(chat, when);
+        }
+    }
+
+    /// Tells an agent what has changed while it was opened.
+    fn catch_up(&mut self, chat: &ChannelUri) {
+        let briefing = self.briefing(chat);
+        let Some(chat) = self.chats.get_mut(chat) else { return };
+        let switched = chat.told.switched(&briefing);
+        chat.brief(briefing, Brief::First);
+        if !switched.is_empty() {
+            chat.command(AgentCommand::Toggle(switched));
+        }
     }
 
     pub(super) fn with_state<R>(

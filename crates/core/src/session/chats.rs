@@ -1,7 +1,6 @@
 //! The chats of a session: which there are, and what is known of each beside what is
 //! published.
 
-use std::path::PathBuf;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -9,13 +8,18 @@ use ahp_types::state::{ChatOrigin, ChatState, SessionStatus};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::briefing::Briefing;
 use super::decide::{Model, Phase};
 use super::handle::{Answer, Cargo};
-use crate::agent::{AgentCommand, AgentEvent, AgentLink, AgentProvider, History, Unsent};
+use crate::agent::{AgentCommand, AgentEvent, AgentLink, AgentProvider, COMMAND_CAPACITY, History, Unsent};
 use crate::channel::ChannelUri;
 use crate::directories::Primary;
 use crate::state::ChatDoc;
 use crate::storage::Rewind;
+
+/// Room for commands that must be left when an agent is told what is new in its session:
+/// a user's own orders have to find some behind that.
+const BRIEFING_ROOM: usize = COMMAND_CAPACITY / 2;
 
 /// What a chat starts from.
 #[derive(Debug)]
@@ -40,13 +44,24 @@ pub(super) struct Chat {
     pub(super) link: Option<AgentLink>,
     /// A message that it was to get and could not take any more.
     pub(super) undelivered: Option<Box<Unsent>>,
-    /// The directories that it knows of.
-    pub(super) told_directories: Vec<PathBuf>,
+    /// What it knows of its session.
+    pub(super) told: Briefing,
+    /// Whether there is more to know, for which it had no room.
+    pub(super) behind: bool,
     /// Ends the opening of an agent.
     pub(super) opening: CancellationToken,
     /// Nothing works for it any more, and nothing will.
     pub(super) over: bool,
     pub(super) leaving: Option<Leaving>,
+}
+
+/// When an agent is to be told what is new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Brief {
+    /// Now, if there is room beside what it has to do.
+    IfRoom,
+    /// Before anything else that it is told.
+    First,
 }
 
 /// How a chat leaves its session while that stays.
@@ -76,7 +91,8 @@ impl Chat {
             },
             link: None,
             undelivered: None,
-            told_directories: Vec::new(),
+            told: Briefing::default(),
+            behind: false,
             opening: CancellationToken::new(),
             over: false,
             leaving: None,
@@ -96,11 +112,16 @@ impl Chat {
         }
     }
 
-    /// Tells the agent, if there is one, that it works in these directories now.
-    pub(super) fn tell_directories(&mut self, directories: Vec<PathBuf>) {
-        if self.link.is_some() && directories != self.told_directories {
-            self.told_directories.clone_from(&directories);
-            self.command(AgentCommand::Directories(directories));
+    /// Tells the agent, if there is one, what is new in its session. One that has enough
+    /// to do gets the latest later: clients may change their minds as often as they like.
+    pub(super) fn brief(&mut self, now: Briefing, when: Brief) {
+        let Some(link) = &self.link else { return };
+        self.behind = when == Brief::IfRoom && link.commands.capacity() < BRIEFING_ROOM;
+        if self.behind {
+            return;
+        }
+        for command in self.told.update(now) {
+            self.command(command);
         }
     }
 

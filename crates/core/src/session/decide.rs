@@ -31,7 +31,9 @@ use crate::directories::Primary;
 use crate::ids::{ClientId, TurnId};
 use crate::storage::{Rewind, StoredTurn};
 pub(super) use agent::shows_work;
+pub(super) use customizations::switches;
 pub(super) use directories::changes_directories;
+pub(super) use settings::changes_settings;
 use turns::Resumable;
 pub(super) use turns::title_from;
 
@@ -93,6 +95,8 @@ pub(super) struct View<'a> {
     pub(super) chat: &'a ChatState,
     /// All of the chat's finished turns.
     pub(super) turns: &'a [StoredTurn],
+    /// Whether any chat of the session has an agent.
+    pub(super) attended: bool,
     /// The actor's clock, for durations.
     pub(super) now: Duration,
     /// The time of day, as it goes over the wire.
@@ -257,13 +261,13 @@ fn decide_session(model: &Model, view: View<'_>, action: &StateAction, client: &
         StateAction::SessionWorkingDirectoryReplaced(change) => directories::replaced(model, view, change),
         StateAction::SessionCustomizationToggled(toggled) => customizations::toggled(view.session, toggled),
         StateAction::SessionMcpServerStartRequested(wanted) => {
-            customizations::server(view.session, &wanted.id, McpServerRequest::Start)
+            customizations::server(view, &wanted.id, McpServerRequest::Start)
         }
         StateAction::SessionMcpServerStopRequested(wanted) => {
-            customizations::server(view.session, &wanted.id, McpServerRequest::Stop)
+            customizations::server(view, &wanted.id, McpServerRequest::Stop)
         }
         StateAction::SessionMcpServerBackgroundRequested(wanted) => {
-            customizations::server(view.session, &wanted.id, McpServerRequest::Background)
+            customizations::server(view, &wanted.id, McpServerRequest::Background)
         }
         other => not_for_clients(other),
     }

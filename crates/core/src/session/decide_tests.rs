@@ -93,6 +93,7 @@ fn run(phase: Phase, active: Option<&str>, input: Input<'_>) -> Decision {
         session: &session,
         chat: &chat,
         turns: &stored(&chat),
+        attended: true,
         now: Duration::from_millis(350),
         time: NOW,
     };
@@ -173,6 +174,7 @@ fn a_chat_that_is_not_for_writing_takes_no_messages() {
             session: &session,
             chat: &closed,
             turns: &stored(&closed),
+            attended: true,
             now: Duration::ZERO,
             time: NOW,
         };
@@ -253,7 +255,7 @@ fn a_session_that_was_ready_once_does_not_fail_to_be_created() {
     let error = OpenError::Failed { error_type: "x".to_owned(), message: "install it".to_owned() };
     let (mut session, chat) = (session(), chat(None));
     let fails = |session: &SessionState| {
-        let view = View { session, chat: &chat, turns: &[], now: Duration::ZERO, time: NOW };
+        let view = View { session, chat: &chat, turns: &[], attended: true, now: Duration::ZERO, time: NOW };
         decide(&model(opening(None)), view, Input::OpenFailed(&error)).actions.len()
     };
     session.lifecycle = SessionLifecycle::Failed;
@@ -288,7 +290,14 @@ fn a_message_that_the_agent_never_read_goes_to_the_next_one_but_not_for_ever() {
         ([Effect::OpenAgent(History::Resume)].as_slice(), 0)
     );
     let (session, chat) = (session(), chat(Some("t1")));
-    let view = View { session: &session, chat: &chat, turns: &stored(&chat), now: Duration::ZERO, time: NOW };
+    let view = View {
+        session: &session,
+        chat: &chat,
+        turns: &stored(&chat),
+        attended: true,
+        now: Duration::ZERO,
+        time: NOW,
+    };
     let worn_out = Model { openings: MAX_OPENINGS, ..model(Phase::Live(History::Resume)) };
     let decision = decide(&worn_out, view, Input::Agent(closed()));
     assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatError(_))]));
@@ -359,8 +368,14 @@ fn chat_with(parts: Value, extra: Value) -> ChatState {
 /// What follows when `client` dispatches an action in a chat.
 fn dispatch(phase: Phase, chat: &ChatState, client: &str, action: Value) -> Decision {
     let session = session();
-    let view =
-        View { session: &session, chat, turns: &stored(chat), now: Duration::from_millis(350), time: NOW };
+    let view = View {
+        session: &session,
+        chat,
+        turns: &stored(chat),
+        attended: true,
+        now: Duration::from_millis(350),
+        time: NOW,
+    };
     let action: StateAction = serde_json::from_value(action).unwrap();
     assert!(!matches!(action, StateAction::Unknown(_)), "{action:?}");
     decide(
@@ -513,7 +528,14 @@ fn a_waiting_message_starts_as_soon_as_the_chat_is_idle() {
     };
     let settle = |chat: &ChatState, cause: Cause| {
         let session = session();
-        let view = View { session: &session, chat, turns: &stored(chat), now: Duration::ZERO, time: NOW };
+        let view = View {
+            session: &session,
+            chat,
+            turns: &stored(chat),
+            attended: true,
+            now: Duration::ZERO,
+            time: NOW,
+        };
         decide(&model(Phase::Live(History::Resume)), view, Input::Settle(cause))
     };
     let other = json!({"id": "m2", "message": message()});

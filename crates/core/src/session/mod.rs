@@ -1,15 +1,16 @@
 //! One session: what is decided in it, by whom, and what follows.
 //!
 //! `actor` is the only code that changes a session, `handle` how it is reached; `decide`
-//! is the pure function behind it; `chats` and `orders` are which chats it has and how
-//! they come and go; `amend` completes what clients send; `publish` makes its changes
-//! public and durable, by way of the `ledger`; `projection` keeps the copies of a chat's
-//! facts in agreement.
+//! is the pure function behind it; `briefing` is what agents know of it; `chats` and
+//! `orders` are which chats it has and how they come and go; `amend` completes what
+//! clients send; `publish` makes its changes public and durable, by way of the `ledger`;
+//! `projection` keeps the copies of a chat's facts in agreement.
 
 mod actor;
 mod addresses;
 mod amend;
 mod awaited;
+mod briefing;
 mod chats;
 mod decide;
 mod handle;

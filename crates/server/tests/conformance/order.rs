@@ -243,6 +243,7 @@ async fn a_tool_at_a_client_from_its_call_to_its_result() {
         "type": "session/activeClientSet", "activeClient": {"clientId": "wire", "tools": [{"name": "usages"}]},
     });
     scene.session_accepts(active).await;
+    assert!(matches!(player.command().await.unwrap(), AgentCommand::ClientTools(_)));
     player.run_at_client("t1", "k1", "wire").await.unwrap();
     let needed = |message: &Value| message["params"]["action"]["type"] == "session/inputNeededSet";
     let set = scene.wire.until(needed).await;

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use innkeeper_core::agent::{AgentCommand, AgentEvent, McpServerRequest};
+use innkeeper_core::agent::{AgentCommand, AgentEvent, ClientTool, McpServerRequest};
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, message, pending, started};
@@ -202,6 +202,102 @@ async fn the_agent_is_opened_with_the_configuration_of_the_moment() {
     assert_eq!(request.working_directories, [PathBuf::from("/w")]);
 }
 
+fn takes_part(client: &str, tools: &[&str]) -> Value {
+    let tools: Vec<Value> = tools.iter().map(|name| json!({"name": name})).collect();
+    json!({"type": "session/activeClientSet", "activeClient": {"clientId": client, "tools": tools}})
+}
+
+/// The clients and names of tools.
+fn named(tools: &[ClientTool]) -> Vec<(&str, &str)> {
+    tools.iter().map(|tool| (tool.client.as_str(), tool.tool.name.as_str())).collect()
+}
+
+#[tokio::test]
+async fn an_agent_knows_the_configuration_and_the_tools_of_all_clients_and_is_told_what_changes() {
+    let mut scene = Scene::new().await;
+    let session = scene.session.clone();
+    scene.session_accepts(takes_part("wire", &["usages", "rename"])).await;
+    let mut player = scene.begin("t1").await;
+    assert_eq!(
+        named(&scene.host.stage().openings()[0].client_tools),
+        [("wire", "usages"), ("wire", "rename")]
+    );
+    scene.session_accepts(takes_part("wire", &["usages", "rename"])).await;
+    scene.session_accepts(config(json!({"mode": "careful"}))).await;
+    assert_eq!(player.waiting_command(), None, "nothing is new");
+
+    scene.session_accepts(config(json!({"mode": "bold"}))).await;
+    let AgentCommand::Config(told) = player.command().await.unwrap() else { panic!("not told") };
+    assert_eq!(json!(told), json!({"fixed": "at first", "mode": "bold"}));
+    assert_eq!(scene.alice_dispatches(&session, takes_part("alice", &["usages"])).await, None);
+    let AgentCommand::ClientTools(told) = player.command().await.unwrap() else { panic!("not told") };
+    assert_eq!(named(&told), [("wire", "usages"), ("wire", "rename"), ("alice", "usages")]);
+    scene.session_accepts(json!({"type": "session/activeClientRemoved", "clientId": "wire"})).await;
+    let AgentCommand::ClientTools(told) = player.command().await.unwrap() else { panic!("not told") };
+    assert_eq!(named(&told), [("alice", "usages")]);
+    assert_eq!(player.waiting_command(), None);
+}
+
+#[tokio::test]
+async fn an_agent_that_does_not_listen_is_not_drowned_in_what_clients_change() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    for effort in 0..100 {
+        scene.wire.dispatch(&scene.session.clone(), config(json!({"effort": effort}))).await;
+    }
+    scene.agree().await;
+    assert!(!player.close().is_cancelled());
+    let mut told = Vec::new();
+    while let Some(command) = player.waiting_command() {
+        told.push(command);
+    }
+    assert!(told.len() < 16, "{}", told.len());
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+    let AgentCommand::Config(values) = player.command().await.unwrap() else { panic!("not told") };
+    assert_eq!(values["effort"], 99, "it is told the latest once it has room");
+}
+
+#[tokio::test]
+async fn what_changes_while_an_agent_is_opened_is_told_when_it_is_there() {
+    let (mut scene, player) = Scene::in_turn("t1").await;
+    let offer = json!({"type": "session/customizationsChanged", "customizations": customizations()});
+    player.act(offer).await.unwrap();
+    player.complete("t1").await.unwrap();
+    scene.until_over("t1").await;
+    player.crash().await.unwrap();
+    scene.session_accepts(off("plugin")).await;
+    scene.session_accepts(off("skill")).await;
+
+    scene.host.stage().hold_openings();
+    scene.chat_accepts(started("t2")).await;
+    scene.host.stage().opened(2).await.unwrap();
+    let mut switched = scene.host.stage().openings()[1].switches.clone();
+    switched.sort_by(|one, other| one.id.cmp(&other.id));
+    let ids: Vec<&str> = switched.iter().map(|switch| switch.id.as_str()).collect();
+    assert_eq!(ids, ["plugin", "skill"], "what was switched without an agent is not lost");
+    assert_eq!(json!(switched[1].enablement), json!([{"kind": "session", "enabled": false}]));
+    scene.session_accepts(config(json!({"mode": "bold"}))).await;
+    scene.session_accepts(takes_part("wire", &["usages"])).await;
+    scene.session_accepts(off("server")).await;
+    let on = json!({"type": "session/customizationToggled", "id": "plugin", "enablement": []});
+    scene.session_accepts(on).await;
+
+    scene.host.stage().release_openings();
+    let mut player = scene.host.stage().player().await.unwrap();
+    assert!(matches!(player.command().await.unwrap(), AgentCommand::Config(_)));
+    assert!(matches!(player.command().await.unwrap(), AgentCommand::ClientTools(_)));
+    let AgentCommand::Toggle(told) = player.command().await.unwrap() else { panic!("not told") };
+    let told: Vec<(&str, usize)> =
+        told.iter().map(|told| (told.id.as_str(), told.enablement.len())).collect();
+    assert_eq!(told, [("server", 1), ("plugin", 0)]);
+    player.prompt().await.unwrap();
+}
+
+fn off(id: &str) -> Value {
+    let enablement = json!([{"kind": "session", "enabled": false}]);
+    json!({"type": "session/customizationToggled", "id": id, "enablement": enablement})
+}
+
 fn customizations() -> Value {
     let skill = json!({"type": "skill", "id": "skill", "uri": "file:///s", "name": "S", "enabled": true});
     let inner = json!({
@@ -217,7 +313,6 @@ fn customizations() -> Value {
 #[tokio::test]
 async fn customizations_are_switched_where_there_are_any() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
-    let off = |id: &str| json!({"type": "session/customizationToggled", "id": id, "enablement": [{"kind": "session", "enabled": false}]});
     scene.session_rejects(off("plugin")).await;
     player
         .act(json!({"type": "session/customizationsChanged", "customizations": customizations()}))
@@ -227,10 +322,10 @@ async fn customizations_are_switched_where_there_are_any() {
     scene.until("they are there", |chat| json!(chat.active_turn)["responseParts"][0]["content"] == "x").await;
     for id in ["plugin", "skill", "server", "inner"] {
         scene.session_accepts(off(id)).await;
-        let AgentCommand::Toggle { id: told, enablement } = player.command().await.unwrap() else {
+        let AgentCommand::Toggle(told) = player.command().await.unwrap() else {
             panic!("the agent is not told")
         };
-        assert_eq!((told.as_str(), enablement.len()), (id, 1));
+        assert_eq!((told.len(), told[0].id.as_str(), told[0].enablement.len()), (1, id, 1));
     }
     scene.session_rejects(off("unknown")).await;
     assert_eq!(player.waiting_command(), None);
@@ -269,4 +364,9 @@ async fn servers_are_started_and_stopped_where_there_are_any() {
     scene.until_over("t1").await;
     let held = json!(scene.bob.session(&scene.session).unwrap().customizations);
     assert_eq!(held[1]["state"]["kind"], "ready");
+    player.crash().await.unwrap();
+    for (kind, _) in kinds {
+        let reason = scene.session_rejects(ask(kind, "server")).await;
+        assert!(reason.contains("no agent is running"), "{reason}");
+    }
 }

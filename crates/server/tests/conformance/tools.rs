@@ -28,8 +28,13 @@ async fn pending_call(more: Value) -> (Scene, Player) {
     (scene, player)
 }
 
+/// What the agent is told next, beside which tools there are.
 async fn answer_of(player: &mut Player) -> ToolAnswer {
-    match player.command().await.unwrap() {
+    let mut command = player.command().await.unwrap();
+    while let AgentCommand::ClientTools(_) = command {
+        command = player.command().await.unwrap();
+    }
+    match command {
         AgentCommand::ToolAnswer { turn, tool_call, answer } => {
             assert_eq!((turn, tool_call.as_str()), (TurnId::new("t1"), "k1"));
             answer
@@ -209,6 +214,7 @@ async fn a_tool_of_a_clients_is_completed_by_that_client_alone() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     let (session, chat) = (scene.session.clone(), scene.chat.clone());
     assert_eq!(scene.alice_dispatches(&session, active("alice")).await, None);
+    assert!(matches!(player.command().await.unwrap(), AgentCommand::ClientTools(_)));
     player.run_at_client("t1", "k1", "alice").await.unwrap();
     scene.until("it runs", status_is("running")).await;
     assert_eq!(scene.alice.chat(&scene.chat).unwrap().status, 8, "nobody has to do anything");
@@ -227,6 +233,7 @@ async fn a_result_of_a_clients_tool_reaches_the_agent_when_it_is_confirmed() {
     for approved in [true, false] {
         let (mut scene, mut player) = Scene::in_turn("t1").await;
         scene.session_accepts(active("wire")).await;
+        assert!(matches!(player.command().await.unwrap(), AgentCommand::ClientTools(_)));
         player.run_at_client("t1", "k1", "wire").await.unwrap();
         scene.until("it runs", status_is("running")).await;
         let mut complete = tool_complete("t1", "k1");

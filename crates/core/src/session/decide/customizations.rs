@@ -2,24 +2,27 @@
 //! and stop MCP servers. Only with those that the session has.
 
 use ahp_types::actions::SessionCustomizationToggledAction;
-use ahp_types::state::{ChildCustomization, Customization, SessionState};
+use ahp_types::state::{ChildCustomization, Customization, CustomizationEnablement, SessionState};
 
-use super::{Decision, Effect, reject};
-use crate::agent::{AgentCommand, McpServerRequest};
+use super::{Decision, Effect, View, reject};
+use crate::agent::{AgentCommand, McpServerRequest, Switch};
 
-/// A client switches a customization on or off.
+/// A client switches a customization on or off. Without an agent, the next one is opened
+/// with it.
 pub(super) fn toggled(session: &SessionState, toggled: &SessionCustomizationToggledAction) -> Decision {
-    if !known(session).any(|(id, _)| id == toggled.id) {
+    if !known(session).any(|known| known.id == toggled.id) {
         return reject("the session has no such customization");
     }
-    tell(AgentCommand::Toggle { id: toggled.id.clone(), enablement: toggled.enablement.clone() })
+    let switch = Switch { id: toggled.id.clone(), enablement: toggled.enablement.clone() };
+    tell(AgentCommand::Toggle(vec![switch]))
 }
 
-/// A client wants something of an MCP server.
-pub(super) fn server(session: &SessionState, id: &str, request: McpServerRequest) -> Decision {
-    match known(session).find(|(known, _)| *known == id) {
-        Some((_, Kind::McpServer)) => tell(AgentCommand::McpServer { id: id.to_owned(), request }),
-        Some((_, Kind::Other)) => reject("the customization is not an MCP server"),
+/// A client wants something of an MCP server, which only an agent has.
+pub(super) fn server(view: View<'_>, id: &str, request: McpServerRequest) -> Decision {
+    match known(view.session).find(|known| known.id == id) {
+        Some(known) if !known.is_server => reject("the customization is not an MCP server"),
+        Some(_) if !view.attended => reject("no agent is running that has the server; send a message first"),
+        Some(_) => tell(AgentCommand::McpServer { id: id.to_owned(), request }),
         None => reject("the session has no such MCP server"),
     }
 }
@@ -28,23 +31,45 @@ fn tell(command: AgentCommand) -> Decision {
     Decision { effects: vec![Effect::Agent(command)], ..Decision::default() }
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    McpServer,
-    Other,
+/// What was decided about the session's customizations.
+pub(in crate::session) fn switches(session: &SessionState) -> Vec<Switch> {
+    let decided = known(session).filter(|known| !known.enablement.is_empty());
+    decided.map(|known| Switch { id: known.id.to_owned(), enablement: known.enablement }).collect()
 }
 
-/// The customizations of a session by their ids, those in containers after the containers.
-fn known(session: &SessionState) -> impl Iterator<Item = (&str, Kind)> {
+/// A customization that a session has.
+struct Known<'a> {
+    id: &'a str,
+    is_server: bool,
+    /// What was decided about it; nothing if it is simply on.
+    enablement: Vec<CustomizationEnablement>,
+}
+
+impl<'a> Known<'a> {
+    fn scoped(id: &'a str, is_server: bool, enablement: Option<&[CustomizationEnablement]>) -> Self {
+        Self { id, is_server, enablement: enablement.unwrap_or_default().to_vec() }
+    }
+
+    /// Of some kinds only the outcome is kept, which counts in this session.
+    fn plain(id: &'a str, enabled: bool) -> Self {
+        let off = (!enabled).then_some(CustomizationEnablement::Session { enabled });
+        Self { id, is_server: false, enablement: off.into_iter().collect() }
+    }
+}
+
+/// The customizations of a session, those in containers after the containers.
+fn known(session: &SessionState) -> impl Iterator<Item = Known<'_>> {
     let all = || session.customizations.iter().flatten();
     all().filter_map(container).chain(all().flat_map(children).filter_map(child))
 }
 
-fn container(customization: &Customization) -> Option<(&str, Kind)> {
+fn container(customization: &Customization) -> Option<Known<'_>> {
     match customization {
-        Customization::Plugin(plugin) => Some((&plugin.id, Kind::Other)),
-        Customization::Directory(directory) => Some((&directory.id, Kind::Other)),
-        Customization::McpServer(server) => Some((&server.id, Kind::McpServer)),
+        Customization::Plugin(plugin) => Some(Known::scoped(&plugin.id, false, plugin.enablement.as_deref())),
+        Customization::Directory(directory) => Some(Known::plain(&directory.id, directory.enabled)),
+        Customization::McpServer(server) => {
+            Some(Known::scoped(&server.id, true, server.enablement.as_deref()))
+        }
         Customization::Unknown(_) => None,
     }
 }
@@ -57,14 +82,17 @@ fn children(customization: &Customization) -> &[ChildCustomization] {
     }
 }
 
-fn child(customization: &ChildCustomization) -> Option<(&str, Kind)> {
-    match customization {
-        ChildCustomization::Agent(agent) => Some((&agent.id, Kind::Other)),
-        ChildCustomization::Skill(skill) => Some((&skill.id, Kind::Other)),
-        ChildCustomization::Prompt(prompt) => Some((&prompt.id, Kind::Other)),
-        ChildCustomization::Rule(rule) => Some((&rule.id, Kind::Other)),
-        ChildCustomization::Hook(hook) => Some((&hook.id, Kind::Other)),
-        ChildCustomization::McpServer(server) => Some((&server.id, Kind::McpServer)),
-        ChildCustomization::Unknown(_) => None,
-    }
+fn child(customization: &ChildCustomization) -> Option<Known<'_>> {
+    let (id, enabled) = match customization {
+        ChildCustomization::Agent(agent) => (&agent.id, agent.enabled),
+        ChildCustomization::Skill(skill) => (&skill.id, skill.enabled),
+        ChildCustomization::Prompt(prompt) => (&prompt.id, prompt.enabled),
+        ChildCustomization::Rule(rule) => (&rule.id, rule.enabled),
+        ChildCustomization::Hook(hook) => (&hook.id, hook.enabled),
+        ChildCustomization::McpServer(server) => {
+            return Some(Known::scoped(&server.id, true, server.enablement.as_deref()));
+        }
+        ChildCustomization::Unknown(_) => return None,
+    };
+    Some(Known::plain(id, enabled != Some(false)))
 }

@@ -250,7 +250,9 @@ async fn work(
                 | AgentCommand::Rewind { .. }
                 | AgentCommand::Directories(_)
                 | AgentCommand::Token(_)
-                | AgentCommand::Toggle { .. }
+                | AgentCommand::Config(_)
+                | AgentCommand::ClientTools(_)
+                | AgentCommand::Toggle(_)
                 | AgentCommand::McpServer { .. },
             ) => continue,
         };
