@@ -6,12 +6,13 @@
 //! actions that change it are returned for the actor to commit, in order.
 //! `turns`, `queue`, `tools`, `inputs`, `settings`, `directories` and `customizations`
 //! hold the rules of their subjects, `names` how long names may be, `agent` the rules of
-//! what agents say.
+//! what agents say, `leftovers` those of what must not outlive them.
 
 mod agent;
 mod customizations;
 mod directories;
 mod inputs;
+mod leftovers;
 mod names;
 mod queue;
 mod settings;
@@ -33,6 +34,7 @@ use crate::storage::{Rewind, StoredTurn};
 pub(super) use agent::shows_work;
 pub(super) use customizations::switches;
 pub(super) use directories::changes_directories;
+pub(super) use leftovers::{of_agent, of_agents};
 pub(super) use settings::changes_settings;
 use turns::Resumable;
 pub(super) use turns::title_from;
@@ -215,7 +217,13 @@ fn decide_chat(model: &Model, view: View<'_>, action: &StateAction, client: &Cli
     #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is not for clients to dispatch")]
     match action {
         StateAction::ChatTurnStarted(started) => turns::started(model, view, started),
-        StateAction::ChatTurnCancelled(cancelled) => turns::cancelled(model, view, &cancelled.turn_id),
+        StateAction::ChatTurnCancelled(cancelled) => {
+            let mut decision = turns::cancelled(model, view, &cancelled.turn_id);
+            if decision.rejection.is_none() {
+                decision.actions.extend(leftovers::of_turn(view.chat).map(|action| (Target::Chat, action)));
+            }
+            decision
+        }
         StateAction::ChatTurnResume(resume) => turns::resumed(model, view, &resume.turn_id),
         StateAction::ChatPendingMessageSet(set) => queue::set(model, view, set),
         StateAction::ChatPendingMessageRemoved(removed) => queue::removed(view, removed),

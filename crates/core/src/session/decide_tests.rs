@@ -279,6 +279,22 @@ fn an_agent_that_dies_fails_its_turn_and_is_resumed_by_the_next_message() {
 }
 
 #[test]
+fn servers_stop_with_the_last_agent_of_the_session() {
+    let server = json!({
+        "type": "mcpServer", "id": "m", "uri": "file:///m", "name": "M", "state": {"kind": "ready"},
+    });
+    let (mut session, chat) = (session(), chat(None));
+    session.customizations = serde_json::from_value(json!([server])).unwrap();
+    for (attended, stopped) in [(true, 0), (false, 1)] {
+        let view =
+            View { session: &session, chat: &chat, turns: &[], attended, now: Duration::ZERO, time: NOW };
+        let closed = AgentEvent::Closed { history: History::Resume, unsent: None };
+        let decision = decide(&model(Phase::Live(History::Resume)), view, Input::Agent(closed));
+        assert_eq!(decision.actions.len(), stopped, "{:?}", decision.actions);
+    }
+}
+
+#[test]
 fn a_message_that_the_agent_never_read_goes_to_the_next_one_but_not_for_ever() {
     let closed = || {
         let unsent = Unsent { turn: TurnId::new("t1"), message: user_message("hello there") };

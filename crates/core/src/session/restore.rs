@@ -1,5 +1,6 @@
 //! A session as it was, from its documents and its journal. Turns that were running are
-//! closed here, before anybody sees the session.
+//! closed here, and what their agents showed of their work goes, before anybody sees the
+//! session.
 
 use ahp::reducers::apply_action_to_session;
 use ahp_types::actions::{
@@ -11,7 +12,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
 use super::chats::ChatSeed;
-use super::decide::{interrupted, shows_work};
+use super::decide::{interrupted, of_agent, of_agents, shows_work};
 use super::projection;
 use crate::agent::History;
 use crate::channel::ChannelUri;
@@ -81,9 +82,14 @@ pub(crate) fn restore(uri: &ChannelUri, stored: StoredSession) -> Result<Restore
         let (seed, mut doc) = chat.done().map_err(|reason| damaged("a chat", reason))?;
         closed |= close_interrupted(&mut doc, journaled.map(|(_, at)| at))
             .map_err(|error| damaged("the running turn", error.to_string()))?;
+        closed |= clear_leftovers(&mut doc).map_err(|error| damaged("a chat", error.to_string()))?;
         closed |= leave_foreign_directories(&mut doc, &session, &replaced)
             .map_err(|error| damaged("a chat's directories", error.to_string()))?;
         revived.push((seed, doc));
+    }
+    for stopped in of_agents(&session) {
+        apply_action_to_session(&mut session, &stopped);
+        closed = true;
     }
     agree(&mut session, &revived);
     let default = session.default_chat.as_deref();
@@ -185,6 +191,15 @@ fn close_interrupted(chat: &mut ChatDoc, last_entry_at: Option<i64>) -> Result<b
     let action = interrupted(&turn.id, ran);
     chat.reduce(&action)?;
     Ok(true)
+}
+
+/// Takes from a chat what went with its agent. Answers whether there was anything.
+fn clear_leftovers(chat: &mut ChatDoc) -> Result<bool, TurnError> {
+    let leftovers = of_agent(chat.open());
+    for action in &leftovers {
+        chat.reduce(action)?;
+    }
+    Ok(!leftovers.is_empty())
 }
 
 /// Takes directories from a chat that its session does not have, and gives it what took

@@ -246,6 +246,66 @@ async fn a_crash_right_after_a_turn_leaves_the_copies_of_its_facts_in_agreement(
     assert_eq!(json!(session.lifecycle), json!("ready"));
 }
 
+/// Shows a client that an agent works, in every way that there is.
+async fn shows_work(player: &Player, client: &mut Observer, chat: &str) {
+    let server = |id: &str, state: &str| json!({"type": "mcpServer", "id": id, "uri": "file:///m", "name": "M", "state": {"kind": state}});
+    let shell = json!({"kind": "shell", "id": "w1", "title": "Build", "command": "make"});
+    let servers = [server("m1", "ready"), server("m2", "starting"), server("m3", "stopped")];
+    for action in [
+        json!({"type": "session/customizationsChanged", "customizations": servers}),
+        json!({"type": "chat/backgroundWorkSet", "work": shell}),
+        json!({"type": "chat/activityChanged", "activity": "Building"}),
+    ] {
+        player.act(action).await.unwrap();
+    }
+    let busy = |client: &Observer| client.session(SESSION).is_ok_and(|session| session.activity.is_some());
+    client.until("it shows", busy).await.unwrap();
+    assert_eq!(client.chat(chat).unwrap().background_work.as_ref().unwrap().len(), 1);
+}
+
+/// Nothing of that is left.
+fn at_rest(client: &Observer, chat: &str) -> bool {
+    let (chat, session) = (client.chat(chat).unwrap(), client.session(SESSION).unwrap());
+    let servers = json!(session.customizations);
+    let stopped = servers.as_array().unwrap().iter().all(|server| server["state"]["kind"] == "stopped");
+    let works = chat.background_work.iter().flatten().count();
+    stopped && works == 0 && chat.activity.is_none() && session.activity.is_none()
+}
+
+#[tokio::test]
+async fn what_an_agent_shows_of_its_work_does_not_outlive_it() {
+    let storage = MemoryStorage::new();
+    let host = host_on(&storage).await;
+    let (mut client, chat) = opened(&host).await;
+    let player = begun(&host, &client, &chat).await;
+    shows_work(&player, &mut client, &chat).await;
+    player.crash().await.unwrap();
+    client.until("it is gone", |client| at_rest(client, &chat)).await.unwrap();
+
+    client.dispatch(&chat, started("t2")).await.unwrap();
+    let mut player = host.stage().player().await.unwrap();
+    player.prompt().await.unwrap();
+    shows_work(&player, &mut client, &chat).await;
+    // A decision is stored, and all that was said before it.
+    let title = json!({"type": "session/titleChanged", "title": "mine"});
+    assert_eq!(answer(&mut client, SESSION, title).await, None);
+    let next = host_on(&storage.after_a_crash()).await;
+    let mut again = next.observer("again").await.unwrap();
+    again.open_session(SESSION).await.unwrap();
+    assert_eq!(again.session(SESSION).unwrap().title, "mine");
+    assert!(!json!(again.session(SESSION).unwrap().customizations).is_null(), "it was stored");
+    assert!(at_rest(&again, &chat));
+    assert_eq!(again.list_sessions().await.unwrap()[0].activity, None);
+
+    // A host that ends in order says so to those who watch.
+    let ((), left) = tokio::join!(host.stop(), player.leave_when_told());
+    left.unwrap();
+    let next = host_on(&storage).await;
+    let mut again = next.observer("again").await.unwrap();
+    again.open_session(SESSION).await.unwrap();
+    assert!(at_rest(&again, &chat));
+}
+
 #[tokio::test]
 async fn a_client_with_the_newest_turns_of_a_chat_pages_back_and_comes_back_to_a_snapshot() {
     let host = host_on(&MemoryStorage::new()).await;

@@ -398,6 +398,32 @@ async fn what_the_agent_is_doing_shows_in_every_copy_and_goes_away_again() {
 }
 
 #[tokio::test]
+async fn what_the_agent_is_doing_goes_with_its_turn() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    let busy = json!({"type": "chat/activityChanged", "activity": "Reading"});
+    for (turn, next) in [("t1", "t2"), ("t2", "t3"), ("t3", "t4")] {
+        player.act(busy.clone()).await.unwrap();
+        scene.until("it shows", |chat| chat.activity.is_some()).await;
+        match turn {
+            "t1" => player.complete(turn).await.unwrap(),
+            "t2" => player.end(turn, failure()).await.unwrap(),
+            _ => {
+                scene.chat_accepts(cancelled(turn)).await;
+                assert!(matches!(player.command().await.unwrap(), AgentCommand::Cancel { .. }));
+                scene.until("it is gone at once", |chat| chat.activity.is_none()).await;
+                // What it says before it has stopped goes when it has.
+                player.act(busy.clone()).await.unwrap();
+                scene.until("it shows", |chat| chat.activity.is_some()).await;
+                player.end(turn, TurnOutcome::Cancelled).await.unwrap();
+            }
+        }
+        scene.until("it is gone", |chat| chat.activity.is_none() && chat.active_turn.is_none()).await;
+        scene.chat_accepts(started(next)).await;
+        player.prompt().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_message_that_the_agent_never_read_goes_to_the_next_one() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     let unsent = innkeeper_core::agent::Unsent {

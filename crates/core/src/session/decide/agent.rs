@@ -6,7 +6,7 @@
 use ahp_types::actions::{SessionTitleChangedAction, StateAction};
 
 use super::turns::{self, Resumable};
-use super::{Decision, Effect, Model, Phase, Target, View, error_info, names, queue, settings};
+use super::{Decision, Effect, Model, Phase, Target, View, error_info, leftovers, names, queue, settings};
 use crate::agent::{AgentEvent, History, TurnOutcome, Unsent};
 
 /// How often an agent is opened for one message that it does not get to read.
@@ -53,7 +53,10 @@ pub(super) fn said(model: &Model, view: View<'_>, event: AgentEvent) -> Decision
             if turns::running(view) == Some(turn.as_str()) {
                 decision.works = outcome == TurnOutcome::Completed;
                 decision.actions.push((Target::Chat, turns::ended(model, view, turn.as_str(), outcome)));
+            } else if turns::running(view).is_some() {
+                return decision;
             }
+            decision.actions.extend(leftovers::of_turn(view.chat).map(|action| (Target::Chat, action)));
         }
         AgentEvent::Closed { history, unsent } => return closed(model, view, history, unsent),
     }
@@ -61,11 +64,12 @@ pub(super) fn said(model: &Model, view: View<'_>, event: AgentEvent) -> Decision
 }
 
 fn closed(model: &Model, view: View<'_>, history: History, unsent: Option<Box<Unsent>>) -> Decision {
+    let actions = goes_along(view);
     if matches!(model.phase, Phase::Closing(_)) {
         let phase = Some(Phase::Closing(history));
-        return Decision { phase, effects: vec![Effect::Finish], ..Decision::default() };
+        return Decision { phase, actions, effects: vec![Effect::Finish], ..Decision::default() };
     }
-    let mut decision = Decision { phase: Some(Phase::Cold(history.clone())), ..Decision::default() };
+    let mut decision = Decision { phase: Some(Phase::Cold(history.clone())), actions, ..Decision::default() };
     let Some(turn) = turns::running(view) else { return decision };
     match unsent {
         // It was not this message that ended the agent, so another one gets it. But
@@ -80,6 +84,13 @@ fn closed(model: &Model, view: View<'_>, history: History, unsent: Option<Box<Un
         }
     }
     decision
+}
+
+/// What an agent takes along when it goes, and the last one of a session for all.
+fn goes_along(view: View<'_>) -> Vec<(Target, StateAction)> {
+    let of_session = if view.attended { Vec::new() } else { leftovers::of_agents(view.session) };
+    let of_chat = leftovers::of_agent(view.chat).into_iter().map(|action| (Target::Chat, action));
+    of_chat.chain(of_session.into_iter().map(|action| (Target::Session, action))).collect()
 }
 
 /// Whether an agent that says this has taken up its conversation.

@@ -2,7 +2,10 @@
 //! and stop MCP servers. Only with those that the session has.
 
 use ahp_types::actions::SessionCustomizationToggledAction;
-use ahp_types::state::{ChildCustomization, Customization, CustomizationEnablement, SessionState};
+use ahp_types::state::{
+    ChildCustomization, Customization, CustomizationEnablement, McpServerCustomization, McpServerState,
+    SessionState,
+};
 
 use super::{Decision, Effect, View, reject};
 use crate::agent::{AgentCommand, McpServerRequest, Switch};
@@ -20,7 +23,7 @@ pub(super) fn toggled(session: &SessionState, toggled: &SessionCustomizationTogg
 /// A client wants something of an MCP server, which only an agent has.
 pub(super) fn server(view: View<'_>, id: &str, request: McpServerRequest) -> Decision {
     match known(view.session).find(|known| known.id == id) {
-        Some(known) if !known.is_server => reject("the customization is not an MCP server"),
+        Some(known) if known.server.is_none() => reject("the customization is not an MCP server"),
         Some(_) if !view.attended => reject("no agent is running that has the server; send a message first"),
         Some(_) => tell(AgentCommand::McpServer { id: id.to_owned(), request }),
         None => reject("the session has no such MCP server"),
@@ -37,23 +40,37 @@ pub(in crate::session) fn switches(session: &SessionState) -> Vec<Switch> {
     decided.map(|known| Switch { id: known.id.to_owned(), enablement: known.enablement }).collect()
 }
 
+/// The MCP servers of a session that an agent has, or is about to have. What is wrong with
+/// the others, and the token that they need, a user can see to without one.
+pub(super) fn running_servers(session: &SessionState) -> impl Iterator<Item = &str> {
+    known(session).filter_map(|known| match known.server? {
+        McpServerState::Starting(_) | McpServerState::Ready(_) => Some(known.id),
+        McpServerState::AuthRequired(_)
+        | McpServerState::Error(_)
+        | McpServerState::Stopped(_)
+        | McpServerState::Unknown(_) => None,
+    })
+}
+
 /// A customization that a session has.
 struct Known<'a> {
     id: &'a str,
-    is_server: bool,
+    /// Its state if it is an MCP server.
+    server: Option<&'a McpServerState>,
     /// What was decided about it; nothing if it is simply on.
     enablement: Vec<CustomizationEnablement>,
 }
 
 impl<'a> Known<'a> {
-    fn scoped(id: &'a str, is_server: bool, enablement: Option<&[CustomizationEnablement]>) -> Self {
-        Self { id, is_server, enablement: enablement.unwrap_or_default().to_vec() }
+    fn server(server: &'a McpServerCustomization) -> Self {
+        let enablement = server.enablement.clone().unwrap_or_default();
+        Self { id: &server.id, server: Some(&server.state), enablement }
     }
 
     /// Of some kinds only the outcome is kept, which counts in this session.
     fn plain(id: &'a str, enabled: bool) -> Self {
         let off = (!enabled).then_some(CustomizationEnablement::Session { enabled });
-        Self { id, is_server: false, enablement: off.into_iter().collect() }
+        Self { id, server: None, enablement: off.into_iter().collect() }
     }
 }
 
@@ -65,11 +82,12 @@ fn known(session: &SessionState) -> impl Iterator<Item = Known<'_>> {
 
 fn container(customization: &Customization) -> Option<Known<'_>> {
     match customization {
-        Customization::Plugin(plugin) => Some(Known::scoped(&plugin.id, false, plugin.enablement.as_deref())),
-        Customization::Directory(directory) => Some(Known::plain(&directory.id, directory.enabled)),
-        Customization::McpServer(server) => {
-            Some(Known::scoped(&server.id, true, server.enablement.as_deref()))
+        Customization::Plugin(plugin) => {
+            let enablement = plugin.enablement.clone().unwrap_or_default();
+            Some(Known { id: &plugin.id, server: None, enablement })
         }
+        Customization::Directory(directory) => Some(Known::plain(&directory.id, directory.enabled)),
+        Customization::McpServer(server) => Some(Known::server(server)),
         Customization::Unknown(_) => None,
     }
 }
@@ -89,9 +107,7 @@ fn child(customization: &ChildCustomization) -> Option<Known<'_>> {
         ChildCustomization::Prompt(prompt) => (&prompt.id, prompt.enabled),
         ChildCustomization::Rule(rule) => (&rule.id, rule.enabled),
         ChildCustomization::Hook(hook) => (&hook.id, hook.enabled),
-        ChildCustomization::McpServer(server) => {
-            return Some(Known::scoped(&server.id, true, server.enablement.as_deref()));
-        }
+        ChildCustomization::McpServer(server) => return Some(Known::server(server)),
         ChildCustomization::Unknown(_) => return None,
     };
     Some(Known::plain(id, enabled != Some(false)))

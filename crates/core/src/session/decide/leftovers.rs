@@ -1,0 +1,37 @@
+//! What an agent shows of its work, which must not stay when the work is over: what the
+//! chat is doing, what runs beside its turns, and which MCP servers there are.
+
+use ahp_types::actions::{
+    ChatActivityChangedAction, ChatBackgroundWorkRemovedAction, SessionMcpServerStateChangedAction,
+    StateAction,
+};
+use ahp_types::state::{BackgroundWork, ChatState, McpServerState, McpServerStoppedState, SessionState};
+
+use super::customizations::running_servers;
+
+/// What goes with a turn.
+pub(super) fn of_turn(chat: &ChatState) -> Option<StateAction> {
+    let cleared = StateAction::ChatActivityChanged(ChatActivityChangedAction { activity: None });
+    chat.activity.as_ref().map(|_| cleared)
+}
+
+/// What goes with the agent of a chat.
+pub(in crate::session) fn of_agent(chat: &ChatState) -> Vec<StateAction> {
+    let works = chat.background_work.iter().flatten().filter_map(|work| match work {
+        BackgroundWork::Shell(work) => Some(work.id.clone()),
+        BackgroundWork::Subagent(work) => Some(work.id.clone()),
+        BackgroundWork::Unknown(work) => Some(work.get("id")?.as_str()?.to_owned()),
+    });
+    let removed = |id| StateAction::ChatBackgroundWorkRemoved(ChatBackgroundWorkRemovedAction { id });
+    of_turn(chat).into_iter().chain(works.map(removed)).collect()
+}
+
+/// What goes with the last agent of a session.
+pub(in crate::session) fn of_agents(session: &SessionState) -> Vec<StateAction> {
+    let stopped = |id: &str| {
+        let state = McpServerState::Stopped(McpServerStoppedState {});
+        let changed = SessionMcpServerStateChangedAction { id: id.to_owned(), state, channel: None };
+        StateAction::SessionMcpServerStateChanged(Box::new(changed))
+    };
+    running_servers(session).map(stopped).collect()
+}
