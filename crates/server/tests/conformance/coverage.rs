@@ -18,7 +18,7 @@ use crate::wire::Wire;
 type Row = (&'static str, &'static str, &'static str);
 
 /// The sources of the suite, and of the one about files.
-const SOURCES: [&str; 17] = [
+const SOURCES: [&str; 18] = [
     include_str!("branches.rs"),
     include_str!("chats.rs"),
     include_str!("commands.rs"),
@@ -30,6 +30,7 @@ const SOURCES: [&str; 17] = [
     include_str!("order.rs"),
     include_str!("queue.rs"),
     include_str!("reconnect.rs"),
+    include_str!("repeats.rs"),
     include_str!("settings.rs"),
     include_str!("storage.rs"),
     include_str!("tokens.rs"),
