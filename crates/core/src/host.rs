@@ -11,6 +11,7 @@ mod loading;
 mod tokens;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -82,6 +83,8 @@ pub struct Host {
     arrivals: Notify,
     /// Where sessions work that are not in memory.
     stored_directories: composing::StoredDirectories,
+    /// Whether there was a session at the end that could not be stored.
+    unstored: Arc<AtomicBool>,
     tasks: TaskTracker,
     ending: CancellationToken,
 }
@@ -197,6 +200,7 @@ impl Host {
             departures: Arc::default(),
             arrivals: Notify::new(),
             stored_directories: composing::StoredDirectories::default(),
+            unstored: Arc::default(),
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),
         });
@@ -243,9 +247,16 @@ impl Host {
         channels: &[ChannelUri],
         reply: impl FnOnce(Missed) -> Result<Frame, serde_json::Error>,
     ) -> Result<Result<(), serde_json::Error>, LoadError> {
-        // What cannot be read now is not gone, and the client must not be told so.
         for channel in channels {
-            self.load(channel).await?;
+            match self.load(channel).await {
+                Ok(_) => {}
+                // One that cannot be read at all must not keep the client from the others.
+                Err(LoadError::Storage(error @ StorageError::Damaged { .. })) => {
+                    tracing::error!(%channel, %error, "a session could not be loaded");
+                }
+                // What cannot be read now is not gone, and the client must not be told so.
+                Err(error) => return Err(error),
+            }
         }
         Ok(self.store.resume(connection, client, seen, channels, reply))
     }
@@ -488,10 +499,12 @@ impl Host {
         };
         self.departures.close();
         for handle in handles {
+            let unstored = Arc::clone(&self.unstored);
             // Side by side, and outside of the host's own life: a stop ladder takes seconds.
             self.tasks.spawn(async move {
                 if let Err(error) = handle.end(Ending::Suspend).await.wait().await {
                     tracing::error!(%error, "a session could not be stored");
+                    unstored.store(true, Ordering::Relaxed);
                 }
             });
         }
@@ -503,6 +516,11 @@ impl Host {
     /// Writes down that the host ended in order, so that clients may go on with the
     /// next one where they are. The last thing to do.
     pub async fn finish(&self) {
+        if self.unstored.load(Ordering::Relaxed) {
+            // Clients have seen more than the next host will find.
+            tracing::error!("the host does not end in order; clients will start anew");
+            return;
+        }
         let (seq, replay, clients) = self.store.last_words();
         if let Err(error) = self.storage.write(vec![Change::EndInOrder { seq, replay, clients }]).await {
             tracing::error!(%error, "the end of the host could not be stored; clients will start anew");
