@@ -48,6 +48,12 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) server: Server,
+    inside: Inside,
+}
+
+/// What there is without a way in.
+#[derive(Debug)]
+struct Inside {
     host: Arc<Host>,
     store: Arc<Store>,
     gateway: Arc<GatewayHandle>,
@@ -62,13 +68,14 @@ pub(crate) async fn start(settings: Settings) -> Result<Running> {
     sweep(settings.directories.started()).await;
     let gateway = Arc::new(start_gateway(settings.upstreams, SocketAddr::from(([127, 0, 0, 1], 0))).await?);
     let drivers = TaskTracker::new();
+    let workspace = settings.directories.workspace()?;
     let claude = ClaudeProvider::new(
         ClaudeProviderConfig {
             program: program_source(settings.claude, settings.directories.runtimes()),
             warden: warden()?,
             models: Arc::new(GatewayEndpoint(Arc::clone(&gateway))),
             environment: std::env::vars_os().collect(),
-            default_directory: settings.directories.workspace()?,
+            default_directory: workspace.clone(),
             scratch_dir: settings.directories.scratch(),
             registry_dir: settings.directories.started(),
         },
@@ -80,21 +87,25 @@ pub(crate) async fn start(settings: Settings) -> Result<Running> {
         storage: Arc::clone(&store) as Arc<dyn Storage>,
     })
     .await?;
-    let files = local_files(&host, &settings.directories, settings.roots)?;
-    let server = Server::start_with(
-        ServerConfig {
-            listen: settings.listen,
-            admission: settings.admission,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            default_directory: home_uri(),
-            files: Arc::new(files.clone()),
-            clients: Arc::new(ClientConnections::default()),
-        },
-        settings.server,
-        Arc::clone(&host),
-    )
-    .await?;
-    Ok(Running { server, host, store, gateway, drivers, files })
+    let files = local_files(&host, workspace, &settings.directories, settings.roots);
+    let inside = Inside { host, store, gateway, drivers, files };
+    let config = ServerConfig {
+        listen: settings.listen,
+        admission: settings.admission,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        default_directory: home_uri(),
+        files: Arc::new(inside.files.clone()),
+        clients: Arc::new(ClientConnections::default()),
+    };
+    match Server::start_with(config, settings.server, Arc::clone(&inside.host)).await {
+        Ok(server) => Ok(Running { server, inside }),
+        Err(error) => {
+            // In order, so that clients go on with the host that comes next as with this one.
+            inside.suspend().await;
+            inside.finish().await;
+            Err(error.into())
+        }
+    }
 }
 
 /// Opens the storage, off the threads that serve clients. What is wrong with it is in the
@@ -105,15 +116,20 @@ async fn open_store(directory: PathBuf) -> Result<Store> {
 
 /// The files that clients may reach: those of sessions, also of sessions without a
 /// directory of their own, and what the user grants; but nothing else of the host's.
-fn local_files(host: &Arc<Host>, directories: &Directories, roots: Vec<PathBuf>) -> Result<LocalFiles> {
+fn local_files(
+    host: &Arc<Host>,
+    workspace: PathBuf,
+    directories: &Directories,
+    roots: Vec<PathBuf>,
+) -> LocalFiles {
     let host = Arc::clone(host);
     let mut granted = roots;
-    granted.push(directories.workspace()?);
-    Ok(LocalFiles::new(FilesConfig {
+    granted.push(workspace);
+    LocalFiles::new(FilesConfig {
         sessions: Arc::new(move || host.working_directories()),
         granted,
         closed: vec![directories.data().to_owned()],
-    }))
+    })
 }
 
 /// Ends what an earlier host left behind because its wardens were killed with it.
@@ -137,10 +153,22 @@ impl Running {
     /// the clients that are left, and last the gateway, which the agents need to the end.
     pub(crate) async fn stop(&self) {
         self.server.stop_accepting();
+        self.inside.suspend().await;
+        self.server.drain().await;
+        self.inside.finish().await;
+    }
+}
+
+impl Inside {
+    /// Ends the agents and work on files.
+    async fn suspend(&self) {
         tokio::join!(self.host.shutdown(), self.stop_files());
         self.drivers.close();
         self.drivers.wait().await;
-        self.server.drain().await;
+    }
+
+    /// Ends the rest, when nobody is connected any more.
+    async fn finish(&self) {
         self.host.finish().await;
         self.gateway.shutdown().await;
         let store = Arc::clone(&self.store);

@@ -11,13 +11,14 @@ mod loading;
 mod tokens;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ahp_types::actions::{RootAgentsChangedAction, RootConfigChangedAction, StateAction};
 use ahp_types::common::{JsonObject, Uri};
 use ahp_types::state::{ProtectedResourceMetadata, SessionActiveClient};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
@@ -33,8 +34,8 @@ use crate::session::{
     chats_to_pin, message_in, summary_of,
 };
 use crate::state::{
-    Action, ChannelState, ChatDoc, CloseReason, EncodedSnapshot, FetchError, Frame, Missed, Origin, RowKey,
-    RowsPage, StateStore, Subscription,
+    Action, ChannelState, ChatDoc, Claim, CloseReason, EncodedSnapshot, FetchError, Frame, Missed, Origin,
+    RowKey, RowsPage, StateStore, Subscription,
 };
 use crate::storage::{Change, Storage, StorageError};
 pub use composing::Composing;
@@ -78,8 +79,12 @@ pub struct Host {
     /// One chat moves at a time.
     moves: Semaphore,
     departures: Arc<Departures>,
+    /// Tells that a dispatch got to where it is handled, or did not.
+    arrivals: Notify,
     /// Where sessions work that are not in memory.
     stored_directories: composing::StoredDirectories,
+    /// Whether there was a session at the end that could not be stored.
+    unstored: Arc<AtomicBool>,
     tasks: TaskTracker,
     ending: CancellationToken,
 }
@@ -193,7 +198,9 @@ impl Host {
             root_config: Semaphore::new(1),
             moves: Semaphore::new(1),
             departures: Arc::default(),
+            arrivals: Notify::new(),
             stored_directories: composing::StoredDirectories::default(),
+            unstored: Arc::default(),
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),
         });
@@ -240,9 +247,16 @@ impl Host {
         channels: &[ChannelUri],
         reply: impl FnOnce(Missed) -> Result<Frame, serde_json::Error>,
     ) -> Result<Result<(), serde_json::Error>, LoadError> {
-        // What cannot be read now is not gone, and the client must not be told so.
         for channel in channels {
-            self.load(channel).await?;
+            match self.load(channel).await {
+                Ok(_) => {}
+                // One that cannot be read at all must not keep the client from the others.
+                Err(LoadError::Storage(error @ StorageError::Damaged { .. })) => {
+                    tracing::error!(%channel, %error, "a session could not be loaded");
+                }
+                // What cannot be read now is not gone, and the client must not be told so.
+                Err(error) => return Err(error),
+            }
         }
         Ok(self.store.resume(connection, client, seen, channels, reply))
     }
@@ -348,12 +362,11 @@ impl Host {
     /// Handles an action that a client dispatched. Waits only while the session
     /// that it is for has too much to do, or is being loaded.
     pub async fn dispatch(&self, channel: ChannelUri, action: Action, origin: Origin) {
-        if self.store.is_repeated(&channel, &action, &origin) {
-            tracing::debug!(%channel, client_seq = origin.client_seq, "ignored a repeated action");
+        if !self.is_new(&channel, &action, &origin).await {
             return;
         }
         let mut arrival = Arrival {
-            store: &self.store,
+            host: self,
             dispatch: (channel.clone(), action.clone(), origin.clone()),
             arrived: false,
         };
@@ -364,24 +377,74 @@ impl Host {
         }
         // What is attached may belong to any session.
         self.load_or_log(&chats_to_pin(message_in(action.typed()))).await;
-        let mut dispatch = ClientDispatch { channel, action, origin };
+        match self.hand_over(ClientDispatch { channel, action, origin }).await {
+            HandedOver::Yes => arrival.arrived = true,
+            HandedOver::Unknown => {
+                tracing::debug!(channel = %arrival.dispatch.0, "ignored an action for an unknown channel");
+            }
+            HandedOver::Refused(reason) => {
+                let (channel, action, origin) = &arrival.dispatch;
+                if let Err(error) = self.store.reject(channel, action, origin, &reason) {
+                    tracing::error!(%channel, %error, "a rejection could not be sent");
+                }
+                arrival.arrived = true;
+            }
+        }
+    }
+
+    /// Whether a dispatch is one that its client did not make before; otherwise it is
+    /// answered, or will be. Waits while an earlier one may not get to where it is handled.
+    async fn is_new(&self, channel: &ChannelUri, action: &Action, origin: &Origin) -> bool {
+        loop {
+            let mut settled = std::pin::pin!(self.arrivals.notified());
+            // From here on, so that nothing is missed between the look and the wait.
+            settled.as_mut().enable();
+            match self.store.claim(channel, action, origin) {
+                Claim::New => return true,
+                Claim::UnderWay => settled.await,
+                Claim::AnswerComes => return false,
+                Claim::Answered => {
+                    tracing::debug!(%channel, client_seq = origin.client_seq, "refused a repeated action");
+                    if let Err(error) = self.store.reject_repeated(channel, action, origin) {
+                        tracing::error!(%channel, %error, "a rejection could not be sent");
+                    }
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Gives a dispatch to the session that owns its channel.
+    async fn hand_over(&self, mut dispatch: ClientDispatch) -> HandedOver {
         // Twice, since a session may be leaving the memory at this very moment.
         for _ in 0..2 {
-            self.load_or_log(std::slice::from_ref(&dispatch.channel)).await;
+            if let Err(error) = self.load(&dispatch.channel).await {
+                tracing::error!(channel = %dispatch.channel, %error, "a session could not be loaded");
+                return HandedOver::Refused(error.to_string());
+            }
             let session = self.addresses.session_of(&dispatch.channel);
             let session = session.as_ref().unwrap_or(&dispatch.channel);
             let handle = lock(&self.sessions).by_uri.get(session).cloned();
-            let Some(handle) = handle else {
-                tracing::debug!(channel = %dispatch.channel, "ignored an action for an unknown channel");
-                return;
-            };
-            match handle.dispatch(dispatch).await {
-                Ok(()) => {
-                    arrival.arrived = true;
-                    return;
+            if let Some(handle) = handle {
+                match handle.dispatch(dispatch).await {
+                    Ok(()) => return HandedOver::Yes,
+                    Err(back) => dispatch = *back,
                 }
-                Err(back) => dispatch = *back,
+            } else if let Some(reason) = self.without_session(&dispatch.channel) {
+                return HandedOver::Refused(reason.to_owned());
+            } else {
+                return HandedOver::Unknown;
             }
+        }
+        HandedOver::Refused(UNREACHABLE.to_owned())
+    }
+
+    /// Why nobody takes actions for a channel; nothing if there is no such channel.
+    fn without_session(&self, channel: &ChannelUri) -> Option<&'static str> {
+        match self.store.read(channel, |state| matches!(state, ChannelState::ResourceWatch(_))) {
+            Some(true) => Some("this channel only informs; the host takes no actions on it"),
+            Some(false) => Some(UNREACHABLE),
+            None => self.stored_session_of(channel).map(|_| UNREACHABLE),
         }
     }
 
@@ -439,10 +502,12 @@ impl Host {
         };
         self.departures.close();
         for handle in handles {
+            let unstored = Arc::clone(&self.unstored);
             // Side by side, and outside of the host's own life: a stop ladder takes seconds.
             self.tasks.spawn(async move {
                 if let Err(error) = handle.end(Ending::Suspend).await.wait().await {
                     tracing::error!(%error, "a session could not be stored");
+                    unstored.store(true, Ordering::Relaxed);
                 }
             });
         }
@@ -454,6 +519,11 @@ impl Host {
     /// Writes down that the host ended in order, so that clients may go on with the
     /// next one where they are. The last thing to do.
     pub async fn finish(&self) {
+        if self.unstored.load(Ordering::Relaxed) {
+            // Clients have seen more than the next host will find.
+            tracing::error!("the host does not end in order; clients will start anew");
+            return;
+        }
         let (seq, replay, clients) = self.store.last_words();
         if let Err(error) = self.storage.write(vec![Change::EndInOrder { seq, replay, clients }]).await {
             tracing::error!(%error, "the end of the host could not be stored; clients will start anew");
@@ -528,20 +598,32 @@ impl Host {
     }
 }
 
+/// What is said of a session that is there and does not take anything.
+const UNREACHABLE: &str = "the session cannot be reached at the moment; try again";
+
+/// What became of a dispatch.
+enum HandedOver {
+    /// Its session has it, and will answer it.
+    Yes,
+    /// There is no such channel.
+    Unknown,
+    /// Nobody can have it, for this reason.
+    Refused(String),
+}
+
 /// A dispatch on its way to its session. If it does not get there, because its client is
 /// gone or the session is, it does not count as handled.
 struct Arrival<'a> {
-    store: &'a StateStore,
+    host: &'a Host,
     dispatch: (ChannelUri, Action, Origin),
     arrived: bool,
 }
 
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
-        if !self.arrived {
-            let (channel, action, origin) = &self.dispatch;
-            self.store.was_not_handled(channel, action, origin);
-        }
+        let (channel, action, origin) = &self.dispatch;
+        self.host.store.arrived(channel, action, origin, self.arrived);
+        self.host.arrivals.notify_waiters();
     }
 }
 

@@ -119,11 +119,21 @@ pub struct StoredRow {
 pub struct StoredClient {
     /// Its name.
     pub id: ClientId,
-    /// The marks of its dispatches that were handled last, oldest first.
-    pub handled: Vec<i64>,
+    /// Its dispatches that were handled last, oldest first.
+    pub handled: Vec<StoredDispatch>,
     /// What it was told of which channel: numbers of the first and last snapshot.
     /// Only after an end in order.
     pub marks: Vec<(ChannelUri, ServerSeq, ServerSeq)>,
+}
+
+/// A dispatch of a client's that was handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredDispatch {
+    /// By which it is known again: a hash of all of it.
+    pub mark: i64,
+    /// The number of its answer; of what was written down before it was answered, the
+    /// lowest that it can have got.
+    pub answer: ServerSeq,
 }
 
 /// A published action.
@@ -276,8 +286,8 @@ pub enum Change {
     Handled {
         /// The client.
         client: ClientId,
-        /// By which the dispatch is known again: a hash of all of it.
-        mark: i64,
+        /// The dispatch.
+        dispatch: StoredDispatch,
     },
     /// The host-wide configuration.
     PutRootConfig {

@@ -330,6 +330,23 @@ async fn an_etag_protects_against_lost_updates() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_watch_takes_no_actions_from_clients() -> Result<()> {
+    let world = World::new().await?;
+    let mut raw = world.raw("c").await?;
+    let watch = raw.request("createResourceWatch", json!({"uri": world.uri("")})).await?;
+    let channel = watch["result"]["channel"].clone();
+    let changed = json!({"type": "resourceWatch/changed", "changes": {"items": []}});
+    for (seq, action) in [(1, changed), (2, json!({"type": "chat/draftChanged"}))] {
+        let dispatch = json!({"channel": channel, "clientSeq": seq, "action": action});
+        raw.notify("dispatchAction", dispatch).await?;
+        let answer = raw.next_action().await?;
+        assert_eq!((&answer["channel"], &answer["origin"]["clientSeq"]), (&channel, &json!(seq)));
+        assert!(answer["rejectionReason"].as_str().is_some_and(|reason| reason.contains("only informs")));
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_watch_reports_to_its_subscribers_and_ends_with_them() -> Result<()> {
     let world = World::new().await?;
     let client = world.observer("c").await?.client;

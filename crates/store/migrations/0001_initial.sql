@@ -66,8 +66,8 @@ CREATE TABLE journal (
     UNIQUE (session, number)
 ) STRICT;
 
--- Clients that may come back. `handled`: the numbers of the last dispatches, eight bytes each, little-endian,
--- oldest first; one value, since a transaction writes whole pages anyway. `used` orders clients by last use.
+-- Clients that may come back. `handled`: the last dispatches, oldest first: what each is known by and the number of
+-- its answer, eight bytes each, little-endian; one value, since a transaction writes whole pages anyway. `used` orders clients by last use.
 CREATE TABLE client (
     id      INTEGER PRIMARY KEY,
     name    TEXT NOT NULL UNIQUE,

@@ -3,7 +3,9 @@
 use innkeeper_core::agent::History;
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::{ClientId, ServerSeq};
-use innkeeper_core::storage::{Change, JournalEntry, StoredClient, StoredEnvelope, StoredRow, StoredTurn};
+use innkeeper_core::storage::{
+    Change, JournalEntry, StoredClient, StoredDispatch, StoredEnvelope, StoredRow, StoredTurn,
+};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::failure::Failure;
@@ -17,8 +19,8 @@ pub(crate) const CLIENTS_KEPT: usize = 4096;
 /// Superfluous clients are looked for after this many new ones, since looking means counting them.
 const CLIENTS_BETWEEN_LOOKS: i64 = 64;
 
-/// Bytes of one number in `client.handled`.
-const NUMBER: usize = size_of::<i64>();
+/// Bytes of one dispatch in `client.handled`: two numbers.
+const DISPATCH: usize = 2 * size_of::<i64>();
 
 /// Applies one change.
 pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), Failure> {
@@ -51,7 +53,7 @@ pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), Failure> {
         Change::RemoveSession { session } => remove_session(db, session),
         Change::RemoveChat { chat } => remove_chat(db, chat),
         Change::PutClient { client, anew } => put_client(db, client, *anew),
-        Change::Handled { client, mark } => handled(db, client, *mark),
+        Change::Handled { client, dispatch } => handled(db, client, dispatch),
         Change::PutRootConfig { values } => Ok(put_host(db, "root_config", &serde_json::to_string(values)?)?),
         Change::ReserveSeq { through } => reserve_seq(db, *through),
         Change::EndInOrder { seq, replay, clients } => end_in_order(db, *seq, replay, clients),
@@ -109,10 +111,20 @@ pub(crate) fn host_value(db: &Connection, name: &str) -> rusqlite::Result<Option
     select.query_row([name], |row| row.get(0)).optional()
 }
 
-/// The numbers of handled dispatches from their column.
-pub(crate) fn decode_handled(column: &[u8]) -> Vec<i64> {
-    let (numbers, _) = column.as_chunks::<NUMBER>();
-    numbers.iter().map(|number| i64::from_le_bytes(*number)).collect()
+/// The handled dispatches from their column.
+pub(crate) fn decode_handled(column: &[u8]) -> Vec<StoredDispatch> {
+    let (dispatches, _) = column.as_chunks::<DISPATCH>();
+    let decode = |dispatch: &[u8; DISPATCH]| {
+        let (numbers, _) = dispatch.as_chunks();
+        let &[mark, answer] = numbers else { return None };
+        let answer = ServerSeq(u64::from_le_bytes(answer));
+        Some(StoredDispatch { mark: i64::from_le_bytes(mark), answer })
+    };
+    dispatches.iter().filter_map(decode).collect()
+}
+
+fn encode_handled(dispatch: &StoredDispatch) -> impl Iterator<Item = u8> + use<> {
+    dispatch.mark.to_le_bytes().into_iter().chain(dispatch.answer.0.to_le_bytes())
 }
 
 fn put_session(
@@ -262,15 +274,15 @@ fn put_client(db: &Connection, client: &ClientId, anew: bool) -> Result<(), Fail
     Ok(())
 }
 
-fn handled(db: &Connection, client: &ClientId, mark: i64) -> Result<(), Failure> {
+fn handled(db: &Connection, client: &ClientId, dispatch: &StoredDispatch) -> Result<(), Failure> {
     let (id, mut column) = client_record(db, client)?;
-    column.extend_from_slice(&mark.to_le_bytes());
+    column.extend(encode_handled(dispatch));
     put_handled(db, id, &column)
 }
 
-/// Keeps the newest of a client's numbers.
+/// Keeps the newest of a client's dispatches.
 fn put_handled(db: &Connection, id: i64, column: &[u8]) -> Result<(), Failure> {
-    let superfluous = column.len().saturating_sub(HANDLED_KEPT * NUMBER);
+    let superfluous = column.len().saturating_sub(HANDLED_KEPT * DISPATCH);
     let kept = column.get(superfluous..).unwrap_or_default();
     db.prepare_cached("UPDATE client SET handled = ?2 WHERE id = ?1")?.execute(params![id, kept])?;
     Ok(())
@@ -328,8 +340,8 @@ fn end_in_order(
         db.prepare_cached("INSERT INTO mark (client, channel, first, last) VALUES (?1, ?2, ?3, ?4)")?;
     for client in clients {
         let (id, _) = client_record(db, &client.id)?;
-        let numbers: Vec<u8> = client.handled.iter().flat_map(|number| number.to_le_bytes()).collect();
-        put_handled(db, id, &numbers)?;
+        let handled: Vec<u8> = client.handled.iter().flat_map(encode_handled).collect();
+        put_handled(db, id, &handled)?;
         for (channel, first, last) in &client.marks {
             insert.execute(params![id, channel.as_str(), column(first.0)?, column(last.0)?])?;
         }

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::database::{Files, Purpose, connect};
 use crate::failure::Failure;
+use crate::problems::Problems;
 use crate::session;
 use crate::writer::{Order, ReadConnection, Reply};
 
@@ -37,6 +38,8 @@ pub(crate) struct Reader {
     pub(crate) read: ReadConnection,
     /// The way to the writer.
     pub(crate) writer: mpsc::Sender<Order>,
+    /// Where problems are reported.
+    pub(crate) problems: Problems,
 }
 
 /// What came of reading a session.
@@ -81,7 +84,10 @@ impl Reader {
             Ok(loaded) if flaws.is_empty() => Outcome::Answer(Ok(loaded)),
             Ok(_) => Outcome::Flawed,
             Err(failure) if failure.is_damaged_file() => Outcome::Flawed,
-            Err(failure) => Outcome::Answer(Err(failure.told())),
+            Err(failure) => {
+                self.problems.report_damage(session, &failure);
+                Outcome::Answer(Err(failure.told()))
+            }
         }
     }
 

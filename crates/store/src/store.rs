@@ -155,7 +155,7 @@ impl Store {
         let (orders, order_queue) = mpsc::channel(writer::QUEUE);
         let (loads, load_queue) = mpsc::channel(reader::QUEUE);
         let to_write = Writer::new(files.clone(), db, Arc::clone(&read), Arc::clone(&queued), mender);
-        let to_read = Reader { files, read, writer: orders.clone() };
+        let to_read = Reader { files, read, writer: orders.clone(), problems: problems.clone() };
         let writer = spawn("store-writer", &config.directory, move || to_write.run(order_queue))?;
         let reader = spawn("store-reader", &config.directory, move || to_read.run(load_queue))?;
         let running = Mutex::new(Some(Running { orders, loads, writer, reader, lock }));

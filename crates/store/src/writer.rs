@@ -191,7 +191,10 @@ impl Writer {
             transaction.commit()?;
             Ok(loaded)
         });
-        loaded.map_err(|failure| failure.told())
+        loaded.map_err(|failure| {
+            self.mender.problems().report_damage(session, &failure);
+            failure.told()
+        })
     }
 
     /// Does something, and once more if that showed a damaged file that could be replaced.

@@ -378,6 +378,11 @@ async fn a_broken_document_makes_its_session_damaged_and_a_broken_further_chat_i
     assert!(matches!(&broken, StorageError::Damaged { .. }), "{broken}");
     let stored = store.load_session(session(2)).await.expect("it loads").expect("it is there");
     assert_eq!(stored.chats.len(), 1);
+    let problems = store.problems();
+    for what in ["session-0", "session-1", "ahp-chat://more/1"] {
+        let told = problems.iter().filter(|problem| problem.contains(what)).count();
+        assert_eq!(told, 1, "{what}: {problems:?}");
+    }
     drop(store);
     let aside: i64 = sql(directory.path())
         .query_row("SELECT count(*) FROM set_aside", [], |row| row.get(0))

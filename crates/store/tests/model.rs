@@ -12,7 +12,7 @@ use innkeeper_core::agent::History;
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::{ClientId, ServerSeq};
 use innkeeper_core::storage::{
-    Change, Index, JournalEntry, Storage, StoredClient, StoredEnvelope, StoredRow, StoredTurn,
+    Change, Index, JournalEntry, Storage, StoredClient, StoredDispatch, StoredEnvelope, StoredRow, StoredTurn,
 };
 use innkeeper_store::Store;
 use innkeeper_testkit::MemoryStorage;
@@ -102,7 +102,7 @@ fn any_session_change() -> impl Strategy<Value = Change> {
 fn any_host_change() -> impl Strategy<Value = Change> {
     prop_oneof![
         3 => (any_client(), any::<bool>()).prop_map(|(client, anew)| Change::PutClient { client, anew }),
-        3 => (any_client(), any::<i64>()).prop_map(|(client, mark)| Change::Handled { client, mark }),
+        3 => (any_client(), any_dispatch()).prop_map(|(client, dispatch)| Change::Handled { client, dispatch }),
         1 => "[a-z]{0,5}".prop_map(|key| Change::PutRootConfig {
             values: [(key, serde_json::json!({"on": [true]}))].into_iter().collect(),
         }),
@@ -111,9 +111,17 @@ fn any_host_change() -> impl Strategy<Value = Change> {
     ]
 }
 
+fn any_dispatch() -> impl Strategy<Value = StoredDispatch> {
+    (any::<i64>(), any::<u64>()).prop_map(|(mark, answer)| StoredDispatch { mark, answer: ServerSeq(answer) })
+}
+
+fn dispatch(number: i64) -> StoredDispatch {
+    StoredDispatch { mark: number, answer: ServerSeq(number.unsigned_abs() + 1) }
+}
+
 fn any_end() -> impl Strategy<Value = Change> {
     let envelope = (0..10_000_u64, proptest::option::of(any_client()), vec(any::<u8>(), 0..20));
-    let client = (any_client(), vec(any::<i64>(), 0..300), vec((0..9_u64, 0..9_u64), 0..3));
+    let client = (any_client(), vec(any_dispatch(), 0..300), vec((0..9_u64, 0..9_u64), 0..3));
     (0..10_000_u64, vec(envelope, 0..4), vec(client, 0..3)).prop_map(|(seq, replay, clients)| {
         let envelope = |(seq, only_for, envelope): (_, _, Vec<u8>)| StoredEnvelope {
             seq: ServerSeq(seq),
@@ -242,7 +250,7 @@ async fn a_client_keeps_its_newest_numbers_and_the_newest_clients_are_kept() {
     let mut pair = Pair::new();
     for number in 0..300 {
         let client = ClientId::new("busy");
-        pair.write(vec![vec![Change::Handled { client, mark: number }]]).await;
+        pair.write(vec![vec![Change::Handled { client, dispatch: dispatch(number) }]]).await;
     }
     let clients =
         (0..4200).map(|number| Change::PutClient { client: ClientId::new(&number.to_string()), anew: false });
@@ -258,10 +266,11 @@ async fn a_client_keeps_its_newest_numbers_and_the_newest_clients_are_kept() {
 
     let mut pair = Pair::new();
     for number in 0..300 {
-        pair.write(vec![vec![Change::Handled { client: ClientId::new("busy"), mark: number }]]).await;
+        pair.write(vec![vec![Change::Handled { client: ClientId::new("busy"), dispatch: dispatch(number) }]])
+            .await;
     }
     let index = pair.store.load_index().await.expect("the index loads");
-    assert_eq!(index.clients[0].handled, (44..300).collect::<Vec<i64>>());
+    assert_eq!(index.clients[0].handled, (44..300).map(dispatch).collect::<Vec<_>>());
 }
 
 #[tokio::test]

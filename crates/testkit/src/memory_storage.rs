@@ -398,9 +398,9 @@ impl Stored {
                 }
                 self.clients.push(known);
             }
-            Change::Handled { client, mark } => {
+            Change::Handled { client, dispatch } => {
                 let known = self.client(client);
-                known.handled.push(*mark);
+                known.handled.push(*dispatch);
                 let superfluous = known.handled.len().saturating_sub(HANDLED_KEPT);
                 known.handled.drain(..superfluous);
             }

@@ -13,9 +13,14 @@ use crate::{Opened, new_session, options, without_runtime};
 
 /// Runs `innkeeper serve` on a data directory, which is expected to refuse.
 fn refused(data: &Path) -> Result<(Option<i32>, String)> {
+    refused_at(data, "127.0.0.1:0")
+}
+
+/// The same at an address.
+fn refused_at(data: &Path, listen: &str) -> Result<(Option<i32>, String)> {
     #[expect(clippy::disallowed_methods, reason = "a host that refuses to start ends by itself")]
     let output = Command::new(env!("CARGO_BIN_EXE_innkeeper"))
-        .args(["serve", "--json", "--no-open", "--upstream", "demo", "--listen", "127.0.0.1:0", "--data-dir"])
+        .args(["serve", "--json", "--no-open", "--upstream", "demo", "--listen", listen, "--data-dir"])
         .arg(data)
         .env("HOME", data)
         .output()?;
@@ -200,5 +205,22 @@ async fn a_damaged_database_is_set_aside_and_what_can_be_read_is_kept() -> Resul
         left.iter().any(|name| name.to_string_lossy().contains("damaged")),
         "nothing is deleted: {left:?}"
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_start_that_fails_leaves_it_to_the_next_one_to_go_on_with_the_clients() -> Result<()> {
+    let mut host = TestHost::start(without_runtime()).await?;
+    let hello = host.raw().await?.initialize("c1", &["ahp-root://"]).await?;
+    let seen = hello["result"]["serverSeq"].clone();
+    host.signal(Signal::SIGTERM)?;
+    assert_eq!(host.exit_code(Duration::from_secs(10)).await?, Some(0));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let (code, said) = refused_at(&host.data_dir(), &taken.local_addr()?.to_string())?;
+    assert_eq!(code, Some(1), "{said}");
+    let host = host.start_again(without_runtime()).await?;
+    let back = json!({"clientId": "c1", "lastSeenServerSeq": seen, "subscriptions": ["ahp-root://"]});
+    let answer = host.raw().await?.request("reconnect", back).await?;
+    assert_eq!(answer["result"]["type"], "replay", "{answer}");
     Ok(())
 }

@@ -13,8 +13,7 @@ use tokio::time::Instant;
 use crate::agent::BoxFuture;
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
-use crate::state::DispatchMark;
-use crate::storage::{Change, JournalEntry, Json, Storage, StorageError};
+use crate::storage::{Change, JournalEntry, Json, Storage, StorageError, StoredDispatch};
 
 /// How long streamed text may be in memory only.
 const FLUSH_AFTER: Duration = Duration::from_millis(80);
@@ -144,7 +143,7 @@ impl Ledger {
         &mut self,
         changes: Vec<Change>,
         actions: Vec<(ChannelUri, Json)>,
-        handled: Option<(ClientId, DispatchMark)>,
+        handled: Option<(ClientId, StoredDispatch)>,
         at: i64,
     ) -> Result<(), StorageError> {
         let published = self.pending.len();
@@ -157,8 +156,8 @@ impl Ledger {
         // The journal first: a chat that goes takes its part of it along.
         let journal = Change::Journal { session: self.session.clone(), entries: entries.clone() };
         let mut changes: Vec<Change> = std::iter::once(journal).chain(changes).collect();
-        if let Some((client, mark)) = handled {
-            changes.push(Change::Handled { client, mark: mark.0 });
+        if let Some((client, dispatch)) = handled {
+            changes.push(Change::Handled { client, dispatch });
         }
         let written = self.write_and_wait(changes).await;
         self.stale = true;

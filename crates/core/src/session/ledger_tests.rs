@@ -9,6 +9,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::ids::ServerSeq;
 use crate::storage::{Index, StoredSession};
 
 const SESSION: &str = "acme:/1";
@@ -90,7 +91,7 @@ impl Platters {
                     }
                 }
                 Change::TrimJournal { through, .. } => journal.retain(|number, _| number > through),
-                Change::Handled { mark, .. } => self.handled.push(*mark),
+                Change::Handled { dispatch, .. } => self.handled.push(dispatch.mark),
                 other => panic!("not a ledger's to write: {other:?}"),
             }
         }
@@ -243,7 +244,7 @@ async fn a_decision_is_written_before_it_is_published_behind_all_that_was_said()
 async fn a_decision_and_what_belongs_to_it_are_one_write() {
     let mut session = Session::new();
     let actions = vec![(ChannelUri::new(CHAT), action("a"))];
-    let handled = Some((ClientId::new("c"), DispatchMark(7)));
+    let handled = Some((ClientId::new("c"), StoredDispatch { mark: 7, answer: ServerSeq(1) }));
     let put = session.put();
     session.ledger.ahead(put, actions, handled, 0).await.unwrap();
     let platters = session.disk.platters();

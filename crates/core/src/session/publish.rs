@@ -14,8 +14,9 @@ use super::ledger::{Chore, Due, TurnsFrom};
 use super::projection;
 use crate::agent::History;
 use crate::channel::ChannelUri;
+use crate::ids::ServerSeq;
 use crate::state::{Action, ChannelState, DispatchMark};
-use crate::storage::{Change, Json, StorageError};
+use crate::storage::{Change, Json, StorageError, StoredDispatch};
 
 impl SessionActor {
     /// Publishes a client's action, as it came or completed. The error is the reason why
@@ -32,7 +33,10 @@ impl SessionActor {
         if ahead {
             // It is known again by what the client sent.
             let mark = DispatchMark::of(channel, &dispatch.action, origin);
-            let handled = mark.map(|mark| (origin.client.clone(), mark));
+            // The answer comes when it is written: its number is above the last one now.
+            let answer = ServerSeq(self.store.seq().0 + 1);
+            let handled =
+                mark.map(|DispatchMark(mark)| (origin.client.clone(), StoredDispatch { mark, answer }));
             let entry = vec![(channel.clone(), encoded.clone())];
             let written = self.ledger.ahead(Vec::new(), entry, handled, at).await;
             written.map_err(|error| error.to_string())?;

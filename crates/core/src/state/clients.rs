@@ -1,12 +1,13 @@
 //! Which clients the host remembers, and what each of them had, so that they may
 //! come back and be told only what they missed.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
-use super::repeats::DispatchMark;
+use super::frame::Origin;
+use super::repeats::{Claim, DispatchMark};
 use crate::channel::ChannelUri;
-use crate::ids::{ClientId, ServerSeq};
-use crate::storage::StoredClient;
+use crate::ids::{ClientId, ConnectionId, ServerSeq};
+use crate::storage::{StoredClient, StoredDispatch};
 
 /// Clients that are remembered. The one seen first is forgotten first; it then has
 /// to `initialize` again, which every client can.
@@ -51,23 +52,83 @@ impl Mark {
     }
 }
 
+/// Stands for the connections that a client had to an earlier host.
+const BEFORE_THIS_HOST: ConnectionId = ConnectionId(0);
+
 /// What is remembered of a client.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Known {
     marks: Marks,
     /// Its dispatches that were handled last, oldest first.
     handled: VecDeque<Handled>,
+    /// The connection over which it last introduced itself. What came over older ones has
+    /// nothing to do with its numbers.
+    begun: ConnectionId,
+    /// Its newest connection, the only one that says what the client has: an older one is
+    /// a socket that nobody reads any more.
+    newest: ConnectionId,
 }
 
-/// A dispatch that was handled.
-#[derive(Clone, Copy, Debug)]
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            marks: Marks::new(),
+            handled: VecDeque::new(),
+            begun: BEFORE_THIS_HOST,
+            newest: BEFORE_THIS_HOST,
+        }
+    }
+}
+
+/// A dispatch that was handled, or is on its way to where it will be.
+#[derive(Debug)]
 struct Handled {
     /// By which it is known again.
     mark: DispatchMark,
     /// The client's number for it, by which its answer is known.
     client_seq: i64,
-    /// The number of its answer; nothing if that is not known (any more).
-    answer: Option<ServerSeq>,
+    /// The connection over which it was handled.
+    made_over: ConnectionId,
+    /// The newest connection over which it came again, which wants the answer too.
+    repeated_over: Option<ConnectionId>,
+    fate: Fate,
+}
+
+/// How far a dispatch got.
+#[derive(Debug)]
+enum Fate {
+    /// It is on its way to where it is answered.
+    UnderWay,
+    /// Whoever has this channel will answer it.
+    Arrived(ChannelUri),
+    /// It was answered with this number. Of a dispatch from before a crash it is the
+    /// lowest that the answer can have.
+    Answered(ServerSeq),
+}
+
+impl Handled {
+    /// The number of its answer, if it has one.
+    fn answer(&self) -> Option<ServerSeq> {
+        match self.fate {
+            Fate::Answered(answer) => Some(answer),
+            Fate::UnderWay | Fate::Arrived(_) => None,
+        }
+    }
+
+    /// Whether a dispatch that looks the same is this one again. It came over `over`,
+    /// whose client had seen everything up to `seen` when it came back.
+    fn comes_again(&self, over: ConnectionId, seen: Option<ServerSeq>) -> bool {
+        let last = self.repeated_over.unwrap_or(self.made_over);
+        match last.cmp(&over) {
+            std::cmp::Ordering::Less => {
+                seen.is_some_and(|seen| self.answer().is_none_or(|answer| answer > seen))
+            }
+            // Over one connection a client says nothing twice.
+            std::cmp::Ordering::Equal => false,
+            // It waited unread while its client moved on and made it again.
+            std::cmp::Ordering::Greater => true,
+        }
+    }
 }
 
 /// The clients that have connected to this host.
@@ -92,9 +153,23 @@ impl KnownClients {
         }
     }
 
-    /// Keeps what a client had when its connection ended.
-    pub(super) fn keep(&mut self, client: &ClientId, marks: Marks) {
-        if let Some(kept) = self.known.get_mut(client) {
+    /// A client is at the other end of a connection.
+    pub(super) fn is_at(&mut self, client: &ClientId, connection: ConnectionId) {
+        if let Some(known) = self.known.get_mut(client) {
+            known.newest = known.newest.max(connection);
+        }
+    }
+
+    /// The newest of a client's connections.
+    pub(super) fn newest(&self, client: &ClientId) -> Option<ConnectionId> {
+        self.known.get(client).map(|known| known.newest)
+    }
+
+    /// Keeps what a client had when its connection ended, if it has no newer one.
+    pub(super) fn keep(&mut self, client: &ClientId, connection: ConnectionId, marks: Marks) {
+        if let Some(kept) = self.known.get_mut(client)
+            && connection >= kept.newest
+        {
             kept.marks = marks;
         }
     }
@@ -103,6 +178,8 @@ impl KnownClients {
     pub(super) fn forget_channel(&mut self, channel: &ChannelUri) {
         for known in self.known.values_mut() {
             known.marks.remove(channel);
+            // What waits there for an answer gets none any more.
+            known.handled.retain(|handled| !matches!(&handled.fate, Fate::Arrived(at) if at == channel));
         }
     }
 
@@ -116,61 +193,98 @@ impl KnownClients {
         self.known.get(client).map(|known| &known.marks)
     }
 
-    /// A dispatch of a client's is handled.
-    pub(super) fn handled(&mut self, client: &ClientId, client_seq: i64, mark: DispatchMark) {
-        if let Some(known) = self.known.get_mut(client) {
-            known.handled.push_back(Handled { mark, client_seq, answer: None });
-            if known.handled.len() > MAX_HANDLED {
-                known.handled.pop_front();
+    /// Looks whether a dispatch is one that was made before, if its client had seen
+    /// everything up to `seen` when it came back over this connection. One that is new is
+    /// remembered.
+    pub(super) fn claim(&mut self, origin: &Origin, mark: DispatchMark, seen: Option<ServerSeq>) -> Claim {
+        let over = origin.connection;
+        let Some(known) = self.known.get_mut(&origin.client).filter(|known| over >= known.begun) else {
+            return Claim::New;
+        };
+        let again = |handled: &&mut Handled| handled.mark == mark && handled.comes_again(over, seen);
+        if let Some(handled) = known.handled.iter_mut().find(again) {
+            let claim = match handled.fate {
+                Fate::UnderWay => return Claim::UnderWay,
+                Fate::Arrived(_) => Claim::AnswerComes,
+                Fate::Answered(_) => Claim::Answered,
+            };
+            if over > handled.made_over {
+                handled.repeated_over = handled.repeated_over.max(Some(over));
             }
+            return claim;
+        }
+        known.handled.push_back(Handled {
+            mark,
+            client_seq: origin.client_seq,
+            made_over: over,
+            repeated_over: None,
+            fate: Fate::UnderWay,
+        });
+        if known.handled.len() > MAX_HANDLED {
+            known.handled.pop_front();
+        }
+        Claim::New
+    }
+
+    /// A dispatch that was new got to where it is answered; without a place it did not.
+    pub(super) fn arrived(&mut self, origin: &Origin, mark: DispatchMark, at: Option<ChannelUri>) {
+        let Some(known) = self.known.get_mut(&origin.client) else { return };
+        let this = |handled: &Handled| {
+            handled.mark == mark
+                && handled.made_over == origin.connection
+                && matches!(handled.fate, Fate::UnderWay)
+        };
+        let Some(place) = known.handled.iter().rposition(this) else { return };
+        match (at, known.handled.get_mut(place)) {
+            (Some(channel), Some(handled)) => handled.fate = Fate::Arrived(channel),
+            (None, _) | (_, None) => drop(known.handled.remove(place)),
         }
     }
 
-    /// A dispatch of a client's was not handled after all.
-    pub(super) fn not_handled(&mut self, client: &ClientId, mark: DispatchMark) {
-        if let Some(known) = self.known.get_mut(client)
-            && let Some(at) = known.handled.iter().rposition(|handled| handled.mark == mark)
-        {
-            known.handled.remove(at);
-        }
-    }
-
-    /// A dispatch of a client's is answered.
-    pub(super) fn answered(&mut self, client: &ClientId, client_seq: i64, answer: ServerSeq) {
-        let Some(known) = self.known.get_mut(client) else { return };
+    /// A dispatch of a client's is answered. Says over which other connection the client
+    /// made it meanwhile.
+    pub(super) fn answered(&mut self, origin: &Origin, answer: ServerSeq) -> Option<ConnectionId> {
+        let known = self.known.get_mut(&origin.client)?;
         // A number may come twice; answers come in order.
-        let open = |handled: &&mut Handled| handled.client_seq == client_seq && handled.answer.is_none();
-        if let Some(handled) = known.handled.iter_mut().find(open) {
-            handled.answer = Some(answer);
-        }
+        let open = |handled: &&mut Handled| {
+            handled.client_seq == origin.client_seq
+                && handled.made_over == origin.connection
+                && handled.answer().is_none()
+        };
+        let handled = known.handled.iter_mut().find(open)?;
+        handled.fate = Fate::Answered(answer);
+        handled.repeated_over
     }
 
-    /// The dispatches of a client that were handled without its knowing, if it has
-    /// seen everything up to `seen`: those it may make again.
-    pub(super) fn unconfirmed(&self, client: &ClientId, seen: ServerSeq) -> HashSet<DispatchMark> {
-        let handled = self.known.get(client).map(|known| &known.handled);
-        handled
-            .into_iter()
-            .flatten()
-            .filter(|handled| handled.answer.is_none_or(|answer| answer > seen))
-            .map(|handled| handled.mark)
-            .collect()
+    /// A dispatch of a client's that came again is answered once more.
+    pub(super) fn answered_again(&mut self, client: &ClientId, mark: DispatchMark, answer: ServerSeq) {
+        let handled = self.known.get_mut(client).map(|known| &mut known.handled);
+        let same = |handled: &&mut Handled| handled.mark == mark && handled.answer().is_some();
+        for handled in handled.into_iter().flatten().filter(same) {
+            handled.fate = Fate::Answered(answer);
+        }
     }
 
     /// A client starts to count its dispatches anew.
-    pub(super) fn begin_anew(&mut self, client: &ClientId) {
+    pub(super) fn begin_anew(&mut self, client: &ClientId, connection: ConnectionId) {
         if let Some(known) = self.known.get_mut(client) {
             known.handled.clear();
+            known.begun = known.begun.max(connection);
         }
     }
 
-    /// Remembers a client as an earlier host did, whose last number this was: no answer
-    /// had a higher one.
-    pub(super) fn restore(&mut self, stored: StoredClient, last: ServerSeq) {
+    /// Remembers a client as an earlier host did.
+    pub(super) fn restore(&mut self, stored: StoredClient) {
         self.remember(&stored.id);
         if let Some(known) = self.known.get_mut(&stored.id) {
-            let handled = stored.handled.into_iter().map(DispatchMark);
-            known.handled = handled.map(|mark| Handled { mark, client_seq: 0, answer: Some(last) }).collect();
+            let handled = stored.handled.into_iter().map(|dispatch| Handled {
+                mark: DispatchMark(dispatch.mark),
+                client_seq: 0,
+                made_over: BEFORE_THIS_HOST,
+                repeated_over: None,
+                fate: Fate::Answered(dispatch.answer),
+            });
+            known.handled = handled.collect();
             known.marks = stored
                 .marks
                 .into_iter()
@@ -190,8 +304,9 @@ impl KnownClients {
                 handled: known
                     .handled
                     .iter()
-                    .filter(|handled| handled.answer.is_some())
-                    .map(|handled| handled.mark.0)
+                    .filter_map(|handled| {
+                        Some(StoredDispatch { mark: handled.mark.0, answer: handled.answer()? })
+                    })
                     .collect(),
                 marks: known.marks.iter().map(mark).collect(),
             })

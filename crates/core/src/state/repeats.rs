@@ -11,6 +11,19 @@ use crate::channel::ChannelUri;
 const START: u64 = 0xcbf2_9ce4_8422_2325;
 const FACTOR: u64 = 0x0000_0100_0000_01b3;
 
+/// What a dispatch is, compared with what its client dispatched before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// A new one, which is to be handled and is remembered from now on.
+    New,
+    /// One that is still on its way to where it is handled, and may not get there.
+    UnderWay,
+    /// One that will be answered, over this connection too.
+    AnswerComes,
+    /// One that was answered. The client may have missed it.
+    Answered,
+}
+
 /// What a dispatch is known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DispatchMark(pub(crate) i64);

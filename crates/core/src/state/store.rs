@@ -12,7 +12,7 @@ mod paging;
 pub use list::RowsPage;
 pub use paging::FetchError;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ahp::reducers::ReduceOutcome;
@@ -23,7 +23,7 @@ use super::chat::TurnError;
 use super::clients::{KnownClients, Mark, Marks};
 use super::frame::{Action, EncodedEnvelope, Frame, Origin, envelope};
 use super::outbox::{CloseReason, Delivery, Outbox};
-use super::repeats::DispatchMark;
+use super::repeats::{Claim, DispatchMark};
 use super::replay::ReplayLog;
 use super::rows::Rows;
 use super::snapshot::{ChannelState, EncodedSnapshot};
@@ -76,9 +76,9 @@ struct Attached {
     marks: Marks,
     /// Of chats that it has only the newest turns of, the oldest turn that it has.
     windows: HashMap<ChannelUri, String>,
-    /// Dispatches that its client made over earlier connections and may make again,
-    /// because it never saw the answer.
-    earlier: HashSet<DispatchMark>,
+    /// What its client had seen when it came back over it, if it did: what it made
+    /// before and has no answer to, it may make again.
+    seen: Option<ServerSeq>,
 }
 
 impl Attached {
@@ -180,8 +180,7 @@ impl StateStore {
         inner.seq = index.seq;
         inner.log = ReplayLog::restored(index.seq, index.replay);
         for client in index.clients {
-            let last = index.seq;
-            inner.clients.restore(client, last);
+            inner.clients.restore(client);
         }
         for row in index.rows {
             inner.rows.restore(row);
@@ -193,13 +192,11 @@ impl StateStore {
     /// What a host that starts later has to know to go on from here.
     pub(crate) fn last_words(&self) -> (ServerSeq, Vec<StoredEnvelope>, Vec<StoredClient>) {
         let mut inner = self.lock();
-        let connected: Vec<(ClientId, Marks)> = inner
-            .connections
-            .values()
-            .filter_map(|attached| Some((attached.client.clone()?, attached.whole_marks())))
-            .collect();
-        for (client, marks) in connected {
-            inner.clients.keep(&client, marks);
+        let Inner { connections, clients, .. } = &mut *inner;
+        for (connection, attached) in connections {
+            if let Some(client) = &attached.client {
+                clients.keep(client, *connection, attached.whole_marks());
+            }
         }
         (inner.seq, inner.log.stored(), inner.clients.stored())
     }
@@ -214,13 +211,8 @@ impl StateStore {
         let mut inner = self.lock();
         let id = ConnectionId(inner.next_connection);
         inner.next_connection += 1;
-        let attached = Attached {
-            outbox,
-            client: None,
-            marks: Marks::new(),
-            windows: HashMap::new(),
-            earlier: HashSet::new(),
-        };
+        let attached =
+            Attached { outbox, client: None, marks: Marks::new(), windows: HashMap::new(), seen: None };
         inner.connections.insert(id, attached);
         id
     }
@@ -230,23 +222,20 @@ impl StateStore {
         self.lock().clients.knows(client)
     }
 
-    /// Whether a dispatch over this connection repeats one that was handled when its
-    /// client was here before. Otherwise it is remembered as handled.
-    pub fn is_repeated(&self, channel: &ChannelUri, action: &Action, origin: &Origin) -> bool {
-        let Some(mark) = DispatchMark::of(channel, action, origin) else { return false };
+    /// Looks whether a dispatch is one that its client made before. One that is new is
+    /// remembered, and [`Self::arrived`] has to be told what became of it.
+    pub(crate) fn claim(&self, channel: &ChannelUri, action: &Action, origin: &Origin) -> Claim {
+        let Some(mark) = DispatchMark::of(channel, action, origin) else { return Claim::New };
         let mut inner = self.lock();
-        let attached = inner.connections.get(&origin.connection);
-        if attached.is_some_and(|attached| attached.earlier.contains(&mark)) {
-            return true;
-        }
-        inner.clients.handled(&origin.client, origin.client_seq, mark);
-        false
+        let seen = inner.connections.get(&origin.connection).and_then(|attached| attached.seen);
+        inner.clients.claim(origin, mark, seen)
     }
 
-    /// A dispatch that was new did not reach anybody: made again, it is still new.
-    pub(crate) fn was_not_handled(&self, channel: &ChannelUri, action: &Action, origin: &Origin) {
+    /// A dispatch that was new got to where it is answered; or it did not, and made again
+    /// it is still new.
+    pub(crate) fn arrived(&self, channel: &ChannelUri, action: &Action, origin: &Origin, arrived: bool) {
         if let Some(mark) = DispatchMark::of(channel, action, origin) {
-            self.lock().clients.not_handled(&origin.client, mark);
+            self.lock().clients.arrived(origin, mark, arrived.then(|| channel.clone()));
         }
     }
 
@@ -260,7 +249,7 @@ impl StateStore {
             }
         }
         if let Some(client) = &attached.client {
-            inner.clients.keep(client, attached.whole_marks());
+            inner.clients.keep(client, connection, attached.whole_marks());
         }
     }
 
@@ -348,11 +337,28 @@ impl StateStore {
         reason: &str,
     ) -> Result<ServerSeq, CommitError> {
         let mut inner = self.lock();
-        let seq = ServerSeq(inner.seq.0 + 1);
-        let frame = envelope(channel, action, seq, Some(origin), Some(reason))?;
-        inner.seq = seq;
-        inner.clients.answered(&origin.client, origin.client_seq, seq);
-        inner.log.push(seq, channel, Some(&origin.client), EncodedEnvelope::of(&frame));
+        let (seq, frame) = inner.rejection(channel, action, origin, reason)?;
+        if let Some(other) = inner.clients.answered(origin, seq) {
+            inner.push_to(other, frame.clone());
+        }
+        inner.push_to(origin.connection, frame);
+        Ok(seq)
+    }
+
+    /// Answers a dispatch that was answered before. Its sender may not know, and waits; if
+    /// it does, it does not mind: whatever came of the first one is in what it was told.
+    pub(crate) fn reject_repeated(
+        &self,
+        channel: &ChannelUri,
+        action: &Action,
+        origin: &Origin,
+    ) -> Result<ServerSeq, CommitError> {
+        let reason = "this action was made before and is handled already";
+        let mut inner = self.lock();
+        let (seq, frame) = inner.rejection(channel, action, origin, reason)?;
+        if let Some(mark) = DispatchMark::of(channel, action, origin) {
+            inner.clients.answered_again(&origin.client, mark, seq);
+        }
         inner.push_to(origin.connection, frame);
         Ok(seq)
     }
@@ -384,7 +390,7 @@ impl StateStore {
     ) -> Result<(), serde_json::Error> {
         let mut inner = self.lock();
         inner.clients.remember(client);
-        inner.clients.begin_anew(client);
+        inner.clients.begin_anew(client, connection);
         let snapshots = inner.subscribe(connection, channels, Subscription::default())?;
         inner.belongs_to(connection, client, &Marks::new());
         let frame = reply(inner.seq, snapshots)?;
@@ -410,9 +416,8 @@ impl StateStore {
         let (snapshots, none) =
             (inner.subscribe(connection, channels, Subscription::default())?, Marks::new());
         inner.belongs_to(connection, client, if missed.is_some() { &marks } else { &none });
-        let earlier = inner.clients.unconfirmed(client, seen);
         if let Some(attached) = inner.connections.get_mut(&connection) {
-            attached.earlier = earlier;
+            attached.seen = Some(seen);
         }
         let frame = reply(missed.unwrap_or(Missed::Snapshots(snapshots)))?;
         inner.push_to(connection, frame);
@@ -533,9 +538,7 @@ impl Inner {
             }
         }
         self.seq = seq;
-        if let Some(origin) = origin {
-            self.clients.answered(&origin.client, origin.client_seq, seq);
-        }
+        let other = origin.and_then(|origin| self.clients.answered(origin, seq));
         self.log.push(seq, uri, None, EncodedEnvelope::of(&frame));
         for subscriber in &channel.subscribers {
             match origin {
@@ -544,12 +547,28 @@ impl Inner {
                 None => subscriber.outbox.publish(frame.clone(), subscriber.delivery),
             }
         }
-        if let Some(origin) = origin
-            && channel.subscribers.iter().all(|subscriber| subscriber.connection != origin.connection)
-        {
-            self.push_to(origin.connection, frame);
+        let mut unheard: Vec<ConnectionId> =
+            origin.map(|origin| origin.connection).into_iter().chain(other).collect();
+        unheard.retain(|maker| channel.subscribers.iter().all(|subscriber| subscriber.connection != *maker));
+        for maker in unheard {
+            self.push_to(maker, frame.clone());
         }
         Ok(seq)
+    }
+
+    /// Takes a number for the refusal of an action, which its sender still has to be told.
+    fn rejection(
+        &mut self,
+        channel: &ChannelUri,
+        action: &Action,
+        origin: &Origin,
+        reason: &str,
+    ) -> Result<(ServerSeq, Frame), CommitError> {
+        let seq = ServerSeq(self.seq.0 + 1);
+        let frame = envelope(channel, action, seq, Some(origin), Some(reason))?;
+        self.seq = seq;
+        self.log.push(seq, channel, Some(&origin.client), EncodedEnvelope::of(&frame));
+        Ok((seq, frame))
     }
 
     /// Registers a connection with the channels that exist; answers their snapshots.
@@ -593,6 +612,7 @@ impl Inner {
     /// in `kept`; of the others the client may have had an older state.
     fn belongs_to(&mut self, connection: ConnectionId, client: &ClientId, kept: &Marks) {
         let seq = self.seq;
+        self.clients.is_at(client, connection);
         if let Some(attached) = self.connections.get_mut(&connection) {
             attached.client = Some(client.clone());
             for (uri, mark) in &mut attached.marks {
@@ -604,9 +624,9 @@ impl Inner {
     /// What a client had when it was last here. A socket that is dying may not be
     /// detached yet.
     fn marks_of(&self, client: &ClientId) -> Marks {
-        let dying = self.connections.values().find(|attached| attached.client.as_ref() == Some(client));
-        match dying {
-            Some(attached) => attached.whole_marks(),
+        let newest = self.clients.newest(client).and_then(|newest| self.connections.get(&newest));
+        match newest {
+            Some(dying) => dying.whole_marks(),
             None => self.clients.marks(client).cloned().unwrap_or_default(),
         }
     }

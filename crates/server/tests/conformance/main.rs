@@ -26,6 +26,7 @@ mod order;
 mod queue;
 mod random;
 mod reconnect;
+mod repeats;
 mod room;
 mod scene;
 mod settings;

@@ -197,3 +197,31 @@ async fn what_a_client_has_an_answer_to_it_means_again_when_it_says_it_again() {
     scene.agree().await;
     assert!(scene.alice.chat(&scene.chat).unwrap().draft.is_some());
 }
+
+/// An old socket that nobody reads stays open, knows of more channels than the client
+/// does, and is not asked.
+#[tokio::test]
+async fn what_a_client_has_is_what_its_newest_connection_was_told() {
+    let mut scene = Scene::new().await;
+    let mut old = guest(&scene).await;
+    let seen = last_seen(&old);
+    let (mut new, _) = back(&scene, "guest", seen, &[ROOT, &scene.session]).await;
+    scene.chat_accepts(json!({"type": "chat/draftChanged", "draft": message("missed")})).await;
+    let subscribed = new.ask("subscribe", json!({"channel": scene.chat})).await;
+    let from = subscribed["snapshot"]["fromSeq"].as_u64().unwrap();
+    for closed in [Some(new), None] {
+        let connections = scene.host.host().store().counts().connections;
+        if let Some(closed) = closed {
+            drop(closed);
+            while scene.host.host().store().counts().connections == connections {
+                tokio::task::yield_now().await;
+            }
+        }
+        let (_newest, result) = back(&scene, "guest", seen, &[ROOT, &scene.session, &scene.chat]).await;
+        let told = result["actions"].as_array().unwrap().iter();
+        let again = told.filter(|envelope| envelope["channel"] == scene.chat.as_str());
+        let again: Vec<u64> = again.map(|envelope| envelope["serverSeq"].as_u64().unwrap()).collect();
+        assert!(again.iter().all(|seq| *seq > from), "{again:?} are in the snapshot at {from}");
+    }
+    old.settle().await;
+}

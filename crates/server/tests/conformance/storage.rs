@@ -1,12 +1,14 @@
 //! What is stored when, and what happens when it cannot be.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use ahp_types::state::{ResponsePart, TurnState};
+use innkeeper_core::ChannelUri;
+use innkeeper_core::agent::BoxFuture;
 use innkeeper_core::clock::Clock;
-use innkeeper_core::storage::StorageError;
+use innkeeper_core::storage::{Change, Index, Storage, StorageError, StoredSession};
 use innkeeper_testkit::{MemoryStorage, Observer, Player, StageHost, StageOptions};
 use serde_json::{Value, json};
 
@@ -178,6 +180,114 @@ async fn a_session_that_cannot_be_read_says_so_and_stays_in_the_list() {
     storage.fail_loads(None);
     again.subscribe(&chat).await.unwrap();
     assert_eq!(again.chat(&chat).unwrap().turns.len(), 1, "nothing was lost");
+}
+
+/// A host in whose storage there is a session that it has not looked at yet.
+async fn with_stored_session(storage: &MemoryStorage) -> (StageHost, String, u64) {
+    let host = host_on(storage).await;
+    let (mut client, chat) = opened(&host).await;
+    let player = begun(&host, &client, &chat).await;
+    player.complete("t1").await.unwrap();
+    client.until_turn_over(&chat, "t1").await.unwrap();
+    client.create("scripted:/2", &[DIRECTORY]).await.unwrap();
+    client.subscribe("scripted:/2").await.unwrap();
+    client.settle().await.unwrap();
+    let seen = client.last_seq();
+    tokio::join!(host.stop(), async { player.leave_when_told().await.unwrap() });
+    (host_on(storage).await, chat, seen)
+}
+
+fn damaged() -> StorageError {
+    StorageError::Damaged { what: "the session".to_owned(), reason: "bits fell out".to_owned() }
+}
+
+#[tokio::test]
+async fn a_damaged_session_does_not_keep_a_client_from_the_others_when_it_comes_back() {
+    let storage = MemoryStorage::new();
+    let (host, _, seen) = with_stored_session(&storage).await;
+    let mut other = host.observer("other").await.unwrap();
+    other.subscribe("scripted:/2").await.unwrap();
+    let channels = ["ahp-root://", SESSION, "scripted:/2"];
+    for (error, seen, told) in [
+        (StorageError::Busy, seen, None),
+        (damaged(), seen, Some("replay")),
+        (damaged(), 1_000_000_000, Some("snapshot")),
+    ] {
+        storage.fail_loads(Some(error));
+        let mut raw = host.raw().await.unwrap();
+        let params = json!({"clientId": "alice", "lastSeenServerSeq": seen, "subscriptions": channels});
+        let answer = raw.request("reconnect", params).await.unwrap();
+        assert_eq!(answer["result"]["type"].as_str(), told, "{answer}");
+        match told {
+            Some("replay") => assert_eq!(answer["result"]["missing"], json!([SESSION])),
+            Some(_) => assert_eq!(answer["result"]["snapshots"].as_array().unwrap().len(), 2),
+            None => assert!(answer["error"]["message"].as_str().unwrap().contains("try again"), "{answer}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_action_for_a_session_that_cannot_be_read_is_refused_with_the_reason() {
+    let storage = MemoryStorage::new();
+    let (host, chat, _) = with_stored_session(&storage).await;
+    storage.fail_loads(Some(damaged()));
+    let mut wire = Wire::open(&host, "wire", &["1.0.0"]).await;
+    for channel in [SESSION, chat.as_str()] {
+        let seq = wire.dispatch(channel, json!({"type": "session/isReadChanged", "isRead": true})).await;
+        let answer = wire.envelope(seq).await;
+        assert!(answer["rejectionReason"].as_str().unwrap().contains("bits fell out"), "{answer}");
+    }
+    storage.fail_loads(None);
+    let seq = wire.dispatch(SESSION, json!({"type": "session/isReadChanged", "isRead": true})).await;
+    assert_eq!(wire.envelope(seq).await.get("rejectionReason"), None);
+}
+
+/// A storage that refuses the documents of sessions when it is told to.
+#[derive(Clone, Debug, Default)]
+struct NoDocuments {
+    storage: MemoryStorage,
+    refuses: Arc<AtomicBool>,
+}
+
+impl Storage for NoDocuments {
+    fn load_index(&self) -> BoxFuture<Result<Index, StorageError>> {
+        self.storage.load_index()
+    }
+
+    fn load_session(&self, session: ChannelUri) -> BoxFuture<Result<Option<StoredSession>, StorageError>> {
+        self.storage.load_session(session)
+    }
+
+    fn write(&self, changes: Vec<Change>) -> BoxFuture<Result<(), StorageError>> {
+        let documents = changes.iter().any(|change| matches!(change, Change::PutSession { .. }));
+        if documents && self.refuses.load(Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Err(StorageError::Full)));
+        }
+        self.storage.write(changes)
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_could_not_store_a_session_at_its_end_did_not_end_in_order() {
+    for (refuses, told) in [(false, "replay"), (true, "snapshot")] {
+        let storage = NoDocuments::default();
+        let options = StageOptions { storage: Arc::new(storage.clone()), ..StageOptions::default() };
+        let host = StageHost::start(options).await.unwrap();
+        let (mut client, chat) = opened(&host).await;
+        // Not in the journal at once, so it needs the documents.
+        let draft = json!({"text": "half a thou", "origin": {"kind": "user"}});
+        let draft = json!({"type": "chat/draftChanged", "draft": draft});
+        assert_eq!(answer(&mut client, &chat, draft).await, None);
+        storage.refuses.store(refuses, Ordering::SeqCst);
+        let seen = client.last_seq();
+        host.stop().await;
+        let next = host_on(&storage.storage).await;
+        let mut raw = next.raw().await.unwrap();
+        let params =
+            json!({"clientId": "alice", "lastSeenServerSeq": seen, "subscriptions": [SESSION, chat]});
+        let answer = raw.request("reconnect", params).await.unwrap();
+        assert_eq!(answer["result"]["type"], told, "{answer}");
+    }
 }
 
 /// A clock that a test sets, in milliseconds since 1970.

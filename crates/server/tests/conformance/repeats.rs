@@ -1,0 +1,250 @@
+//! What a client says again because it does not know what became of it: never done
+//! twice, and never left without an answer.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use innkeeper_core::ChannelUri;
+use innkeeper_core::ids::{ClientId, ConnectionId, ServerSeq};
+use innkeeper_core::state::{Action, Frame, Origin, Outbox};
+use innkeeper_testkit::{MemoryStorage, StageHost, StageOptions};
+use serde_json::{Value, json};
+
+use crate::scene::DIRECTORY;
+use crate::wire::Wire;
+
+const ROOT: &str = "ahp-root://";
+const SESSION: &str = "scripted:/1";
+
+async fn host_on(storage: &MemoryStorage) -> StageHost {
+    let options = StageOptions { storage: Arc::new(storage.clone()), ..StageOptions::default() };
+    StageHost::start(options).await.unwrap()
+}
+
+/// A client with a session of its own.
+async fn guest(host: &StageHost) -> Wire {
+    let mut guest = Wire::open(host, "guest", &["1.0.0"]).await;
+    guest.ask("createSession", json!({"channel": SESSION, "workingDirectories": [DIRECTORY]})).await;
+    guest.snapshot(SESSION).await;
+    guest
+}
+
+/// The client again, and how it was told what it missed.
+async fn back(host: &StageHost, seen: u64, channels: &[&str]) -> (Wire, String) {
+    let mut wire = Wire::connect(host, "guest").await;
+    let params = json!({"clientId": "guest", "lastSeenServerSeq": seen, "subscriptions": channels});
+    let told = wire.ask("reconnect", params).await["type"].as_str().unwrap().to_owned();
+    (wire, told)
+}
+
+fn read(is_read: bool) -> Value {
+    json!({"type": "session/isReadChanged", "isRead": is_read})
+}
+
+fn title(title: &str) -> Value {
+    json!({"type": "session/titleChanged", "title": title})
+}
+
+/// The number of an answer that must not be a rejection.
+fn accepted(envelope: &Value) -> u64 {
+    assert_eq!(envelope.get("rejectionReason"), None, "{envelope}");
+    envelope["serverSeq"].as_u64().unwrap()
+}
+
+fn refused(envelope: &Value) {
+    assert!(envelope["rejectionReason"].as_str().unwrap().contains("handled already"), "{envelope}");
+}
+
+/// How often a change of the title was published.
+async fn named(judge: &mut Wire, times: usize) {
+    judge.barrier(SESSION).await;
+    let count = judge.actions(SESSION).iter().filter(|kind| **kind == "session/titleChanged").count();
+    assert_eq!(count, times, "{:?}", judge.log);
+}
+
+#[tokio::test]
+async fn after_a_crash_only_what_a_client_has_no_answer_to_is_a_repetition() {
+    let storage = MemoryStorage::new();
+    let host = host_on(&storage).await;
+    let mut guest = guest(&host).await;
+    guest.dispatch(SESSION, read(true)).await;
+    guest.dispatch(SESSION, read(false)).await;
+    let seen = accepted(&guest.envelope(2).await);
+    guest.dispatch(SESSION, title("lost")).await;
+    guest.envelope(3).await;
+    let next = host_on(&storage.after_a_crash()).await;
+    let (mut guest, told) = back(&next, seen, &[ROOT, SESSION]).await;
+    assert_eq!(told, "snapshot");
+    for (seq, is_read) in [(1, true), (2, false)] {
+        guest.dispatch_as(seq, SESSION, read(is_read)).await;
+        accepted(&guest.envelope(seq).await);
+    }
+    guest.dispatch_as(3, SESSION, title("lost")).await;
+    refused(&guest.envelope(3).await);
+    // Now the client has an answer, and means it when it says it again.
+    guest.log.clear();
+    guest.dispatch_as(3, SESSION, title("lost")).await;
+    accepted(&guest.envelope(3).await);
+}
+
+#[tokio::test]
+async fn after_a_restart_only_what_a_client_has_no_answer_to_is_a_repetition() {
+    let storage = MemoryStorage::new();
+    let host = host_on(&storage).await;
+    let mut guest = guest(&host).await;
+    guest.dispatch(SESSION, read(true)).await;
+    guest.dispatch(SESSION, read(false)).await;
+    let seen = accepted(&guest.envelope(2).await);
+    guest.dispatch(SESSION, title("missed")).await;
+    guest.envelope(3).await;
+    host.stop().await;
+    let next = host_on(&storage).await;
+    let (mut guest, told) = back(&next, seen, &[ROOT, SESSION]).await;
+    assert_eq!(told, "replay");
+    guest.dispatch_as(1, SESSION, read(true)).await;
+    accepted(&guest.envelope(1).await);
+    guest.dispatch_as(3, SESSION, title("missed")).await;
+    refused(&guest.envelope(3).await);
+}
+
+#[tokio::test]
+async fn a_repetition_is_answered_where_no_echo_of_it_is_told() {
+    let host = host_on(&MemoryStorage::new()).await;
+    let mut guest = guest(&host).await;
+    let mut judge = Wire::open(&host, "judge", &["1.0.0"]).await;
+    judge.snapshot(SESSION).await;
+    guest.dispatch(SESSION, read(true)).await;
+    let seen = accepted(&guest.envelope(1).await);
+    guest.dispatch(SESSION, title("once")).await;
+    guest.envelope(2).await;
+    drop(guest);
+    // Without the channel; with a snapshot; and when the answer itself was lost once more.
+    for (seen, channels, told) in
+        [(seen, [ROOT].as_slice(), "replay"), (seen, &[ROOT, SESSION], "snapshot"), (seen, &[], "replay")]
+    {
+        let (mut guest, how) = back(&host, seen, channels).await;
+        assert_eq!(how, told);
+        guest.dispatch_as(2, SESSION, title("once")).await;
+        refused(&guest.envelope(2).await);
+        assert_eq!(guest.answers("guest", 2), 1);
+    }
+    named(&mut judge, 1).await;
+}
+
+#[tokio::test]
+async fn who_moves_on_while_the_host_is_busy_gets_the_answer_where_it_is() {
+    let storage = MemoryStorage::new();
+    let host = host_on(&storage).await;
+    let mut old = guest(&host).await;
+    let mut judge = Wire::open(&host, "judge", &["1.0.0"]).await;
+    judge.snapshot(SESSION).await;
+    old.dispatch(SESSION, read(true)).await;
+    let seen = accepted(&old.envelope(1).await);
+    let held = storage.hold_writes();
+    old.dispatch(SESSION, title("slow")).await;
+    while storage.waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let (mut new, _) = back(&host, seen, &[ROOT]).await;
+    new.dispatch_as(2, SESSION, title("slow")).await;
+    new.settle().await;
+    assert_eq!(new.answers("guest", 2), 0, "nobody knows yet what becomes of it");
+    drop(held);
+    accepted(&new.envelope(2).await);
+    accepted(&old.envelope(2).await);
+    named(&mut judge, 1).await;
+    new.settle().await;
+    assert_eq!(new.answers("guest", 2), 1);
+}
+
+/// A connection below the transports, which a test can lose at any moment.
+struct Bare<'a> {
+    host: &'a StageHost,
+    id: ConnectionId,
+    outbox: Arc<Outbox>,
+}
+
+impl<'a> Bare<'a> {
+    fn new(host: &'a StageHost) -> Self {
+        let outbox = Arc::new(Outbox::default());
+        let id = host.host().store().attach(Arc::clone(&outbox));
+        Self { host, id, outbox }
+    }
+
+    fn client() -> ClientId {
+        ClientId::new("bare")
+    }
+
+    async fn introduce(&self) {
+        let answer = |_, _| Frame::encode(&json!({}));
+        self.host.host().introduce(self.id, &Self::client(), &[], answer).await.unwrap();
+    }
+
+    async fn resume(&self, seen: u64) {
+        let (host, client) = (self.host.host(), Self::client());
+        let answer = |_| Frame::encode(&json!({}));
+        host.resume(self.id, &client, ServerSeq(seen), &[], answer).await.unwrap().unwrap();
+    }
+
+    fn dispatch(
+        &self,
+        client_seq: i64,
+        channel: &str,
+        action: &Value,
+    ) -> impl Future<Output = ()> + Send + 'a {
+        let action = Action::from_client(serde_json::value::to_raw_value(action).unwrap()).unwrap();
+        let origin = Origin { connection: self.id, client: Self::client(), client_seq };
+        self.host.host().dispatch(ChannelUri::new(channel), action, origin)
+    }
+
+    /// The answers that came, and whether they are rejections.
+    fn answers(&self) -> Vec<bool> {
+        let frames = self.outbox.try_batch().and_then(Result::ok).unwrap_or_default();
+        let messages = frames.iter().map(|frame| serde_json::from_slice::<Value>(frame.bytes()).unwrap());
+        let answers = messages.filter(|message| message["params"]["origin"]["clientId"] == "bare");
+        answers.map(|message| message["params"].get("rejectionReason").is_some()).collect()
+    }
+}
+
+#[tokio::test]
+async fn what_a_lost_connection_did_not_hand_over_is_done_over_the_next() {
+    let storage = MemoryStorage::new();
+    let host = host_on(&storage).await;
+    let (old, new) = (Bare::new(&host), Bare::new(&host));
+    old.introduce().await;
+    let config = json!({"type": "root/configChanged", "config": {"a": 1}});
+    let held = storage.hold_writes();
+    let mut first = Box::pin(old.dispatch(1, ROOT, &config));
+    assert!(first.as_mut().now_or_never().is_none());
+    new.resume(0).await;
+    let mut again = Box::pin(new.dispatch(1, ROOT, &config));
+    assert!(again.as_mut().now_or_never().is_none(), "the first one may still get there");
+    drop(first);
+    drop(held);
+    again.await;
+    assert_eq!((old.answers(), new.answers()), (vec![], vec![false]));
+}
+
+#[tokio::test]
+async fn what_waited_unread_at_an_old_connection_is_not_done_after_the_new_one_said_it() {
+    let host = host_on(&MemoryStorage::new()).await;
+    let (old, new) = (Bare::new(&host), Bare::new(&host));
+    old.introduce().await;
+    let seen = host.host().store().seq().0;
+    new.resume(seen).await;
+    for (first, second) in [(&new, &old), (&old, &new)] {
+        let config = json!({"type": "root/configChanged", "config": {"a": first.id.number()}});
+        first.dispatch(2, ROOT, &config).await;
+        assert_eq!(first.answers(), [false]);
+        second.dispatch(2, ROOT, &config).await;
+        assert_eq!(second.answers(), [true]);
+    }
+    // Who introduces itself counts anew.
+    let config = json!({"type": "root/configChanged", "config": {"a": new.id.number()}});
+    let fresh = Bare::new(&host);
+    fresh.introduce().await;
+    for connection in [&fresh, &old] {
+        connection.dispatch(2, ROOT, &config).await;
+        assert_eq!(connection.answers(), [false]);
+    }
+}
