@@ -70,6 +70,14 @@ impl Departures {
         }
     }
 
+    /// Waits as long as for a client that is away.
+    pub(crate) async fn wait_again(&self) -> Waited {
+        tokio::select! {
+            () = tokio::time::sleep(GRACE) => Waited::Enough,
+            () = self.closing.cancelled() => Waited::HostCloses,
+        }
+    }
+
     /// Nobody is waited for any more.
     pub(crate) fn close(&self) {
         self.closing.cancel();

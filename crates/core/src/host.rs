@@ -470,6 +470,7 @@ impl Host {
     /// A connection of a client's has ended. Some time later the client does not take part
     /// any more in sessions that it does not listen to by then. What it takes part in is
     /// looked at then and not now: it may have said so last, and a session may be behind.
+    /// One that is back has as much time again, since it may only just have joined.
     pub fn disconnected(&self, client: &ClientId) {
         if !self.departures.note(client) {
             return;
@@ -481,12 +482,27 @@ impl Host {
             if departures.wait(&client).await == Waited::HostCloses {
                 return;
             }
-            for (uri, handle) in taking_part(&store, &sessions, &client) {
-                let mut channels = addresses.chats_of(&uri);
-                channels.push(uri);
-                if !store.listens(&client, &channels) {
-                    handle.left(client.clone()).await;
+            let not_listening = || {
+                let mut parts = taking_part(&store, &sessions, &client);
+                parts.retain(|(uri, _)| {
+                    let mut channels = addresses.chats_of(uri);
+                    channels.push(uri.clone());
+                    !store.listens(&client, &channels)
+                });
+                parts
+            };
+            let mut parts = not_listening();
+            if !parts.is_empty() && store.has_audience(&[], Some(&client)) {
+                // Without the handles, which would keep the sessions in memory.
+                let before: Vec<ChannelUri> = parts.into_iter().map(|(uri, _)| uri).collect();
+                if departures.wait_again().await == Waited::HostCloses {
+                    return;
                 }
+                parts = not_listening();
+                parts.retain(|(uri, _)| before.contains(uri));
+            }
+            for (_, handle) in parts {
+                handle.left(client.clone()).await;
             }
         });
     }

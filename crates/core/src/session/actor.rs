@@ -501,9 +501,13 @@ impl SessionActor {
     }
 
     fn brief(&mut self, chat: &ChannelUri, when: Brief) {
+        // First of all, since what it is told is much to gather.
+        if !self.chats.get_mut(chat).is_some_and(|chat| chat.hears(when)) {
+            return;
+        }
         let briefing = self.briefing(chat);
         if let Some(chat) = self.chats.get_mut(chat) {
-            chat.brief(briefing, when);
+            chat.brief(briefing);
         }
     }
 
@@ -526,7 +530,9 @@ impl SessionActor {
         let briefing = self.briefing(chat);
         let Some(chat) = self.chats.get_mut(chat) else { return };
         let switched = chat.told.switched(&briefing);
-        chat.brief(briefing, Brief::First);
+        if chat.hears(Brief::First) {
+            chat.brief(briefing);
+        }
         if !switched.is_empty() {
             chat.command(AgentCommand::Toggle(switched));
         }

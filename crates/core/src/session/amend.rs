@@ -15,6 +15,10 @@ use super::actor::SessionActor;
 use crate::channel::ChannelUri;
 use crate::state::{Action, Amendment, ChannelState};
 
+/// Chats that a message may leave it to the host to say of how far they are meant: for
+/// each, its session is loaded. A message with more is refused.
+pub(super) const MAX_CHATS_TO_PIN: usize = 32;
+
 impl SessionActor {
     /// A client's action as everybody shall get it, if that is not how it came.
     pub(super) fn amended(&self, chat: &ChannelUri, action: &Action) -> Option<Action> {
@@ -43,6 +47,9 @@ impl SessionActor {
     }
 
     fn pins_of(&self, message: &Message) -> Vec<Amendment> {
+        if has_too_many_chats(message) {
+            return Vec::new();
+        }
         unpinned(message)
             .filter_map(|(at, chat)| {
                 Some((format!("/message/attachments/{at}"), "endTurn", json!(self.last_turn(chat)?)))
@@ -68,9 +75,16 @@ impl SessionActor {
     }
 }
 
-/// The chats that are meant as far as they have come when this action is accepted.
+/// The chats that are meant as far as they have come when this action is accepted. None of
+/// a message that will be refused for having too many.
 pub(crate) fn chats_to_pin(message: Option<&Message>) -> Vec<ChannelUri> {
+    let message = message.filter(|message| !has_too_many_chats(message));
     message.into_iter().flat_map(unpinned).map(|(_, chat)| ChannelUri::new(chat)).collect()
+}
+
+/// Whether there are more chats to pin in a message than it may have.
+pub(super) fn has_too_many_chats(message: &Message) -> bool {
+    unpinned(message).nth(MAX_CHATS_TO_PIN).is_some()
 }
 
 /// The message that a client sends with an action.

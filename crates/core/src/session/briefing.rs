@@ -12,6 +12,9 @@ use crate::agent::{AgentCommand, ClientTool, Switch};
 use crate::directories::{self, Primary};
 use crate::ids::ClientId;
 
+/// Most commands that tell an agent what is new.
+pub(super) const MOST_NEWS: usize = 3;
+
 /// What the agent of one chat knows, or should know.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Briefing {

@@ -8,7 +8,7 @@ use ahp_types::state::{ChatOrigin, ChatState, SessionStatus};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::briefing::Briefing;
+use super::briefing::{Briefing, MOST_NEWS};
 use super::decide::{Model, Phase};
 use super::handle::{Answer, Cargo};
 use crate::agent::{AgentCommand, AgentEvent, AgentLink, AgentProvider, COMMAND_CAPACITY, History, Unsent};
@@ -20,6 +20,9 @@ use crate::storage::Rewind;
 /// Room for commands that must be left when an agent is told what is new in its session:
 /// a user's own orders have to find some behind that.
 const BRIEFING_ROOM: usize = COMMAND_CAPACITY / 2;
+
+/// Most that an agent is told about its session at once, and the order that it is for.
+const BRIEFING_AND_ORDER: usize = MOST_NEWS + 1;
 
 /// What a chat starts from.
 #[derive(Debug)]
@@ -60,7 +63,7 @@ pub(super) struct Chat {
 pub(super) enum Brief {
     /// Now, if there is room beside what it has to do.
     IfRoom,
-    /// Before anything else that it is told.
+    /// Before the order that comes next, unless that would find no room then.
     First,
 }
 
@@ -112,17 +115,24 @@ impl Chat {
         }
     }
 
-    /// Tells the agent, if there is one, what is new in its session. One that has enough
-    /// to do gets the latest later: clients may change their minds as often as they like.
-    pub(super) fn brief(&mut self, now: Briefing, when: Brief) {
-        let Some(link) = &self.link else { return };
-        self.behind = when == Brief::IfRoom && link.commands.capacity() < BRIEFING_ROOM;
-        if self.behind {
-            return;
-        }
+    /// Tells the agent what is new in its session, if it hears it. One that has enough to
+    /// do gets the latest later: clients may change their minds as often as they like.
+    pub(super) fn brief(&mut self, now: Briefing) {
         for command in self.told.update(now) {
             self.command(command);
         }
+    }
+
+    /// Whether there is an agent that can be told what is new. If it only has no room, it
+    /// is told later.
+    pub(super) fn hears(&mut self, when: Brief) -> bool {
+        let Some(link) = &self.link else { return false };
+        let room = match when {
+            Brief::IfRoom => BRIEFING_ROOM,
+            Brief::First => BRIEFING_AND_ORDER,
+        };
+        self.behind = link.commands.capacity() < room;
+        !self.behind
     }
 
     /// Whether another session may have it already.
@@ -202,7 +212,8 @@ impl Chats {
 /// Whether anything was sent in a chat. A draft is no reason to keep a session.
 pub(crate) fn is_used(chat: &ChatDoc) -> bool {
     let open = chat.open();
-    !chat.turns().is_empty() || open.active_turn.is_some() || open.queued_messages.is_some()
+    let waits = open.queued_messages.is_some() || open.steering_message.is_some();
+    waits || !chat.turns().is_empty() || open.active_turn.is_some()
 }
 
 /// A chat without anything in it.

@@ -323,7 +323,9 @@ fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decis
         let failed = turns::failed(model, view, turn, info.clone(), Resumable::Yes);
         decision.actions.push((Target::Chat, failed));
     }
-    // Another message tries again, and makes the session ready if that works.
+    // Another message tries again, and makes the session ready if that works. Its state
+    // keeps the error even so, as the protocol has no word to take it back; what counts
+    // is the lifecycle.
     if view.session.lifecycle != SessionLifecycle::Ready
         && view.session.creation_error.as_ref() != Some(&info)
     {

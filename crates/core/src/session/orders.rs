@@ -17,6 +17,7 @@ use ahp_types::state::{
 use uuid::Uuid;
 
 use super::actor::SessionActor;
+use super::amend::has_too_many_chats;
 use super::chats::{Chat, ChatSeed, Leaving, chat_state};
 use super::decide::{Cause, Input, title_from};
 use super::handle::{Answer, Berth, Cargo, ChatError, ChatOrder, Ending, NewChat};
@@ -86,6 +87,9 @@ impl SessionActor {
         self.has_room()?;
         if new.initial_message.as_ref().is_some_and(|message| message.origin.kind != MessageKind::User) {
             return Err(refused("a client can only send messages of origin \"user\""));
+        }
+        if new.initial_message.as_ref().is_some_and(has_too_many_chats) {
+            return Err(refused("the message has too many chats attached without an endTurn"));
         }
         let (doc, turns, history) = self.compose(&new, &chats)?;
         if self.store.has(&new.uri) || !self.addresses.claim(&new.uri, &self.seed.uri) {

@@ -23,13 +23,14 @@ const MAX_FRAMES: usize = 32_768;
 /// streaming behind it.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// Bytes that may wait while a request is handled whose answer may be large.
-const ROOM: usize = 1024 * 1024;
+/// Bytes that may wait while a request is handled whose answer may be large. Much, since
+/// what a client says after such a request waits with it.
+const ROOM: usize = MAX_BYTES / 4;
 
-/// A frame larger than this would leave no place for others, or have none itself. A client
-/// that reads as fast as it can is not to blame for its size, so that it may wait beside
-/// all the others; but no second one.
-const LARGE: usize = MAX_BYTES - ROOM;
+/// A frame larger than this would leave too little place for others, or have none itself.
+/// A client that reads as fast as it can is not to blame for its size, so that it may wait
+/// beside all the others; but no second one.
+const LARGE: usize = MAX_BYTES / 4;
 
 /// Frames that may wait before they are merged. A client that keeps up never has as
 /// many, and gets every action as it was published.
@@ -144,7 +145,7 @@ impl Outbox {
             let due = due(&mut queue);
             queue.bytes += frame.len();
             if frame.len() > LARGE {
-                queue.large = frame.len();
+                queue.large = queue.large.max(frame.len());
             }
             queue.frames.push(frame);
             // A writer that waits for an earlier moment anyway is left alone.
@@ -227,18 +228,16 @@ impl Outbox {
 
     /// Takes everything that waits now, due or not, without waiting for more.
     pub fn try_batch(&self) -> Option<Result<Vec<Frame>, CloseReason>> {
-        let (mut frames, held, crowded) = {
+        let (mut frames, held) = {
             let mut queue = self.lock();
             if queue.frames.is_empty() {
                 return queue.closed.map(Err);
             }
             queue.last_batch = Some(Instant::now());
-            let crowded = queue.bytes > ROOM;
-            (std::mem::take(&mut queue.frames), queue.reset(), crowded)
+            (std::mem::take(&mut queue.frames), queue.reset())
         };
-        if crowded {
-            self.taken.notify_waiters();
-        }
+        // Whoever waits for room came when there was none, however little waited at last.
+        self.taken.notify_waiters();
         // Not under the lock, which whoever publishes needs.
         if held {
             coalesce(&mut frames, 0);
@@ -319,8 +318,8 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_is_too_far_behind_is_closed_and_not_given_a_gap() {
         let outbox = Outbox::default();
-        for _ in 0..3 {
-            outbox.push(Frame::of_size(MAX_BYTES / 2 - 16));
+        for _ in 0..5 {
+            outbox.push(Frame::of_size(LARGE - 16));
         }
         outbox.push(Frame::of_size(1));
         assert_eq!(outbox.next_batch().await.unwrap_err(), CloseReason::TooSlow);
@@ -329,6 +328,10 @@ mod tests {
     #[tokio::test]
     async fn one_frame_of_any_size_may_wait_and_room_for_others_is_left() {
         let outbox = Outbox::default();
+        outbox.push(Frame::of_size(2 * MAX_BYTES));
+        outbox.push(Frame::of_size(LARGE + 1));
+        outbox.push(Frame::of_size(1));
+        assert_eq!(outbox.next_batch().await.unwrap().len(), 3, "a second large one counts with the others");
         outbox.push(Frame::of_size(1));
         outbox.push(Frame::of_size(2 * MAX_BYTES));
         outbox.push(Frame::of_size(LARGE));
@@ -354,6 +357,14 @@ mod tests {
             outbox.next_batch().await.unwrap()
         };
         assert_eq!(tokio::join!(outbox.room(), taking).1.len(), 2);
+        outbox.push(Frame::of_size(ROOM + 1));
+        let taking_less = async {
+            tokio::task::yield_now().await;
+            // As if what waited had been merged.
+            outbox.lock().bytes = 1;
+            outbox.next_batch().await.unwrap()
+        };
+        tokio::time::timeout(patience, async { tokio::join!(outbox.room(), taking_less) }).await.unwrap();
         outbox.push(Frame::of_size(2 * MAX_BYTES));
         let closing = async {
             tokio::task::yield_now().await;

@@ -122,11 +122,12 @@ async fn what_has_a_large_answer_waits_for_the_large_answers_before_it_and_the_r
     let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersions":["1.0.0"],"clientId":"c"}}"#;
     connection.receive(initialize).await;
     let id = serde_json::value::to_raw_value(&2).unwrap();
-    link.outbox.push(rpc::response(&id, &"x".repeat(2 * 1024 * 1024)).unwrap());
+    let large = rpc::response(&id, &"x".repeat(17 * 1024 * 1024)).unwrap();
+    link.outbox.push(large.clone());
     connection.receive(r#"{"jsonrpc":"2.0","id":3,"method":"resolveSessionConfig"}"#).await;
     assert_eq!(written(&link).len(), 3);
     for method in ["subscribe", "fetchTurns", "listSessions"] {
-        link.outbox.push(rpc::response(&id, &"x".repeat(2 * 1024 * 1024)).unwrap());
+        link.outbox.push(large.clone());
         let request =
             format!(r#"{{"jsonrpc":"2.0","id":4,"method":"{method}","params":{{"channel":"ahp-root://"}}}}"#);
         let mut asking = std::pin::pin!(connection.receive(&request));

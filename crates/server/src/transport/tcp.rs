@@ -2,7 +2,9 @@
 //!
 //! Owns how the other end's death is noticed: a machine that fell asleep or lost its
 //! network says no goodbye, and would keep its place and its part in sessions for ever.
-//! The system asks for a sign of life; who is alive but slow is none of its business.
+//! The system asks for a sign of life; who is alive but slow is none of its business. Who
+//! dies while something is on its way to it is given up by the system, too, but later:
+//! after the last of its retransmissions.
 
 use std::io::Result;
 use std::time::Duration;

@@ -171,8 +171,28 @@ async fn who_comes_back_to_the_next_host_takes_part_only_where_it_listens() {
     subscribed(&host, connected(&host, "c2"), &session).await;
     subscribed(&host, connected(&host, "c3"), &ChannelUri::default_chat_of(&session)).await;
     assert_eq!(taking_part(&host, &session), Some(3));
-    tokio::time::sleep(Duration::from_secs(31)).await;
+    tokio::time::sleep(Duration::from_secs(59)).await;
+    assert_eq!(taking_part(&host, &session), Some(3), "who is there has more time");
+    tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(taking_part(&host, &session), Some(2), "one of them listens to nothing of it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_back_and_joins_late_has_time_to_listen() {
+    let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
+    let host = start(&stage, &storage).await;
+    let (session, client) = (never_used(&host).await, ClientId::new("c1"));
+    host.store().detach(connected(&host, "c1"));
+    host.disconnected(&client);
+    let connection = connected(&host, "c1");
+    tokio::time::sleep(Duration::from_secs(29)).await;
+    let origin = Origin { connection, client, client_seq: 1 };
+    host.dispatch(session.clone(), activated("c1"), origin).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(taking_part(&host, &session), Some(1));
+    subscribed(&host, connection, &session).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(taking_part(&host, &session), Some(1));
 }
 
 /// A session of `c1` that nobody has said anything in.

@@ -84,6 +84,20 @@ async fn an_attached_chat_is_meant_as_far_as_it_had_come_when_its_message_was_ac
 }
 
 #[tokio::test]
+async fn a_message_with_very_many_chats_to_look_up_is_refused() {
+    let (mut scene, _player) = Scene::after_turn("t1").await;
+    let with_chats = |mut action: Value, count: usize| {
+        let attached = json!({"type": "chat", "label": "it", "resource": "ahp-chat:/nowhere"});
+        action["message"]["attachments"] = json!(vec![attached; count]);
+        action
+    };
+    scene.chat_rejects(with_chats(started("t2"), 33)).await;
+    scene.chat_rejects(with_chats(pending("queued", "m1", "later"), 33)).await;
+    let chat = scene.chat.clone();
+    assert_eq!(scene.alice_dispatches(&chat, with_chats(started("t2"), 32)).await, None);
+}
+
+#[tokio::test]
 async fn a_turn_is_not_started_while_one_is_active() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     scene.chat_rejects(started("t2")).await;

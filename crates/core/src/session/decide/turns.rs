@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{CLOSING, Decision, Effect, Model, Phase, Target, View, names, reject, settings};
 use crate::agent::{AgentCommand, History, TurnOutcome, Unsent};
 use crate::ids::TurnId;
+use crate::session::amend::has_too_many_chats;
 use crate::storage::Rewind;
 
 /// Longest title that is made from a message, in characters.
@@ -79,6 +80,9 @@ fn new_turn_id(view: View<'_>, name: &str) -> String {
 pub(super) fn unfit(view: View<'_>, message: &Message) -> Option<&'static str> {
     if message.origin.kind != MessageKind::User {
         return Some("a client can only send messages of origin \"user\"");
+    }
+    if has_too_many_chats(message) {
+        return Some("the message has too many chats attached without an endTurn; at most 32 are taken");
     }
     let closed =
         matches!(view.chat.interactivity, Some(ChatInteractivity::ReadOnly | ChatInteractivity::Hidden));
