@@ -49,7 +49,6 @@ impl std::fmt::Debug for FilesConfig {
 #[derive(Clone, Debug)]
 pub struct LocalFiles {
     parts: Arc<Parts>,
-    running: Arc<Semaphore>,
     watches: Arc<Semaphore>,
 }
 
@@ -60,6 +59,7 @@ pub(crate) struct Parts {
     pub(crate) locks: Locks,
     lists: Lists,
     pub(crate) stop: Stop,
+    running: Arc<Semaphore>,
 }
 
 impl LocalFiles {
@@ -72,8 +72,8 @@ impl LocalFiles {
                 locks: Locks::default(),
                 lists: Lists::default(),
                 stop: Stop::default(),
+                running: Arc::new(Semaphore::new(MAX_RUNNING as usize)),
             }),
-            running: Arc::new(Semaphore::new(MAX_RUNNING as usize)),
             watches: Arc::new(Semaphore::new(MAX_WATCHES)),
         }
     }
@@ -88,27 +88,37 @@ impl LocalFiles {
     pub async fn stop(&self) {
         self.parts.stop.order();
         // Who waits already comes first, and is told; who comes later finds it closed.
-        if let Ok(_all) = self.running.acquire_many(MAX_RUNNING).await {
-            self.running.close();
+        let running = &self.parts.running;
+        if let Ok(_all) = running.acquire_many(MAX_RUNNING).await {
+            running.close();
         }
     }
 
-    /// Runs blocking work when it is its turn. If the caller goes away while it
-    /// runs, it runs to its end: a change is made or not made, but never halfway.
     fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Parts) -> Result<T, FileError> + Send + 'static,
     ) -> BoxFuture<Result<T, FileError>> {
-        let (parts, running) = (Arc::clone(&self.parts), Arc::clone(&self.running));
+        Arc::clone(&self.parts).run(work)
+    }
+}
+
+impl Parts {
+    /// Runs blocking work when it is its turn. If the caller goes away while it
+    /// runs, it runs to its end: a change is made or not made, but never halfway.
+    pub(crate) fn run<T: Send + 'static>(
+        self: Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T, FileError> + Send + 'static,
+    ) -> BoxFuture<Result<T, FileError>> {
         Box::pin(async move {
             let failed = |reason: String| FileError::Io { uri: "the file system".to_owned(), reason };
+            let running = Arc::clone(&self.running);
             let turn = running.acquire_owned().await.map_err(|_| failed(STOPPING.to_owned()))?;
-            if parts.stop.is_ordered() {
+            if self.stop.is_ordered() {
                 return Err(failed(STOPPING.to_owned()));
             }
             let work = move || {
                 let _turn = turn;
-                work(&parts)
+                work(&self)
             };
             tokio::task::spawn_blocking(work).await.map_err(|error| failed(error.to_string()))?
         })

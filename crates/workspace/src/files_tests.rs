@@ -570,7 +570,7 @@ async fn a_host_that_stops_waits_for_what_runs_and_begins_nothing() {
     running.spawn(async move { (copy.await, "copy") });
     let write = world.files.write(write(world.uri("root/file.txt"), "written"));
     running.spawn(async move { (write.await, "write") });
-    let runs = |count: u32| world.files.running.available_permits() == (MAX_RUNNING - count) as usize;
+    let runs = |count: u32| world.files.parts.running.available_permits() == (MAX_RUNNING - count) as usize;
     while !runs(2) {
         tokio::task::yield_now().await;
     }

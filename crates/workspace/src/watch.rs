@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use innkeeper_core::agent::BoxFuture;
 use innkeeper_core::files::{ChangeKind, FileChange, FileError, FileWatch, Links, Reach, WatchRequest};
 use notify::event::{ModifyKind, RenameMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
@@ -37,6 +38,9 @@ const MAX_PATHS: usize = 1_000;
 pub(crate) struct Watching {
     parts: Arc<Parts>,
     seen: Arc<Seen>,
+    /// Finds out whether the watched resource may still be seen. It outlives a caller that
+    /// goes away: who comes next waits for the same answer and for no thread of its own.
+    checking: Option<BoxFuture<Result<bool, FileError>>>,
     /// Ends the system's watch when it is dropped.
     _watcher: RecommendedWatcher,
     /// Counts towards the watches of the host.
@@ -106,17 +110,19 @@ pub(crate) fn start(
     if watched.canonicalize().ok().as_deref() != Some(watched) {
         return Err(asked.denied("a link was put in its place"));
     }
-    Ok(Watching { parts, seen, _watcher: watcher, _permit: permit })
+    Ok(Watching { parts, seen, checking: None, _watcher: watcher, _permit: permit })
 }
 
 impl FileWatch for Watching {
     fn changes(&mut self) -> Pin<Box<dyn Future<Output = Option<Vec<FileChange>>> + Send + '_>> {
         Box::pin(async {
             loop {
-                if self.seen.lock().is_empty() {
-                    self.seen.ready.notified().await;
+                if self.checking.is_none() {
+                    if self.seen.lock().is_empty() {
+                        self.seen.ready.notified().await;
+                    }
+                    tokio::time::sleep(GATHER).await;
                 }
-                tokio::time::sleep(GATHER).await;
                 if !self.is_allowed().await {
                     return None;
                 }
@@ -131,14 +137,24 @@ impl FileWatch for Watching {
 
 impl Watching {
     /// Whether the watched resource may still be seen: sessions come and go.
-    async fn is_allowed(&self) -> bool {
-        let (parts, seen) = (Arc::clone(&self.parts), Arc::clone(&self.seen));
+    async fn is_allowed(&mut self) -> bool {
+        let (parts, seen) = (&self.parts, &self.seen);
         // Finding out where a new session works asks the disk.
-        let allowed = tokio::task::spawn_blocking(move || parts.roots.allows(&seen.root)).await;
-        allowed.unwrap_or_else(|error| {
-            tracing::error!(%error, "it is unknown whether a watch is still allowed, so it ends");
-            false
-        })
+        let checking = self.checking.get_or_insert_with(|| {
+            let seen = Arc::clone(seen);
+            Arc::clone(parts).run(move |parts| Ok(parts.roots.allows(&seen.root)))
+        });
+        let checked = checking.as_mut().await;
+        self.checking = None;
+        match checked {
+            Ok(allowed) => allowed,
+            // Whoever listens goes away with the host, and hears nothing until then.
+            Err(_) if self.parts.stop.is_ordered() => std::future::pending().await,
+            Err(error) => {
+                tracing::error!(%error, "it is unknown whether a watch is still allowed, so it ends");
+                false
+            }
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar};
 
 use innkeeper_core::files::{Existing, FileWrite, Files as _, Transfer, WriteCondition, WritePlace};
 use tempfile::TempDir;
@@ -209,6 +210,46 @@ async fn a_watch_ends_with_the_right_to_see_what_it_watches() {
     roots.lock().unwrap().clear();
     world.put("sub/three", "");
     assert_eq!(within(part.changes()).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_check_holds_one_turn_and_outlives_who_waits_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, gate) = (dir.path().to_owned(), Arc::new((Mutex::new(false), Condvar::new())));
+    let checks = Arc::new(AtomicUsize::new(0));
+    let (passed, count) = (Arc::clone(&gate), Arc::clone(&checks));
+    let files = LocalFiles::new(FilesConfig {
+        sessions: Arc::new(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            let shut = passed.0.lock().unwrap();
+            drop(passed.1.wait_timeout_while(shut, PATIENCE, |shut| *shut).unwrap());
+            vec![root.clone()]
+        }),
+        granted: Vec::new(),
+        closed: Vec::new(),
+    });
+    let world = World { dir, files };
+    let mut watch = world.watch("", Reach::Descendants).await;
+    let before = checks.load(Ordering::SeqCst);
+    *gate.0.lock().unwrap() = true;
+    world.put("new", "");
+    // Asked again and again by somebody who does not wait for the answer.
+    within(async {
+        while checks.load(Ordering::SeqCst) == before {
+            assert!(tokio::time::timeout(GATHER * 2, watch.changes()).await.is_err());
+        }
+    })
+    .await;
+    for _ in 0..5 {
+        assert!(tokio::time::timeout(GATHER * 2, watch.changes()).await.is_err());
+    }
+    assert_eq!(checks.load(Ordering::SeqCst), before + 1, "there is one check");
+    let stopped = tokio::time::timeout(GATHER, world.files.stop()).await;
+    assert!(stopped.is_err(), "a host that stops waits for it, too");
+    *gate.0.lock().unwrap() = false;
+    gate.1.notify_all();
+    reported(&mut watch, expect(&world, &[("new", ChangeKind::Added)])).await;
+    within(world.files.stop()).await;
 }
 
 #[tokio::test]
