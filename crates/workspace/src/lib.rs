@@ -12,6 +12,7 @@ mod glob;
 mod locks;
 mod look;
 mod media;
+mod pins;
 mod roots;
 mod search;
 mod stop;

@@ -4,13 +4,12 @@
 //! configuration grants. Invariant: a [`Place`] is inside a root by its canonical
 //! path, and its directory was opened from the root without following any link.
 
-use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use innkeeper_core::files::{FileError, Links};
 use nix::errno::Errno;
@@ -20,6 +19,7 @@ use nix::sys::stat::Mode;
 use crate::address;
 use crate::asked::Asked;
 use crate::beneath;
+use crate::pins::{Pin, Pins};
 
 /// Answers the directories that sessions work in now.
 pub type SessionDirectories = Arc<dyn Fn() -> Vec<PathBuf> + Send + Sync>;
@@ -35,9 +35,8 @@ pub(crate) struct Roots {
     fixed: Vec<PathBuf>,
     /// Directories that are not, even inside of one that is or as one themselves.
     closed: Vec<PathBuf>,
-    /// Where each directory led when it was first seen. A directory that is later
-    /// replaced by a link does not become another root by that.
-    pinned: Mutex<HashMap<PathBuf, PathBuf>>,
+    /// Where each directory led when it was first seen.
+    pins: Pins,
 }
 
 impl fmt::Debug for Roots {
@@ -86,7 +85,7 @@ impl Roots {
     pub(crate) fn new(sessions: SessionDirectories, fixed: Vec<PathBuf>, closed: Vec<PathBuf>) -> Self {
         let closed = closed.into_iter().map(|path| path.canonicalize().unwrap_or(path));
         let closed = closed.chain(KERNEL_VIEWS.iter().map(PathBuf::from)).collect();
-        Self { sessions, fixed, closed, pinned: Mutex::default() }
+        Self { sessions, fixed, closed, pins: Pins::default() }
     }
 
     /// What is hidden now.
@@ -96,33 +95,29 @@ impl Roots {
 
     /// The canonical paths of all roots that exist.
     fn current(&self) -> Vec<PathBuf> {
+        self.pin(self.listed())
+    }
+
+    /// All roots as they are called.
+    fn listed(&self) -> Vec<PathBuf> {
         let mut listed = (self.sessions)();
         listed.extend(self.fixed.iter().cloned());
         listed.sort_unstable();
         listed.dedup();
-        self.pinned().retain(|path, _| listed.binary_search(path).is_ok());
-        self.pin(listed)
+        self.pins.retain(&listed);
+        listed
     }
 
-    /// Where directories lead, as far as they exist.
+    /// Where directories lead, as far as they exist and their disks answer.
     fn pin(&self, listed: Vec<PathBuf>) -> Vec<PathBuf> {
-        let mut pinned = self.pinned();
-        let mut roots = Vec::with_capacity(listed.len());
-        for path in listed {
-            if let Some(root) = pinned.get(&path) {
-                roots.push(root.clone());
-            } else if path.is_absolute()
-                && let Ok(root) = path.canonicalize()
-            {
-                pinned.insert(path, root.clone());
-                roots.push(root);
-            }
-        }
-        roots
+        listed
+            .into_iter()
+            .filter_map(|path| if let Pin::To(root) = self.lead(&path) { Some(root) } else { None })
+            .collect()
     }
 
-    fn pinned(&self) -> MutexGuard<'_, HashMap<PathBuf, PathBuf>> {
-        self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lead(&self, path: &Path) -> Pin {
+        if path.is_absolute() { self.pins.find(path, |path| path.canonicalize().ok()) } else { Pin::Nowhere }
     }
 
     /// Finds out where an address leads, and whether that is allowed.
@@ -161,7 +156,13 @@ impl Roots {
 
     /// Refuses to remove, replace or take along what others rely on.
     pub(crate) fn guard(&self, asked: Asked<'_>, path: &Path) -> Result<(), FileError> {
-        if self.current().iter().any(|root| root.starts_with(path)) {
+        let relied_on = |listed: PathBuf| match self.lead(&listed) {
+            Pin::To(root) => root.starts_with(path),
+            // By its name at least, while its disk does not say where that leads.
+            Pin::Unknown => listed.starts_with(path),
+            Pin::Nowhere => false,
+        };
+        if self.listed().into_iter().any(relied_on) {
             return Err(asked.denied("a session works in it, or it is a granted directory itself"));
         }
         self.guard_closed(asked, path)
