@@ -7,6 +7,7 @@
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path};
 
 use nix::errno::Errno;
@@ -90,8 +91,22 @@ pub(crate) fn entry(parent: BorrowedFd<'_>, name: &OsStr, flags: OFlag, mode: Mo
 
 /// What an entry of a directory is, without opening it.
 pub(crate) fn look(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Metadata, Errno> {
-    let handle = must_hold_files(openat(parent, name, LOOK | OFlag::O_CLOEXEC, Mode::empty())?)?;
-    metadata(&File::from(handle))
+    look_beside(parent, name, None)
+}
+
+/// The same below something open on a device that is known to hold files. What is on that
+/// device, too, is not asked again: far away, each question takes a while.
+pub(crate) fn look_beside(
+    parent: BorrowedFd<'_>,
+    name: &OsStr,
+    device: Option<u64>,
+) -> Result<Metadata, Errno> {
+    let handle = File::from(openat(parent, name, LOOK | OFlag::O_CLOEXEC, Mode::empty())?);
+    let found = metadata(&handle)?;
+    if device != Some(found.dev()) {
+        must_hold_files(handle.into())?;
+    }
+    Ok(found)
 }
 
 /// What an open file is.
@@ -103,9 +118,17 @@ pub(crate) fn metadata(file: &File) -> Result<Metadata, Errno> {
 /// nothing about what is mounted there.
 #[cfg(target_os = "linux")]
 fn must_hold_files(handle: OwnedFd) -> Result<OwnedFd, Errno> {
+    let kind = nix::sys::statfs::fstatfs(&handle).map(|found| found.filesystem_type());
+    if is_kernel_view(kind) { Err(KERNEL_VIEW) } else { Ok(handle) }
+}
+
+/// Whether this kind of file system is a view of the kernel. One that does not say what it
+/// is, as some programs that play one do not, is none: the kernel's own always do.
+#[cfg(target_os = "linux")]
+fn is_kernel_view(kind: Result<nix::sys::statfs::FsType, Errno>) -> bool {
     use nix::sys::statfs::{
         BPF_FS_MAGIC, CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC, PROC_SUPER_MAGIC,
-        SECURITYFS_MAGIC, SYSFS_MAGIC, TRACEFS_MAGIC, fstatfs,
+        SECURITYFS_MAGIC, SYSFS_MAGIC, TRACEFS_MAGIC,
     };
     let views = [
         PROC_SUPER_MAGIC,
@@ -117,7 +140,7 @@ fn must_hold_files(handle: OwnedFd) -> Result<OwnedFd, Errno> {
         SECURITYFS_MAGIC,
         BPF_FS_MAGIC,
     ];
-    if views.contains(&fstatfs(&handle)?.filesystem_type()) { Err(KERNEL_VIEW) } else { Ok(handle) }
+    kind.is_ok_and(|kind| views.contains(&kind))
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -146,6 +169,26 @@ mod tests {
         assert_eq!(look(top.as_fd(), OsStr::new("proc")).map(drop), Err(KERNEL_VIEW));
         assert_eq!(entry(proc.as_fd(), pid, OFlag::O_RDONLY, Mode::empty()).map(drop), Err(KERNEL_VIEW));
         assert_eq!(look(top.as_fd(), OsStr::new("etc")).map(|found| found.is_dir()), Ok(true));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_does_not_say_what_it_is_holds_files() {
+        assert!(!is_kernel_view(Err(Errno::ENOSYS)));
+        assert!(is_kernel_view(Ok(nix::sys::statfs::PROC_SUPER_MAGIC)));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn only_what_is_on_another_device_than_the_known_one_is_asked() {
+        let top = directory(Path::new("/")).unwrap();
+        let name = OsStr::new("proc");
+        let (here, there) =
+            (std::fs::metadata("/").unwrap().dev(), std::fs::metadata("/proc").unwrap().dev());
+        let look = |device| look_beside(top.as_fd(), name, device).map(|found| found.dev());
+        assert_eq!(look(None), Err(KERNEL_VIEW));
+        assert_eq!(look(Some(here)), Err(KERNEL_VIEW));
+        assert_eq!(look(Some(there)), Ok(there));
     }
 
     type Open = fn(BorrowedFd<'_>, &Path) -> Result<OwnedFd, Errno>;

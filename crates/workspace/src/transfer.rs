@@ -16,7 +16,7 @@ use crate::files::Parts;
 use crate::look::MAX_ENTRIES_TEXT;
 use crate::roots::{Place, Roots};
 use crate::stop::Stop;
-use crate::tree::{self, Copying, MAX_BYTES_TEXT, Removal, TreeError};
+use crate::tree::{self, Copying, Level, MAX_BYTES_TEXT, Removal, TreeError};
 use crate::write::{draft_name, rename_new};
 
 pub(crate) fn copy(parts: &Parts, transfer: &Transfer) -> Result<(), FileError> {
@@ -55,7 +55,8 @@ pub(crate) fn relocate(parts: &Parts, transfer: &Transfer) -> Result<(), FileErr
         Err(TreeError::Failed(Errno::EXDEV)) => {
             copy_over(from, &source, to, &destination, transfer.existing, &parts.stop)?;
             let why = Removal::Wanted(&parts.stop);
-            tree::remove(source.dir(), source.name(), why, 0).map_err(|error| failed(from, error))
+            tree::remove(source.dir(), source.name(), why, Level::default())
+                .map_err(|error| failed(from, error))
         }
         // Something was in the way, or it is gone.
         Err(error) => Err(failed(if error == TreeError::Failed(Errno::ENOENT) { from } else { to }, error)),
@@ -73,7 +74,8 @@ pub(crate) fn delete(parts: &Parts, uri: &str, extent: Extent) -> Result<(), Fil
     match extent {
         Extent::Recursive => {
             let why = Removal::Wanted(&parts.stop);
-            tree::remove(place.dir(), place.name(), why, 0).map_err(|error| failed(asked, error))
+            tree::remove(place.dir(), place.name(), why, Level::default())
+                .map_err(|error| failed(asked, error))
         }
         Extent::Single => {
             let flag = if found.is_dir() { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
@@ -145,7 +147,7 @@ fn copy_over(
     }
     let draft = draft_name(occupied);
     let copied = Copying::until(stop)
-        .copy((source.dir(), source.name()), (destination.dir(), &draft), 0)
+        .copy((source.dir(), source.name()), (destination.dir(), &draft), Level::default())
         .map_err(|error| failed(from, error))
         .and_then(|()| {
             put((destination.dir(), &draft), destination, existing).map_err(|error| failed(to, error))
@@ -179,7 +181,7 @@ fn put(from: (BorrowedFd<'_>, &OsStr), to: &Place, existing: Existing) -> Result
 }
 
 fn discard(dir: BorrowedFd<'_>, name: &OsStr) {
-    match tree::remove(dir, name, Removal::Leftover, 0) {
+    match tree::remove(dir, name, Removal::Leftover, Level::default()) {
         Ok(()) | Err(TreeError::Failed(Errno::ENOENT)) => {}
         Err(error) => tracing::warn!(?error, ?name, "something that is not needed any more stays behind"),
     }

@@ -4,11 +4,11 @@
 //! never a way to somewhere else. A host that stops does not wait for a large tree.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Permissions};
+use std::fs::{File, Metadata, Permissions};
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use innkeeper_core::files::FileKind;
 use nix::dir::Dir;
@@ -63,6 +63,29 @@ impl From<Errno> for TreeError {
     }
 }
 
+/// Where in a tree something is; by default, at its top.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Level {
+    depth: usize,
+    /// The device of the directory that it is in, once that is known to hold files.
+    device: Option<u64>,
+}
+
+impl Level {
+    /// Opens a directory of the tree, unless it is too deep.
+    fn open_directory(self, dir: BorrowedFd<'_>, name: &OsStr) -> Result<File, TreeError> {
+        if self.depth >= MAX_DEPTH {
+            return Err(TreeError::TooDeep);
+        }
+        Ok(open_directory(dir, name)?)
+    }
+
+    /// What is in a directory that was opened.
+    fn below(self, directory: &Metadata) -> Self {
+        Self { depth: self.depth + 1, device: Some(directory.dev()) }
+    }
+}
+
 /// A copy that is being made.
 #[derive(Debug)]
 pub(crate) struct Copying<'a> {
@@ -84,14 +107,14 @@ impl<'a> Copying<'a> {
         &mut self,
         from: (BorrowedFd<'_>, &OsStr),
         to: (BorrowedFd<'_>, &OsStr),
-        depth: usize,
+        level: Level,
     ) -> Result<(), TreeError> {
         go_on(self.stop)?;
         self.left = self.left.checked_sub(1).ok_or(TreeError::TooMany)?;
-        match kind_of(beneath::look(from.0, from.1)?.file_type()) {
+        match kind_of(beneath::look_beside(from.0, from.1, level.device)?.file_type()) {
             FileKind::File => self.copy_file(from, to),
             FileKind::Symlink => Ok(symlinkat(readlinkat(from.0, from.1)?.as_os_str(), to.0, to.1)?),
-            FileKind::Directory => self.copy_directory(from, to, depth),
+            FileKind::Directory => self.copy_directory(from, to, level),
             FileKind::Other => Err(TreeError::Special),
         }
     }
@@ -100,18 +123,16 @@ impl<'a> Copying<'a> {
         &mut self,
         from: (BorrowedFd<'_>, &OsStr),
         to: (BorrowedFd<'_>, &OsStr),
-        depth: usize,
+        level: Level,
     ) -> Result<(), TreeError> {
-        if depth >= MAX_DEPTH {
-            return Err(TreeError::TooDeep);
-        }
-        let source = open_directory(from.0, from.1)?;
-        let mode = beneath::metadata(&source)?.permissions().mode() & 0o777;
+        let source = level.open_directory(from.0, from.1)?;
+        let found = beneath::metadata(&source)?;
+        let mode = found.permissions().mode() & 0o777;
         let (source, names) = entries(source.into())?;
         mkdirat(to.0, to.1, Mode::from_bits_truncate(0o700))?;
         let target = open_directory(to.0, to.1)?;
         for name in names {
-            self.copy((source.as_fd(), &name), (target.as_fd(), &name), depth + 1)?;
+            self.copy((source.as_fd(), &name), (target.as_fd(), &name), level.below(&found))?;
         }
         target.set_permissions(Permissions::from_mode(mode)).map_err(errno_of)?;
         Ok(())
@@ -149,11 +170,13 @@ impl<'a> Copying<'a> {
     /// long that part is.
     fn copy_chunk(&mut self, source: &mut File, target: &mut File, rest: u64) -> Result<u64, TreeError> {
         go_on(self.stop)?;
-        let disk = fstatvfs(&*target)?;
-        let bytes = |blocks: u64| blocks.saturating_mul(wide(disk.fragment_size()));
-        let (all, free) = (bytes(wide(disk.blocks())), bytes(wide(disk.blocks_available())));
-        if !has_room(all, free, rest.min(CHUNK)) {
-            return Err(TreeError::NoRoom);
+        // A disk that does not say how large it is, is written to until it refuses.
+        if let Ok(disk) = fstatvfs(&*target) {
+            let bytes = |blocks: u64| blocks.saturating_mul(wide(disk.fragment_size()));
+            let (all, free) = (bytes(wide(disk.blocks())), bytes(wide(disk.blocks_available())));
+            if !has_room(all, free, rest.min(CHUNK)) {
+                return Err(TreeError::NoRoom);
+            }
         }
         let copied = std::io::copy(&mut source.take(CHUNK), target).map_err(errno_of)?;
         // It may grow while it is copied.
@@ -188,25 +211,23 @@ pub(crate) fn remove(
     dir: BorrowedFd<'_>,
     name: &OsStr,
     why: Removal<'_>,
-    depth: usize,
+    level: Level,
 ) -> Result<(), TreeError> {
     if let Removal::Wanted(stop) = why {
         go_on(stop)?;
     }
-    if !beneath::look(dir, name)?.is_dir() {
+    if !beneath::look_beside(dir, name, level.device)?.is_dir() {
         return Ok(unlinkat(dir, name, UnlinkatFlags::NoRemoveDir)?);
     }
-    if depth >= MAX_DEPTH {
-        return Err(TreeError::TooDeep);
-    }
-    let directory = open_directory(dir, name)?;
+    let directory = level.open_directory(dir, name)?;
+    let level = level.below(&beneath::metadata(&directory)?);
     if matches!(why, Removal::Leftover) {
         // If it cannot be, what follows says so.
         directory.set_permissions(Permissions::from_mode(0o700)).ok();
     }
     let (inner, names) = entries(directory.into())?;
     for name in names {
-        match remove(inner.as_fd(), &name, why, depth + 1) {
+        match remove(inner.as_fd(), &name, why, level) {
             // Somebody else was faster.
             Ok(()) | Err(TreeError::Failed(Errno::ENOENT)) => {}
             Err(error) => return Err(error),

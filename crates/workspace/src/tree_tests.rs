@@ -104,8 +104,8 @@ fn a_tree_is_neither_copied_nor_removed_after_the_order_to_stop() {
     stop.order();
     let dir = beneath::directory(&world.dir.path().canonicalize().unwrap()).unwrap();
     let (from, to) = ((dir.as_fd(), OsStr::new("tree")), (dir.as_fd(), OsStr::new("copy")));
-    assert_eq!(Copying::until(&stop).copy(from, to, 0), Err(TreeError::Stopped));
-    assert_eq!(remove(from.0, from.1, Removal::Wanted(&stop), 0), Err(TreeError::Stopped));
+    assert_eq!(Copying::until(&stop).copy(from, to, Level::default()), Err(TreeError::Stopped));
+    assert_eq!(remove(from.0, from.1, Removal::Wanted(&stop), Level::default()), Err(TreeError::Stopped));
     assert_eq!(world.names(), ["tree"]);
 }
 
@@ -144,7 +144,7 @@ fn the_bytes_of_all_files_count_and_those_that_come_while_it_is_copied() {
     let dir = beneath::directory(&world.dir.path().canonicalize().unwrap()).unwrap();
     let copy = |bytes_left, name: &str| {
         let mut copying = Copying { bytes_left, ..Copying::until(&stop) };
-        copying.copy((dir.as_fd(), OsStr::new("tree")), (dir.as_fd(), OsStr::new(name)), 0)
+        copying.copy((dir.as_fd(), OsStr::new("tree")), (dir.as_fd(), OsStr::new(name)), Level::default())
     };
     assert_eq!(copy(2_000, "enough"), Ok(()));
     assert_eq!(copy(1_999, "less"), Err(TreeError::TooLarge));
@@ -180,6 +180,6 @@ fn what_is_left_behind_goes_even_if_it_is_write_protected() {
         std::fs::set_permissions(world.path(path), Permissions::from_mode(0o555)).unwrap();
     }
     let dir = beneath::directory(&world.dir.path().canonicalize().unwrap()).unwrap();
-    remove(dir.as_fd(), OsStr::new("tree"), Removal::Leftover, 0).unwrap();
+    remove(dir.as_fd(), OsStr::new("tree"), Removal::Leftover, Level::default()).unwrap();
     assert!(world.names().is_empty());
 }
