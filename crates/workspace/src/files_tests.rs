@@ -3,7 +3,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +17,8 @@ use crate::address::uri_of;
 struct World {
     dir: TempDir,
     files: LocalFiles,
+    /// How often an operation that has begun asked where sessions work.
+    asked: Arc<AtomicUsize>,
 }
 
 impl World {
@@ -28,12 +30,21 @@ impl World {
         std::fs::write(dir.path().join("root/file.txt"), "inside").unwrap();
         std::fs::write(dir.path().join("outside/secret"), "secret").unwrap();
         let root = dir.path().join("root");
-        let files = LocalFiles::new(FilesConfig {
-            sessions: Arc::new(move || vec![root.clone()]),
-            granted: Vec::new(),
-            closed: Vec::new(),
+        let asked = Arc::new(AtomicUsize::new(0));
+        let asks = Arc::clone(&asked);
+        let sessions = Arc::new(move || {
+            asks.fetch_add(1, Ordering::SeqCst);
+            vec![root.clone()]
         });
-        Self { dir, files }
+        let files = LocalFiles::new(FilesConfig { sessions, granted: Vec::new(), closed: Vec::new() });
+        Self { dir, files, asked }
+    }
+
+    /// Waits until one more operation has begun.
+    async fn begins(&self, before: usize) {
+        while self.asked.load(Ordering::SeqCst) == before {
+            tokio::task::yield_now().await;
+        }
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -566,17 +577,16 @@ async fn a_host_that_stops_waits_for_what_runs_and_begins_nothing() {
     // Both wait for somebody else who changes the same file.
     let held = world.files.parts.locks.hold(&[&root.join("sub"), &root.join("file.txt")]);
     let mut running = tokio::task::JoinSet::new();
-    let copy = world.files.copy(world.transfer("root/sub", "root/kept", Existing::Replace));
-    running.spawn(async move { (copy.await, "copy") });
     let write = world.files.write(write(world.uri("root/file.txt"), "written"));
     running.spawn(async move { (write.await, "write") });
-    let runs = |count: u32| world.files.parts.running.available_permits() == (MAX_RUNNING - count) as usize;
-    while !runs(2) {
-        tokio::task::yield_now().await;
-    }
+    world.begins(0).await;
+    // A write asks once, so the next one who asks is the copy.
+    let copy = world.files.copy(world.transfer("root/sub", "root/kept", Existing::Replace));
+    running.spawn(async move { (copy.await, "copy") });
+    world.begins(1).await;
     let mut stopping = std::pin::pin!(world.files.stop());
-    assert!(tokio::time::timeout(Duration::from_millis(50), stopping.as_mut()).await.is_err());
-    assert!(!runs(0), "it waits");
+    let stopped = tokio::time::timeout(Duration::from_millis(50), stopping.as_mut()).await;
+    assert!(stopped.is_err(), "it waits");
     drop(held);
     stopping.await;
     let mut ended = running.join_all().await;
