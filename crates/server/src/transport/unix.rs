@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _}
 use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{UnixListener, UnixSocket, UnixStream};
 
 /// The file of a bound socket. Dropping it removes the file, if it is still ours.
 #[derive(Debug)]
@@ -42,47 +42,28 @@ pub(crate) async fn bind(path: &Path) -> Result<(UnixListener, SocketFile)> {
         },
     }
     let listener = bind_private(path)?;
-    // Says the same again, for a system that does not do as Linux does.
-    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
     Ok((listener, SocketFile { path: path.to_owned(), identity: identity(path)? }))
 }
 
-/// Binds so that there is no moment in which others could connect: Linux gives the file
-/// the mode of the socket, which has one before it has a file.
-#[cfg(target_os = "linux")]
+/// Binds so that there is no moment in which others could connect: nobody can before the
+/// socket listens, and by then its file is its user's alone.
 fn bind_private(path: &Path) -> Result<UnixListener> {
-    use nix::sys::stat::{Mode, fchmod};
-    use tokio::net::UnixSocket;
-
     /// Connections that the system takes ahead of us.
     const BACKLOG: u32 = 1024;
 
     let socket = UnixSocket::new_stream()?;
-    fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    // Linux gives the file the mode of the socket, which has one before it has a file.
+    #[cfg(target_os = "linux")]
+    nix::sys::stat::fchmod(&socket, nix::sys::stat::Mode::from_bits_truncate(0o600))?;
     socket.bind(path)?;
-    socket.listen(BACKLOG)
-}
-
-/// Binds so that there is no moment in which others could connect: inside a private
-/// folder, from which the file is moved into place. Its path is short, as that of the
-/// socket may be almost as long as it can.
-#[cfg(not(target_os = "linux"))]
-fn bind_private(path: &Path) -> Result<UnixListener> {
-    use std::os::unix::fs::DirBuilderExt as _;
-
-    let parent = path.parent().unwrap_or(Path::new("."));
-    let scratch = parent.join(format!(".{}", std::process::id()));
-    std::fs::DirBuilder::new().mode(0o700).create(&scratch)?;
-    let draft = scratch.join("s");
-    let bound = UnixListener::bind(&draft).and_then(|listener| {
-        std::fs::set_permissions(&draft, Permissions::from_mode(0o600))?;
-        std::fs::rename(&draft, path)?;
-        Ok(listener)
-    });
-    if let Err(error) = std::fs::remove_dir_all(&scratch) {
-        tracing::warn!(%error, "a scratch folder stays behind");
+    let listening =
+        std::fs::set_permissions(path, Permissions::from_mode(0o600)).and_then(|()| socket.listen(BACKLOG));
+    if listening.is_err()
+        && let Err(error) = std::fs::remove_file(path)
+    {
+        tracing::warn!(%error, path = %path.display(), "the file of a socket that does not listen stays behind");
     }
-    bound
+    listening
 }
 
 fn identity(path: &Path) -> Result<Identity> {
@@ -102,11 +83,23 @@ impl Drop for SocketFile {
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
+
+    /// A directory whose path leaves room for the name of a socket, which that of the usual
+    /// place may not.
+    fn directory() -> TempDir {
+        let usual = tempfile::tempdir().unwrap();
+        if SocketAddr::from_pathname(usual.path().join("host.sock")).is_ok() {
+            return usual;
+        }
+        tempfile::tempdir_in("/tmp").unwrap()
+    }
 
     #[tokio::test]
     async fn the_file_is_its_users_alone_and_goes_with_the_host() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = directory();
         let path = dir.path().join("host.sock");
         let (listener, file) = bind(&path).await.unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -122,7 +115,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_file_has_its_mode_from_the_first_moment() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = directory();
         let path = dir.path().join("host.sock");
         let _listener = bind_private(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -130,23 +123,20 @@ mod tests {
 
     #[tokio::test]
     async fn a_path_may_be_as_long_as_a_client_can_dial_and_no_longer() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = |length: usize| {
-            let name = "x".repeat(length - dir.path().as_os_str().len() - 1);
-            dir.path().join(name)
-        };
-        let longest = (80..200).map(path).take_while(|path| SocketAddr::from_pathname(path).is_ok()).last();
-        let longest = longest.unwrap();
-        let (_listener, _file) = bind(&longest).await.unwrap();
-        UnixStream::connect(&longest).await.unwrap();
-        let error = bind(&path(longest.as_os_str().len() + 1)).await.unwrap_err();
+        let dir = directory();
+        let named = |length: usize| dir.path().join("x".repeat(length));
+        let fits = |length: &usize| SocketAddr::from_pathname(named(*length)).is_ok();
+        let longest = (1..200).take_while(fits).last().unwrap();
+        let (_listener, _file) = bind(&named(longest)).await.unwrap();
+        UnixStream::connect(&named(longest)).await.unwrap();
+        let error = bind(&named(longest + 1)).await.unwrap_err();
         assert!(error.to_string().contains("longer than a unix socket can have"), "{error}");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left behind");
     }
 
     #[tokio::test]
     async fn a_file_that_is_no_socket_is_not_touched() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = directory();
         let path = dir.path().join("precious");
         std::fs::write(&path, "x").unwrap();
         assert!(bind(&path).await.is_err());
