@@ -161,23 +161,20 @@ impl Watching {
 impl Seen {
     /// Takes a report of the system. Runs on the system watch's own thread.
     fn record(&self, event: notify::Result<Event>) {
-        let mut batch = self.lock();
         match event {
-            Ok(event) if event.need_rescan() => batch.overflow(),
-            Ok(event) => self.record_event(&mut batch, &event),
+            Ok(event) if event.need_rescan() => self.lock().overflow(),
+            Ok(event) => self.record_event(&event),
             Err(error) => {
                 tracing::warn!(%error, root = %self.root.display(), "a watch missed something");
-                batch.overflow();
+                self.lock().overflow();
             }
         }
-        let something = !batch.is_empty();
-        drop(batch);
-        if something {
+        if !self.lock().is_empty() {
             self.ready.notify_one();
         }
     }
 
-    fn record_event(&self, batch: &mut Batch, event: &Event) {
+    fn record_event(&self, event: &Event) {
         let paths = event.paths.as_slice();
         let kind = match event.kind {
             EventKind::Access(_) => return,
@@ -190,7 +187,7 @@ impl Seen {
                 // has replaced something, which is not something new.
                 if let [from, to] = paths
                     && is_draft(from, &[REPLACING_DRAFT])
-                    && let Some(known) = batch.changes.get_mut(to)
+                    && let Some(known) = self.lock().changes.get_mut(to)
                 {
                     *known = ChangeKind::Updated;
                 }
@@ -198,15 +195,18 @@ impl Seen {
             }
             EventKind::Modify(ModifyKind::Name(RenameMode::Any | RenameMode::Other)) => {
                 for path in paths {
+                    // Without the lock: a disk that hangs must not hold up who takes the batch.
                     let exists = path.symlink_metadata().is_ok();
-                    self.note(batch, path, if exists { ChangeKind::Added } else { ChangeKind::Deleted });
+                    let kind = if exists { ChangeKind::Added } else { ChangeKind::Deleted };
+                    self.note(&mut self.lock(), path, kind);
                 }
                 return;
             }
             EventKind::Any | EventKind::Modify(_) | EventKind::Other => ChangeKind::Updated,
         };
+        let mut batch = self.lock();
         for path in paths {
-            self.note(batch, path, kind);
+            self.note(&mut batch, path, kind);
         }
     }
 
