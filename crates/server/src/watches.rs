@@ -61,13 +61,12 @@ async fn run(host: Arc<Host>, stop: CancellationToken, channel: ChannelUri, mut 
                     return;
                 }
             }
-            changes = watch.changes() => {
+            // What happens before anybody listens waits for who comes.
+            changes = watch.changes(), if was_heard => {
                 let Some(changes) = changes else {
                     tracing::debug!(%channel, "a watch ended, since what it watches is not allowed any more");
                     break;
                 };
-                // Who came and went between two looks was there, too.
-                was_heard |= store.has_audience(std::slice::from_ref(&channel), None);
                 if let Err(error) = store.commit(&channel, &changed(&changes), None) {
                     tracing::error!(%error, %channel, "changes of files could not be published");
                 }

@@ -139,6 +139,19 @@ async fn changes_are_published_as_one_action_a_batch() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_changes_before_the_first_subscriber_comes_is_for_it() {
+    let world = World::new().await;
+    let change = FileChange { uri: "file:///w/early".to_owned(), kind: ChangeKind::Added };
+    world.reports.send(Some(vec![change])).await.unwrap();
+    tokio::time::sleep(FIRST_LOOK * 10).await;
+    let (outbox, _) = world.subscribe();
+    outbox.next_batch().await.unwrap();
+    let frames = tokio::time::timeout(LOOK, outbox.next_batch()).await.expect("it is lost").unwrap();
+    let message: serde_json::Value = serde_json::from_slice(frames[0].bytes()).unwrap();
+    assert_eq!(message["params"]["action"]["changes"]["items"][0]["uri"], "file:///w/early");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_that_is_over_takes_its_channel_along() {
     let world = World::new().await;
     let (outbox, _) = world.subscribe();
