@@ -35,10 +35,13 @@ pub(crate) async fn bind(path: &Path) -> Result<(UnixListener, SocketFile)> {
         Ok(file) if !file.file_type().is_socket() => {
             return Err(Error::new(ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
         }
-        Ok(_) => match UnixStream::connect(path).await {
-            Ok(_) => return Err(Error::new(ErrorKind::AddrInUse, "another host listens there")),
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
-            Err(error) => return Err(error),
+        Ok(_) => match UnixStream::connect(path).await.map_err(|error| (error.kind(), error)) {
+            // One that does not keep up with its connections listens, too.
+            Ok(_) | Err((ErrorKind::WouldBlock, _)) => {
+                return Err(Error::new(ErrorKind::AddrInUse, "another host listens there"));
+            }
+            Err((ErrorKind::ConnectionRefused, _)) => std::fs::remove_file(path)?,
+            Err((_, error)) => return Err(error),
         },
     }
     let listener = bind_private(path)?;
@@ -111,6 +114,22 @@ mod tests {
         assert!(path.exists(), "it belongs to the host that replaced it");
         drop(replaced);
         assert!(!path.exists());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_host_that_does_not_keep_up_is_not_replaced() {
+        let dir = directory();
+        let path = dir.path().join("host.sock");
+        let socket = UnixSocket::new_stream().unwrap();
+        socket.bind(&path).unwrap();
+        let _busy = socket.listen(0).unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(stream) = UnixStream::connect(&path).await {
+            waiting.push(stream);
+        }
+        assert_eq!(bind(&path).await.unwrap_err().kind(), ErrorKind::AddrInUse);
+        assert!(path.exists());
     }
 
     #[tokio::test]
