@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, Permissions};
 use std::io::Read as _;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
@@ -37,6 +37,10 @@ pub(crate) const MAX_BYTES_TEXT: &str = "1 GiB";
 /// Bytes that a copy leaves free on a disk, or a twentieth of a small one: the host's
 /// database may be on it, and other programs need some room, too.
 const SPARED: u64 = 256 * 1024 * 1024;
+
+/// Entries of a directory that are removed before more of it is read: a directory may have
+/// millions, and a host that stops does not wait until all of them are listed.
+const BATCH: usize = 1_000;
 
 /// Why a tree could not be handled.
 #[derive(Debug, PartialEq, Eq)]
@@ -128,7 +132,11 @@ impl<'a> Copying<'a> {
         let source = level.open_directory(from.0, from.1)?;
         let found = beneath::metadata(&source)?;
         let mode = found.permissions().mode() & 0o777;
-        let (source, names) = entries(source.into())?;
+        let mut source = Dir::from_fd(source.into())?;
+        let names = entries(&mut source, self.left.saturating_add(1))?;
+        if names.len() > self.left {
+            return Err(TreeError::TooMany);
+        }
         mkdirat(to.0, to.1, Mode::from_bits_truncate(0o700))?;
         let target = open_directory(to.0, to.1)?;
         for name in names {
@@ -225,12 +233,21 @@ pub(crate) fn remove(
         // If it cannot be, what follows says so.
         directory.set_permissions(Permissions::from_mode(0o700)).ok();
     }
-    let (inner, names) = entries(directory.into())?;
-    for name in names {
-        match remove(inner.as_fd(), &name, why, level) {
-            // Somebody else was faster.
-            Ok(()) | Err(TreeError::Failed(Errno::ENOENT)) => {}
-            Err(error) => return Err(error),
+    let mut inner = Dir::from_fd(directory.into())?;
+    loop {
+        let names = entries(&mut inner, BATCH)?;
+        let mut removed = 0;
+        for name in &names {
+            match remove(inner.as_fd(), name, why, level) {
+                Ok(()) => removed += 1,
+                // Somebody else was faster.
+                Err(TreeError::Failed(Errno::ENOENT)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // If there is more and it cannot be removed, what follows says so.
+        if names.len() < BATCH || removed == 0 {
+            break;
         }
     }
     Ok(unlinkat(dir, name, UnlinkatFlags::RemoveDir)?)
@@ -244,9 +261,8 @@ fn open_directory(dir: BorrowedFd<'_>, name: &OsStr) -> Result<File, Errno> {
     beneath::entry(dir, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())
 }
 
-/// The names in a directory, and the directory itself for what is done with them.
-fn entries(handle: OwnedFd) -> Result<(Dir, Vec<OsString>), Errno> {
-    let mut dir = Dir::from_fd(handle)?;
+/// The first names in a directory, and no more than so many.
+fn entries(dir: &mut Dir, most: usize) -> Result<Vec<OsString>, Errno> {
     let mut names = Vec::new();
     for entry in dir.iter() {
         let entry = entry?;
@@ -254,8 +270,11 @@ fn entries(handle: OwnedFd) -> Result<(Dir, Vec<OsString>), Errno> {
         if name != "." && name != ".." {
             names.push(name.to_owned());
         }
+        if names.len() >= most {
+            break;
+        }
     }
-    Ok((dir, names))
+    Ok(names)
 }
 
 fn errno_of(error: std::io::Error) -> Errno {

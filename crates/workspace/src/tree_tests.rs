@@ -183,3 +183,33 @@ fn what_is_left_behind_goes_even_if_it_is_write_protected() {
     remove(dir.as_fd(), OsStr::new("tree"), Removal::Leftover, Level::default()).unwrap();
     assert!(world.names().is_empty());
 }
+
+#[tokio::test]
+async fn a_directory_goes_with_all_its_entries_however_many() {
+    let world = World::new();
+    std::fs::create_dir(world.path("tree")).unwrap();
+    for number in 0..2 * BATCH + 1 {
+        std::fs::write(world.path("tree").join(number.to_string()), "").unwrap();
+    }
+    world.files.delete(world.uri("tree"), Extent::Recursive).await.unwrap();
+    assert_eq!(world.names(), [""; 0]);
+}
+
+#[test]
+fn a_copy_of_too_many_entries_is_refused_before_it_begins() {
+    let world = World::new();
+    std::fs::create_dir(world.path("tree")).unwrap();
+    for name in ["tree/one", "tree/two", "tree/three"] {
+        std::fs::write(world.path(name), "").unwrap();
+    }
+    let dir = beneath::directory(&world.dir.path().canonicalize().unwrap()).unwrap();
+    let stop = Stop::default();
+    let copied = |left: usize, name: &str| {
+        let mut copying = Copying { left, ..Copying::until(&stop) };
+        copying.copy((dir.as_fd(), OsStr::new("tree")), (dir.as_fd(), OsStr::new(name)), Level::default())
+    };
+    assert_eq!(copied(3, "less"), Err(TreeError::TooMany), "the directory itself counts");
+    assert!(!world.path("less").exists());
+    assert_eq!(copied(4, "all"), Ok(()));
+    assert_eq!(std::fs::read_dir(world.path("all")).unwrap().count(), 3);
+}
