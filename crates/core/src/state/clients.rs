@@ -101,9 +101,12 @@ enum Fate {
     UnderWay,
     /// Whoever has this channel will answer it.
     Arrived(ChannelUri),
-    /// It was answered with this number. Of a dispatch from before a crash it is the
-    /// lowest that the answer can have.
+    /// It was answered with this number.
     Answered(ServerSeq),
+    /// It was handled before a crash, and nobody knows whether its client has the answer.
+    /// Taken for a repetition it is refused, which the client sees; taken for a new one it
+    /// might be done twice.
+    Unknown,
 }
 
 impl Handled {
@@ -111,8 +114,13 @@ impl Handled {
     fn answer(&self) -> Option<ServerSeq> {
         match self.fate {
             Fate::Answered(answer) => Some(answer),
-            Fate::UnderWay | Fate::Arrived(_) => None,
+            Fate::UnderWay | Fate::Arrived(_) | Fate::Unknown => None,
         }
+    }
+
+    /// Whether its answer is still to come.
+    fn is_open(&self) -> bool {
+        matches!(self.fate, Fate::UnderWay | Fate::Arrived(_))
     }
 
     /// Whether a dispatch that looks the same is this one again. It came over `over`,
@@ -206,7 +214,7 @@ impl KnownClients {
             let claim = match handled.fate {
                 Fate::UnderWay => return Claim::UnderWay,
                 Fate::Arrived(_) => Claim::AnswerComes,
-                Fate::Answered(_) => Claim::Answered,
+                Fate::Answered(_) | Fate::Unknown => Claim::Answered,
             };
             if over > handled.made_over {
                 handled.repeated_over = handled.repeated_over.max(Some(over));
@@ -249,7 +257,7 @@ impl KnownClients {
         let open = |handled: &&mut Handled| {
             handled.client_seq == origin.client_seq
                 && handled.made_over == origin.connection
-                && handled.answer().is_none()
+                && handled.is_open()
         };
         let handled = known.handled.iter_mut().find(open)?;
         handled.fate = Fate::Answered(answer);
@@ -259,7 +267,7 @@ impl KnownClients {
     /// A dispatch of a client's that came again is answered once more.
     pub(super) fn answered_again(&mut self, client: &ClientId, mark: DispatchMark, answer: ServerSeq) {
         let handled = self.known.get_mut(client).map(|known| &mut known.handled);
-        let same = |handled: &&mut Handled| handled.mark == mark && handled.answer().is_some();
+        let same = |handled: &&mut Handled| handled.mark == mark && !handled.is_open();
         for handled in handled.into_iter().flatten().filter(same) {
             handled.fate = Fate::Answered(answer);
         }
@@ -282,7 +290,7 @@ impl KnownClients {
                 client_seq: 0,
                 made_over: BEFORE_THIS_HOST,
                 repeated_over: None,
-                fate: Fate::Answered(dispatch.answer),
+                fate: dispatch.answer.map_or(Fate::Unknown, Fate::Answered),
             });
             known.handled = handled.collect();
             known.marks = stored
@@ -304,9 +312,8 @@ impl KnownClients {
                 handled: known
                     .handled
                     .iter()
-                    .filter_map(|handled| {
-                        Some(StoredDispatch { mark: handled.mark.0, answer: handled.answer()? })
-                    })
+                    .filter(|handled| !handled.is_open())
+                    .map(|handled| StoredDispatch { mark: handled.mark.0, answer: handled.answer() })
                     .collect(),
                 marks: known.marks.iter().map(mark).collect(),
             })
