@@ -116,9 +116,10 @@ pub(crate) fn host_value(db: &Connection, name: &str) -> rusqlite::Result<Option
     select.query_row([name], |row| row.get(0)).optional()
 }
 
-/// The handled dispatches from their column.
+/// The handled dispatches from their column. Of one that does not consist of whole ones
+/// nothing is known: none of its numbers can be told from another.
 pub(crate) fn decode_handled(column: &[u8]) -> Vec<StoredDispatch> {
-    let (dispatches, _) = column.as_chunks::<DISPATCH>();
+    let (dispatches, []) = column.as_chunks::<DISPATCH>() else { return Vec::new() };
     let decode = |dispatch: &[u8; DISPATCH]| {
         let (numbers, _) = dispatch.as_chunks();
         let &[mark, answer] = numbers else { return None };
@@ -282,6 +283,9 @@ fn put_client(db: &Connection, client: &ClientId, anew: bool) -> Result<(), Fail
 
 fn handled(db: &Connection, client: &ClientId, mark: i64) -> Result<(), Failure> {
     let (id, mut column) = client_record(db, client)?;
+    if column.len() % DISPATCH != 0 {
+        column.clear();
+    }
     column.extend(encode_handled(&StoredDispatch { mark, answer: None }));
     put_handled(db, id, &column)
 }
