@@ -14,7 +14,7 @@ use super::ledger::{Chore, Due, TurnsFrom};
 use super::projection;
 use crate::agent::History;
 use crate::channel::ChannelUri;
-use crate::state::{Action, ChannelState, DispatchMark};
+use crate::state::{Action, ChannelState};
 use crate::storage::{Change, Json, StorageError};
 
 impl SessionActor {
@@ -29,8 +29,7 @@ impl SessionActor {
         let encoded = action.encoded().map_err(|error| error.to_string())?;
         let at = self.now();
         let ahead = !may_follow(action.typed());
-        // It is known again by what the client sent.
-        let handled = DispatchMark::of(channel, &dispatch.action, origin).map(|mark| (&origin.client, mark));
+        let handled = dispatch.mark.map(|mark| (&origin.client, mark));
         if ahead {
             let entry = vec![(channel.clone(), encoded.clone())];
             let written = self.ledger.ahead(Vec::new(), entry, handled, at).await;
