@@ -257,10 +257,74 @@ pub enum ChatError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use ahp_types::state::{AgentInfo, RootState};
     use serde_json::json;
+    use tokio_util::sync::CancellationToken;
+    use tokio_util::task::TaskTracker;
 
     use super::*;
+    use crate::agent::{AgentProvider, BoxFuture, OpenAgent};
+    use crate::clock::SystemClock;
     use crate::ids::ConnectionId;
+    use crate::session::{ChatAddresses, SessionActor, SessionSeed, Surroundings};
+    use crate::state::{Outbox, StateStore};
+    use crate::storage::Nowhere;
+
+    /// The agent of a session without chats.
+    struct Nobody;
+
+    impl AgentProvider for Nobody {
+        fn info(&self) -> AgentInfo {
+            panic!("nobody asks")
+        }
+
+        fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
+            panic!("nobody asks")
+        }
+    }
+
+    fn session(store: &Arc<StateStore>) -> (SessionActor, SessionHandle) {
+        let seed = SessionSeed {
+            uri: ChannelUri::new("a:/1"),
+            chats: Vec::new(),
+            created_at: String::new(),
+            provider: Arc::new(Nobody),
+            creator: None,
+            listed: false,
+            next_entry: 1,
+            stale: false,
+        };
+        let around = Surroundings {
+            store: Arc::clone(store),
+            storage: Arc::new(Nowhere),
+            addresses: Arc::new(ChatAddresses::default()),
+            clock: Arc::new(SystemClock),
+            tasks: TaskTracker::new(),
+        };
+        SessionActor::new(seed, around)
+    }
+
+    #[tokio::test]
+    async fn who_has_a_place_at_a_session_that_ends_is_answered_still() {
+        let root: RootState = serde_json::from_value(json!({"agents": []})).unwrap();
+        let (store, outbox) = (Arc::new(StateStore::new(root)), Arc::new(Outbox::default()));
+        assert_eq!(store.attach(Arc::clone(&outbox)), ConnectionId(1));
+        let (actor, handle) = session(&store);
+        let place = handle.inputs.reserve().await.unwrap();
+        let late = async {
+            handle.end(Ending::Suspend).await;
+            while !handle.inputs.is_closed() {
+                tokio::task::yield_now().await;
+            }
+            place.send(SessionInput::Client(dispatch()));
+        };
+        tokio::join!(actor.run(), late);
+        let frames = outbox.try_batch().unwrap().unwrap();
+        let answer: serde_json::Value = serde_json::from_slice(frames[0].bytes()).unwrap();
+        assert_eq!(answer["params"]["rejectionReason"], "the session is being closed");
+    }
 
     fn dispatch() -> Box<ClientDispatch> {
         let action = json!({"type": "session/titleChanged", "title": "x"});
