@@ -34,8 +34,8 @@ use crate::session::{
     chats_to_pin, message_in, summary_of,
 };
 use crate::state::{
-    Action, ChannelState, ChatDoc, Claim, CloseReason, EncodedSnapshot, FetchError, Frame, Missed, Origin,
-    RowKey, RowsPage, StateStore, Subscription,
+    Action, ChannelState, ChatDoc, Claim, CloseReason, DispatchMark, EncodedSnapshot, FetchError, Frame,
+    Missed, Origin, RowKey, RowsPage, StateStore, Subscription,
 };
 use crate::storage::{Change, Storage, StorageError};
 pub use composing::Composing;
@@ -362,50 +362,53 @@ impl Host {
     /// Handles an action that a client dispatched. Waits only while the session
     /// that it is for has too much to do, or is being loaded.
     pub async fn dispatch(&self, channel: ChannelUri, action: Action, origin: Origin) {
-        if !self.is_new(&channel, &action, &origin).await {
+        let mark = DispatchMark::of(&channel, &action, &origin);
+        if let Some(mark) = mark
+            && !self.is_new(&channel, &action, &origin, mark).await
+        {
             return;
         }
-        let mut arrival = Arrival {
-            host: self,
-            dispatch: (channel.clone(), action.clone(), origin.clone()),
-            arrived: false,
-        };
+        let mut arrival = Arrival { host: self, origin: origin.clone(), mark };
         if channel.is_root() {
             self.dispatch_to_root(&channel, &action, &origin).await;
-            arrival.arrived = true;
             return;
         }
         // What is attached may belong to any session.
         self.load_or_log(&chats_to_pin(message_in(action.typed()))).await;
-        match self.hand_over(ClientDispatch { channel, action, origin }).await {
-            HandedOver::Yes => arrival.arrived = true,
-            HandedOver::Unknown => {
-                tracing::debug!(channel = %arrival.dispatch.0, "ignored an action for an unknown channel");
+        match self.hand_over(Box::new(ClientDispatch { channel, action, origin, mark })).await {
+            HandedOver::Yes => arrival.mark = None,
+            HandedOver::Unknown(channel) => {
+                tracing::debug!(%channel, "ignored an action for an unknown channel");
             }
-            HandedOver::Refused(reason) => {
-                let (channel, action, origin) = &arrival.dispatch;
+            HandedOver::Refused(dispatch, reason) => {
+                let ClientDispatch { channel, action, origin, .. } = &*dispatch;
                 if let Err(error) = self.store.reject(channel, action, origin, &reason) {
                     tracing::error!(%channel, %error, "a rejection could not be sent");
                 }
-                arrival.arrived = true;
             }
         }
     }
 
     /// Whether a dispatch is one that its client did not make before; otherwise it is
     /// answered, or will be. Waits while an earlier one may not get to where it is handled.
-    async fn is_new(&self, channel: &ChannelUri, action: &Action, origin: &Origin) -> bool {
+    async fn is_new(
+        &self,
+        channel: &ChannelUri,
+        action: &Action,
+        origin: &Origin,
+        mark: DispatchMark,
+    ) -> bool {
         loop {
             let mut settled = std::pin::pin!(self.arrivals.notified());
             // From here on, so that nothing is missed between the look and the wait.
             settled.as_mut().enable();
-            match self.store.claim(channel, action, origin) {
+            match self.store.claim(origin, mark) {
                 Claim::New => return true,
                 Claim::UnderWay => settled.await,
                 Claim::AnswerComes => return false,
                 Claim::Answered => {
                     tracing::debug!(%channel, client_seq = origin.client_seq, "refused a repeated action");
-                    if let Err(error) = self.store.reject_repeated(channel, action, origin) {
+                    if let Err(error) = self.store.reject_repeated(channel, action, origin, mark) {
                         tracing::error!(%channel, %error, "a rejection could not be sent");
                     }
                     return false;
@@ -415,28 +418,36 @@ impl Host {
     }
 
     /// Gives a dispatch to the session that owns its channel.
-    async fn hand_over(&self, mut dispatch: ClientDispatch) -> HandedOver {
+    async fn hand_over(&self, mut dispatch: Box<ClientDispatch>) -> HandedOver {
         // Twice, since a session may be leaving the memory at this very moment.
         for _ in 0..2 {
             if let Err(error) = self.load(&dispatch.channel).await {
                 tracing::error!(channel = %dispatch.channel, %error, "a session could not be loaded");
-                return HandedOver::Refused(error.to_string());
+                return HandedOver::Refused(dispatch, error.to_string());
             }
             let session = self.addresses.session_of(&dispatch.channel);
             let session = session.as_ref().unwrap_or(&dispatch.channel);
             let handle = lock(&self.sessions).by_uri.get(session).cloned();
             if let Some(handle) = handle {
-                match handle.dispatch(dispatch).await {
+                match handle.dispatch(dispatch, |dispatch| self.arrives(dispatch)).await {
                     Ok(()) => return HandedOver::Yes,
-                    Err(back) => dispatch = *back,
+                    Err(back) => dispatch = back,
                 }
             } else if let Some(reason) = self.without_session(&dispatch.channel) {
-                return HandedOver::Refused(reason.to_owned());
+                return HandedOver::Refused(dispatch, reason.to_owned());
             } else {
-                return HandedOver::Unknown;
+                return HandedOver::Unknown(dispatch.channel);
             }
         }
-        HandedOver::Refused(UNREACHABLE.to_owned())
+        HandedOver::Refused(dispatch, UNREACHABLE.to_owned())
+    }
+
+    /// A dispatch gets to its session, which will answer it.
+    fn arrives(&self, dispatch: &ClientDispatch) {
+        if let Some(mark) = dispatch.mark {
+            self.store.arrived(&dispatch.channel, &dispatch.origin, mark);
+            self.arrivals.notify_waiters();
+        }
     }
 
     /// Why nobody takes actions for a channel; nothing if there is no such channel.
@@ -622,24 +633,26 @@ enum HandedOver {
     /// Its session has it, and will answer it.
     Yes,
     /// There is no such channel.
-    Unknown,
+    Unknown(ChannelUri),
     /// Nobody can have it, for this reason.
-    Refused(String),
+    Refused(Box<ClientDispatch>, String),
 }
 
 /// A dispatch on its way to its session. If it does not get there, because its client is
 /// gone or the session is, it does not count as handled.
 struct Arrival<'a> {
     host: &'a Host,
-    dispatch: (ChannelUri, Action, Origin),
-    arrived: bool,
+    origin: Origin,
+    /// By which it is known; nothing once its session has it.
+    mark: Option<DispatchMark>,
 }
 
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
-        let (channel, action, origin) = &self.dispatch;
-        self.host.store.arrived(channel, action, origin, self.arrived);
-        self.host.arrivals.notify_waiters();
+        if let Some(mark) = self.mark {
+            self.host.store.did_not_arrive(&self.origin, mark);
+            self.host.arrivals.notify_waiters();
+        }
     }
 }
 

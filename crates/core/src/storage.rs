@@ -131,9 +131,9 @@ pub struct StoredClient {
 pub struct StoredDispatch {
     /// By which it is known again: a hash of all of it.
     pub mark: i64,
-    /// The number of its answer; of what was written down before it was answered, the
-    /// lowest that it can have got.
-    pub answer: ServerSeq,
+    /// The number of its answer; nothing if the host crashed before that was stored, so
+    /// that nobody knows whether the client has it.
+    pub answer: Option<ServerSeq>,
 }
 
 /// A published action.
@@ -282,12 +282,22 @@ pub enum Change {
         /// Whether it begins anew, so that its numbers may repeat.
         anew: bool,
     },
-    /// A dispatch of a client's was handled.
+    /// A dispatch of a client's is handled. It has no answer yet.
     Handled {
         /// The client.
         client: ClientId,
-        /// The dispatch.
-        dispatch: StoredDispatch,
+        /// By which it is known again.
+        mark: i64,
+    },
+    /// The newest of a client's dispatches that is known by this and has no answer has got
+    /// one. If there is none any more, nothing changes.
+    Answered {
+        /// The client.
+        client: ClientId,
+        /// By which it is known again.
+        mark: i64,
+        /// The number of its answer.
+        answer: ServerSeq,
     },
     /// The host-wide configuration.
     PutRootConfig {

@@ -23,7 +23,7 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use innkeeper_core::Host;
 use innkeeper_core::files::Files;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -141,6 +141,43 @@ struct Gate {
     own: Own,
 }
 
+/// A place where nobody is let in yet.
+enum Bound {
+    /// With the port that it got.
+    Tcp(TcpListener, SocketAddr),
+    Unix(UnixListener, SocketFile, PathBuf),
+    Stdio,
+}
+
+impl Bound {
+    async fn at(place: Listen, gate: &Gate) -> Result<Self, ServerError> {
+        match place {
+            Listen::Tcp(address) => Self::tcp(address, gate).await,
+            Listen::Unix(path) => match transport::unix::bind(&path).await {
+                Ok((listener, file)) => Ok(Self::Unix(listener, file, path)),
+                Err(source) => Err(ServerError::Listen { place: Listen::Unix(path), source }),
+            },
+            Listen::Stdio => Ok(Self::Stdio),
+        }
+    }
+
+    async fn tcp(address: SocketAddr, gate: &Gate) -> Result<Self, ServerError> {
+        let guarded = matches!(gate.own, Own::Certified(_)) && gate.admission.needs_token();
+        if !guarded && !address.ip().is_loopback() {
+            return Err(ServerError::NotLoopback(address));
+        }
+        let failed = |source: io::Error| {
+            if source.kind() == ErrorKind::AddrInUse {
+                return ServerError::Taken(address);
+            }
+            ServerError::Listen { place: Listen::Tcp(address), source }
+        };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self::Tcp(listener, address))
+    }
+}
+
 impl Server {
     /// Listens and accepts connections for a host, everywhere or nowhere.
     pub async fn start(config: ServerConfig, host: Arc<Host>) -> Result<Self, ServerError> {
@@ -171,44 +208,39 @@ impl Server {
             admission: Arc::new(config.admission),
             own: options.tls.map_or(Own::Loopback, |tls| Own::Certified(Arc::new(tls))),
         };
-        let mut server = Self { places: Vec::new(), files: Vec::new(), shared, stop, stdio_ended };
+        // All of them before anybody is let in: who is told that there is no server must be
+        // able to rely on it.
+        let mut bound = Vec::with_capacity(config.listen.len());
         for place in config.listen {
-            match &place {
-                Listen::Tcp(address) => server.listen_tcp(*address, &gate).await?,
-                Listen::Unix(path) => {
-                    let bound = transport::unix::bind(path).await;
-                    let (listener, file) =
-                        bound.map_err(|source| ServerError::Listen { place: place.clone(), source })?;
-                    server.files.push(file);
-                    server.serve(listener, None);
-                    server.places.push(place);
-                }
-                Listen::Stdio => server.places.push(place),
-            }
+            bound.push(Bound::at(place, &gate).await?);
+        }
+        let mut server = Self { places: Vec::new(), files: Vec::new(), shared, stop, stdio_ended };
+        for bound in bound {
+            server.open(bound, &gate);
         }
         Ok(server)
     }
 
-    async fn listen_tcp(&mut self, address: SocketAddr, gate: &Gate) -> Result<(), ServerError> {
-        let guarded = matches!(gate.own, Own::Certified(_)) && gate.admission.needs_token();
-        if !guarded && !address.ip().is_loopback() {
-            return Err(ServerError::NotLoopback(address));
-        }
-        let failed = |source: io::Error| {
-            if source.kind() == ErrorKind::AddrInUse {
-                return ServerError::Taken(address);
+    /// Lets clients in at a place.
+    fn open(&mut self, bound: Bound, gate: &Gate) {
+        let place = match bound {
+            Bound::Tcp(listener, address) => {
+                let listener = listener.tap_io(|stream| {
+                    if let Err(error) = transport::tcp::prepare(stream) {
+                        tracing::debug!(%error, "an option of a socket could not be set");
+                    }
+                });
+                self.serve(listener, Some(gate.clone()));
+                Listen::Tcp(address)
             }
-            ServerError::Listen { place: Listen::Tcp(address), source }
+            Bound::Unix(listener, file, path) => {
+                self.files.push(file);
+                self.serve(listener, None);
+                Listen::Unix(path)
+            }
+            Bound::Stdio => Listen::Stdio,
         };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
-        self.places.push(Listen::Tcp(listener.local_addr().map_err(failed)?));
-        let listener = listener.tap_io(|stream| {
-            if let Err(error) = transport::tcp::prepare(stream) {
-                tracing::debug!(%error, "an option of a socket could not be set");
-            }
-        });
-        self.serve(listener, Some(gate.clone()));
-        Ok(())
+        self.places.push(place);
     }
 
     fn serve(&self, listener: impl Listener, gate: Option<Gate>) {

@@ -12,15 +12,17 @@ use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::Nowhere;
 use innkeeper_core::{Host, HostConfig};
 use innkeeper_server::{
-    Admission, ClientConnections, Listen, Server, ServerConfig, ServerLimits, ServerOptions,
+    Admission, ClientConnections, Listen, Server, ServerConfig, ServerError, ServerLimits, ServerOptions,
 };
 use innkeeper_testkit::files_of;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// A server with a host that has no agents.
 struct Inn {
@@ -28,12 +30,16 @@ struct Inn {
     address: SocketAddr,
 }
 
-async fn start(limits: ServerLimits, admission: Admission) -> Inn {
+async fn start_at(
+    listen: Vec<Listen>,
+    limits: ServerLimits,
+    admission: Admission,
+) -> Result<Server, ServerError> {
     let config =
         HostConfig { providers: Vec::new(), clock: Arc::new(SystemClock), storage: Arc::new(Nowhere) };
     let host = Host::start(config).await.unwrap();
     let config = ServerConfig {
-        listen: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))],
+        listen,
         admission,
         version: "0".to_owned(),
         default_directory: None,
@@ -41,7 +47,15 @@ async fn start(limits: ServerLimits, admission: Admission) -> Inn {
         clients: Arc::new(ClientConnections::default()),
     };
     let options = ServerOptions { limits, ..ServerOptions::default() };
-    let server = Server::start_with(config, options, host).await.unwrap();
+    Server::start_with(config, options, host).await
+}
+
+fn any_port() -> Listen {
+    Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))
+}
+
+async fn start(limits: ServerLimits, admission: Admission) -> Inn {
+    let server = start_at(vec![any_port()], limits, admission).await.unwrap();
     let Listen::Tcp(address) = server.places()[0] else { panic!("{:?}", server.places()) };
     Inn { server, address }
 }
@@ -265,4 +279,37 @@ async fn the_metrics_need_the_token_and_count_what_happens() {
         assert!(Instant::now() < deadline, "the end is not counted");
     }
     inn.server.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_let_in_anywhere_if_one_of_the_places_cannot_be_had() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("first");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // Many places, so that there is time between the first and the last one.
+    let last = Listen::Tcp(taken.local_addr().unwrap());
+    let places = std::iter::once(Listen::Unix(path.clone())).chain(vec![any_port(); 200]).chain([last]);
+    let (tasks, listen) = (TaskTracker::new(), places.collect());
+    let tried = CancellationToken::new();
+    let over = tried.clone();
+    let early = tasks.spawn(async move {
+        let mut socket = loop {
+            match UnixStream::connect(&path).await {
+                Ok(socket) => break socket,
+                // It did not find the place in time, and never will.
+                Err(_) if over.is_cancelled() => return String::new(),
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        let mut answer = String::new();
+        // It may be reset at any moment.
+        if socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.is_ok() {
+            socket.read_to_string(&mut answer).await.ok();
+        }
+        answer
+    });
+    let refused = start_at(listen, ServerLimits::default(), Admission::open()).await;
+    assert!(matches!(refused, Err(ServerError::Taken(_))), "{refused:?}");
+    tried.cancel();
+    assert_eq!(early.await.unwrap(), "");
 }

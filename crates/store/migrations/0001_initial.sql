@@ -67,7 +67,7 @@ CREATE TABLE journal (
 ) STRICT;
 
 -- Clients that may come back. `handled`: the last dispatches, oldest first: what each is known by and the number of
--- its answer, eight bytes each, little-endian; one value, since a transaction writes whole pages anyway. `used` orders clients by last use.
+-- its answer (0: none), eight bytes each, little-endian; one value, since a transaction writes whole pages anyway. `used` orders clients by last use.
 CREATE TABLE client (
     id      INTEGER PRIMARY KEY,
     name    TEXT NOT NULL UNIQUE,

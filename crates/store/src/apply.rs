@@ -22,6 +22,9 @@ const CLIENTS_BETWEEN_LOOKS: i64 = 64;
 /// Bytes of one dispatch in `client.handled`: two numbers.
 const DISPATCH: usize = 2 * size_of::<i64>();
 
+/// Stands there for the answer of a dispatch that has none. No answer has this number: the first action is 1.
+const NO_ANSWER: u64 = 0;
+
 /// Applies one change.
 pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), Failure> {
     match change {
@@ -53,7 +56,8 @@ pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), Failure> {
         Change::RemoveSession { session } => remove_session(db, session),
         Change::RemoveChat { chat } => remove_chat(db, chat),
         Change::PutClient { client, anew } => put_client(db, client, *anew),
-        Change::Handled { client, dispatch } => handled(db, client, dispatch),
+        Change::Handled { client, mark } => handled(db, client, *mark),
+        Change::Answered { client, mark, answer } => answered(db, client, *mark, *answer),
         Change::PutRootConfig { values } => Ok(put_host(db, "root_config", &serde_json::to_string(values)?)?),
         Change::ReserveSeq { through } => reserve_seq(db, *through),
         Change::EndInOrder { seq, replay, clients } => end_in_order(db, *seq, replay, clients),
@@ -76,6 +80,7 @@ pub(crate) fn size_of_change(change: &Change) -> usize {
         | Change::RemoveChat { .. }
         | Change::PutClient { .. }
         | Change::Handled { .. }
+        | Change::Answered { .. }
         | Change::PutRootConfig { .. }
         | Change::ReserveSeq { .. } => 0,
     };
@@ -111,20 +116,22 @@ pub(crate) fn host_value(db: &Connection, name: &str) -> rusqlite::Result<Option
     select.query_row([name], |row| row.get(0)).optional()
 }
 
-/// The handled dispatches from their column.
+/// The handled dispatches from their column. Of one that does not consist of whole ones
+/// nothing is known: none of its numbers can be told from another.
 pub(crate) fn decode_handled(column: &[u8]) -> Vec<StoredDispatch> {
-    let (dispatches, _) = column.as_chunks::<DISPATCH>();
+    let (dispatches, []) = column.as_chunks::<DISPATCH>() else { return Vec::new() };
     let decode = |dispatch: &[u8; DISPATCH]| {
         let (numbers, _) = dispatch.as_chunks();
         let &[mark, answer] = numbers else { return None };
-        let answer = ServerSeq(u64::from_le_bytes(answer));
-        Some(StoredDispatch { mark: i64::from_le_bytes(mark), answer })
+        let answer = Some(u64::from_le_bytes(answer)).filter(|answer| *answer != NO_ANSWER);
+        Some(StoredDispatch { mark: i64::from_le_bytes(mark), answer: answer.map(ServerSeq) })
     };
     dispatches.iter().filter_map(decode).collect()
 }
 
 fn encode_handled(dispatch: &StoredDispatch) -> impl Iterator<Item = u8> + use<> {
-    dispatch.mark.to_le_bytes().into_iter().chain(dispatch.answer.0.to_le_bytes())
+    let answer = dispatch.answer.map_or(NO_ANSWER, |answer| answer.0);
+    dispatch.mark.to_le_bytes().into_iter().chain(answer.to_le_bytes())
 }
 
 fn put_session(
@@ -274,10 +281,25 @@ fn put_client(db: &Connection, client: &ClientId, anew: bool) -> Result<(), Fail
     Ok(())
 }
 
-fn handled(db: &Connection, client: &ClientId, dispatch: &StoredDispatch) -> Result<(), Failure> {
+fn handled(db: &Connection, client: &ClientId, mark: i64) -> Result<(), Failure> {
     let (id, mut column) = client_record(db, client)?;
-    column.extend(encode_handled(dispatch));
+    if column.len() % DISPATCH != 0 {
+        column.clear();
+    }
+    column.extend(encode_handled(&StoredDispatch { mark, answer: None }));
     put_handled(db, id, &column)
+}
+
+/// Puts a number to the newest of a client's dispatches that is known by this and has none.
+fn answered(db: &Connection, client: &ClientId, mark: i64, answer: ServerSeq) -> Result<(), Failure> {
+    let mut select = db.prepare_cached("SELECT id, handled FROM client WHERE name = ?1")?;
+    let found = select.query_row([client.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let Some((id, column)): Option<(i64, Vec<u8>)> = found else { return Ok(()) };
+    let mut dispatches = decode_handled(&column);
+    let open = StoredDispatch { mark, answer: None };
+    let Some(dispatch) = dispatches.iter_mut().rfind(|dispatch| **dispatch == open) else { return Ok(()) };
+    dispatch.answer = Some(answer);
+    put_handled(db, id, &dispatches.iter().flat_map(encode_handled).collect::<Vec<u8>>())
 }
 
 /// Keeps the newest of a client's dispatches.

@@ -14,8 +14,8 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use innkeeper_core::channel::ChannelUri;
-use innkeeper_core::ids::ServerSeq;
-use innkeeper_core::storage::{Change, Storage, StorageError};
+use innkeeper_core::ids::{ClientId, ServerSeq};
+use innkeeper_core::storage::{Change, Storage, StorageError, StoredDispatch};
 use innkeeper_store::{OpenStoreError, Store, StoreConfig};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -501,4 +501,23 @@ proptest! {
             use_wounded(directory.path()).await;
         });
     }
+}
+
+#[tokio::test]
+async fn dispatches_that_are_no_whole_ones_are_none_and_new_ones_come_in_their_place() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (client, handled) = (ClientId::new("c"), |mark| Change::Handled { client: ClientId::new("c"), mark });
+    let store = open(directory.path());
+    store.write(vec![handled(1), handled(2)]).await.expect("it is stored");
+    store.close();
+    drop(store);
+    let cut = "UPDATE client SET handled = substr(handled, 1, length(handled) - 8)";
+    sql(directory.path()).execute(cut, []).expect("it is cut");
+    let store = open(directory.path());
+    let index = store.load_index().await.expect("the index loads");
+    assert_eq!((&index.clients[0].id, index.clients[0].handled.as_slice()), (&client, [].as_slice()));
+    let answered = Change::Answered { client, mark: 1, answer: ServerSeq(7) };
+    store.write(vec![answered, handled(3)]).await.expect("the store goes on");
+    let index = store.load_index().await.expect("the index loads");
+    assert_eq!(index.clients[0].handled, [StoredDispatch { mark: 3, answer: None }]);
 }

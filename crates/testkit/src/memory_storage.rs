@@ -12,7 +12,7 @@ use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::{ClientId, ServerSeq};
 use innkeeper_core::storage::{
     Change, Index, JournalEntry, Json, Rewind, Storage, StorageError, StoredChat, StoredClient,
-    StoredEnvelope, StoredRow, StoredSession, StoredTurn,
+    StoredDispatch, StoredEnvelope, StoredRow, StoredSession, StoredTurn,
 };
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -374,19 +374,22 @@ impl Stored {
                 self.sessions.retain(|known| known.uri != *session);
                 self.chats.retain(|chat| chat.session != *session);
             }
-            Change::RemoveChat { chat } => {
-                self.chats.retain(|known| known.uri != *chat);
-                for session in &mut self.sessions {
-                    session.journal.retain(|entry| entry.channel != *chat);
-                }
-            }
+            Change::RemoveChat { chat } => self.remove_chat(chat),
             Change::PutClient { .. }
             | Change::Handled { .. }
+            | Change::Answered { .. }
             | Change::PutRootConfig { .. }
             | Change::ReserveSeq { .. }
             | Change::EndInOrder { .. } => self.apply_to_host(change),
         }
         Ok(())
+    }
+
+    fn remove_chat(&mut self, chat: &ChannelUri) {
+        self.chats.retain(|known| known.uri != *chat);
+        for session in &mut self.sessions {
+            session.journal.retain(|entry| entry.channel != *chat);
+        }
     }
 
     fn apply_to_host(&mut self, change: &Change) {
@@ -398,11 +401,22 @@ impl Stored {
                 }
                 self.clients.push(known);
             }
-            Change::Handled { client, dispatch } => {
+            Change::Handled { client, mark } => {
                 let known = self.client(client);
-                known.handled.push(*dispatch);
+                known.handled.push(StoredDispatch { mark: *mark, answer: None });
                 let superfluous = known.handled.len().saturating_sub(HANDLED_KEPT);
                 known.handled.drain(..superfluous);
+            }
+            Change::Answered { client, mark, answer } => {
+                let open = StoredDispatch { mark: *mark, answer: None };
+                let mut handled = self
+                    .clients
+                    .iter_mut()
+                    .filter(|known| known.id == *client)
+                    .flat_map(|known| &mut known.handled);
+                if let Some(dispatch) = handled.rfind(|dispatch| **dispatch == open) {
+                    dispatch.answer = Some(*answer);
+                }
             }
             Change::PutRootConfig { values } => self.root_config = Some(values.clone()),
             Change::ReserveSeq { through } => self.seq = self.seq.max(*through),

@@ -170,7 +170,7 @@ impl SessionActor {
         }
         let ending = self.ending.unwrap_or(Ending::Suspend);
         if ending != Ending::Unload {
-            self.turn_away("the session is being closed");
+            self.turn_away("the session is being closed").await;
         }
         let stored = match ending {
             Ending::Dispose | Ending::Unload => Ok(()),
@@ -206,7 +206,7 @@ impl SessionActor {
             self.end(Ending::Dispose, None).await;
         } else if self.listed && since.elapsed() >= UNUSED_AFTER {
             match self.store_all().await {
-                Ok(()) => self.leave_memory(&channels),
+                Ok(()) => self.leave_memory(&channels).await,
                 Err(error) => {
                     tracing::error!(session = %self.seed.uri, %error, "the session stays in memory")
                 }
@@ -215,19 +215,20 @@ impl SessionActor {
     }
 
     /// Takes the session out of memory, unless somebody wants it after all.
-    fn leave_memory(&mut self, channels: &[ChannelUri]) {
+    async fn leave_memory(&mut self, channels: &[ChannelUri]) {
         if !self.inputs.is_empty() || !self.store.remove_unheard(channels) {
             return;
         }
-        self.turn_away("the session was put away; try again");
+        self.turn_away("the session was put away; try again").await;
         self.ending = Some(Ending::Unload);
         self.finished = true;
     }
 
     /// Answers who came in this very moment: it is too late.
-    fn turn_away(&mut self, why: &str) {
+    async fn turn_away(&mut self, why: &str) {
         self.inputs.close();
-        while let Ok(input) = self.inputs.try_recv() {
+        // Also who has a place in the queue already and is about to take it.
+        while let Some(input) = self.inputs.recv().await {
             match input {
                 SessionInput::Client(dispatch) => self.reject(&dispatch, why),
                 // Only to be disposed is more than what happens here.

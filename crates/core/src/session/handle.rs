@@ -4,14 +4,13 @@
 use ahp_types::commands::ChatSource;
 use ahp_types::common::Uri;
 use ahp_types::state::Message;
-use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use crate::agent::{AgentLink, History, OpenError, ResourceToken};
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
-use crate::state::{Action, Origin};
+use crate::state::{Action, DispatchMark, Origin};
 use crate::storage::{Rewind, StorageError};
 
 /// How the rest of the host reaches a session.
@@ -36,12 +35,23 @@ impl SessionHandle {
     }
 
     /// Hands over a client's dispatch; waits while the session is behind. Gives it
-    /// back if the session is not there any more.
-    pub(crate) async fn dispatch(&self, dispatch: ClientDispatch) -> Result<(), Box<ClientDispatch>> {
-        match self.inputs.send(SessionInput::Client(Box::new(dispatch))).await {
-            Err(SendError(SessionInput::Client(back))) => Err(back),
-            Ok(()) | Err(_) => Ok(()),
+    /// back if the session is not there any more. Whoever answers for it is told with
+    /// `arrives`, before the session can have it: who comes later cannot know whether the
+    /// session still has it.
+    pub(crate) async fn dispatch(
+        &self,
+        dispatch: Box<ClientDispatch>,
+        arrives: impl FnOnce(&ClientDispatch) + Send,
+    ) -> Result<(), Box<ClientDispatch>> {
+        let Ok(place) = self.inputs.reserve().await else { return Err(dispatch) };
+        arrives(&dispatch);
+        // A session that is gone by now may have been forgotten before that; one that
+        // goes from now on is forgotten after it.
+        if self.inputs.is_closed() {
+            return Err(dispatch);
         }
+        place.send(SessionInput::Client(dispatch));
+        Ok(())
     }
 
     /// Says that a client is not there for the session any more; waits while the
@@ -124,6 +134,8 @@ pub(crate) struct ClientDispatch {
     pub(crate) channel: ChannelUri,
     pub(crate) action: Action,
     pub(crate) origin: Origin,
+    /// By which it is known again, if its client tracks it.
+    pub(crate) mark: Option<DispatchMark>,
 }
 
 /// What remains of a session when its actor stops.
@@ -241,4 +253,103 @@ pub enum ChatError {
     /// It could not be stored.
     #[error(transparent)]
     Storage(#[from] StorageError),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ahp_types::state::{AgentInfo, RootState};
+    use serde_json::json;
+    use tokio_util::sync::CancellationToken;
+    use tokio_util::task::TaskTracker;
+
+    use super::*;
+    use crate::agent::{AgentProvider, BoxFuture, OpenAgent};
+    use crate::clock::SystemClock;
+    use crate::ids::ConnectionId;
+    use crate::session::{ChatAddresses, SessionActor, SessionSeed, Surroundings};
+    use crate::state::{Outbox, StateStore};
+    use crate::storage::Nowhere;
+
+    /// The agent of a session without chats.
+    struct Nobody;
+
+    impl AgentProvider for Nobody {
+        fn info(&self) -> AgentInfo {
+            panic!("nobody asks")
+        }
+
+        fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
+            panic!("nobody asks")
+        }
+    }
+
+    fn session(store: &Arc<StateStore>) -> (SessionActor, SessionHandle) {
+        let seed = SessionSeed {
+            uri: ChannelUri::new("a:/1"),
+            chats: Vec::new(),
+            created_at: String::new(),
+            provider: Arc::new(Nobody),
+            creator: None,
+            listed: false,
+            next_entry: 1,
+            stale: false,
+        };
+        let around = Surroundings {
+            store: Arc::clone(store),
+            storage: Arc::new(Nowhere),
+            addresses: Arc::new(ChatAddresses::default()),
+            clock: Arc::new(SystemClock),
+            tasks: TaskTracker::new(),
+        };
+        SessionActor::new(seed, around)
+    }
+
+    #[tokio::test]
+    async fn who_has_a_place_at_a_session_that_ends_is_answered_still() {
+        let root: RootState = serde_json::from_value(json!({"agents": []})).unwrap();
+        let (store, outbox) = (Arc::new(StateStore::new(root)), Arc::new(Outbox::default()));
+        assert_eq!(store.attach(Arc::clone(&outbox)), ConnectionId(1));
+        let (actor, handle) = session(&store);
+        let place = handle.inputs.reserve().await.unwrap();
+        let late = async {
+            handle.end(Ending::Suspend).await;
+            while !handle.inputs.is_closed() {
+                tokio::task::yield_now().await;
+            }
+            place.send(SessionInput::Client(dispatch()));
+        };
+        tokio::join!(actor.run(), late);
+        let frames = outbox.try_batch().unwrap().unwrap();
+        let answer: serde_json::Value = serde_json::from_slice(frames[0].bytes()).unwrap();
+        assert_eq!(answer["params"]["rejectionReason"], "the session is being closed");
+    }
+
+    fn dispatch() -> Box<ClientDispatch> {
+        let action = json!({"type": "session/titleChanged", "title": "x"});
+        let action = Action::from_client(serde_json::value::to_raw_value(&action).unwrap()).unwrap();
+        let origin = Origin { connection: ConnectionId(1), client: ClientId::new("c"), client_seq: 1 };
+        Box::new(ClientDispatch { channel: ChannelUri::new("a:/1"), action, origin, mark: None })
+    }
+
+    #[tokio::test]
+    async fn a_dispatch_is_announced_before_its_session_can_have_it_and_not_while_it_waits() {
+        let (sender, mut inputs) = mpsc::channel(1);
+        let handle = SessionHandle::new(sender);
+        handle.dispatch(dispatch(), |_| assert!(inputs.is_empty())).await.unwrap();
+        let mut announced = false;
+        {
+            let mut waits = std::pin::pin!(handle.dispatch(dispatch(), |_| announced = true));
+            assert!(
+                std::future::poll_fn(|cx| std::task::Poll::Ready(waits.as_mut().poll(cx).is_pending())).await
+            );
+        }
+        assert!(!announced);
+        assert!(matches!(inputs.recv().await, Some(SessionInput::Client(_))));
+        // The session goes at the very moment in which it is said that it gets one.
+        let came = handle.dispatch(dispatch(), |_| inputs.close()).await;
+        assert!(came.is_err() && inputs.recv().await.is_none());
+        assert!(handle.dispatch(dispatch(), |_| panic!("nobody gets it")).await.is_err());
+    }
 }

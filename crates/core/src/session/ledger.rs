@@ -12,8 +12,9 @@ use tokio::time::Instant;
 
 use crate::agent::BoxFuture;
 use crate::channel::ChannelUri;
-use crate::ids::ClientId;
-use crate::storage::{Change, JournalEntry, Json, Storage, StorageError, StoredDispatch};
+use crate::ids::{ClientId, ServerSeq};
+use crate::state::DispatchMark;
+use crate::storage::{Change, JournalEntry, Json, Storage, StorageError};
 
 /// How long streamed text may be in memory only.
 const FLUSH_AFTER: Duration = Duration::from_millis(80);
@@ -54,6 +55,9 @@ pub(super) struct Ledger {
     /// Chats that may be in the storage and have to go, by the numbers of the debts.
     owed: Vec<(u64, ChannelUri)>,
     last_owed: u64,
+    /// The number that the last dispatch which was written got, for the next write. One
+    /// that fails loses it, and what has no number counts as not answered.
+    answered: Option<Change>,
     in_flight: Option<InFlight>,
     /// When something is to be done.
     due: Option<Instant>,
@@ -97,6 +101,7 @@ impl Ledger {
             stale: false,
             owed: Vec::new(),
             last_owed: 0,
+            answered: None,
             in_flight: None,
             due: None,
         }
@@ -115,10 +120,10 @@ impl Ledger {
         self.owed.retain(|(_, owed)| owed != chat);
     }
 
-    /// The removals that are owed, before the documents.
-    fn with_owed(&self, documents: Vec<Change>) -> Vec<Change> {
+    /// The removals that are owed, before the documents; behind them the last answer.
+    fn with_owed(&mut self, documents: Vec<Change>) -> Vec<Change> {
         let removals = self.owed.iter().map(|(_, chat)| Change::RemoveChat { chat: chat.clone() });
-        removals.chain(documents).collect()
+        removals.chain(documents).chain(self.answered.take()).collect()
     }
 
     /// The removals up to this one are written.
@@ -143,7 +148,7 @@ impl Ledger {
         &mut self,
         changes: Vec<Change>,
         actions: Vec<(ChannelUri, Json)>,
-        handled: Option<(ClientId, StoredDispatch)>,
+        handled: Option<(&ClientId, DispatchMark)>,
         at: i64,
     ) -> Result<(), StorageError> {
         let published = self.pending.len();
@@ -155,10 +160,10 @@ impl Ledger {
         let entries = std::mem::take(&mut self.pending);
         // The journal first: a chat that goes takes its part of it along.
         let journal = Change::Journal { session: self.session.clone(), entries: entries.clone() };
-        let mut changes: Vec<Change> = std::iter::once(journal).chain(changes).collect();
-        if let Some((client, dispatch)) = handled {
-            changes.push(Change::Handled { client, dispatch });
-        }
+        let handled =
+            handled.map(|(client, DispatchMark(mark))| Change::Handled { client: client.clone(), mark });
+        let changes =
+            std::iter::once(journal).chain(changes).chain(self.answered.take()).chain(handled).collect();
         let written = self.write_and_wait(changes).await;
         self.stale = true;
         match &written {
@@ -174,6 +179,12 @@ impl Ledger {
         }
         self.due_in(if self.broken { RETRY_AFTER } else { SETTLE_AFTER });
         written
+    }
+
+    /// The dispatch that was written last is answered. Its number comes after it: until it
+    /// is published nobody knows what others take meanwhile.
+    pub(super) fn answered(&mut self, client: &ClientId, mark: DispatchMark, answer: ServerSeq) {
+        self.answered = Some(Change::Answered { client: client.clone(), mark: mark.0, answer });
     }
 
     /// Waits for the next thing to do. Cancel-safe.
@@ -219,7 +230,8 @@ impl Ledger {
     /// Writes the documents, which contain everything that was published.
     pub(super) fn checkpoint(&mut self, mut documents: Vec<Change>, turns_from: TurnsFrom) {
         documents.push(self.trim());
-        let written = self.storage.write(self.with_owed(documents));
+        let documents = self.with_owed(documents);
+        let written = self.storage.write(documents);
         self.hand_over(InFlight { written, turns_from, documents: true, owed: self.last_owed });
     }
 
@@ -242,7 +254,8 @@ impl Ledger {
     pub(super) async fn finish(&mut self, mut documents: Vec<Change>) -> Result<(), StorageError> {
         documents.push(self.trim());
         self.due = None;
-        self.write_and_wait(self.with_owed(documents)).await?;
+        let documents = self.with_owed(documents);
+        self.write_and_wait(documents).await?;
         self.paid(self.last_owed);
         Ok(())
     }
@@ -270,12 +283,13 @@ impl Ledger {
     }
 
     fn flush(&mut self) {
-        if self.pending.is_empty() {
+        if self.pending.is_empty() && self.answered.is_none() {
             return;
         }
         self.pending_bytes = 0;
         let entries = std::mem::take(&mut self.pending);
-        let written = self.storage.write(vec![Change::Journal { session: self.session.clone(), entries }]);
+        let journal = Change::Journal { session: self.session.clone(), entries };
+        let written = self.storage.write(std::iter::once(journal).chain(self.answered.take()).collect());
         self.hand_over(InFlight { written, turns_from: TurnsFrom::new(), documents: false, owed: 0 });
     }
 

@@ -9,7 +9,6 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::ids::ServerSeq;
 use crate::storage::{Index, StoredSession};
 
 const SESSION: &str = "acme:/1";
@@ -25,6 +24,7 @@ struct Platters {
     documents: Vec<String>,
     journal: BTreeMap<u64, String>,
     handled: Vec<i64>,
+    answered: Vec<(i64, u64)>,
     /// Whether writes fail.
     full: bool,
     /// Whether writes wait. They keep their order.
@@ -91,7 +91,8 @@ impl Platters {
                     }
                 }
                 Change::TrimJournal { through, .. } => journal.retain(|number, _| number > through),
-                Change::Handled { dispatch, .. } => self.handled.push(dispatch.mark),
+                Change::Handled { mark, .. } => self.handled.push(*mark),
+                Change::Answered { mark, answer, .. } => self.answered.push((*mark, answer.0)),
                 other => panic!("not a ledger's to write: {other:?}"),
             }
         }
@@ -244,11 +245,31 @@ async fn a_decision_is_written_before_it_is_published_behind_all_that_was_said()
 async fn a_decision_and_what_belongs_to_it_are_one_write() {
     let mut session = Session::new();
     let actions = vec![(ChannelUri::new(CHAT), action("a"))];
-    let handled = Some((ClientId::new("c"), StoredDispatch { mark: 7, answer: ServerSeq(1) }));
+    let client = ClientId::new("c");
+    let handled = Some((&client, DispatchMark(7)));
     let put = session.put();
     session.ledger.ahead(put, actions, handled, 0).await.unwrap();
     let platters = session.disk.platters();
     assert_eq!((platters.writes.as_slice(), platters.handled.as_slice()), ([3].as_slice(), [7].as_slice()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_number_of_an_answer_comes_with_the_next_write_whatever_that_is() {
+    let mut session = Session::new();
+    let client = ClientId::new("c");
+    session.ledger.answered(&client, DispatchMark(1), ServerSeq(10));
+    session.decide("a").await.unwrap();
+    assert_eq!(session.disk.platters().answered, [(1, 10)]);
+    session.ledger.answered(&client, DispatchMark(2), ServerSeq(20));
+    session.pass(LONG).await;
+    assert_eq!(session.disk.platters().answered, [(1, 10), (2, 20)], "nothing else was to be written");
+    session.busy = false;
+    session.decide("b").await.unwrap();
+    session.ledger.answered(&client, DispatchMark(3), ServerSeq(30));
+    session.pass(LONG).await;
+    assert_eq!(session.disk.platters().answered, [(1, 10), (2, 20), (3, 30)], "with the documents");
+    session.pass(LONG).await;
+    assert_eq!(session.disk.platters().answered.len(), 3, "and once");
 }
 
 #[tokio::test(start_paused = true)]

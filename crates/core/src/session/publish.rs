@@ -14,9 +14,8 @@ use super::ledger::{Chore, Due, TurnsFrom};
 use super::projection;
 use crate::agent::History;
 use crate::channel::ChannelUri;
-use crate::ids::ServerSeq;
-use crate::state::{Action, ChannelState, DispatchMark};
-use crate::storage::{Change, Json, StorageError, StoredDispatch};
+use crate::state::{Action, ChannelState};
+use crate::storage::{Change, Json, StorageError};
 
 impl SessionActor {
     /// Publishes a client's action, as it came or completed. The error is the reason why
@@ -30,24 +29,24 @@ impl SessionActor {
         let encoded = action.encoded().map_err(|error| error.to_string())?;
         let at = self.now();
         let ahead = !may_follow(action.typed());
+        let handled = dispatch.mark.map(|mark| (&origin.client, mark));
         if ahead {
-            // It is known again by what the client sent.
-            let mark = DispatchMark::of(channel, &dispatch.action, origin);
-            // The answer comes when it is written: its number is above the last one now.
-            let answer = ServerSeq(self.store.seq().0 + 1);
-            let handled =
-                mark.map(|DispatchMark(mark)| (origin.client.clone(), StoredDispatch { mark, answer }));
             let entry = vec![(channel.clone(), encoded.clone())];
             let written = self.ledger.ahead(Vec::new(), entry, handled, at).await;
             written.map_err(|error| error.to_string())?;
         }
-        if let Err(error) = self.store.commit(channel, action, Some(origin)) {
-            // It may be in the journal already; the documents will be without it.
-            self.ledger.wants_checkpoint();
-            return Err(error.to_string());
-        }
-        if !ahead {
-            self.ledger.note(channel, encoded, at);
+        let answer = match self.store.commit(channel, action, Some(origin)) {
+            Ok(answer) => answer,
+            Err(error) => {
+                // It may be in the journal already; the documents will be without it.
+                self.ledger.wants_checkpoint();
+                return Err(error.to_string());
+            }
+        };
+        match handled {
+            _ if !ahead => self.ledger.note(channel, encoded, at),
+            Some((client, mark)) => self.ledger.answered(client, mark, answer),
+            None => {}
         }
         self.after_commit(channel, action.typed());
         Ok(())

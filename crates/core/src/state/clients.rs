@@ -3,19 +3,16 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use super::dispatches::{BEFORE_THIS_HOST, Dispatches};
 use super::frame::Origin;
 use super::repeats::{Claim, DispatchMark};
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
-use crate::storage::{StoredClient, StoredDispatch};
+use crate::storage::StoredClient;
 
 /// Clients that are remembered. The one seen first is forgotten first; it then has
 /// to `initialize` again, which every client can.
 const MAX_CLIENTS: usize = 4_096;
-
-/// Dispatches of a client that are remembered: more than it can have made without
-/// seeing an answer.
-const MAX_HANDLED: usize = 256;
 
 /// The channels that a client subscribed to.
 pub(super) type Marks = HashMap<ChannelUri, Mark>;
@@ -52,15 +49,12 @@ impl Mark {
     }
 }
 
-/// Stands for the connections that a client had to an earlier host.
-const BEFORE_THIS_HOST: ConnectionId = ConnectionId(0);
-
 /// What is remembered of a client.
 #[derive(Debug)]
 struct Known {
     marks: Marks,
-    /// Its dispatches that were handled last, oldest first.
-    handled: VecDeque<Handled>,
+    /// Its dispatches that were handled last.
+    dispatches: Dispatches,
     /// The connection over which it last introduced itself. What came over older ones has
     /// nothing to do with its numbers.
     begun: ConnectionId,
@@ -73,60 +67,9 @@ impl Default for Known {
     fn default() -> Self {
         Self {
             marks: Marks::new(),
-            handled: VecDeque::new(),
+            dispatches: Dispatches::default(),
             begun: BEFORE_THIS_HOST,
             newest: BEFORE_THIS_HOST,
-        }
-    }
-}
-
-/// A dispatch that was handled, or is on its way to where it will be.
-#[derive(Debug)]
-struct Handled {
-    /// By which it is known again.
-    mark: DispatchMark,
-    /// The client's number for it, by which its answer is known.
-    client_seq: i64,
-    /// The connection over which it was handled.
-    made_over: ConnectionId,
-    /// The newest connection over which it came again, which wants the answer too.
-    repeated_over: Option<ConnectionId>,
-    fate: Fate,
-}
-
-/// How far a dispatch got.
-#[derive(Debug)]
-enum Fate {
-    /// It is on its way to where it is answered.
-    UnderWay,
-    /// Whoever has this channel will answer it.
-    Arrived(ChannelUri),
-    /// It was answered with this number. Of a dispatch from before a crash it is the
-    /// lowest that the answer can have.
-    Answered(ServerSeq),
-}
-
-impl Handled {
-    /// The number of its answer, if it has one.
-    fn answer(&self) -> Option<ServerSeq> {
-        match self.fate {
-            Fate::Answered(answer) => Some(answer),
-            Fate::UnderWay | Fate::Arrived(_) => None,
-        }
-    }
-
-    /// Whether a dispatch that looks the same is this one again. It came over `over`,
-    /// whose client had seen everything up to `seen` when it came back.
-    fn comes_again(&self, over: ConnectionId, seen: Option<ServerSeq>) -> bool {
-        let last = self.repeated_over.unwrap_or(self.made_over);
-        match last.cmp(&over) {
-            std::cmp::Ordering::Less => {
-                seen.is_some_and(|seen| self.answer().is_none_or(|answer| answer > seen))
-            }
-            // Over one connection a client says nothing twice.
-            std::cmp::Ordering::Equal => false,
-            // It waited unread while its client moved on and made it again.
-            std::cmp::Ordering::Greater => true,
         }
     }
 }
@@ -174,12 +117,14 @@ impl KnownClients {
         }
     }
 
-    /// A channel is gone for good: nobody has anything of what may come in its place.
-    pub(super) fn forget_channel(&mut self, channel: &ChannelUri) {
+    /// Channels are gone for good: nobody has anything of what may come in their place, and
+    /// what waits there for an answer gets none any more.
+    pub(super) fn forget_channels(&mut self, channels: &[ChannelUri]) {
         for known in self.known.values_mut() {
-            known.marks.remove(channel);
-            // What waits there for an answer gets none any more.
-            known.handled.retain(|handled| !matches!(&handled.fate, Fate::Arrived(at) if at == channel));
+            for channel in channels {
+                known.marks.remove(channel);
+            }
+            known.dispatches.forget_channels(channels);
         }
     }
 
@@ -197,78 +142,21 @@ impl KnownClients {
     /// everything up to `seen` when it came back over this connection. One that is new is
     /// remembered.
     pub(super) fn claim(&mut self, origin: &Origin, mark: DispatchMark, seen: Option<ServerSeq>) -> Claim {
-        let over = origin.connection;
-        let Some(known) = self.known.get_mut(&origin.client).filter(|known| over >= known.begun) else {
-            return Claim::New;
-        };
-        let again = |handled: &&mut Handled| handled.mark == mark && handled.comes_again(over, seen);
-        if let Some(handled) = known.handled.iter_mut().find(again) {
-            let claim = match handled.fate {
-                Fate::UnderWay => return Claim::UnderWay,
-                Fate::Arrived(_) => Claim::AnswerComes,
-                Fate::Answered(_) => Claim::Answered,
-            };
-            if over > handled.made_over {
-                handled.repeated_over = handled.repeated_over.max(Some(over));
-            }
-            return claim;
-        }
-        known.handled.push_back(Handled {
-            mark,
-            client_seq: origin.client_seq,
-            made_over: over,
-            repeated_over: None,
-            fate: Fate::UnderWay,
-        });
-        if known.handled.len() > MAX_HANDLED {
-            known.handled.pop_front();
-        }
-        Claim::New
-    }
-
-    /// A dispatch that was new got to where it is answered; without a place it did not.
-    pub(super) fn arrived(&mut self, origin: &Origin, mark: DispatchMark, at: Option<ChannelUri>) {
-        let Some(known) = self.known.get_mut(&origin.client) else { return };
-        let this = |handled: &Handled| {
-            handled.mark == mark
-                && handled.made_over == origin.connection
-                && matches!(handled.fate, Fate::UnderWay)
-        };
-        let Some(place) = known.handled.iter().rposition(this) else { return };
-        match (at, known.handled.get_mut(place)) {
-            (Some(channel), Some(handled)) => handled.fate = Fate::Arrived(channel),
-            (None, _) | (_, None) => drop(known.handled.remove(place)),
+        match self.known.get_mut(&origin.client) {
+            Some(known) if origin.connection >= known.begun => known.dispatches.claim(origin, mark, seen),
+            Some(_) | None => Claim::New,
         }
     }
 
-    /// A dispatch of a client's is answered. Says over which other connection the client
-    /// made it meanwhile.
-    pub(super) fn answered(&mut self, origin: &Origin, answer: ServerSeq) -> Option<ConnectionId> {
-        let known = self.known.get_mut(&origin.client)?;
-        // A number may come twice; answers come in order.
-        let open = |handled: &&mut Handled| {
-            handled.client_seq == origin.client_seq
-                && handled.made_over == origin.connection
-                && handled.answer().is_none()
-        };
-        let handled = known.handled.iter_mut().find(open)?;
-        handled.fate = Fate::Answered(answer);
-        handled.repeated_over
-    }
-
-    /// A dispatch of a client's that came again is answered once more.
-    pub(super) fn answered_again(&mut self, client: &ClientId, mark: DispatchMark, answer: ServerSeq) {
-        let handled = self.known.get_mut(client).map(|known| &mut known.handled);
-        let same = |handled: &&mut Handled| handled.mark == mark && handled.answer().is_some();
-        for handled in handled.into_iter().flatten().filter(same) {
-            handled.fate = Fate::Answered(answer);
-        }
+    /// The dispatches of a client, if it is remembered.
+    pub(super) fn dispatches_of(&mut self, client: &ClientId) -> Option<&mut Dispatches> {
+        self.known.get_mut(client).map(|known| &mut known.dispatches)
     }
 
     /// A client starts to count its dispatches anew.
     pub(super) fn begin_anew(&mut self, client: &ClientId, connection: ConnectionId) {
         if let Some(known) = self.known.get_mut(client) {
-            known.handled.clear();
+            known.dispatches = Dispatches::default();
             known.begun = known.begun.max(connection);
         }
     }
@@ -277,14 +165,7 @@ impl KnownClients {
     pub(super) fn restore(&mut self, stored: StoredClient) {
         self.remember(&stored.id);
         if let Some(known) = self.known.get_mut(&stored.id) {
-            let handled = stored.handled.into_iter().map(|dispatch| Handled {
-                mark: DispatchMark(dispatch.mark),
-                client_seq: 0,
-                made_over: BEFORE_THIS_HOST,
-                repeated_over: None,
-                fate: Fate::Answered(dispatch.answer),
-            });
-            known.handled = handled.collect();
+            known.dispatches = Dispatches::restored(stored.handled);
             known.marks = stored
                 .marks
                 .into_iter()
@@ -300,14 +181,7 @@ impl KnownClients {
             let mark = |(channel, mark): (&ChannelUri, &Mark)| (channel.clone(), mark.first, mark.last);
             Some(StoredClient {
                 id: id.clone(),
-                // What has no answer was lost on its way to its session.
-                handled: known
-                    .handled
-                    .iter()
-                    .filter_map(|handled| {
-                        Some(StoredDispatch { mark: handled.mark.0, answer: handled.answer()? })
-                    })
-                    .collect(),
+                handled: known.dispatches.stored(),
                 marks: known.marks.iter().map(mark).collect(),
             })
         };

@@ -6,6 +6,7 @@
 
 mod chat;
 mod clients;
+mod dispatches;
 mod frame;
 mod merge;
 mod outbox;

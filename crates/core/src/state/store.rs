@@ -223,19 +223,26 @@ impl StateStore {
     }
 
     /// Looks whether a dispatch is one that its client made before. One that is new is
-    /// remembered, and [`Self::arrived`] has to be told what became of it.
-    pub(crate) fn claim(&self, channel: &ChannelUri, action: &Action, origin: &Origin) -> Claim {
-        let Some(mark) = DispatchMark::of(channel, action, origin) else { return Claim::New };
+    /// remembered; [`Self::arrived`] has to be told before somebody gets it who will answer
+    /// it, and [`Self::did_not_arrive`] if nobody does.
+    pub(crate) fn claim(&self, origin: &Origin, mark: DispatchMark) -> Claim {
         let mut inner = self.lock();
         let seen = inner.connections.get(&origin.connection).and_then(|attached| attached.seen);
         inner.clients.claim(origin, mark, seen)
     }
 
-    /// A dispatch that was new got to where it is answered; or it did not, and made again
-    /// it is still new.
-    pub(crate) fn arrived(&self, channel: &ChannelUri, action: &Action, origin: &Origin, arrived: bool) {
-        if let Some(mark) = DispatchMark::of(channel, action, origin) {
-            self.lock().clients.arrived(origin, mark, arrived.then(|| channel.clone()));
+    /// A dispatch that was new gets to where it is answered.
+    pub(crate) fn arrived(&self, channel: &ChannelUri, origin: &Origin, mark: DispatchMark) {
+        if let Some(dispatches) = self.lock().clients.dispatches_of(&origin.client) {
+            dispatches.arrived(origin, mark, channel);
+        }
+    }
+
+    /// A dispatch that was new did not get to where it is answered: made again it is still
+    /// new, unless it was answered by somebody else.
+    pub(crate) fn did_not_arrive(&self, origin: &Origin, mark: DispatchMark) {
+        if let Some(dispatches) = self.lock().clients.dispatches_of(&origin.client) {
+            dispatches.is_over(origin, mark);
         }
     }
 
@@ -293,9 +300,9 @@ impl StateStore {
     /// address is another one: who had this one gets a snapshot of it.
     pub fn remove(&self, channels: &[ChannelUri]) {
         let mut inner = self.lock();
+        inner.clients.forget_channels(channels);
         for uri in channels {
             inner.channels.remove(uri);
-            inner.clients.forget_channel(uri);
             for attached in inner.connections.values_mut() {
                 attached.marks.remove(uri);
                 attached.windows.remove(uri);
@@ -338,7 +345,8 @@ impl StateStore {
     ) -> Result<ServerSeq, CommitError> {
         let mut inner = self.lock();
         let (seq, frame) = inner.rejection(channel, action, origin, reason)?;
-        if let Some(other) = inner.clients.answered(origin, seq) {
+        let dispatches = inner.clients.dispatches_of(&origin.client);
+        if let Some(other) = dispatches.and_then(|dispatches| dispatches.answered(origin, seq)) {
             inner.push_to(other, frame.clone());
         }
         inner.push_to(origin.connection, frame);
@@ -352,12 +360,13 @@ impl StateStore {
         channel: &ChannelUri,
         action: &Action,
         origin: &Origin,
+        mark: DispatchMark,
     ) -> Result<ServerSeq, CommitError> {
         let reason = "this action was made before and is handled already";
         let mut inner = self.lock();
         let (seq, frame) = inner.rejection(channel, action, origin, reason)?;
-        if let Some(mark) = DispatchMark::of(channel, action, origin) {
-            inner.clients.answered_again(&origin.client, mark, seq);
+        if let Some(dispatches) = inner.clients.dispatches_of(&origin.client) {
+            dispatches.answered_again(mark, seq);
         }
         inner.push_to(origin.connection, frame);
         Ok(seq)
@@ -538,7 +547,8 @@ impl Inner {
             }
         }
         self.seq = seq;
-        let other = origin.and_then(|origin| self.clients.answered(origin, seq));
+        let other =
+            origin.and_then(|origin| self.clients.dispatches_of(&origin.client)?.answered(origin, seq));
         self.log.push(seq, uri, None, EncodedEnvelope::of(&frame));
         for subscriber in &channel.subscribers {
             match origin {

@@ -15,6 +15,7 @@ use crate::wire::Wire;
 
 const ROOT: &str = "ahp-root://";
 const SESSION: &str = "scripted:/1";
+const OTHER: &str = "scripted:/2";
 
 async fn host_on(storage: &MemoryStorage) -> StageHost {
     let options = StageOptions { storage: Arc::new(storage.clone()), ..StageOptions::default() };
@@ -85,6 +86,36 @@ async fn after_a_crash_only_what_a_client_has_no_answer_to_is_a_repetition() {
     guest.log.clear();
     guest.dispatch_as(3, SESSION, title("lost")).await;
     accepted(&guest.envelope(3).await);
+}
+
+#[tokio::test]
+async fn what_was_being_written_in_a_crash_is_a_repetition_whatever_its_client_saw_meanwhile() {
+    let storage = MemoryStorage::new();
+    let host = host_on(&storage).await;
+    let mut guest = guest(&host).await;
+    guest.ask("createSession", json!({"channel": OTHER, "workingDirectories": [DIRECTORY]})).await;
+    let other = guest.snapshot(OTHER).await;
+    let chat = other["defaultChat"].as_str().unwrap().to_owned();
+    let held = storage.hold_writes();
+    let (lost, draft) = (guest.dispatch(SESSION, title("lost")).await, json!({"type": "chat/draftChanged"}));
+    while storage.waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let mut seen = 0;
+    for _ in 0..3 {
+        let seq = guest.dispatch(&chat, draft.clone()).await;
+        seen = accepted(&guest.envelope(seq).await);
+    }
+    drop(held);
+    assert!(accepted(&guest.envelope(lost).await) > seen);
+    let next = host_on(&storage.after_a_crash()).await;
+    let (mut guest, _) = back(&next, seen, &[ROOT, SESSION]).await;
+    guest.dispatch_as(lost, SESSION, title("lost")).await;
+    refused(&guest.envelope(lost).await);
+    // Now the client has an answer, and means it when it says it again.
+    guest.log.clear();
+    guest.dispatch_as(lost, SESSION, title("lost")).await;
+    accepted(&guest.envelope(lost).await);
 }
 
 #[tokio::test]
