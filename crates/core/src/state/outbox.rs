@@ -39,7 +39,7 @@ const MERGE_FROM: usize = 256;
 /// Time between two batches of what the host publishes on its own: what comes within it
 /// goes out in one write. Far below what a person notices, and many times fewer writes
 /// when a fast stream has many clients. The first frame after a pause does not wait.
-const GATHER: Duration = Duration::from_millis(4);
+const GATHER: Duration = Duration::from_millis(6);
 
 /// Longest time for which a client may have its frames held back.
 const MAX_HOLD: Duration = Duration::from_secs(1);

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use axum::extract::ws::Utf8Bytes;
 use bytes::Bytes;
-use futures_util::Stream;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{Stream, StreamExt as _};
 use innkeeper_core::ids::ConnectionId;
 use innkeeper_core::state::{CloseReason, Frame, Outbox};
 use tokio::time::Instant;
@@ -113,8 +114,11 @@ pub(crate) async fn drive(
         let reading = async {
             tokio::join!(entry.read(incoming, &link), lane::handle(connection, queued, &link, deadline));
         };
+        // Asked only when there is something for it: a client that is written to a thousand
+        // times a second would otherwise be looked at for messages as often.
+        let mut reading = FuturesUnordered::from_iter([reading]);
         let read_ended = tokio::select! {
-            () = reading => true,
+            _ = reading.next() => true,
             () = &mut writing => false,
         };
         if read_ended {

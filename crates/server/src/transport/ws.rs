@@ -19,7 +19,7 @@ use crate::limits::MAX_MESSAGE;
 const MAX_READ: usize = 4 * MAX_MESSAGE;
 
 /// What is read at once. The library clears as much whenever it looks for something to
-/// read, which is whenever something is written, too; its own choice is 32 times this.
+/// read; its own choice is 32 times this.
 const READ_BUFFER: usize = 4 * 1024;
 
 /// Takes over an admitted connection, which has a place among all of them.
