@@ -13,6 +13,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 /// How the address of a default chat begins.
 const DEFAULT_CHAT: &str = "ahp-chat://default/";
 
+/// How the address of a subagent's chat begins.
+const CHILD_CHAT: &str = "ahp-chat://subagent/";
+
 /// The address of a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelUri(Arc<str>);
@@ -39,6 +42,12 @@ impl ChannelUri {
         let session = String::from_utf8(URL_SAFE_NO_PAD.decode(encoded).ok()?).ok()?;
         // One spelling only.
         Some(Self::new(&session)).filter(|session| Self::default_chat_of(session) == *self)
+    }
+
+    /// The address of the chat of a subagent that a tool call started, in the form that
+    /// VS Code derives too.
+    pub fn child_chat_of(session: &ChannelUri, tool_call: &str) -> Self {
+        Self::new(&format!("{CHILD_CHAT}{}/{tool_call}", URL_SAFE_NO_PAD.encode(session.as_str())))
     }
 
     /// Whether this is the root channel.

@@ -8,6 +8,7 @@ mod chats;
 mod composing;
 mod documents;
 mod loading;
+mod offers;
 mod tokens;
 
 use std::collections::{HashMap, HashSet};
@@ -15,13 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ahp_types::actions::{RootAgentsChangedAction, RootConfigChangedAction, StateAction};
+use ahp_types::actions::{RootConfigChangedAction, StateAction};
 use ahp_types::common::{JsonObject, Uri};
 use ahp_types::state::{ProtectedResourceMetadata, SessionActiveClient};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use uuid::Uuid;
 
 use crate::agent::{AgentProvider, History, ResolvedConfig};
 use crate::channel::ChannelUri;
@@ -181,7 +181,7 @@ impl Host {
         let mut index = config.storage.load_index().await?;
         let reserved = ServerSeq(index.seq.0.saturating_add(SEQ_BLOCK));
         config.storage.write(vec![Change::ReserveSeq { through: reserved }]).await?;
-        let agents = config.providers.iter().map(|provider| provider.info()).collect();
+        let agents = offers::agents_of(&config.providers);
         let root = documents::root_state(agents, index.root_config.take().unwrap_or_default());
         let sessions = Sessions { unlisted: index.unlisted.iter().cloned().collect(), ..Sessions::default() };
         let addresses = ChatAddresses::new(std::mem::take(&mut index.chats));
@@ -205,8 +205,11 @@ impl Host {
             ending: CancellationToken::new(),
         });
         if goes_on {
-            host.show_agents();
+            // Clients that continue know the agents of the last host, which may have been
+            // another version.
+            host.publish_agents();
         }
+        host.tasks.spawn(Arc::clone(&host).watch_offers());
         host.tasks.spawn(Arc::clone(&host).recover(to_open));
         host.tasks.spawn(Arc::clone(&host).keep_numbers(reserved));
         Ok(host)
@@ -298,29 +301,31 @@ impl Host {
         provider: Option<&str>,
         chosen: &JsonObject,
     ) -> Result<ResolvedConfig, CreateError> {
-        Ok(self.provider(provider)?.resolve_config(chosen))
+        let provider = self.provider(provider)?;
+        let features = provider.offer().borrow().features;
+        Ok(provider.resolve_config(chosen).for_features(features))
     }
 
     /// Creates a session. Nothing is started and nobody else is told until its
     /// first message.
     pub async fn create_session(&self, new: NewSession) -> Result<(), CreateError> {
         let provider = self.provider(new.provider.as_deref())?;
-        documents::check_directories(&new.working_directories, Primary::of(&provider.info()))?;
+        let (name, features) = {
+            let offer = provider.offer();
+            let offer = offer.borrow();
+            documents::check_directories(&new.working_directories, Primary::of(&offer.info))?;
+            (offer.info.provider.clone(), offer.features)
+        };
         let reservation = self.reserve(&new.uri)?;
         let needed = provider.needs_tokens();
         if !needed.is_empty() {
             return Err(CreateError::TokensNeeded(needed));
         }
         let created_at = wire_time(self.clock.now());
-        let config = provider.resolve_config(&new.config);
-        let chat = ChatSeed {
-            uri: ChannelUri::default_chat_of(&new.uri),
-            conversation: Uuid::now_v7(),
-            history: History::Fresh,
-            rewind: None,
-        };
+        let config = provider.resolve_config(&new.config).for_features(features);
+        let chat = ChatSeed::new(ChannelUri::default_chat_of(&new.uri), History::Fresh);
         let state = chat_state(&chat.uri, &created_at);
-        let session = documents::session_state(&provider.info().provider, summary_of(&state), config, &new);
+        let session = documents::session_state(&name, summary_of(&state), config, &new);
         let doc = ChatDoc::new(state).map_err(|error| CreateError::Invalid(error.to_string()))?;
         let seed = SessionSeed {
             uri: new.uri.clone(),
@@ -588,16 +593,6 @@ impl Host {
         self.storage.write(vec![Change::PutRootConfig { values }]).await
     }
 
-    /// Tells clients that go on with this host which agents it has: they know those of
-    /// the last one, which may have been of another version.
-    fn show_agents(&self) {
-        let agents = self.providers.iter().map(|provider| provider.info()).collect();
-        let action = StateAction::RootAgentsChanged(RootAgentsChangedAction { agents });
-        if let Err(error) = self.store.commit(&ChannelUri::root(), &Action::own(action), None) {
-            tracing::error!(%error, "the agents could not be published");
-        }
-    }
-
     /// Sees to it that there are always numbers left that a crash cannot repeat.
     async fn keep_numbers(self: Arc<Self>, mut reserved: ServerSeq) {
         loop {
@@ -619,7 +614,7 @@ impl Host {
     fn provider(&self, name: Option<&str>) -> Result<Arc<dyn AgentProvider>, CreateError> {
         self.providers
             .iter()
-            .find(|provider| name.is_none_or(|name| provider.info().provider == name))
+            .find(|provider| name.is_none_or(|name| provider.offer().borrow().info.provider == name))
             .cloned()
             .ok_or_else(|| CreateError::UnknownProvider(name.unwrap_or_default().to_owned()))
     }

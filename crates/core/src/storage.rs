@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use crate::agent::{BoxFuture, History};
+use crate::agent::{BoxFuture, History, ResumeToken, TurnLink};
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ServerSeq};
 
@@ -169,16 +169,34 @@ pub struct StoredSession {
 pub struct StoredChat {
     /// Its channel.
     pub uri: ChannelUri,
-    /// The agent's name for the conversation.
-    pub conversation: Uuid,
-    /// Whether the agent has worked on it, or where it begins.
-    pub history: History,
-    /// How far back its next agent has to go.
-    pub rewind: Option<Rewind>,
+    /// How its agent continues the conversation.
+    pub conversation: StoredConversation,
+    /// The agent's messages of its turns, by turn id.
+    pub links: Vec<(String, TurnLink)>,
     /// The `ChatState`, with an empty list of turns.
     pub state: Json,
     /// Its finished turns, oldest first.
     pub turns: Vec<StoredTurn>,
+}
+
+/// How the agent of a chat continues its conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredConversation {
+    /// The host's id of the conversation.
+    pub id: Uuid,
+    /// Whether the agent has worked on it, or where it begins.
+    pub history: History,
+    /// The agent's own name of the conversation, if it reported one.
+    pub resume_token: Option<ResumeToken>,
+    /// How far back its next agent has to go.
+    pub rewind: Option<Rewind>,
+}
+
+impl StoredConversation {
+    /// A conversation that has not begun.
+    pub fn new(history: History) -> Self {
+        Self { id: Uuid::now_v7(), history, resume_token: None, rewind: None }
+    }
 }
 
 /// How far back an agent has to go before it gets a message.
@@ -233,12 +251,8 @@ pub enum Change {
         chat: ChannelUri,
         /// Its session.
         session: ChannelUri,
-        /// The agent's name for the conversation.
-        conversation: Uuid,
-        /// Whether the agent has worked on it, or where it begins.
-        history: History,
-        /// How far back its next agent has to go.
-        rewind: Option<Rewind>,
+        /// How its agent continues the conversation.
+        conversation: StoredConversation,
         /// The `ChatState` with an empty list of turns.
         state: Json,
     },
@@ -250,6 +264,31 @@ pub enum Change {
         keep: usize,
         /// The turns behind them.
         turns: Vec<StoredTurn>,
+    },
+    /// The agent's own name of a chat's conversation. Nothing changes if the chat is
+    /// unknown.
+    PutResumeToken {
+        /// The chat.
+        chat: ChannelUri,
+        /// The name.
+        token: ResumeToken,
+    },
+    /// The agent's messages of a turn, replacing those stored before. Nothing changes if
+    /// the chat is unknown.
+    PutTurnLink {
+        /// The chat.
+        chat: ChannelUri,
+        /// The turn, which may still be running.
+        turn: String,
+        /// The messages.
+        link: TurnLink,
+    },
+    /// Turns that a chat no longer has lose their links.
+    RemoveTurnLinks {
+        /// The chat.
+        chat: ChannelUri,
+        /// The turns.
+        turns: Vec<String>,
     },
     /// Adds to the journal of a session.
     Journal {

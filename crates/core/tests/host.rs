@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ahp_types::common::JsonObject;
-use ahp_types::state::{AgentInfo, ChatState, TurnState};
+use ahp_types::state::{ChatState, TurnState};
 use innkeeper_core::agent::{
-    AgentCommand, AgentEvent, AgentLink, AgentProvider, BoxFuture, History, OpenAgent, OpenError, ToolAnswer,
-    TurnOutcome, plain_info,
+    AgentCommand, AgentEvent, AgentFeatures, AgentLink, AgentOffer, AgentProvider, BoxFuture, History,
+    OpenAgent, OpenError, ToolAnswer, TurnOutcome, plain_info,
 };
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::host::NewSession;
@@ -19,7 +19,7 @@ use innkeeper_core::state::{Action, Origin, Outbox};
 use innkeeper_core::storage::Nowhere;
 use innkeeper_core::{ChannelUri, Host, HostConfig};
 use serde_json::json;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 /// An agent that a test plays itself.
@@ -44,8 +44,9 @@ struct Wing {
 struct Scripted(Arc<Stage>);
 
 impl AgentProvider for Scripted {
-    fn info(&self) -> AgentInfo {
-        plain_info("scripted", "Scripted")
+    fn offer(&self) -> watch::Receiver<AgentOffer> {
+        let offer = AgentOffer::new(plain_info("scripted", "Scripted"));
+        watch::channel(AgentOffer { features: AgentFeatures::ALL, ..offer }).1
     }
 
     fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {

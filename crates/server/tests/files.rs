@@ -18,10 +18,11 @@ use ahp_types::commands::{
 };
 use ahp_types::common::{JsonObject, ROOT_RESOURCE_URI};
 use ahp_types::messages::JsonRpcError;
-use ahp_types::state::{AgentInfo, MessageAttachment, SessionConfigSchema};
+use ahp_types::state::{MessageAttachment, SessionConfigSchema};
 use anyhow::{Context as _, Result};
 use innkeeper_core::agent::{
-    AgentLink, AgentProvider, BoxFuture, CommandInfo, OpenAgent, OpenError, ResolvedConfig, plain_info,
+    AgentLink, AgentOffer, AgentProvider, BoxFuture, CommandInfo, OpenAgent, OpenError, ResolvedConfig,
+    plain_info,
 };
 use innkeeper_core::client_resources::{ClientResourceError, ClientResources as _};
 use innkeeper_core::clock::SystemClock;
@@ -32,14 +33,18 @@ use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfi
 use innkeeper_testkit::{LocalFiles, Observer, RawClient, eventually, files_of, uri_of};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// An agent that is never started.
 struct Idle;
 
 impl AgentProvider for Idle {
-    fn info(&self) -> AgentInfo {
-        plain_info("idle", "Idle")
+    fn offer(&self) -> watch::Receiver<AgentOffer> {
+        let command = |name: &str| CommandInfo { name: name.to_owned(), description: String::new() };
+        let commands = ["compact", "context"].map(command);
+        let offer = AgentOffer::new(plain_info("idle", "Idle"));
+        watch::channel(AgentOffer { commands: Arc::new(commands), ..offer }).1
     }
 
     fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
@@ -50,12 +55,6 @@ impl AgentProvider for Idle {
             required: None,
         };
         ResolvedConfig { schema, values: chosen.clone() }
-    }
-
-    fn commands(&self) -> Vec<CommandInfo> {
-        ["compact", "context"]
-            .map(|name| CommandInfo { name: name.to_owned(), description: String::new() })
-            .to_vec()
     }
 
     fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use innkeeper_core::agent::History;
 use innkeeper_core::channel::ChannelUri;
-use innkeeper_core::storage::{Change, JournalEntry, Json, Storage, StoredRow, StoredTurn};
+use innkeeper_core::storage::{
+    Change, JournalEntry, Json, Storage, StoredConversation, StoredRow, StoredTurn,
+};
 use innkeeper_store::{Store, StoreConfig};
 use serde_json::json;
 use serde_json::value::to_raw_value;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 /// Sessions in the list.
 const SESSIONS: usize = 10_000;
@@ -90,9 +91,7 @@ async fn fill(store: &Store) -> Result<(), Box<dyn Error>> {
                 Change::PutChat {
                     chat: ChannelUri::default_chat_of(&session),
                     session,
-                    conversation: Uuid::new_v4(),
-                    history: History::Fresh,
-                    rewind: None,
+                    conversation: StoredConversation::new(History::Fresh),
                     state: raw(&json!({"text": "x".repeat(1_000)}))?,
                 },
             ])

@@ -1,10 +1,11 @@
 //! How each change looks in SQL. Whoever calls has a transaction open.
 
-use innkeeper_core::agent::History;
+use innkeeper_core::agent::{History, ResumeToken, TurnLink};
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::{ClientId, ServerSeq};
 use innkeeper_core::storage::{
-    Change, JournalEntry, StoredClient, StoredDispatch, StoredEnvelope, StoredRow, StoredTurn,
+    Change, JournalEntry, StoredClient, StoredConversation, StoredDispatch, StoredEnvelope, StoredRow,
+    StoredTurn,
 };
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -32,18 +33,21 @@ pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), Failure> {
             put_session(db, session, created_at, row.as_ref(), state.get())
         }
         Change::PutRow(row) => put_row(db, row),
-        Change::PutChat { chat, session, conversation, history, rewind, state } => {
+        Change::PutChat { chat, session, conversation, state } => {
+            let StoredConversation { id, history, resume_token, rewind } = conversation;
             let branch = match history {
                 History::Branch(branch) => Some(serde_json::to_string(branch)?),
-                History::Fresh | History::Resume => None,
+                History::Fresh | History::Resume | History::Rebuild(_) => None,
             };
             put_chat(
                 db,
                 &ChatRecord {
                     chat,
                     session,
-                    conversation: conversation.to_string(),
-                    resumes: matches!(history, History::Resume),
+                    conversation: id.to_string(),
+                    // What is rebuilt is not kept: the agent's own record is looked for again.
+                    resumes: matches!(history, History::Resume | History::Rebuild(_)),
+                    resume_token: resume_token.as_ref().map(ResumeToken::as_str),
                     branch,
                     rewind: rewind.as_ref().map(serde_json::to_string).transpose()?,
                     state: state.get(),
@@ -51,6 +55,9 @@ pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), Failure> {
             )
         }
         Change::PutTurns { chat, keep, turns } => put_turns(db, chat, *keep, turns),
+        Change::PutResumeToken { chat, token } => put_resume_token(db, chat, token),
+        Change::PutTurnLink { chat, turn, link } => put_turn_link(db, chat, turn, link),
+        Change::RemoveTurnLinks { chat, turns } => remove_turn_links(db, chat, turns),
         Change::Journal { session, entries } => journal(db, session, entries),
         Change::TrimJournal { session, through } => trim_journal(db, session, *through),
         Change::RemoveSession { session } => remove_session(db, session),
@@ -79,6 +86,9 @@ pub(crate) fn size_of_change(change: &Change) -> usize {
         | Change::RemoveSession { .. }
         | Change::RemoveChat { .. }
         | Change::PutClient { .. }
+        | Change::PutResumeToken { .. }
+        | Change::PutTurnLink { .. }
+        | Change::RemoveTurnLinks { .. }
         | Change::Handled { .. }
         | Change::Answered { .. }
         | Change::PutRootConfig { .. }
@@ -183,6 +193,7 @@ struct ChatRecord<'a> {
     session: &'a ChannelUri,
     conversation: String,
     resumes: bool,
+    resume_token: Option<&'a str>,
     branch: Option<String>,
     rewind: Option<String>,
     state: &'a str,
@@ -208,13 +219,60 @@ fn put_chat(db: &Connection, record: &ChatRecord<'_>) -> Result<(), Failure> {
         record.rewind,
         record.state
     ])?;
+    let id = chat_id(db, record.chat)?.ok_or(Failure::Index)?;
+    match record.resume_token {
+        Some(token) => put_token(db, id, token)?,
+        None => {
+            db.prepare_cached("DELETE FROM resume_token WHERE chat = ?1")?.execute([id])?;
+        }
+    }
     Ok(())
 }
 
+fn put_token(db: &Connection, chat: i64, token: &str) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "INSERT INTO resume_token (chat, token) VALUES (?1, ?2)
+         ON CONFLICT (chat) DO UPDATE SET token = excluded.token",
+    )?
+    .execute(params![chat, token])?;
+    Ok(())
+}
+
+/// Stores an agent's name of a conversation. A chat that was removed meanwhile needs none.
+fn put_resume_token(db: &Connection, chat: &ChannelUri, token: &ResumeToken) -> Result<(), Failure> {
+    match chat_id(db, chat)? {
+        Some(id) => Ok(put_token(db, id, token.as_str())?),
+        None => Ok(()),
+    }
+}
+
+fn put_turn_link(db: &Connection, chat: &ChannelUri, turn: &str, link: &TurnLink) -> Result<(), Failure> {
+    let Some(id) = chat_id(db, chat)? else { return Ok(()) };
+    db.prepare_cached(
+        "INSERT INTO turn_link (chat, turn_id, link) VALUES (?1, ?2, ?3)
+         ON CONFLICT (chat, turn_id) DO UPDATE SET link = excluded.link",
+    )?
+    .execute(params![id, turn, serde_json::to_string(link)?])?;
+    Ok(())
+}
+
+fn remove_turn_links(db: &Connection, chat: &ChannelUri, turns: &[String]) -> Result<(), Failure> {
+    let Some(id) = chat_id(db, chat)? else { return Ok(()) };
+    let mut delete = db.prepare_cached("DELETE FROM turn_link WHERE chat = ?1 AND turn_id = ?2")?;
+    for turn in turns {
+        delete.execute(params![id, turn])?;
+    }
+    Ok(())
+}
+
+fn chat_id(db: &Connection, chat: &ChannelUri) -> rusqlite::Result<Option<i64>> {
+    db.prepare_cached("SELECT id FROM chat WHERE uri = ?1")?
+        .query_row([chat.as_str()], |row| row.get(0))
+        .optional()
+}
+
 fn put_turns(db: &Connection, chat: &ChannelUri, keep: usize, turns: &[StoredTurn]) -> Result<(), Failure> {
-    let mut select = db.prepare_cached("SELECT id FROM chat WHERE uri = ?1")?;
-    let id: Option<i64> = select.query_row([chat.as_str()], |row| row.get(0)).optional()?;
-    let Some(id) = id else {
+    let Some(id) = chat_id(db, chat)? else {
         return Err(if is_in_table(db, "chat", chat)? {
             Failure::Index
         } else {

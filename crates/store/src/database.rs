@@ -124,5 +124,17 @@ pub(crate) fn in_memory() -> rusqlite::Result<Connection> {
 }
 
 /// All tables, those that others refer to first.
-pub(crate) const TABLES: [&str; 10] =
-    ["host", "session", "session_row", "chat", "turn", "journal", "client", "mark", "replay", "set_aside"];
+pub(crate) const TABLES: [&str; 12] = [
+    "host",
+    "session",
+    "session_row",
+    "chat",
+    "resume_token",
+    "turn",
+    "turn_link",
+    "journal",
+    "client",
+    "mark",
+    "replay",
+    "set_aside",
+];

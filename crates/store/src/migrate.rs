@@ -6,7 +6,8 @@
 use rusqlite::{Connection, TransactionBehavior};
 
 /// The steps in order; the first one is number 1.
-const STEPS: [&str; 1] = [include_str!("../migrations/0001_initial.sql")];
+const STEPS: [&str; 2] =
+    [include_str!("../migrations/0001_initial.sql"), include_str!("../migrations/0002_agent_messages.sql")];
 
 /// Why the schema could not be brought up to date.
 #[derive(Debug, thiserror::Error)]

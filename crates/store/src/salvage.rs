@@ -336,7 +336,9 @@ fn settle(db: &Connection, mender: &Mender) -> rusqlite::Result<usize> {
     let mut orphans = 0;
     for sql in [
         "DELETE FROM chat WHERE session NOT IN (SELECT uri FROM session)",
+        "DELETE FROM resume_token WHERE chat NOT IN (SELECT id FROM chat)",
         "DELETE FROM turn WHERE chat NOT IN (SELECT id FROM chat)",
+        "DELETE FROM turn_link WHERE chat NOT IN (SELECT id FROM chat)",
         "DELETE FROM journal WHERE session NOT IN (SELECT id FROM session)",
         "DELETE FROM mark WHERE client NOT IN (SELECT id FROM client)",
     ] {

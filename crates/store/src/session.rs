@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 
-use innkeeper_core::agent::{Branch, History};
+use innkeeper_core::agent::{Branch, History, ResumeToken, TurnLink};
 use innkeeper_core::channel::ChannelUri;
-use innkeeper_core::storage::{JournalEntry, Json, Rewind, StoredChat, StoredSession, StoredTurn};
+use innkeeper_core::storage::{
+    JournalEntry, Json, Rewind, StoredChat, StoredConversation, StoredSession, StoredTurn,
+};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde::Deserialize;
@@ -124,7 +126,10 @@ fn chats(
             return Err(Failure::Index);
         }
         match chat(record, uri.clone())? {
-            Ok(chat) => chats.push(StoredChat { turns: turns(db, id, flaws)?, ..chat }),
+            Ok(mut chat) => {
+                chat.conversation.resume_token = resume_token(db, id)?;
+                chats.push(StoredChat { turns: turns(db, id, flaws)?, links: links(db, id)?, ..chat });
+            }
             Err(reason) if uri == *default => return Err(damaged(reason)),
             Err(reason) => flaws.push(Flaw::Chat { id, reason }),
         }
@@ -149,9 +154,13 @@ fn chat(record: &Row<'_>, uri: ChannelUri) -> rusqlite::Result<Result<StoredChat
         };
         Ok(StoredChat {
             uri,
-            conversation: conversation?,
-            history,
-            rewind: rewind?,
+            conversation: StoredConversation {
+                id: conversation?,
+                history,
+                resume_token: None,
+                rewind: rewind?,
+            },
+            links: Vec::new(),
             state: state?,
             turns: Vec::new(),
         })
@@ -174,6 +183,27 @@ fn optional<T: DeserializeOwned>(
 /// Whether a repair did not find it.
 fn was_lost(db: &Connection, kind: &str, uri: &ChannelUri) -> rusqlite::Result<bool> {
     db.prepare_cached("SELECT 1 FROM set_aside WHERE key = ?1 AND kind = ?2")?.exists([uri.as_str(), kind])
+}
+
+fn resume_token(db: &Connection, chat: i64) -> Result<Option<ResumeToken>, Failure> {
+    let mut select = db.prepare_cached("SELECT token FROM resume_token WHERE chat = ?1")?;
+    Ok(select.query_row([chat], |row| row.get::<_, String>(0)).optional()?.map(ResumeToken::new))
+}
+
+/// The agent's messages of a chat's turns. One that cannot be read is left out: the turn is then matched by
+/// order.
+fn links(db: &Connection, chat: i64) -> Result<Vec<(String, TurnLink)>, Failure> {
+    let mut select = db.prepare_cached("SELECT turn_id, link FROM turn_link WHERE chat = ?1")?;
+    let mut records = select.query([chat])?;
+    let mut links = Vec::new();
+    while let Some(record) = records.next()? {
+        if let (Ok(turn), Ok(link)) = (text(record, 0)?, text(record, 1)?)
+            && let Ok(link) = serde_json::from_str(link)
+        {
+            links.push((turn.to_owned(), link));
+        }
+    }
+    Ok(links)
 }
 
 fn turns(db: &Connection, chat: i64, flaws: &mut Vec<Flaw>) -> Result<Vec<StoredTurn>, Failure> {

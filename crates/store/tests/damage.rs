@@ -348,15 +348,13 @@ async fn a_broken_document_makes_its_session_damaged_and_a_broken_further_chat_i
     fill(directory.path(), 3, 1).await;
     let store = open(directory.path());
     let further = ChannelUri::new("ahp-chat://more/1");
-    let [_, Change::PutChat { conversation, history, state, .. }] = &put(2)[..] else { panic!("a chat") };
+    let [_, Change::PutChat { conversation, state, .. }] = &put(2)[..] else { panic!("a chat") };
     store
         .write(vec![
             Change::PutChat {
                 chat: further.clone(),
                 session: session(2),
-                conversation: *conversation,
-                history: history.clone(),
-                rewind: None,
+                conversation: conversation.clone(),
                 state: state.clone(),
             },
             Change::PutTurns { chat: further.clone(), keep: 0, turns: vec![support::turn(1)] },
@@ -408,8 +406,8 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     sql(directory.path()).pragma_update(None, "user_version", 99).expect("it is changed");
     let before = fs::read(database(directory.path())).expect("it is read");
     let error = Store::open(StoreConfig::new(directory.path())).expect_err("it is newer");
-    assert!(matches!(error, OpenStoreError::Newer { found: 99, known: 1, .. }), "{error:?}");
-    assert!(error.to_string().contains("schema 99, this one knows 1"), "{error}");
+    assert!(matches!(error, OpenStoreError::Newer { found: 99, known: 2, .. }), "{error:?}");
+    assert!(error.to_string().contains("schema 99, this one knows 2"), "{error}");
     assert!(error.to_string().contains("--data-dir"), "{error}");
     assert_eq!(fs::read(database(directory.path())).expect("it is read"), before);
 }

@@ -8,11 +8,12 @@ mod support;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use innkeeper_core::agent::History;
+use innkeeper_core::agent::{History, ResumeToken, TurnLink};
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::{ClientId, ServerSeq};
 use innkeeper_core::storage::{
-    Change, Index, JournalEntry, Storage, StoredClient, StoredDispatch, StoredEnvelope, StoredRow, StoredTurn,
+    Change, Index, JournalEntry, Storage, StoredClient, StoredConversation, StoredDispatch, StoredEnvelope,
+    StoredRow, StoredTurn,
 };
 use innkeeper_store::Store;
 use innkeeper_testkit::MemoryStorage;
@@ -78,12 +79,22 @@ fn any_session_change() -> impl Strategy<Value = Change> {
             |(number, which, conversation, resumes, state)| Change::PutChat {
                 chat: chat(number, which),
                 session: session(number),
-                conversation: Uuid::from_u128(conversation),
-                history: if resumes { History::Resume } else { History::Fresh },
-                rewind: None,
+                conversation: StoredConversation {
+                    id: Uuid::from_u128(conversation),
+                    history: if resumes { History::Resume } else { History::Fresh },
+                    resume_token: resumes.then(|| ResumeToken::new(format!("{conversation:x}"))),
+                    rewind: None,
+                },
                 state,
             }
         ),
+        1 => (any_chat(), "[a-z]{1,4}").prop_map(|(chat, token)| {
+            Change::PutResumeToken { chat, token: ResumeToken::new(token) }
+        }),
+        2 => (any_chat(), "[a-c]", vec("[a-z]{1,4}", 0..3)).prop_map(|(chat, turn, prompts)| {
+            Change::PutTurnLink { chat, turn, link: TurnLink { prompts, ..TurnLink::default() } }
+        }),
+        1 => (any_chat(), vec("[a-c]", 0..2)).prop_map(|(chat, turns)| Change::RemoveTurnLinks { chat, turns }),
         4 => (any_chat(), 0..6_usize, vec(("[a-z]{1,4}", any_json()), 0..4)).prop_map(|(chat, keep, turns)| {
             let turns = turns.into_iter().map(|(id, body)| StoredTurn { id, body }).collect();
             Change::PutTurns { chat, keep, turns }

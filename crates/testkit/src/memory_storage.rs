@@ -3,19 +3,18 @@
 //! It keeps what was written as long as one of its clones lives, so a host that is
 //! made with a clone finds what the one before it left.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ahp_types::common::JsonObject;
-use innkeeper_core::agent::{BoxFuture, History};
+use innkeeper_core::agent::{BoxFuture, History, TurnLink};
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::{ClientId, ServerSeq};
 use innkeeper_core::storage::{
-    Change, Index, JournalEntry, Json, Rewind, Storage, StorageError, StoredChat, StoredClient,
+    Change, Index, JournalEntry, Json, Storage, StorageError, StoredChat, StoredClient, StoredConversation,
     StoredDispatch, StoredEnvelope, StoredRow, StoredSession, StoredTurn,
 };
 use tokio::sync::oneshot;
-use uuid::Uuid;
 
 /// As many as the real store keeps.
 const HANDLED_KEPT: usize = 256;
@@ -227,9 +226,8 @@ struct Session {
 struct Chat {
     uri: ChannelUri,
     session: ChannelUri,
-    conversation: Uuid,
-    history: History,
-    rewind: Option<Rewind>,
+    conversation: StoredConversation,
+    links: BTreeMap<String, TurnLink>,
     state: Json,
     turns: Vec<StoredTurn>,
 }
@@ -295,9 +293,8 @@ impl Stored {
                 .into_iter()
                 .map(|chat| StoredChat {
                     uri: chat.uri.clone(),
-                    conversation: chat.conversation,
-                    history: chat.history.clone(),
-                    rewind: chat.rewind.clone(),
+                    conversation: chat.conversation.clone(),
+                    links: chat.links.clone().into_iter().collect(),
                     state: Arc::clone(&chat.state),
                     turns: chat.turns.clone(),
                 })
@@ -331,16 +328,25 @@ impl Stored {
                     known.row = Some(row.clone());
                 }
             }
-            Change::PutChat { chat, session, conversation, history, rewind, state } => {
+            Change::PutChat { chat, session, conversation, state } => {
                 self.session(session)?;
                 let known = self.chats.iter().position(|known| known.uri == *chat);
-                let turns = known.map(|at| std::mem::take(&mut self.chats[at].turns)).unwrap_or_default();
+                let (turns, links) = known
+                    .map(|at| {
+                        let known = &mut self.chats[at];
+                        (std::mem::take(&mut known.turns), std::mem::take(&mut known.links))
+                    })
+                    .unwrap_or_default();
+                // As in a database, which does not keep a rebuilt context.
+                let history = match &conversation.history {
+                    History::Rebuild(_) => History::Resume,
+                    other => other.clone(),
+                };
                 let put = Chat {
                     uri: chat.clone(),
                     session: session.clone(),
-                    conversation: *conversation,
-                    history: history.clone(),
-                    rewind: rewind.clone(),
+                    conversation: StoredConversation { history, ..conversation.clone() },
+                    links,
                     state: Arc::clone(state),
                     turns,
                 };
@@ -354,6 +360,21 @@ impl Stored {
                 let known = known.ok_or_else(|| missing("chat", chat))?;
                 known.turns.truncate(*keep);
                 known.turns.extend_from_slice(turns);
+            }
+            Change::PutResumeToken { chat, token } => {
+                if let Some(known) = self.chats.iter_mut().find(|known| known.uri == *chat) {
+                    known.conversation.resume_token = Some(token.clone());
+                }
+            }
+            Change::PutTurnLink { chat, turn, link } => {
+                if let Some(known) = self.chats.iter_mut().find(|known| known.uri == *chat) {
+                    known.links.insert(turn.clone(), link.clone());
+                }
+            }
+            Change::RemoveTurnLinks { chat, turns } => {
+                if let Some(known) = self.chats.iter_mut().find(|known| known.uri == *chat) {
+                    known.links.retain(|turn, _| !turns.contains(turn));
+                }
             }
             Change::Journal { session, entries } => {
                 let journal = &mut self.session(session)?.journal;

@@ -14,8 +14,10 @@ use ahp_types::state::{
 };
 use anyhow::{Context as _, Result, bail};
 use innkeeper_core::agent::{
-    AgentCommand, AgentEvent, AgentLink, AgentProvider, BoxFuture, COMMAND_CAPACITY, EVENT_CAPACITY, History,
-    OpenAgent, OpenError, ResolvedConfig, ResourceToken, TokenRefused, TurnOutcome, Unsent,
+    AgentCommand, AgentEvent, AgentFeatures, AgentLink, AgentOffer, AgentProvider, BoxFuture,
+    COMMAND_CAPACITY, ConversationRecords, ConversationSummary, EVENT_CAPACITY, History, OpenAgent,
+    OpenError, RecordError, RecordedTurn, ResolvedConfig, ResourceToken, ResumeToken, TokenRefused,
+    TurnOutcome, Unsent,
 };
 use innkeeper_core::ids::TurnId;
 use serde_json::{Value, json};
@@ -26,16 +28,23 @@ use tokio_util::sync::CancellationToken;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the played kind of agent can do.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct StageTraits {
-    /// Whether it can go back to an earlier turn.
-    pub rewinds: bool,
+    /// Which commands it handles; by default all but `Rewind`.
+    pub features: AgentFeatures,
     /// What clients are told that it can do.
     pub capabilities: Option<AgentCapabilities>,
     /// What clients are told that it needs tokens for.
     pub protected_resources: Option<Vec<ProtectedResourceMetadata>>,
     /// What clients are told that it comes with.
     pub customizations: Option<Vec<Customization>>,
+}
+
+impl Default for StageTraits {
+    fn default() -> Self {
+        let features = AgentFeatures { rewind: false, ..AgentFeatures::ALL };
+        Self { features, capabilities: None, protected_resources: None, customizations: None }
+    }
 }
 
 /// A kind of agent, named `scripted`, that a test plays. Clones are the same stage.
@@ -47,6 +56,8 @@ pub struct Stage {
 #[derive(Debug)]
 struct Shared {
     traits: StageTraits,
+    /// What it offers; changed by a test.
+    offer: watch::Sender<AgentOffer>,
     /// Whether openings go on.
     open: watch::Sender<bool>,
     /// What happened, and what shall happen.
@@ -60,9 +71,11 @@ struct Book {
     /// How often an agent was asked for.
     asked: usize,
     requests: Vec<OpenAgent>,
-    failures: VecDeque<String>,
+    failures: VecDeque<OpenError>,
     players: VecDeque<Player>,
     tokens: Vec<ResourceToken>,
+    /// The agent's own records, if it keeps any.
+    records: Option<Vec<(ConversationSummary, Vec<RecordedTurn>)>>,
     /// Why the next tokens are not taken.
     refusals: VecDeque<String>,
 }
@@ -76,8 +89,13 @@ impl Default for Stage {
 impl Stage {
     /// A stage whose agents can do this.
     pub fn new(traits: StageTraits) -> Self {
-        let shared =
-            Shared { traits, open: watch::Sender::new(true), book: Mutex::default(), changed: Notify::new() };
+        let shared = Shared {
+            offer: watch::Sender::new(offer(&traits)),
+            traits,
+            open: watch::Sender::new(true),
+            book: Mutex::default(),
+            changed: Notify::new(),
+        };
         Self { shared: Arc::new(shared) }
     }
 
@@ -98,7 +116,23 @@ impl Stage {
 
     /// The next opening fails with this message.
     pub fn fail_next_opening(&self, message: &str) {
-        self.book().failures.push_back(message.to_owned());
+        let (error_type, message) = ("scripted".to_owned(), message.to_owned());
+        self.book().failures.push_back(OpenError::Failed { error_type, message });
+    }
+
+    /// The next opening finds no record of the conversation.
+    pub fn lose_history(&self, message: &str) {
+        self.book().failures.push_back(OpenError::HistoryMissing { message: message.to_owned() });
+    }
+
+    /// Changes what the kind of agent offers.
+    pub fn change_offer(&self, change: impl FnOnce(&mut AgentOffer)) {
+        self.shared.offer.send_modify(change);
+    }
+
+    /// Gives the kind of agent records of its own, by their names.
+    pub fn keep_records(&self, records: Vec<(ConversationSummary, Vec<RecordedTurn>)>) {
+        self.book().records = Some(records);
     }
 
     /// The next token is refused for this reason.
@@ -163,8 +197,8 @@ impl Stage {
             // The stage outlives its openings, so the wait can only succeed.
             _ = open.wait_for(|open| *open) => {}
         }
-        if let Some(message) = self.book().failures.pop_front() {
-            return Err(OpenError::Failed { error_type: "scripted".to_owned(), message });
+        if let Some(failure) = self.book().failures.pop_front() {
+            return Err(failure);
         }
         let (commands, orders) = mpsc::channel(COMMAND_CAPACITY);
         let (reports, events) = mpsc::channel(EVENT_CAPACITY);
@@ -177,16 +211,12 @@ impl Stage {
 }
 
 impl AgentProvider for Stage {
-    fn info(&self) -> AgentInfo {
-        AgentInfo {
-            provider: "scripted".to_owned(),
-            display_name: "Scripted".to_owned(),
-            description: "An agent that a test plays".to_owned(),
-            models: Vec::new(),
-            protected_resources: self.shared.traits.protected_resources.clone(),
-            customizations: self.shared.traits.customizations.clone(),
-            capabilities: self.shared.traits.capabilities.clone(),
-        }
+    fn offer(&self) -> watch::Receiver<AgentOffer> {
+        self.shared.offer.subscribe()
+    }
+
+    fn records(&self) -> Option<Arc<dyn ConversationRecords>> {
+        self.book().records.is_some().then(|| Arc::new(self.clone()) as Arc<dyn ConversationRecords>)
     }
 
     fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
@@ -229,10 +259,32 @@ impl AgentProvider for Stage {
         };
         Box::pin(std::future::ready(taken))
     }
+}
 
-    fn can_rewind(&self) -> bool {
-        self.shared.traits.rewinds
+impl ConversationRecords for Stage {
+    fn list(&self) -> BoxFuture<Result<Vec<ConversationSummary>, RecordError>> {
+        let records = self.book().records.clone().unwrap_or_default();
+        Box::pin(std::future::ready(Ok(records.into_iter().map(|(summary, _)| summary).collect())))
     }
+
+    fn read(&self, token: ResumeToken) -> BoxFuture<Result<Option<Vec<RecordedTurn>>, RecordError>> {
+        let records = self.book().records.clone().unwrap_or_default();
+        let found = records.into_iter().find(|(summary, _)| summary.token == token);
+        Box::pin(std::future::ready(Ok(found.map(|(_, turns)| turns))))
+    }
+}
+
+fn offer(traits: &StageTraits) -> AgentOffer {
+    let info = AgentInfo {
+        provider: "scripted".to_owned(),
+        display_name: "Scripted".to_owned(),
+        description: "An agent that a test plays".to_owned(),
+        models: Vec::new(),
+        protected_resources: traits.protected_resources.clone(),
+        customizations: traits.customizations.clone(),
+        capabilities: traits.capabilities.clone(),
+    };
+    AgentOffer { features: traits.features, ..AgentOffer::new(info) }
 }
 
 /// A form with a property of each kind, one of which stays as it was at the start.

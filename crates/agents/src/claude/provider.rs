@@ -15,11 +15,11 @@ use innkeeper_claude::{
     Conversation, Directories, Endpoint, LaunchOptions, Program, Runtime, StartError, WardenProgram,
 };
 use innkeeper_core::agent::{
-    AgentLink, AgentProvider, BoxFuture, COMMAND_CAPACITY, CommandInfo, EVENT_CAPACITY, OpenAgent, OpenError,
-    ResolvedConfig,
+    AgentLink, AgentOffer, AgentProvider, BoxFuture, COMMAND_CAPACITY, CommandInfo, EVENT_CAPACITY,
+    OpenAgent, OpenError, ResolvedConfig,
 };
 use innkeeper_core::model::ModelEndpoint;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -67,6 +67,8 @@ pub struct ClaudeProviderConfig {
 /// Claude Code as a kind of agent.
 pub struct ClaudeProvider {
     config: Arc<ClaudeProviderConfig>,
+    /// What clients are offered.
+    offer: watch::Sender<AgentOffer>,
     /// The drivers, so that the host can wait for them.
     tasks: TaskTracker,
 }
@@ -86,40 +88,17 @@ impl std::fmt::Debug for ClaudeProviderConfig {
 impl ClaudeProvider {
     /// A provider whose drivers run on `tasks`.
     pub fn new(config: ClaudeProviderConfig, tasks: TaskTracker) -> Self {
-        Self { config: Arc::new(config), tasks }
+        Self { config: Arc::new(config), offer: watch::Sender::new(offer()), tasks }
     }
 }
 
 impl AgentProvider for ClaudeProvider {
-    fn info(&self) -> AgentInfo {
-        AgentInfo {
-            provider: PROVIDER.to_owned(),
-            display_name: "Claude".to_owned(),
-            description: "Claude Code, kept running by Innkeeper".to_owned(),
-            models: MODELS.iter().map(|(id, name)| model_info(id, name)).collect(),
-            protected_resources: None,
-            customizations: None,
-            capabilities: Some(AgentCapabilities {
-                multiple_chats: Some(MultipleChatsCapability::default()),
-                // The runtime keeps its transcripts by the directory that it was started in.
-                multiple_working_directories: Some(MultipleWorkingDirectoriesCapability {
-                    immutable_primary: Some(true),
-                    primary_replacement: None,
-                }),
-            }),
-        }
+    fn offer(&self) -> watch::Receiver<AgentOffer> {
+        self.offer.subscribe()
     }
 
     fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
         config::resolve(chosen)
-    }
-
-    fn commands(&self) -> Vec<CommandInfo> {
-        let command = |(name, description): &(&str, &str)| CommandInfo {
-            name: (*name).to_owned(),
-            description: (*description).to_owned(),
-        };
-        COMMANDS.iter().map(command).collect()
     }
 
     fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
@@ -137,6 +116,30 @@ impl AgentProvider for ClaudeProvider {
             Ok(AgentLink { commands, events, close })
         })
     }
+}
+
+fn offer() -> AgentOffer {
+    let info = AgentInfo {
+        provider: PROVIDER.to_owned(),
+        display_name: "Claude".to_owned(),
+        description: "Claude Code, kept running by Innkeeper".to_owned(),
+        models: MODELS.iter().map(|(id, name)| model_info(id, name)).collect(),
+        protected_resources: None,
+        customizations: None,
+        capabilities: Some(AgentCapabilities {
+            multiple_chats: Some(MultipleChatsCapability::default()),
+            // The runtime keeps its transcripts by the directory that it was started in.
+            multiple_working_directories: Some(MultipleWorkingDirectoriesCapability {
+                immutable_primary: Some(true),
+                primary_replacement: None,
+            }),
+        }),
+    };
+    let command = |(name, description): &(&str, &str)| CommandInfo {
+        name: (*name).to_owned(),
+        description: (*description).to_owned(),
+    };
+    AgentOffer { commands: COMMANDS.iter().map(command).collect(), ..AgentOffer::new(info) }
 }
 
 fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<LaunchOptions, OpenError> {

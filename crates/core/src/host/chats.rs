@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::{CreateError, Host, LoadError, NewSession, lock};
 use crate::channel::ChannelUri;
 use crate::session::{
-    Berth, Cargo, ChatError, ChatOrder, Ending, NewChat, Outcome, SessionHandle, chats_to_pin,
+    Berth, ChatError, ChatOrder, ChatSeed, Ending, NewChat, Outcome, SessionHandle, chats_to_pin,
 };
 use crate::state::ChannelState;
 use crate::storage::{Change, StorageError};
@@ -126,8 +126,8 @@ impl Host {
     ) -> Result<(), ChatError> {
         let expected = berth.clone();
         to.order(|done| ChatOrder::Expect { berth: expected, done }).await?;
-        let cargo = match self.take_out(chat, from, session).await {
-            Ok(cargo) => cargo,
+        let seed = match self.take_out(chat, from, session).await {
+            Ok(seed) => seed,
             Err(error) => {
                 to.order(|done| ChatOrder::Unexpect { done }).await?;
                 return Err(error);
@@ -135,7 +135,7 @@ impl Host {
         };
         // From here on it is the other session's, which does not end before it has it.
         let forgotten = from.order(|done| ChatOrder::Forget { chat: chat.clone(), done }).await;
-        let adopted = to.order(|done| ChatOrder::Adopt { cargo, berth, done }).await;
+        let adopted = to.order(|done| ChatOrder::Adopt { seed: Box::new(seed), berth, done }).await;
         // Last of all the rows, so that nobody sees the chat in none.
         // A session that has ended meanwhile has done so itself.
         from.order(|done| ChatOrder::ShowRow { done }).await.ok();
@@ -151,9 +151,9 @@ impl Host {
         chat: &ChannelUri,
         from: &SessionHandle,
         session: &ChannelUri,
-    ) -> Result<Cargo, ChatError> {
-        let cargo = from.order(|done| ChatOrder::Release { chat: chat.clone(), done }).await?;
-        let given = tokio::time::timeout(GIVE_PATIENCE, self.give(&cargo, session)).await;
+    ) -> Result<ChatSeed, ChatError> {
+        let seed = from.order(|done| ChatOrder::Release { chat: chat.clone(), done }).await?;
+        let given = tokio::time::timeout(GIVE_PATIENCE, self.give(&seed, session)).await;
         if let Err(error) = given.unwrap_or(Err(StorageError::TimedOut)) {
             // Its session writes it down as its own again, behind whatever may still be written.
             let back = from.order(|done| ChatOrder::TakeBack { chat: chat.clone(), done }).await;
@@ -161,7 +161,7 @@ impl Host {
             return Err(back.map_or(StorageError::TimedOut, |()| error).into());
         }
         self.addresses.reassign(chat, session);
-        Ok(cargo)
+        Ok(seed)
     }
 
     /// Moves a chat into a session of its own, whose default chat it is then.
@@ -198,18 +198,16 @@ impl Host {
     }
 
     /// Writes down whose a chat is from now on. It is in the storage as it is in memory.
-    async fn give(&self, cargo: &Cargo, session: &ChannelUri) -> Result<(), StorageError> {
+    async fn give(&self, seed: &ChatSeed, session: &ChannelUri) -> Result<(), StorageError> {
         let look =
             |state: &ChannelState| state.chat_doc().map(|doc| serde_json::value::to_raw_value(&doc.header()));
-        let state = self.store.read(&cargo.chat, look).flatten();
+        let state = self.store.read(&seed.uri, look).flatten();
         let gone = || StorageError::Failed("the chat is gone".to_owned());
         let state = state.ok_or_else(gone)?.map_err(|error| StorageError::Failed(error.to_string()))?;
         let put = Change::PutChat {
-            chat: cargo.chat.clone(),
+            chat: seed.uri.clone(),
             session: session.clone(),
-            conversation: cargo.conversation,
-            history: cargo.history.clone(),
-            rewind: cargo.rewind.clone(),
+            conversation: seed.conversation.clone(),
             state: state.into(),
         };
         self.storage.write(vec![put]).await

@@ -54,7 +54,10 @@ impl Host {
         let Some((provider, directories)) = self.look(session.as_ref().unwrap_or(channel)) else {
             return Ok(None);
         };
-        let commands = self.provider(Some(&provider)).map(|provider| provider.commands()).unwrap_or_default();
+        let commands = self
+            .provider(Some(&provider))
+            .map(|provider| provider.offer().borrow().commands.to_vec())
+            .unwrap_or_default();
         Ok(Some(Composing { directories, commands }))
     }
 

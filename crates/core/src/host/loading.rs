@@ -3,12 +3,12 @@
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
 
-use ahp_types::state::{AgentInfo, SessionState};
+use ahp_types::state::SessionState;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{CreateError, Host, Sessions, lock};
-use crate::agent::{AgentLink, AgentProvider, BoxFuture, OpenAgent, OpenError, plain_info};
+use crate::agent::{AgentLink, AgentOffer, AgentProvider, BoxFuture, OpenAgent, OpenError, plain_info};
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
 use crate::session::{
@@ -266,9 +266,7 @@ pub(super) fn first_documents(
         changes.push(Change::PutChat {
             chat: chat.uri.clone(),
             session: seed.uri.clone(),
-            conversation: chat.conversation,
-            history: chat.history.clone(),
-            rewind: None,
+            conversation: chat.conversation.clone(),
             state: serde_json::value::to_raw_value(&doc.header()).map_err(unencodable)?.into(),
         });
     }
@@ -333,8 +331,8 @@ impl Drop for Cleanup {
 struct Absent(String);
 
 impl AgentProvider for Absent {
-    fn info(&self) -> AgentInfo {
-        plain_info(&self.0, &self.0)
+    fn offer(&self) -> watch::Receiver<AgentOffer> {
+        watch::channel(AgentOffer::new(plain_info(&self.0, &self.0))).1
     }
 
     fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {

@@ -79,8 +79,8 @@ impl Host {
     fn wanting(&self, wanted: &str) -> Wanting {
         let mut wanting = Wanting::default();
         for provider in &self.providers {
-            for resource in provider.info().protected_resources.into_iter().flatten() {
-                wanting.note(resource, wanted, provider);
+            for resource in provider.offer().borrow().info.protected_resources.iter().flatten() {
+                wanting.note(resource.clone(), wanted, provider);
             }
         }
         let sessions: Vec<(ChannelUri, SessionHandle)> =

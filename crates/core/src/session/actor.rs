@@ -13,18 +13,16 @@ use ahp_types::actions::StateAction;
 use ahp_types::state::{ChatState, SessionState};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::addresses::ChatAddresses;
-use super::briefing::Briefing;
 use super::chats::{Brief, Chat, ChatSeed, Chats, is_used};
 use super::decide::{
-    Cause, Decision, Effect, Input, Phase, Target, View, changes_directories, changes_settings, decide,
+    Decision, Effect, Input, Phase, Target, View, changes_directories, changes_settings, decide,
 };
 use super::handle::{ClientDispatch, Ending, SessionHandle, SessionInput, Waiting};
 use super::ledger::Ledger;
-use crate::agent::{AgentCommand, AgentEvent, AgentProvider, History, OpenAgent, OpenError, ResourceToken};
+use crate::agent::{AgentCommand, AgentEvent, AgentProvider, History, ResourceToken};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
 use crate::ids::ClientId;
@@ -82,10 +80,10 @@ pub(crate) struct SessionActor {
     pub(super) ledger: Ledger,
     pub(super) clock: Arc<dyn Clock>,
     /// Where tasks beside the actor are counted, so that shutdown waits for them.
-    tasks: TaskTracker,
+    pub(super) tasks: TaskTracker,
     inputs: mpsc::Receiver<SessionInput>,
     /// For the tasks that open agents. Weak: the actor must not keep itself alive.
-    own_inputs: mpsc::WeakSender<SessionInput>,
+    pub(super) own_inputs: mpsc::WeakSender<SessionInput>,
     /// Zero of this session's clock.
     pub(super) began: Instant,
     /// Since when nobody is there for the session.
@@ -241,6 +239,7 @@ impl SessionActor {
                 // Who asked hears that the session is gone.
                 SessionInput::Chats(_)
                 | SessionInput::Opened(..)
+                | SessionInput::Recorded(..)
                 | SessionInput::Left(_)
                 | SessionInput::Token(_) => {}
             }
@@ -260,12 +259,13 @@ impl SessionActor {
                 opened.link = Some(link);
                 self.catch_up(&chat);
                 let decision = self.decide(&chat, Input::Opened);
-                self.carry_out(&chat, decision, Cause::Agent).await;
+                self.carry_out(&chat, decision).await;
             }
+            SessionInput::Recorded(chat, record) => self.link_by_order(&chat, &record),
             SessionInput::Opened(chat, Err(error)) => {
                 tracing::warn!(session = %self.seed.uri, %chat, %error, "the agent could not be opened");
                 let decision = self.decide(&chat, Input::OpenFailed(&error));
-                self.carry_out(&chat, decision, Cause::Agent).await;
+                self.carry_out(&chat, decision).await;
             }
             SessionInput::Left(client) => self.handle_left(&client).await,
             SessionInput::Token(token) => self.handle_token(*token),
@@ -310,17 +310,16 @@ impl SessionActor {
             self.tell_all(&decision.effects);
             decision.effects.clear();
         }
-        let cause = if asks_to_go_on(action) { Cause::Client } else { Cause::Agent };
-        self.carry_out(&chat, decision, cause).await;
+        self.carry_out(&chat, decision).await;
         self.project(&chat);
         match target {
-            Target::Chat => self.settle(&chat, cause).await,
+            Target::Chat => self.settle(&chat).await,
             Target::Session => {
                 self.follow_directories(action).await;
                 if changes_settings(action) {
                     self.brief_all();
                 }
-                self.settle_all(cause).await;
+                self.settle_all().await;
             }
         }
     }
@@ -328,9 +327,9 @@ impl SessionActor {
     async fn handle_left(&mut self, client: &ClientId) {
         let Some(chat) = self.default_chat() else { return };
         let decision = self.decide(&chat, Input::Left(client));
-        self.carry_out(&chat, decision, Cause::Agent).await;
+        self.carry_out(&chat, decision).await;
         self.brief_all();
-        self.settle_all(Cause::Agent).await;
+        self.settle_all().await;
     }
 
     fn handle_token(&mut self, token: ResourceToken) {
@@ -360,7 +359,7 @@ impl SessionActor {
         let chats = self.chats.iter().filter(|chat| !chat.is_away()).map(|chat| chat.uri.clone());
         for chat in chats.collect::<Vec<_>>() {
             let decision = self.decide(&chat, Input::Directories(action));
-            self.carry_out(&chat, decision, Cause::Client).await;
+            self.carry_out(&chat, decision).await;
         }
     }
 
@@ -388,8 +387,12 @@ impl SessionActor {
             *unsent = unsent.take().or(undelivered);
         }
         self.brief_behind(chat, Brief::IfRoom);
+        let Some(event) = self.route_to_child(chat, event).await else { return };
+        if closed {
+            self.end_children(chat).await;
+        }
         let decision = self.decide(chat, Input::Agent(event));
-        self.carry_out(chat, decision, Cause::Agent).await;
+        self.carry_out(chat, decision).await;
         if closed {
             self.see_off().await;
         }
@@ -405,7 +408,7 @@ impl SessionActor {
         }
         for chat in self.chats.uris().collect::<Vec<_>>() {
             let decision = self.decide(&chat, Input::End(ending));
-            self.carry_out(&chat, decision, Cause::Agent).await;
+            self.carry_out(&chat, decision).await;
         }
         self.see_off().await;
     }
@@ -470,75 +473,6 @@ impl SessionActor {
         self.chats.iter().count() > 1 || self.chats.uris().any(|chat| used(&chat).unwrap_or(false))
     }
 
-    fn open_agent(&mut self, uri: &ChannelUri, history: History) {
-        let briefing = self.briefing(uri);
-        let Some(chat) = self.chats.get_mut(uri) else { return };
-        chat.opening = CancellationToken::new();
-        chat.model.openings += 1;
-        chat.told = briefing.clone();
-        let Briefing { directories: working_directories, config, client_tools, switches } = briefing;
-        let conversation = chat.conversation;
-        let request =
-            OpenAgent { conversation, history, working_directories, config, client_tools, switches };
-        let opened = self.seed.provider.open(request, chat.opening.clone());
-        let mut report = OpeningReport {
-            chat: uri.clone(),
-            tasks: self.tasks.clone(),
-            inputs: Some(self.own_inputs.clone()),
-        };
-        self.tasks.spawn(async move {
-            let result = opened.await;
-            if let Some(inputs) = report.inputs.take().and_then(|inputs| inputs.upgrade()) {
-                // If the actor is gone, dropping the link ends the agent.
-                inputs.send(SessionInput::Opened(report.chat.clone(), result)).await.ok();
-            }
-        });
-    }
-
-    /// What the agent of a chat should know.
-    fn briefing(&self, chat: &ChannelUri) -> Briefing {
-        let primary = self.chats.get(chat).and_then(|chat| chat.model.directories);
-        self.with_state(chat, |session, chat| Briefing::of(session, chat, primary)).unwrap_or_default()
-    }
-
-    fn brief(&mut self, chat: &ChannelUri, when: Brief) {
-        // First of all, since what it is told is much to gather.
-        if !self.chats.get_mut(chat).is_some_and(|chat| chat.hears(when)) {
-            return;
-        }
-        let briefing = self.briefing(chat);
-        if let Some(chat) = self.chats.get_mut(chat) {
-            chat.brief(briefing);
-        }
-    }
-
-    fn brief_all(&mut self) {
-        let agents = self.chats.iter().filter(|chat| chat.link.is_some()).map(|chat| chat.uri.clone());
-        for chat in agents.collect::<Vec<_>>() {
-            self.brief(&chat, Brief::IfRoom);
-        }
-    }
-
-    /// Tells an agent what it had no room for.
-    fn brief_behind(&mut self, chat: &ChannelUri, when: Brief) {
-        if self.chats.get(chat).is_some_and(|chat| chat.behind) {
-            self.brief(chat, when);
-        }
-    }
-
-    /// Tells an agent what has changed while it was opened.
-    fn catch_up(&mut self, chat: &ChannelUri) {
-        let briefing = self.briefing(chat);
-        let Some(chat) = self.chats.get_mut(chat) else { return };
-        let switched = chat.told.switched(&briefing);
-        if chat.hears(Brief::First) {
-            chat.brief(briefing);
-        }
-        if !switched.is_empty() {
-            chat.command(AgentCommand::Toggle(switched));
-        }
-    }
-
     pub(super) fn with_state<R>(
         &self,
         chat: &ChannelUri,
@@ -547,43 +481,6 @@ impl SessionActor {
         self.store
             .read_both((&self.seed.uri, chat), |session, chat| Some(look(session.session()?, chat.chat()?)))
             .flatten()
-    }
-}
-
-/// Whether a client that does this wants the chat to go on with what waits in it, also
-/// after the agent has failed. To read a chat or to name a session is no such wish.
-fn asks_to_go_on(action: &StateAction) -> bool {
-    matches!(
-        action,
-        StateAction::ChatTurnStarted(_)
-            | StateAction::ChatTurnCancelled(_)
-            | StateAction::ChatTurnResume(_)
-            | StateAction::ChatTruncated(_)
-            | StateAction::ChatPendingMessageSet(_)
-            | StateAction::ChatPendingMessageRemoved(_)
-            | StateAction::ChatQueuedMessagesReordered(_)
-    )
-}
-
-/// Tells the actor that an opening failed if the task that opens panics: otherwise
-/// the session would wait for it for ever.
-struct OpeningReport {
-    chat: ChannelUri,
-    tasks: TaskTracker,
-    inputs: Option<mpsc::WeakSender<SessionInput>>,
-}
-
-impl Drop for OpeningReport {
-    fn drop(&mut self) {
-        let Some(inputs) = self.inputs.take().and_then(|inputs| inputs.upgrade()) else { return };
-        let error = OpenError::Failed {
-            error_type: "internal_error".to_owned(),
-            message: "The agent could not be started because of a fault in the host; its log says more."
-                .to_owned(),
-        };
-        let chat = self.chat.clone();
-        // It may be behind with its inputs.
-        self.tasks.spawn(async move { inputs.send(SessionInput::Opened(chat, Err(error))).await.ok() });
     }
 }
 

@@ -10,12 +10,15 @@ use uuid::Uuid;
 
 use super::briefing::{Briefing, MOST_NEWS};
 use super::decide::{Model, Phase};
-use super::handle::{Answer, Cargo};
-use crate::agent::{AgentCommand, AgentEvent, AgentLink, AgentProvider, COMMAND_CAPACITY, History, Unsent};
+use super::handle::Answer;
+use super::links::TurnLinks;
+use crate::agent::{
+    AgentCommand, AgentEvent, AgentLink, AgentProvider, COMMAND_CAPACITY, History, ResumeToken, Unsent,
+};
 use crate::channel::ChannelUri;
 use crate::directories::Primary;
 use crate::state::ChatDoc;
-use crate::storage::Rewind;
+use crate::storage::StoredConversation;
 
 /// Room for commands that must be left when an agent is told what is new in its session:
 /// a user's own orders have to find some behind that.
@@ -29,12 +32,22 @@ const BRIEFING_AND_ORDER: usize = MOST_NEWS + 1;
 pub(crate) struct ChatSeed {
     /// Its channel.
     pub(crate) uri: ChannelUri,
-    /// The agent's name for the conversation.
-    pub(crate) conversation: Uuid,
-    /// Whether the agent has worked on it, or where it begins.
-    pub(crate) history: History,
-    /// How far back its next agent has to go.
-    pub(crate) rewind: Option<Rewind>,
+    /// How its agent continues the conversation.
+    pub(crate) conversation: StoredConversation,
+    /// The agent's messages of its turns.
+    pub(crate) links: TurnLinks,
+    /// Whether its queue waits until a client asks to continue.
+    pub(crate) queue_held: bool,
+    /// The chat whose agent fills it, if it is a subagent's.
+    pub(crate) parent: Option<ChannelUri>,
+}
+
+impl ChatSeed {
+    /// A chat in which nothing has happened.
+    pub(crate) fn new(uri: ChannelUri, history: History) -> Self {
+        let conversation = StoredConversation::new(history);
+        Self { uri, conversation, links: TurnLinks::default(), queue_held: false, parent: None }
+    }
 }
 
 /// A chat, as its session knows it beside what is published.
@@ -42,6 +55,12 @@ pub(crate) struct ChatSeed {
 pub(super) struct Chat {
     pub(super) uri: ChannelUri,
     pub(super) conversation: Uuid,
+    /// The agent's own name of the conversation.
+    pub(super) resume_token: Option<ResumeToken>,
+    /// The agent's messages of its turns.
+    pub(super) links: TurnLinks,
+    /// The chat whose agent fills this one.
+    pub(super) parent: Option<ChannelUri>,
     pub(super) model: Model,
     /// The agent, while there is one.
     pub(super) link: Option<AgentLink>,
@@ -73,7 +92,7 @@ pub(super) enum Leaving {
     /// For good; these wait for it.
     Disposed(Vec<Answer<()>>),
     /// For another session, as soon as its agent is gone.
-    Moves(Answer<Cargo>),
+    Moves(Answer<ChatSeed>),
     /// It is on its way.
     Away,
 }
@@ -81,16 +100,25 @@ pub(super) enum Leaving {
 impl Chat {
     /// A chat of a session with this kind of agent.
     pub(super) fn new(seed: ChatSeed, provider: &dyn AgentProvider) -> Self {
+        let offer = provider.offer();
+        let offer = offer.borrow();
+        let StoredConversation { id, history, resume_token, rewind } = seed.conversation;
         Self {
             uri: seed.uri,
-            conversation: seed.conversation,
+            conversation: id,
+            resume_token,
+            links: seed.links,
+            parent: seed.parent,
             model: Model {
-                phase: Phase::Cold(seed.history),
+                phase: Phase::Cold(history),
                 turn_began: Duration::ZERO,
                 openings: 0,
-                rewinds: provider.can_rewind(),
-                directories: Primary::of(&provider.info()),
-                rewind: seed.rewind,
+                features: offer.features,
+                queue_held: seed.queue_held,
+                reopened: false,
+                folded: None,
+                directories: Primary::of(&offer.info),
+                rewind,
             },
             link: None,
             undelivered: None,
@@ -102,8 +130,32 @@ impl Chat {
         }
     }
 
-    /// Hands a command to the agent, if there is one.
+    /// What the storage has to know of the conversation.
+    pub(super) fn stored_conversation(&self) -> StoredConversation {
+        StoredConversation {
+            id: self.conversation,
+            history: self.model.phase.history(),
+            resume_token: self.resume_token.clone(),
+            rewind: self.model.rewind.clone(),
+        }
+    }
+
+    /// Everything that another session needs to have this chat.
+    pub(super) fn seed(&self) -> ChatSeed {
+        ChatSeed {
+            uri: self.uri.clone(),
+            conversation: self.stored_conversation(),
+            links: self.links.clone(),
+            queue_held: self.model.queue_held,
+            parent: self.parent.clone(),
+        }
+    }
+
+    /// Hands a command to the agent, if there is one and it handles such commands.
     pub(super) fn command(&mut self, command: AgentCommand) {
+        if !command.is_handled_with(self.model.features) {
+            return;
+        }
         let Some(link) = &self.link else { return };
         if let Err(error) = link.commands.try_send(command) {
             tracing::error!(chat = %self.uri, %error, "the agent does not take commands; closing it");

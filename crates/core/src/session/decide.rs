@@ -9,10 +9,12 @@
 //! what agents say, `leftovers` those of what must not outlive them.
 
 mod agent;
+mod children;
 mod customizations;
 mod directories;
 mod inputs;
 mod leftovers;
+mod lost_history;
 mod names;
 mod queue;
 mod settings;
@@ -26,15 +28,19 @@ use ahp_types::state::{ChatState, ErrorInfo, SessionLifecycle, SessionState};
 
 use super::Ending;
 use crate::agent::{
-    AgentCommand, AgentEvent, History, McpServerRequest, OpenError, ResourceToken, TurnOutcome, Unsent,
+    AgentCommand, AgentEvent, AgentFeatures, History, McpServerRequest, MessageLink, OpenError,
+    ResourceToken, ResumeToken, TurnOutcome, Unsent,
 };
 use crate::directories::Primary;
 use crate::ids::{ClientId, TurnId};
 use crate::storage::{Rewind, StoredTurn};
 pub(super) use agent::shows_work;
+pub(super) use children::parent_of;
 pub(super) use customizations::switches;
 pub(super) use directories::changes_directories;
 pub(super) use leftovers::{of_agent, of_agents};
+pub(super) use names::cut as cut_name;
+pub(super) use queue::{QueueEffect, holds_queue};
 pub(super) use settings::changes_settings;
 use turns::Resumable;
 pub(super) use turns::title_from;
@@ -48,8 +54,15 @@ pub(super) struct Model {
     pub(super) turn_began: Duration,
     /// How often the agent was opened for the running turn.
     pub(super) openings: u32,
-    /// Whether agents of this kind can go back to an earlier turn.
-    pub(super) rewinds: bool,
+    /// Which commands agents of this kind handle.
+    pub(super) features: AgentFeatures,
+    /// Whether the waiting messages are held back until a client asks to continue.
+    pub(super) queue_held: bool,
+    /// Whether the running turn was reopened by a client after it had failed.
+    pub(super) reopened: bool,
+    /// A turn that the agent started while another one was running: its output goes
+    /// into the running one.
+    pub(super) folded: Option<TurnId>,
     /// What they make of the first of several directories; nothing if they work in one.
     pub(super) directories: Option<Primary>,
     /// How far back the agent has to go before it gets a message. Kept until it has shown
@@ -69,6 +82,13 @@ pub(super) enum Phase {
         /// The message to send when it is there, unless that is cancelled before.
         prompt: Option<Box<Unsent>>,
     },
+    /// The agent's own record is missing, and the user is asked how to continue.
+    Asking {
+        /// What it was to continue.
+        history: History,
+        /// The message to send when it is there.
+        prompt: Box<Unsent>,
+    },
     /// The agent is there. Until it has shown that it works, another one would begin the
     /// branch anew.
     Live(History),
@@ -82,6 +102,7 @@ impl Phase {
         match self {
             Self::Cold(history)
             | Self::Opening { history, .. }
+            | Self::Asking { history, .. }
             | Self::Live(history)
             | Self::Closing(history) => history.clone(),
         }
@@ -139,18 +160,9 @@ pub(super) enum Input<'a> {
     /// A user gave a token for something.
     Token(ResourceToken),
     /// Everything else is done: is there something to go on with?
-    Settle(Cause),
+    Settle,
     /// The session shall end, or the chat shall leave it.
     End(Ending),
-}
-
-/// Who made a chat change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// A client.
-    Client,
-    /// The agent, or what became of it.
-    Agent,
 }
 
 /// What a decision asks the actor to do, in this order: commit or reject the
@@ -165,6 +177,14 @@ pub(super) struct Decision {
     pub(super) rewind: Option<Rewind>,
     /// Whether the agent has shown that it works on the conversation.
     pub(super) works: bool,
+    /// Whether the running turn was reopened by a client.
+    pub(super) reopened: Option<bool>,
+    /// The agent's name of the conversation, if it reported one.
+    pub(super) resume_token: Option<ResumeToken>,
+    /// An id of a message of a turn that the agent reported.
+    pub(super) link: Option<(TurnId, MessageLink)>,
+    /// The turn of the agent's whose output goes into the running one, if that changes.
+    pub(super) folded: Option<Option<TurnId>>,
     /// The host's own actions that follow.
     pub(super) actions: Vec<(Target, StateAction)>,
     /// What is to be done outside.
@@ -208,7 +228,7 @@ pub(super) fn decide(model: &Model, view: View<'_>, input: Input<'_>) -> Decisio
         Input::Directories(action) => directories::followed(view, action),
         Input::Token(token) => settings::token(view, token),
         // A tool that nobody runs any more holds up its turn, so it comes first.
-        Input::Settle(cause) => tools::orphaned(view).unwrap_or_else(|| queue::next(model, view, cause)),
+        Input::Settle => tools::orphaned(view).unwrap_or_else(|| queue::next(model, view)),
         Input::End(ending) => decide_end(model, view, ending),
     }
 }
@@ -220,7 +240,8 @@ fn decide_chat(model: &Model, view: View<'_>, action: &StateAction, client: &Cli
         StateAction::ChatTurnCancelled(cancelled) => {
             let mut decision = turns::cancelled(model, view, &cancelled.turn_id);
             if decision.rejection.is_none() {
-                decision.actions.extend(leftovers::of_turn(view.chat).map(|action| (Target::Chat, action)));
+                let leftovers = leftovers::of_turn(view.chat).into_iter().chain(queue::unsteered(view));
+                decision.actions.extend(leftovers.map(|action| (Target::Chat, action)));
             }
             decision
         }
@@ -234,12 +255,17 @@ fn decide_chat(model: &Model, view: View<'_>, action: &StateAction, client: &Cli
             tools::content_changed(view, client, &changed.turn_id, &changed.tool_call_id)
         }
         StateAction::ChatInputAnswerChanged(changed) => inputs::answer_changed(view, changed),
-        StateAction::ChatInputCompleted(completed) => inputs::completed(view, completed),
+        StateAction::ChatInputCompleted(completed) => {
+            let decision = inputs::completed(view, completed);
+            lost_history::answered(model, view, completed).unwrap_or(decision)
+        }
         StateAction::ChatTruncated(truncated) => turns::truncated(model, view, truncated.turn_id.as_deref()),
         StateAction::ChatWorkingDirectorySet(set) => directories::chat_set(model, view, &set.directory),
         StateAction::ChatWorkingDirectoryRemoved(removed) => {
             directories::chat_removed(model, view, &removed.directory)
         }
+        // VS Code renames a session on the channel of its chat.
+        StateAction::SessionTitleChanged(changed) => turns::renamed(view, changed),
         StateAction::ChatQueuedMessagesReordered(_)
         | StateAction::ChatDraftChanged(_)
         | StateAction::ChatIsReadChanged(_)
@@ -261,7 +287,9 @@ fn decide_session(model: &Model, view: View<'_>, action: &StateAction, client: &
             settings::only_itself(client, &set.active_client.client_id)
         }
         StateAction::SessionActiveClientRemoved(removed) => settings::only_itself(client, &removed.client_id),
-        StateAction::SessionConfigChanged(changed) => settings::config_changed(view.session, changed),
+        StateAction::SessionConfigChanged(changed) => {
+            settings::config_changed(model.features, view.session, changed)
+        }
         StateAction::SessionWorkingDirectorySet(set) => directories::set(model, view, &set.directory),
         StateAction::SessionWorkingDirectoryRemoved(removed) => {
             directories::removed(model, view, &removed.directory)
@@ -269,13 +297,13 @@ fn decide_session(model: &Model, view: View<'_>, action: &StateAction, client: &
         StateAction::SessionWorkingDirectoryReplaced(change) => directories::replaced(model, view, change),
         StateAction::SessionCustomizationToggled(toggled) => customizations::toggled(view.session, toggled),
         StateAction::SessionMcpServerStartRequested(wanted) => {
-            customizations::server(view, &wanted.id, McpServerRequest::Start)
+            customizations::server(model, view, &wanted.id, McpServerRequest::Start)
         }
         StateAction::SessionMcpServerStopRequested(wanted) => {
-            customizations::server(view, &wanted.id, McpServerRequest::Stop)
+            customizations::server(model, view, &wanted.id, McpServerRequest::Stop)
         }
         StateAction::SessionMcpServerBackgroundRequested(wanted) => {
-            customizations::server(view, &wanted.id, McpServerRequest::Background)
+            customizations::server(model, view, &wanted.id, McpServerRequest::Background)
         }
         other => not_for_clients(other),
     }
@@ -303,7 +331,7 @@ fn decide_opened(model: &Model, view: View<'_>) -> Decision {
     }
     if let Some(prompt) = prompt {
         decision.effects.push(Effect::Agent(Unsent::clone(prompt).into()));
-        decision.effects.extend(queue::steer_anew(view));
+        decision.effects.extend(queue::steer_anew(model, view));
     }
     decision
 }
@@ -312,13 +340,19 @@ fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decis
     let history = match &model.phase {
         Phase::Opening { history, .. } => history.clone(),
         Phase::Closing(_) => return Decision { effects: vec![Effect::Finish], ..Decision::default() },
-        Phase::Cold(_) | Phase::Live(_) => return Decision::default(),
+        Phase::Cold(_) | Phase::Asking { .. } | Phase::Live(_) => return Decision::default(),
     };
-    let mut decision = Decision { phase: Some(Phase::Cold(history)), ..Decision::default() };
     let info = match error {
         OpenError::Cancelled => error_info("cancelled", "starting the agent was cancelled"),
         OpenError::Failed { error_type, message } => error_info(error_type, message),
+        OpenError::HistoryMissing { message } => {
+            if let Some(decision) = lost_history::missing(model, view, message) {
+                return decision;
+            }
+            lost_history::error(message)
+        }
     };
+    let mut decision = Decision { phase: Some(Phase::Cold(history)), ..Decision::default() };
     if let Some(turn) = turns::running(view) {
         let failed = turns::failed(model, view, turn, info.clone(), Resumable::Yes);
         decision.actions.push((Target::Chat, failed));
@@ -335,12 +369,13 @@ fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decis
     decision
 }
 
-/// The action that closes a turn whose host ended without a word, after it had run so
-/// many milliseconds. Nobody knows what the agent did last, so the user is asked
-/// whether to go on.
-pub(super) fn interrupted(turn: &str, ran: i64) -> StateAction {
+/// The action that closes a turn whose host was killed, after it had run so many
+/// milliseconds. It is unknown what the agent did last, so the user can resume the turn,
+/// but not a subagent's.
+pub(super) fn interrupted(chat: &ChatState, turn: &str, ran: i64) -> StateAction {
     let info = error_info("host_stopped", "The host ended while this turn was running.");
-    turns::failed_after(ran, turn, info, Resumable::Yes)
+    let resumable = if parent_of(chat).is_some() { Resumable::No } else { Resumable::Yes };
+    turns::failed_after(ran, turn, info, resumable)
 }
 
 fn decide_end(model: &Model, view: View<'_>, ending: Ending) -> Decision {
@@ -356,7 +391,7 @@ fn decide_end(model: &Model, view: View<'_>, ending: Ending) -> Decision {
         decision.actions.push((Target::Chat, action));
     }
     decision.effects.push(match model.phase {
-        Phase::Cold(_) => Effect::Finish,
+        Phase::Cold(_) | Phase::Asking { .. } => Effect::Finish,
         Phase::Opening { .. } | Phase::Live(_) | Phase::Closing(_) => Effect::CloseAgent,
     });
     decision
@@ -366,7 +401,7 @@ fn reject(reason: &str) -> Decision {
     Decision { rejection: Some(reason.to_owned()), ..Decision::default() }
 }
 
-fn error_info(error_type: &str, message: &str) -> ErrorInfo {
+pub(super) fn error_info(error_type: &str, message: &str) -> ErrorInfo {
     ErrorInfo { error_type: error_type.to_owned(), message: message.to_owned(), stack: None, meta: None }
 }
 

@@ -51,7 +51,10 @@ fn model(phase: Phase) -> Model {
         phase,
         turn_began: Duration::from_millis(100),
         openings: 1,
-        rewinds: false,
+        features: AgentFeatures::ALL,
+        queue_held: false,
+        reopened: false,
+        folded: None,
         directories: None,
         rewind: None,
     }
@@ -542,7 +545,7 @@ fn a_waiting_message_starts_as_soon_as_the_chat_is_idle() {
         chat.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         serde_json::from_value::<ChatState>(chat).unwrap()
     };
-    let settle = |chat: &ChatState, cause: Cause| {
+    let settle = |chat: &ChatState, held: bool| {
         let session = session();
         let view = View {
             session: &session,
@@ -552,11 +555,12 @@ fn a_waiting_message_starts_as_soon_as_the_chat_is_idle() {
             now: Duration::ZERO,
             time: NOW,
         };
-        decide(&model(Phase::Live(History::Resume)), view, Input::Settle(cause))
+        let model = Model { queue_held: held, ..model(Phase::Live(History::Resume)) };
+        decide(&model, view, Input::Settle)
     };
     let other = json!({"id": "m2", "message": message()});
     let queued = idle(json!({"queuedMessages": [pending, other]}));
-    let decision = settle(&queued, Cause::Agent);
+    let decision = settle(&queued, false);
     let [(Target::Chat, StateAction::ChatTurnStarted(started)), ..] = decision.actions.as_slice() else {
         panic!()
     };
@@ -564,7 +568,7 @@ fn a_waiting_message_starts_as_soon_as_the_chat_is_idle() {
     assert!(matches!(decision.effects.as_slice(), [Effect::Agent(AgentCommand::Prompt { .. })]));
 
     let steering = idle(json!({"steeringMessage": other, "queuedMessages": [pending]}));
-    let decision = settle(&steering, Cause::Agent);
+    let decision = settle(&steering, false);
     let [(_, StateAction::ChatTurnStarted(started)), ..] = decision.actions.as_slice() else { panic!() };
     assert_eq!(
         started.queued_message_id.as_deref(),
@@ -573,13 +577,61 @@ fn a_waiting_message_starts_as_soon_as_the_chat_is_idle() {
     );
 
     let busy = chat_with(json!([]), json!({"queuedMessages": [pending]}));
-    assert!(settle(&busy, Cause::Client).actions.is_empty());
-    let broken = json!([{"id": "old", "message": message(), "state": "error", "responseParts": [
-        {"kind": "error", "error": {"errorType": "x", "message": "y"}, "resumable": true},
-    ]}]);
-    let stuck = idle(json!({"turns": broken, "queuedMessages": [pending]}));
-    assert!(settle(&stuck, Cause::Agent).actions.is_empty(), "the next one would fail the same way");
-    assert!(!settle(&stuck, Cause::Client).actions.is_empty(), "somebody wants it now");
+    assert!(settle(&busy, false).actions.is_empty());
+    assert!(settle(&queued, true).actions.is_empty());
+}
+
+#[test]
+fn queue_is_held_after_a_cancel_or_a_resumable_failure_until_a_client_continues() {
+    let error = |resumable: bool| {
+        json!({"type": "chat/error", "turnId": "t", "duration": 1, "part": {
+            "kind": "error", "error": {"errorType": "x", "message": "y"}, "resumable": resumable,
+        }})
+    };
+    let set = json!({"type": "chat/pendingMessageSet", "kind": "queued", "id": "m", "message": message()});
+    let reorder = json!({"type": "chat/queuedMessagesReordered", "order": []});
+    let remove = json!({"type": "chat/pendingMessageRemoved", "kind": "queued", "id": "m"});
+    let cancel = json!({"type": "chat/turnCancelled", "turnId": "t", "duration": 1});
+    let complete = json!({"type": "chat/turnComplete", "turnId": "t", "duration": 1});
+    let start = json!({"type": "chat/turnStarted", "turnId": "t", "startedAt": NOW, "message": message()});
+    let resume = json!({"type": "chat/turnResume", "turnId": "t"});
+    let truncate = json!({"type": "chat/truncated", "turnId": "t"});
+    use QueueEffect::{Continues, Held, None};
+    for (action, by_client, by_host) in [
+        (set, Continues, None),
+        (reorder, Continues, None),
+        (start, Continues, None),
+        (resume, Continues, None),
+        (remove, None, None),
+        (cancel, Held, Held),
+        (truncate, Held, Held),
+        (complete, Continues, Continues),
+        (error(true), Held, Held),
+        (error(false), Continues, Continues),
+    ] {
+        let typed: StateAction = serde_json::from_value(action.clone()).unwrap();
+        assert_eq!(
+            (QueueEffect::of_client(&typed), QueueEffect::of_host(&typed)),
+            (by_client, by_host),
+            "{action}"
+        );
+    }
+}
+
+#[test]
+fn steering_message_that_was_not_taken_becomes_the_first_of_the_queue_on_cancel() {
+    let queue = json!({"queuedMessages": [{"id": "m1", "message": message()}],
+        "steeringMessage": {"id": "s1", "message": message()}});
+    let mut chat = chat_with(json!([]), queue);
+    let cancel = json!({"type": "chat/turnCancelled", "turnId": "t1", "duration": 1});
+    let decision = dispatch(Phase::Live(History::Resume), &chat, "c1", cancel);
+    assert_eq!(decision.rejection, None);
+    for (target, action) in &decision.actions {
+        assert_eq!(*target, Target::Chat);
+        ahp::reducers::apply_action_to_chat(&mut chat, action);
+    }
+    let queued: Vec<String> = chat.queued_messages.unwrap().into_iter().map(|message| message.id).collect();
+    assert_eq!((queued, chat.steering_message), (vec!["s1".to_owned(), "m1".to_owned()], None));
 }
 
 #[test]

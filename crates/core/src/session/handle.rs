@@ -5,13 +5,13 @@ use ahp_types::commands::ChatSource;
 use ahp_types::common::Uri;
 use ahp_types::state::Message;
 use tokio::sync::{mpsc, oneshot};
-use uuid::Uuid;
 
-use crate::agent::{AgentLink, History, OpenError, ResourceToken};
+use super::chats::ChatSeed;
+use crate::agent::{AgentLink, OpenError, RecordedTurn, ResourceToken};
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
 use crate::state::{Action, DispatchMark, Origin};
-use crate::storage::{Rewind, StorageError};
+use crate::storage::StorageError;
 
 /// How the rest of the host reaches a session.
 #[derive(Clone, Debug)]
@@ -160,6 +160,8 @@ pub(super) enum SessionInput {
     Client(Box<ClientDispatch>),
     /// The agent of a chat is there, or cannot be.
     Opened(ChannelUri, Result<AgentLink, OpenError>),
+    /// The agent's own record of a chat, to find turns in it that have no link.
+    Recorded(ChannelUri, Vec<RecordedTurn>),
     Left(ClientId),
     Token(Box<ResourceToken>),
     Chats(ChatOrder),
@@ -184,7 +186,7 @@ pub(crate) enum ChatOrder {
     /// It does not come after all.
     Unexpect { done: Answer<()> },
     /// Let go of a chat, for another session.
-    Release { chat: ChannelUri, done: Answer<Cargo> },
+    Release { chat: ChannelUri, done: Answer<ChatSeed> },
     /// The chat stays after all.
     TakeBack { chat: ChannelUri, done: Answer<()> },
     /// The chat is another session's now. The row in the list follows with `ShowRow`.
@@ -192,7 +194,7 @@ pub(crate) enum ChatOrder {
     /// Bring the row in the list up to date, now that the other session has the chat.
     ShowRow { done: Answer<()> },
     /// The chat is this session's now.
-    Adopt { cargo: Cargo, berth: Berth, done: Answer<()> },
+    Adopt { seed: Box<ChatSeed>, berth: Berth, done: Answer<()> },
 }
 
 /// Where a chat of another session goes.
@@ -218,15 +220,6 @@ pub struct NewChat {
     pub initial_message: Option<Message>,
     /// Where it works, out of the session's directories.
     pub working_directories: Option<Vec<Uri>>,
-}
-
-/// A chat on its way from one session to another. Its document stays where it is.
-#[derive(Clone, Debug)]
-pub(crate) struct Cargo {
-    pub(crate) chat: ChannelUri,
-    pub(crate) conversation: Uuid,
-    pub(crate) history: History,
-    pub(crate) rewind: Option<Rewind>,
 }
 
 /// Why something about a chat could not be done.
@@ -259,13 +252,15 @@ pub enum ChatError {
 mod tests {
     use std::sync::Arc;
 
-    use ahp_types::state::{AgentInfo, RootState};
+    use ahp_types::state::RootState;
     use serde_json::json;
     use tokio_util::sync::CancellationToken;
     use tokio_util::task::TaskTracker;
 
     use super::*;
-    use crate::agent::{AgentProvider, BoxFuture, OpenAgent};
+    use tokio::sync::watch;
+
+    use crate::agent::{AgentOffer, AgentProvider, BoxFuture, OpenAgent};
     use crate::clock::SystemClock;
     use crate::ids::ConnectionId;
     use crate::session::{ChatAddresses, SessionActor, SessionSeed, Surroundings};
@@ -276,7 +271,7 @@ mod tests {
     struct Nobody;
 
     impl AgentProvider for Nobody {
-        fn info(&self) -> AgentInfo {
+        fn offer(&self) -> watch::Receiver<AgentOffer> {
             panic!("nobody asks")
         }
 

@@ -14,13 +14,12 @@ use ahp_types::state::{
     AgentCapabilities, ChatOrigin, ChatState, MessageKind, MultipleChatsCapability, PendingMessage,
     SessionState, SideChatSelection,
 };
-use uuid::Uuid;
 
 use super::actor::SessionActor;
 use super::amend::has_too_many_chats;
 use super::chats::{Chat, ChatSeed, Leaving, chat_state};
-use super::decide::{Cause, Input, title_from};
-use super::handle::{Answer, Berth, Cargo, ChatError, ChatOrder, Ending, NewChat};
+use super::decide::{Input, title_from};
+use super::handle::{Answer, Berth, ChatError, ChatOrder, Ending, NewChat};
 use super::projection;
 use crate::agent::{Branch, BranchKind, History};
 use crate::channel::ChannelUri;
@@ -74,9 +73,9 @@ impl SessionActor {
                 self.project_row();
                 done.send(Ok(())).ok();
             }
-            ChatOrder::Adopt { cargo, berth, done } => {
+            ChatOrder::Adopt { seed, berth, done } => {
                 self.expected = self.expected.saturating_sub(1);
-                let adopted = self.adopt_chat(cargo, berth).await;
+                let adopted = self.adopt_chat(*seed, berth).await;
                 done.send(adopted).ok();
             }
         }
@@ -92,19 +91,36 @@ impl SessionActor {
             return Err(refused("the message has too many chats attached without an endTurn"));
         }
         let (doc, turns, history) = self.compose(&new, &chats)?;
-        if self.store.has(&new.uri) || !self.addresses.claim(&new.uri, &self.seed.uri) {
-            return Err(ChatError::Exists(new.uri));
+        let mut seed = ChatSeed::new(new.uri.clone(), history);
+        if let Some(ChatSource::Fork(fork)) = &new.source
+            && let Some(source) = self.chats.get(&ChannelUri::new(&fork.chat))
+        {
+            seed.links = source.links.of_turns(&turns);
         }
-        let seed = ChatSeed { uri: new.uri.clone(), conversation: Uuid::now_v7(), history, rewind: None };
+        self.add_chat(seed, doc, turns).await?;
+        // What it begins with waits in it.
+        self.settle(&new.uri).await;
+        Ok(())
+    }
+
+    /// Adds a chat at a free address, and stores it.
+    pub(super) async fn add_chat(
+        &mut self,
+        seed: ChatSeed,
+        doc: ChatDoc,
+        turns: Vec<StoredTurn>,
+    ) -> Result<(), ChatError> {
+        let uri = seed.uri.clone();
+        if self.store.has(&uri) || !self.addresses.claim(&uri, &self.seed.uri) {
+            return Err(ChatError::Exists(uri));
+        }
         if let Err(error) = self.put_chat(&seed, doc, turns).await {
-            self.addresses.release(&new.uri);
+            self.addresses.release(&uri);
             return Err(error);
         }
-        self.ledger.owe_no_removal(&new.uri);
+        self.ledger.owe_no_removal(&uri);
         self.chats.add(Chat::new(seed, self.seed.provider.as_ref()));
-        self.project(&new.uri);
-        // What it begins with waits in it.
-        self.settle(&new.uri, Cause::Client).await;
+        self.project(&uri);
         Ok(())
     }
 
@@ -119,17 +135,20 @@ impl SessionActor {
         let added = Action::own(StateAction::SessionChatAdded(SessionChatAddedAction { summary }));
         let state: Json = serde_json::value::to_raw_value(&doc.header()).map_err(unencodable)?.into();
         let chat = seed.uri.clone();
-        let changes = vec![
+        let mut changes = vec![
             Change::PutChat {
                 chat: chat.clone(),
                 session: self.seed.uri.clone(),
-                conversation: seed.conversation,
-                history: seed.history.clone(),
-                rewind: None,
+                conversation: seed.conversation.clone(),
                 state,
             },
             Change::PutTurns { chat: chat.clone(), keep: 0, turns },
         ];
+        changes.extend(seed.links.iter().map(|(turn, link)| Change::PutTurnLink {
+            chat: chat.clone(),
+            turn: turn.clone(),
+            link: link.clone(),
+        }));
         let entry = added.encoded().map_err(unencodable)?;
         let at = self.now();
         if let Err(error) = self.ledger.ahead(changes, vec![(self.seed.uri.clone(), entry)], None, at).await {
@@ -211,7 +230,9 @@ impl SessionActor {
         kind: impl FnOnce(&ChatState) -> BranchKind,
     ) -> Result<History, ChatError> {
         let uri = ChannelUri::new(chat);
-        let source = self.chats.get(&uri).ok_or_else(|| refused("the source is no chat of this session"))?;
+        let source = self.chats.get(&uri).filter(|chat| !chat.is_child());
+        let source =
+            source.ok_or_else(|| refused("the source is not a chat of this session that can be branched"))?;
         let kind = self
             .store
             .read(&uri, |state| {
@@ -223,7 +244,7 @@ impl SessionActor {
             })
             .flatten()
             .ok_or_else(|| refused("the source has no such turn, or it is still running"))?;
-        let (conversation, turn) = match source.model.phase.history() {
+        let branch = match source.model.phase.history() {
             // No agent has begun with it: all that one can know is where it comes from itself.
             History::Branch(origin) => {
                 let place = |turn: &str| {
@@ -233,13 +254,21 @@ impl SessionActor {
                 };
                 let inherited =
                     place(turn).is_some_and(|at| place(&origin.turn).is_some_and(|last| at <= last));
-                (origin.conversation, if inherited { turn.to_owned() } else { origin.turn.clone() })
+                let turn = if inherited { turn.to_owned() } else { origin.turn.clone() };
+                let link = source.links.get(&turn).cloned().or(origin.link);
+                Branch { turn, link, kind, ..*origin }
             }
             // There is nothing that an agent could know.
             History::Fresh if kind == BranchKind::Fork => return Ok(History::Fresh),
-            History::Fresh | History::Resume => (source.conversation, turn.to_owned()),
+            History::Fresh | History::Resume | History::Rebuild(_) => Branch {
+                conversation: source.conversation,
+                resume_token: source.resume_token.clone(),
+                turn: turn.to_owned(),
+                link: source.links.get(turn).cloned(),
+                kind,
+            },
         };
-        Ok(History::Branch(Box::new(Branch { conversation, turn, kind })))
+        Ok(History::Branch(Box::new(branch)))
     }
 
     fn turns_through(&self, chat: &ChannelUri, turn: &str) -> Result<Vec<StoredTurn>, ChatError> {
@@ -278,7 +307,7 @@ impl SessionActor {
     /// What the agent offers about several chats in a session.
     fn offers(&self) -> Result<MultipleChatsCapability, ChatError> {
         let AgentCapabilities { multiple_chats, .. } =
-            self.seed.provider.info().capabilities.unwrap_or_default();
+            self.seed.provider.offer().borrow().info.capabilities.clone().unwrap_or_default();
         multiple_chats
             .ok_or_else(|| refused("the agent has one chat a session; create another session instead"))
     }
@@ -287,7 +316,8 @@ impl SessionActor {
         if self.ending.is_some() {
             return Err(ChatError::Gone);
         }
-        if self.chats.iter().count() + self.expected >= MAX_CHATS {
+        let chats = self.chats.iter().filter(|chat| !chat.is_child()).count();
+        if chats + self.expected >= MAX_CHATS {
             return Err(refused(&format!("a session has at most {MAX_CHATS} chats; dispose of some first")));
         }
         Ok(())
@@ -299,6 +329,7 @@ impl SessionActor {
         let chat = self.chats.get_mut(uri).ok_or_else(|| ChatError::Unknown(uri.clone()))?;
         match chat.leaving {
             _ if is_default => Err(refused(default)),
+            _ if chat.is_child() => Err(refused("a subagent's chat stays with the chat that started it")),
             None => Ok(chat),
             Some(Leaving::Disposed(_)) => Err(ChatError::Unknown(uri.clone())),
             Some(Leaving::Moves(_) | Leaving::Away) => Err(refused("the chat is being moved; try again")),
@@ -318,17 +349,17 @@ impl SessionActor {
             }
         }
         let decision = self.decide(uri, Input::End(Ending::Dispose));
-        self.carry_out(uri, decision, Cause::Agent).await;
+        self.carry_out(uri, decision).await;
     }
 
-    async fn release_chat(&mut self, uri: &ChannelUri, done: Answer<Cargo>) {
+    async fn release_chat(&mut self, uri: &ChannelUri, done: Answer<ChatSeed>) {
         let busy = self.with_state(uri, |_, chat| chat.active_turn.is_some()).unwrap_or(false);
         let error = match self.movable_chat(uri, "the default chat stays in its session") {
             Ok(_) if busy => ChatError::TurnInProgress(uri.clone()),
             Ok(chat) => {
                 chat.leaving = Some(Leaving::Moves(done));
                 let decision = self.decide(uri, Input::End(Ending::Suspend));
-                self.carry_out(uri, decision, Cause::Agent).await;
+                self.carry_out(uri, decision).await;
                 return;
             }
             Err(error) => error,
@@ -344,7 +375,13 @@ impl SessionActor {
             let Some(chat) = self.chats.get_mut(&uri) else { continue };
             match chat.leaving.take() {
                 Some(Leaving::Disposed(waiting)) => {
+                    let children = self.children_of(&uri);
                     let removed = self.remove_chat(&uri).await;
+                    for child in children.iter().filter(|_| removed.is_ok()) {
+                        if let Err(error) = self.remove_chat(child).await {
+                            tracing::error!(chat = %child, %error, "cannot remove a subagent's chat");
+                        }
+                    }
                     for done in waiting {
                         done.send(removed.clone()).ok();
                     }
@@ -384,7 +421,7 @@ impl SessionActor {
     }
 
     /// Gives a chat out of hand, once the storage has all of it.
-    async fn hand_out(&mut self, uri: &ChannelUri, done: Answer<Cargo>) {
+    async fn hand_out(&mut self, uri: &ChannelUri, done: Answer<ChatSeed>) {
         let stored = self.store_all().await;
         let Some(chat) = self.chats.get_mut(uri) else { return };
         if let Err(error) = stored {
@@ -395,13 +432,8 @@ impl SessionActor {
         chat.leaving = Some(Leaving::Away);
         // It counts as there until somebody says where it is.
         chat.over = false;
-        let cargo = Cargo {
-            chat: uri.clone(),
-            conversation: chat.conversation,
-            history: chat.model.phase.history(),
-            rewind: chat.model.rewind.clone(),
-        };
-        if done.send(Ok(cargo)).is_err()
+        let seed = chat.seed();
+        if done.send(Ok(seed)).is_err()
             && let Some(chat) = self.chats.get_mut(uri)
         {
             chat.stays();
@@ -423,7 +455,7 @@ impl SessionActor {
         self.store.turns_not_stored(uri, 0);
         let stored = self.store_all().await;
         if ending.is_none() {
-            self.settle(uri, Cause::Agent).await;
+            self.settle(uri).await;
         }
         Ok(stored?)
     }
@@ -451,15 +483,14 @@ impl SessionActor {
         }
     }
 
-    async fn adopt_chat(&mut self, cargo: Cargo, berth: Berth) -> Result<(), ChatError> {
-        let Cargo { chat: uri, conversation, history, rewind } = cargo;
+    async fn adopt_chat(&mut self, seed: ChatSeed, berth: Berth) -> Result<(), ChatError> {
+        let uri = seed.uri.clone();
         let summary = self.with_state(&uri, |_, chat| projection::summary_of(chat));
         let mut summary = summary.ok_or_else(|| ChatError::Unknown(uri.clone()))?;
         let foreign = self.foreign_directories(&uri);
         if let Some(directories) = &mut summary.working_directories {
             directories.retain(|directory| !foreign.contains(directory));
         }
-        let seed = ChatSeed { uri: uri.clone(), conversation, history, rewind };
         self.chats.add(Chat::new(seed, self.seed.provider.as_ref()));
         let mut actions = Vec::new();
         let mut placeholder = None;
@@ -484,7 +515,7 @@ impl SessionActor {
         self.list();
         self.project(&uri);
         // What waited in it while it moved goes on here.
-        self.settle(&uri, Cause::Agent).await;
+        self.settle(&uri).await;
         Ok(())
     }
 

@@ -5,10 +5,12 @@
 //! client's own action is refused, and what the agent did is published all the
 //! same: the user has to see it, and it is written as soon as that works again.
 
+use std::collections::HashSet;
+
 use ahp_types::actions::StateAction;
 
 use super::actor::SessionActor;
-use super::decide::{Cause, Decision, Input, Phase, Target};
+use super::decide::{Decision, Input, Phase, QueueEffect, Target};
 use super::handle::ClientDispatch;
 use super::ledger::{Chore, Due, TurnsFrom};
 use super::projection;
@@ -48,28 +50,15 @@ impl SessionActor {
             Some((client, mark)) => self.ledger.answered(client, mark, answer),
             None => {}
         }
-        self.after_commit(channel, action.typed());
+        self.after_commit(channel, action.typed(), QueueEffect::of_client(action.typed()));
         Ok(())
     }
 
     /// Does what was decided for a chat, and what follows from it.
-    pub(super) async fn carry_out(&mut self, chat: &ChannelUri, first: Decision, cause: Cause) {
-        let mut next = Some((first, cause));
-        while let Some((decision, cause)) = next.take() {
-            let Some(model) = self.chats.get_mut(chat).map(|chat| &mut chat.model) else { return };
-            if let Some(phase) = decision.phase {
-                model.phase = phase;
-            }
-            if let Some(rewind) = decision.rewind {
-                model.rewind = Some(rewind);
-            }
-            if decision.works {
-                // It was told, first of all.
-                model.rewind = None;
-                if matches!(model.phase, Phase::Live(_)) {
-                    model.phase = Phase::Live(History::Resume);
-                }
-            }
+    pub(super) async fn carry_out(&mut self, chat: &ChannelUri, first: Decision) {
+        let mut next = Some(first);
+        while let Some(mut decision) = next.take() {
+            self.take_over(chat, &mut decision);
             let actions: Vec<(Target, Action)> =
                 decision.actions.into_iter().map(|(target, action)| (target, Action::own(action))).collect();
             let shows = actions.iter().any(|(_, action)| !projection::only_streams(action.typed()));
@@ -85,27 +74,69 @@ impl SessionActor {
                 self.checkpoint();
             }
             if shows {
-                next = self.waiting_message(chat, cause).map(|decision| (decision, Cause::Agent));
+                next = self.waiting_message(chat);
             }
         }
     }
 
+    /// Takes over what a decision says about the chat's agent.
+    fn take_over(&mut self, uri: &ChannelUri, decision: &mut Decision) {
+        let Some(chat) = self.chats.get_mut(uri) else { return };
+        let model = &mut chat.model;
+        if let Some(phase) = decision.phase.take() {
+            model.phase = phase;
+        }
+        if let Some(rewind) = decision.rewind.take() {
+            model.rewind = Some(rewind);
+        }
+        if let Some(reopened) = decision.reopened {
+            model.reopened = reopened;
+        }
+        if let Some(folded) = decision.folded.take() {
+            model.folded = folded;
+        }
+        if decision.works {
+            // It was told, first of all.
+            model.rewind = None;
+            if matches!(model.phase, Phase::Live(_)) {
+                model.phase = Phase::Live(History::Resume);
+            }
+        }
+        if let Some(token) =
+            decision.resume_token.take().filter(|token| chat.resume_token.as_ref() != Some(token))
+        {
+            chat.resume_token = Some(token.clone());
+            self.ledger.beside(Change::PutResumeToken { chat: uri.clone(), token });
+        }
+        if let Some((turn, message)) = decision.link.take() {
+            // A turn of the agent's that is folded into another one is found under that one.
+            let running =
+                || Some(self.store.read(uri, |state| state.chat()?.active_turn.clone()).flatten()?.id);
+            let turn = match &chat.model.folded {
+                Some(folded) if *folded == turn => running().unwrap_or_default(),
+                Some(_) | None => turn.as_str().to_owned(),
+            };
+            let link = chat.links.add(&turn, message);
+            self.ledger.beside(Change::PutTurnLink { chat: uri.clone(), turn, link });
+        }
+    }
+
     /// Starts what waits, if the chat has become idle.
-    pub(super) async fn settle(&mut self, chat: &ChannelUri, cause: Cause) {
-        if let Some(decision) = self.waiting_message(chat, cause) {
-            self.carry_out(chat, decision, Cause::Agent).await;
+    pub(super) async fn settle(&mut self, chat: &ChannelUri) {
+        if let Some(decision) = self.waiting_message(chat) {
+            self.carry_out(chat, decision).await;
         }
     }
 
     /// Starts what waits in any chat.
-    pub(super) async fn settle_all(&mut self, cause: Cause) {
+    pub(super) async fn settle_all(&mut self) {
         for chat in self.chats.uris().collect::<Vec<_>>() {
-            self.settle(&chat, cause).await;
+            self.settle(&chat).await;
         }
     }
 
-    fn waiting_message(&self, chat: &ChannelUri, cause: Cause) -> Option<Decision> {
-        Some(self.decide(chat, Input::Settle(cause))).filter(|next| !next.actions.is_empty())
+    fn waiting_message(&self, chat: &ChannelUri) -> Option<Decision> {
+        Some(self.decide(chat, Input::Settle)).filter(|next| !next.actions.is_empty())
     }
 
     /// Publishes actions of the host's own. Answers whether they end a turn.
@@ -126,7 +157,7 @@ impl SessionActor {
             let channel = self.channel(chat, *target).clone();
             match self.store.commit(&channel, action, None) {
                 Ok(_) => {
-                    self.after_commit(&channel, action.typed());
+                    self.after_commit(&channel, action.typed(), QueueEffect::of_host(action.typed()));
                     if !ahead && let Ok(encoded) = action.encoded() {
                         self.ledger.note(&channel, encoded, at);
                     }
@@ -283,9 +314,7 @@ impl SessionActor {
             changes.push(Change::PutChat {
                 chat: chat.uri.clone(),
                 session: self.seed.uri.clone(),
-                conversation: chat.conversation,
-                history: chat.model.phase.history(),
-                rewind: chat.model.rewind.clone(),
+                conversation: chat.stored_conversation(),
                 state,
             });
             if let Some((keep, turns)) = turns {
@@ -296,8 +325,18 @@ impl SessionActor {
         Some((changes, turns_from))
     }
 
-    /// Counts turns, and notes when one began.
-    fn after_commit(&mut self, channel: &ChannelUri, action: &StateAction) {
+    /// Counts turns, notes when one began, and what becomes of the queue.
+    fn after_commit(&mut self, channel: &ChannelUri, action: &StateAction, queue: QueueEffect) {
+        if let Some(chat) = self.chats.get_mut(channel) {
+            match queue {
+                QueueEffect::Continues => chat.model.queue_held = false,
+                QueueEffect::Held => chat.model.queue_held = true,
+                QueueEffect::None => {}
+            }
+        }
+        if matches!(action, StateAction::ChatTruncated(_)) {
+            self.drop_links(channel);
+        }
         let ended = ends_turn(action);
         if !ended && !matches!(action, StateAction::ChatTurnStarted(_) | StateAction::ChatTurnResume(_)) {
             return;
@@ -316,6 +355,19 @@ impl SessionActor {
         let change = if ended { -1 } else { 1 };
         if let Err(error) = self.store.adjust_active_sessions(change) {
             tracing::error!(%error, "the number of active sessions could not be published");
+        }
+    }
+
+    /// Forgets the agent's messages of turns that a chat no longer has.
+    fn drop_links(&mut self, uri: &ChannelUri) {
+        let turns = |state: &ChannelState| {
+            state.chat_doc().map(|doc| doc.turns().iter().map(|turn| turn.id.clone()).collect::<HashSet<_>>())
+        };
+        let Some(left) = self.store.read(uri, turns).flatten() else { return };
+        let Some(chat) = self.chats.get_mut(uri) else { return };
+        let turns = chat.links.retain(|turn| left.contains(turn));
+        if !turns.is_empty() {
+            self.ledger.beside(Change::RemoveTurnLinks { chat: uri.clone(), turns });
         }
     }
 

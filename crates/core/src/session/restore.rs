@@ -12,7 +12,8 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
 use super::chats::ChatSeed;
-use super::decide::{interrupted, of_agent, of_agents, shows_work};
+use super::children::stored_parent;
+use super::decide::{holds_queue, interrupted, of_agent, of_agents, shows_work};
 use super::projection;
 use crate::agent::History;
 use crate::channel::ChannelUri;
@@ -79,12 +80,13 @@ pub(crate) fn restore(uri: &ChannelUri, stored: StoredSession) -> Result<Restore
     let mut closed = false;
     let mut revived = Vec::with_capacity(chats.len());
     for chat in chats {
-        let (seed, mut doc) = chat.done().map_err(|reason| damaged("a chat", reason))?;
+        let (mut seed, mut doc) = chat.done().map_err(|reason| damaged("a chat", reason))?;
         closed |= close_interrupted(&mut doc, journaled.map(|(_, at)| at))
             .map_err(|error| damaged("the running turn", error.to_string()))?;
         closed |= clear_leftovers(&mut doc).map_err(|error| damaged("a chat", error.to_string()))?;
         closed |= leave_foreign_directories(&mut doc, &session, &replaced)
             .map_err(|error| damaged("a chat's directories", error.to_string()))?;
+        seed.queue_held = holds_queue(doc.open().turns.last());
         revived.push((seed, doc));
     }
     for stopped in of_agents(&session) {
@@ -141,32 +143,39 @@ struct Reviving {
 
 impl Reviving {
     fn new(stored: StoredChat) -> Result<Self, String> {
-        let StoredChat { uri, conversation, history, rewind, state, turns } = stored;
+        let StoredChat { uri, conversation, links, state, turns } = stored;
         let header: ChatState = decode(&state)?;
         let doc = ChatDoc::from_stored(header, turns).map_err(|error| error.to_string())?;
         Ok(Self {
-            seed: ChatSeed { uri, conversation, history, rewind },
+            seed: ChatSeed {
+                parent: stored_parent(&doc),
+                links: links.into(),
+                queue_held: false,
+                uri,
+                conversation,
+            },
             document: ChannelState::Chat(Box::new(doc)),
         })
     }
 
     fn fold(&mut self, entry: &JournalEntry) -> Result<(), String> {
         let action = fold(&mut self.document, entry)?;
+        let conversation = &mut self.seed.conversation;
         #[expect(clippy::wildcard_enum_match_arm, reason = "only these say what the agent knows")]
         match action {
             // An agent may have it, and finds nothing otherwise.
             StateAction::ChatTurnStarted(_) | StateAction::ChatTurnResume(_)
-                if self.seed.history == History::Fresh =>
+                if conversation.history == History::Fresh =>
             {
-                self.seed.history = History::Resume;
+                conversation.history = History::Resume;
             }
             // Whether the agent was told, nobody knows; being told again does not hurt.
-            StateAction::ChatTruncated(truncated) if self.seed.history != History::Fresh => {
-                self.seed.rewind = Some(Rewind { to: truncated.turn_id });
+            StateAction::ChatTruncated(truncated) if conversation.history != History::Fresh => {
+                conversation.rewind = Some(Rewind { to: truncated.turn_id });
             }
             work if shows_work(&work) => {
-                self.seed.history = History::Resume;
-                self.seed.rewind = None;
+                conversation.history = History::Resume;
+                conversation.rewind = None;
             }
             _ => {}
         }
@@ -188,7 +197,7 @@ fn close_interrupted(chat: &mut ChatDoc, last_entry_at: Option<i64>) -> Result<b
     let Some(turn) = &chat.open().active_turn else { return Ok(false) };
     let started = turn.started_at.parse::<Timestamp>().unwrap_or_default().as_millisecond();
     let ran = last_entry_at.unwrap_or(started).saturating_sub(started).max(0);
-    let action = interrupted(&turn.id, ran);
+    let action = interrupted(chat.open(), &turn.id, ran);
     chat.reduce(&action)?;
     Ok(true)
 }

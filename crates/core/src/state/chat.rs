@@ -80,8 +80,14 @@ impl ChatDoc {
         self.changed_from = Some(self.changed_from.map_or(from, |earlier| earlier.min(from)));
     }
 
-    /// Applies an action with the official reducers.
+    /// Applies an action with the official reducers. The one exception is the title: VS
+    /// Code renames a chat with `session/titleChanged` on its channel, and no reducer of a
+    /// chat takes that action, so later snapshots would have the old title.
     pub(crate) fn reduce(&mut self, action: &StateAction) -> Result<ReduceOutcome, TurnError> {
+        if let StateAction::SessionTitleChanged(changed) = action {
+            self.open.title.clone_from(&changed.title);
+            return Ok(ReduceOutcome::Applied);
+        }
         if let StateAction::ChatTruncated(truncated) = action
             && let Some(last) = truncated.turn_id.as_deref().and_then(|id| self.position(id))
         {

@@ -161,7 +161,6 @@ async fn an_action_on_the_wrong_channel_is_rejected() {
     let rename = json!({"type": "session/titleChanged", "title": "x"});
     scene.rejected(&session, started("t1")).await;
     scene.rejected("ahp-root://", started("t1")).await;
-    scene.rejected(&chat, rename.clone()).await;
     scene.rejected("ahp-root://", rename).await;
     scene.rejected(&session, json!({"type": "root/configChanged", "config": {}})).await;
     scene.rejected(&chat, json!({"type": "terminal/input", "data": "x"})).await;

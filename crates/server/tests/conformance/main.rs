@@ -29,6 +29,7 @@ mod reconnect;
 mod repeats;
 mod room;
 mod scene;
+mod seam;
 mod settings;
 mod storage;
 mod tokens;

@@ -62,12 +62,9 @@ async fn removal_wins_over_consumption() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     scene.chat_accepts(pending("queued", "m1", "never sent")).await;
     scene.chat_accepts(pending("queued", "m2", "sent")).await;
-    let chat = scene.chat.clone();
-    // In one burst: what is removed before the turn ends is never sent.
-    scene.wire.dispatch(&chat, removed("queued", "m1")).await;
-    scene.wire.dispatch(&chat, cancelled("t1")).await;
-    scene.agree().await;
-    assert!(matches!(player.command().await.unwrap(), AgentCommand::Cancel { .. }));
+    // What is removed before the turn ends is never sent.
+    scene.chat_accepts(removed("queued", "m1")).await;
+    player.complete("t1").await.unwrap();
     let (turn, text) = player.prompt().await.unwrap();
     assert_eq!(text, "sent");
     // And what was taken cannot be removed.
@@ -75,6 +72,50 @@ async fn removal_wins_over_consumption() {
     player.complete(&turn).await.unwrap();
     scene.until_over(&turn).await;
     assert_eq!(player.waiting_command(), None);
+}
+
+/// "Send Immediately" in VS Code: the three actions arrive as one burst.
+#[tokio::test]
+async fn queued_message_that_is_sent_immediately_starts_the_next_turn() {
+    let (mut scene, mut player) = Scene::in_turn("t1").await;
+    scene.chat_accepts(pending("queued", "m1", "later")).await;
+    scene.chat_accepts(pending("queued", "m2", "now")).await;
+    let chat = scene.chat.clone();
+    scene.wire.dispatch(&chat, removed("queued", "m2")).await;
+    scene.wire.dispatch(&chat, cancelled("t1")).await;
+    let mut start = started("t2");
+    start["message"] = message("now");
+    let start = scene.wire.dispatch(&chat, start).await;
+    assert_eq!(scene.wire.envelope(start).await.get("rejectionReason"), None);
+    scene.agree().await;
+    assert!(matches!(player.command().await.unwrap(), AgentCommand::Cancel { .. }));
+    let now = player.prompt().await.unwrap();
+    assert_eq!(now, ("t2".to_owned(), "now".to_owned()));
+    player.complete("t2").await.unwrap();
+    assert_eq!(player.prompt().await.unwrap().1, "later", "the queue continues after a completed turn");
+}
+
+#[tokio::test]
+async fn queue_waits_after_a_cancel_until_a_client_continues() {
+    for resume in [pending("queued", "m2", "more"), pending("queued", "m1", "edited"), reordered(&["m1"])] {
+        let (mut scene, mut player) = Scene::in_turn("t1").await;
+        scene.chat_accepts(pending("queued", "m1", "first")).await;
+        scene.chat_accepts(pending("steering", "s1", "steers")).await;
+        scene.chat_accepts(cancelled("t1")).await;
+        assert_eq!(waiting(scene.alice.chat(&scene.chat).unwrap()), ["s1", "m1"]);
+        // Reading, and taking a message back, are not wishes to continue.
+        scene.session_accepts(json!({"type": "session/isReadChanged", "isRead": true})).await;
+        scene.chat_accepts(removed("queued", "s1")).await;
+        scene.agree().await;
+        while let Some(command) = player.waiting_command() {
+            assert!(!matches!(command, AgentCommand::Prompt { .. }), "{command:?}");
+        }
+        let chat = scene.chat.clone();
+        scene.wire.dispatch(&chat, resume).await;
+        let text = player.prompt().await.unwrap().1;
+        assert!(["first", "edited"].contains(&text.as_str()), "{text}");
+        scene.agree().await;
+    }
 }
 
 #[tokio::test]

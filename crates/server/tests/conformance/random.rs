@@ -12,7 +12,7 @@ use std::time::Duration;
 use ahp_types::state::{
     AgentCapabilities, ChatState, MultipleWorkingDirectoriesCapability, SessionState, SessionSummary,
 };
-use innkeeper_core::agent::{AgentCommand, AgentEvent, TurnOutcome};
+use innkeeper_core::agent::{AgentCommand, AgentEvent, AgentFeatures, TurnOutcome};
 use innkeeper_core::ids::ClientId;
 use innkeeper_testkit::{MemoryStorage, Player, Stage, StageHost, StageOptions, StageTraits, eventually};
 use proptest::test_runner::{Config, TestRunner};
@@ -68,7 +68,11 @@ fn options(storage: &MemoryStorage) -> StageOptions {
         multiple_working_directories: Some(MultipleWorkingDirectoriesCapability::default()),
         ..AgentCapabilities::default()
     };
-    let traits = StageTraits { rewinds: true, capabilities: Some(capabilities), ..StageTraits::default() };
+    let traits = StageTraits {
+        features: AgentFeatures::ALL,
+        capabilities: Some(capabilities),
+        ..StageTraits::default()
+    };
     let stage = Stage::new(traits);
     StageOptions { stage, storage: Arc::new(storage.clone()), ..StageOptions::default() }
 }

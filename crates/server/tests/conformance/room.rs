@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use ahp_types::state::{AgentCapabilities, ChatState, MultipleChatsCapability, SessionState, SessionSummary};
+use innkeeper_core::agent::AgentFeatures;
 use innkeeper_testkit::{MemoryStorage, Observer, Player, Stage, StageHost, StageOptions, StageTraits};
 use serde_json::{Value, json};
 
@@ -27,7 +28,11 @@ pub(crate) struct Room {
 pub(crate) fn stage() -> Stage {
     let chats = MultipleChatsCapability { fork: Some(true), side_chat: Some(true) };
     let capabilities = AgentCapabilities { multiple_chats: Some(chats), ..AgentCapabilities::default() };
-    Stage::new(StageTraits { rewinds: true, capabilities: Some(capabilities), ..StageTraits::default() })
+    Stage::new(StageTraits {
+        features: AgentFeatures::ALL,
+        capabilities: Some(capabilities),
+        ..StageTraits::default()
+    })
 }
 
 pub(crate) async fn host_on(storage: &MemoryStorage) -> StageHost {

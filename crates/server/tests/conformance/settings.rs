@@ -96,11 +96,14 @@ async fn a_session_is_read_until_something_happens_in_it() {
     assert_eq!((row.status, &row.modified_at), (33, &modified), "looking is no change");
     scene.chat_accepts(started("t2")).await;
     player.prompt().await.unwrap();
-    assert_eq!(scene.bob.rows[&scene.session].status, 8);
-    scene.session_accepts(json!({"type": "session/isReadChanged", "isRead": true})).await;
+    assert_eq!(scene.bob.rows[&scene.session].status, 8 | 32, "a user's own message is not news");
     player.ask("q1", json!([])).await.unwrap();
     scene.until("it asks", |chat| chat.status == 24).await;
     assert_eq!(scene.bob.rows[&scene.session].status, 24);
+    scene.session_accepts(json!({"type": "session/isReadChanged", "isRead": true})).await;
+    player.complete("t2").await.unwrap();
+    scene.until_over("t2").await;
+    assert_eq!(scene.bob.rows[&scene.session].status, 1, "the answer is news");
     scene.session_rejects(json!({"type": "session/isReadChanged", "isRead": "yes"})).await;
     scene.chat_rejects(json!({"type": "chat/isReadChanged"})).await;
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ahp_types::state::{ErrorInfo, TurnState};
-use innkeeper_core::agent::{AgentCommand, AgentEvent, TurnOutcome};
+use innkeeper_core::agent::{AgentCommand, AgentEvent, AgentFeatures, TurnOutcome};
 use innkeeper_core::ids::TurnId;
 use innkeeper_core::storage::{Change, Storage as _};
 use innkeeper_testkit::{MemoryStorage, StageHost, StageOptions, StageTraits};
@@ -148,13 +148,13 @@ async fn a_turn_is_not_started_in_a_chat_that_is_not_for_writing() {
         host.stop().await;
         // No agent makes such chats yet, so it is made behind the host's back.
         let put = storage.log().into_iter().rev().find(|change| matches!(change, Change::PutChat { .. }));
-        let Some(Change::PutChat { chat, session, conversation, history, rewind, state }) = put else {
+        let Some(Change::PutChat { chat, session, conversation, state }) = put else {
             panic!("no chat was stored")
         };
         let mut document: Value = serde_json::from_str(state.get()).unwrap();
         document["interactivity"] = json!(interactivity);
         let state = serde_json::value::to_raw_value(&document).unwrap().into();
-        let changed = Change::PutChat { chat: chat.clone(), session, conversation, history, rewind, state };
+        let changed = Change::PutChat { chat: chat.clone(), session, conversation, state };
         storage.write(vec![changed]).await.unwrap();
         let host = StageHost::start(options).await.unwrap();
         let mut wire = Wire::open(&host, "wire", &["1.0.0"]).await;
@@ -322,7 +322,7 @@ async fn an_agent_that_cannot_go_back_keeps_its_history() {
 
 #[tokio::test]
 async fn an_agent_that_can_go_back_is_told_how_far() {
-    let mut scene = Scene::with(StageTraits { rewinds: true, ..StageTraits::default() }).await;
+    let mut scene = Scene::with(StageTraits { features: AgentFeatures::ALL, ..StageTraits::default() }).await;
     let mut player = scene.begin("t1").await;
     scene.chat_rejects(truncated(Some("t1"))).await;
     scene.chat_rejects(truncated(None)).await;
@@ -344,7 +344,7 @@ async fn an_agent_that_can_go_back_is_told_how_far() {
 
 #[tokio::test]
 async fn an_agent_that_is_not_there_is_told_when_it_is() {
-    let mut scene = Scene::with(StageTraits { rewinds: true, ..StageTraits::default() }).await;
+    let mut scene = Scene::with(StageTraits { features: AgentFeatures::ALL, ..StageTraits::default() }).await;
     let player = scene.begin("t1").await;
     player.complete("t1").await.unwrap();
     player.crash().await.unwrap();

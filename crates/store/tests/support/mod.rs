@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use innkeeper_core::agent::History;
 use innkeeper_core::channel::ChannelUri;
-use innkeeper_core::storage::{Change, Index, JournalEntry, Json, Storage, StoredRow, StoredTurn};
+use innkeeper_core::storage::{
+    Change, Index, JournalEntry, Json, Storage, StoredConversation, StoredRow, StoredTurn,
+};
 use innkeeper_store::{Store, StoreConfig};
 use rusqlite::Connection;
 use serde_json::value::RawValue;
@@ -80,9 +82,12 @@ pub(crate) fn put(number: usize) -> Vec<Change> {
         Change::PutChat {
             chat: chat(number),
             session: session(number),
-            conversation: Uuid::nil(),
-            history: History::Resume,
-            rewind: None,
+            conversation: StoredConversation {
+                id: Uuid::nil(),
+                history: History::Resume,
+                resume_token: None,
+                rewind: None,
+            },
             state: json(r#"{"turns":[]}"#),
         },
     ]

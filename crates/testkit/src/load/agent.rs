@@ -8,14 +8,14 @@
 use std::time::Duration;
 
 use ahp_types::actions::StateAction;
-use ahp_types::state::{AgentInfo, ErrorInfo};
+use ahp_types::state::ErrorInfo;
 use innkeeper_core::agent::{
-    AgentCommand, AgentEvent, AgentLink, AgentProvider, BoxFuture, COMMAND_CAPACITY, EVENT_CAPACITY, History,
-    OpenAgent, OpenError, TurnOutcome, plain_info,
+    AgentCommand, AgentEvent, AgentLink, AgentOffer, AgentProvider, BoxFuture, COMMAND_CAPACITY,
+    EVENT_CAPACITY, History, OpenAgent, OpenError, TurnOutcome, plain_info,
 };
 use innkeeper_core::ids::TurnId;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -41,8 +41,8 @@ impl StreamingAgent {
 }
 
 impl AgentProvider for StreamingAgent {
-    fn info(&self) -> AgentInfo {
-        plain_info(PROVIDER, "Load")
+    fn offer(&self) -> watch::Receiver<AgentOffer> {
+        watch::channel(AgentOffer::new(plain_info(PROVIDER, "Load"))).1
     }
 
     fn open(

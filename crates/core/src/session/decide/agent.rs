@@ -3,63 +3,140 @@
 //! What comes late for a turn that is over is dropped, and so is what is not an
 //! agent's to say.
 
-use ahp_types::actions::{SessionTitleChangedAction, StateAction};
+use ahp_types::actions::{
+    ChatTurnStartedAction, SessionConfigChangedAction, SessionTitleChangedAction, StateAction,
+};
+use ahp_types::common::JsonObject;
+use ahp_types::state::Message;
 
 use super::turns::{self, Resumable};
-use super::{Decision, Effect, Model, Phase, Target, View, error_info, leftovers, names, queue, settings};
+use super::{
+    Decision, Effect, Model, Phase, Target, View, children, error_info, leftovers, names, queue, settings,
+};
 use crate::agent::{AgentEvent, History, TurnOutcome, Unsent};
+use crate::ids::TurnId;
 
 /// How often an agent is opened for one message that it does not get to read.
 pub(super) const MAX_OPENINGS: u32 = 3;
 
-/// What follows from an event of the agent's.
+/// What follows from an event of the agent.
 pub(super) fn said(model: &Model, view: View<'_>, event: AgentEvent) -> Decision {
-    let mut decision = Decision::default();
     match event {
-        AgentEvent::Action(mut action) => {
-            if let StateAction::ChatActivityChanged(changed) = action.as_mut() {
-                changed.activity = changed.activity.take().map(names::cut);
-            }
-            // What comes late for a turn that is over is dropped: a cancelled turn
-            // stays cancelled.
-            let target = match place_of(&action) {
-                Place::Turn(turn) => (turns::running(view) == Some(turn)).then_some(Target::Chat),
-                Place::RunningTurn => turns::running(view).map(|_| Target::Chat),
-                Place::Chat => Some(Target::Chat),
-                Place::Session => Some(Target::Session),
-                Place::NotForAgents => {
-                    tracing::error!(?action, "an agent sent an action that is not its to send");
-                    None
-                }
-            };
-            let asks = matches!(*action, StateAction::ChatInputRequested(_));
-            decision.works = target.is_some() && shows_work(&action);
-            decision.actions.extend(target.map(|target| (target, *action)));
-            if asks && target.is_some() {
-                decision.actions.extend(settings::unread(view));
-            }
+        AgentEvent::Action(action) => acted(model, view, action),
+        AgentEvent::TitleSuggested { title } => title_suggested(view, title),
+        AgentEvent::ConfigChanged { values } => config_changed(view, values),
+        AgentEvent::ResumeToken(token) => Decision { resume_token: Some(token), ..Decision::default() },
+        AgentEvent::MessageLinked { turn, link } => {
+            Decision { link: Some((turn, link)), ..Decision::default() }
         }
-        AgentEvent::TitleSuggested { title } => {
-            // Another chat may begin with the same words and be about something else.
-            let of_default = view.session.default_chat.as_ref() == Some(&view.chat.resource);
-            if !title.is_empty() && of_default && turns::has_provisional_title(view) {
-                let title = names::cut(title);
-                let action = StateAction::SessionTitleChanged(SessionTitleChangedAction { title });
-                decision.actions.push((Target::Session, action));
-            }
-        }
-        AgentEvent::SteeringTaken { id } => return queue::steered(view, &id),
-        AgentEvent::TurnEnded { turn, outcome } => {
-            if turns::running(view) == Some(turn.as_str()) {
-                decision.works = outcome == TurnOutcome::Completed;
-                decision.actions.push((Target::Chat, turns::ended(model, view, turn.as_str(), outcome)));
-            } else if turns::running(view).is_some() {
-                return decision;
-            }
-            decision.actions.extend(leftovers::of_turn(view.chat).map(|action| (Target::Chat, action)));
-        }
-        AgentEvent::Closed { history, unsent } => return closed(model, view, history, unsent),
+        AgentEvent::TurnStarted { turn, message } => turn_started(model, view, turn, message),
+        AgentEvent::SteeringTaken { id } => queue::steered(view, &id),
+        AgentEvent::TurnEnded { turn, outcome } => turn_ended(model, view, &turn, outcome),
+        AgentEvent::Closed { history, unsent } => closed(model, view, history, unsent),
+        AgentEvent::ChildStarted(child) => children::started(view, &child),
+        // The actor has given them to the child chat, as its own.
+        AgentEvent::ChildAction { .. } | AgentEvent::ChildEnded { .. } => Decision::default(),
     }
+}
+
+fn acted(model: &Model, view: View<'_>, mut action: Box<StateAction>) -> Decision {
+    let mut decision = Decision::default();
+    if let StateAction::ChatActivityChanged(changed) = action.as_mut() {
+        changed.activity = changed.activity.take().map(names::cut);
+    }
+    let running = turns::running(view);
+    if let (Some(folded), Some(running)) = (&model.folded, running)
+        && let Some(turn) = turn_of(&mut action)
+        && *turn == folded.as_str()
+    {
+        running.clone_into(turn);
+    }
+    // Late output of a turn that is over is dropped: a cancelled turn stays cancelled.
+    let target = match place_of(&action) {
+        Place::Turn(turn) => (running == Some(turn)).then_some(Target::Chat),
+        Place::RunningTurn => running.map(|_| Target::Chat),
+        Place::Chat => Some(Target::Chat),
+        Place::Session => Some(Target::Session),
+        Place::NotForAgents => {
+            tracing::error!(?action, "an agent sent an action that is not its to send");
+            None
+        }
+    };
+    let asks = matches!(*action, StateAction::ChatInputRequested(_));
+    decision.works = target.is_some() && shows_work(&action);
+    decision.actions.extend(target.map(|target| (target, *action)));
+    if asks && target.is_some() {
+        decision.actions.extend(settings::unread(view));
+    }
+    decision
+}
+
+fn title_suggested(view: View<'_>, title: String) -> Decision {
+    let mut decision = Decision::default();
+    // Another chat may begin with the same words and be about something else.
+    let of_default = view.session.default_chat.as_ref() == Some(&view.chat.resource);
+    if !title.is_empty() && of_default && turns::has_provisional_title(view) {
+        let title = names::cut(title);
+        let action = StateAction::SessionTitleChanged(SessionTitleChangedAction { title });
+        decision.actions.push((Target::Session, action));
+    }
+    decision
+}
+
+/// Publishes configuration values that the agent changed itself. Values of unknown
+/// properties are not published.
+fn config_changed(view: View<'_>, mut values: JsonObject) -> Decision {
+    let Some(config) = &view.session.config else { return Decision::default() };
+    values.retain(|key, value| {
+        config.schema.properties.contains_key(key) && config.values.get(key) != Some(value)
+    });
+    if values.is_empty() {
+        return Decision::default();
+    }
+    let changed = SessionConfigChangedAction { config: values, replace: None };
+    let action = StateAction::SessionConfigChanged(changed);
+    Decision { actions: vec![(Target::Session, action)], ..Decision::default() }
+}
+
+/// The agent starts a turn itself. Only one turn can run in a chat: if a user was faster,
+/// the output goes into the user's turn.
+fn turn_started(model: &Model, view: View<'_>, turn: TurnId, message: Message) -> Decision {
+    if matches!(model.phase, Phase::Closing(_)) {
+        return Decision::default();
+    }
+    if turns::running(view).is_some() {
+        return Decision { folded: Some(Some(turn)), ..Decision::default() };
+    }
+    if view.turns.iter().any(|known| known.id == turn.as_str()) {
+        tracing::error!(%turn, "an agent started a turn with an id that is taken");
+        return Decision::default();
+    }
+    let started = StateAction::ChatTurnStarted(ChatTurnStartedAction {
+        turn_id: turn.as_str().to_owned(),
+        started_at: view.time.to_owned(),
+        message,
+        queued_message_id: None,
+        meta: None,
+    });
+    let mut decision = Decision { reopened: Some(false), ..Decision::default() };
+    decision.actions.push((Target::Chat, started));
+    decision
+}
+
+fn turn_ended(model: &Model, view: View<'_>, turn: &TurnId, outcome: TurnOutcome) -> Decision {
+    let mut decision = Decision::default();
+    if model.folded.as_ref() == Some(turn) {
+        decision.folded = Some(None);
+        return decision;
+    }
+    if turns::running(view) == Some(turn.as_str()) {
+        decision.works = outcome == TurnOutcome::Completed;
+        decision.actions.push((Target::Chat, turns::ended(model, view, turn.as_str(), outcome)));
+        decision.actions.extend(settings::unread(view));
+    } else if turns::running(view).is_some() {
+        return decision;
+    }
+    decision.actions.extend(leftovers::of_turn(view.chat).map(|action| (Target::Chat, action)));
     decision
 }
 
@@ -69,7 +146,12 @@ fn closed(model: &Model, view: View<'_>, history: History, unsent: Option<Box<Un
         let phase = Some(Phase::Closing(history));
         return Decision { phase, actions, effects: vec![Effect::Finish], ..Decision::default() };
     }
-    let mut decision = Decision { phase: Some(Phase::Cold(history.clone())), actions, ..Decision::default() };
+    let mut decision = Decision {
+        phase: Some(Phase::Cold(history.clone())),
+        folded: Some(None),
+        actions,
+        ..Decision::default()
+    };
     let Some(turn) = turns::running(view) else { return decision };
     match unsent {
         // It was not this message that ended the agent, so another one gets it. But
@@ -81,6 +163,7 @@ fn closed(model: &Model, view: View<'_>, history: History, unsent: Option<Box<Un
         Some(_) | None => {
             let info = error_info("agent_closed", "the agent ended before it finished the turn");
             decision.actions.push((Target::Chat, turns::failed(model, view, turn, info, Resumable::Yes)));
+            decision.actions.extend(settings::unread(view));
         }
     }
     decision
@@ -115,6 +198,26 @@ enum Place<'a> {
     Session,
     /// Nowhere: turn ends and the like are reported otherwise.
     NotForAgents,
+}
+
+/// The turn that an agent's action names, if it names one.
+fn turn_of(action: &mut StateAction) -> Option<&mut String> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other actions of agents name no turn")]
+    match action {
+        StateAction::ChatDelta(action) => Some(&mut action.turn_id),
+        StateAction::ChatReasoning(action) => Some(&mut action.turn_id),
+        StateAction::ChatResponsePart(action) => Some(&mut action.turn_id),
+        StateAction::ChatUsage(action) => Some(&mut action.turn_id),
+        StateAction::ChatToolCallStart(action) => Some(&mut action.turn_id),
+        StateAction::ChatToolCallDelta(action) => Some(&mut action.turn_id),
+        StateAction::ChatToolCallReady(action) => Some(&mut action.turn_id),
+        StateAction::ChatToolCallConfirmed(action) => Some(&mut action.turn_id),
+        StateAction::ChatToolCallContentChanged(action) => Some(&mut action.turn_id),
+        StateAction::ChatToolCallAuthRequired(action) => Some(&mut action.turn_id),
+        StateAction::ChatToolCallAuthResolved(action) => Some(&mut action.turn_id),
+        StateAction::ChatToolCallComplete(action) => Some(&mut action.turn_id),
+        _ => None,
+    }
 }
 
 fn place_of(action: &StateAction) -> Place<'_> {

@@ -7,7 +7,7 @@ use ahp_types::state::{
     SessionState,
 };
 
-use super::{Decision, Effect, View, reject};
+use super::{Decision, Effect, Model, View, reject};
 use crate::agent::{AgentCommand, McpServerRequest, Switch};
 
 /// A client switches a customization on or off. Without an agent, the next one is opened
@@ -20,8 +20,11 @@ pub(super) fn toggled(session: &SessionState, toggled: &SessionCustomizationTogg
     tell(AgentCommand::Toggle(vec![switch]))
 }
 
-/// A client wants something of an MCP server, which only an agent has.
-pub(super) fn server(view: View<'_>, id: &str, request: McpServerRequest) -> Decision {
+/// A client's request about an MCP server, which only an agent has.
+pub(super) fn server(model: &Model, view: View<'_>, id: &str, request: McpServerRequest) -> Decision {
+    if !model.features.mcp_servers {
+        return reject("this agent's MCP servers cannot be controlled by clients");
+    }
     match known(view.session).find(|known| known.id == id) {
         Some(known) if known.server.is_none() => reject("the customization is not an MCP server"),
         Some(_) if !view.attended => reject("no agent is running that has the server; send a message first"),

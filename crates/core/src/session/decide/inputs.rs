@@ -65,7 +65,7 @@ pub(super) fn completed(view: View<'_>, completed: &ChatInputCompletedAction) ->
 }
 
 /// A request of the running turn that nobody has answered.
-fn open_request<'a>(view: View<'a>, request: &str) -> Option<&'a ChatInputRequest> {
+pub(super) fn open_request<'a>(view: View<'a>, request: &str) -> Option<&'a ChatInputRequest> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the other parts are no requests")]
     view.chat.active_turn.as_ref()?.response_parts.iter().find_map(|part| match part {
         ResponsePart::InputRequest(part) if part.request.id == request && part.response.is_none() => {

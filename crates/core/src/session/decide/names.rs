@@ -18,7 +18,7 @@ pub(super) fn refused(what: &str, name: &str) -> Option<Decision> {
 }
 
 /// The beginning of a text.
-pub(super) fn cut(text: String) -> String {
+pub(in crate::session) fn cut(text: String) -> String {
     match text.char_indices().nth(KEPT) {
         Some(_) => text.chars().take(KEPT - 1).chain(['…']).collect(),
         None => text,

@@ -1,13 +1,18 @@
 //! Messages that wait: the queue, and the one that steers the running turn.
 //!
-//! A queued message starts a turn as soon as the chat is idle. A steering message
-//! goes to the agent at once, or as soon as there is one; if the turn ends before the
-//! agent took it, it starts a turn of its own instead of being lost.
+//! A queued message starts a turn when the chat is idle, unless the queue is held: after
+//! a cancel, a truncation or a failure that can be resumed, until a client sends, edits
+//! or reorders a message or resumes the turn. A steering message goes to the agent at
+//! once, or as soon as there is one; if the turn ends before the agent took it, it starts
+//! the next turn.
 
-use ahp_types::actions::{ChatPendingMessageRemovedAction, ChatPendingMessageSetAction, StateAction};
-use ahp_types::state::{Message, PendingMessage, PendingMessageKind};
+use ahp_types::actions::{
+    ChatPendingMessageRemovedAction, ChatPendingMessageSetAction, ChatQueuedMessagesReorderedAction,
+    StateAction,
+};
+use ahp_types::state::{Message, PendingMessage, PendingMessageKind, Turn, TurnState};
 
-use super::{Cause, Decision, Effect, Model, Phase, Target, View, names, reject, turns};
+use super::{Decision, Effect, Model, Phase, Target, View, names, reject, turns};
 use crate::agent::AgentCommand;
 use crate::ids::TurnId;
 
@@ -48,6 +53,7 @@ pub(super) fn set(model: &Model, view: View<'_>, set: &ChatPendingMessageSetActi
     }
     // Without a running turn it starts one, as soon as it is in the state.
     if set.kind == PendingMessageKind::Steering
+        && model.features.steering
         && matches!(model.phase, Phase::Live(_))
         && let Some(turn) = turns::running(view)
     {
@@ -58,7 +64,10 @@ pub(super) fn set(model: &Model, view: View<'_>, set: &ChatPendingMessageSetActi
 
 /// Hands the steering message, if one waits, to an agent that has just got the message
 /// of the running turn.
-pub(super) fn steer_anew(view: View<'_>) -> Option<Effect> {
+pub(super) fn steer_anew(model: &Model, view: View<'_>) -> Option<Effect> {
+    if !model.features.steering {
+        return None;
+    }
     let waiting = view.chat.steering_message.as_ref()?;
     Some(steer(turns::running(view)?, &waiting.id, &waiting.message))
 }
@@ -97,18 +106,83 @@ pub(super) fn steered(view: View<'_>, id: &str) -> Decision {
     decision
 }
 
-/// Starts the next waiting message if the chat is idle. After a failure of the
-/// agent itself the queue waits for somebody to do something: otherwise each message
-/// in it would fail the same way.
-pub(super) fn next(model: &Model, view: View<'_>, cause: Cause) -> Decision {
-    let stuck = cause == Cause::Agent && view.chat.turns.last().is_some_and(turns::is_resumable);
-    if view.chat.active_turn.is_some() || stuck || matches!(model.phase, Phase::Closing(_)) {
+/// Starts the next waiting message, if the chat is idle and nothing holds the queue.
+pub(super) fn next(model: &Model, view: View<'_>) -> Decision {
+    if view.chat.active_turn.is_some() || model.queue_held || matches!(model.phase, Phase::Closing(_)) {
         return Decision::default();
     }
     let Some(next) = view.chat.steering_message.as_ref().or_else(|| queued(view).first()) else {
         return Decision::default();
     };
     turns::start(model, view, &next.id, next.message.clone(), Some(next.id.clone()))
+}
+
+/// Makes a steering message that was not taken the first of the queue, after its turn
+/// was cancelled.
+pub(super) fn unsteered(view: View<'_>) -> Vec<StateAction> {
+    let Some(PendingMessage { id, message }) = view.chat.steering_message.clone() else { return Vec::new() };
+    let order = std::iter::once(&id).chain(queued(view).iter().map(|waiting| &waiting.id)).cloned().collect();
+    vec![
+        StateAction::ChatPendingMessageRemoved(ChatPendingMessageRemovedAction {
+            kind: PendingMessageKind::Steering,
+            id: id.clone(),
+        }),
+        StateAction::ChatPendingMessageSet(ChatPendingMessageSetAction {
+            kind: PendingMessageKind::Queued,
+            id,
+            message,
+        }),
+        StateAction::ChatQueuedMessagesReordered(ChatQueuedMessagesReorderedAction { order }),
+    ]
+}
+
+/// What an action does to the messages that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::session) enum QueueEffect {
+    /// They continue as soon as the chat is idle.
+    Continues,
+    /// They wait until a client asks to continue.
+    Held,
+    /// Nothing changes.
+    None,
+}
+
+impl QueueEffect {
+    /// The effect of a client's own action: to send, edit or reorder messages is a wish to
+    /// continue; to cancel or truncate is a wish to stop.
+    pub(in crate::session) fn of_client(action: &StateAction) -> Self {
+        if matches!(
+            action,
+            StateAction::ChatTurnStarted(_)
+                | StateAction::ChatTurnResume(_)
+                | StateAction::ChatPendingMessageSet(_)
+                | StateAction::ChatQueuedMessagesReordered(_)
+        ) {
+            return Self::Continues;
+        }
+        Self::of_host(action)
+    }
+
+    /// The effect of an action of the host. After a failure that can be resumed the queue
+    /// waits: each message in it would fail the same way.
+    pub(in crate::session) fn of_host(action: &StateAction) -> Self {
+        if matches!(action, StateAction::ChatTurnCancelled(_) | StateAction::ChatTruncated(_)) {
+            return Self::Held;
+        }
+        if matches!(action, StateAction::ChatTurnComplete(_)) {
+            return Self::Continues;
+        }
+        match action {
+            StateAction::ChatError(error) if error.part.resumable == Some(true) => Self::Held,
+            StateAction::ChatError(_) => Self::Continues,
+            _ => Self::None,
+        }
+    }
+}
+
+/// Whether the queue of a chat whose last turn is this one waits for a client.
+pub(in crate::session) fn holds_queue(last: Option<&Turn>) -> bool {
+    last.is_some_and(|last| last.state == TurnState::Cancelled || turns::is_resumable(last))
 }
 
 fn queued(view: View<'_>) -> &[PendingMessage] {

@@ -7,7 +7,7 @@ use ahp_types::state::{ConfigPropertySchema, SessionConfigPropertySchema, Sessio
 use serde_json::Value;
 
 use super::{Decision, Effect, Target, View, reject};
-use crate::agent::{AgentCommand, ResourceToken};
+use crate::agent::{AgentCommand, AgentFeatures, ResourceToken};
 use crate::ids::ClientId;
 use crate::session::awaited;
 
@@ -59,7 +59,11 @@ pub(super) fn unread(view: View<'_>) -> Option<(Target, StateAction)> {
 
 /// A client changes the configuration. What the session was created with for good
 /// stays, and a value has to be of its property's type.
-pub(super) fn config_changed(session: &SessionState, changed: &SessionConfigChangedAction) -> Decision {
+pub(super) fn config_changed(
+    features: AgentFeatures,
+    session: &SessionState,
+    changed: &SessionConfigChangedAction,
+) -> Decision {
     let Some(config) = &session.config else { return reject("the session has no configuration") };
     let lost = config
         .values
@@ -67,7 +71,7 @@ pub(super) fn config_changed(session: &SessionState, changed: &SessionConfigChan
         .filter(|key| changed.replace == Some(true) && !changed.config.contains_key(*key));
     for key in changed.config.keys().chain(lost) {
         let property = config.schema.properties.get(key);
-        if property.is_none_or(|property| property.session_mutable != Some(true)) {
+        if !features.live_config || property.is_none_or(|property| property.session_mutable != Some(true)) {
             return reject(&format!("\"{key}\" cannot be changed in a running session"));
         }
     }

@@ -9,11 +9,15 @@ use ahp_types::state::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use super::{CLOSING, Decision, Effect, Model, Phase, Target, View, names, reject, settings};
+use super::children::is_child;
+use super::{CLOSING, Decision, Effect, Model, Phase, Target, View, names, reject};
 use crate::agent::{AgentCommand, History, TurnOutcome, Unsent};
 use crate::ids::TurnId;
 use crate::session::amend::has_too_many_chats;
 use crate::storage::Rewind;
+
+/// Why a client's order about a turn of a subagent is rejected.
+const NOT_IN_CHILD: &str = "this chat belongs to a subagent; cancel or resume the turn of its parent chat";
 
 /// Longest title that is made from a message, in characters.
 const TITLE_LENGTH: usize = 60;
@@ -100,7 +104,7 @@ pub(super) fn send(model: &Model, view: View<'_>, prompt: Unsent) -> Decision {
             decision.actions.push((Target::Session, action));
         }
     }
-    decision.actions.extend(settings::unread(view));
+    decision.reopened = Some(false);
     match &model.phase {
         Phase::Cold(history) => {
             let prompt = Some(Box::new(prompt));
@@ -113,7 +117,7 @@ pub(super) fn send(model: &Model, view: View<'_>, prompt: Unsent) -> Decision {
             decision.phase = Some(Phase::Opening { history: history.clone(), prompt });
         }
         Phase::Live(_) => decision.effects.push(Effect::Agent(prompt.into())),
-        Phase::Closing(_) => return reject(CLOSING),
+        Phase::Asking { .. } | Phase::Closing(_) => return reject(CLOSING),
     }
     decision
 }
@@ -123,6 +127,9 @@ pub(super) fn cancelled(model: &Model, view: View<'_>, turn: &str) -> Decision {
     if running(view) != Some(turn) {
         return reject("this turn is not running");
     }
+    if is_child(view.chat) {
+        return reject(NOT_IN_CHILD);
+    }
     let mut decision = Decision::default();
     match &model.phase {
         Phase::Opening { history, prompt: _ } => {
@@ -131,7 +138,21 @@ pub(super) fn cancelled(model: &Model, view: View<'_>, turn: &str) -> Decision {
         Phase::Live(_) => {
             decision.effects.push(Effect::Agent(AgentCommand::Cancel { turn: TurnId::new(turn) }))
         }
+        Phase::Asking { history, .. } => decision.phase = Some(Phase::Cold(history.clone())),
         Phase::Cold(_) | Phase::Closing(_) => {}
+    }
+    decision
+}
+
+/// A client renames a chat. The default chat has the session's title.
+pub(super) fn renamed(view: View<'_>, changed: &SessionTitleChangedAction) -> Decision {
+    if let Some(refused) = names::refused("the title", &changed.title) {
+        return refused;
+    }
+    let mut decision = Decision::default();
+    if view.session.default_chat.as_ref() == Some(&view.chat.resource) && view.session.title != changed.title
+    {
+        decision.actions.push((Target::Session, StateAction::SessionTitleChanged(changed.clone())));
     }
     decision
 }
@@ -148,13 +169,18 @@ pub(super) fn resumed(model: &Model, view: View<'_>, turn: &str) -> Decision {
     if !is_resumable(last) {
         return reject("the turn did not end in an error that can be resumed");
     }
-    send(model, view, Unsent { turn: TurnId::new(turn), message: last.message.clone() })
+    if is_child(view.chat) {
+        return reject(NOT_IN_CHILD);
+    }
+    let mut decision = send(model, view, Unsent { turn: TurnId::new(turn), message: last.message.clone() });
+    decision.reopened = Some(true);
+    decision
 }
 
 /// A client goes back to an earlier turn, or to before the first. The agent has to
 /// forget what came after it, too.
 pub(super) fn truncated(model: &Model, view: View<'_>, turn: Option<&str>) -> Decision {
-    if !model.rewinds {
+    if !model.features.rewind || is_child(view.chat) {
         return reject("this agent cannot go back to an earlier turn");
     }
     if view.chat.active_turn.is_some() {
@@ -171,7 +197,9 @@ pub(super) fn truncated(model: &Model, view: View<'_>, turn: Option<&str>) -> De
             let to = turn.map(TurnId::new);
             decision.effects.push(Effect::Agent(AgentCommand::Rewind { to }));
         }
-        Phase::Cold(History::Resume | History::Branch(_)) | Phase::Opening { .. } => {}
+        Phase::Cold(History::Resume | History::Rebuild(_) | History::Branch(_))
+        | Phase::Opening { .. }
+        | Phase::Asking { .. } => {}
     }
     decision.rewind = Some(Rewind { to: turn.map(str::to_owned) });
     decision
@@ -202,6 +230,7 @@ pub(super) fn ended(model: &Model, view: View<'_>, turn: &str, outcome: TurnOutc
             StateAction::ChatTurnCancelled(ChatTurnCancelledAction { turn_id, duration, meta: None })
         }
         TurnOutcome::Failed(info) => failed(model, view, turn, info, Resumable::No),
+        TurnOutcome::Interrupted(info) => failed(model, view, turn, info, Resumable::Yes),
     }
 }
 

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use ahp_types::state::{AgentCapabilities, AgentInfo, MultipleChatsCapability};
 use innkeeper_core::agent::{
-    AgentCommand, AgentEvent, AgentLink, AgentProvider, BoxFuture, COMMAND_CAPACITY, EVENT_CAPACITY, History,
-    OpenAgent, OpenError, TurnOutcome, plain_info,
+    AgentCommand, AgentEvent, AgentFeatures, AgentLink, AgentOffer, AgentProvider, BoxFuture,
+    COMMAND_CAPACITY, EVENT_CAPACITY, History, OpenAgent, OpenError, TurnOutcome, plain_info,
 };
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::storage::Nowhere;
@@ -25,7 +25,7 @@ use innkeeper_workspace::{FilesConfig, LocalFiles};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::Target;
@@ -199,8 +199,9 @@ async fn talk(sent: &[u8], wanted: usize) -> Expected {
 struct Agreeable;
 
 impl AgentProvider for Agreeable {
-    fn info(&self) -> AgentInfo {
-        AgentInfo { capabilities: Some(several_chats()), ..plain_info("a", "") }
+    fn offer(&self) -> watch::Receiver<AgentOffer> {
+        let info = AgentInfo { capabilities: Some(several_chats()), ..plain_info("a", "") };
+        watch::channel(AgentOffer { features: AgentFeatures::ALL, ..AgentOffer::new(info) }).1
     }
 
     fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {

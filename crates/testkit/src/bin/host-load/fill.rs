@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use innkeeper_core::ChannelUri;
-use innkeeper_core::storage::{Change, Json, Storage, StoredRow, StoredSession, StoredTurn};
+use innkeeper_core::storage::{
+    Change, Json, Storage, StoredConversation, StoredRow, StoredSession, StoredTurn,
+};
 use innkeeper_store::{Store, StoreConfig};
 use innkeeper_testkit::load::{Driver, LoadHost, PROVIDER};
 use serde_json::value::RawValue;
@@ -82,9 +84,7 @@ fn copy(row: &StoredRow, session: &StoredSession, number: u64) -> Result<Vec<Cha
         Change::PutChat {
             chat: chat_uri.clone(),
             session: uri.clone(),
-            conversation: chat.conversation,
-            history: chat.history.clone(),
-            rewind: None,
+            conversation: StoredConversation { rewind: None, ..chat.conversation.clone() },
             state: renamed(&chat.state)?,
         },
         Change::PutTurns { chat: chat_uri.clone(), keep: 0, turns },

@@ -1,0 +1,127 @@
+//! The chats of subagents: created, filled and ended by the agent of their parent chat.
+//!
+//! A child chat is stored like any other and stays when its subagent is done. Clients can
+//! read it; they cannot send to it.
+
+use ahp_types::state::{ChatInteractivity, ChatOrigin};
+
+use super::actor::SessionActor;
+use super::chats::{Chat, ChatSeed, chat_state};
+use super::decide::Input;
+use crate::agent::{AgentEvent, ChildChat, ChildId, History, TurnOutcome};
+use crate::channel::ChannelUri;
+use crate::clock::wire_time;
+use crate::state::{ChannelState, ChatDoc};
+
+/// Child chats that a session may have. Output of further subagents is not shown in a
+/// chat of their own; the tool call that started them still has their result.
+const MAX_CHILDREN: usize = 256;
+
+impl SessionActor {
+    /// Gives an event about a child chat to that chat. Returns the event if it is about
+    /// the agent's own chat.
+    pub(super) async fn route_to_child(
+        &mut self,
+        parent: &ChannelUri,
+        event: AgentEvent,
+    ) -> Option<AgentEvent> {
+        let (child, event) = match event {
+            AgentEvent::ChildStarted(child) => {
+                self.start_child(parent, *child).await;
+                return None;
+            }
+            AgentEvent::ChildAction { child, action } => (child, AgentEvent::Action(action)),
+            AgentEvent::ChildEnded { child, outcome } => {
+                self.end_child(&self.child_uri(&child), outcome).await;
+                return None;
+            }
+            other @ (AgentEvent::Action(_)
+            | AgentEvent::TitleSuggested { .. }
+            | AgentEvent::ConfigChanged { .. }
+            | AgentEvent::ResumeToken(_)
+            | AgentEvent::MessageLinked { .. }
+            | AgentEvent::TurnStarted { .. }
+            | AgentEvent::SteeringTaken { .. }
+            | AgentEvent::TurnEnded { .. }
+            | AgentEvent::Closed { .. }) => return Some(other),
+        };
+        let uri = self.child_uri(&child);
+        if self.chats.get(&uri).is_some_and(|chat| chat.parent.as_ref() == Some(parent)) {
+            let decision = self.decide(&uri, Input::Agent(event));
+            self.carry_out(&uri, decision).await;
+        }
+        None
+    }
+
+    /// Ends the turns of all subagents of a chat whose agent is gone.
+    pub(super) async fn end_children(&mut self, parent: &ChannelUri) {
+        for child in self.children_of(parent) {
+            let gone =
+                super::decide::error_info("agent_closed", "the agent ended before the subagent was done");
+            self.end_child(&child, TurnOutcome::Failed(gone)).await;
+        }
+    }
+
+    /// The chats of the subagents of a chat.
+    pub(super) fn children_of(&self, parent: &ChannelUri) -> Vec<ChannelUri> {
+        let children = self.chats.iter().filter(|chat| chat.parent.as_ref() == Some(parent));
+        children.map(|chat| chat.uri.clone()).collect()
+    }
+
+    fn child_uri(&self, child: &ChildId) -> ChannelUri {
+        ChannelUri::child_chat_of(&self.seed.uri, child.tool_call())
+    }
+
+    async fn start_child(&mut self, parent: &ChannelUri, child: ChildChat) {
+        let uri = self.child_uri(&child.id);
+        if self.chats.get(&uri).is_none() && !self.create_child(parent, &uri, &child).await {
+            return;
+        }
+        let decision = self.decide(&uri, Input::Agent(AgentEvent::ChildStarted(Box::new(child))));
+        self.carry_out(&uri, decision).await;
+    }
+
+    async fn create_child(&mut self, parent: &ChannelUri, uri: &ChannelUri, child: &ChildChat) -> bool {
+        let children = self.chats.iter().filter(|chat| chat.parent.is_some()).count();
+        if self.ending.is_some() || children >= MAX_CHILDREN {
+            tracing::warn!(session = %self.seed.uri, child = %child.id, "no chat for another subagent");
+            return false;
+        }
+        let mut state = chat_state(uri, &wire_time(self.clock.now()));
+        state.title = super::decide::cut_name(child.title.clone());
+        state.interactivity = Some(ChatInteractivity::ReadOnly);
+        state.origin = Some(ChatOrigin::Tool {
+            chat: parent.as_str().to_owned(),
+            tool_call_id: child.id.tool_call().to_owned(),
+        });
+        let seed = ChatSeed { parent: Some(parent.clone()), ..ChatSeed::new(uri.clone(), History::Fresh) };
+        let created = match ChatDoc::from_stored(state, Vec::new()) {
+            Ok(doc) => self.add_chat(seed, doc, Vec::new()).await.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(error) = &created {
+            tracing::error!(session = %self.seed.uri, child = %child.id, error, "cannot create a child chat");
+        }
+        created.is_ok()
+    }
+
+    async fn end_child(&mut self, child: &ChannelUri, outcome: TurnOutcome) {
+        let running = |state: &ChannelState| Some(state.chat()?.active_turn.as_ref()?.id.clone());
+        let Some(turn) = self.store.read(child, running).flatten() else { return };
+        let turn = crate::ids::TurnId::new(&turn);
+        let decision = self.decide(child, Input::Agent(AgentEvent::TurnEnded { turn, outcome }));
+        self.carry_out(child, decision).await;
+    }
+}
+
+/// The parent of a chat that was stored, if it is a subagent's.
+pub(super) fn stored_parent(doc: &ChatDoc) -> Option<ChannelUri> {
+    super::decide::parent_of(doc.open()).map(ChannelUri::new)
+}
+
+impl Chat {
+    /// Whether it is a subagent's.
+    pub(super) fn is_child(&self) -> bool {
+        self.parent.is_some()
+    }
+}

@@ -1,0 +1,35 @@
+//! Child chats: the chats of subagents, which their parent's agent fills.
+
+use ahp_types::actions::{ChatTurnStartedAction, StateAction};
+use ahp_types::state::{ChatOrigin, ChatState};
+
+use super::{Decision, Target, View};
+use crate::agent::ChildChat;
+
+/// The chat whose agent fills this one, if it is a subagent's.
+pub(in crate::session) fn parent_of(chat: &ChatState) -> Option<&str> {
+    match &chat.origin {
+        Some(ChatOrigin::Tool { chat, .. }) => Some(chat),
+        Some(
+            ChatOrigin::User | ChatOrigin::Fork { .. } | ChatOrigin::SideChat { .. } | ChatOrigin::Unknown(_),
+        )
+        | None => None,
+    }
+}
+
+/// Whether a chat is a subagent's.
+pub(super) fn is_child(chat: &ChatState) -> bool {
+    parent_of(chat).is_some()
+}
+
+/// Starts the turn of a subagent's chat.
+pub(super) fn started(view: View<'_>, child: &ChildChat) -> Decision {
+    let started = ChatTurnStartedAction {
+        turn_id: child.turn.as_str().to_owned(),
+        started_at: view.time.to_owned(),
+        message: child.message.clone(),
+        queued_message_id: None,
+        meta: None,
+    };
+    Decision { actions: vec![(Target::Chat, StateAction::ChatTurnStarted(started))], ..Decision::default() }
+}

@@ -1,0 +1,148 @@
+//! What happens when the agent's own record of a conversation is missing.
+//!
+//! A conversation that was never answered starts fresh. Otherwise the turn fails with an
+//! error that can be resumed; if the record is still missing when a client resumes the
+//! turn, the user chooses: rebuild the context from the host's record, start fresh, or
+//! cancel. A context that clients show is never dropped without a word.
+
+use ahp_types::actions::{ChatInputCompletedAction, ChatInputRequestedAction, StateAction};
+use ahp_types::state::{
+    ChatInputAnswer, ChatInputAnswerValue, ChatInputOption, ChatInputQuestion, ChatInputRequest,
+    ChatInputResponseKind, ChatInputSingleSelectQuestion, ErrorInfo, ResponsePart, Turn,
+};
+
+use super::{Decision, Effect, Model, Phase, Target, View, error_info, inputs, settings, turns};
+use crate::agent::{History, TurnOutcome};
+use crate::session::record::record_of;
+
+/// The question in the request.
+const QUESTION: &str = "history";
+
+const REBUILD: &str = "rebuild";
+const FRESH: &str = "fresh";
+const CANCEL: &str = "cancel";
+
+/// What follows from a missing record, unless the turn fails with [`error`].
+pub(super) fn missing(model: &Model, view: View<'_>, reason: &str) -> Option<Decision> {
+    let Phase::Opening { history, prompt } = &model.phase else { return None };
+    if !was_answered(view) {
+        let phase = Phase::Opening { history: History::Fresh, prompt: prompt.clone() };
+        let effects = vec![Effect::OpenAgent(History::Fresh)];
+        return Some(Decision { phase: Some(phase), effects, ..Decision::default() });
+    }
+    let prompt = prompt.clone().filter(|_| model.reopened)?;
+    let phase = Phase::Asking { history: history.clone(), prompt };
+    let request =
+        StateAction::ChatInputRequested(ChatInputRequestedAction { request: request(view, reason) });
+    let mut decision = Decision { phase: Some(phase), ..Decision::default() };
+    decision.actions.push((Target::Chat, request));
+    decision.actions.extend(settings::unread(view));
+    Some(decision)
+}
+
+/// The error of a turn whose agent cannot continue the conversation.
+pub(super) fn error(reason: &str) -> ErrorInfo {
+    let message = format!(
+        "{reason} Resume the turn to look for it again; if it is still missing, you can rebuild the context \
+         from the conversation shown here, start fresh, or cancel."
+    );
+    error_info("history_missing", &message)
+}
+
+/// What follows from a client's answer, if it is the answer to this question.
+pub(super) fn answered(
+    model: &Model,
+    view: View<'_>,
+    completed: &ChatInputCompletedAction,
+) -> Option<Decision> {
+    let Phase::Asking { history, prompt } = &model.phase else { return None };
+    if completed.request_id != request_id(view) || inputs::completed(view, completed).rejection.is_some() {
+        return None;
+    }
+    let history = match choice(view, completed) {
+        Some(REBUILD) => History::Rebuild(record_of(view.turns)),
+        Some(FRESH) => History::Fresh,
+        Some(_) | None => {
+            let turn = prompt.turn.as_str();
+            let cancelled = turns::ended(model, view, turn, TurnOutcome::Cancelled);
+            return Some(Decision {
+                phase: Some(Phase::Cold(history.clone())),
+                actions: vec![(Target::Chat, cancelled)],
+                ..Decision::default()
+            });
+        }
+    };
+    let phase = Phase::Opening { history: history.clone(), prompt: Some(prompt.clone()) };
+    Some(Decision { phase: Some(phase), effects: vec![Effect::OpenAgent(history)], ..Decision::default() })
+}
+
+/// The chosen option. A draft counts as an answer once the request is accepted.
+fn choice(view: View<'_>, completed: &ChatInputCompletedAction) -> Option<&'static str> {
+    if completed.response != ChatInputResponseKind::Accept {
+        return None;
+    }
+    let given = completed.answers.as_ref().and_then(|answers| answers.get(QUESTION));
+    let drafted = || inputs::open_request(view, &completed.request_id)?.answers.as_ref()?.get(QUESTION);
+    let selected = match given.or_else(drafted)? {
+        ChatInputAnswer::Draft(answer) | ChatInputAnswer::Submitted(answer) => match &answer.value {
+            ChatInputAnswerValue::Selected(selected) => selected.value.as_str(),
+            ChatInputAnswerValue::Text(_)
+            | ChatInputAnswerValue::Number(_)
+            | ChatInputAnswerValue::Boolean(_)
+            | ChatInputAnswerValue::SelectedMany(_)
+            | ChatInputAnswerValue::Unknown(_) => return None,
+        },
+        ChatInputAnswer::Skipped(_) => return None,
+    };
+    [REBUILD, FRESH, CANCEL].into_iter().find(|option| *option == selected)
+}
+
+fn request(view: View<'_>, reason: &str) -> ChatInputRequest {
+    let option = |id: &str, label: &str, description: &str| ChatInputOption {
+        id: id.to_owned(),
+        label: label.to_owned(),
+        description: Some(description.to_owned()),
+        recommended: (id == REBUILD).then_some(true),
+    };
+    let question = ChatInputSingleSelectQuestion {
+        id: QUESTION.to_owned(),
+        title: Some("Conversation not found".to_owned()),
+        message: "How should the agent continue?".to_owned(),
+        required: Some(true),
+        options: vec![
+            option(REBUILD, "Rebuild context", "Give the agent the conversation shown here as text"),
+            option(FRESH, "Start fresh", "The agent remembers nothing of this conversation"),
+            option(CANCEL, "Cancel", "Stop this turn and send nothing"),
+        ],
+        allow_freeform_input: None,
+    };
+    ChatInputRequest {
+        id: request_id(view),
+        message: Some(reason.to_owned()),
+        url: None,
+        questions: Some(vec![ChatInputQuestion::SingleSelect(question)]),
+        answers: None,
+    }
+}
+
+/// The id of the request in the running turn. A turn that is resumed again asks again, so
+/// the number of requests so far is part of it.
+fn request_id(view: View<'_>) -> String {
+    let Some(active) = &view.chat.active_turn else { return String::new() };
+    let asked = active.response_parts.iter().filter(|part| {
+        matches!(part, ResponsePart::InputRequest(part)
+            if part.request.id.starts_with("history-missing") && part.response.is_some())
+    });
+    format!("history-missing-{}-{}", active.id, asked.count())
+}
+
+/// Whether the agent ever answered in this chat.
+fn was_answered(view: View<'_>) -> bool {
+    let answers = |parts: &[ResponsePart]| parts.iter().any(|part| !matches!(part, ResponsePart::Error(_)));
+    let active = view.chat.active_turn.as_ref().is_some_and(|active| answers(&active.response_parts));
+    active
+        || view.turns.iter().any(|turn| {
+            // What cannot be read may have been an answer.
+            serde_json::from_str::<Turn>(turn.body.get()).map_or(true, |turn| answers(&turn.response_parts))
+        })
+}

@@ -1,0 +1,166 @@
+//! Joins the turns of a chat with the agent's own messages.
+//!
+//! The agent reports the ids of its messages while it works; they are stored at once, so
+//! that fork, truncation and restore find a turn in the agent's record. Turns from before
+//! the ids were kept are matched by their order and marked so.
+
+use std::collections::HashMap;
+
+use ahp_types::state::Turn;
+
+use crate::agent::{MessageLink, RecordedTurn, TurnLink};
+use crate::storage::StoredTurn;
+
+/// The agent's messages of a chat's turns, by turn id.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TurnLinks(HashMap<String, TurnLink>);
+
+impl TurnLinks {
+    /// Adds a message to a turn; returns the whole link, to be stored.
+    pub(super) fn add(&mut self, turn: &str, link: MessageLink) -> TurnLink {
+        let links = self.0.entry(turn.to_owned()).or_default();
+        links.add(link);
+        links.clone()
+    }
+
+    /// Sets the link of a turn that has none.
+    pub(super) fn fill(&mut self, turn: &str, link: TurnLink) -> bool {
+        if self.0.contains_key(turn) {
+            return false;
+        }
+        self.0.insert(turn.to_owned(), link);
+        true
+    }
+
+    /// The link of a turn.
+    pub(super) fn get(&self, turn: &str) -> Option<&TurnLink> {
+        self.0.get(turn)
+    }
+
+    /// The links of these turns.
+    pub(super) fn of_turns(&self, turns: &[StoredTurn]) -> Self {
+        let known = |turn: &StoredTurn| Some((turn.id.clone(), self.0.get(&turn.id)?.clone()));
+        Self(turns.iter().filter_map(known).collect())
+    }
+
+    /// Drops the links of turns that the chat no longer has; returns those turns.
+    pub(super) fn retain(&mut self, has: impl Fn(&str) -> bool) -> Vec<String> {
+        let gone: Vec<String> = self.0.keys().filter(|turn| !has(turn)).cloned().collect();
+        for turn in &gone {
+            self.0.remove(turn);
+        }
+        gone
+    }
+
+    /// Whether each of these turns has a link.
+    pub(super) fn cover(&self, turns: &[StoredTurn]) -> bool {
+        turns.iter().all(|turn| self.0.contains_key(&turn.id))
+    }
+
+    /// Every link, in no particular order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &TurnLink)> {
+        self.0.iter()
+    }
+}
+
+impl From<Vec<(String, TurnLink)>> for TurnLinks {
+    fn from(links: Vec<(String, TurnLink)>) -> Self {
+        Self(links.into_iter().collect())
+    }
+}
+
+/// Finds the turns without a link in the agent's record, by order: each turn is the next
+/// recorded one with the same message. A turn that the agent never took up has none.
+pub(super) fn match_by_order(
+    turns: &[StoredTurn],
+    known: &TurnLinks,
+    recorded: &[RecordedTurn],
+) -> Vec<(String, TurnLink)> {
+    let mut rest = recorded;
+    let mut found = Vec::new();
+    for stored in turns {
+        let at = match known.get(&stored.id).and_then(|link| link.prompts.first()) {
+            Some(prompt) => rest.iter().position(|record| record.link.prompts.contains(prompt)),
+            None => {
+                let Ok(turn) = serde_json::from_str::<Turn>(stored.body.get()) else { continue };
+                rest.iter().position(|record| record.turn.message.text.trim() == turn.message.text.trim())
+            }
+        };
+        let Some((record, after)) = at.and_then(|at| rest.get(at..)?.split_first()) else { continue };
+        rest = after;
+        if known.get(&stored.id).is_none() {
+            found.push((stored.id.clone(), TurnLink { by_order: true, ..record.link.clone() }));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn body(id: &str, text: &str) -> serde_json::Value {
+        json!({
+            "id": id, "message": {"text": text, "origin": {"kind": "user"}}, "state": "complete",
+            "responseParts": [],
+        })
+    }
+
+    fn stored(id: &str, text: &str) -> StoredTurn {
+        let body = serde_json::value::to_raw_value(&body(id, text)).unwrap();
+        StoredTurn { id: id.to_owned(), body: body.into() }
+    }
+
+    fn recorded(prompt: &str, text: &str) -> RecordedTurn {
+        let link = TurnLink { prompts: vec![prompt.to_owned()], ..TurnLink::default() };
+        RecordedTurn { link, turn: serde_json::from_value(body(prompt, text)).unwrap() }
+    }
+
+    fn matched(turns: &[StoredTurn], known: &TurnLinks, records: &[RecordedTurn]) -> Vec<(String, String)> {
+        let found = match_by_order(turns, known, records);
+        assert!(found.iter().all(|(_, link)| link.by_order));
+        found.into_iter().map(|(turn, link)| (turn, link.prompts.concat())).collect()
+    }
+
+    fn pair(turn: &str, prompt: &str) -> (String, String) {
+        (turn.to_owned(), prompt.to_owned())
+    }
+
+    #[test]
+    fn turns_with_the_same_message_are_matched_in_order() {
+        let turns = [stored("1", "go on"), stored("2", "go on"), stored("3", "bye")];
+        let records = [recorded("a", "go on"), recorded("b", "go on"), recorded("c", "bye")];
+        let expected = [pair("1", "a"), pair("2", "b"), pair("3", "c")];
+        assert_eq!(matched(&turns, &TurnLinks::default(), &records), expected);
+    }
+
+    #[test]
+    fn turn_that_the_agent_never_took_up_is_not_matched() {
+        let turns = [stored("1", "one"), stored("2", "lost"), stored("3", "three")];
+        let records = [recorded("a", "one"), recorded("c", "three")];
+        let found = matched(&turns, &TurnLinks::default(), &records);
+        assert_eq!(found, [pair("1", "a"), pair("3", "c")]);
+    }
+
+    #[test]
+    fn reported_ids_are_kept_and_anchor_the_order() {
+        let turns = [stored("1", "go"), stored("2", "go"), stored("3", "go")];
+        let records = [recorded("a", "go"), recorded("b", "go"), recorded("c", "go")];
+        let mut known = TurnLinks::default();
+        known.add("2", MessageLink::Prompt("b".to_owned()));
+        assert_eq!(matched(&turns, &known, &records), [pair("1", "a"), pair("3", "c")]);
+    }
+
+    #[test]
+    fn links_of_removed_turns_are_dropped() {
+        let mut links = TurnLinks::default();
+        links.add("1", MessageLink::Prompt("a".to_owned()));
+        links.add("2", MessageLink::Prompt("b".to_owned()));
+        let link = links.add("2", MessageLink::Answer("z".to_owned()));
+        assert_eq!((link.prompts.len(), link.answer.as_deref()), (1, Some("z")));
+        assert_eq!(links.retain(|turn| turn == "1"), ["2"]);
+        assert!(links.cover(&[stored("1", "")]) && !links.cover(&[stored("2", "")]));
+    }
+}

@@ -1,0 +1,207 @@
+//! Opens the agents of a session's chats, and tells them what changes in the session.
+//!
+//! An agent is opened with everything that has to survive the end of its process. Opening
+//! happens in a task beside the actor, which reports to it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ahp_types::common::JsonObject;
+use ahp_types::state::Turn;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::actor::SessionActor;
+use super::briefing::Briefing;
+use super::chats::Brief;
+use super::handle::SessionInput;
+use super::links::match_by_order;
+use crate::agent::{AgentCommand, History, OpenAgent, OpenError, RecordedTurn, ResumeToken, Selection};
+use crate::channel::ChannelUri;
+use crate::directories::Primary;
+use crate::state::ChannelState;
+use crate::storage::Change;
+
+/// The configuration property with environment variables for the session's agents.
+const ENVIRONMENT: &str = "environment";
+
+impl SessionActor {
+    pub(super) fn open_agent(&mut self, uri: &ChannelUri, history: History) {
+        // What agents of this kind handle may have changed since the last one.
+        let (features, directories) = {
+            let offer = self.seed.provider.offer();
+            let offer = offer.borrow();
+            (offer.features, Primary::of(&offer.info))
+        };
+        if let Some(chat) = self.chats.get_mut(uri) {
+            (chat.model.features, chat.model.directories) = (features, directories);
+        }
+        let (briefing, selection) = (self.briefing(uri), self.selection(uri));
+        self.find_links(uri, &history);
+        let Some(chat) = self.chats.get_mut(uri) else { return };
+        chat.opening = CancellationToken::new();
+        chat.model.openings += 1;
+        chat.told = briefing.clone();
+        let resumes = matches!(history, History::Resume);
+        let request = OpenAgent {
+            conversation: chat.conversation,
+            history,
+            resume_token: chat.resume_token.clone().filter(|_| resumes),
+            working_directories: briefing.directories,
+            selection,
+            environment: environment_of(&briefing.config),
+            config: briefing.config,
+            client_tools: if features.client_tools { briefing.client_tools } else { Arc::new([]) },
+            switches: briefing.switches,
+        };
+        let opened = self.seed.provider.open(request, chat.opening.clone());
+        let mut report = OpeningReport {
+            chat: uri.clone(),
+            tasks: self.tasks.clone(),
+            inputs: Some(self.own_inputs.clone()),
+        };
+        self.tasks.spawn(async move {
+            let result = opened.await;
+            if let Some(inputs) = report.inputs.take().and_then(|inputs| inputs.upgrade()) {
+                // If the actor is gone, dropping the link ends the agent.
+                inputs.send(SessionInput::Opened(report.chat.clone(), result)).await.ok();
+            }
+        });
+    }
+
+    /// What the user chose for the messages of a chat: with the running turn, else with the
+    /// newest turn that names it.
+    fn selection(&self, chat: &ChannelUri) -> Selection {
+        let look = |state: &ChannelState| {
+            let doc = state.chat_doc()?;
+            let running = doc.open().active_turn.as_ref().map(|turn| turn.message.clone());
+            let finished = doc.turns().iter().rev().filter_map(|turn| {
+                serde_json::from_str::<Turn>(turn.body.get()).ok().map(|turn| turn.message)
+            });
+            let mut selection = Selection::default();
+            for message in running.into_iter().chain(finished) {
+                selection.model = selection.model.take().or(message.model);
+                selection.agent = selection.agent.take().or(message.agent);
+                if selection.model.is_some() && selection.agent.is_some() {
+                    break;
+                }
+            }
+            Some(selection)
+        };
+        self.store.read(chat, look).flatten().unwrap_or_default()
+    }
+
+    /// Reads the agent's own record if there are turns that cannot be found in it.
+    fn find_links(&self, uri: &ChannelUri, history: &History) {
+        let Some(chat) = self.chats.get(uri).filter(|_| matches!(history, History::Resume)) else { return };
+        let covered = |state: &ChannelState| state.chat_doc().map(|doc| chat.links.cover(doc.turns()));
+        let Some(records) = self.seed.provider.records() else { return };
+        if self.store.read(uri, covered).flatten() != Some(false) {
+            return;
+        }
+        let token =
+            chat.resume_token.clone().unwrap_or_else(|| ResumeToken::new(chat.conversation.to_string()));
+        let (inputs, uri) = (self.own_inputs.clone(), uri.clone());
+        self.tasks.spawn(async move {
+            match records.read(token).await {
+                Ok(Some(record)) => {
+                    if let Some(inputs) = inputs.upgrade() {
+                        // If the actor is gone, the next opening tries again.
+                        inputs.send(SessionInput::Recorded(uri, record)).await.ok();
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(chat = %uri, %error, "cannot match turns with the agent's record")
+                }
+            }
+        });
+    }
+
+    pub(super) fn link_by_order(&mut self, uri: &ChannelUri, record: &[RecordedTurn]) {
+        let turns = self.store.read(uri, |state| state.chat_doc().map(|doc| doc.turns().to_vec())).flatten();
+        let (Some(turns), Some(chat)) = (turns, self.chats.get_mut(uri)) else { return };
+        for (turn, link) in match_by_order(&turns, &chat.links, record) {
+            if chat.links.fill(&turn, link.clone()) {
+                self.ledger.beside(Change::PutTurnLink { chat: uri.clone(), turn, link });
+            }
+        }
+    }
+
+    /// What the agent of a chat should know.
+    fn briefing(&self, chat: &ChannelUri) -> Briefing {
+        let primary = self.chats.get(chat).and_then(|chat| chat.model.directories);
+        self.with_state(chat, |session, chat| Briefing::of(session, chat, primary)).unwrap_or_default()
+    }
+
+    pub(super) fn brief(&mut self, chat: &ChannelUri, when: Brief) {
+        // First of all, since what it is told is much to gather.
+        if !self.chats.get_mut(chat).is_some_and(|chat| chat.hears(when)) {
+            return;
+        }
+        let briefing = self.briefing(chat);
+        if let Some(chat) = self.chats.get_mut(chat) {
+            chat.brief(briefing);
+        }
+    }
+
+    pub(super) fn brief_all(&mut self) {
+        let agents = self.chats.iter().filter(|chat| chat.link.is_some()).map(|chat| chat.uri.clone());
+        for chat in agents.collect::<Vec<_>>() {
+            self.brief(&chat, Brief::IfRoom);
+        }
+    }
+
+    /// Tells an agent what it had no room for.
+    pub(super) fn brief_behind(&mut self, chat: &ChannelUri, when: Brief) {
+        if self.chats.get(chat).is_some_and(|chat| chat.behind) {
+            self.brief(chat, when);
+        }
+    }
+
+    /// Tells an agent what has changed while it was opened.
+    pub(super) fn catch_up(&mut self, chat: &ChannelUri) {
+        let briefing = self.briefing(chat);
+        let Some(chat) = self.chats.get_mut(chat) else { return };
+        let switched = chat.told.switched(&briefing);
+        if chat.hears(Brief::First) {
+            chat.brief(briefing);
+        }
+        if !switched.is_empty() {
+            chat.command(AgentCommand::Toggle(switched));
+        }
+    }
+}
+
+/// Environment variables in a session's configuration.
+fn environment_of(config: &JsonObject) -> BTreeMap<String, String> {
+    let Some(variables) = config.get(ENVIRONMENT).and_then(|variables| variables.as_object()) else {
+        return BTreeMap::new();
+    };
+    let text = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
+    variables.iter().filter_map(text).collect()
+}
+
+/// Tells the actor that an opening failed if the task that opens panics: otherwise
+/// the session would wait for it for ever.
+struct OpeningReport {
+    chat: ChannelUri,
+    tasks: TaskTracker,
+    inputs: Option<mpsc::WeakSender<SessionInput>>,
+}
+
+impl Drop for OpeningReport {
+    fn drop(&mut self) {
+        let Some(inputs) = self.inputs.take().and_then(|inputs| inputs.upgrade()) else { return };
+        let error = OpenError::Failed {
+            error_type: "internal_error".to_owned(),
+            message: "The agent could not be started because of a fault in the host; its log says more."
+                .to_owned(),
+        };
+        let chat = self.chat.clone();
+        // It may be behind with its inputs.
+        self.tasks.spawn(async move { inputs.send(SessionInput::Opened(chat, Err(error))).await.ok() });
+    }
+}
