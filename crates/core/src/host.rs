@@ -16,13 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ahp_types::actions::{RootConfigChangedAction, StateAction};
+use ahp_types::actions::RootConfigChangedAction;
 use ahp_types::common::{JsonObject, Uri};
 use ahp_types::state::{ProtectedResourceMetadata, SessionActiveClient};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::action::{Dispatched, meaning};
 use crate::agent::{AgentProvider, History, ResolvedConfig};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
@@ -563,7 +564,8 @@ impl Host {
     }
 
     async fn dispatch_to_root(&self, channel: &ChannelUri, action: &Action, origin: &Origin) {
-        let outcome = if let StateAction::RootConfigChanged(changed) = action.typed() {
+        let dispatched = meaning(action.typed()).dispatched();
+        let outcome = if let Some(Dispatched::RootConfigChanged(changed)) = dispatched {
             let _alone = self.root_config.acquire().await;
             match self.store_root_config(changed).await {
                 Ok(()) => self.store.commit(channel, action, Some(origin)),

@@ -4,6 +4,7 @@
 //! client sees (`state`), and names what it needs from the outside as traits and
 //! channel pairs (`agent`). It contains no process, socket, SQL or HTTP code.
 
+mod action;
 pub mod agent;
 pub mod channel;
 pub mod client_resources;

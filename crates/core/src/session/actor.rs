@@ -17,11 +17,10 @@ use tokio_util::task::TaskTracker;
 
 use super::addresses::ChatAddresses;
 use super::chats::{Brief, Chat, ChatSeed, Chats, is_used};
-use super::decide::{
-    Decision, Effect, Input, Phase, Target, View, changes_directories, changes_settings, decide,
-};
+use super::decide::{Decision, Effect, Input, Phase, Target, View, decide};
 use super::handle::{ClientDispatch, Ending, SessionHandle, SessionInput, Waiting};
 use super::ledger::Ledger;
+use crate::action::{AgentUpdate, meaning};
 use crate::agent::{AgentCommand, AgentEvent, AgentProvider, History, ResourceToken};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
@@ -316,7 +315,7 @@ impl SessionActor {
             Target::Chat => self.settle(&chat).await,
             Target::Session => {
                 self.follow_directories(action).await;
-                if changes_settings(action) {
+                if meaning(action).told == Some(AgentUpdate::Settings) {
                     self.brief_all();
                 }
                 self.settle_all().await;
@@ -352,7 +351,7 @@ impl SessionActor {
 
     /// Where the session works concerns each of its chats.
     async fn follow_directories(&mut self, action: &StateAction) {
-        if !changes_directories(action) {
+        if meaning(action).told != Some(AgentUpdate::Directories) {
             return;
         }
         // One that is on its way belongs to another session already.

@@ -27,6 +27,7 @@ use ahp_types::actions::{SessionCreationFailedAction, SessionReadyAction, StateA
 use ahp_types::state::{ChatState, ErrorInfo, SessionLifecycle, SessionState};
 
 use super::Ending;
+use crate::action::{Dispatched, meaning};
 use crate::agent::{
     AgentCommand, AgentEvent, AgentFeatures, History, McpServerRequest, MessageLink, OpenError,
     ResourceToken, ResumeToken, TurnOutcome, Unsent,
@@ -34,14 +35,11 @@ use crate::agent::{
 use crate::directories::Primary;
 use crate::ids::{ClientId, TurnId};
 use crate::storage::{Rewind, StoredTurn};
-pub(super) use agent::shows_work;
 pub(super) use children::parent_of;
 pub(super) use customizations::switches;
-pub(super) use directories::changes_directories;
 pub(super) use leftovers::{of_agent, of_agents};
 pub(super) use names::cut as cut_name;
 pub(super) use queue::{QueueEffect, holds_queue};
-pub(super) use settings::changes_settings;
 use turns::Resumable;
 pub(super) use turns::title_from;
 
@@ -213,14 +211,18 @@ pub(super) enum Effect {
 /// Why nothing is taken any more.
 const CLOSING: &str = "the chat or its session is being closed";
 
+/// The reason for rejecting an action that clients may not dispatch, or not on this channel.
+const WRONG_CHANNEL: &str = "this host does not take this action from a client on this channel";
+
 /// Decides what follows from an input.
 pub(super) fn decide(model: &Model, view: View<'_>, input: Input<'_>) -> Decision {
     match input {
         Input::Client { .. } if matches!(model.phase, Phase::Closing(_)) => reject(CLOSING),
-        Input::Client { target: Target::Chat, action, client } => decide_chat(model, view, action, client),
-        Input::Client { target: Target::Session, action, client } => {
-            decide_session(model, view, action, client)
-        }
+        Input::Client { target, action, client } => match (target, meaning(action).dispatched()) {
+            (Target::Chat, Some(action)) => decide_chat(model, view, action, client),
+            (Target::Session, Some(action)) => decide_session(model, view, action, client),
+            (_, None) => not_for_clients(action),
+        },
         Input::Opened => decide_opened(model, view),
         Input::OpenFailed(error) => decide_open_failed(model, view, error),
         Input::Agent(event) => agent::said(model, view, event),
@@ -233,11 +235,10 @@ pub(super) fn decide(model: &Model, view: View<'_>, input: Input<'_>) -> Decisio
     }
 }
 
-fn decide_chat(model: &Model, view: View<'_>, action: &StateAction, client: &ClientId) -> Decision {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is not for clients to dispatch")]
+fn decide_chat(model: &Model, view: View<'_>, action: Dispatched<'_>, client: &ClientId) -> Decision {
     match action {
-        StateAction::ChatTurnStarted(started) => turns::started(model, view, started),
-        StateAction::ChatTurnCancelled(cancelled) => {
+        Dispatched::ChatTurnStarted(started) => turns::started(model, view, started),
+        Dispatched::ChatTurnCancelled(cancelled) => {
             let mut decision = turns::cancelled(model, view, &cancelled.turn_id);
             if decision.rejection.is_none() {
                 let leftovers = leftovers::of_turn(view.chat).into_iter().chain(queue::unsteered(view));
@@ -245,67 +246,94 @@ fn decide_chat(model: &Model, view: View<'_>, action: &StateAction, client: &Cli
             }
             decision
         }
-        StateAction::ChatTurnResume(resume) => turns::resumed(model, view, &resume.turn_id),
-        StateAction::ChatPendingMessageSet(set) => queue::set(model, view, set),
-        StateAction::ChatPendingMessageRemoved(removed) => queue::removed(view, removed),
-        StateAction::ChatToolCallConfirmed(confirmed) => tools::confirmed(view, confirmed),
-        StateAction::ChatToolCallResultConfirmed(confirmed) => tools::result_confirmed(view, confirmed),
-        StateAction::ChatToolCallComplete(completed) => tools::completed(view, client, completed),
-        StateAction::ChatToolCallContentChanged(changed) => {
+        Dispatched::ChatTurnResume(resume) => turns::resumed(model, view, &resume.turn_id),
+        Dispatched::ChatPendingMessageSet(set) => queue::set(model, view, set),
+        Dispatched::ChatPendingMessageRemoved(removed) => queue::removed(view, removed),
+        Dispatched::ChatToolCallConfirmed(confirmed) => tools::confirmed(view, confirmed),
+        Dispatched::ChatToolCallResultConfirmed(confirmed) => tools::result_confirmed(view, confirmed),
+        Dispatched::ChatToolCallComplete(completed) => tools::completed(view, client, completed),
+        Dispatched::ChatToolCallContentChanged(changed) => {
             tools::content_changed(view, client, &changed.turn_id, &changed.tool_call_id)
         }
-        StateAction::ChatInputAnswerChanged(changed) => inputs::answer_changed(view, changed),
-        StateAction::ChatInputCompleted(completed) => {
+        Dispatched::ChatInputAnswerChanged(changed) => inputs::answer_changed(view, changed),
+        Dispatched::ChatInputCompleted(completed) => {
             let decision = inputs::completed(view, completed);
             lost_history::answered(model, view, completed).unwrap_or(decision)
         }
-        StateAction::ChatTruncated(truncated) => turns::truncated(model, view, truncated.turn_id.as_deref()),
-        StateAction::ChatWorkingDirectorySet(set) => directories::chat_set(model, view, &set.directory),
-        StateAction::ChatWorkingDirectoryRemoved(removed) => {
+        Dispatched::ChatTruncated(truncated) => turns::truncated(model, view, truncated.turn_id.as_deref()),
+        Dispatched::ChatWorkingDirectorySet(set) => directories::chat_set(model, view, &set.directory),
+        Dispatched::ChatWorkingDirectoryRemoved(removed) => {
             directories::chat_removed(model, view, &removed.directory)
         }
         // VS Code renames a session on the channel of its chat.
-        StateAction::SessionTitleChanged(changed) => turns::renamed(view, changed),
-        StateAction::ChatQueuedMessagesReordered(_)
-        | StateAction::ChatDraftChanged(_)
-        | StateAction::ChatIsReadChanged(_)
-        | StateAction::ChatIsArchivedChanged(_) => Decision::default(),
-        other => not_for_clients(other),
+        Dispatched::SessionTitleChanged(changed) => turns::renamed(view, changed),
+        Dispatched::ChatQueuedMessagesReordered(_)
+        | Dispatched::ChatDraftChanged(_)
+        | Dispatched::ChatIsReadChanged(_)
+        | Dispatched::ChatIsArchivedChanged(_) => Decision::default(),
+        Dispatched::RootConfigChanged(_)
+        | Dispatched::SessionIsReadChanged(_)
+        | Dispatched::SessionIsArchivedChanged(_)
+        | Dispatched::SessionActiveClientSet(_)
+        | Dispatched::SessionActiveClientRemoved(_)
+        | Dispatched::SessionWorkingDirectorySet(_)
+        | Dispatched::SessionWorkingDirectoryRemoved(_)
+        | Dispatched::SessionWorkingDirectoryReplaced(_)
+        | Dispatched::SessionCustomizationToggled(_)
+        | Dispatched::SessionMcpServerStartRequested(_)
+        | Dispatched::SessionMcpServerStopRequested(_)
+        | Dispatched::SessionMcpServerBackgroundRequested(_)
+        | Dispatched::SessionConfigChanged(_) => reject(WRONG_CHANNEL),
     }
 }
 
-fn decide_session(model: &Model, view: View<'_>, action: &StateAction, client: &ClientId) -> Decision {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is not for clients to dispatch")]
+fn decide_session(model: &Model, view: View<'_>, action: Dispatched<'_>, client: &ClientId) -> Decision {
     match action {
-        StateAction::SessionTitleChanged(changed) => {
+        Dispatched::SessionTitleChanged(changed) => {
             names::refused("the title", &changed.title).unwrap_or_default()
         }
-        StateAction::SessionIsReadChanged(_) | StateAction::SessionIsArchivedChanged(_) => {
-            Decision::default()
-        }
-        StateAction::SessionActiveClientSet(set) => {
+        Dispatched::SessionIsReadChanged(_) | Dispatched::SessionIsArchivedChanged(_) => Decision::default(),
+        Dispatched::SessionActiveClientSet(set) => {
             settings::only_itself(client, &set.active_client.client_id)
         }
-        StateAction::SessionActiveClientRemoved(removed) => settings::only_itself(client, &removed.client_id),
-        StateAction::SessionConfigChanged(changed) => {
+        Dispatched::SessionActiveClientRemoved(removed) => settings::only_itself(client, &removed.client_id),
+        Dispatched::SessionConfigChanged(changed) => {
             settings::config_changed(model.features, view.session, changed)
         }
-        StateAction::SessionWorkingDirectorySet(set) => directories::set(model, view, &set.directory),
-        StateAction::SessionWorkingDirectoryRemoved(removed) => {
+        Dispatched::SessionWorkingDirectorySet(set) => directories::set(model, view, &set.directory),
+        Dispatched::SessionWorkingDirectoryRemoved(removed) => {
             directories::removed(model, view, &removed.directory)
         }
-        StateAction::SessionWorkingDirectoryReplaced(change) => directories::replaced(model, view, change),
-        StateAction::SessionCustomizationToggled(toggled) => customizations::toggled(view.session, toggled),
-        StateAction::SessionMcpServerStartRequested(wanted) => {
+        Dispatched::SessionWorkingDirectoryReplaced(change) => directories::replaced(model, view, change),
+        Dispatched::SessionCustomizationToggled(toggled) => customizations::toggled(view.session, toggled),
+        Dispatched::SessionMcpServerStartRequested(wanted) => {
             customizations::server(model, view, &wanted.id, McpServerRequest::Start)
         }
-        StateAction::SessionMcpServerStopRequested(wanted) => {
+        Dispatched::SessionMcpServerStopRequested(wanted) => {
             customizations::server(model, view, &wanted.id, McpServerRequest::Stop)
         }
-        StateAction::SessionMcpServerBackgroundRequested(wanted) => {
+        Dispatched::SessionMcpServerBackgroundRequested(wanted) => {
             customizations::server(model, view, &wanted.id, McpServerRequest::Background)
         }
-        other => not_for_clients(other),
+        Dispatched::RootConfigChanged(_)
+        | Dispatched::ChatTurnStarted(_)
+        | Dispatched::ChatToolCallConfirmed(_)
+        | Dispatched::ChatToolCallComplete(_)
+        | Dispatched::ChatToolCallResultConfirmed(_)
+        | Dispatched::ChatToolCallContentChanged(_)
+        | Dispatched::ChatTurnCancelled(_)
+        | Dispatched::ChatTurnResume(_)
+        | Dispatched::ChatWorkingDirectorySet(_)
+        | Dispatched::ChatWorkingDirectoryRemoved(_)
+        | Dispatched::ChatPendingMessageSet(_)
+        | Dispatched::ChatPendingMessageRemoved(_)
+        | Dispatched::ChatQueuedMessagesReordered(_)
+        | Dispatched::ChatDraftChanged(_)
+        | Dispatched::ChatIsReadChanged(_)
+        | Dispatched::ChatIsArchivedChanged(_)
+        | Dispatched::ChatInputAnswerChanged(_)
+        | Dispatched::ChatInputCompleted(_)
+        | Dispatched::ChatTruncated(_) => reject(WRONG_CHANNEL),
     }
 }
 
@@ -313,7 +341,7 @@ fn not_for_clients(action: &StateAction) -> Decision {
     if matches!(action, StateAction::Unknown(_)) {
         reject("the action is unknown to this host, or malformed")
     } else {
-        reject("this host does not take this action from a client on this channel")
+        reject(WRONG_CHANNEL)
     }
 }
 

@@ -22,19 +22,6 @@ use crate::channel::ChannelUri;
 /// Bits of a status that say what a chat or session is doing.
 const ACTIVITY_BITS: u32 = 0b1_1111;
 
-/// Whether an action only adds to a running turn, which no summary shows. Such
-/// actions come by the thousand, so the summaries are not even looked at.
-pub(super) fn only_streams(action: &StateAction) -> bool {
-    matches!(
-        action,
-        StateAction::ChatDelta(_)
-            | StateAction::ChatReasoning(_)
-            | StateAction::ChatResponsePart(_)
-            | StateAction::ChatToolCallDelta(_)
-            | StateAction::ChatUsage(_)
-    )
-}
-
 /// The actions that bring the session's document up to date with one of its chats.
 pub(super) fn session_updates(session: &SessionState, chat: &ChatState) -> Vec<StateAction> {
     catalogue_update(session, chat).into_iter().chain(needs::updates(session, chat)).collect()

@@ -14,6 +14,7 @@ use super::decide::{Decision, Input, Phase, QueueEffect, Target};
 use super::handle::ClientDispatch;
 use super::ledger::{Chore, Due, TurnsFrom};
 use super::projection;
+use crate::action::{Durability, TurnEffect, meaning};
 use crate::agent::History;
 use crate::channel::ChannelUri;
 use crate::state::{Action, ChannelState};
@@ -30,7 +31,8 @@ impl SessionActor {
         let ClientDispatch { channel, origin, .. } = dispatch;
         let encoded = action.encoded().map_err(|error| error.to_string())?;
         let at = self.now();
-        let ahead = !may_follow(action.typed());
+        let rule = meaning(action.typed()).client;
+        let ahead = rule.is_none_or(|rule| rule.durability == Durability::Ahead);
         let handled = dispatch.mark.map(|mark| (&origin.client, mark));
         if ahead {
             let entry = vec![(channel.clone(), encoded.clone())];
@@ -61,7 +63,7 @@ impl SessionActor {
             self.take_over(chat, &mut decision);
             let actions: Vec<(Target, Action)> =
                 decision.actions.into_iter().map(|(target, action)| (target, Action::own(action))).collect();
-            let shows = actions.iter().any(|(_, action)| !projection::only_streams(action.typed()));
+            let shows = actions.iter().any(|(_, action)| meaning(action.typed()).shows_in_list);
             let ended = self.publish(chat, &actions).await;
             for effect in decision.effects {
                 self.run_effect(chat, effect);
@@ -142,7 +144,7 @@ impl SessionActor {
     /// Publishes actions of the host's own. Answers whether they end a turn.
     async fn publish(&mut self, chat: &ChannelUri, actions: &[(Target, Action)]) -> bool {
         let at = self.now();
-        let ahead = actions.iter().any(|(_, action)| is_boundary(action.typed()));
+        let ahead = actions.iter().any(|(_, action)| meaning(action.typed()).host == Durability::Ahead);
         if ahead {
             let entries = actions
                 .iter()
@@ -168,7 +170,7 @@ impl SessionActor {
                 }
             }
         }
-        actions.iter().any(|(_, action)| ends_turn(action.typed()))
+        actions.iter().any(|(_, action)| meaning(action.typed()).ends_turn())
     }
 
     /// Publishes actions of the host's own which must not be missing after a restart, in
@@ -334,11 +336,12 @@ impl SessionActor {
                 QueueEffect::None => {}
             }
         }
-        if matches!(action, StateAction::ChatTruncated(_)) {
+        let meaning = meaning(action);
+        if meaning.turn == Some(TurnEffect::Truncates) {
             self.drop_links(channel);
         }
-        let ended = ends_turn(action);
-        if !ended && !matches!(action, StateAction::ChatTurnStarted(_) | StateAction::ChatTurnResume(_)) {
+        let ended = meaning.ends_turn();
+        if !ended && !meaning.begins_turn() {
             return;
         }
         let now = self.began.elapsed();
@@ -389,39 +392,4 @@ impl SessionActor {
     pub(super) fn now(&self) -> i64 {
         self.clock.now().as_millisecond()
     }
-}
-
-/// Whether a client's action may be published before it is stored: it comes often
-/// and little is lost with it.
-fn may_follow(action: &StateAction) -> bool {
-    matches!(
-        action,
-        StateAction::ChatDraftChanged(_)
-            | StateAction::ChatInputAnswerChanged(_)
-            | StateAction::ChatToolCallContentChanged(_)
-            | StateAction::SessionActiveClientSet(_)
-            | StateAction::SessionActiveClientRemoved(_)
-    )
-}
-
-/// Whether an action of the host's own must be stored before it is published.
-fn is_boundary(action: &StateAction) -> bool {
-    ends_turn(action)
-        || matches!(
-            action,
-            StateAction::SessionTitleChanged(_)
-                | StateAction::ChatTurnStarted(_)
-                | StateAction::ChatToolCallConfirmed(_)
-                | StateAction::ChatPendingMessageRemoved(_)
-                | StateAction::ChatTruncated(_)
-                | StateAction::ChatWorkingDirectorySet(_)
-                | StateAction::ChatWorkingDirectoryRemoved(_)
-        )
-}
-
-fn ends_turn(action: &StateAction) -> bool {
-    matches!(
-        action,
-        StateAction::ChatTurnComplete(_) | StateAction::ChatTurnCancelled(_) | StateAction::ChatError(_)
-    )
 }

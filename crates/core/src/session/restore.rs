@@ -13,8 +13,9 @@ use serde::de::DeserializeOwned;
 
 use super::chats::ChatSeed;
 use super::children::stored_parent;
-use super::decide::{holds_queue, interrupted, of_agent, of_agents, shows_work};
+use super::decide::{holds_queue, interrupted, of_agent, of_agents};
 use super::projection;
+use crate::action::meaning;
 use crate::agent::History;
 use crate::channel::ChannelUri;
 use crate::state::{ChannelState, ChatDoc, TurnError};
@@ -161,23 +162,18 @@ impl Reviving {
     fn fold(&mut self, entry: &JournalEntry) -> Result<(), String> {
         let action = fold(&mut self.document, entry)?;
         let conversation = &mut self.seed.conversation;
-        #[expect(clippy::wildcard_enum_match_arm, reason = "only these say what the agent knows")]
-        match action {
+        let meaning = meaning(&action);
+        if meaning.shows_work {
+            conversation.history = History::Resume;
+            conversation.rewind = None;
+        } else if conversation.history == History::Fresh {
             // An agent may have it, and finds nothing otherwise.
-            StateAction::ChatTurnStarted(_) | StateAction::ChatTurnResume(_)
-                if conversation.history == History::Fresh =>
-            {
+            if meaning.begins_turn() {
                 conversation.history = History::Resume;
             }
+        } else if let StateAction::ChatTruncated(truncated) = action {
             // Whether the agent was told, nobody knows; being told again does not hurt.
-            StateAction::ChatTruncated(truncated) if conversation.history != History::Fresh => {
-                conversation.rewind = Some(Rewind { to: truncated.turn_id });
-            }
-            work if shows_work(&work) => {
-                conversation.history = History::Resume;
-                conversation.rewind = None;
-            }
-            _ => {}
+            conversation.rewind = Some(Rewind { to: truncated.turn_id });
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 
 use super::parts::PartIndex;
+use crate::action::{TurnEffect, meaning};
 use crate::storage::{Json, StoredTurn};
 
 /// A chat as it is published.
@@ -102,11 +103,8 @@ impl ChatDoc {
 
     /// Brings the encoded turns into step with what the reducer made of the last one.
     fn keep_in_step(&mut self, action: &StateAction) -> Result<(), TurnError> {
-        #[expect(clippy::wildcard_enum_match_arm, reason = "only these change the list of finished turns")]
-        match action {
-            StateAction::ChatTurnComplete(_)
-            | StateAction::ChatTurnCancelled(_)
-            | StateAction::ChatError(_) => {
+        match meaning(action).turn {
+            Some(TurnEffect::Ends) => {
                 let known = self.turns.len().min(1);
                 if let Some(ended) = self.open.turns.get(known) {
                     let encoded = encode(ended)?;
@@ -114,7 +112,7 @@ impl ChatDoc {
                     self.turns.push(encoded);
                 }
             }
-            StateAction::ChatTurnResume(_) if self.open.turns.is_empty() && !self.turns.is_empty() => {
+            Some(TurnEffect::Resumes) if self.open.turns.is_empty() && !self.turns.is_empty() => {
                 self.turns.pop();
                 self.mark_changed(self.turns.len());
                 // A turn behind it may become the last one again.
@@ -122,11 +120,11 @@ impl ChatDoc {
                     self.open.turns = vec![decode(last)?];
                 }
             }
-            StateAction::ChatTruncated(truncated) if truncated.turn_id.is_none() => {
+            Some(TurnEffect::Truncates) if keeps_no_turn(action) => {
                 self.turns.clear();
                 self.mark_changed(0);
             }
-            _ => return Ok(()),
+            Some(TurnEffect::Starts | TurnEffect::Resumes | TurnEffect::Truncates) | None => return Ok(()),
         }
         keep_last(&mut self.open.turns);
         Ok(())
@@ -159,6 +157,11 @@ impl ChatDoc {
     pub(crate) fn header(&self) -> Window<'_> {
         Window { open: &self.open, turns: &[], older: false }
     }
+}
+
+/// Whether an action truncates a chat before its first turn.
+fn keeps_no_turn(action: &StateAction) -> bool {
+    matches!(action, StateAction::ChatTruncated(truncated) if truncated.turn_id.is_none())
 }
 
 /// Names the turns that are older than this one.

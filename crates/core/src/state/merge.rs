@@ -6,12 +6,14 @@
 //! origin is an echo that its sender counts on, and what is no action may hold a
 //! snapshot: neither is ever merged.
 
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
 use ahp_types::actions::StateAction;
 use bytes::Bytes;
 
 use super::frame::{BEFORE_ENVELOPE, Frame};
+use crate::action::{Merging, TextDelta, meaning};
 use crate::channel::ChannelUri;
 use crate::ids::ServerSeq;
 
@@ -43,105 +45,53 @@ pub(super) struct Text {
     end: usize,
 }
 
-/// What an action replaces as a whole.
+/// What an action replaces as a whole: two equal values replace each other.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Replaced {
     channel: ChannelUri,
-    value: Value,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Value {
-    Usage { turn: String },
-    ChatActivity,
-    SessionActivity,
-    ActiveSessions,
+    action: Discriminant<StateAction>,
+    turn: Option<String>,
 }
 
 impl Replaced {
     /// What the action replaces, if that is all that it does.
     pub(super) fn by(channel: &ChannelUri, action: &StateAction) -> Option<Self> {
-        #[expect(
-            clippy::wildcard_enum_match_arm,
-            reason = "every other action says more than its last value"
-        )]
-        let value = match action {
-            StateAction::ChatUsage(usage) if usage.meta.is_none() => {
-                Value::Usage { turn: usage.turn_id.clone() }
-            }
-            StateAction::ChatActivityChanged(_) => Value::ChatActivity,
-            StateAction::SessionActivityChanged(_) => Value::SessionActivity,
-            StateAction::RootActiveSessionsChanged(_) => Value::ActiveSessions,
-            _ => return None,
-        };
-        Some(Self { channel: channel.clone(), value })
+        let Merging::Replace { turn } = meaning(action).merging else { return None };
+        Some(Self { channel: channel.clone(), action: discriminant(action), turn: turn.map(str::to_owned) })
     }
 }
 
 /// An action that adds text to something, in its parts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stream<'a> {
-    kind: &'static str,
-    turn: &'a str,
-    /// The name of the field for what the text is added to.
-    target_field: &'static str,
-    target: &'a str,
-    content: &'a str,
-}
+pub(super) struct Stream<'a>(TextDelta<'a>);
 
 impl<'a> Stream<'a> {
     /// The action, if it adds text and does nothing else.
     pub(super) fn of(action: &'a StateAction) -> Option<Self> {
-        #[expect(clippy::wildcard_enum_match_arm, reason = "three of many actions stream text")]
-        match action {
-            StateAction::ChatDelta(delta) if delta.meta.is_none() => Some(Self {
-                kind: "chat/delta",
-                turn: &delta.turn_id,
-                target_field: "partId",
-                target: &delta.part_id,
-                content: &delta.content,
-            }),
-            StateAction::ChatReasoning(delta) if delta.meta.is_none() => Some(Self {
-                kind: "chat/reasoning",
-                turn: &delta.turn_id,
-                target_field: "partId",
-                target: &delta.part_id,
-                content: &delta.content,
-            }),
-            StateAction::ChatToolCallDelta(delta)
-                if delta.meta.is_none() && delta.invocation_message.is_none() =>
-            {
-                Some(Self {
-                    kind: "chat/toolCallDelta",
-                    turn: &delta.turn_id,
-                    target_field: "toolCallId",
-                    target: &delta.tool_call_id,
-                    content: delta.content.as_deref()?,
-                })
-            }
-            _ => None,
-        }
+        let Merging::Append(delta) = meaning(action).merging else { return None };
+        Some(Self(delta))
     }
 
     /// Encodes the action's envelope. By hand, because that is how the place of the text
     /// is known; it is also what a busy host does most.
     pub(super) fn encode(self, channel: &ChannelUri, seq: ServerSeq) -> Result<Frame, serde_json::Error> {
-        let names = channel.as_str().len() + self.turn.len() + self.target.len();
-        let mut json = Vec::with_capacity(ENVELOPE_WORDS + names + self.content.len());
+        let TextDelta { kind, turn, target_field, target, content } = self.0;
+        let names = channel.as_str().len() + turn.len() + target.len();
+        let mut json = Vec::with_capacity(ENVELOPE_WORDS + names + content.len());
         json.extend_from_slice(BEFORE_ENVELOPE.as_bytes());
         json.extend_from_slice(br#"{"channel":"#);
         serde_json::to_writer(&mut json, channel.as_str())?;
         json.extend_from_slice(br#","action":{"type":""#);
-        json.extend_from_slice(self.kind.as_bytes());
+        json.extend_from_slice(kind.as_bytes());
         json.extend_from_slice(br#"","turnId":"#);
-        serde_json::to_writer(&mut json, self.turn)?;
+        serde_json::to_writer(&mut json, turn)?;
         json.extend_from_slice(br#",""#);
-        json.extend_from_slice(self.target_field.as_bytes());
+        json.extend_from_slice(target_field.as_bytes());
         json.extend_from_slice(br#"":"#);
-        serde_json::to_writer(&mut json, self.target)?;
+        serde_json::to_writer(&mut json, target)?;
         json.extend_from_slice(br#","content":"#);
         let start = json.len() + 1;
-        serde_json::to_writer(&mut json, self.content)?;
+        serde_json::to_writer(&mut json, content)?;
         let end = json.len() - 1;
         json.extend_from_slice(br#"},"serverSeq":"#);
         serde_json::to_writer(&mut json, &seq.0)?;

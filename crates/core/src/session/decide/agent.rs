@@ -13,6 +13,7 @@ use super::turns::{self, Resumable};
 use super::{
     Decision, Effect, Model, Phase, Target, View, children, error_info, leftovers, names, queue, settings,
 };
+use crate::action::{AgentRule, ChannelKind, meaning, turn_of};
 use crate::agent::{AgentEvent, History, TurnOutcome, Unsent};
 use crate::ids::TurnId;
 
@@ -52,18 +53,19 @@ fn acted(model: &Model, view: View<'_>, mut action: Box<StateAction>) -> Decisio
         running.clone_into(turn);
     }
     // Late output of a turn that is over is dropped: a cancelled turn stays cancelled.
-    let target = match place_of(&action) {
-        Place::Turn(turn) => (running == Some(turn)).then_some(Target::Chat),
-        Place::RunningTurn => running.map(|_| Target::Chat),
-        Place::Chat => Some(Target::Chat),
-        Place::Session => Some(Target::Session),
-        Place::NotForAgents => {
+    let meaning = meaning(&action);
+    let is_due = match meaning.agent {
+        Some(AgentRule::InTurn(turn)) => running == Some(turn),
+        Some(AgentRule::Running) => running.is_some(),
+        Some(AgentRule::Anytime) => true,
+        None => {
             tracing::error!(?action, "an agent sent an action that is not its to send");
-            None
+            false
         }
     };
+    let target = target_of(meaning.channel).filter(|_| is_due);
     let asks = matches!(*action, StateAction::ChatInputRequested(_));
-    decision.works = target.is_some() && shows_work(&action);
+    decision.works = target.is_some() && meaning.shows_work;
     decision.actions.extend(target.map(|target| (target, *action)));
     if asks && target.is_some() {
         decision.actions.extend(settings::unread(view));
@@ -176,74 +178,18 @@ fn goes_along(view: View<'_>) -> Vec<(Target, StateAction)> {
     of_chat.chain(of_session.into_iter().map(|action| (Target::Session, action))).collect()
 }
 
-/// Whether an agent that says this has taken up its conversation.
-pub(in crate::session) fn shows_work(action: &StateAction) -> bool {
-    matches!(
-        action,
-        StateAction::ChatResponsePart(_)
-            | StateAction::ChatToolCallStart(_)
-            | StateAction::ChatTurnComplete(_)
-    )
-}
-
-/// Where an action of an agent's belongs.
-enum Place<'a> {
-    /// In this turn.
-    Turn(&'a str),
-    /// In whatever turn is running.
-    RunningTurn,
-    /// In the chat, whether a turn is running or not.
-    Chat,
-    /// In the session: what it offers.
-    Session,
-    /// Nowhere: turn ends and the like are reported otherwise.
-    NotForAgents,
-}
-
-/// The turn that an agent's action names, if it names one.
-fn turn_of(action: &mut StateAction) -> Option<&mut String> {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the other actions of agents name no turn")]
-    match action {
-        StateAction::ChatDelta(action) => Some(&mut action.turn_id),
-        StateAction::ChatReasoning(action) => Some(&mut action.turn_id),
-        StateAction::ChatResponsePart(action) => Some(&mut action.turn_id),
-        StateAction::ChatUsage(action) => Some(&mut action.turn_id),
-        StateAction::ChatToolCallStart(action) => Some(&mut action.turn_id),
-        StateAction::ChatToolCallDelta(action) => Some(&mut action.turn_id),
-        StateAction::ChatToolCallReady(action) => Some(&mut action.turn_id),
-        StateAction::ChatToolCallConfirmed(action) => Some(&mut action.turn_id),
-        StateAction::ChatToolCallContentChanged(action) => Some(&mut action.turn_id),
-        StateAction::ChatToolCallAuthRequired(action) => Some(&mut action.turn_id),
-        StateAction::ChatToolCallAuthResolved(action) => Some(&mut action.turn_id),
-        StateAction::ChatToolCallComplete(action) => Some(&mut action.turn_id),
-        _ => None,
-    }
-}
-
-fn place_of(action: &StateAction) -> Place<'_> {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "agents send these and no others")]
-    match action {
-        StateAction::ChatDelta(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatReasoning(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatResponsePart(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatUsage(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatToolCallStart(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatToolCallDelta(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatToolCallReady(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatToolCallConfirmed(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatToolCallContentChanged(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatToolCallAuthRequired(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatToolCallAuthResolved(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatToolCallComplete(action) => Place::Turn(&action.turn_id),
-        StateAction::ChatInputRequested(_) => Place::RunningTurn,
-        StateAction::ChatActivityChanged(_)
-        | StateAction::ChatBackgroundWorkSet(_)
-        | StateAction::ChatBackgroundWorkRemoved(_) => Place::Chat,
-        StateAction::SessionCustomizationsChanged(_)
-        | StateAction::SessionCustomizationUpdated(_)
-        | StateAction::SessionCustomizationRemoved(_)
-        | StateAction::SessionMcpServerStateChanged(_)
-        | StateAction::SessionServerToolsChanged(_) => Place::Session,
-        _ => Place::NotForAgents,
+/// The channel of an action that agents may send.
+fn target_of(channel: Option<ChannelKind>) -> Option<Target> {
+    match channel? {
+        ChannelKind::Chat => Some(Target::Chat),
+        ChannelKind::Session => Some(Target::Session),
+        ChannelKind::Root
+        | ChannelKind::Canvas
+        | ChannelKind::Changeset
+        | ChannelKind::Annotations
+        | ChannelKind::Terminal
+        | ChannelKind::ResourceWatch
+        | ChannelKind::Automations
+        | ChannelKind::AutomationRun => None,
     }
 }

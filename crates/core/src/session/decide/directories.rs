@@ -75,16 +75,6 @@ pub(super) fn replaced(
     Decision::default()
 }
 
-/// Whether an action changes where a session works.
-pub(in crate::session) fn changes_directories(action: &StateAction) -> bool {
-    matches!(
-        action,
-        StateAction::SessionWorkingDirectorySet(_)
-            | StateAction::SessionWorkingDirectoryRemoved(_)
-            | StateAction::SessionWorkingDirectoryReplaced(_)
-    )
-}
-
 /// The session works elsewhere: a chat loses what it has lost, and its agent is told.
 pub(super) fn followed(view: View<'_>, action: &StateAction) -> Decision {
     let mut decision = told();

@@ -13,6 +13,7 @@ use ahp_types::actions::{
 use ahp_types::state::{Message, PendingMessage, PendingMessageKind, Turn, TurnState};
 
 use super::{Decision, Effect, Model, Phase, Target, View, names, reject, turns};
+use crate::action::{TurnEffect, meaning};
 use crate::agent::AgentCommand;
 use crate::ids::TurnId;
 
@@ -149,33 +150,22 @@ pub(in crate::session) enum QueueEffect {
 
 impl QueueEffect {
     /// The effect of a client's own action: to send, edit or reorder messages is a wish to
-    /// continue; to cancel or truncate is a wish to stop.
+    /// continue.
     pub(in crate::session) fn of_client(action: &StateAction) -> Self {
-        if matches!(
-            action,
-            StateAction::ChatTurnStarted(_)
-                | StateAction::ChatTurnResume(_)
-                | StateAction::ChatPendingMessageSet(_)
-                | StateAction::ChatQueuedMessagesReordered(_)
-        ) {
-            return Self::Continues;
-        }
-        Self::of_host(action)
+        if meaning(action).resumes_queue { Self::Continues } else { Self::of_host(action) }
     }
 
     /// The effect of an action of the host. After a failure that can be resumed the queue
     /// waits: each message in it would fail the same way.
     pub(in crate::session) fn of_host(action: &StateAction) -> Self {
-        if matches!(action, StateAction::ChatTurnCancelled(_) | StateAction::ChatTruncated(_)) {
-            return Self::Held;
-        }
-        if matches!(action, StateAction::ChatTurnComplete(_)) {
-            return Self::Continues;
-        }
-        match action {
-            StateAction::ChatError(error) if error.part.resumable == Some(true) => Self::Held,
-            StateAction::ChatError(_) => Self::Continues,
-            _ => Self::None,
+        match (meaning(action).turn, action) {
+            (Some(TurnEffect::Ends), StateAction::ChatTurnCancelled(_)) => Self::Held,
+            (Some(TurnEffect::Ends), StateAction::ChatError(error)) if error.part.resumable == Some(true) => {
+                Self::Held
+            }
+            (Some(TurnEffect::Ends), _) => Self::Continues,
+            (Some(TurnEffect::Truncates), _) => Self::Held,
+            (Some(TurnEffect::Starts | TurnEffect::Resumes) | None, _) => Self::None,
         }
     }
 }

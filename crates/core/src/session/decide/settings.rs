@@ -21,16 +21,6 @@ pub(super) fn only_itself(client: &ClientId, named: &str) -> Decision {
     }
 }
 
-/// Whether agents may have to be told after this.
-pub(in crate::session) fn changes_settings(action: &StateAction) -> bool {
-    matches!(
-        action,
-        StateAction::SessionConfigChanged(_)
-            | StateAction::SessionActiveClientSet(_)
-            | StateAction::SessionActiveClientRemoved(_)
-    )
-}
-
 /// A client has gone without saying so.
 pub(super) fn left(view: View<'_>, client: &ClientId) -> Decision {
     let mut decision = Decision::default();
