@@ -13,6 +13,8 @@ pub(crate) use dispatched::Dispatched;
 pub(crate) use merging::{Merging, TextDelta};
 pub(crate) use table::{meaning, turn_of};
 
+use crate::channel::ChannelKind;
+
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ActionMeaning<'a> {
@@ -55,31 +57,6 @@ impl<'a> ActionMeaning<'a> {
     pub(crate) fn begins_turn(&self) -> bool {
         matches!(self.turn, Some(TurnEffect::Starts | TurnEffect::Resumes))
     }
-}
-
-/// The kinds of channels the protocol defines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ChannelKind {
-    /// The one root channel.
-    Root,
-    /// A session.
-    Session,
-    /// A chat of a session.
-    Chat,
-    /// A canvas of a chat.
-    Canvas,
-    /// A set of changed files.
-    Changeset,
-    /// Annotations on files.
-    Annotations,
-    /// A terminal.
-    Terminal,
-    /// A watch on files.
-    ResourceWatch,
-    /// The catalogue of automations.
-    Automations,
-    /// One run of an automation.
-    AutomationRun,
 }
 
 /// How a client's action is accepted.

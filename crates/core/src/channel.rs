@@ -67,6 +67,31 @@ impl fmt::Display for ChannelUri {
     }
 }
 
+/// The kinds of channels the protocol defines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChannelKind {
+    /// The one root channel.
+    Root,
+    /// A session.
+    Session,
+    /// A chat of a session.
+    Chat,
+    /// A canvas of a chat.
+    Canvas,
+    /// A set of changed files.
+    Changeset,
+    /// Annotations on files.
+    Annotations,
+    /// A terminal.
+    Terminal,
+    /// A watch on files.
+    ResourceWatch,
+    /// The catalogue of automations.
+    Automations,
+    /// One run of an automation.
+    AutomationRun,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

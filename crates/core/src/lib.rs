@@ -19,5 +19,5 @@ pub mod session;
 pub mod state;
 pub mod storage;
 
-pub use channel::ChannelUri;
+pub use channel::{ChannelKind, ChannelUri};
 pub use host::{Host, HostConfig};

@@ -9,10 +9,8 @@
 
 use ahp_types::actions::StateAction;
 
-use super::{
-    ActionMeaning, AgentRule, AgentUpdate, ChannelKind, ClientRule, Dispatched, Durability, Merging,
-    TurnEffect,
-};
+use super::{ActionMeaning, AgentRule, AgentUpdate, ClientRule, Dispatched, Durability, Merging, TurnEffect};
+use crate::channel::ChannelKind;
 
 /// Expands the table into [`meaning`].
 macro_rules! table {

@@ -6,6 +6,8 @@
 //! own that streams text or replaces a value is marked so that frames of its kind can
 //! be merged; what comes from a client never is.
 
+use std::sync::Arc;
+
 use ahp_types::actions::StateAction;
 use bytes::Bytes;
 use serde::Serialize;
@@ -120,7 +122,8 @@ pub(crate) type Amendment = (String, &'static str, Value);
 /// An action together with its text: as it came, if it came from a client.
 #[derive(Clone, Debug)]
 pub struct Action {
-    typed: StateAction,
+    /// Shared with the observers that get the action.
+    typed: Arc<StateAction>,
     /// Shared by the envelope and the journal; nothing if it cannot be JSON.
     encoded: Option<Json>,
 }
@@ -129,12 +132,12 @@ impl Action {
     /// An action of the host's own.
     pub fn own(typed: StateAction) -> Self {
         let encoded = to_raw_value(&typed).ok().map(Json::from);
-        Self { typed, encoded }
+        Self { typed: Arc::new(typed), encoded }
     }
 
     /// An action as a client sent it.
     pub fn from_client(raw: Box<RawValue>) -> Result<Self, serde_json::Error> {
-        let typed = serde_json::from_str(raw.get())?;
+        let typed = Arc::new(serde_json::from_str(raw.get())?);
         Ok(Self { typed, encoded: Some(raw.into()) })
     }
 
@@ -154,12 +157,22 @@ impl Action {
         &self.typed
     }
 
+    /// What the action says, to be kept without a copy.
+    pub(super) fn shared(&self) -> &Arc<StateAction> {
+        &self.typed
+    }
+
+    /// Size of the action as JSON.
+    pub(super) fn encoded_len(&self) -> usize {
+        self.encoded.as_ref().map_or(0, |encoded| encoded.get().len())
+    }
+
     /// The action as JSON.
     pub(crate) fn encoded(&self) -> Result<Json, serde_json::Error> {
         match &self.encoded {
             Some(encoded) => Ok(encoded.clone()),
             // To get the error again, since errors cannot be cloned.
-            None => to_raw_value(&self.typed).map(Json::from),
+            None => to_raw_value(self.typed()).map(Json::from),
         }
     }
 }
@@ -168,7 +181,7 @@ impl Serialize for Action {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.encoded {
             Some(encoded) => encoded.serialize(serializer),
-            None => self.typed.serialize(serializer),
+            None => self.typed().serialize(serializer),
         }
     }
 }

@@ -24,7 +24,10 @@ pub use outbox::{CloseReason, Delivery, Outbox};
 pub(crate) use repeats::{Claim, DispatchMark};
 pub use rows::{BadRowKey, RowKey};
 pub use snapshot::{ChannelState, EncodedSnapshot};
-pub use store::{CommitError, Counts, FetchError, Missed, RowsPage, StateStore, Subscription};
+pub use store::{
+    CommitError, Counts, FetchError, Missed, Observed, ObserverScope, RowsPage, StateObserver, StateStore,
+    Subscription,
+};
 
 #[cfg(test)]
 mod delivery_tests;

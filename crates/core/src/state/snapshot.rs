@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::chat::{ChatDoc, TurnError};
-use crate::channel::ChannelUri;
+use crate::channel::{ChannelKind, ChannelUri};
 use crate::ids::ServerSeq;
 
 /// The state document of one channel.
@@ -34,6 +34,16 @@ impl ChannelState {
             Self::Session(state) => Ok(apply_action_to_session(state, action)),
             Self::Chat(chat) => chat.reduce(action),
             Self::ResourceWatch(state) => Ok(apply_action_to_resource_watch(state, action)),
+        }
+    }
+
+    /// The kind of channel that has this state.
+    pub fn kind(&self) -> ChannelKind {
+        match self {
+            Self::Root(_) => ChannelKind::Root,
+            Self::Session(_) => ChannelKind::Session,
+            Self::Chat(_) => ChannelKind::Chat,
+            Self::ResourceWatch(_) => ChannelKind::ResourceWatch,
         }
     }
 

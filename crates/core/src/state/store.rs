@@ -7,9 +7,11 @@
 
 mod audience;
 mod list;
+mod observers;
 mod paging;
 
 pub use list::RowsPage;
+pub use observers::{Observed, ObserverScope, StateObserver};
 pub use paging::FetchError;
 
 use std::collections::HashMap;
@@ -30,6 +32,7 @@ use super::snapshot::{ChannelState, EncodedSnapshot};
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::storage::{Index, Json, StoredClient, StoredEnvelope, StoredRow, StoredTurn};
+use observers::Observers;
 
 /// Owns all published state. Shared; every method takes one short lock.
 #[derive(Debug)]
@@ -50,6 +53,8 @@ struct Inner {
     log: ReplayLog,
     /// Rows of the session list, by session. A provisional session has none.
     rows: Rows,
+    /// Consumers inside the process.
+    observers: Observers,
 }
 
 #[derive(Debug)]
@@ -169,6 +174,7 @@ impl StateStore {
                 clients: KnownClients::default(),
                 log: ReplayLog::default(),
                 rows: Rows::default(),
+                observers: Observers::default(),
             }),
         }
     }
@@ -291,6 +297,7 @@ impl StateStore {
             return Err(taken.clone());
         }
         for (uri, state) in channels {
+            inner.observers.created(&uri, state.kind());
             inner.channels.insert(uri, Channel { state, subscribers: Vec::new() });
         }
         Ok(())
@@ -302,7 +309,7 @@ impl StateStore {
         let mut inner = self.lock();
         inner.clients.forget_channels(channels);
         for uri in channels {
-            inner.channels.remove(uri);
+            inner.remove_channel(uri);
             for attached in inner.connections.values_mut() {
                 attached.marks.remove(uri);
                 attached.windows.remove(uri);
@@ -550,6 +557,7 @@ impl Inner {
         let other =
             origin.and_then(|origin| self.clients.dispatches_of(&origin.client)?.answered(origin, seq));
         self.log.push(seq, uri, None, EncodedEnvelope::of(&frame));
+        self.observers.committed(uri, channel.state.kind(), seq, action);
         for subscriber in &channel.subscribers {
             match origin {
                 // Somebody waits for the echo, and the others for what a person did.
@@ -664,6 +672,12 @@ impl Inner {
             actions: self.log.missed(client, mark),
             missing: missing.into_iter().cloned().collect(),
         })
+    }
+
+    fn remove_channel(&mut self, uri: &ChannelUri) {
+        if let Some(channel) = self.channels.remove(uri) {
+            self.observers.removed(uri, channel.state.kind());
+        }
     }
 
     fn push_to(&self, connection: ConnectionId, frame: Frame) {

@@ -14,18 +14,18 @@ use super::super::chat::ChatDoc;
 use super::*;
 use crate::ids::ClientId;
 
-const CHATS: usize = 2;
+pub(super) const CHATS: usize = 2;
 const CLIENTS: usize = 3;
 
 fn root() -> RootState {
     RootState { agents: Vec::new(), active_sessions: Some(0), terminals: None, config: None, meta: None }
 }
 
-fn chat_uri(number: usize) -> ChannelUri {
+pub(super) fn chat_uri(number: usize) -> ChannelUri {
     ChannelUri::new(&format!("ahp-chat:/{number}"))
 }
 
-fn empty_chat(number: usize) -> ChatState {
+pub(super) fn empty_chat(number: usize) -> ChatState {
     serde_json::from_value(json!({
         "resource": chat_uri(number).as_str(), "title": "", "status": 1,
         "modifiedAt": "2026-11-15T09:00:00.000Z", "turns": [],
@@ -33,7 +33,7 @@ fn empty_chat(number: usize) -> ChatState {
     .unwrap()
 }
 
-fn store_with_chats() -> StateStore {
+pub(super) fn store_with_chats() -> StateStore {
     let store = StateStore::new(root());
     let chats = (0..CHATS).map(|number| {
         (chat_uri(number), ChannelState::Chat(Box::new(ChatDoc::new(empty_chat(number)).unwrap())))
@@ -42,7 +42,7 @@ fn store_with_chats() -> StateStore {
     store
 }
 
-fn started(turn: &str) -> StateAction {
+pub(super) fn started(turn: &str) -> StateAction {
     StateAction::ChatTurnStarted(ChatTurnStartedAction {
         turn_id: turn.to_owned(),
         started_at: "2026-11-15T09:00:05.000Z".to_owned(),
@@ -59,12 +59,12 @@ fn started(turn: &str) -> StateAction {
     })
 }
 
-fn part(turn: &str, id: &str) -> StateAction {
+pub(super) fn part(turn: &str, id: &str) -> StateAction {
     let part = ResponsePart::Markdown(MarkdownResponsePart { id: id.to_owned(), content: String::new() });
     StateAction::ChatResponsePart(ChatResponsePartAction { turn_id: turn.to_owned(), part, meta: None })
 }
 
-fn delta(turn: &str, id: &str, content: &str) -> StateAction {
+pub(super) fn delta(turn: &str, id: &str, content: &str) -> StateAction {
     StateAction::ChatDelta(ChatDeltaAction {
         turn_id: turn.to_owned(),
         part_id: id.to_owned(),
@@ -73,7 +73,7 @@ fn delta(turn: &str, id: &str, content: &str) -> StateAction {
     })
 }
 
-fn complete(turn: &str) -> StateAction {
+pub(super) fn complete(turn: &str) -> StateAction {
     StateAction::ChatTurnComplete(ChatTurnCompleteAction {
         turn_id: turn.to_owned(),
         duration: 7,

@@ -13,8 +13,9 @@ use super::turns::{self, Resumable};
 use super::{
     Decision, Effect, Model, Phase, Target, View, children, error_info, leftovers, names, queue, settings,
 };
-use crate::action::{AgentRule, ChannelKind, meaning, turn_of};
+use crate::action::{AgentRule, meaning, turn_of};
 use crate::agent::{AgentEvent, History, TurnOutcome, Unsent};
+use crate::channel::ChannelKind;
 use crate::ids::TurnId;
 
 /// How often an agent is opened for one message that it does not get to read.

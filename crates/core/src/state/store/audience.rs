@@ -40,7 +40,7 @@ impl StateStore {
             .any(|channel| !channel.subscribers.is_empty());
         if !heard {
             for uri in channels {
-                inner.channels.remove(uri);
+                inner.remove_channel(uri);
             }
         }
         !heard
