@@ -11,6 +11,10 @@ use serde_json::{Value, json};
 /// The property that VS Code has a picker for in sessions of this provider.
 const PERMISSION_MODE: &str = "permissionMode";
 
+/// Environment variables for the runtime. Not in the form: only for programs that create
+/// sessions.
+const ENVIRONMENT: &str = "environment";
+
 /// The modes that work without asking the user.
 const MODES: [(&str, &str, &str, PermissionMode); 3] = [
     ("default", "Ask", "Asks before it changes anything", PermissionMode::Default),
@@ -46,14 +50,21 @@ pub(super) fn resolve(chosen: &JsonObject) -> ResolvedConfig {
         enum_dynamic: None,
         session_mutable: None,
     };
+    let mut values = JsonObject::from_iter([(PERMISSION_MODE.to_owned(), mode)]);
+    let variables = chosen.get(ENVIRONMENT).filter(|variables| is_environment(variables));
+    values.extend(variables.map(|variables| (ENVIRONMENT.to_owned(), variables.clone())));
     ResolvedConfig {
         schema: SessionConfigSchema {
             r#type: "object".to_owned(),
             properties: HashMap::from([(PERMISSION_MODE.to_owned(), property)]),
             required: None,
         },
-        values: JsonObject::from_iter([(PERMISSION_MODE.to_owned(), mode)]),
+        values,
     }
+}
+
+fn is_environment(value: &Value) -> bool {
+    value.as_object().is_some_and(|variables| variables.values().all(Value::is_string))
 }
 
 /// The permission mode in a session's configuration.
@@ -75,8 +86,16 @@ mod tests {
         let chosen = json!({"permissionMode": "yolo", "isolation": "folder"});
         let resolved = resolve(chosen.as_object().unwrap());
         assert_eq!(Value::Object(resolved.values), json!({"permissionMode": "default"}));
-        let chosen = json!({"permissionMode": "acceptEdits"});
+        let chosen = json!({"permissionMode": "acceptEdits", "environment": {"A": 1}});
         let resolved = resolve(chosen.as_object().unwrap());
         assert_eq!(permission_mode(&resolved.values), Some(PermissionMode::AcceptEdits));
+        assert_eq!(resolved.values.get("environment"), None);
+    }
+
+    #[test]
+    fn environment_of_a_session_is_kept() {
+        let chosen = json!({"environment": {"NODE_ENV": "test"}});
+        let resolved = resolve(chosen.as_object().unwrap());
+        assert_eq!(resolved.values.get("environment"), Some(&json!({"NODE_ENV": "test"})));
     }
 }

@@ -15,6 +15,8 @@ mod map;
 mod outgoing;
 mod prompt;
 mod provider;
+mod records;
+mod selection;
 mod turn;
 
 pub use provider::{ClaudeProvider, ClaudeProviderConfig, ProgramSource};

@@ -15,16 +15,19 @@ use innkeeper_claude::{
     Conversation, Directories, Endpoint, LaunchOptions, Program, Runtime, StartError, WardenProgram,
 };
 use innkeeper_core::agent::{
-    AgentLink, AgentOffer, AgentProvider, BoxFuture, COMMAND_CAPACITY, CommandInfo, EVENT_CAPACITY,
-    OpenAgent, OpenError, ResolvedConfig,
+    AgentLink, AgentOffer, AgentProvider, BoxFuture, COMMAND_CAPACITY, CommandInfo, ConversationRecords,
+    EVENT_CAPACITY, History, OpenAgent, OpenError, ResolvedConfig,
 };
 use innkeeper_core::model::ModelEndpoint;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use uuid::Uuid;
 
 use super::config;
 use super::driver::Driver;
+use super::records::ClaudeRecords;
+use super::selection::Choice;
 
 /// The provider's id, which is the scheme of its sessions' addresses too.
 const PROVIDER: &str = "claude";
@@ -69,6 +72,7 @@ pub struct ClaudeProvider {
     config: Arc<ClaudeProviderConfig>,
     /// What clients are offered.
     offer: watch::Sender<AgentOffer>,
+    records: Arc<ClaudeRecords>,
     /// The drivers, so that the host can wait for them.
     tasks: TaskTracker,
 }
@@ -88,13 +92,18 @@ impl std::fmt::Debug for ClaudeProviderConfig {
 impl ClaudeProvider {
     /// A provider whose drivers run on `tasks`.
     pub fn new(config: ClaudeProviderConfig, tasks: TaskTracker) -> Self {
-        Self { config: Arc::new(config), offer: watch::Sender::new(offer()), tasks }
+        let records = Arc::new(ClaudeRecords::new(&config.environment));
+        Self { config: Arc::new(config), offer: watch::Sender::new(offer()), records, tasks }
     }
 }
 
 impl AgentProvider for ClaudeProvider {
     fn offer(&self) -> watch::Receiver<AgentOffer> {
         self.offer.subscribe()
+    }
+
+    fn records(&self) -> Option<Arc<dyn ConversationRecords>> {
+        Some(Arc::clone(&self.records) as Arc<dyn ConversationRecords>)
     }
 
     fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
@@ -157,24 +166,55 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
     }
     let access = config.models.access(request.conversation);
     let directories = Directories { cwd, scratch: config.scratch_dir.clone() };
-    let conversation = conversation(config, request);
+    let conversation = conversation(config, request)?;
+    let choice = Choice::of(&request.selection);
+    let variables = request.environment.iter().map(|(name, value)| (name.into(), value.into()));
     Ok(LaunchOptions {
         endpoint: Some(Endpoint { base_url: access.base_url, bearer: access.bearer }),
+        // Said at every start: a runtime that resumes a conversation does not always take
+        // them from its transcript.
+        model: choice.model_name().map(str::to_owned),
+        effort: choice.effort,
+        agent: choice.agent,
         permission_mode: config::permission_mode(&request.config),
         environment: config.environment.clone(),
+        overrides: variables.collect(),
         registry: Some(config.registry_dir.clone()),
         directories: others,
         ..LaunchOptions::new(program, config.warden.clone(), conversation, directories)
     })
 }
 
-/// What is on disk decides: the runtime refuses to begin a conversation that it has
-/// written down, and to resume one that it has not.
-fn conversation(config: &ClaudeProviderConfig, request: &OpenAgent) -> Conversation {
-    match transcript::find(&config.environment, request.conversation) {
-        Some(_) => Conversation::Resume(request.conversation),
-        None => Conversation::New(request.conversation),
+/// The conversation that the runtime works on. The runtime refuses to begin one that it
+/// has a transcript of, and to resume one that it has none of; an empty conversation in
+/// the place of one that clients show would be a loss, so that is an error.
+fn conversation(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<Conversation, OpenError> {
+    let is_written = |id: Uuid| transcript::find(&config.environment, id).is_some();
+    match &request.history {
+        History::Resume => {
+            // A host from before the names were reported gave the conversation its own id.
+            let name = request.resume_token.as_ref().map(|token| Uuid::parse_str(token.as_str()));
+            let id = name.unwrap_or(Ok(request.conversation)).unwrap_or(request.conversation);
+            if is_written(id) { Ok(Conversation::Resume(id)) } else { Err(history_missing(config, id)) }
+        }
+        History::Fresh | History::Rebuild(_) if is_written(request.conversation) => {
+            Ok(Conversation::New(Uuid::new_v4()))
+        }
+        History::Fresh | History::Rebuild(_) => Ok(Conversation::New(request.conversation)),
+        History::Branch(_) => Err(OpenError::Failed {
+            error_type: "branch_not_supported".to_owned(),
+            message: "Claude conversations cannot be forked yet; start a new chat instead.".to_owned(),
+        }),
     }
+}
+
+fn history_missing(config: &ClaudeProviderConfig, id: Uuid) -> OpenError {
+    let place = match transcript::config_dir(&config.environment) {
+        Some(directory) => directory.join("projects").display().to_string(),
+        None => "its configuration directory".to_owned(),
+    };
+    let message = format!("Claude's transcript of this conversation ({id}.jsonl) is not in {place}.");
+    OpenError::HistoryMissing { message }
 }
 
 fn open_error(error: StartError) -> OpenError {

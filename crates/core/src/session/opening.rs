@@ -71,24 +71,20 @@ impl SessionActor {
         });
     }
 
-    /// What the user chose for the messages of a chat: with the running turn, else with the
-    /// newest turn that names it.
+    /// What the user chose: the model of the running turn's message, else of the newest one
+    /// that names a model, and the custom agent of the running turn's message alone.
     fn selection(&self, chat: &ChannelUri) -> Selection {
         let look = |state: &ChannelState| {
             let doc = state.chat_doc()?;
-            let running = doc.open().active_turn.as_ref().map(|turn| turn.message.clone());
-            let finished = doc.turns().iter().rev().filter_map(|turn| {
-                serde_json::from_str::<Turn>(turn.body.get()).ok().map(|turn| turn.message)
-            });
-            let mut selection = Selection::default();
-            for message in running.into_iter().chain(finished) {
-                selection.model = selection.model.take().or(message.model);
-                selection.agent = selection.agent.take().or(message.agent);
-                if selection.model.is_some() && selection.agent.is_some() {
-                    break;
-                }
-            }
-            Some(selection)
+            let message = doc.open().active_turn.as_ref().map(|turn| &turn.message);
+            let finished = || {
+                let turns = doc.turns().iter().rev();
+                turns
+                    .filter_map(|turn| serde_json::from_str::<Turn>(turn.body.get()).ok()?.message.model)
+                    .next()
+            };
+            let model = message.and_then(|message| message.model.clone()).or_else(finished);
+            Some(Selection { model, agent: message.and_then(|message| message.agent.clone()) })
         };
         self.store.read(chat, look).flatten().unwrap_or_default()
     }

@@ -150,10 +150,13 @@ async fn agent_is_opened_with_the_last_selection_after_a_restart() {
     let (mut kept, left) = tokio::join!(kept.restart(), player.leave_when_told());
     left.unwrap();
     let player = kept.begin("t2").await;
-    for opening in kept.host.stage().openings() {
+    let openings = kept.host.stage().openings();
+    for opening in &openings {
         assert_eq!(json!(opening.selection.model), chosen["message"]["model"]);
-        assert_eq!(json!(opening.selection.agent), chosen["message"]["agent"]);
     }
+    // A message that names no agent wants none.
+    assert_eq!(json!(openings[0].selection.agent), chosen["message"]["agent"]);
+    assert_eq!(openings[1].selection.agent, None);
     kept.finish(&player, "t2").await;
 }
 

@@ -1,0 +1,238 @@
+//! The runtime's transcripts as conversations of the host's kind.
+//!
+//! Reads what the runtime has written to disk, also conversations that the host did not
+//! start. The messages go through the same mappers as the live ones. Never starts a
+//! runtime.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ahp::reducers::apply_action_to_chat;
+use ahp_types::actions::{ChatTurnCompleteAction, ChatTurnStartedAction, StateAction};
+use ahp_types::state::{ChatState, Message as UserInput, MessageKind, MessageOrigin, SessionStatus, Turn};
+use innkeeper_claude::transcript::{
+    self, ListOptions, Origin, ReadOptions, SessionSummary, TranscriptMessage, TranscriptMessageKind,
+    Transcripts,
+};
+use innkeeper_core::agent::{
+    BoxFuture, ConversationRecords, ConversationSummary, RecordError, RecordedTurn, ResumeToken, TurnLink,
+};
+use innkeeper_core::ids::TurnId;
+use serde::Deserialize;
+use uuid::Uuid;
+
+use super::map::Mapper;
+
+/// How the runtime marks a turn that was interrupted, in the place of a message.
+const INTERRUPTED: &str = "[Request interrupted by user";
+
+/// The transcripts of one configuration directory.
+pub(super) struct ClaudeRecords {
+    environment: Arc<BTreeMap<OsString, OsString>>,
+    /// Knows what was read before.
+    transcripts: Option<Arc<Transcripts>>,
+}
+
+impl ClaudeRecords {
+    /// The transcripts of runtimes with this environment.
+    pub(super) fn new(environment: &BTreeMap<OsString, OsString>) -> Self {
+        let transcripts = Transcripts::from_environment(environment).map(Arc::new);
+        Self { environment: Arc::new(environment.clone()), transcripts }
+    }
+}
+
+impl ConversationRecords for ClaudeRecords {
+    fn list(&self) -> BoxFuture<Result<Vec<ConversationSummary>, RecordError>> {
+        let transcripts = self.transcripts.clone();
+        blocking(move || {
+            let listed = transcripts.map(|transcripts| transcripts.list(&ListOptions::default()));
+            Ok(listed.unwrap_or_default().iter().map(|summary| summarized(summary)).collect())
+        })
+    }
+
+    fn read(&self, token: ResumeToken) -> BoxFuture<Result<Option<Vec<RecordedTurn>>, RecordError>> {
+        let environment = Arc::clone(&self.environment);
+        blocking(move || {
+            let path: Option<PathBuf> =
+                Uuid::parse_str(token.as_str()).ok().and_then(|id| transcript::find(&environment, id));
+            path.map(|path| read(&path)).transpose()
+        })
+    }
+}
+
+fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, RecordError> + Send + 'static,
+) -> BoxFuture<Result<T, RecordError>> {
+    Box::pin(async {
+        let failed = |error: tokio::task::JoinError| RecordError { reason: error.to_string() };
+        tokio::task::spawn_blocking(work).await.map_err(failed)?
+    })
+}
+
+fn summarized(summary: &SessionSummary) -> ConversationSummary {
+    ConversationSummary {
+        token: ResumeToken::new(summary.id.to_string()),
+        title: summary.title.clone().unwrap_or_else(|| summary.summary.clone()),
+        directory: summary.cwd.as_ref().map(PathBuf::from),
+        modified_at: summary.last_modified.try_into().unwrap_or_default(),
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<RecordedTurn>, RecordError> {
+    let messages = transcript::messages(path, &ReadOptions::default())
+        .map_err(|error| RecordError { reason: error.to_string() })?;
+    let mut record = Record::default();
+    for message in &messages {
+        record.add(message);
+    }
+    Ok(record.turns.into_iter().filter_map(RecordingTurn::finished).collect())
+}
+
+/// The turns of a transcript so far.
+#[derive(Default)]
+struct Record {
+    turns: Vec<RecordingTurn>,
+    mapper: Mapper,
+}
+
+/// A turn that is being put together.
+struct RecordingTurn {
+    id: TurnId,
+    link: TurnLink,
+    chat: ChatState,
+}
+
+impl Record {
+    fn add(&mut self, message: &TranscriptMessage) {
+        if message.parent_tool_use_id.is_some() {
+            return;
+        }
+        let prompt = prompt_of(message);
+        match (message.origin, prompt) {
+            // What was said while a turn ran belongs to that turn.
+            (Origin::Queued, Some(_)) if !self.turns.is_empty() => {
+                if let Some(turn) = self.turns.last_mut() {
+                    turn.link.prompts.push(message.uuid.clone());
+                }
+            }
+            (Origin::Plain | Origin::Queued, Some(text)) => {
+                self.mapper.begin_turn();
+                self.turns.push(RecordingTurn::new(message, text));
+            }
+            (Origin::LocalCommand | Origin::CompactSummary, Some(_)) => {}
+            (_, None) => {
+                if let Some(turn) = self.turns.last_mut() {
+                    turn.add(message, &mut self.mapper);
+                }
+            }
+        }
+    }
+}
+
+impl RecordingTurn {
+    fn new(message: &TranscriptMessage, text: String) -> Self {
+        let id = TurnId::new(&message.uuid);
+        let started_at = message.timestamp.clone().unwrap_or_default();
+        let mut chat = empty_chat(&started_at);
+        let kind = if message.sender.is_some() { MessageKind::SystemNotification } else { MessageKind::User };
+        let started = StateAction::ChatTurnStarted(ChatTurnStartedAction {
+            turn_id: message.uuid.clone(),
+            started_at,
+            message: UserInput {
+                text,
+                origin: MessageOrigin { kind },
+                attachments: None,
+                model: None,
+                agent: None,
+                meta: None,
+            },
+            queued_message_id: None,
+            meta: None,
+        });
+        apply_action_to_chat(&mut chat, &started);
+        let link = TurnLink { prompts: vec![message.uuid.clone()], ..TurnLink::default() };
+        Self { id, link, chat }
+    }
+
+    fn add(&mut self, message: &TranscriptMessage, mapper: &mut Mapper) {
+        if message.kind == TranscriptMessageKind::Assistant {
+            self.link.answer = Some(message.uuid.clone());
+        }
+        // A line that is not a message of the wire costs that line alone.
+        let Ok(wire) = message.to_wire() else { return };
+        for action in mapper.map(&self.id, &wire) {
+            apply_action_to_chat(&mut self.chat, &action);
+        }
+    }
+
+    fn finished(mut self) -> Option<RecordedTurn> {
+        let turn_id = self.id.as_str().to_owned();
+        let complete = ChatTurnCompleteAction { turn_id, duration: 0, meta: None };
+        apply_action_to_chat(&mut self.chat, &StateAction::ChatTurnComplete(complete));
+        let turn: Turn = self.chat.turns.pop()?;
+        Some(RecordedTurn { link: self.link, turn: Turn { duration: None, ..turn } })
+    }
+}
+
+/// The text of a message that a user, or a finished task, sent. Results of tools and the
+/// runtime's own marks are not prompts.
+fn prompt_of(message: &TranscriptMessage) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Content {
+        Text(String),
+        Blocks(Vec<Block>),
+    }
+    #[derive(Deserialize)]
+    struct Block {
+        r#type: String,
+        #[serde(default)]
+        text: Option<String>,
+    }
+    #[derive(Deserialize)]
+    struct Body {
+        content: Content,
+    }
+    if message.kind != TranscriptMessageKind::User {
+        return None;
+    }
+    let body: Body = serde_json::from_str(message.message.as_ref()?.get()).ok()?;
+    let text = match body.content {
+        Content::Text(text) => text,
+        Content::Blocks(blocks) if blocks.iter().any(|block| block.r#type == "tool_result") => return None,
+        // The user's own words come last; attachments are before them.
+        Content::Blocks(blocks) => blocks.into_iter().filter_map(|block| block.text).next_back()?,
+    };
+    (!text.starts_with(INTERRUPTED)).then_some(text)
+}
+
+fn empty_chat(created_at: &str) -> ChatState {
+    ChatState {
+        resource: String::new(),
+        title: String::new(),
+        status: SessionStatus::Idle.0,
+        activity: None,
+        modified_at: created_at.to_owned(),
+        changes: None,
+        origin: None,
+        movable: None,
+        interactivity: None,
+        working_directories: None,
+        changesets: None,
+        background_work: None,
+        canvases: None,
+        turns: Vec::new(),
+        turns_next_cursor: None,
+        active_turn: None,
+        steering_message: None,
+        queued_messages: None,
+        draft: None,
+        meta: None,
+    }
+}
+
+#[cfg(test)]
+#[path = "records_tests.rs"]
+mod tests;

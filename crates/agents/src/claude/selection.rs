@@ -1,0 +1,122 @@
+//! What a user chose for a message, as the runtime is told it.
+
+use ahp_types::state::{AgentSelection, ModelSelection};
+use innkeeper_claude::Effort;
+use innkeeper_core::agent::Selection;
+use url::Url;
+
+/// The model that stands for the runtime's own choice.
+pub(super) const DEFAULT_MODEL: &str = "default";
+
+/// The property of a model's configuration that VS Code has an effort picker for.
+const EFFORT: &str = "thinkingLevel";
+
+/// Model, effort and agent that a runtime works with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    /// The model's id, or [`DEFAULT_MODEL`].
+    pub(super) model: String,
+    /// How hard it thinks; `None` is the runtime's default.
+    pub(super) effort: Option<Effort>,
+    /// The custom agent of the main thread.
+    pub(super) agent: Option<String>,
+}
+
+impl Choice {
+    /// The choice that a runtime is opened with.
+    pub(super) fn of(selection: &Selection) -> Self {
+        let model = selection.model.as_ref();
+        Self {
+            model: model.map_or(DEFAULT_MODEL, |model| model.id.as_str()).to_owned(),
+            effort: model.and_then(effort),
+            agent: selection.agent.as_ref().and_then(agent_name),
+        }
+    }
+
+    /// The choice for a message, after this one. A message that names no model keeps the
+    /// model and its effort; one that names no agent wants none.
+    pub(super) fn next(&self, model: Option<&ModelSelection>, agent: Option<&AgentSelection>) -> Self {
+        Self {
+            model: model.map_or_else(|| self.model.clone(), |model| model.id.clone()),
+            effort: model.map_or(self.effort, effort),
+            agent: agent.and_then(agent_name),
+        }
+    }
+
+    /// The model for the runtime's flag or request: none for its default.
+    pub(super) fn model_name(&self) -> Option<&str> {
+        Some(self.model.as_str()).filter(|model| *model != DEFAULT_MODEL)
+    }
+}
+
+fn effort(model: &ModelSelection) -> Option<Effort> {
+    let wanted = model.config.as_ref()?.get(EFFORT)?.as_str()?;
+    let all = [Effort::Low, Effort::Medium, Effort::High, Effort::ExtraHigh, Effort::Max];
+    all.into_iter().find(|effort| effort.as_str() == wanted)
+}
+
+/// The runtime names an agent after the file that defines it.
+fn agent_name(agent: &AgentSelection) -> Option<String> {
+    let url = Url::parse(&agent.uri).ok()?;
+    let file = url.path().rsplit('/').find(|segment| !segment.is_empty())?;
+    let name = percent_decoded(file);
+    Some(name.strip_suffix(".md").unwrap_or(&name).to_owned())
+}
+
+fn percent_decoded(text: &str) -> String {
+    let probe = format!("file:///{text}");
+    let path = Url::parse(&probe).ok().and_then(|url| url.to_file_path().ok());
+    let name = path.and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()));
+    name.unwrap_or_else(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn model(value: serde_json::Value) -> ModelSelection {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn agent(uri: &str) -> AgentSelection {
+        AgentSelection { uri: uri.to_owned() }
+    }
+
+    #[test]
+    fn selection_becomes_model_effort_and_agent() {
+        let selection = Selection {
+            model: Some(model(json!({"id": "opus", "config": {"thinkingLevel": "xhigh"}}))),
+            agent: Some(agent("file:///w/.claude/agents/code%20reviewer.md")),
+        };
+        let choice = Choice::of(&selection);
+        assert_eq!((choice.model_name(), choice.effort), (Some("opus"), Some(Effort::ExtraHigh)));
+        assert_eq!(choice.agent.as_deref(), Some("code reviewer"));
+        let none = Choice::of(&Selection::default());
+        assert_eq!((none.model_name(), none.effort, &none.agent), (None, None, &None));
+    }
+
+    #[test]
+    fn message_without_a_model_keeps_it_and_without_an_agent_wants_none() {
+        let first = Choice {
+            model: "opus".to_owned(),
+            effort: Some(Effort::High),
+            agent: Some("reviewer".to_owned()),
+        };
+        let next = first.next(None, None);
+        assert_eq!(next, Choice { agent: None, ..first.clone() });
+        let other = first.next(Some(&model(json!({"id": "haiku"}))), Some(&agent("x:/agents/reviewer")));
+        assert_eq!(other, Choice { model: "haiku".to_owned(), effort: None, ..first });
+    }
+
+    #[test]
+    fn unknown_effort_is_the_default() {
+        let selection = Selection {
+            model: Some(model(json!({"id": "opus", "config": {"thinkingLevel": "wild"}}))),
+            agent: Some(agent("not an address")),
+        };
+        let choice = Choice::of(&selection);
+        assert_eq!((choice.effort, choice.agent), (None, None));
+    }
+}
