@@ -9,8 +9,8 @@
 //!
 //! - [`ClaudeSession`] is a conversation, turn by turn: sends in order, time-outs, interrupts, hooks, forks, and
 //!   another runtime when one dies.
-//! - [`Runtime`] is one running runtime, message by message, for those who decide themselves what a turn is.
-//!   [`Controls`] are the requests that both can make of it.
+//! - [`Runtime`] is one running runtime, message by message. [`turns`] tells which turn a message belongs to and
+//!   when a turn is over; [`Controls`] are the control requests.
 //! - [`wire`] has the messages as types, and [`classify`] what they mean.
 //! - [`transcript`] reads what runtimes wrote down, [`install`] fetches them, [`registry`] knows which of them run
 //!   and sweeps what a host left behind.
@@ -106,6 +106,7 @@ mod runtime;
 mod session;
 pub mod transcript;
 mod transport;
+pub mod turns;
 pub mod warden;
 pub mod wire;
 

@@ -134,6 +134,29 @@ impl Message {
         };
         id.as_deref()?.parse().ok()
     }
+
+    /// The uuids of the host messages that the frame is about, where the runtime names them.
+    pub fn user_messages(&self) -> impl Iterator<Item = &str> {
+        let (one, several) = match self {
+            Self::StreamEvent(message) => (&message.user_message_uuid, &message.user_message_uuids),
+            Self::Assistant(message) => (&message.user_message_uuid, &message.user_message_uuids),
+            Self::Result(message) => (&message.user_message_uuid, &message.user_message_uuids),
+            Self::System(SystemMessage::Init(message)) => (&None, &message.user_message_uuids),
+            Self::System(SystemMessage::Status(message)) => (&None, &message.user_message_uuids),
+            Self::System(_)
+            | Self::User(_)
+            | Self::ControlRequest(_)
+            | Self::ControlResponse(_)
+            | Self::ControlCancelRequest(_)
+            | Self::KeepAlive(_)
+            | Self::CommandLifecycle(_)
+            | Self::RateLimit(_)
+            | Self::ConversationReset(_)
+            | Self::Notice(_)
+            | Self::Unknown(_) => (&None, &None),
+        };
+        several.iter().flatten().map(String::as_str).chain(one.as_deref())
+    }
 }
 
 wire_struct! {
@@ -153,7 +176,9 @@ wire_struct! {
         api_message_id: String = "api_message_id",
         /// Blocks that a broken connection left unfinished, in newer runtimes.
         abandoned_blocks: Box<RawValue> = "abandoned_blocks",
-        /// The messages of the host's that the turn answers, in newer runtimes.
+        /// The host message that the turn answers, in newer runtimes.
+        user_message_uuid: String = "user_message_uuid",
+        /// All host messages that the turn answers, in newer runtimes.
         user_message_uuids: Vec<String> = "user_message_uuids",
     }
 }
@@ -385,8 +410,16 @@ wire_struct! {
         user_message_uuids: Vec<String> = "user_message_uuids",
         /// How many turns wait behind this one, in newer runtimes.
         queued_turn_count: u64 = "queued_turn_count",
-        /// Where an unasked turn came from, in newer runtimes.
-        origin: Box<RawValue> = "origin",
+        /// What started the turn, in newer runtimes; absent for messages from the host.
+        origin: ResultOrigin = "origin",
+    }
+}
+
+wire_struct! {
+    /// What started a turn.
+    pub struct ResultOrigin {
+        /// `task-notification`, `human`, ….
+        kind: String = "kind",
     }
 }
 

@@ -136,6 +136,8 @@ wire_struct! {
         claude_code_version: String = "claude_code_version",
         /// What the runtime can do beyond older ones, in newer runtimes.
         capabilities: Vec<String> = "capabilities",
+        /// The host messages that the turn answers, in newer runtimes.
+        user_message_uuids: Vec<String> = "user_message_uuids",
     }
 }
 
@@ -148,6 +150,8 @@ wire_struct! {
         permission_mode: String = "permissionMode",
         /// How a compaction ended.
         compact_result: String = "compact_result",
+        /// The host messages that the turn answers, in newer runtimes.
+        user_message_uuids: Vec<String> = "user_message_uuids",
         /// The conversation.
         session_id: String = "session_id",
         /// The frame's own id.
@@ -216,6 +220,8 @@ wire_struct! {
         patch: TaskPatch = "patch",
         /// What it did, in notifications.
         summary: String = "summary",
+        /// Where its output is, in notifications; empty for a task that ran in the foreground.
+        output_file: String = "output_file",
         /// A subagent's last tool.
         last_tool_name: String = "last_tool_name",
         /// A subagent's prompt.

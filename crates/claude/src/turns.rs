@@ -1,0 +1,508 @@
+//! Which turn a message from the runtime belongs to, and when a turn is over.
+//!
+//! Pure: no clock, no I/O, no randomness. A turn is settled by the uuids of its messages, never by counting
+//! results: a runtime folds steering messages into the turn that runs, merges waiting messages, holds results
+//! back, and starts turns by itself. At most one turn is asked for by the host at a time; at most one was
+//! started by the runtime. The invariants: every turn ends exactly once, no message belongs to two turns, and
+//! every steering message is either taken up or returned.
+
+mod asked;
+
+use std::fmt;
+use std::time::Duration;
+
+use thiserror::Error;
+use uuid::Uuid;
+
+use crate::wire::message::{CommandLifecycleMessage, ResultMessage, ResultOrigin};
+use crate::wire::{Message, SystemMessage};
+
+use asked::{Asked, Owner, Unproven};
+
+/// How long an idle runtime must be silent before [`TurnMachine::quiet`] may be called. A runtime that has a
+/// message in its input becomes busy within a fraction of this time.
+pub const QUIET: Duration = Duration::from_secs(1);
+
+/// Numbers the processes that work on a conversation one after the other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(u64);
+
+/// Names a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TurnKey {
+    generation: Generation,
+    number: u64,
+}
+
+impl fmt::Display for TurnKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{}", self.generation.0, self.number)
+    }
+}
+
+/// Where a message or a turn comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnOrigin {
+    /// The message that opened a turn, or the turn that it opened.
+    User,
+    /// A message that was written while its turn ran.
+    Steering,
+    /// A turn that the runtime started by itself, for example after a background task.
+    Background,
+    /// A turn that a hook or a plugin of the runtime started.
+    Hook,
+}
+
+/// What kind of message opens a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PromptKind {
+    /// Text for the model.
+    Text,
+    /// A slash command, which older runtimes may carry out without an echo.
+    Command,
+}
+
+/// What a turn came to.
+#[derive(Debug)]
+pub enum EndReason {
+    /// The runtime answered; this is the last result.
+    Result(Box<ResultMessage>),
+    /// The runtime dropped the message without working on it.
+    Dropped,
+    /// The runtime worked on the turn and went idle without a result.
+    NoResult,
+    /// The runtime went on to a host message without ending the turn that it had started by itself. The rest
+    /// of the output belongs to the turn of that message.
+    Merged,
+    /// The runtime exited.
+    Exited,
+}
+
+/// The end of a turn.
+#[derive(Debug)]
+pub struct TurnEnd {
+    /// The turn.
+    pub turn: TurnKey,
+    /// Where the turn came from.
+    pub origin: TurnOrigin,
+    /// What the turn came to.
+    pub reason: EndReason,
+    /// Steering messages that the runtime did not take up. The owner still has to deliver them.
+    pub untaken: Vec<Uuid>,
+}
+
+/// What an input means for the turns. One input can mean several things, which are in order.
+#[derive(Debug)]
+pub enum Verdict {
+    /// The runtime started a turn by itself.
+    Begins {
+        /// The new turn.
+        turn: TurnKey,
+        /// What started it, as far as it is known yet; see [`TurnEnd::origin`].
+        origin: TurnOrigin,
+    },
+    /// The runtime took up a message.
+    TakenUp {
+        /// The message's turn.
+        turn: TurnKey,
+        /// The message.
+        message: Uuid,
+        /// Whether the message opened the turn or steers it.
+        origin: TurnOrigin,
+    },
+    /// The judged message belongs to this turn.
+    Belongs(TurnKey),
+    /// A turn is over.
+    Ends(TurnEnd),
+    /// An abandoned turn is over and the runtime is free again.
+    Drained(TurnKey),
+}
+
+/// The turn is not running, so it cannot be steered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("turn {0} is not running")]
+pub struct NotRunning(pub TurnKey);
+
+/// The turns of one conversation.
+#[derive(Debug, Default)]
+pub struct TurnMachine {
+    generation: Generation,
+    /// The number of the last turn.
+    last: u64,
+    /// The turn that the host asked for.
+    asked: Option<Asked>,
+    /// The turn that the runtime started by itself.
+    unasked: Option<(TurnKey, TurnOrigin)>,
+    /// Interrupts that were sent and not answered yet.
+    interrupts: u32,
+    /// Whether the runtime names the messages that it works on. Newer ones do, before they begin a turn.
+    names_messages: bool,
+    /// Whether the last state that the runtime reported is idle.
+    idle: bool,
+    /// Whether the runtime announced the end of a background task. An older one then starts a turn for it.
+    notified: bool,
+}
+
+impl TurnMachine {
+    /// The generation of the current runtime.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// A new runtime was started. It knows nothing about the messages that were written to the one before.
+    pub fn started(&mut self) -> Generation {
+        let generation = Generation(self.generation.0 + 1);
+        *self = Self { generation, last: self.last, ..Self::default() };
+        generation
+    }
+
+    /// Whether the message that opens the next turn can be written. A turn that the runtime started by itself
+    /// does not prevent that.
+    pub fn is_free(&self) -> bool {
+        self.asked.is_none() && self.interrupts == 0
+    }
+
+    /// Whether an abandoned turn is not over yet.
+    pub fn is_draining(&self) -> bool {
+        self.asked.as_ref().is_some_and(|asked| asked.owner != Owner::Waits)
+    }
+
+    /// Whether the runtime may still work on an abandoned turn, so that the interrupt has to be repeated.
+    pub fn needs_interrupt(&self) -> bool {
+        let is_abandoned = self.asked.as_ref().is_some_and(|asked| asked.owner == Owner::Abandoned);
+        is_abandoned && !self.awaits_quiet()
+    }
+
+    /// The message that opens a turn is written. Only to be called when the machine is free.
+    pub fn open(&mut self, message: Uuid, kind: PromptKind) -> TurnKey {
+        debug_assert!(self.is_free(), "a turn is opened while another one is open");
+        let turn = self.next_key();
+        self.asked = Some(Asked::new(turn, message, kind));
+        turn
+    }
+
+    /// A message for a running turn is written.
+    pub fn steer(&mut self, turn: TurnKey, message: Uuid) -> Result<(), NotRunning> {
+        let asked = self.asked.as_mut().filter(|asked| asked.key == turn && asked.owner == Owner::Waits);
+        asked.ok_or(NotRunning(turn))?.steer(message);
+        Ok(())
+    }
+
+    /// The host took a written message back, and the runtime agreed. It is not returned as untaken.
+    pub fn withdraw(&mut self, message: Uuid) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        if let Some(asked) = &mut self.asked {
+            asked.withdrawn(message);
+        }
+        self.settle(&mut verdicts);
+        verdicts
+    }
+
+    /// Nobody waits for the turn any more. It drains: what still comes of it belongs to no turn. Returns the
+    /// steering messages that were not taken up, or nothing if the turn is not running.
+    pub fn abandon(&mut self, turn: TurnKey) -> Option<Vec<Uuid>> {
+        let asked = self.asked.as_mut().filter(|asked| asked.key == turn && asked.owner == Owner::Waits)?;
+        asked.owner = Owner::Abandoned;
+        Some(asked.untaken())
+    }
+
+    /// An interrupt was written. One that is still in flight would hit whatever is written next, so the
+    /// machine is not free before it is answered.
+    pub fn interrupt_sent(&mut self) {
+        self.interrupts += 1;
+    }
+
+    /// An interrupt was answered, or the owner gave up waiting for the answer.
+    pub fn interrupt_answered(&mut self, generation: Generation) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        if generation == self.generation {
+            self.interrupts = self.interrupts.saturating_sub(1);
+            self.drained(&mut verdicts);
+        }
+        verdicts
+    }
+
+    /// The runtime exited: every turn that somebody waits for is over.
+    pub fn exited(&mut self) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        self.end_unasked(EndReason::Exited, &mut verdicts);
+        if let Some(asked) = self.asked.take_if(|asked| asked.owner == Owner::Waits) {
+            let untaken = asked.untaken();
+            let end =
+                TurnEnd { turn: asked.key, origin: TurnOrigin::User, reason: EndReason::Exited, untaken };
+            verdicts.push(Verdict::Ends(end));
+        }
+        // Late messages and answers of the old process are of a stale generation from now on.
+        self.started();
+        verdicts
+    }
+
+    /// Judges a message of the runtime of this generation.
+    pub fn judge(&mut self, generation: Generation, message: &Message) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        if generation != self.generation {
+            return verdicts;
+        }
+        self.names_messages |= is_of_newer_runtime(message);
+        self.take_up(message, &mut verdicts);
+        match message {
+            Message::Result(result) => self.result(message, result, &mut verdicts),
+            Message::System(SystemMessage::Init(_)) => self.init(message, &mut verdicts),
+            Message::StreamEvent(event) => {
+                self.output(message, event.parent_tool_use_id.is_some(), &mut verdicts);
+            }
+            Message::Assistant(assistant) => {
+                self.output(message, assistant.parent_tool_use_id.is_some(), &mut verdicts);
+            }
+            Message::System(SystemMessage::SessionStateChanged(changed)) => {
+                self.belongs(&mut verdicts);
+                self.state(changed.state.as_deref(), &mut verdicts);
+            }
+            Message::CommandLifecycle(lifecycle) => {
+                self.belongs(&mut verdicts);
+                self.lifecycle(lifecycle, &mut verdicts);
+            }
+            Message::System(SystemMessage::TaskNotification(task)) => {
+                // One that ran in the foreground is announced as well, and has no output file.
+                let is_background = task.output_file.as_deref().is_some_and(|file| !file.is_empty());
+                self.notified = is_background && !self.asked.as_ref().is_some_and(Asked::is_active);
+                self.belongs(&mut verdicts);
+            }
+            Message::System(_)
+            | Message::User(_)
+            | Message::ControlRequest(_)
+            | Message::ControlResponse(_)
+            | Message::ControlCancelRequest(_)
+            | Message::KeepAlive(_)
+            | Message::RateLimit(_)
+            | Message::ConversationReset(_)
+            | Message::Notice(_)
+            | Message::Unknown(_) => self.belongs(&mut verdicts),
+        }
+        verdicts
+    }
+
+    /// Whether all that is missing is the certainty that nothing more comes; see [`Self::quiet`].
+    pub fn awaits_quiet(&self) -> bool {
+        self.idle && self.asked.as_ref().is_some_and(Asked::awaits_quiet)
+    }
+
+    /// The runtime has been idle and silent for [`QUIET`]. A message that it has not read yet would have made
+    /// it busy, so whatever it has not taken up will not be taken up.
+    pub fn quiet(&mut self) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        if self.awaits_quiet() {
+            if let Some(asked) = &mut self.asked {
+                asked.quiet();
+            }
+            self.settle(&mut verdicts);
+        }
+        verdicts
+    }
+
+    fn next_key(&mut self) -> TurnKey {
+        self.last += 1;
+        TurnKey { generation: self.generation, number: self.last }
+    }
+
+    fn take_up(&mut self, message: &Message, verdicts: &mut Vec<Verdict>) {
+        let Some(asked) = &mut self.asked else { return };
+        let (turn, taken) = (asked.key, asked.take_up(message));
+        if taken.is_empty() {
+            return;
+        }
+        let waits = asked.owner == Owner::Waits;
+        self.idle = false;
+        self.notified = false;
+        self.end_unasked(EndReason::Merged, verdicts);
+        if waits {
+            let taken_up = |(message, origin)| Verdict::TakenUp { turn, message, origin };
+            verdicts.extend(taken.into_iter().map(taken_up));
+        }
+    }
+
+    /// A turn starts. Newer runtimes name the messages that it answers. Of older ones it belongs to a message
+    /// that waits, unless the end of a background task was announced just before.
+    fn init(&mut self, message: &Message, verdicts: &mut Vec<Verdict>) {
+        self.idle = false;
+        let announced = std::mem::take(&mut self.notified) || self.names_messages;
+        match &mut self.asked {
+            Some(asked) if asked.is_taken_up() || asked.is_named_by(message) => {}
+            Some(asked) if asked.is_waiting() && !announced => {
+                asked.unproven = Unproven::Working;
+                self.end_unasked(EndReason::Merged, verdicts);
+            }
+            Some(asked) => {
+                if matches!(asked.unproven, Unproven::Working) {
+                    asked.unproven = Unproven::None;
+                }
+                self.begin_unasked(TurnOrigin::Background, verdicts);
+            }
+            None => self.begin_unasked(TurnOrigin::Background, verdicts),
+        }
+        self.belongs(verdicts);
+    }
+
+    fn output(&mut self, message: &Message, is_subagent: bool, verdicts: &mut Vec<Verdict>) {
+        let is_named = message.user_messages().next().is_some();
+        match &self.asked {
+            // It is about the messages of another turn.
+            Some(asked) if asked.is_active() && is_named && !asked.is_named_by(message) => return,
+            Some(asked) if asked.is_active() => {}
+            Some(_) | None if is_subagent => {}
+            Some(_) | None => {
+                self.idle = false;
+                self.begin_unasked(TurnOrigin::Background, verdicts);
+            }
+        }
+        self.belongs(verdicts);
+    }
+
+    fn result(&mut self, message: &Message, result: &ResultMessage, verdicts: &mut Vec<Verdict>) {
+        self.notified = false;
+        let is_named = message.user_messages().next().is_some();
+        let origin = result.origin.as_ref().and_then(unasked_origin);
+        match &mut self.asked {
+            Some(asked) if is_named && asked.is_named_by(message) => {
+                self.belongs(verdicts);
+                if let Some(asked) = &mut self.asked {
+                    asked.answered_by_name(message, result);
+                }
+                self.settle(verdicts);
+            }
+            Some(asked) if is_named || origin.is_some() => {
+                // The asked turn is not over, and the runtime does not work on two turns at a time.
+                if !asked.is_taken_up() {
+                    self.unasked_result(result, origin, verdicts);
+                }
+            }
+            Some(asked) if asked.is_taken_up() => {
+                self.belongs(verdicts);
+                if let Some(asked) = &mut self.asked {
+                    asked.answered(result);
+                }
+                self.settle(verdicts);
+            }
+            Some(asked) if asked.is_waiting() && self.unasked.is_none() => {
+                self.belongs(verdicts);
+                if let Some(asked) = &mut self.asked
+                    && !asked.command_answered(result)
+                {
+                    asked.unproven = Unproven::Over(Some(Box::new(result.clone())));
+                    self.idle = false;
+                }
+                self.settle(verdicts);
+            }
+            Some(_) | None => self.unasked_result(result, origin, verdicts),
+        }
+    }
+
+    fn unasked_result(
+        &mut self,
+        result: &ResultMessage,
+        origin: Option<TurnOrigin>,
+        verdicts: &mut Vec<Verdict>,
+    ) {
+        if let Some(origin) = origin {
+            self.begin_unasked(origin, verdicts);
+            self.unasked = self.unasked.map(|(turn, _)| (turn, origin));
+        }
+        if let Some((turn, _)) = self.unasked {
+            verdicts.push(Verdict::Belongs(turn));
+            self.end_unasked(EndReason::Result(Box::new(result.clone())), verdicts);
+        }
+    }
+
+    fn state(&mut self, state: Option<&str>, verdicts: &mut Vec<Verdict>) {
+        self.idle = state == Some("idle");
+        if self.idle {
+            self.end_unasked(EndReason::NoResult, verdicts);
+            if let Some(asked) = &mut self.asked {
+                asked.idle();
+            }
+            self.settle(verdicts);
+        }
+    }
+
+    fn lifecycle(&mut self, lifecycle: &CommandLifecycleMessage, verdicts: &mut Vec<Verdict>) {
+        let (Some(asked), Some(name)) = (&mut self.asked, &lifecycle.command_uuid) else { return };
+        match lifecycle.state.as_deref() {
+            Some("completed") => asked.completed(name),
+            Some("cancelled") => {
+                asked.dropped(name);
+                self.settle(verdicts);
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    /// Says which turn the judged message belongs to.
+    fn belongs(&self, verdicts: &mut Vec<Verdict>) {
+        let asked = self.asked.as_ref().filter(|asked| asked.is_active());
+        match (asked, self.unasked) {
+            (Some(asked), _) if asked.owner == Owner::Waits => verdicts.push(Verdict::Belongs(asked.key)),
+            (None, Some((turn, _))) => verdicts.push(Verdict::Belongs(turn)),
+            (Some(_), _) | (None, None) => {}
+        }
+    }
+
+    fn begin_unasked(&mut self, origin: TurnOrigin, verdicts: &mut Vec<Verdict>) {
+        if self.unasked.is_none() {
+            let turn = self.next_key();
+            self.unasked = Some((turn, origin));
+            verdicts.push(Verdict::Begins { turn, origin });
+        }
+    }
+
+    fn end_unasked(&mut self, reason: EndReason, verdicts: &mut Vec<Verdict>) {
+        if let Some((turn, origin)) = self.unasked.take() {
+            verdicts.push(Verdict::Ends(TurnEnd { turn, origin, reason, untaken: Vec::new() }));
+        }
+    }
+
+    /// Ends the asked turn if every message is answered or dropped.
+    fn settle(&mut self, verdicts: &mut Vec<Verdict>) {
+        let Some(mut asked) = self.asked.take_if(|asked| asked.is_resolved()) else { return };
+        if asked.owner == Owner::Waits {
+            let (reason, untaken) = (asked.end_reason(), asked.untaken());
+            let end = TurnEnd { turn: asked.key, origin: TurnOrigin::User, reason, untaken };
+            return verdicts.push(Verdict::Ends(end));
+        }
+        asked.owner = Owner::Stopped;
+        self.asked = Some(asked);
+        self.drained(verdicts);
+    }
+
+    fn drained(&mut self, verdicts: &mut Vec<Verdict>) {
+        if self.interrupts == 0
+            && let Some(asked) = self.asked.take_if(|asked| asked.owner == Owner::Stopped)
+        {
+            verdicts.push(Verdict::Drained(asked.key));
+        }
+    }
+}
+
+/// Whether only runtimes that name the messages that they work on write such a message.
+fn is_of_newer_runtime(message: &Message) -> bool {
+    let has_capabilities =
+        matches!(message, Message::System(SystemMessage::Init(init)) if init.capabilities.is_some());
+    let is_lifecycle = matches!(message, Message::CommandLifecycle(_));
+    has_capabilities || is_lifecycle || message.user_messages().next().is_some()
+}
+
+/// The origin of a turn that the runtime started by itself; nothing for a turn that a person asked for.
+fn unasked_origin(origin: &ResultOrigin) -> Option<TurnOrigin> {
+    match origin.kind.as_deref()? {
+        "human" | "person" | "composer" => None,
+        "auto-continuation" | "hook" | "plugin" => Some(TurnOrigin::Hook),
+        _ => Some(TurnOrigin::Background),
+    }
+}
+
+#[cfg(test)]
+#[path = "turns_tests.rs"]
+mod tests;
+
+#[cfg(test)]
+#[path = "turns/interleavings_tests.rs"]
+mod interleavings;

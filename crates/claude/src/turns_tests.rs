@@ -1,0 +1,380 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::wire::decode;
+
+const OPENING: Uuid = Uuid::from_u128(1);
+const STEERING: Uuid = Uuid::from_u128(2);
+const OTHER: Uuid = Uuid::from_u128(9);
+
+fn message(frame: &Value) -> Message {
+    decode(frame.to_string().as_bytes()).unwrap()
+}
+
+fn state(state: &str) -> Message {
+    message(&json!({ "type": "system", "subtype": "session_state_changed", "state": state }))
+}
+
+fn init() -> Message {
+    message(&json!({ "type": "system", "subtype": "init" }))
+}
+
+fn task_ended(output_file: &str) -> Message {
+    message(&json!({ "type": "system", "subtype": "task_notification", "output_file": output_file }))
+}
+
+fn echo(uuid: Uuid) -> Message {
+    message(&json!({ "type": "user", "isReplay": true, "uuid": uuid, "message": {} }))
+}
+
+fn lifecycle(uuid: Uuid, state: &str) -> Message {
+    message(&json!({ "type": "command_lifecycle", "command_uuid": uuid, "state": state }))
+}
+
+fn assistant() -> Message {
+    message(&json!({ "type": "assistant", "message": { "content": [] } }))
+}
+
+fn stream_event(fields: Value) -> Message {
+    let mut frame = json!({ "type": "stream_event", "event": { "type": "message_stop" } });
+    frame.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    message(&frame)
+}
+
+fn result(fields: Value) -> Message {
+    let mut frame = json!({ "type": "result", "subtype": "success" });
+    frame.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    message(&frame)
+}
+
+fn completed() -> Message {
+    result(json!({ "terminal_reason": "completed" }))
+}
+
+fn naming(uuids: &[Uuid]) -> Message {
+    result(json!({ "user_message_uuids": uuids, "terminal_reason": "completed" }))
+}
+
+/// A machine and the turn that its opening message opened.
+struct Fixture {
+    machine: TurnMachine,
+    turn: TurnKey,
+}
+
+impl Fixture {
+    fn new(kind: PromptKind) -> Self {
+        let mut machine = TurnMachine::default();
+        machine.started();
+        let turn = machine.open(OPENING, kind);
+        Self { machine, turn }
+    }
+
+    fn text() -> Self {
+        Self::new(PromptKind::Text)
+    }
+
+    fn judge(&mut self, message: &Message) -> Vec<String> {
+        let verdicts = self.machine.judge(self.machine.generation(), message);
+        self.shown(verdicts)
+    }
+
+    fn quiet(&mut self) -> Vec<String> {
+        let verdicts = self.machine.quiet();
+        self.shown(verdicts)
+    }
+
+    fn interrupt_answered(&mut self) -> Vec<String> {
+        let verdicts = self.machine.interrupt_answered(self.machine.generation());
+        self.shown(verdicts)
+    }
+
+    fn shown(&self, verdicts: Vec<Verdict>) -> Vec<String> {
+        verdicts.into_iter().map(|verdict| self.show(&verdict)).collect()
+    }
+
+    /// A verdict in short; the opened turn is `asked` and any other `unasked`.
+    fn show(&self, verdict: &Verdict) -> String {
+        let name = |turn: &TurnKey| if *turn == self.turn { "asked" } else { "unasked" };
+        match verdict {
+            Verdict::Begins { turn, origin } => format!("{} begins: {origin:?}", name(turn)),
+            Verdict::TakenUp { message, .. } => format!("taken up: {}", message.as_u128()),
+            Verdict::Belongs(turn) => name(turn).to_owned(),
+            Verdict::Drained(turn) => format!("{} drained", name(turn)),
+            Verdict::Ends(end) => {
+                let ending = match &end.reason {
+                    EndReason::Result(_) => "result".to_owned(),
+                    other => format!("{other:?}").to_lowercase(),
+                };
+                let untaken: String =
+                    end.untaken.iter().map(|uuid| format!(", untaken {}", uuid.as_u128())).collect();
+                format!("{} ends: {ending}{untaken}", name(&end.turn))
+            }
+        }
+    }
+}
+
+#[test]
+fn result_of_older_runtime_answers_echoed_message() {
+    let mut it = Fixture::text();
+    assert_eq!(it.judge(&echo(OPENING)), ["taken up: 1", "asked"]);
+    assert_eq!(it.judge(&completed()), ["asked", "asked ends: result"]);
+    assert!(it.machine.is_free());
+    assert_eq!(it.judge(&completed()), [""; 0]);
+}
+
+#[test]
+fn output_of_older_runtime_before_the_echo_belongs_to_the_waiting_message() {
+    let mut it = Fixture::text();
+    assert_eq!(it.judge(&init()), ["asked"]);
+    assert_eq!(it.judge(&stream_event(json!({}))), ["asked"]);
+    assert_eq!(it.judge(&echo(OPENING)), ["taken up: 1", "asked"]);
+    assert_eq!(it.judge(&completed()), ["asked", "asked ends: result"]);
+}
+
+#[test]
+fn result_of_newer_runtime_answers_only_messages_that_it_names() {
+    for field in ["user_message_uuid", "user_message_uuids"] {
+        let uuids = |uuid: Uuid| if field.ends_with('s') { json!([uuid]) } else { json!(uuid) };
+        let mut it = Fixture::text();
+        assert_eq!(it.judge(&result(json!({ field: uuids(OTHER) }))), [""; 0]);
+        let ends = it.judge(&result(json!({ field: uuids(OPENING) })));
+        assert_eq!(ends, ["taken up: 1", "asked", "asked ends: result"]);
+    }
+}
+
+#[test]
+fn stream_event_takes_up_a_message_by_either_field() {
+    for fields in [json!({ "user_message_uuid": OPENING }), json!({ "user_message_uuids": [OPENING] })] {
+        let mut it = Fixture::text();
+        assert_eq!(it.judge(&stream_event(fields)), ["taken up: 1", "asked"]);
+    }
+}
+
+#[test]
+fn init_of_newer_runtime_without_names_begins_a_background_turn() {
+    let mut it = Fixture::text();
+    it.judge(&lifecycle(OPENING, "queued"));
+    assert_eq!(it.judge(&init()), ["unasked begins: Background", "unasked"]);
+    assert_eq!(it.judge(&assistant()), ["unasked"]);
+    let unasked = result(json!({ "origin": { "kind": "task-notification" } }));
+    assert_eq!(it.judge(&unasked), ["unasked", "unasked ends: result"]);
+    assert_eq!(it.judge(&lifecycle(OPENING, "started")), ["taken up: 1", "asked"]);
+    assert_eq!(it.judge(&naming(&[OTHER])), [""; 0]);
+    assert_eq!(it.judge(&naming(&[OPENING])), ["asked", "asked ends: result"]);
+}
+
+#[test]
+fn notified_init_of_older_runtime_begins_a_background_turn() {
+    let mut it = Fixture::text();
+    it.judge(&task_ended("/tmp/task.output"));
+    assert_eq!(it.judge(&init()), ["unasked begins: Background", "unasked"]);
+    assert_eq!(it.judge(&completed()), ["unasked", "unasked ends: result"]);
+    it.judge(&task_ended(""));
+    assert_eq!(it.judge(&init()), ["asked"], "the task ran in the foreground");
+}
+
+#[test]
+fn activity_while_idle_is_a_turn_of_its_own() {
+    let mut it = Fixture::text();
+    it.judge(&naming(&[OPENING]));
+    assert_eq!(it.judge(&init()), ["unasked begins: Background", "unasked"]);
+    assert!(it.machine.is_free(), "a message can be written while the runtime works by itself");
+    assert_eq!(it.judge(&stream_event(json!({}))), ["unasked"]);
+    assert_eq!(it.judge(&state("idle")), ["unasked", "unasked ends: noresult"]);
+    let subagent = json!({ "type": "assistant", "parent_tool_use_id": "t", "message": { "content": [] } });
+    assert_eq!(it.judge(&message(&subagent)), [""; 0], "a subagent is not a turn");
+}
+
+#[test]
+fn origin_of_a_result_is_its_kind() {
+    let mut it = Fixture::text();
+    let origin = |kind: &str| result(json!({ "origin": { "kind": kind, "text": "task-notification" } }));
+    let seen = it.judge(&origin("auto-continuation"));
+    assert_eq!(seen, ["unasked begins: Hook", "unasked", "unasked ends: result"]);
+    it.judge(&echo(OPENING));
+    assert_eq!(it.judge(&origin("human")), ["asked", "asked ends: result"]);
+}
+
+#[test]
+fn message_taken_up_in_a_background_turn_gets_the_rest_of_its_output() {
+    let mut it = Fixture::text();
+    it.judge(&assistant());
+    assert_eq!(it.judge(&echo(OPENING)), ["unasked ends: merged", "taken up: 1", "asked"]);
+    assert_eq!(it.judge(&assistant()), ["asked"]);
+    assert_eq!(it.judge(&completed()), ["asked", "asked ends: result"]);
+}
+
+#[test]
+fn late_idle_state_of_the_previous_turn_ends_nothing() {
+    let mut it = Fixture::text();
+    assert_eq!(it.judge(&state("idle")), [""; 0]);
+    assert!(!it.machine.awaits_quiet());
+}
+
+#[test]
+fn idle_runtime_ends_a_turn_that_it_took_up() {
+    let mut it = Fixture::text();
+    it.judge(&echo(OPENING));
+    assert_eq!(it.judge(&state("idle")), ["asked", "asked ends: noresult"]);
+}
+
+#[test]
+fn cancelled_message_ends_its_turn() {
+    let mut it = Fixture::text();
+    assert_eq!(it.judge(&lifecycle(OPENING, "cancelled")), ["asked ends: dropped"]);
+}
+
+#[test]
+fn older_runtime_answers_local_commands_without_an_echo() {
+    let mut it = Fixture::new(PromptKind::Command);
+    assert_eq!(it.judge(&completed()), [""; 0], "a turn that a model answered");
+    assert_eq!(it.judge(&init()), ["asked"]);
+    assert_eq!(it.judge(&result(json!({ "result": "Total cost" }))), ["asked", "asked ends: result"]);
+}
+
+#[test]
+fn result_without_a_name_or_an_echo_counts_only_after_silence() {
+    let mut it = Fixture::text();
+    it.judge(&completed());
+    assert!(!it.machine.awaits_quiet());
+    it.judge(&state("idle"));
+    assert!(it.machine.awaits_quiet());
+    assert_eq!(it.quiet(), ["asked ends: result"]);
+}
+
+#[test]
+fn echo_after_an_unnamed_result_shows_that_the_result_was_of_another_turn() {
+    let mut it = Fixture::text();
+    it.judge(&completed());
+    it.judge(&state("idle"));
+    it.judge(&echo(OPENING));
+    assert!(!it.machine.awaits_quiet());
+    assert_eq!(it.quiet(), [""; 0]);
+    assert_eq!(it.judge(&completed()), ["asked", "asked ends: result"]);
+}
+
+#[test]
+fn folded_steering_message_is_answered_by_the_result_of_its_turn() {
+    let mut it = Fixture::text();
+    it.judge(&lifecycle(OPENING, "started"));
+    it.machine.steer(it.turn, STEERING).unwrap();
+    assert_eq!(it.judge(&lifecycle(STEERING, "started")), ["taken up: 2", "asked"]);
+    it.judge(&lifecycle(STEERING, "completed"));
+    assert_eq!(it.judge(&naming(&[OPENING, STEERING])), ["asked", "asked ends: result"]);
+}
+
+#[test]
+fn completed_steering_message_needs_no_result_of_its_own() {
+    let mut it = Fixture::text();
+    it.judge(&lifecycle(OPENING, "started"));
+    it.machine.steer(it.turn, STEERING).unwrap();
+    it.judge(&lifecycle(STEERING, "completed"));
+    assert_eq!(it.judge(&naming(&[OPENING])), ["asked", "asked ends: result"]);
+}
+
+#[test]
+fn steering_message_with_a_result_of_its_own_keeps_the_turn_open() {
+    let aborted = json!({ "terminal_reason": "aborted_streaming", "user_message_uuids": [OPENING] });
+    let newer = [result(aborted), lifecycle(OPENING, "cancelled"), lifecycle(STEERING, "started")];
+    let older = [result(json!({ "terminal_reason": "aborted_streaming" })), init(), echo(STEERING)];
+    for (frames, last) in [(newer, naming(&[STEERING])), (older, completed())] {
+        let mut it = Fixture::text();
+        it.judge(&echo(OPENING));
+        it.machine.steer(it.turn, STEERING).unwrap();
+        for frame in &frames {
+            let verdicts = it.judge(frame);
+            assert!(!verdicts.iter().any(|verdict| verdict.contains("ends")), "{verdicts:?}");
+        }
+        assert_eq!(it.judge(&last), ["asked", "asked ends: result"]);
+    }
+}
+
+#[test]
+fn steering_message_that_is_never_taken_up_is_returned_after_silence() {
+    let mut it = Fixture::text();
+    it.judge(&echo(OPENING));
+    it.machine.steer(it.turn, STEERING).unwrap();
+    assert_eq!(it.judge(&completed()), ["asked"]);
+    assert!(!it.machine.awaits_quiet(), "the runtime may still be busy");
+    it.judge(&state("idle"));
+    assert!(it.machine.awaits_quiet());
+    assert_eq!(it.quiet(), ["asked ends: result, untaken 2"]);
+}
+
+#[test]
+fn dropped_steering_message_is_returned_and_a_withdrawn_one_is_not() {
+    let mut it = Fixture::text();
+    it.judge(&echo(OPENING));
+    it.machine.steer(it.turn, STEERING).unwrap();
+    it.machine.steer(it.turn, OTHER).unwrap();
+    it.judge(&completed());
+    it.judge(&lifecycle(STEERING, "cancelled"));
+    let verdicts = it.machine.withdraw(OTHER);
+    assert_eq!(it.shown(verdicts), ["asked ends: result, untaken 2"]);
+    assert_eq!(it.machine.steer(it.turn, STEERING), Err(NotRunning(it.turn)));
+}
+
+#[test]
+fn abandoned_turn_is_drained_when_it_stopped_and_every_interrupt_is_answered() {
+    for answered_first in [true, false] {
+        let mut it = Fixture::text();
+        it.judge(&echo(OPENING));
+        it.machine.steer(it.turn, STEERING).unwrap();
+        assert_eq!(it.machine.abandon(it.turn), Some(vec![STEERING]));
+        assert_eq!(it.machine.abandon(it.turn), None);
+        it.machine.interrupt_sent();
+        it.machine.interrupt_sent();
+        assert_eq!(it.interrupt_answered(), [""; 0]);
+        let frames = [assistant(), completed(), echo(STEERING), completed()];
+        if answered_first {
+            assert_eq!(it.interrupt_answered(), [""; 0]);
+            for frame in &frames[..3] {
+                assert_eq!(it.judge(frame), [""; 0]);
+            }
+            assert_eq!(it.judge(&frames[3]), ["asked drained"]);
+        } else {
+            for frame in &frames {
+                assert_eq!(it.judge(frame), [""; 0]);
+            }
+            assert!(it.machine.is_draining() && !it.machine.is_free() && !it.machine.needs_interrupt());
+            assert_eq!(it.interrupt_answered(), ["asked drained"]);
+        }
+        assert!(it.machine.is_free());
+    }
+}
+
+#[test]
+fn interrupt_in_flight_keeps_the_next_message_back() {
+    let mut machine = TurnMachine::default();
+    machine.interrupt_sent();
+    assert!(!machine.is_free());
+    machine.interrupt_answered(machine.generation());
+    assert!(machine.is_free());
+}
+
+#[test]
+fn exit_ends_running_turns_and_stale_messages_are_ignored() {
+    let mut it = Fixture::text();
+    it.judge(&echo(OPENING));
+    it.machine.steer(it.turn, STEERING).unwrap();
+    it.machine.interrupt_sent();
+    let stale = it.machine.generation();
+    let verdicts = it.machine.exited();
+    assert_eq!(it.shown(verdicts), ["asked ends: exited, untaken 2"]);
+    assert!(it.machine.exited().is_empty());
+    it.machine.started();
+    let next = it.machine.open(OTHER, PromptKind::Text);
+    assert_ne!(next, it.turn);
+    assert!(it.machine.judge(stale, &echo(OTHER)).is_empty());
+    assert!(it.machine.interrupt_answered(stale).is_empty());
+    assert_eq!(it.judge(&completed()), [""; 0], "not taken up yet");
+}
+
+#[test]
+fn exit_ends_a_background_turn_but_not_an_abandoned_one() {
+    let mut it = Fixture::text();
+    it.judge(&assistant());
+    it.machine.abandon(it.turn);
+    let verdicts = it.machine.exited();
+    assert_eq!(it.shown(verdicts), ["unasked ends: exited"]);
+}
