@@ -19,7 +19,7 @@ pub use answers::{
     Rewind, SettingsAnswer, SideAnswer, Title,
 };
 
-use crate::control::{Answer, Asked, Control, REQUEST_TIMEOUT, RequestError, SendError};
+use crate::control::{Answer, Control, REQUEST_TIMEOUT, RequestError, SendError};
 use crate::options::{Effort, McpServer, PermissionMode};
 use crate::wire::Wire;
 
@@ -87,25 +87,33 @@ impl Controls {
     }
 
     /// Asks the runtime to end its turn. The turn's result follows; an idle runtime just says yes.
-    pub async fn interrupt(&self, queued: Queued) -> Result<InterruptAnswer, RequestError> {
-        Ok(typed(self.interrupt_now(queued)?.answer(REQUEST_TIMEOUT).await?))
-    }
-
-    /// Sends an interrupt at once, before anything that is sent after this call, and gives what waits for the
-    /// answer.
-    pub(crate) fn interrupt_now(&self, queued: Queued) -> Result<Asked, RequestError> {
+    ///
+    /// The request is sent by the call itself, before anything that is sent after it; the future only waits
+    /// for the answer.
+    pub fn interrupt(
+        &self,
+        queued: Queued,
+    ) -> impl Future<Output = Result<InterruptAnswer, RequestError>> + Send + use<> {
         let fields = match queued {
             Queued::Keep => json!({}),
             Queued::Cancel => json!({ "cancel_queued": true }),
         };
-        self.control.ask("interrupt", object(fields))
+        let answer = self.ask_now("interrupt", fields);
+        async move { Ok(typed(answer.await?)) }
     }
 
     /// Changes the model; none is the default. Older runtimes take any name and use it from the next turn
     /// on, newer ones check it and use it from the next call on.
-    pub async fn set_model(&self, model: Option<&str>) -> Result<(), RequestError> {
+    ///
+    /// The request is sent by the call itself, before anything that is sent after it; the future only waits
+    /// for the answer.
+    pub fn set_model(
+        &self,
+        model: Option<&str>,
+    ) -> impl Future<Output = Result<(), RequestError>> + Send + use<> {
         let fields = model.map_or_else(|| json!({}), |model| json!({ "model": model }));
-        self.ask("set_model", fields).await.map(drop)
+        let answer = self.ask_now("set_model", fields);
+        async move { answer.await.map(drop) }
     }
 
     /// Changes the permission mode, from the next tool on.
@@ -266,6 +274,16 @@ impl Controls {
     /// Answers a question of the runtime's.
     pub(crate) fn respond(&self, id: &str, answer: Result<Value, String>) -> Result<(), SendError> {
         self.control.respond(id, answer)
+    }
+
+    /// Sends a request at once; the future waits for the answer.
+    fn ask_now(
+        &self,
+        subtype: &str,
+        fields: Value,
+    ) -> impl Future<Output = Result<Answer, RequestError>> + Send + use<> {
+        let asked = self.control.ask(subtype, object(fields));
+        async move { asked?.answer(REQUEST_TIMEOUT).await }
     }
 
     async fn ask(&self, subtype: &str, fields: Value) -> Result<Answer, RequestError> {

@@ -8,7 +8,6 @@ mod actor;
 mod artifact;
 mod board;
 mod hooks;
-mod machine;
 mod options;
 mod requests;
 mod status;

@@ -103,7 +103,10 @@ impl Fixture {
             Verdict::Ends(end) => {
                 let ending = match &end.reason {
                     EndReason::Result(_) => "result".to_owned(),
-                    other => format!("{other:?}").to_lowercase(),
+                    other @ (EndReason::Dropped
+                    | EndReason::NoResult
+                    | EndReason::Merged
+                    | EndReason::Exited) => format!("{other:?}").to_lowercase(),
                 };
                 let untaken: String =
                     end.untaken.iter().map(|uuid| format!(", untaken {}", uuid.as_u128())).collect();

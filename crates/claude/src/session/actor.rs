@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -21,7 +22,6 @@ use uuid::Uuid;
 
 use super::board::Board;
 use super::hooks::HookError;
-use super::machine::TurnMachine;
 use super::options::SessionOptions;
 use super::status::{StatusTracker, TurnEdge};
 use super::turn::{TURN_LIMIT, TurnEvents};
@@ -30,12 +30,9 @@ use crate::options::LaunchOptions;
 use crate::queue::ByteQueue;
 use crate::runtime::{Runtime, RuntimeEvent, RuntimeEvents, StartError, UserContent};
 use crate::transport::BoxFuture;
+use crate::turns::{Generation, TurnKey, TurnMachine};
 
 use drain::Drain;
-
-/// How long an idle runtime must be silent until a result that does not say whose it is counts as the open
-/// message's. One that has the message in its input answers within a fraction of it.
-const QUIET: Duration = Duration::from_secs(1);
 
 /// The most answers on their way back to the loop. Those who answer wait when it is full.
 const ANSWERED_LIMIT: usize = 64;
@@ -135,6 +132,8 @@ enum Input {
     Command(Option<Command>),
     Cancelled,
     Answered(String),
+    /// A runtime of this generation answered an interrupt.
+    InterruptAnswered(Generation),
     Done(Done),
     /// With the length of the line that it came as.
     Event(Option<(RuntimeEvent, usize)>),
@@ -145,6 +144,7 @@ enum Input {
 struct Live {
     runtime: Runtime,
     events: RuntimeEvents,
+    generation: Generation,
 }
 
 /// The state of the task.
@@ -165,6 +165,10 @@ pub(super) struct Actor {
     /// Whether a runtime was started before, so that the next one resumes.
     started_before: bool,
     machine: TurnMachine,
+    /// The turn that the send which is with the runtime opened.
+    turn: Option<TurnKey>,
+    /// Interrupts that are not answered yet; each gives its runtime's generation.
+    interrupting: JoinSet<Generation>,
     status: StatusTracker,
     drain: Option<Drain>,
     /// When silence settles the open message.
@@ -201,6 +205,8 @@ impl Actor {
             live: None,
             started_before: false,
             machine: TurnMachine::default(),
+            turn: None,
+            interrupting: JoinSet::new(),
             status: StatusTracker::default(),
             drain: None,
             quiet_at: None,
@@ -242,6 +248,9 @@ impl Actor {
             () = self.cancel.cancelled(), if !ending => Input::Cancelled,
             command = self.commands.recv(), if !(ending && self.commands.is_closed()) => Input::Command(command),
             Some(id) = self.answered.1.recv() => Input::Answered(id),
+            Some(answered) = self.interrupting.join_next() => {
+                Input::InterruptAnswered(answered.unwrap_or_else(|_| self.machine.generation()))
+            }
             done = work(&mut self.work) => Input::Done(done),
             () = sleep_until(due) => Input::Time,
             event = next_event(&mut self.live) => Input::Event(event),
@@ -257,6 +266,10 @@ impl Actor {
                 self.questions.remove(&id);
                 self.status.answered(&id);
             }
+            Input::InterruptAnswered(generation) => {
+                let verdicts = self.machine.interrupt_answered(generation);
+                self.verdicts(verdicts);
+            }
             Input::Done(Done::Hooked(prompt)) => self.hooked(prompt),
             Input::Done(Done::Started(started)) => self.started(*started),
             Input::Event(Some((event, length))) => self.event(event, length),
@@ -266,9 +279,9 @@ impl Actor {
         }
     }
 
-    /// Begins the next job if nothing else goes on.
+    /// Begins the next job if nothing else goes on and no interrupt is in flight that could hit it.
     fn advance(&mut self) {
-        while matches!(self.stage, Stage::Idle) && self.ending.is_none() {
+        while matches!(self.stage, Stage::Idle) && self.ending.is_none() && self.machine.is_free() {
             let Some(job) = self.queue.pop_front() else { return };
             match job {
                 Job::Send(pending) => self.begin(pending),
@@ -300,8 +313,8 @@ impl Actor {
         }
         if self.quiet_at.is_some_and(|at| now >= at) {
             self.quiet_at = None;
-            let verdict = self.machine.quiet();
-            self.verdict(verdict);
+            let verdicts = self.machine.quiet();
+            self.verdicts(verdicts);
         }
     }
 
@@ -331,7 +344,9 @@ impl Actor {
             Stage::Starting(Purpose::Write(pending, _)) => (pending, Stage::Starting(Purpose::Nobody)),
             Stage::Lost(pending, _) => (pending, Stage::Idle),
             Stage::Turn(Some(pending)) => {
-                self.machine.abandon();
+                if let Some(turn) = self.turn.take() {
+                    self.machine.abandon(turn);
+                }
                 self.drain = Some(Drain::begin(Instant::now()));
                 (pending, Stage::Turn(None))
             }

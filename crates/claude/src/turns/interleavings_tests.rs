@@ -473,7 +473,7 @@ impl Host {
     fn ends(&mut self, end: TurnEnd) {
         let mark = match &end.reason {
             EndReason::Result(result) => result.duration_ms,
-            _ => None,
+            EndReason::Dropped | EndReason::NoResult | EndReason::Merged | EndReason::Exited => None,
         };
         if let Some(number) = self.turns.get(&end.turn).copied() {
             assert_eq!(self.open.take(), Some((end.turn, number)), "only the open turn ends, and once");

@@ -11,6 +11,7 @@ use super::{Actor, Afterwards, Command, Done, Job, Pending, Purpose, Stage};
 use crate::controls::Queued;
 use crate::runtime::{StopOptions, UserContent, UserMessage};
 use crate::session::HookError;
+use crate::turns::PromptKind;
 use crate::{RestartError, SendError};
 
 impl Actor {
@@ -48,8 +49,8 @@ impl Actor {
             return;
         }
         // What the runtime does unasked is interrupted, too, but nobody waits for that.
-        if let Some(live) = self.live.as_ref().filter(|_| !interrupted) {
-            self.send_interrupt(&live.runtime.controls(), Queued::Keep);
+        if !interrupted {
+            self.send_interrupt(Queued::Keep);
         }
         let answer = if interrupted { Interrupted::Turn } else { Interrupted::Nothing };
         reply.send(answer).ok();
@@ -127,7 +128,8 @@ impl Actor {
         let is_command = message.content.first_text().is_some_and(|text| text.starts_with('/'));
         match live.runtime.send(&message) {
             Ok(()) => {
-                self.machine.write(pending.uuid, is_command);
+                let kind = if is_command { PromptKind::Command } else { PromptKind::Text };
+                self.turn = Some(self.machine.open(pending.uuid, kind));
                 self.stage = Stage::Turn(Some(pending));
             }
             Err(SendError::Exited) => self.stage = Stage::Lost(pending, message.content),

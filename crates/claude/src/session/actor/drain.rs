@@ -9,8 +9,7 @@ use tokio::time::Instant;
 
 use super::super::Interrupted;
 use super::{Actor, Afterwards, Stage};
-use crate::control::REQUEST_TIMEOUT;
-use crate::controls::{Controls, Queued};
+use crate::controls::Queued;
 use crate::runtime::{INTERRUPT_STEP, StopOptions, TASKS_STEP};
 
 /// The pause between two interrupts. A runtime takes about 20 ms to end its turn.
@@ -48,16 +47,18 @@ impl Actor {
     pub(super) fn drain_on(&mut self, now: Instant) {
         let Some(Drain { step, .. }) = self.drain.take() else { return };
         let Some(live) = &self.live else { return };
-        let controls = live.runtime.controls();
         match step {
             Step::Interrupting { left: left @ 1.. } => {
-                self.send_interrupt(&controls, Queued::Cancel);
+                // The runtime may have stopped while an answer is still in flight.
+                if self.machine.needs_interrupt() {
+                    self.send_interrupt(Queued::Cancel);
+                }
                 self.drain = Some(Drain { next: now + REPEAT, step: Step::Interrupting { left: left - 1 } });
             }
             Step::Interrupting { .. } => {
                 let background = live.runtime.background_tasks();
                 for task in &background {
-                    let (controls, task) = (controls.clone(), task.clone());
+                    let (controls, task) = (live.runtime.controls(), task.clone());
                     self.tasks.spawn(async move {
                         if let Err(error) = controls.stop_task(&task).await {
                             tracing::debug!(%error, "a background task could not be stopped");
@@ -75,18 +76,17 @@ impl Actor {
         }
     }
 
-    /// Interrupts whatever the runtime is doing. The request is on its way when this returns: sent from a task, it
-    /// could be overtaken by the next message, and end that one's turn.
-    pub(super) fn send_interrupt(&self, controls: &Controls, queued: Queued) {
-        let asked = controls.interrupt_now(queued);
-        self.tasks.spawn(async move {
-            let answer = match asked {
-                Ok(asked) => asked.answer(REQUEST_TIMEOUT).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = answer {
-                tracing::debug!(%error, "a runtime did not take an interrupt");
+    /// Interrupts whatever the runtime is doing. The request is written when this returns: written from a
+    /// task, it could be overtaken by the next message, and end that one's turn.
+    pub(super) fn send_interrupt(&mut self, queued: Queued) {
+        let Some(live) = &self.live else { return };
+        let (answer, generation) = (live.runtime.controls().interrupt(queued), live.generation);
+        self.machine.interrupt_sent();
+        self.interrupting.spawn(async move {
+            if let Err(error) = answer.await {
+                tracing::debug!(%error, "interrupt failed");
             }
+            generation
         });
     }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::super::machine::{Ending, Verdict};
 use super::super::status::TurnEdge;
 use super::super::turn::Lagged;
 use super::super::{TurnError, TurnResult};
-use super::{Actor, Pending, QUIET, Stage};
+use super::{Actor, Pending, Stage};
 use crate::event::{EventKind, SessionEvent, classify, subagent};
 use crate::queue::Refused;
 use crate::runtime::RuntimeEvent;
+use crate::turns::{EndReason, QUIET, Verdict};
 use crate::wire::{IncomingRequest, Message, SystemMessage};
 
 impl Actor {
@@ -34,11 +34,12 @@ impl Actor {
         self.observe(&message);
         let kinds = classify(&message);
         self.status.message(&message, &kinds);
-        let verdict = self.machine.judge(&message);
-        let turn = match &verdict {
-            Verdict::Belongs(uuid) | Verdict::Settled(uuid, _) => Some(*uuid),
-            Verdict::Unowned | Verdict::Drained => None,
-        };
+        let Some(live) = &self.live else { return };
+        let verdicts = self.machine.judge(live.generation, &message);
+        let belongs =
+            |verdict: &Verdict| matches!(verdict, Verdict::Belongs(turn) if Some(*turn) == self.turn);
+        let pending = self.current().filter(|_| verdicts.iter().any(belongs));
+        let turn = pending.map(|pending| pending.uuid);
         let subagent = subagent(&message).map(str::to_owned);
         let message = Arc::new(message);
         for kind in kinds {
@@ -47,7 +48,7 @@ impl Actor {
             self.announce(SessionEvent { at, turn, subagent: subagent.clone(), kind, message }, length);
         }
         self.quiet_at = self.machine.awaits_quiet().then(|| Instant::now() + QUIET);
-        self.verdict(verdict);
+        self.verdicts(verdicts);
     }
 
     /// Notes what a message says about the conversation itself.
@@ -61,33 +62,43 @@ impl Actor {
         }
     }
 
-    pub(super) fn verdict(&mut self, verdict: Verdict) {
-        match verdict {
-            Verdict::Unowned | Verdict::Belongs(_) => {}
-            Verdict::Drained => self.drained(),
-            Verdict::Settled(_, ending) => match std::mem::replace(&mut self.stage, Stage::Idle) {
-                Stage::Turn(Some(pending)) => self.settle(pending, ending),
-                other @ (Stage::Idle
-                | Stage::Hooking(_)
-                | Stage::Starting(_)
-                | Stage::Turn(None)
-                | Stage::Lost(..)
-                | Stage::Stopping(_)
-                | Stage::Over) => self.stage = other,
-            },
+    pub(super) fn verdicts(&mut self, verdicts: Vec<Verdict>) {
+        for verdict in verdicts {
+            match verdict {
+                Verdict::Drained(_) => self.drained(),
+                Verdict::Ends(end) if Some(end.turn) == self.turn => self.ended(end.reason),
+                // Turns that the runtime starts by itself are no send; followers see their events.
+                Verdict::Begins { .. } | Verdict::Ends(_) | Verdict::TakenUp { .. } | Verdict::Belongs(_) => {
+                }
+            }
         }
     }
 
-    fn settle(&mut self, pending: Pending, ending: Ending) {
+    /// The turn of the send that is with the runtime is over.
+    fn ended(&mut self, reason: EndReason) {
+        self.turn = None;
+        match std::mem::replace(&mut self.stage, Stage::Idle) {
+            Stage::Turn(Some(pending)) => self.settle(pending, reason),
+            other @ (Stage::Idle
+            | Stage::Hooking(_)
+            | Stage::Starting(_)
+            | Stage::Turn(None)
+            | Stage::Lost(..)
+            | Stage::Stopping(_)
+            | Stage::Over) => self.stage = other,
+        }
+    }
+
+    fn settle(&mut self, pending: Pending, reason: EndReason) {
         self.quiet_at = None;
         self.status.turn(TurnEdge::Ends);
-        let outcome = match ending {
-            Ending::Result(message) => {
+        let outcome = match reason {
+            EndReason::Result(message) => {
                 self.board.record(super::super::artifact::Recorder::turn_answered);
                 Ok(TurnResult::new(pending.uuid, self.board.conversation(), message))
             }
-            Ending::Cancelled => Err(TurnError::Cancelled),
-            Ending::NoResult => Err(TurnError::NoResult),
+            EndReason::Dropped => Err(TurnError::Cancelled),
+            EndReason::NoResult | EndReason::Merged | EndReason::Exited => Err(TurnError::NoResult),
         };
         pending.settle(outcome);
     }

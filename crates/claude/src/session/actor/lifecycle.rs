@@ -67,14 +67,14 @@ impl Actor {
             self.board.set_established();
         }
         self.started_before = true;
-        self.machine.revived();
+        let generation = self.machine.started();
         self.board.set_live(Some(LiveRuntime {
             controls: runtime.controls(),
             pid: runtime.pid(),
             initialized: runtime.initialized().clone(),
         }));
         let conversation = runtime.conversation();
-        self.live = Some(Live { runtime, events });
+        self.live = Some(Live { runtime, events, generation });
         self.announce_runtime(EventKind::SessionStart { conversation });
     }
 
@@ -152,7 +152,9 @@ impl Actor {
         let asked = matches!(self.stage, Stage::Stopping(_)) || self.ending.is_some();
         let asked = asked || matches!(exit.reason, ExitReason::Stopped | ExitReason::Cancelled);
         let unexpected = UnexpectedExit { exit: exit.clone() };
-        self.machine.exited();
+        // The stage knows the send that waits, and followers are told of the exit itself.
+        drop(self.machine.exited());
+        self.turn = None;
         self.status.exited((!asked).then(|| unexpected.clone()));
         self.announce_runtime(EventKind::SessionEnd { exit: exit.clone() });
         match std::mem::replace(&mut self.stage, Stage::Idle) {
