@@ -14,6 +14,7 @@ use std::time::Duration;
 use thiserror::Error;
 use uuid::Uuid;
 
+use crate::runtime::UserContent;
 use crate::wire::message::{CommandLifecycleMessage, ResultMessage, ResultOrigin};
 use crate::wire::{Message, SystemMessage};
 
@@ -60,6 +61,14 @@ pub enum PromptKind {
     Text,
     /// A slash command, which older runtimes may carry out without an echo.
     Command,
+}
+
+impl PromptKind {
+    /// The kind of a message with this content.
+    pub fn of(content: &UserContent) -> Self {
+        let is_command = content.first_text().is_some_and(|text| text.starts_with('/'));
+        if is_command { Self::Command } else { Self::Text }
+    }
 }
 
 /// What a turn came to.

@@ -1,16 +1,18 @@
 //! The task that talks to one Claude runtime.
 //!
 //! It writes prompts, answers the runtime's questions, maps its messages and ends
-//! it. One prompt is with the runtime at a time, and one request of the driver's is
-//! under way at a time: a message waits until the turn before it is over and the
-//! runtime has answered. Nothing in the loop waits for the runtime.
+//! it. One prompt is with the runtime at a time: a message waits until the turn
+//! before it is over, every interrupt is answered and the model is selected. Nothing
+//! in the loop waits for the runtime.
 
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ahp_types::state::{ErrorInfo, Message as UserInput};
+use innkeeper_claude::turns::{
+    EndReason, Generation, PromptKind, QUIET, TurnEnd, TurnKey, TurnMachine, Verdict,
+};
 use innkeeper_claude::{
     Exit, IncomingRequest, Message, RequestError, Runtime, RuntimeEvent, RuntimeEvents, UserContent,
     UserMessage,
@@ -18,7 +20,7 @@ use innkeeper_claude::{
 use innkeeper_core::agent::{AgentCommand, AgentEvent, History, OpenAgent, TurnOutcome, Unsent};
 use innkeeper_core::ids::TurnId;
 use innkeeper_core::model::ModelEndpoint;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -27,14 +29,16 @@ use uuid::Uuid;
 use super::map::Mapper;
 use super::outgoing::{Outgoing, SessionGone};
 use super::prompt::content_blocks;
-use super::turn::{TurnMachine, Verdict};
+use super::requests::{DEFAULT_MODEL, Purpose, Requests};
 
-/// How long the runtime may take to end a turn that was interrupted. Then it is
-/// ended itself, and the next message starts it again.
-const INTERRUPT_DEADLINE: Duration = Duration::from_secs(5);
+/// The pause between two interrupts of an abandoned turn. A runtime that has not taken
+/// the message up yet may answer an interrupt and begin the turn all the same.
+const INTERRUPT_PAUSE: Duration = Duration::from_millis(250);
 
-/// The model that is used when none is chosen.
-const DEFAULT_MODEL: &str = "default";
+/// How many times an abandoned turn is interrupted, which takes 5 s. Then the runtime is
+/// stopped, and the next message starts another one. Counted rather than timed, so that
+/// a suspended machine does not cost the runtime its time to answer.
+const INTERRUPT_LIMIT: u32 = 20;
 
 /// What the model is told when it wants to use a tool that needs a permission.
 const DENIED: &str = "This host cannot ask its user for permission yet, so the call was denied. \
@@ -48,13 +52,18 @@ pub(super) struct Driver {
     outgoing: Outgoing,
     close: CancellationToken,
     turns: TurnMachine,
+    /// The generation of the runtime, of which a driver has one.
+    generation: Generation,
+    /// The turn that the session waits for, by the key that the machine gave it.
+    current: Option<(TurnKey, TurnId)>,
     mapper: Mapper,
     /// The next message, which cannot be written yet.
     waiting: Option<Unsent>,
-    /// A request to the runtime that is not answered yet.
-    asked: Option<Asked>,
-    /// When a cancelled turn must have ended.
-    deadline: Option<Instant>,
+    requests: Requests,
+    /// The interrupts of a cancelled turn that is not over.
+    drain: Option<Drain>,
+    /// When silence of the runtime ends the turn.
+    quiet_at: Option<Instant>,
     /// The model that the runtime was told to use.
     model: String,
     /// Whether another process could take the conversation up.
@@ -67,19 +76,12 @@ pub(super) struct Driver {
     models: Arc<dyn ModelEndpoint>,
 }
 
-/// A request of the driver's. Polling it first writes it, so that what is written
-/// after it was started comes after it.
-struct Asked {
-    answer: Pin<Box<dyn Future<Output = Result<(), RequestError>> + Send>>,
-    purpose: Purpose,
-}
-
-/// What a request of the driver's is for.
-enum Purpose {
-    /// To stop the running turn.
-    Interrupt,
-    /// To switch to this model for the message that waits.
-    SelectModel(String),
+/// How far the interruption of a cancelled turn has come.
+struct Drain {
+    /// When the next step is due.
+    next: Instant,
+    /// How many interrupts are left.
+    left: u32,
 }
 
 /// Why the loop ended.
@@ -104,17 +106,22 @@ impl Driver {
         request: OpenAgent,
         models: Arc<dyn ModelEndpoint>,
     ) -> Self {
+        let mut turns = TurnMachine::default();
+        let generation = turns.started();
         Self {
             runtime,
             messages,
             commands,
             outgoing: Outgoing::new(events),
             close,
-            turns: TurnMachine::default(),
+            turns,
+            generation,
+            current: None,
             mapper: Mapper::default(),
             waiting: None,
-            asked: None,
-            deadline: None,
+            requests: Requests::default(),
+            drain: None,
+            quiet_at: None,
             model: DEFAULT_MODEL.to_owned(),
             history: request.history,
             directories: request.working_directories,
@@ -135,7 +142,8 @@ impl Driver {
             End::Stop => self.runtime.stop().await,
         };
         tracing::info!(conversation = %self.runtime.conversation(), %exit, "the Claude runtime is gone");
-        if let Some(turn) = self.turns.exited() {
+        drop(self.turns.exited());
+        if let Some((_, turn)) = self.current.take() {
             let outcome = TurnOutcome::Failed(Mapper::exit_error(&exit));
             // If the session is gone, nobody waits for the turn either.
             self.outgoing.push(AgentEvent::TurnEnded { turn, outcome }).ok();
@@ -151,12 +159,11 @@ impl Driver {
 
     async fn step(&mut self) -> Result<(), End> {
         tokio::select! {
-            // The end first, then what was asked of the runtime, so that it is written
-            // before anything that follows from its messages; then what the user
-            // wants, then what the runtime says.
+            // The end first, then answers, for which messages may wait; then what the
+            // user wants, then what is due, then what the runtime says.
             biased;
             () = self.close.cancelled() => Err(End::Stop),
-            (purpose, answer) = answer(&mut self.asked) => self.answered(purpose, answer),
+            (purpose, answer) = self.requests.next() => self.answered(purpose, answer),
             command = self.commands.recv() => match command {
                 Some(command) => {
                     self.take(command);
@@ -164,9 +171,11 @@ impl Driver {
                 }
                 None => Err(End::Stop),
             },
-            () = sleep_until(self.deadline) => {
-                tracing::warn!(conversation = %self.runtime.conversation(), "the runtime does not stop its turn; ending it");
-                Err(End::Stop)
+            () = sleep_until(self.drain.as_ref().map(|drain| drain.next)) => self.drain_on(),
+            () = sleep_until(self.quiet_at) => {
+                self.quiet_at = None;
+                let verdicts = self.turns.quiet();
+                self.verdicts(verdicts, None)
             }
             flushed = self.outgoing.flush_one(), if self.outgoing.is_behind() => Ok(flushed?),
             event = self.messages.next(), if self.outgoing.has_room() => match event {
@@ -183,9 +192,12 @@ impl Driver {
             AgentCommand::Cancel { turn } => {
                 if self.waiting.as_ref().is_some_and(|waiting| waiting.turn == turn) {
                     self.waiting = None;
-                } else if self.turns.cancel(&turn) {
-                    self.deadline = Some(Instant::now() + INTERRUPT_DEADLINE);
-                    self.ask(Purpose::Interrupt);
+                } else if let Some((key, _)) = self.current.take_if(|(_, current)| *current == turn)
+                    && self.turns.abandon(key).is_some()
+                {
+                    self.interrupt();
+                    let next = Instant::now() + INTERRUPT_PAUSE;
+                    self.drain = Some(Drain { next, left: INTERRUPT_LIMIT - 1 });
                 }
             }
             AgentCommand::Directories(wanted) => self.moves = wanted != self.directories,
@@ -209,7 +221,7 @@ impl Driver {
     /// Writes the message that waits, if it can be written now. Between two turns is the
     /// time for a runtime to end that has to be started differently.
     fn advance(&mut self) -> Result<(), End> {
-        if !self.turns.is_idle() || self.asked.is_some() {
+        if !self.turns.is_free() || self.requests.is_selecting_model() {
             return Ok(());
         }
         if self.moves {
@@ -222,7 +234,7 @@ impl Driver {
         if wanted != self.model {
             let wanted = wanted.to_owned();
             self.waiting = Some(unsent);
-            self.ask(Purpose::SelectModel(wanted));
+            self.requests.select_model(&self.runtime.controls(), wanted);
             return Ok(());
         }
         self.write(unsent.turn, &unsent.message)
@@ -233,7 +245,7 @@ impl Driver {
         let content = UserContent::Blocks(content_blocks(message));
         self.mapper.begin_turn();
         self.models.mark_turn(self.runtime.conversation(), &message.text);
-        self.turns.wrote(turn, uuid.to_string());
+        self.current = Some((self.turns.open(uuid, PromptKind::of(&content)), turn));
         if let Err(error) = self.runtime.send(&UserMessage::new(uuid, content)) {
             // The exit that follows fails the turn; a runtime that does not read is ended.
             tracing::warn!(%error, "the runtime did not take a message");
@@ -242,30 +254,36 @@ impl Driver {
         Ok(())
     }
 
-    fn ask(&mut self, purpose: Purpose) {
-        let (subtype, fields) = match &purpose {
-            // A message that the runtime has not taken up yet is to be dropped, too.
-            Purpose::Interrupt => ("interrupt", Map::from_iter([("cancel_queued".to_owned(), json!(true))])),
-            // The runtime takes no model for its default one.
-            Purpose::SelectModel(model) if model == DEFAULT_MODEL => ("set_model", Map::new()),
-            Purpose::SelectModel(model) => {
-                ("set_model", Map::from_iter([("model".to_owned(), json!(model))]))
-            }
-        };
-        let runtime = self.runtime.clone();
-        let answer = Box::pin(async move { runtime.request(subtype, fields).await.map(drop) });
-        self.asked = Some(Asked { answer, purpose });
+    /// Interrupts the runtime.
+    fn interrupt(&mut self) {
+        self.turns.interrupt_sent();
+        self.requests.interrupt(&self.runtime.controls());
+    }
+
+    /// Repeats the interrupt of a cancelled turn, or stops the runtime if it was repeated
+    /// often enough.
+    fn drain_on(&mut self) -> Result<(), End> {
+        let Some(drain) = &mut self.drain else { return Ok(()) };
+        if drain.left == 0 {
+            tracing::warn!(conversation = %self.runtime.conversation(), "runtime does not end its turn; stopping it");
+            return Err(End::Stop);
+        }
+        drain.left -= 1;
+        drain.next = Instant::now() + INTERRUPT_PAUSE;
+        if self.turns.needs_interrupt() {
+            self.interrupt();
+        }
+        Ok(())
     }
 
     fn answered(&mut self, purpose: Purpose, answer: Result<(), RequestError>) -> Result<(), End> {
         match (purpose, answer) {
             (Purpose::Interrupt, answer) => {
                 if let Err(error) = answer {
-                    tracing::warn!(%error, "the runtime did not take an interrupt");
+                    tracing::warn!(%error, "interrupt failed");
                 }
-                if self.turns.interrupt_answered() == Verdict::Drained {
-                    self.deadline = None;
-                }
+                let verdicts = self.turns.interrupt_answered(self.generation);
+                self.verdicts(verdicts, None)?;
             }
             (Purpose::SelectModel(model), Ok(())) => self.model = model,
             (Purpose::SelectModel(model), Err(error)) => {
@@ -295,20 +313,60 @@ impl Driver {
     }
 
     fn message(&mut self, message: &Message) -> Result<(), End> {
-        match self.turns.judge(message) {
-            Verdict::Unowned => {}
-            Verdict::Drained => self.deadline = None,
-            Verdict::Belongs(turn) => {
-                self.history = History::Resume;
-                self.report(&turn, message)?;
-            }
-            Verdict::Ends(turn) => {
-                self.report(&turn, message)?;
-                let outcome = self.mapper.outcome(message);
-                self.outgoing.push(AgentEvent::TurnEnded { turn, outcome })?;
-            }
+        let verdicts = self.turns.judge(self.generation, message);
+        self.quiet_at = self.turns.awaits_quiet().then(|| Instant::now() + QUIET);
+        if !verdicts.iter().any(|verdict| matches!(verdict, Verdict::Belongs(_))) {
+            self.mapper.unowned(message);
+        }
+        self.verdicts(verdicts, Some(message))
+    }
+
+    fn verdicts(&mut self, verdicts: Vec<Verdict>, message: Option<&Message>) -> Result<(), End> {
+        for verdict in verdicts {
+            self.verdict(verdict, message)?;
         }
         self.advance()
+    }
+
+    /// Tells the session what follows from a verdict. The one place that does.
+    fn verdict(&mut self, verdict: Verdict, message: Option<&Message>) -> Result<(), End> {
+        match verdict {
+            Verdict::Begins { turn, origin } => {
+                // The session cannot be told of turns that it did not ask for.
+                tracing::debug!(%turn, ?origin, "not showing a turn that the runtime started");
+            }
+            Verdict::TakenUp { .. } => self.history = History::Resume,
+            Verdict::Belongs(key) => {
+                if let (Some(turn), Some(message)) = (self.turn_of(key), message) {
+                    self.history = History::Resume;
+                    self.report(&turn, message)?;
+                }
+            }
+            Verdict::Ends(TurnEnd { turn: key, reason, .. }) => {
+                if let Some((_, turn)) = self.current.take_if(|(current, _)| *current == key) {
+                    let outcome = self.outcome(&reason);
+                    self.outgoing.push(AgentEvent::TurnEnded { turn, outcome })?;
+                }
+            }
+            Verdict::Drained(_) => {
+                self.drain = None;
+                self.quiet_at = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn outcome(&self, reason: &EndReason) -> TurnOutcome {
+        match reason {
+            EndReason::Result(result) => self.mapper.outcome(result),
+            EndReason::Dropped => TurnOutcome::Cancelled,
+            EndReason::NoResult | EndReason::Merged | EndReason::Exited => TurnOutcome::Completed,
+        }
+    }
+
+    /// The session's turn with this key.
+    fn turn_of(&self, key: TurnKey) -> Option<TurnId> {
+        self.current.as_ref().filter(|(current, _)| *current == key).map(|(_, turn)| turn.clone())
     }
 
     fn report(&mut self, turn: &TurnId, message: &Message) -> Result<(), End> {
@@ -345,20 +403,6 @@ fn model_error(model: &str, error: &RequestError) -> ErrorInfo {
         message: format!("The model {model:?} cannot be used: {error}."),
         stack: None,
         meta: None,
-    }
-}
-
-/// The answer to what was asked; waits forever while nothing is. Cancel-safe: the
-/// request stays where it is until it is answered.
-async fn answer(asked: &mut Option<Asked>) -> (Purpose, Result<(), RequestError>) {
-    let answer = match asked {
-        Some(asked) => asked.answer.as_mut().await,
-        None => std::future::pending().await,
-    };
-    match asked.take() {
-        Some(asked) => (asked.purpose, answer),
-        // Nobody else takes it; still, waiting is the harmless thing to do.
-        None => std::future::pending().await,
     }
 }
 

@@ -1,8 +1,9 @@
 //! The driver for the Claude runtime.
 //!
 //! `provider` opens a runtime for a session, `driver` is the task that talks to
-//! it, `turn` knows which turn a message belongs to, `map` turns messages into
-//! actions, `prompt` turns a user's message into the runtime's form.
+//! it, `requests` holds the control requests in flight, `map` turns messages into
+//! actions, `prompt` turns a user's message into the runtime's form. Which turn a
+//! message belongs to is known to the turn machine in `innkeeper-claude`.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -16,7 +17,7 @@ mod outgoing;
 mod prompt;
 mod provider;
 mod records;
+mod requests;
 mod selection;
-mod turn;
 
 pub use provider::{ClaudeProvider, ClaudeProviderConfig, ProgramSource};

@@ -3,6 +3,7 @@
 //! Owns `Message`, the streamed events of the model API and `decode`. What a turn is and when it ends is not
 //! decided here. A line that is JSON always decodes; what is not known stays whole in `Unknown`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -91,9 +92,9 @@ impl Wire for Message {
 
 impl Message {
     /// The frame's kind as the wire names it, `system` ones with their subtype; for logs.
-    pub fn kind(&self) -> &str {
-        match self {
-            Self::System(message) => message.kind(),
+    pub fn kind(&self) -> Cow<'_, str> {
+        Cow::Borrowed(match self {
+            Self::System(message) => return message.kind(),
             Self::StreamEvent(_) => "stream_event",
             Self::Assistant(_) => "assistant",
             Self::User(_) => "user",
@@ -105,9 +106,9 @@ impl Message {
             Self::CommandLifecycle(_) => "command_lifecycle",
             Self::RateLimit(_) => "rate_limit_event",
             Self::ConversationReset(_) => "conversation_reset",
-            Self::Notice(_) => "notice",
+            Self::Notice(notice) => notice.kind(),
             Self::Unknown(message) => &message.kind,
-        }
+        })
     }
 }
 

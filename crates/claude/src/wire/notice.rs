@@ -45,6 +45,20 @@ wire_enum! {
     }
 }
 
+impl Notice {
+    /// The frame's kind as the wire names it.
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::PromptSuggestion(_) => "prompt_suggestion",
+            Self::TranscriptMirror(_) => "transcript_mirror",
+            Self::ToolProgress(_) => "tool_progress",
+            Self::ToolUseSummary(_) => "tool_use_summary",
+            Self::AuthStatus(_) => "auth_status",
+            Self::Unknown(message) => &message.kind,
+        }
+    }
+}
+
 impl Wire for Notice {
     fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
         Self::read_tagged(&Tags::of(cursor).kind.unwrap_or_default(), cursor)
@@ -129,6 +143,23 @@ impl SystemNotice {
             _ => return Opaque::read(subtype, cursor).map(Err),
         };
         notice.map(Ok)
+    }
+
+    /// The frame's subtype as the wire names it.
+    pub fn subtype(&self) -> &str {
+        match self {
+            Self::BackgroundTasksChanged(_) => "background_tasks_changed",
+            Self::CommandsChanged(_) => "commands_changed",
+            Self::ControlRequestProgress(_) => "control_request_progress",
+            Self::Informational(_) => "informational",
+            Self::ModelFallback(_) => "model_fallback",
+            Self::ModelRefusalFallback(_) => "model_refusal_fallback",
+            Self::Notification(_) => "notification",
+            Self::PermissionDenied(_) => "permission_denied",
+            Self::SessionTitleChanged(_) => "session_title_changed",
+            Self::ThinkingTokens(_) => "thinking_tokens",
+            Self::Envelope(message) => message.subtype.as_deref().unwrap_or_default(),
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 //! Owns the shapes of those that mean something for a turn; the others are in `notice.rs`. A subtype that is
 //! not known is kept whole.
 
+use std::borrow::Cow;
+
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -65,9 +67,9 @@ impl SystemMessage {
         }
     }
 
-    /// The frame's kind for logs.
-    pub fn kind(&self) -> &str {
-        match self {
+    /// The frame's kind for logs: `system/` and the subtype.
+    pub fn kind(&self) -> Cow<'_, str> {
+        Cow::Borrowed(match self {
             Self::Init(_) => "system/init",
             Self::Status(_) => "system/status",
             Self::ApiRetry(_) => "system/api_retry",
@@ -80,9 +82,9 @@ impl SystemMessage {
             Self::HookStarted(_) => "system/hook_started",
             Self::HookProgress(_) => "system/hook_progress",
             Self::HookResponse(_) => "system/hook_response",
-            Self::Notice(_) => "system/notice",
-            Self::Unknown(message) => &message.kind,
-        }
+            Self::Notice(notice) => return Cow::Owned(format!("system/{}", notice.subtype())),
+            Self::Unknown(message) => return Cow::Owned(format!("system/{}", message.kind)),
+        })
     }
 }
 

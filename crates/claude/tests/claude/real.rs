@@ -101,7 +101,7 @@ async fn observed_turn(
     loop {
         let event = soon(events.next()).await.unwrap();
         let RuntimeEvent::Message(message) = event else { panic!("{event:?}") };
-        seen.push(message.kind().to_owned());
+        seen.push(message.kind().into_owned());
         match message {
             Message::User(user) => {
                 assert_eq!((user.uuid, user.is_replay), (Some(uuid.to_string()), Some(true)));

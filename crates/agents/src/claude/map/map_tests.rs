@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use innkeeper_claude::wire::decode;
 use serde_json::{Value, json};
 
+use innkeeper_claude::turns::{EndReason, PromptKind, TurnMachine, Verdict};
+use uuid::Uuid;
+
 use super::*;
-use crate::claude::turn::{TurnMachine, Verdict};
 
 /// The scenarios, each recorded with both versions.
 const SCENARIOS: [&str; 10] = [
@@ -26,12 +28,19 @@ fn recordings() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../recordings")
 }
 
-/// Plays a recording to a driver's pure half; answers what a session would be told.
+/// The echo of a written message.
+fn echo(uuid: Uuid) -> Message {
+    let frame = json!({"type": "user", "uuid": uuid, "isReplay": true, "message": {}});
+    decode(frame.to_string().as_bytes()).unwrap()
+}
+
+/// Plays a recording to a driver's pure half; answers what a session would be told. The
+/// recordings have no echoes, and most of them no uuids, so an echo is added to each message.
 fn play(version: &str, scenario: &str) -> Vec<Value> {
     let path = recordings().join(version).join(scenario).join("wire.jsonl");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let (mut turns, mut mapper, mut told) = (TurnMachine::default(), Mapper::default(), Vec::new());
-    let mut started = 0;
+    let (mut started, mut unechoed) = (0, None);
     for line in text.lines() {
         let frame: Value = serde_json::from_str(line).unwrap();
         let message = &frame["msg"];
@@ -39,10 +48,10 @@ fn play(version: &str, scenario: &str) -> Vec<Value> {
             if message["type"] == "user" {
                 started += 1;
                 mapper.begin_turn();
-                turns.wrote(
-                    TurnId::new(&format!("turn-{started}")),
-                    message["uuid"].as_str().unwrap_or("").to_owned(),
-                );
+                let recorded = message["uuid"].as_str().and_then(|uuid| uuid.parse().ok());
+                let uuid = recorded.unwrap_or(Uuid::from_u128(started));
+                turns.open(uuid, PromptKind::Text);
+                unechoed = Some(uuid);
                 told.push(json!({"wrote": format!("turn-{started}")}));
             }
             continue;
@@ -51,15 +60,23 @@ fn play(version: &str, scenario: &str) -> Vec<Value> {
             continue;
         }
         let message = decode(message.to_string().as_bytes()).unwrap();
-        match turns.judge(&message) {
-            Verdict::Belongs(turn) => tell(&mut told, mapper.map(&turn, &message)),
-            Verdict::Ends(turn) => {
-                tell(&mut told, mapper.map(&turn, &message));
-                told.push(
-                    json!({"ended": turn.as_str(), "outcome": format!("{:?}", mapper.outcome(&message))}),
-                );
+        if message.kind() == "system/init"
+            && let Some(uuid) = unechoed.take()
+        {
+            turns.judge(turns.generation(), &echo(uuid));
+        }
+        let turn = TurnId::new(&format!("turn-{started}"));
+        for verdict in turns.judge(turns.generation(), &message) {
+            match verdict {
+                Verdict::Belongs(_) => tell(&mut told, mapper.map(&turn, &message)),
+                Verdict::Ends(end) => {
+                    let EndReason::Result(result) = end.reason else { panic!("{end:?}") };
+                    let outcome = format!("{:?}", mapper.outcome(&result));
+                    told.push(json!({"ended": turn.as_str(), "outcome": outcome}));
+                }
+                Verdict::TakenUp { .. } => {}
+                Verdict::Begins { .. } | Verdict::Drained(_) => panic!("{verdict:?}"),
             }
-            Verdict::Unowned | Verdict::Drained => {}
         }
     }
     told
@@ -132,4 +149,21 @@ fn a_whole_message_never_repeats_what_was_streamed() {
             .unwrap();
         assert_eq!(words, result["msg"]["result"].as_str().unwrap());
     }
+}
+
+#[test]
+fn unmapped_kinds_are_logged_once_with_their_subtype() {
+    let mut mapper = Mapper::default();
+    for subtype in ["status", "notification", "files_persisted", "brand_new"] {
+        let frame = json!({"type": "system", "subtype": subtype});
+        mapper.unowned(&decode(frame.to_string().as_bytes()).unwrap());
+        assert!(mapper.skipped.contains(&format!("system/{subtype}")), "{subtype}: {:?}", mapper.skipped);
+    }
+    assert!(
+        mapper
+            .map(&TurnId::new("t"), &decode(br#"{"type":"system","subtype":"status"}"#).unwrap())
+            .is_empty()
+    );
+    mapper.unowned(&decode(br#"{"type":"tool_progress"}"#).unwrap());
+    assert_eq!(mapper.skipped.len(), 5, "{:?}", mapper.skipped);
 }

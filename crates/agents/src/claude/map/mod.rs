@@ -14,7 +14,9 @@ use ahp_types::actions::StateAction;
 use ahp_types::state::ErrorInfo;
 use innkeeper_claude::Message;
 use innkeeper_claude::wire::content::ContentBlock;
-use innkeeper_claude::wire::message::{AssistantMessage, StreamEvent, StreamEventMessage, UserFrameMessage};
+use innkeeper_claude::wire::message::{
+    AssistantMessage, ResultMessage, StreamEvent, StreamEventMessage, UserFrameMessage,
+};
 use innkeeper_core::agent::TurnOutcome;
 use innkeeper_core::ids::TurnId;
 
@@ -63,12 +65,19 @@ impl Mapper {
         }
     }
 
-    /// How a turn that this message ends went.
-    pub(super) fn outcome(&self, message: &Message) -> TurnOutcome {
-        match message {
-            Message::Result(result) => results::outcome(result, self.api_error.as_deref()),
-            _ => TurnOutcome::Completed,
+    /// Notes a message that belongs to no turn that the session knows.
+    pub(super) fn unowned(&mut self, message: &Message) {
+        if !matches!(
+            message,
+            Message::StreamEvent(_) | Message::Assistant(_) | Message::User(_) | Message::Result(_)
+        ) {
+            self.skip(message);
         }
+    }
+
+    /// How a turn with this last result went.
+    pub(super) fn outcome(&self, result: &ResultMessage) -> TurnOutcome {
+        results::outcome(result, self.api_error.as_deref())
     }
 
     /// The error of a turn that the runtime's exit ended.
@@ -145,20 +154,14 @@ impl Mapper {
         actions
     }
 
-    /// Logs a kind of message that has no mapping, once.
+    /// Logs the kind of a message that has no mapping, once.
     fn skip(&mut self, message: &Message) {
-        // These are understood elsewhere, or say nothing that a client would show.
-        if matches!(message, Message::System(_) | Message::CommandLifecycle(_) | Message::KeepAlive(_))
-            && !matches!(message, Message::System(innkeeper_claude::wire::SystemMessage::Unknown(_)))
-        {
-            return;
-        }
-        self.log_once(message.kind());
+        self.log_once(&message.kind());
     }
 
     fn log_once(&mut self, kind: &str) {
         if !self.skipped.contains(kind) {
-            tracing::info!(kind, "skipping a kind of message that has no mapping");
+            tracing::info!(kind, "skipping messages of this kind: no mapping");
             self.skipped.insert(kind.to_owned());
         }
     }

@@ -29,7 +29,8 @@ pub(super) fn usage(turn: &TurnId, result: &ResultMessage, model: Option<&str>) 
 pub(super) fn outcome(result: &ResultMessage, api_error: Option<&str>) -> TurnOutcome {
     let subtype = result.subtype.as_deref().unwrap_or_default();
     let aborted = result.terminal_reason.as_deref().is_some_and(|reason| reason.starts_with("aborted"));
-    if aborted {
+    // A steering message aborts a stream as well, and that is a success.
+    if aborted && subtype != "success" {
         return TurnOutcome::Cancelled;
     }
     if subtype == "success" && result.is_error != Some(true) {

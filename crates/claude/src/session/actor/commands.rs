@@ -125,10 +125,9 @@ impl Actor {
             return self.start_for(Purpose::Write(pending, prompt));
         };
         let message = UserMessage::new(pending.uuid, prompt);
-        let is_command = message.content.first_text().is_some_and(|text| text.starts_with('/'));
         match live.runtime.send(&message) {
             Ok(()) => {
-                let kind = if is_command { PromptKind::Command } else { PromptKind::Text };
+                let kind = PromptKind::of(&message.content);
                 self.turn = Some(self.machine.open(pending.uuid, kind));
                 self.stage = Stage::Turn(Some(pending));
             }
