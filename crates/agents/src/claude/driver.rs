@@ -1,23 +1,23 @@
 //! The task that talks to one Claude runtime.
 //!
-//! It writes prompts, answers the runtime's questions, maps its messages and ends
-//! it. One prompt is with the runtime at a time: a message waits until the turn
-//! before it is over, every interrupt is answered and the model is selected. Nothing
-//! in the loop waits for the runtime.
+//! It writes prompts, answers the runtime's questions, and ends the runtime. One prompt
+//! is with the runtime at a time: a message waits until the turn before it is over, every
+//! interrupt is answered and the model is selected. Nothing in the loop waits for the
+//! runtime. What the session is told is in `report`.
+
+mod identity;
+mod report;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ahp_types::state::{ErrorInfo, Message as UserInput};
-use innkeeper_claude::turns::{
-    EndReason, Generation, PromptKind, QUIET, TurnEnd, TurnKey, TurnMachine, Verdict,
-};
+use innkeeper_claude::turns::{Generation, PromptKind, TurnMachine};
 use innkeeper_claude::{
-    Exit, IncomingRequest, Message, RequestError, Runtime, RuntimeEvent, RuntimeEvents, UserContent,
-    UserMessage,
+    Exit, IncomingRequest, RequestError, Runtime, RuntimeEvent, RuntimeEvents, UserContent, UserMessage,
 };
-use innkeeper_core::agent::{AgentCommand, AgentEvent, History, OpenAgent, TurnOutcome, Unsent};
+use innkeeper_core::agent::{AgentCommand, AgentEvent, History, MessageLink, OpenAgent, TurnOutcome, Unsent};
 use innkeeper_core::ids::TurnId;
 use innkeeper_core::model::ModelEndpoint;
 use serde_json::{Value, json};
@@ -29,7 +29,11 @@ use uuid::Uuid;
 use super::map::Mapper;
 use super::outgoing::{Outgoing, SessionGone};
 use super::prompt::content_blocks;
-use super::requests::{DEFAULT_MODEL, Purpose, Requests};
+use super::requests::{Purpose, Requests};
+use super::selection::Choice;
+
+pub(super) use identity::Identity;
+use report::Current;
 
 /// The pause between two interrupts of an abandoned turn. A runtime that has not taken
 /// the message up yet may answer an interrupt and begin the turn all the same.
@@ -54,8 +58,12 @@ pub(super) struct Driver {
     turns: TurnMachine,
     /// The generation of the runtime, of which a driver has one.
     generation: Generation,
-    /// The turn that the session waits for, by the key that the machine gave it.
-    current: Option<(TurnKey, TurnId)>,
+    /// The turn that the session asked for.
+    asked: Option<Current>,
+    /// The turn that the runtime started by itself.
+    unasked: Option<Current>,
+    /// What the runtime said last about a background task, which may start a turn.
+    notice: Option<String>,
     mapper: Mapper,
     /// The next message, which cannot be written yet.
     waiting: Option<Unsent>,
@@ -64,9 +72,13 @@ pub(super) struct Driver {
     drain: Option<Drain>,
     /// When silence of the runtime ends the turn.
     quiet_at: Option<Instant>,
-    /// The model that the runtime was told to use.
-    model: String,
-    /// Whether another process could take the conversation up.
+    /// Model, effort and agent that the runtime was told to use.
+    choice: Choice,
+    /// The host's id of the conversation, by which model requests are known.
+    conversation: Uuid,
+    /// The runtime's own name of the conversation.
+    identity: Identity,
+    /// What another process could continue.
     history: History,
     /// The directories that the runtime was started with.
     directories: Vec<PathBuf>,
@@ -103,7 +115,7 @@ impl Driver {
         (runtime, messages): (Runtime, RuntimeEvents),
         (commands, events): (mpsc::Receiver<AgentCommand>, mpsc::Sender<AgentEvent>),
         close: CancellationToken,
-        request: OpenAgent,
+        (request, identity): (OpenAgent, Identity),
         models: Arc<dyn ModelEndpoint>,
     ) -> Self {
         let mut turns = TurnMachine::default();
@@ -116,13 +128,17 @@ impl Driver {
             close,
             turns,
             generation,
-            current: None,
+            asked: None,
+            unasked: None,
+            notice: None,
             mapper: Mapper::default(),
             waiting: None,
             requests: Requests::default(),
             drain: None,
             quiet_at: None,
-            model: DEFAULT_MODEL.to_owned(),
+            choice: Choice::of(&request.selection),
+            conversation: request.conversation,
+            identity,
             history: request.history,
             directories: request.working_directories,
             moves: false,
@@ -132,6 +148,8 @@ impl Driver {
 
     /// Drives the runtime until it or its session is gone; leaves no process behind.
     pub(super) async fn run(mut self) {
+        // If the session is gone, the first step ends the runtime.
+        self.outgoing.push(AgentEvent::ResumeToken(self.identity.token())).ok();
         let end = loop {
             if let Err(end) = self.step().await {
                 break end;
@@ -143,10 +161,10 @@ impl Driver {
         };
         tracing::info!(conversation = %self.runtime.conversation(), %exit, "the Claude runtime is gone");
         drop(self.turns.exited());
-        if let Some((_, turn)) = self.current.take() {
-            let outcome = TurnOutcome::Failed(Mapper::exit_error(&exit));
+        for current in [self.unasked.take(), self.asked.take()].into_iter().flatten() {
+            let outcome = TurnOutcome::Interrupted(Mapper::exit_error(&exit));
             // If the session is gone, nobody waits for the turn either.
-            self.outgoing.push(AgentEvent::TurnEnded { turn, outcome }).ok();
+            self.end_turn(current, outcome).ok();
         }
         // What the session sent last may not even have been looked at.
         self.commands.close();
@@ -185,26 +203,13 @@ impl Driver {
         }
     }
 
-    /// Takes an order of the session's; what follows from it is for `advance`.
+    /// Takes a command of the session; what follows from it is done by `advance`.
     fn take(&mut self, command: AgentCommand) {
         match command {
             AgentCommand::Prompt { turn, message } => self.waiting = Some(Unsent { turn, message }),
-            AgentCommand::Cancel { turn } => {
-                if self.waiting.as_ref().is_some_and(|waiting| waiting.turn == turn) {
-                    self.waiting = None;
-                } else if let Some((key, _)) = self.current.take_if(|(_, current)| *current == turn)
-                    && self.turns.abandon(key).is_some()
-                {
-                    self.interrupt();
-                    let next = Instant::now() + INTERRUPT_PAUSE;
-                    self.drain = Some(Drain { next, left: INTERRUPT_LIMIT - 1 });
-                }
-            }
+            AgentCommand::Cancel { turn } => self.cancel(&turn),
             AgentCommand::Directories(wanted) => self.moves = wanted != self.directories,
-            // A steering message that is not taken becomes a turn of its own; nothing
-            // asks the user anything yet, so there is nothing to answer. None of the
-            // settings can be changed while a runtime runs, and it has no way yet to the
-            // tools of clients.
+            // Each needs a feature that the provider does not offer, so none is sent.
             AgentCommand::Steer { .. }
             | AgentCommand::Unsteer { .. }
             | AgentCommand::ToolAnswer { .. }
@@ -214,41 +219,72 @@ impl Driver {
             | AgentCommand::Config(_)
             | AgentCommand::ClientTools(_)
             | AgentCommand::Toggle(_)
-            | AgentCommand::McpServer { .. } => {}
+            | AgentCommand::McpServer { .. } => {
+                tracing::error!(?command, "received a command without the feature for it");
+            }
+        }
+    }
+
+    fn cancel(&mut self, turn: &TurnId) {
+        if self.waiting.take_if(|waiting| waiting.turn == *turn).is_some() {
+            return;
+        }
+        if let Some(current) = self.asked.take_if(|current| current.turn == *turn) {
+            let key = current.key;
+            self.link_answer(current);
+            if self.turns.abandon(key).is_some() {
+                self.interrupt();
+                let next = Instant::now() + INTERRUPT_PAUSE;
+                self.drain = Some(Drain { next, left: INTERRUPT_LIMIT - 1 });
+            }
+        } else if let Some(current) = self.unasked.take_if(|current| current.turn == *turn) {
+            self.link_answer(current);
+            self.interrupt();
         }
     }
 
     /// Writes the message that waits, if it can be written now. Between two turns is the
     /// time for a runtime to end that has to be started differently.
     fn advance(&mut self) -> Result<(), End> {
-        if !self.turns.is_free() || self.requests.is_selecting_model() {
+        if !self.turns.is_free() || self.requests.is_selecting() {
             return Ok(());
         }
         if self.moves {
             // The session starts another one, with the message that waits if there is one.
             return Err(End::Stop);
         }
-        let Some(unsent) = self.waiting.take() else { return Ok(()) };
-        // Without a choice it stays with the model that it had.
-        let wanted = unsent.message.model.as_ref().map_or(self.model.as_str(), |model| model.id.as_str());
-        if wanted != self.model {
-            let wanted = wanted.to_owned();
-            self.waiting = Some(unsent);
-            self.requests.select_model(&self.runtime.controls(), wanted);
+        let Some(Unsent { message, .. }) = &self.waiting else { return Ok(()) };
+        let wanted = self.choice.next(message.model.as_ref(), message.agent.as_ref());
+        if wanted.agent != self.choice.agent {
+            // The agent is given at the start.
+            return Err(End::Stop);
+        }
+        if wanted != self.choice {
+            self.requests.select(&self.runtime.controls(), &self.choice, wanted);
             return Ok(());
         }
-        self.write(unsent.turn, &unsent.message)
+        match self.waiting.take() {
+            Some(Unsent { turn, message }) => self.write(turn, &message),
+            None => Ok(()),
+        }
     }
 
     fn write(&mut self, turn: TurnId, message: &UserInput) -> Result<(), End> {
         let uuid = Uuid::new_v4();
-        let content = UserContent::Blocks(content_blocks(message));
-        self.mapper.begin_turn();
-        self.models.mark_turn(self.runtime.conversation(), &message.text);
-        self.current = Some((self.turns.open(uuid, PromptKind::of(&content)), turn));
+        let mut blocks = content_blocks(message);
+        if let History::Rebuild(record) = &self.history {
+            blocks.insert(0, json!({"type": "text", "text": &**record}));
+        }
+        // The user's own words decide, whatever is attached to them.
+        let kind = if message.text.starts_with('/') { PromptKind::Command } else { PromptKind::Text };
+        self.models.mark_turn(self.conversation, &message.text);
+        self.asked = Some(Current::new(self.turns.open(uuid, kind), turn.clone()));
+        let link = MessageLink::Prompt(uuid.to_string());
+        self.outgoing.push(AgentEvent::MessageLinked { turn, link })?;
+        let content = UserContent::Blocks(blocks);
         if let Err(error) = self.runtime.send(&UserMessage::new(uuid, content)) {
             // The exit that follows fails the turn; a runtime that does not read is ended.
-            tracing::warn!(%error, "the runtime did not take a message");
+            tracing::warn!(%error, "cannot write a message to the runtime");
             return Err(End::Stop);
         }
         Ok(())
@@ -285,14 +321,14 @@ impl Driver {
                 let verdicts = self.turns.interrupt_answered(self.generation);
                 self.verdicts(verdicts, None)?;
             }
-            (Purpose::SelectModel(model), Ok(())) => self.model = model,
-            (Purpose::SelectModel(model), Err(error)) => {
+            (Purpose::Select(choice), Ok(())) => self.choice = choice,
+            (Purpose::Select(choice), Err(error)) => {
                 // The message that wanted it may have been cancelled meanwhile.
                 let wanting = self.waiting.take_if(|waiting| {
-                    waiting.message.model.as_ref().is_some_and(|wanted| wanted.id == model)
+                    waiting.message.model.as_ref().is_some_and(|wanted| wanted.id == choice.model)
                 });
                 if let Some(Unsent { turn, .. }) = wanting {
-                    let outcome = TurnOutcome::Failed(model_error(&model, &error));
+                    let outcome = TurnOutcome::Failed(model_error(&choice.model, &error));
                     self.outgoing.push(AgentEvent::TurnEnded { turn, outcome })?;
                 }
             }
@@ -312,71 +348,7 @@ impl Driver {
         }
     }
 
-    fn message(&mut self, message: &Message) -> Result<(), End> {
-        let verdicts = self.turns.judge(self.generation, message);
-        self.quiet_at = self.turns.awaits_quiet().then(|| Instant::now() + QUIET);
-        if !verdicts.iter().any(|verdict| matches!(verdict, Verdict::Belongs(_))) {
-            self.mapper.unowned(message);
-        }
-        self.verdicts(verdicts, Some(message))
-    }
-
-    fn verdicts(&mut self, verdicts: Vec<Verdict>, message: Option<&Message>) -> Result<(), End> {
-        for verdict in verdicts {
-            self.verdict(verdict, message)?;
-        }
-        self.advance()
-    }
-
-    /// Tells the session what follows from a verdict. The one place that does.
-    fn verdict(&mut self, verdict: Verdict, message: Option<&Message>) -> Result<(), End> {
-        match verdict {
-            Verdict::Begins { turn, origin } => {
-                // The session cannot be told of turns that it did not ask for.
-                tracing::debug!(%turn, ?origin, "not showing a turn that the runtime started");
-            }
-            Verdict::TakenUp { .. } => self.history = History::Resume,
-            Verdict::Belongs(key) => {
-                if let (Some(turn), Some(message)) = (self.turn_of(key), message) {
-                    self.history = History::Resume;
-                    self.report(&turn, message)?;
-                }
-            }
-            Verdict::Ends(TurnEnd { turn: key, reason, .. }) => {
-                if let Some((_, turn)) = self.current.take_if(|(current, _)| *current == key) {
-                    let outcome = self.outcome(&reason);
-                    self.outgoing.push(AgentEvent::TurnEnded { turn, outcome })?;
-                }
-            }
-            Verdict::Drained(_) => {
-                self.drain = None;
-                self.quiet_at = None;
-            }
-        }
-        Ok(())
-    }
-
-    fn outcome(&self, reason: &EndReason) -> TurnOutcome {
-        match reason {
-            EndReason::Result(result) => self.mapper.outcome(result),
-            EndReason::Dropped => TurnOutcome::Cancelled,
-            EndReason::NoResult | EndReason::Merged | EndReason::Exited => TurnOutcome::Completed,
-        }
-    }
-
-    /// The session's turn with this key.
-    fn turn_of(&self, key: TurnKey) -> Option<TurnId> {
-        self.current.as_ref().filter(|(current, _)| *current == key).map(|(_, turn)| turn.clone())
-    }
-
-    fn report(&mut self, turn: &TurnId, message: &Message) -> Result<(), End> {
-        for action in self.mapper.map(turn, message) {
-            self.outgoing.push(AgentEvent::Action(Box::new(action)))?;
-        }
-        Ok(())
-    }
-
-    /// Answers a question of the runtime's; none of them can be put to a user yet.
+    /// Answers a request of the runtime. No request can be put to a user yet.
     fn answer(&self, id: &str, request: &IncomingRequest) {
         let answer: Result<Value, String> = match request {
             IncomingRequest::CanUseTool(ask) => {
@@ -392,7 +364,7 @@ impl Driver {
             IncomingRequest::Unknown(_) => return,
         };
         if let Err(error) = self.runtime.respond(id, answer) {
-            tracing::debug!(%error, "the runtime does not want an answer any more");
+            tracing::debug!(%error, "cannot answer the runtime");
         }
     }
 }

@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::config;
-use super::driver::Driver;
+use super::driver::{Driver, Identity};
 use super::records::ClaudeRecords;
 use super::selection::Choice;
 
@@ -114,13 +114,20 @@ impl AgentProvider for ClaudeProvider {
         let (config, tasks) = (Arc::clone(&self.config), self.tasks.clone());
         Box::pin(async move {
             let options = launch_options(&config, &request)?;
+            let identity = identity(&options.conversation);
             let (runtime, messages) = Runtime::start(options, cancel).await.map_err(open_error)?;
             tracing::info!(conversation = %request.conversation, pid = runtime.pid(), "started a Claude runtime");
             let (commands, orders) = mpsc::channel(COMMAND_CAPACITY);
             let (reports, events) = mpsc::channel(EVENT_CAPACITY);
             let close = CancellationToken::new();
             let models = Arc::clone(&config.models);
-            let driver = Driver::new((runtime, messages), (orders, reports), close.clone(), request, models);
+            let driver = Driver::new(
+                (runtime, messages),
+                (orders, reports),
+                close.clone(),
+                (request, identity),
+                models,
+            );
             tasks.spawn(driver.run());
             Ok(AgentLink { commands, events, close })
         })
@@ -193,9 +200,14 @@ fn conversation(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<Co
     match &request.history {
         History::Resume => {
             // A host from before the names were reported gave the conversation its own id.
-            let name = request.resume_token.as_ref().map(|token| Uuid::parse_str(token.as_str()));
-            let id = name.unwrap_or(Ok(request.conversation)).unwrap_or(request.conversation);
-            if is_written(id) { Ok(Conversation::Resume(id)) } else { Err(history_missing(config, id)) }
+            let named = request.resume_token.as_ref().and_then(Identity::parse);
+            let Identity { id, has_messages } =
+                named.unwrap_or(Identity { id: request.conversation, has_messages: true });
+            match is_written(id) {
+                true => Ok(Conversation::Resume(id)),
+                false if has_messages => Err(history_missing(config, id)),
+                false => Ok(Conversation::New(id)),
+            }
         }
         History::Fresh | History::Rebuild(_) if is_written(request.conversation) => {
             Ok(Conversation::New(Uuid::new_v4()))
@@ -206,6 +218,11 @@ fn conversation(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<Co
             message: "Claude conversations cannot be forked yet; start a new chat instead.".to_owned(),
         }),
     }
+}
+
+fn identity(conversation: &Conversation) -> Identity {
+    let has_messages = !matches!(conversation, Conversation::New(_));
+    Identity { id: conversation.id(), has_messages }
 }
 
 fn history_missing(config: &ClaudeProviderConfig, id: Uuid) -> OpenError {

@@ -28,6 +28,9 @@ use super::map::Mapper;
 /// How the runtime marks a turn that was interrupted, in the place of a message.
 const INTERRUPTED: &str = "[Request interrupted by user";
 
+/// The message of a turn that continues after a compaction.
+const COMPACTED: &str = "The conversation was compacted.";
+
 /// The transcripts of one configuration directory.
 pub(super) struct ClaudeRecords {
     environment: Arc<BTreeMap<OsString, OsString>>,
@@ -102,6 +105,8 @@ struct RecordingTurn {
     id: TurnId,
     link: TurnLink,
     chat: ChatState,
+    /// Whether it begins with the summary of a compaction.
+    is_summary: bool,
 }
 
 impl Record {
@@ -121,7 +126,14 @@ impl Record {
                 self.mapper.begin_turn();
                 self.turns.push(RecordingTurn::new(message, text));
             }
-            (Origin::LocalCommand | Origin::CompactSummary, Some(_)) => {}
+            // What was before is in the summary, and the next answer may have no other prompt.
+            (Origin::CompactSummary, Some(_)) => {
+                self.mapper.begin_turn();
+                let mut turn = RecordingTurn::new(message, COMPACTED.to_owned());
+                turn.is_summary = true;
+                self.turns.push(turn);
+            }
+            (Origin::LocalCommand, Some(_)) => {}
             (_, None) => {
                 if let Some(turn) = self.turns.last_mut() {
                     turn.add(message, &mut self.mapper);
@@ -136,7 +148,8 @@ impl RecordingTurn {
         let id = TurnId::new(&message.uuid);
         let started_at = message.timestamp.clone().unwrap_or_default();
         let mut chat = empty_chat(&started_at);
-        let kind = if message.sender.is_some() { MessageKind::SystemNotification } else { MessageKind::User };
+        let is_user = message.sender.is_none() && message.origin != Origin::CompactSummary;
+        let kind = if is_user { MessageKind::User } else { MessageKind::SystemNotification };
         let started = StateAction::ChatTurnStarted(ChatTurnStartedAction {
             turn_id: message.uuid.clone(),
             started_at,
@@ -153,7 +166,7 @@ impl RecordingTurn {
         });
         apply_action_to_chat(&mut chat, &started);
         let link = TurnLink { prompts: vec![message.uuid.clone()], ..TurnLink::default() };
-        Self { id, link, chat }
+        Self { id, link, chat, is_summary: false }
     }
 
     fn add(&mut self, message: &TranscriptMessage, mapper: &mut Mapper) {
@@ -172,6 +185,9 @@ impl RecordingTurn {
         let complete = ChatTurnCompleteAction { turn_id, duration: 0, meta: None };
         apply_action_to_chat(&mut self.chat, &StateAction::ChatTurnComplete(complete));
         let turn: Turn = self.chat.turns.pop()?;
+        if self.is_summary && turn.response_parts.is_empty() {
+            return None;
+        }
         Some(RecordedTurn { link: self.link, turn: Turn { duration: None, ..turn } })
     }
 }

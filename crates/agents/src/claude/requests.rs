@@ -9,16 +9,15 @@ use std::task::Poll;
 
 use innkeeper_claude::{Controls, Queued, RequestError};
 
-/// The model that is used when none is chosen. The runtime takes no model for its default one.
-pub(super) const DEFAULT_MODEL: &str = "default";
+use super::selection::Choice;
 
 /// What a request is for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// To stop an abandoned turn.
     Interrupt,
-    /// To switch to this model for the message that waits.
-    SelectModel(String),
+    /// To switch to this model and effort for the message that waits.
+    Select(Choice),
 }
 
 /// Requests in flight.
@@ -40,16 +39,25 @@ impl Requests {
         self.waiting.push(Request { purpose: Purpose::Interrupt, answer });
     }
 
-    /// Asks the runtime to use a model.
-    pub(super) fn select_model(&mut self, controls: &Controls, model: String) {
-        let name = (model != DEFAULT_MODEL).then_some(model.as_str());
-        let answer = Box::pin(controls.set_model(name));
-        self.waiting.push(Request { purpose: Purpose::SelectModel(model), answer });
+    /// Asks the runtime to work with another model or effort than now.
+    pub(super) fn select(&mut self, controls: &Controls, now: &Choice, wanted: Choice) {
+        let model = (wanted.model != now.model).then(|| controls.set_model(wanted.model_name()));
+        let (effort, controls) = ((wanted.effort != now.effort).then_some(wanted.effort), controls.clone());
+        let answer = Box::pin(async move {
+            if let Some(selected) = model {
+                selected.await?;
+            }
+            match effort {
+                Some(effort) => controls.set_effort(effort).await,
+                None => Ok(()),
+            }
+        });
+        self.waiting.push(Request { purpose: Purpose::Select(wanted), answer });
     }
 
-    /// Whether a change of the model is not answered yet.
-    pub(super) fn is_selecting_model(&self) -> bool {
-        self.waiting.iter().any(|request| matches!(request.purpose, Purpose::SelectModel(_)))
+    /// Whether a change of the model or effort is not answered yet.
+    pub(super) fn is_selecting(&self) -> bool {
+        self.waiting.iter().any(|request| matches!(request.purpose, Purpose::Select(_)))
     }
 
     /// The next answer; waits forever while nothing is asked. Cancel-safe: a request stays where it is until
