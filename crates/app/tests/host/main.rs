@@ -12,6 +12,7 @@ mod certificate;
 mod chain;
 mod chats;
 mod command_line;
+mod continuing;
 mod crash;
 mod directories;
 mod durability;

@@ -1,0 +1,276 @@
+//! How a conversation continues with another process: after a crash, a restart of the
+//! host, `/clear`, and when its transcript is lost. With both pinned runtimes.
+
+use std::path::PathBuf;
+
+use ahp_types::state::TurnState;
+use anyhow::{Context as _, Result};
+use innkeeper_testkit::{Observer, TestHost, processes, runtimes, uri_of};
+use serde_json::{Value, json};
+
+use crate::{Opened, options};
+
+/// A message with a model, an effort and a custom agent.
+fn chosen(turn: &str, text: &str, host: &TestHost) -> Value {
+    let agent = uri_of(&host.work_dir().join(".claude/agents/reviewer.md"));
+    json!({
+        "type": "chat/turnStarted", "turnId": turn, "startedAt": "2026-11-16T09:00:00.000Z",
+        "message": {
+            "text": text, "origin": {"kind": "user"}, "agent": {"uri": agent},
+            "model": {"id": "claude-opus-4-6", "config": {"thinkingLevel": "high"}},
+        },
+    })
+}
+
+fn define_agent(host: &TestHost) -> Result<()> {
+    let agents = host.work_dir().join(".claude/agents");
+    std::fs::create_dir_all(&agents)?;
+    let definition = "---\nname: reviewer\ndescription: Reviews code\n---\nYou review code.\n";
+    Ok(std::fs::write(agents.join("reviewer.md"), definition)?)
+}
+
+/// The arguments of the one runtime that runs.
+fn arguments(host: &TestHost) -> Result<Vec<String>> {
+    let pid = *host.runtimes().first().context("no runtime")?;
+    let process = host.processes().into_iter().find(|process| process.pid == pid);
+    Ok(process.context("no process")?.arguments)
+}
+
+fn states_the_choice(host: &TestHost) -> Result<()> {
+    let arguments = arguments(host)?;
+    for wanted in ["--model=claude-opus-4-6", "--effort=high", "--agent=reviewer"] {
+        assert!(arguments.iter().any(|argument| argument == wanted), "{wanted}: {arguments:?}");
+    }
+    Ok(())
+}
+
+/// The text of the last turn.
+fn answer(client: &Observer, chat: &str) -> Result<String> {
+    Ok(serde_json::to_string(&client.chat(chat)?.turns.last().context("no turn")?.response_parts)?)
+}
+
+async fn run_turn(client: &mut Observer, chat: &str, turn: &str, text: &str) -> Result<()> {
+    client.say(chat, turn, text).await?;
+    client.until_turn_over(chat, turn).await?;
+    let last = client.chat(chat)?.turns.last().context("no turn")?;
+    assert_eq!(last.state, TurnState::Complete, "{last:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_start_states_model_effort_and_agent() -> Result<()> {
+    for claude in runtimes()? {
+        let host = TestHost::start(options(claude.clone())).await?;
+        define_agent(&host)?;
+        let Opened { mut client, session, chat } = Opened::new(&host).await?;
+        client.dispatch(&chat, chosen("turn-1", "hi", &host)).await?;
+        client.until_turn_over(&chat, "turn-1").await?;
+        states_the_choice(&host)?;
+
+        processes::kill(*host.runtimes().first().context("no runtime")?)?;
+        client.dispatch(&chat, chosen("turn-2", "after a crash", &host)).await?;
+        client.until_turn_over(&chat, "turn-2").await?;
+        states_the_choice(&host)?;
+
+        let more = host.home().join("more");
+        std::fs::create_dir(&more)?;
+        let set = json!({"type": "session/workingDirectorySet", "directory": uri_of(&more)});
+        client.dispatch(&session, set).await?;
+        client.dispatch(&chat, chosen("turn-3", "elsewhere", &host)).await?;
+        client.until_turn_over(&chat, "turn-3").await?;
+        states_the_choice(&host)?;
+
+        let host = host.start_again(options(claude)).await?;
+        let mut client = host.observer("second").await?;
+        client.open_session(&session).await?;
+        client.dispatch(&chat, chosen("turn-4", "after a restart", &host)).await?;
+        client.until_turn_over(&chat, "turn-4").await?;
+        states_the_choice(&host)?;
+        assert_eq!(client.chat(&chat)?.turns.len(), 4);
+        assert!(client.chat(&chat)?.turns.iter().all(|turn| turn.state == TurnState::Complete));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn model_that_a_message_does_not_name_stays_after_a_restart() -> Result<()> {
+    for claude in runtimes()? {
+        let host = TestHost::start(options(claude.clone())).await?;
+        let Opened { mut client, session, chat } = Opened::new(&host).await?;
+        define_agent(&host)?;
+        client.dispatch(&chat, chosen("turn-1", "hi", &host)).await?;
+        client.until_turn_over(&chat, "turn-1").await?;
+        let host = host.start_again(options(claude)).await?;
+        let mut client = host.observer("second").await?;
+        client.open_session(&session).await?;
+        run_turn(&mut client, &chat, "turn-2", "hi again").await?;
+        let arguments = arguments(&host)?;
+        for wanted in ["--model=claude-opus-4-6", "--effort=high"] {
+            assert!(arguments.iter().any(|argument| argument == wanted), "{wanted}: {arguments:?}");
+        }
+        assert!(!arguments.iter().any(|argument| argument.starts_with("--agent=")), "{arguments:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn killed_runtime_leaves_a_turn_that_can_be_resumed_and_the_queue_waits() -> Result<()> {
+    for claude in runtimes()? {
+        let host = TestHost::start(options(claude)).await?;
+        let Opened { mut client, chat, .. } = Opened::new(&host).await?;
+        run_turn(&mut client, &chat, "turn-1", "#demo\ntext remember the milk").await?;
+        client.say(&chat, "turn-2", "#demo\ntext it begins\nwait 3000\ntext it ends").await?;
+        let begun = |client: &Observer| client.text_so_far(&chat).is_ok_and(|text| text == "it begins");
+        client.until("the answer has begun", begun).await?;
+        let queued = json!({
+            "type": "chat/pendingMessageSet", "kind": "queued", "id": "q1",
+            "message": {"text": "#demo\ntext from the queue", "origin": {"kind": "user"}},
+        });
+        client.dispatch(&chat, queued).await?;
+        let waits = |client: &Observer| client.chat(&chat).is_ok_and(|chat| chat.queued_messages.is_some());
+        client.until("the queue", waits).await?;
+        processes::kill(*host.runtimes().first().context("no runtime")?)?;
+        client.until_turn_over(&chat, "turn-2").await?;
+        client.settle().await?;
+        let failed = serde_json::to_value(client.chat(&chat)?.turns.last())?;
+        let error = failed["responseParts"].as_array().context("no parts")?.last().context("no part")?;
+        assert_eq!(error["resumable"], true, "{failed:#}");
+        assert!(waits(&client) && client.chat(&chat)?.active_turn.is_none(), "the queue waits");
+
+        client.dispatch(&chat, json!({"type": "chat/turnResume", "turnId": "turn-2"})).await?;
+        let over = |client: &Observer| client.chat(&chat).is_ok_and(|chat| chat.turns.len() == 3);
+        client.until("the resumed turn and the queue", over).await?;
+        let turns = &client.chat(&chat)?.turns;
+        assert_eq!((turns[1].id.as_str(), turns[1].state), ("turn-2", TurnState::Complete));
+        assert!(serde_json::to_string(&turns[1])?.contains("it ends"));
+        assert!(answer(&client, &chat)?.contains("from the queue"));
+        client.agrees_with_a_fresh_client(&host.address()?).await?;
+    }
+    Ok(())
+}
+
+/// A conversation with an answer whose transcript was removed while no runtime was there,
+/// and whose next turn has failed for it.
+async fn lost(claude: PathBuf) -> Result<(TestHost, Observer, String, String, PathBuf)> {
+    let host = TestHost::start(options(claude.clone())).await?;
+    let Opened { mut client, session, chat } = Opened::new(&host).await?;
+    run_turn(&mut client, &chat, "turn-1", "#demo\ntext remember the milk").await?;
+    drop(client);
+    let host = host.start_again(options(claude)).await?;
+    let transcript = transcripts(&host)?.pop().context("no transcript")?;
+    std::fs::rename(&transcript, transcript.with_extension("gone"))?;
+    let mut client = host.observer("second").await?;
+    client.open_session(&session).await?;
+    client.say(&chat, "turn-2", "#demo\necho").await?;
+    client.until_turn_over(&chat, "turn-2").await?;
+    let failed = answer(&client, &chat)?;
+    for wanted in ["\"resumable\":true", "transcript", "rebuild", "start fresh", "cancel"] {
+        assert!(failed.contains(wanted), "{wanted}: {failed}");
+    }
+    assert_eq!(host.runtimes(), Vec::<u32>::new(), "no empty conversation was started");
+    Ok((host, client, session, chat, transcript))
+}
+
+fn transcripts(host: &TestHost) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for project in std::fs::read_dir(host.config_dir().join("projects"))? {
+        for file in std::fs::read_dir(project?.path())? {
+            let path = file?.path();
+            if path.extension().is_some_and(|extension| extension == "jsonl") {
+                found.push(path);
+            }
+        }
+    }
+    Ok(found)
+}
+
+async fn resume(client: &Observer, chat: &str) -> Result<()> {
+    client.dispatch(chat, json!({"type": "chat/turnResume", "turnId": "turn-2"})).await?;
+    Ok(())
+}
+
+async fn answer_question(client: &mut Observer, session: &str, chat: &str, choice: &str) -> Result<()> {
+    let asked =
+        |client: &Observer| client.session(session).is_ok_and(|session| session.input_needed.is_some());
+    client.until("the question", asked).await?;
+    let needed = serde_json::to_value(&client.session(session)?.input_needed)?;
+    let completed = json!({
+        "type": "chat/inputCompleted", "requestId": needed[0]["request"]["id"], "response": "accept",
+        "answers": {"history": {"state": "submitted", "value": {"kind": "selected", "value": choice}}},
+    });
+    client.dispatch(chat, completed).await?;
+    let over = |client: &Observer| client.chat(chat).is_ok_and(|chat| chat.active_turn.is_none());
+    client.until("the turn's end", over).await
+}
+
+#[tokio::test]
+async fn lost_transcript_is_an_error_and_a_transcript_that_is_back_is_resumed() -> Result<()> {
+    for claude in runtimes()? {
+        let (_host, mut client, _, chat, transcript) = lost(claude).await?;
+        std::fs::rename(transcript.with_extension("gone"), &transcript)?;
+        resume(&client, &chat).await?;
+        let resumed = |client: &Observer| {
+            client.chat(&chat).is_ok_and(|chat| chat.turns.len() == 2 && chat.active_turn.is_none())
+        };
+        client.until("the resumed turn", resumed).await?;
+        let said = answer(&client, &chat)?;
+        assert!(said.contains("remember the milk"), "the model sees what was said before: {said}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn lost_transcript_is_rebuilt_from_the_hosts_record() -> Result<()> {
+    for claude in runtimes()? {
+        let (host, mut client, session, chat, _) = lost(claude.clone()).await?;
+        resume(&client, &chat).await?;
+        answer_question(&mut client, &session, &chat, "rebuild").await?;
+        let said = answer(&client, &chat)?;
+        assert!(said.contains("remember the milk"), "the model sees the record: {said}");
+        // The new conversation has a transcript of its own, which the next host finds.
+        let host = host.start_again(options(claude)).await?;
+        let mut client = host.observer("third").await?;
+        client.open_session(&session).await?;
+        run_turn(&mut client, &chat, "turn-3", "#demo\necho").await?;
+        assert!(answer(&client, &chat)?.contains("remember the milk"));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn lost_transcript_is_given_up_if_the_user_says_so() -> Result<()> {
+    for claude in runtimes()? {
+        let (_host, mut client, session, chat, _) = lost(claude).await?;
+        resume(&client, &chat).await?;
+        answer_question(&mut client, &session, &chat, "fresh").await?;
+        let turn = client.chat(&chat)?.turns.last().context("no turn")?;
+        assert_eq!(turn.state, TurnState::Complete, "{turn:?}");
+        let said = answer(&client, &chat)?;
+        assert!(!said.contains("remember the milk"), "{said}");
+    }
+    Ok(())
+}
+
+/// The older runtime refuses `/clear`, so nothing changes for it.
+#[tokio::test]
+async fn cleared_conversation_stays_cleared_after_a_restart() -> Result<()> {
+    let [native, _] = runtimes()?;
+    // With and without a message between the command and the restart.
+    for said_more in [true, false] {
+        let host = TestHost::start(options(native.clone())).await?;
+        let Opened { mut client, session, chat } = Opened::new(&host).await?;
+        run_turn(&mut client, &chat, "turn-1", "#demo\ntext remember the milk").await?;
+        run_turn(&mut client, &chat, "turn-2", "/clear").await?;
+        if said_more {
+            run_turn(&mut client, &chat, "turn-3", "#demo\ntext buy the bread").await?;
+        }
+        let host = host.start_again(options(native.clone())).await?;
+        let mut client = host.observer("second").await?;
+        client.open_session(&session).await?;
+        run_turn(&mut client, &chat, "turn-4", "#demo\necho").await?;
+        let said = answer(&client, &chat)?;
+        assert!(!said.contains("remember the milk"), "the old context is back: {said}");
+        assert_eq!(said.contains("buy the bread"), said_more, "{said}");
+    }
+    Ok(())
+}
