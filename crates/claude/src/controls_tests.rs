@@ -80,3 +80,16 @@ fn every_other_request_has_a_name_of_its_own() {
         OtherRequest::ALL.iter().map(|request| request.as_str()).collect();
     assert_eq!(names.len(), OtherRequest::ALL.len());
 }
+
+#[tokio::test]
+async fn requests_are_sent_in_the_order_of_the_calls_without_being_awaited() {
+    let outgoing = Arc::new(ByteQueue::new(1 << 20));
+    let controls = Controls::new(Arc::new(Control::new(Arc::clone(&outgoing))));
+    let interrupt = controls.interrupt(Queued::Keep);
+    let set_model = controls.set_model(Some("opus"));
+    for subtype in ["interrupt", "set_model"] {
+        let sent: Value = serde_json::from_slice(&outgoing.pop().await.unwrap()).unwrap();
+        assert_eq!(sent["request"]["subtype"], subtype);
+    }
+    drop((interrupt, set_model));
+}

@@ -7,130 +7,22 @@
 //! every steering message is either taken up or returned.
 
 mod asked;
+mod verdict;
 
-use std::fmt;
 use std::time::Duration;
 
-use thiserror::Error;
 use uuid::Uuid;
 
-use crate::runtime::UserContent;
 use crate::wire::message::{CommandLifecycleMessage, ResultMessage, ResultOrigin};
 use crate::wire::{Message, SystemMessage};
+
+pub use verdict::{EndReason, Generation, NotRunning, PromptKind, TurnEnd, TurnKey, TurnOrigin, Verdict};
 
 use asked::{Asked, Owner, Unproven};
 
 /// How long an idle runtime must be silent before [`TurnMachine::quiet`] may be called. A runtime that has a
 /// message in its input becomes busy within a fraction of this time.
 pub const QUIET: Duration = Duration::from_secs(1);
-
-/// Numbers the processes that work on a conversation one after the other.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Generation(u64);
-
-/// Names a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TurnKey {
-    generation: Generation,
-    number: u64,
-}
-
-impl fmt::Display for TurnKey {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}.{}", self.generation.0, self.number)
-    }
-}
-
-/// Where a message or a turn comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TurnOrigin {
-    /// The message that opened a turn, or the turn that it opened.
-    User,
-    /// A message that was written while its turn ran.
-    Steering,
-    /// A turn that the runtime started by itself, for example after a background task.
-    Background,
-    /// A turn that a hook or a plugin of the runtime started.
-    Hook,
-}
-
-/// What kind of message opens a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PromptKind {
-    /// Text for the model.
-    Text,
-    /// A slash command, which older runtimes may carry out without an echo.
-    Command,
-}
-
-impl PromptKind {
-    /// The kind of a message with this content.
-    pub fn of(content: &UserContent) -> Self {
-        let is_command = content.first_text().is_some_and(|text| text.starts_with('/'));
-        if is_command { Self::Command } else { Self::Text }
-    }
-}
-
-/// What a turn came to.
-#[derive(Debug)]
-pub enum EndReason {
-    /// The runtime answered; this is the last result.
-    Result(Box<ResultMessage>),
-    /// The runtime dropped the message without working on it.
-    Dropped,
-    /// The runtime worked on the turn and went idle without a result.
-    NoResult,
-    /// The runtime went on to a host message without ending the turn that it had started by itself. The rest
-    /// of the output belongs to the turn of that message.
-    Merged,
-    /// The runtime exited.
-    Exited,
-}
-
-/// The end of a turn.
-#[derive(Debug)]
-pub struct TurnEnd {
-    /// The turn.
-    pub turn: TurnKey,
-    /// Where the turn came from.
-    pub origin: TurnOrigin,
-    /// What the turn came to.
-    pub reason: EndReason,
-    /// Steering messages that the runtime did not take up. The owner still has to deliver them.
-    pub untaken: Vec<Uuid>,
-}
-
-/// What an input means for the turns. One input can mean several things, which are in order.
-#[derive(Debug)]
-pub enum Verdict {
-    /// The runtime started a turn by itself.
-    Begins {
-        /// The new turn.
-        turn: TurnKey,
-        /// What started it, as far as it is known yet; see [`TurnEnd::origin`].
-        origin: TurnOrigin,
-    },
-    /// The runtime took up a message.
-    TakenUp {
-        /// The message's turn.
-        turn: TurnKey,
-        /// The message.
-        message: Uuid,
-        /// Whether the message opened the turn or steers it.
-        origin: TurnOrigin,
-    },
-    /// The judged message belongs to this turn.
-    Belongs(TurnKey),
-    /// A turn is over.
-    Ends(TurnEnd),
-    /// An abandoned turn is over and the runtime is free again.
-    Drained(TurnKey),
-}
-
-/// The turn is not running, so it cannot be steered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("turn {0} is not running")]
-pub struct NotRunning(pub TurnKey);
 
 /// The turns of one conversation.
 #[derive(Debug, Default)]
@@ -160,7 +52,7 @@ impl TurnMachine {
 
     /// A new runtime was started. It knows nothing about the messages that were written to the one before.
     pub fn started(&mut self) -> Generation {
-        let generation = Generation(self.generation.0 + 1);
+        let generation = self.generation.next();
         *self = Self { generation, last: self.last, ..Self::default() };
         generation
     }
@@ -311,7 +203,7 @@ impl TurnMachine {
 
     fn next_key(&mut self) -> TurnKey {
         self.last += 1;
-        TurnKey { generation: self.generation, number: self.last }
+        TurnKey::new(self.generation, self.last)
     }
 
     fn take_up(&mut self, message: &Message, verdicts: &mut Vec<Verdict>) {
@@ -515,3 +407,7 @@ mod tests;
 #[cfg(test)]
 #[path = "turns/interleavings_tests.rs"]
 mod interleavings;
+
+#[cfg(test)]
+#[path = "turns/recordings_tests.rs"]
+mod recordings;
