@@ -1,0 +1,262 @@
+//! The driver with a runtime whose every frame the test writes, on a paused clock.
+
+use std::io;
+use std::sync::Mutex;
+
+use ahp_types::actions::StateAction;
+use innkeeper_claude::{
+    BoxFuture, ByteStream, Conversation, Directories, LaunchOptions, OutOfReach, Program, StreamLaunch,
+    StreamTransport, Transport, WardenProgram,
+};
+use innkeeper_core::model::ModelAccess;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
+use tokio_util::task::TaskTracker;
+
+use super::*;
+
+/// The runtime's end of the pipes.
+struct FakeRuntime {
+    lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
+    writer: WriteHalf<DuplexStream>,
+}
+
+impl FakeRuntime {
+    /// The next frame from the host.
+    async fn read(&mut self) -> Value {
+        let line = self.lines.next_line().await.unwrap().expect("the host keeps the pipe open");
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// Whether the host writes nothing for a while.
+    async fn is_silent(&mut self, time: Duration) -> bool {
+        tokio::time::timeout(time, self.lines.next_line()).await.is_err()
+    }
+
+    async fn say(&mut self, frame: Value) {
+        self.writer.write_all(format!("{frame}\n").as_bytes()).await.unwrap();
+    }
+
+    async fn agree(&mut self, request: &Value) {
+        let response = json!({"subtype": "success", "request_id": request["request_id"], "response": {}});
+        self.say(json!({"type": "control_response", "response": response})).await;
+    }
+
+    /// Reads a control request of this subtype.
+    async fn request(&mut self, subtype: &str) -> Value {
+        let frame = self.read().await;
+        assert_eq!(frame["request"]["subtype"], subtype, "{frame}");
+        frame
+    }
+
+    /// Reads a message; gives its uuid.
+    async fn prompt(&mut self) -> Value {
+        let frame = self.read().await;
+        assert_eq!(frame["type"], "user", "{frame}");
+        frame["uuid"].clone()
+    }
+
+    async fn lifecycle(&mut self, uuid: &Value, state: &str) {
+        self.say(json!({"type": "command_lifecycle", "command_uuid": uuid, "state": state})).await;
+    }
+
+    /// Writes a whole message of an answer.
+    async fn text(&mut self, id: &str, text: &str) {
+        let content = json!([{"type": "text", "text": text}]);
+        self.say(json!({"type": "assistant", "message": {"id": id, "content": content}})).await;
+    }
+
+    async fn result(&mut self, fields: Value) {
+        let mut frame = json!({"type": "result", "subtype": "success", "terminal_reason": "completed"});
+        frame.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        self.say(frame).await;
+    }
+}
+
+/// Hands the other end of a pipe to the host.
+struct Pipe(Mutex<Option<DuplexStream>>);
+
+impl StreamTransport for Pipe {
+    fn open<'a>(&'a self, _: StreamLaunch<'a>) -> BoxFuture<'a, io::Result<ByteStream>> {
+        let near = self.0.lock().unwrap().take().expect("one start");
+        let (reader, writer) = tokio::io::split(near);
+        Box::pin(async {
+            Ok(ByteStream { reader: Box::new(reader), writer: Box::new(writer), peer: Box::new(OutOfReach) })
+        })
+    }
+}
+
+struct NoModels;
+
+impl ModelEndpoint for NoModels {
+    fn access(&self, _: Uuid) -> ModelAccess {
+        panic!("the runtime is started by the test")
+    }
+
+    fn mark_turn(&self, _: Uuid, _: &str) {}
+}
+
+/// A driver with a fake runtime, seen from the session.
+struct Scene {
+    runtime: FakeRuntime,
+    commands: mpsc::Sender<AgentCommand>,
+    events: mpsc::Receiver<AgentEvent>,
+    tasks: TaskTracker,
+    close: CancellationToken,
+    _scratch: tempfile::TempDir,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let (reader, writer) = tokio::io::split(far);
+        let mut runtime = FakeRuntime { lines: BufReader::new(reader).lines(), writer };
+        let directories =
+            Directories { cwd: scratch.path().to_owned(), scratch: scratch.path().join("scratch") };
+        let warden = WardenProgram { path: "unused".into(), args: Vec::new() };
+        let conversation = Uuid::from_u128(7);
+        let program = Program::from_path("unused");
+        let options = LaunchOptions::new(program, warden, Conversation::New(conversation), directories);
+        let transport = Transport::Stream(Arc::new(Pipe(Mutex::new(Some(near)))));
+        let answer = async {
+            let initialize = runtime.request("initialize").await;
+            runtime.agree(&initialize).await;
+        };
+        let start = Runtime::start_over(options, &transport, CancellationToken::new());
+        let (started, ()) = tokio::join!(start, answer);
+        let request = OpenAgent {
+            conversation,
+            history: History::Fresh,
+            working_directories: Vec::new(),
+            config: Default::default(),
+            client_tools: Arc::new([]),
+            switches: Vec::new(),
+        };
+        let (commands, orders) = mpsc::channel(16);
+        let (reports, events) = mpsc::channel(256);
+        let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
+        let driver =
+            Driver::new(started.unwrap(), (orders, reports), close.clone(), request, Arc::new(NoModels));
+        tasks.spawn(driver.run());
+        Self { runtime, commands, events, tasks, close, _scratch: scratch }
+    }
+
+    async fn prompt(&self, turn: &str, model: Option<&str>) {
+        let mut message = json!({"text": turn, "origin": {"kind": "user"}});
+        if let Some(model) = model {
+            message["model"] = json!({"id": model});
+        }
+        let message = serde_json::from_value(message).unwrap();
+        self.commands.send(AgentCommand::Prompt { turn: TurnId::new(turn), message }).await.unwrap();
+    }
+
+    async fn cancel(&self, turn: &str) {
+        self.commands.send(AgentCommand::Cancel { turn: TurnId::new(turn) }).await.unwrap();
+    }
+
+    /// The texts that the session is told until a turn ends, and the turn.
+    async fn ended(&mut self) -> (Vec<String>, String, TurnOutcome) {
+        let mut texts = Vec::new();
+        loop {
+            match self.events.recv().await.unwrap() {
+                AgentEvent::TurnEnded { turn, outcome } => return (texts, turn.as_str().to_owned(), outcome),
+                AgentEvent::Action(action) => {
+                    if let StateAction::ChatResponsePart(part) = *action {
+                        texts.push(serde_json::to_value(part.part).unwrap()["content"].to_string());
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Ends the driver; the runtime's end of the pipe is gone first.
+    async fn stop(self) {
+        let Self { runtime, tasks, close, .. } = self;
+        drop(runtime);
+        close.cancel();
+        tasks.close();
+        tasks.wait().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn interrupt_is_repeated_until_the_turn_is_over_and_answered() {
+    let mut scene = Scene::start().await;
+    scene.prompt("first", None).await;
+    let first = scene.runtime.prompt().await;
+    scene.cancel("first").await;
+    scene.prompt("second", None).await;
+    let ignored = scene.runtime.request("interrupt").await;
+    assert_eq!(ignored["request"]["cancel_queued"], true);
+    scene.runtime.lifecycle(&first, "started").await;
+    let heeded = scene.runtime.request("interrupt").await;
+    let aborted = json!({"user_message_uuids": [first], "subtype": "error_during_execution",
+        "terminal_reason": "aborted_streaming"});
+    scene.runtime.result(aborted).await;
+    for interrupt in [heeded, ignored] {
+        let is_silent = scene.runtime.is_silent(Duration::from_secs(1)).await;
+        assert!(is_silent, "an interrupt in flight could hit the next message");
+        scene.runtime.agree(&interrupt).await;
+    }
+    let second = scene.runtime.prompt().await;
+    scene.runtime.result(json!({"user_message_uuids": [second]})).await;
+    let (_, turn, outcome) = scene.ended().await;
+    assert_eq!((turn.as_str(), outcome), ("second", TurnOutcome::Completed));
+    scene.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn runtime_that_does_not_end_its_turn_is_stopped() {
+    let mut scene = Scene::start().await;
+    scene.prompt("first", None).await;
+    let first = scene.runtime.prompt().await;
+    scene.runtime.lifecycle(&first, "started").await;
+    scene.cancel("first").await;
+    let began = Instant::now();
+    for _ in 0..INTERRUPT_LIMIT {
+        let interrupt = scene.runtime.request("interrupt").await;
+        scene.runtime.agree(&interrupt).await;
+    }
+    // The stop ladder closes the pipe in the end.
+    while scene.runtime.lines.next_line().await.unwrap().is_some() {}
+    assert!(began.elapsed() >= INTERRUPT_PAUSE * INTERRUPT_LIMIT);
+    scene.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn message_waits_for_the_answer_to_a_model_change() {
+    let mut scene = Scene::start().await;
+    scene.prompt("first", None).await;
+    let first = scene.runtime.prompt().await;
+    scene.runtime.result(json!({"user_message_uuids": [first]})).await;
+    scene.ended().await;
+    scene.prompt("second", Some("opus")).await;
+    let select = scene.runtime.request("set_model").await;
+    assert_eq!(select["request"]["model"], "opus");
+    scene.cancel("second").await;
+    scene.prompt("third", Some("opus")).await;
+    assert!(scene.runtime.is_silent(Duration::from_secs(1)).await, "the message waits for the model");
+    scene.runtime.agree(&select).await;
+    let third = scene.runtime.prompt().await;
+    scene.runtime.result(json!({"user_message_uuids": [third]})).await;
+    assert_eq!(scene.ended().await.1, "third");
+    scene.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn output_of_a_background_turn_is_not_shown_in_the_next_turn() {
+    let mut scene = Scene::start().await;
+    scene.runtime.say(json!({"type": "system", "subtype": "init", "capabilities": []})).await;
+    scene.runtime.text("m1", "background").await;
+    scene.prompt("asked", None).await;
+    let asked = scene.runtime.prompt().await;
+    scene.runtime.text("m2", "more background").await;
+    scene.runtime.result(json!({"origin": {"kind": "task-notification"}})).await;
+    scene.runtime.lifecycle(&asked, "started").await;
+    scene.runtime.text("m3", "answer").await;
+    scene.runtime.result(json!({"user_message_uuids": [asked]})).await;
+    let (texts, turn, _) = scene.ended().await;
+    assert_eq!((texts, turn.as_str()), (vec!["\"answer\"".to_owned()], "asked"));
+    scene.stop().await;
+}
