@@ -1,12 +1,14 @@
 //! How a conversation continues with another process: after a crash, a restart of the
 //! host, `/clear`, and when its transcript is lost. With both pinned runtimes.
 
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
-use ahp_types::state::TurnState;
+use ahp_types::state::{Turn, TurnState};
 use anyhow::{Context as _, Result};
 use innkeeper_testkit::{Observer, TestHost, processes, runtimes, uri_of};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::{Opened, options};
 
@@ -29,19 +31,48 @@ fn define_agent(host: &TestHost) -> Result<()> {
     Ok(std::fs::write(agents.join("reviewer.md"), definition)?)
 }
 
-/// The arguments of the one runtime that runs.
-fn arguments(host: &TestHost) -> Result<Vec<String>> {
-    let pid = *host.runtimes().first().context("no runtime")?;
-    let process = host.processes().into_iter().find(|process| process.pid == pid);
-    Ok(process.context("no process")?.arguments)
+/// Stands in front of a runtime, starts it, and writes down the arguments of every start:
+/// one of the runtimes hides its own.
+struct Recorded {
+    program: PathBuf,
+    log: PathBuf,
+    _folder: TempDir,
 }
 
-fn states_the_choice(host: &TestHost) -> Result<()> {
-    let arguments = arguments(host)?;
-    for wanted in ["--model=claude-opus-4-6", "--effort=high", "--agent=reviewer"] {
-        assert!(arguments.iter().any(|argument| argument == wanted), "{wanted}: {arguments:?}");
+impl Recorded {
+    fn new(claude: &Path) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let log = folder.path().join("starts");
+        let is_script = claude.extension().is_some_and(|extension| extension == "js");
+        let program = folder.path().join(if is_script { "claude.mjs" } else { "claude" });
+        let text = if is_script {
+            format!(
+                "import fs from 'node:fs';\nfs.appendFileSync({log:?}, process.argv.slice(2).join(' ') + '\\n');\n\
+                 process.argv[1] = {claude:?};\nawait import({claude:?});\n"
+            )
+        } else {
+            format!("#!/bin/sh\necho \"$*\" >> {log:?}\nexec {claude:?} \"$@\"\n")
+        };
+        std::fs::write(&program, text)?;
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
+        Ok(Self { program, log, _folder: folder })
     }
-    Ok(())
+
+    /// The arguments of the newest start, of so many.
+    fn start(&self, number: usize) -> Result<Vec<String>> {
+        let log = std::fs::read_to_string(&self.log)?;
+        let starts: Vec<&str> = log.lines().collect();
+        assert_eq!(starts.len(), number, "{log}");
+        Ok(starts.last().context("no start")?.split(' ').map(str::to_owned).collect())
+    }
+
+    fn states(&self, number: usize, wanted: &[&str]) -> Result<()> {
+        let arguments = self.start(number)?;
+        for wanted in wanted {
+            assert!(arguments.iter().any(|argument| argument == wanted), "{wanted}: {arguments:?}");
+        }
+        Ok(())
+    }
 }
 
 /// The text of the last turn.
@@ -57,20 +88,27 @@ async fn run_turn(client: &mut Observer, chat: &str, turn: &str, text: &str) -> 
     Ok(())
 }
 
+const CHOICE: [&str; 3] = ["--model=claude-opus-4-6", "--effort=high", "--agent=reviewer"];
+
 #[tokio::test]
 async fn every_start_states_model_effort_and_agent() -> Result<()> {
     for claude in runtimes()? {
-        let host = TestHost::start(options(claude.clone())).await?;
+        let recorded = Recorded::new(&claude)?;
+        let host = TestHost::start(options(recorded.program.clone())).await?;
         define_agent(&host)?;
         let Opened { mut client, session, chat } = Opened::new(&host).await?;
         client.dispatch(&chat, chosen("turn-1", "hi", &host)).await?;
         client.until_turn_over(&chat, "turn-1").await?;
-        states_the_choice(&host)?;
+        recorded.states(1, &CHOICE)?;
 
+        client.dispatch(&chat, chosen("crash", "#demo\ntext it begins\nwait 60000", &host)).await?;
+        let begun = |client: &Observer| client.text_so_far(&chat).is_ok_and(|text| text == "it begins");
+        client.until("the answer has begun", begun).await?;
         processes::kill(*host.runtimes().first().context("no runtime")?)?;
+        client.until_turn_over(&chat, "crash").await?;
         client.dispatch(&chat, chosen("turn-2", "after a crash", &host)).await?;
         client.until_turn_over(&chat, "turn-2").await?;
-        states_the_choice(&host)?;
+        recorded.states(2, &CHOICE)?;
 
         let more = host.home().join("more");
         std::fs::create_dir(&more)?;
@@ -78,16 +116,18 @@ async fn every_start_states_model_effort_and_agent() -> Result<()> {
         client.dispatch(&session, set).await?;
         client.dispatch(&chat, chosen("turn-3", "elsewhere", &host)).await?;
         client.until_turn_over(&chat, "turn-3").await?;
-        states_the_choice(&host)?;
+        recorded.states(3, &CHOICE)?;
 
-        let host = host.start_again(options(claude)).await?;
+        let host = host.start_again(options(recorded.program.clone())).await?;
         let mut client = host.observer("second").await?;
         client.open_session(&session).await?;
         client.dispatch(&chat, chosen("turn-4", "after a restart", &host)).await?;
         client.until_turn_over(&chat, "turn-4").await?;
-        states_the_choice(&host)?;
-        assert_eq!(client.chat(&chat)?.turns.len(), 4);
-        assert!(client.chat(&chat)?.turns.iter().all(|turn| turn.state == TurnState::Complete));
+        recorded.states(4, &CHOICE)?;
+        let turns = &client.chat(&chat)?.turns;
+        assert_eq!(turns.len(), 5);
+        let complete = |turn: &&Turn| turn.state == TurnState::Complete;
+        assert_eq!(turns.iter().filter(complete).count(), 4, "{turns:?}");
     }
     Ok(())
 }
@@ -95,20 +135,42 @@ async fn every_start_states_model_effort_and_agent() -> Result<()> {
 #[tokio::test]
 async fn model_that_a_message_does_not_name_stays_after_a_restart() -> Result<()> {
     for claude in runtimes()? {
-        let host = TestHost::start(options(claude.clone())).await?;
+        let recorded = Recorded::new(&claude)?;
+        let host = TestHost::start(options(recorded.program.clone())).await?;
         let Opened { mut client, session, chat } = Opened::new(&host).await?;
         define_agent(&host)?;
         client.dispatch(&chat, chosen("turn-1", "hi", &host)).await?;
         client.until_turn_over(&chat, "turn-1").await?;
-        let host = host.start_again(options(claude)).await?;
+        let host = host.start_again(options(recorded.program.clone())).await?;
         let mut client = host.observer("second").await?;
         client.open_session(&session).await?;
         run_turn(&mut client, &chat, "turn-2", "hi again").await?;
-        let arguments = arguments(&host)?;
-        for wanted in ["--model=claude-opus-4-6", "--effort=high"] {
-            assert!(arguments.iter().any(|argument| argument == wanted), "{wanted}: {arguments:?}");
-        }
+        let [model, effort, _] = CHOICE;
+        recorded.states(2, &[model, effort])?;
+        let arguments = recorded.start(2)?;
         assert!(!arguments.iter().any(|argument| argument.starts_with("--agent=")), "{arguments:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn effort_and_agent_can_change_between_two_turns() -> Result<()> {
+    for claude in runtimes()? {
+        let recorded = Recorded::new(&claude)?;
+        let host = TestHost::start(options(recorded.program.clone())).await?;
+        define_agent(&host)?;
+        let Opened { mut client, chat, .. } = Opened::new(&host).await?;
+        client.dispatch(&chat, chosen("turn-1", "#demo\ntext remember the milk", &host)).await?;
+        client.until_turn_over(&chat, "turn-1").await?;
+        let mut lower = chosen("turn-2", "hi", &host);
+        lower["message"]["model"]["config"]["thinkingLevel"] = json!("low");
+        client.dispatch(&chat, lower).await?;
+        client.until_turn_over(&chat, "turn-2").await?;
+        recorded.states(1, &CHOICE)?;
+        // Another agent needs another process, which continues the conversation.
+        run_turn(&mut client, &chat, "turn-3", "#demo\necho").await?;
+        recorded.states(2, &["--effort=low"])?;
+        assert!(answer(&client, &chat)?.contains("remember the milk"));
     }
     Ok(())
 }
@@ -210,7 +272,8 @@ async fn lost_transcript_is_an_error_and_a_transcript_that_is_back_is_resumed() 
         std::fs::rename(transcript.with_extension("gone"), &transcript)?;
         resume(&client, &chat).await?;
         let resumed = |client: &Observer| {
-            client.chat(&chat).is_ok_and(|chat| chat.turns.len() == 2 && chat.active_turn.is_none())
+            let last = client.chat(&chat).ok().and_then(|chat| chat.turns.last().map(|turn| turn.state));
+            last == Some(TurnState::Complete) && client.chat(&chat).is_ok_and(|chat| chat.turns.len() == 2)
         };
         client.until("the resumed turn", resumed).await?;
         let said = answer(&client, &chat)?;
