@@ -16,6 +16,7 @@ mod replay;
 mod rows;
 mod snapshot;
 mod store;
+mod write_load;
 
 pub use chat::{ChatDoc, TurnError};
 pub(crate) use frame::Amendment;

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::frame::Frame;
 use super::merge::coalesce;
+use super::write_load::WriteLoad;
 
 /// Frames that may wait for a client. At 1,000 deltas a second which cannot be merged,
 /// this is more than half a minute of a client that reads nothing at all.
@@ -36,9 +37,9 @@ const LARGE: usize = MAX_BYTES / 4;
 /// many, and gets every action as it was published.
 const MERGE_FROM: usize = 256;
 
-/// Time between two batches of what the host publishes on its own: what comes within it
-/// goes out in one write. Far below what a person notices, and many times fewer writes
-/// when a fast stream has many clients. The first frame after a pause does not wait.
+/// Shortest time between two batches of published frames while the load of writes is high:
+/// frames within it go out in one write. Far below what a person notices, and many times
+/// fewer writes when a fast stream has many clients. While the load is low nothing waits.
 const GATHER: Duration = Duration::from_millis(6);
 
 /// Longest time for which a client may have its frames held back.
@@ -124,15 +125,23 @@ impl Outbox {
         self.enqueue(frame, |_| Due::AtOnce);
     }
 
-    /// Queues what the host publishes on its own, which may wait for more to come.
-    pub(super) fn publish(&self, frame: Frame, delivery: Delivery) {
-        self.enqueue(frame, |queue| match delivery.hold {
-            None => queue.last_batch.map_or(Due::AtOnce, |last| Due::At(last + GATHER)),
-            Some(Duration::ZERO) => Due::AtOnce,
-            Some(hold) => {
-                queue.held = true;
-                Due::At(Instant::now() + hold)
+    /// Queues a frame that the host publishes on its own. The frame waits for others if the
+    /// load of writes is high or the subscriber allows a delay.
+    pub(super) fn publish(&self, frame: Frame, delivery: Delivery, load: &mut WriteLoad, now: Instant) {
+        self.enqueue(frame, |queue| {
+            let due = match (delivery.hold, queue.last_batch) {
+                (None, Some(last)) if load.is_high(now) => Due::At(last + GATHER),
+                (None | Some(Duration::ZERO), _) => Due::AtOnce,
+                (Some(hold), _) => {
+                    queue.held = true;
+                    Due::At(now + hold)
+                }
+            };
+            // Frames that follow before the writer takes this one share its write.
+            if queue.due.is_none() {
+                load.count(now);
             }
+            due
         });
     }
 
@@ -389,6 +398,11 @@ mod tests {
         envelope(&ChannelUri::new("x:/1"), &action, ServerSeq(seq), None, None).unwrap()
     }
 
+    /// Publishes as the only connection of a host.
+    fn publish(outbox: &Outbox, frame: Frame, delivery: Delivery) {
+        outbox.publish(frame, delivery, &mut WriteLoad::default(), Instant::now());
+    }
+
     /// Milliseconds after which the next batch came, and how many frames were in it.
     async fn next(outbox: &Outbox, since: Instant) -> (u128, usize) {
         let frames = outbox.next_batch().await.unwrap();
@@ -396,26 +410,65 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_frame_goes_at_once_and_those_right_behind_it_together() {
-        let (outbox, since) = (Outbox::default(), Instant::now());
-        outbox.publish(text(1), Delivery::default());
-        assert_eq!(next(&outbox, since).await, (0, 1));
-        outbox.publish(text(2), Delivery::default());
-        tokio::time::advance(Duration::from_millis(1)).await;
-        outbox.publish(text(3), Delivery::default());
-        assert_eq!(next(&outbox, since).await, (GATHER.as_millis(), 2));
+    async fn isolated_frames_are_written_without_delay() {
+        let (outbox, since, mut load) = (Outbox::default(), Instant::now(), WriteLoad::default());
+        for (number, millis) in [0, 0, 0, 1, 1, 5, 50].into_iter().enumerate() {
+            tokio::time::advance(Duration::from_millis(millis)).await;
+            let published = since.elapsed().as_millis();
+            outbox.publish(text(number as u64), Delivery::default(), &mut load, Instant::now());
+            assert_eq!(next(&outbox, since).await, (published, 1), "frame {number}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_are_gathered_while_the_load_is_high() {
+        let (outbox, since, mut load) = (Outbox::default(), Instant::now(), WriteLoad::default());
+        let gather = GATHER.as_millis();
+        while !load.is_high(since) {
+            load.count(since);
+        }
+        outbox.publish(text(1), Delivery::default(), &mut load, since);
+        assert_eq!(next(&outbox, since).await, (0, 1), "the first frame after a pause");
+        outbox.publish(text(2), Delivery::default(), &mut load, since);
+        outbox.publish(text(3), Delivery::default(), &mut load, since);
+        assert_eq!(next(&outbox, since).await, (gather, 2));
+        for _ in 0..1_000 {
+            load.count(Instant::now());
+        }
+        outbox.publish(text(4), Delivery::within_millis(0), &mut load, Instant::now());
+        assert_eq!(next(&outbox, since).await, (gather, 1), "a subscriber that wants no delay");
         tokio::time::advance(Duration::from_millis(50)).await;
-        outbox.publish(text(4), Delivery::default());
-        assert_eq!(next(&outbox, since).await, (GATHER.as_millis() + 50, 1));
-        outbox.publish(text(5), Delivery::within_millis(0));
-        assert_eq!(next(&outbox, since).await, (GATHER.as_millis() + 50, 1));
+        outbox.publish(text(5), Delivery::default(), &mut load, Instant::now());
+        assert_eq!(next(&outbox, since).await, (gather + 50, 1));
+        outbox.publish(text(6), Delivery::default(), &mut load, Instant::now());
+        assert_eq!(next(&outbox, since).await, (gather + 50, 1), "the load is low again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sustained_flood_is_gathered() {
+        let (outbox, since, mut load) = (Outbox::default(), Instant::now(), WriteLoad::default());
+        let (mut writes, mut last) = (0, 0);
+        for seq in 0..20_000 {
+            outbox.publish(text(seq), Delivery::default(), &mut load, Instant::now());
+            tokio::select! {
+                biased;
+                batch = outbox.next_batch() => {
+                    drop(batch.unwrap());
+                    (writes, last) = (writes + 1, seq);
+                }
+                () = std::future::ready(()) => assert!(seq - last <= 600, "a frame waits for more than 6 ms"),
+            }
+            tokio::time::advance(Duration::from_micros(10)).await;
+        }
+        assert_eq!(since.elapsed().as_millis(), 200);
+        assert!((100..=5_000).contains(&writes), "{writes} writes for 20000 frames in 200 ms");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_may_wait_comes_merged_when_its_time_is_over() {
         let (outbox, since) = (Outbox::default(), Instant::now());
         for seq in 1..=10 {
-            outbox.publish(text(seq), Delivery::within_millis(200));
+            publish(&outbox, text(seq), Delivery::within_millis(200));
             tokio::time::advance(Duration::from_millis(10)).await;
         }
         assert_eq!(next(&outbox, since).await, (200, 1));
@@ -424,17 +477,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_takes_along_what_waits_before_it() {
         let (outbox, since) = (Outbox::default(), Instant::now());
-        outbox.publish(text(1), Delivery::within_millis(i64::MAX));
+        publish(&outbox, text(1), Delivery::within_millis(i64::MAX));
         outbox.push(Frame::of_size(1));
         assert_eq!(next(&outbox, since).await, (0, 2));
-        outbox.publish(text(2), Delivery::within_millis(i64::MAX));
+        publish(&outbox, text(2), Delivery::within_millis(i64::MAX));
         assert_eq!(next(&outbox, since).await, (MAX_HOLD.as_millis(), 1));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_wakes_a_writer_that_waits_for_later() {
         let (outbox, since) = (Outbox::default(), Instant::now());
-        outbox.publish(text(1), Delivery::within_millis(500));
+        publish(&outbox, text(1), Delivery::within_millis(500));
         let answer = async {
             tokio::time::sleep(Duration::from_millis(20)).await;
             outbox.push(Frame::of_size(1));
@@ -445,7 +498,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nothing_is_held_back_from_a_connection_that_closes() {
         let (outbox, since) = (Outbox::default(), Instant::now());
-        outbox.publish(text(1), Delivery::within_millis(500));
+        publish(&outbox, text(1), Delivery::within_millis(500));
         outbox.close(CloseReason::Shutdown);
         assert_eq!(next(&outbox, since).await, (0, 1));
         assert_eq!(outbox.next_batch().await.unwrap_err(), CloseReason::Shutdown);

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ahp::reducers::ReduceOutcome;
 use ahp_types::actions::{RootActiveSessionsChangedAction, StateAction};
 use ahp_types::state::RootState;
+use tokio::time::Instant;
 
 use super::chat::TurnError;
 use super::clients::{KnownClients, Mark, Marks};
@@ -29,6 +30,7 @@ use super::repeats::{Claim, DispatchMark};
 use super::replay::ReplayLog;
 use super::rows::Rows;
 use super::snapshot::{ChannelState, EncodedSnapshot};
+use super::write_load::WriteLoad;
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::storage::{Index, Json, StoredClient, StoredEnvelope, StoredRow, StoredTurn};
@@ -55,6 +57,8 @@ struct Inner {
     rows: Rows,
     /// Consumers inside the process.
     observers: Observers,
+    /// How fast publishing makes connections write.
+    load: WriteLoad,
 }
 
 #[derive(Debug)]
@@ -175,6 +179,7 @@ impl StateStore {
                 log: ReplayLog::default(),
                 rows: Rows::default(),
                 observers: Observers::default(),
+                load: WriteLoad::default(),
             }),
         }
     }
@@ -558,11 +563,12 @@ impl Inner {
             origin.and_then(|origin| self.clients.dispatches_of(&origin.client)?.answered(origin, seq));
         self.log.push(seq, uri, None, EncodedEnvelope::of(&frame));
         self.observers.committed(uri, channel.state.kind(), seq, action);
+        let now = Instant::now();
         for subscriber in &channel.subscribers {
             match origin {
                 // Somebody waits for the echo, and the others for what a person did.
                 Some(_) => subscriber.outbox.push(frame.clone()),
-                None => subscriber.outbox.publish(frame.clone(), subscriber.delivery),
+                None => subscriber.outbox.publish(frame.clone(), subscriber.delivery, &mut self.load, now),
             }
         }
         let mut unheard: Vec<ConnectionId> =
