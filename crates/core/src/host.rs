@@ -567,9 +567,13 @@ impl Host {
         let dispatched = meaning(action.typed()).dispatched();
         let outcome = if let Some(Dispatched::RootConfigChanged(changed)) = dispatched {
             let _alone = self.root_config.acquire().await;
-            match self.store_root_config(changed).await {
-                Ok(()) => self.store.commit(channel, action, Some(origin)),
-                Err(error) => self.store.reject(channel, action, origin, &error.to_string()),
+            match self.changed_root_config(changed) {
+                // VS Code sends the same configuration from every window.
+                None => self.store.echo_unchanged(channel, action, origin),
+                Some(values) => match self.storage.write(vec![Change::PutRootConfig { values }]).await {
+                    Ok(()) => self.store.commit(channel, action, Some(origin)),
+                    Err(error) => self.store.reject(channel, action, origin, &error.to_string()),
+                },
             }
         } else {
             let reason = "this host does not take this action from a client on the root channel";
@@ -580,8 +584,8 @@ impl Host {
         }
     }
 
-    /// Stores the configuration as the action will leave it, if it changes anything.
-    async fn store_root_config(&self, changed: &RootConfigChangedAction) -> Result<(), StorageError> {
+    /// The configuration as the action will leave it, if the action changes anything.
+    fn changed_root_config(&self, changed: &RootConfigChangedAction) -> Option<JsonObject> {
         let old = self
             .store
             .read(&ChannelUri::root(), |state| Some(state.root()?.config.as_ref()?.values.clone()))
@@ -589,10 +593,7 @@ impl Host {
             .unwrap_or_default();
         let mut values = if changed.replace == Some(true) { JsonObject::new() } else { old.clone() };
         values.extend(changed.config.clone());
-        if values == old {
-            return Ok(());
-        }
-        self.storage.write(vec![Change::PutRootConfig { values }]).await
+        (values != old).then_some(values)
     }
 
     /// Sees to it that there are always numbers left that a crash cannot repeat.

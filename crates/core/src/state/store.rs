@@ -355,14 +355,18 @@ impl StateStore {
         origin: &Origin,
         reason: &str,
     ) -> Result<ServerSeq, CommitError> {
-        let mut inner = self.lock();
-        let (seq, frame) = inner.rejection(channel, action, origin, reason)?;
-        let dispatches = inner.clients.dispatches_of(&origin.client);
-        if let Some(other) = dispatches.and_then(|dispatches| dispatches.answered(origin, seq)) {
-            inner.push_to(other, frame.clone());
-        }
-        inner.push_to(origin.connection, frame);
-        Ok(seq)
+        self.lock().answer_sender(channel, action, origin, Some(reason))
+    }
+
+    /// Echoes an accepted action that changes nothing. Only the connection that dispatched
+    /// it is told: its client waits for the echo, other clients have nothing to apply.
+    pub(crate) fn echo_unchanged(
+        &self,
+        channel: &ChannelUri,
+        action: &Action,
+        origin: &Origin,
+    ) -> Result<ServerSeq, CommitError> {
+        self.lock().answer_sender(channel, action, origin, None)
     }
 
     /// Answers a dispatch that was answered before. Its sender may not know, and waits; if
@@ -376,7 +380,7 @@ impl StateStore {
     ) -> Result<ServerSeq, CommitError> {
         let reason = "this action was made before and is handled already";
         let mut inner = self.lock();
-        let (seq, frame) = inner.rejection(channel, action, origin, reason)?;
+        let (seq, frame) = inner.private_answer(channel, action, origin, Some(reason))?;
         if let Some(dispatches) = inner.clients.dispatches_of(&origin.client) {
             dispatches.answered_again(mark, seq);
         }
@@ -580,16 +584,35 @@ impl Inner {
         Ok(seq)
     }
 
-    /// Takes a number for the refusal of an action, which its sender still has to be told.
-    fn rejection(
+    /// Answers a dispatch to its client alone, over every connection that waits for the
+    /// answer. The state does not change.
+    fn answer_sender(
         &mut self,
         channel: &ChannelUri,
         action: &Action,
         origin: &Origin,
-        reason: &str,
+        rejection: Option<&str>,
+    ) -> Result<ServerSeq, CommitError> {
+        let (seq, frame) = self.private_answer(channel, action, origin, rejection)?;
+        let dispatches = self.clients.dispatches_of(&origin.client);
+        if let Some(other) = dispatches.and_then(|dispatches| dispatches.answered(origin, seq)) {
+            self.push_to(other, frame.clone());
+        }
+        self.push_to(origin.connection, frame);
+        Ok(seq)
+    }
+
+    /// Numbers and encodes an answer to a dispatch that only its client is told, now or when
+    /// it comes back. With a reason it is a rejection.
+    fn private_answer(
+        &mut self,
+        channel: &ChannelUri,
+        action: &Action,
+        origin: &Origin,
+        rejection: Option<&str>,
     ) -> Result<(ServerSeq, Frame), CommitError> {
         let seq = ServerSeq(self.seq.0 + 1);
-        let frame = envelope(channel, action, seq, Some(origin), Some(reason))?;
+        let frame = envelope(channel, action, seq, Some(origin), rejection)?;
         self.seq = seq;
         self.log.push(seq, channel, Some(&origin.client), EncodedEnvelope::of(&frame));
         Ok((seq, frame))

@@ -196,7 +196,6 @@ async fn an_action_without_effect_is_echoed_once_and_followed_by_nothing() {
         (scene.session.clone(), json!({"type": "session/configChanged", "config": {"mode": "careful"}})),
         (scene.chat.clone(), json!({"type": "chat/draftChanged"})),
         (scene.chat.clone(), json!({"type": "chat/queuedMessagesReordered", "order": []})),
-        ("ahp-root://".to_owned(), json!({"type": "root/configChanged", "config": {}})),
     ];
     for (channel, action) in same {
         let before =

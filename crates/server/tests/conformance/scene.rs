@@ -130,11 +130,25 @@ impl Scene {
     /// Dispatches an action that must be rejected: its sender is told once and why,
     /// nobody else hears of it, and nothing changes. Answers the reason.
     pub(crate) async fn rejected(&mut self, channel: &str, action: Value) -> String {
+        let envelope = self.answered_to_sender(channel, action).await;
+        let reason = envelope["rejectionReason"].as_str().unwrap_or_else(|| panic!("accepted: {envelope}"));
+        assert!(!reason.is_empty());
+        reason.to_owned()
+    }
+
+    /// Dispatches an action that must be accepted and changes nothing: its sender gets one
+    /// echo, and other clients get nothing.
+    pub(crate) async fn echoed_to_sender(&mut self, channel: &str, action: Value) {
+        let envelope = self.answered_to_sender(channel, action).await;
+        assert_eq!(envelope.get("rejectionReason"), None, "{envelope}");
+    }
+
+    /// Dispatches an action that is answered to its sender only and changes nothing.
+    /// Returns the answer.
+    async fn answered_to_sender(&mut self, channel: &str, action: Value) -> Value {
         let before = self.everything().await;
         let seq = self.wire.dispatch(channel, action.clone()).await;
         let envelope = self.wire.envelope(seq).await;
-        let reason = envelope["rejectionReason"].as_str().unwrap_or_else(|| panic!("accepted: {envelope}"));
-        assert!(!reason.is_empty());
         assert_eq!(envelope["action"], action);
         let after = self.everything().await;
         assert_eq!(after, before, "{action} changed something");
@@ -143,7 +157,7 @@ impl Scene {
         for observer in [&self.alice, &self.bob] {
             assert_eq!(observer.answers(&name, seq).len(), 0, "{action}");
         }
-        reason.to_owned()
+        envelope
     }
 
     /// Accepted on the chat.

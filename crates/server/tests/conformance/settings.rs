@@ -38,6 +38,19 @@ async fn the_root_configuration_takes_any_key_and_merges_or_replaces() {
 }
 
 #[tokio::test]
+async fn unchanged_root_configuration_is_echoed_to_its_sender_only() {
+    let mut scene = Scene::new().await;
+    let change = |config: Value| json!({"type": "root/configChanged", "config": config});
+    scene.accepted(ROOT, change(json!({"http.proxy": "x", "sandbox": {"on": true}}))).await;
+    let replace = json!({"type": "root/configChanged", "replace": true,
+        "config": {"sandbox": {"on": true}, "http.proxy": "x"}});
+    for unchanged in [change(json!({"http.proxy": "x"})), change(json!({})), replace] {
+        scene.echoed_to_sender(ROOT, unchanged).await;
+    }
+    scene.accepted(ROOT, change(json!({"http.proxy": "y"}))).await;
+}
+
+#[tokio::test]
 async fn a_session_gets_a_name_at_once_and_a_better_one_later() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     let title = |scene: &Scene| scene.bob.session(&scene.session).unwrap().title.clone();
