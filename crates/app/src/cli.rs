@@ -79,7 +79,7 @@ pub(crate) struct ServeArguments {
     #[command(flatten)]
     pub(crate) data: DataArguments,
     /// The token that clients must bring [env: INNKEEPER_TOKEN] [default: a random one, kept in the data directory]
-    #[arg(long, value_name = "TOKEN", group = "admission")]
+    #[arg(long, value_name = "TOKEN", group = "admission", allow_hyphen_values = true)]
     pub(crate) token: Option<String>,
     /// A file with the token
     #[arg(long, value_name = "FILE", group = "admission")]

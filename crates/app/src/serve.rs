@@ -170,7 +170,7 @@ fn admission_token(arguments: &ServeArguments, directories: &Directories) -> any
         return Ok(None);
     }
     if let Some(given) = &arguments.token {
-        return token::validate(given).map(Some);
+        return token::from_flag(given).map(Some);
     }
     if let Some(file) = &arguments.token_file {
         return token::read(file).map(Some);

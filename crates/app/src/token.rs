@@ -26,6 +26,15 @@ pub(crate) fn validate(token: &str) -> Result<String> {
     Ok(token.to_owned())
 }
 
+/// Checks the value of `--token`. It may begin with a hyphen, but what begins with two is
+/// the next option after a forgotten value.
+pub(crate) fn from_flag(token: &str) -> Result<String> {
+    if token.starts_with("--") {
+        bail!("--token has no value before {token}; a token that begins with -- needs --token-file");
+    }
+    validate(token)
+}
+
 /// Reads the token of a file that the user named.
 pub(crate) fn read(path: &Path) -> Result<String> {
     read_or(path, "write one into it, or leave --token-file out for a random one")
@@ -48,9 +57,8 @@ pub(crate) fn kept_at(path: &Path) -> Result<String> {
     if path.exists() {
         return kept();
     }
-    let mut bytes = [0; TOKEN_BYTES];
-    OsRng.try_fill_bytes(&mut bytes).context("the system has no randomness for a token")?;
-    let token = URL_SAFE_NO_PAD.encode(bytes);
+    let token =
+        random(|bytes| OsRng.try_fill_bytes(bytes).context("the system has no randomness for a token"))?;
     // Written whole under another name first: a reader never sees half a token.
     let draft = path.with_extension(format!("{}.new", std::process::id()));
     let mut file = OpenOptions::new()
@@ -72,6 +80,18 @@ pub(crate) fn kept_at(path: &Path) -> Result<String> {
     kept
 }
 
+/// A new token. It never begins with `-`, so that no program takes it for an option.
+fn random(mut fill: impl FnMut(&mut [u8]) -> Result<()>) -> Result<String> {
+    let mut bytes = [0; TOKEN_BYTES];
+    loop {
+        fill(&mut bytes)?;
+        let token = URL_SAFE_NO_PAD.encode(bytes);
+        if !token.starts_with('-') {
+            return Ok(token);
+        }
+    }
+}
+
 fn unwritable(path: &Path) -> String {
     format!("cannot write {}; make the directory writable or choose another --data-dir", path.display())
 }
@@ -91,6 +111,17 @@ mod tests {
         assert_eq!(kept_at(&path).unwrap(), token);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn generated_token_never_begins_with_a_hyphen() {
+        let mut first = [0xf8, 0xfb, 0x00].into_iter();
+        let fill = |bytes: &mut [u8]| {
+            bytes[0] = first.next().context("more bytes were drawn than needed")?;
+            Ok(())
+        };
+        assert!(random(fill).unwrap().starts_with('A'), "0xf8 to 0xfb encode to a hyphen");
+        assert_eq!(first.next(), None);
     }
 
     #[test]

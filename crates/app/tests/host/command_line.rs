@@ -30,6 +30,7 @@ fn a_wrong_use_exits_with_2_and_says_what_to_do() -> Result<()> {
         (&["serve", "--listen", "localhost"], "127.0.0.1:PORT"),
         (&["serve", "--listen", "localhost:x"], "127.0.0.1:PORT"),
         (&["serve", "--token", ""], "--no-token"),
+        (&["serve", "--token", "--no-open"], "--token has no value"),
         (&["serve", "--token-file", "/dev/null"], "leave --token-file out"),
         (&["serve", "--token", "x", "--no-token"], "cannot be used with"),
         (&["serve", "--token-file", "/nonexistent/token"], "token file"),

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use futures_util::{SinkExt as _, StreamExt as _};
-use innkeeper_testkit::{RawClient, TestHost, runtimes};
+use innkeeper_testkit::{HostOptions, RawClient, TestHost, runtimes};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
@@ -36,6 +36,16 @@ async fn only_who_brings_the_token_from_this_machine_is_admitted() -> Result<()>
     assert_eq!(refusal(&address, &[("origin", "http://localhost:1234")]).await?, None);
     assert_eq!(refusal(&address, &[("origin", "https://evil.example")]).await?, Some(403));
     assert_eq!(refusal(&address, &[("host", "rebound.example:7433")]).await?, Some(403));
+    Ok(())
+}
+
+#[tokio::test]
+async fn token_that_begins_with_a_hyphen_is_accepted() -> Result<()> {
+    let arguments = ["--token", "-x_1"].map(str::to_owned).to_vec();
+    let host = TestHost::start(HostOptions { arguments, ..without_runtime() }).await?;
+    assert_eq!(host.ready()["token"], "-x_1");
+    let answer = host.raw().await?.initialize("c", &[]).await?;
+    assert!(answer["result"].is_object(), "{answer}");
     Ok(())
 }
 
