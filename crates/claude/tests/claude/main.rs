@@ -13,6 +13,8 @@ mod host;
 #[cfg(test)]
 mod interleavings;
 #[cfg(test)]
+mod playback;
+#[cfg(test)]
 mod pty;
 #[cfg(test)]
 mod real;
@@ -20,5 +22,7 @@ mod real;
 mod scenarios;
 #[cfg(test)]
 mod session;
+#[cfg(test)]
+mod signals;
 #[cfg(test)]
 mod support;
