@@ -261,6 +261,47 @@ async fn shutting_down_ends_every_agent_and_takes_no_new_session() {
     }
 }
 
+#[tokio::test]
+async fn shutdown_ends_provisional_opening_and_live_sessions_and_may_be_called_twice() {
+    let scene = Scene::new().await;
+    scene.say("t1").await;
+    scene.stage.gate.notify_one();
+    let live = scene.wing().await;
+    let more = ["scripted:/opening", "scripted:/provisional"].map(ChannelUri::new);
+    for uri in &more {
+        let session = NewSession {
+            uri: uri.clone(),
+            provider: None,
+            working_directories: Vec::new(),
+            config: JsonObject::new(),
+            active_client: None,
+            creator: Some(ClientId::new("c1")),
+        };
+        scene.host.create_session(session).await.unwrap();
+    }
+    let started = json!({
+        "type": "chat/turnStarted", "turnId": "t2", "startedAt": "2026-11-15T09:00:05.000Z",
+        "message": {"text": "hello", "origin": {"kind": "user"}},
+    });
+    let started = Action::from_client(serde_json::value::to_raw_value(&started).unwrap()).unwrap();
+    let origin = Origin { client_seq: 2, ..scene.origin.clone() };
+    scene.host.dispatch(ChannelUri::default_chat_of(&more[0]), started, origin).await;
+    while scene.stage.opened.load(Ordering::SeqCst) < 2 {
+        tokio::task::yield_now().await;
+    }
+    let agent = async {
+        live.close.cancelled().await;
+        tokio::task::yield_now().await;
+        live.events.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await.unwrap();
+    };
+    let both = async { tokio::join!(scene.host.shutdown(), scene.host.shutdown(), agent) };
+    tokio::time::timeout(std::time::Duration::from_secs(30), both).await.unwrap();
+    assert!(live.events.is_closed(), "the session has let go of its agent");
+    assert_eq!(scene.stage.opened.load(Ordering::SeqCst), 2, "the provisional session opened nothing");
+    assert!(scene.stage.wings.lock().unwrap().is_empty(), "the opening was cancelled");
+    tokio::time::timeout(std::time::Duration::from_secs(1), scene.host.shutdown()).await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_session_that_was_never_used_goes_away_when_nobody_is_there_for_it() {
     let scene = Scene::new().await;

@@ -16,6 +16,8 @@ mod continuing;
 mod crash;
 mod directories;
 mod durability;
+mod endings;
+mod environment;
 mod faults;
 mod files;
 mod hostile;
