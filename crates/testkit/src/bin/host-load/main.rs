@@ -1,10 +1,11 @@
 //! The bench of the host: what a commit costs, how far behind many clients are, how long a
-//! long chat takes to open, and what a host takes that does nothing.
+//! long chat takes to open, what an idle host takes, and what the host adds to a turn.
 //!
 //! Owns the hosts it starts, all on 127.0.0.1, and ends them. `scripts/bench` and
 //! `scripts/soak` build what is needed and call this program, which is also the host that
 //! it puts under load, in a process of its own.
 
+mod bare;
 mod child;
 mod commit;
 mod crowd;
@@ -14,6 +15,7 @@ mod open;
 mod process;
 mod report;
 mod slow;
+mod turn;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -43,6 +45,8 @@ struct Options {
 enum Command {
     /// Measure the host on this machine and print a table
     Bench(BenchOptions),
+    /// Measure the first delta of a turn through the host and from a bare runtime
+    Turn(TurnOptions),
     /// Let one client stop reading while others go on, and let it come back
     Slow(SlowOptions),
     /// Be the host that is put under load; ends with its stdin
@@ -68,6 +72,15 @@ struct BenchOptions {
     /// Seconds after which the bench gives up
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     deadline: u64,
+}
+
+#[derive(Debug, Args)]
+struct TurnOptions {
+    #[command(flatten)]
+    bench: BenchOptions,
+    /// A Claude runtime to measure with; may be given several times
+    #[arg(long, value_name = "PATH", required = true)]
+    claude: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -100,6 +113,11 @@ fn run(options: Options) -> Result<ExitCode> {
             let deadline = Duration::from_secs(options.deadline);
             runtime(tokio::runtime::Builder::new_current_thread())?
                 .block_on(unless_stopped(deadline, bench(&options)))
+        }
+        Command::Turn(options) => {
+            let deadline = Duration::from_secs(options.bench.deadline);
+            runtime(tokio::runtime::Builder::new_current_thread())?
+                .block_on(unless_stopped(deadline, turn(&options)))
         }
         Command::Slow(options) => {
             let deadline = Duration::from_secs(options.seconds + 120);
@@ -149,6 +167,20 @@ async fn bench(options: &BenchOptions) -> Result<ExitCode> {
     crowd::measure(options.quick, &mut report).await?;
     open::measure(options.quick, &mut report).await?;
     idle::measure(&options.innkeeper, options.quick, &mut report).await?;
+    print(&report, options)
+}
+
+async fn turn(options: &TurnOptions) -> Result<ExitCode> {
+    let TurnOptions { bench, claude } = options;
+    let mut report = Report::default();
+    for claude in claude {
+        turn::measure(&bench.innkeeper, claude, bench.quick, &mut report).await?;
+    }
+    print(&report, bench)
+}
+
+/// Prints what was measured, and judges it.
+fn print(report: &Report, options: &BenchOptions) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{report}")?;
     if options.quick {

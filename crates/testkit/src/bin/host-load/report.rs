@@ -70,6 +70,15 @@ pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// The numbers that so many per cent of all do not exceed; not numbers if there are none.
+pub(crate) fn percentiles<const N: usize>(mut numbers: Vec<f64>, per_cent: [usize; N]) -> [f64; N] {
+    numbers.sort_unstable_by(f64::total_cmp);
+    per_cent.map(|part| {
+        let rank = (numbers.len() * part).div_ceil(100);
+        numbers.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,5 +93,12 @@ mod tests {
         let missed = report.missed();
         assert_eq!(missed.len(), 2, "{missed:?}");
         assert!(missed[0].starts_with("missed") && missed[1].starts_with("unknown"));
+    }
+    #[test]
+    fn percentiles_are_the_nearest_ranks() {
+        let numbers = (1..=200).rev().map(f64::from).collect();
+        assert_eq!(percentiles(numbers, [50, 99, 100]), [100.0, 198.0, 200.0]);
+        assert_eq!(percentiles(vec![7.0], [50, 99]), [7.0, 7.0]);
+        assert!(percentiles(Vec::new(), [50])[0].is_nan());
     }
 }
