@@ -18,8 +18,10 @@ const TIME_PER_WRITE: Duration = Duration::from_micros(50);
 /// first frames of an answer to dozens of subscribers.
 const BURST: Duration = Duration::from_millis(6);
 
-/// The most time that is booked ahead, so that the load is low again soon after a flood.
-const MAX_AHEAD: Duration = Duration::from_millis(12);
+/// The most time that is booked ahead. Many times the time between two batches, so that the
+/// load stays high between the batches of a flood; short enough that it is low again soon
+/// after one.
+const MAX_AHEAD: Duration = Duration::from_millis(100);
 
 /// The writes of the last milliseconds, counted as a leaky bucket.
 #[derive(Debug, Default)]
