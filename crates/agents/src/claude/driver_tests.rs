@@ -8,6 +8,7 @@ use innkeeper_claude::{
     BoxFuture, ByteStream, Conversation, Directories, LaunchOptions, OutOfReach, Program, StreamLaunch,
     StreamTransport, Transport, WardenProgram,
 };
+use innkeeper_core::agent::ResumeToken;
 use innkeeper_core::model::ModelAccess;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 use tokio_util::task::TaskTracker;
@@ -102,6 +103,10 @@ struct Scene {
     events: mpsc::Receiver<AgentEvent>,
     tasks: TaskTracker,
     close: CancellationToken,
+    /// The last resume token, the links and the turns that the session was told.
+    token: Option<ResumeToken>,
+    links: Vec<(TurnId, MessageLink)>,
+    started: Vec<(TurnId, String)>,
     _scratch: tempfile::TempDir,
 }
 
@@ -127,18 +132,32 @@ impl Scene {
         let request = OpenAgent {
             conversation,
             history: History::Fresh,
+            resume_token: None,
             working_directories: Vec::new(),
+            selection: Default::default(),
             config: Default::default(),
+            environment: Default::default(),
             client_tools: Arc::new([]),
             switches: Vec::new(),
         };
         let (commands, orders) = mpsc::channel(16);
         let (reports, events) = mpsc::channel(256);
         let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
+        let opened = (request, Identity { id: conversation, has_messages: false });
         let driver =
-            Driver::new(started.unwrap(), (orders, reports), close.clone(), request, Arc::new(NoModels));
+            Driver::new(started.unwrap(), (orders, reports), close.clone(), opened, Arc::new(NoModels));
         tasks.spawn(driver.run());
-        Self { runtime, commands, events, tasks, close, _scratch: scratch }
+        Self {
+            runtime,
+            commands,
+            events,
+            tasks,
+            close,
+            token: None,
+            links: Vec::new(),
+            started: Vec::new(),
+            _scratch: scratch,
+        }
     }
 
     async fn prompt(&self, turn: &str, model: Option<&str>) {
@@ -165,6 +184,9 @@ impl Scene {
                         texts.push(serde_json::to_value(part.part).unwrap()["content"].to_string());
                     }
                 }
+                AgentEvent::ResumeToken(token) => self.token = Some(token),
+                AgentEvent::MessageLinked { turn, link } => self.links.push((turn, link)),
+                AgentEvent::TurnStarted { turn, message } => self.started.push((turn, message.text)),
                 other => panic!("{other:?}"),
             }
         }
@@ -245,7 +267,7 @@ async fn message_waits_for_the_answer_to_a_model_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn output_of_a_background_turn_is_not_shown_in_the_next_turn() {
+async fn background_turn_is_shown_as_a_turn_of_its_own() {
     let mut scene = Scene::start().await;
     scene.runtime.say(json!({"type": "system", "subtype": "init", "capabilities": []})).await;
     scene.runtime.text("m1", "background").await;
@@ -253,10 +275,42 @@ async fn output_of_a_background_turn_is_not_shown_in_the_next_turn() {
     let asked = scene.runtime.prompt().await;
     scene.runtime.text("m2", "more background").await;
     scene.runtime.result(json!({"origin": {"kind": "task-notification"}})).await;
+    let (texts, turn, outcome) = scene.ended().await;
+    assert_eq!(texts, ["\"background\"", "\"more background\""]);
+    assert_eq!((turn.as_str(), outcome), (scene.started[0].0.as_str(), TurnOutcome::Completed));
     scene.runtime.lifecycle(&asked, "started").await;
     scene.runtime.text("m3", "answer").await;
     scene.runtime.result(json!({"user_message_uuids": [asked]})).await;
     let (texts, turn, _) = scene.ended().await;
     assert_eq!((texts, turn.as_str()), (vec!["\"answer\"".to_owned()], "asked"));
+    assert_eq!(scene.started.len(), 1);
+    scene.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn session_is_told_the_ids_of_messages_and_the_name_of_the_conversation() {
+    let mut scene = Scene::start().await;
+    scene.prompt("first", None).await;
+    let first = scene.runtime.prompt().await;
+    scene.runtime.lifecycle(&first, "started").await;
+    let answer = json!({"type": "assistant", "uuid": "a1", "message": {"id": "m1", "content": []}});
+    scene.runtime.say(answer).await;
+    scene.runtime.result(json!({"user_message_uuids": [first]})).await;
+    scene.ended().await;
+    let turn = TurnId::new("first");
+    let links =
+        [MessageLink::Prompt(first.as_str().unwrap().to_owned()), MessageLink::Answer("a1".to_owned())];
+    assert_eq!(scene.links, links.map(|link| (turn.clone(), link)));
+    let name = Uuid::from_u128(7);
+    assert_eq!(scene.token, Some(Identity { id: name, has_messages: true }.token()));
+    // After `/clear` the conversation has another name and no messages.
+    let other = Uuid::from_u128(8);
+    let reset = json!({"type": "conversation_reset", "new_conversation_id": other.to_string()});
+    scene.runtime.say(reset).await;
+    scene.prompt("second", None).await;
+    let second = scene.runtime.prompt().await;
+    scene.runtime.result(json!({"user_message_uuids": [second]})).await;
+    scene.ended().await;
+    assert_eq!(scene.token, Some(Identity { id: other, has_messages: true }.token()));
     scene.stop().await;
 }
