@@ -47,7 +47,13 @@ impl ChannelUri {
     /// The address of the chat of a subagent that a tool call started, in the form that
     /// VS Code derives too.
     pub fn child_chat_of(session: &ChannelUri, tool_call: &str) -> Self {
-        Self::new(&format!("{CHILD_CHAT}{}/{tool_call}", URL_SAFE_NO_PAD.encode(session.as_str())))
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':');
+        let name = if tool_call.bytes().all(plain) {
+            tool_call.to_owned()
+        } else {
+            URL_SAFE_NO_PAD.encode(tool_call)
+        };
+        Self::new(&format!("{CHILD_CHAT}{}/{name}", URL_SAFE_NO_PAD.encode(session.as_str())))
     }
 
     /// Whether this is the root channel.

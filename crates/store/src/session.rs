@@ -187,7 +187,12 @@ fn was_lost(db: &Connection, kind: &str, uri: &ChannelUri) -> rusqlite::Result<b
 
 fn resume_token(db: &Connection, chat: i64) -> Result<Option<ResumeToken>, Failure> {
     let mut select = db.prepare_cached("SELECT token FROM resume_token WHERE chat = ?1")?;
-    Ok(select.query_row([chat], |row| row.get::<_, String>(0)).optional()?.map(ResumeToken::new))
+    let mut records = select.query([chat])?;
+    // Without one that can be read, the agent's record is looked for under the host's id.
+    Ok(match records.next()? {
+        Some(record) => text(record, 0)?.ok().map(ResumeToken::new),
+        None => None,
+    })
 }
 
 /// The agent's messages of a chat's turns. One that cannot be read is left out: the turn is then matched by

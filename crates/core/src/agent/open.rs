@@ -31,7 +31,7 @@ pub struct OpenAgent {
     /// without any. More than one only for agents of a kind that says so in its
     /// capabilities.
     pub working_directories: Vec<PathBuf>,
-    /// The model, effort and custom agent that were chosen last.
+    /// The model and effort that were chosen last, and the custom agent of the message.
     pub selection: Selection,
     /// The session's configuration values, the permission mode among them.
     pub config: JsonObject,

@@ -77,6 +77,7 @@ impl TurnLink {
     /// Adds what the agent reported.
     pub fn add(&mut self, link: MessageLink) {
         match link {
+            MessageLink::Prompt(id) if self.prompts.contains(&id) => {}
             MessageLink::Prompt(id) => self.prompts.push(id),
             MessageLink::Answer(id) => self.answer = Some(id),
         }

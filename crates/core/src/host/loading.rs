@@ -8,7 +8,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{CreateError, Host, Sessions, lock};
-use crate::agent::{AgentLink, AgentOffer, AgentProvider, BoxFuture, OpenAgent, OpenError, plain_info};
+use crate::agent::{
+    AgentLink, AgentOffer, AgentProvider, BoxFuture, OpenAgent, OpenError, ResolvedConfig, plain_info,
+};
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
 use crate::session::{
@@ -139,6 +141,10 @@ impl Host {
         self.addresses.keep_only(uri, &left);
         let (chats, docs) = chats.into_iter().unzip();
         let provider = self.provider(Some(&session.provider));
+        let session = match &provider {
+            Ok(provider) => with_current_config(session, provider.as_ref()),
+            Err(_) => session,
+        };
         let provider = provider.unwrap_or_else(|_| Arc::new(Absent(session.provider.clone())));
         let took_part = session.active_clients.iter().map(|client| ClientId::new(&client.client_id));
         let took_part: Vec<ClientId> = took_part.collect();
@@ -247,6 +253,18 @@ impl Host {
         });
         Ok(())
     }
+}
+
+/// The session with the configuration form that its agent has today. A stored form may be
+/// from another version.
+fn with_current_config(mut session: SessionState, provider: &dyn AgentProvider) -> SessionState {
+    if let Some(config) = &mut session.config {
+        let features = provider.offer().borrow().features;
+        let ResolvedConfig { schema, values } =
+            provider.resolve_config(&config.values).for_features(features);
+        (config.schema, config.values) = (schema, values);
+    }
+    session
 }
 
 /// The changes that store a new session with its chats.

@@ -33,6 +33,10 @@ impl Host {
             let mut offer = provider.offer();
             offers.spawn(async move { offer.changed().await.is_ok().then_some(offer) });
         }
+        // An offer may have changed before this task looked at it first.
+        if !self.shows(&agents_of(&self.providers)) {
+            self.publish_agents();
+        }
         loop {
             let changed = tokio::select! {
                 () = self.ending.cancelled() => return,

@@ -390,8 +390,13 @@ impl SessionActor {
         if closed {
             self.end_children(chat).await;
         }
+        let configures = matches!(event, AgentEvent::ConfigChanged { .. });
         let decision = self.decide(chat, Input::Agent(event));
         self.carry_out(chat, decision).await;
+        if configures {
+            // The agents of the other chats work with the same configuration.
+            self.brief_all();
+        }
         if closed {
             self.see_off().await;
         }
@@ -444,7 +449,10 @@ impl SessionActor {
         if matches!(effect, Effect::Agent(AgentCommand::Prompt { .. })) {
             self.brief_behind(uri, Brief::First);
         }
-        let Some(chat) = self.chats.get_mut(uri) else { return };
+        // The agent of a child chat is that of its parent.
+        let parent = self.chats.get(uri).and_then(|chat| chat.parent.clone());
+        let agent = parent.as_ref().filter(|_| matches!(effect, Effect::Agent(_))).unwrap_or(uri);
+        let Some(chat) = self.chats.get_mut(agent) else { return };
         match effect {
             Effect::Agent(command) => chat.command(command),
             // A live agent is asked to close, which gives it time to end politely; one

@@ -13,9 +13,13 @@ use crate::channel::ChannelUri;
 use crate::clock::wire_time;
 use crate::state::{ChannelState, ChatDoc};
 
-/// Child chats that a session may have. Output of further subagents is not shown in a
-/// chat of their own; the tool call that started them still has their result.
+/// Child chats that a session may have. For a further one the oldest whose subagent is
+/// done is removed; while all of them work, the further one gets no chat. The tool call
+/// that started a subagent has its result either way.
 const MAX_CHILDREN: usize = 256;
+
+/// Bytes of a tool call's id, which is in the address of its chat.
+const MAX_ID: usize = 256;
 
 impl SessionActor {
     /// Gives an event about a child chat to that chat. Returns the event if it is about
@@ -32,7 +36,10 @@ impl SessionActor {
             }
             AgentEvent::ChildAction { child, action } => (child, AgentEvent::Action(action)),
             AgentEvent::ChildEnded { child, outcome } => {
-                self.end_child(&self.child_uri(&child), outcome).await;
+                let uri = self.child_uri(&child);
+                if self.is_child_of(&uri, parent) {
+                    self.end_child(&uri, outcome).await;
+                }
                 return None;
             }
             other @ (AgentEvent::Action(_)
@@ -46,7 +53,7 @@ impl SessionActor {
             | AgentEvent::Closed { .. }) => return Some(other),
         };
         let uri = self.child_uri(&child);
-        if self.chats.get(&uri).is_some_and(|chat| chat.parent.as_ref() == Some(parent)) {
+        if self.is_child_of(&uri, parent) {
             let decision = self.decide(&uri, Input::Agent(event));
             self.carry_out(&uri, decision).await;
         }
@@ -72,9 +79,22 @@ impl SessionActor {
         ChannelUri::child_chat_of(&self.seed.uri, child.tool_call())
     }
 
+    fn is_child_of(&self, uri: &ChannelUri, parent: &ChannelUri) -> bool {
+        self.chats.get(uri).is_some_and(|chat| chat.parent.as_ref() == Some(parent))
+    }
+
     async fn start_child(&mut self, parent: &ChannelUri, child: ChildChat) {
         let uri = self.child_uri(&child.id);
-        if self.chats.get(&uri).is_none() && !self.create_child(parent, &uri, &child).await {
+        if child.id.tool_call().len() > MAX_ID {
+            tracing::error!(session = %self.seed.uri, "the id of a subagent's tool call is too long");
+            return;
+        }
+        let is_there = self.chats.get(&uri).is_some();
+        if !is_there && !self.create_child(parent, &uri, &child).await {
+            return;
+        }
+        if is_there && !self.is_child_of(&uri, parent) {
+            tracing::error!(session = %self.seed.uri, child = %child.id, "the address of a child chat is taken");
             return;
         }
         let decision = self.decide(&uri, Input::Agent(AgentEvent::ChildStarted(Box::new(child))));
@@ -82,9 +102,8 @@ impl SessionActor {
     }
 
     async fn create_child(&mut self, parent: &ChannelUri, uri: &ChannelUri, child: &ChildChat) -> bool {
-        let children = self.chats.iter().filter(|chat| chat.parent.is_some()).count();
-        if self.ending.is_some() || children >= MAX_CHILDREN {
-            tracing::warn!(session = %self.seed.uri, child = %child.id, "no chat for another subagent");
+        if self.ending.is_some() || !self.make_room_for_child().await {
+            tracing::warn!(session = %self.seed.uri, child = %child.id, "too many child chats");
             return false;
         }
         let mut state = chat_state(uri, &wire_time(self.clock.now()));
@@ -103,6 +122,26 @@ impl SessionActor {
             tracing::error!(session = %self.seed.uri, child = %child.id, error, "cannot create a child chat");
         }
         created.is_ok()
+    }
+
+    /// Removes the oldest child chat whose subagent is done, if there are too many. Returns
+    /// whether there is room for another one.
+    async fn make_room_for_child(&mut self) -> bool {
+        let children: Vec<ChannelUri> =
+            self.chats.iter().filter(|chat| chat.is_child()).map(|chat| chat.uri.clone()).collect();
+        if children.len() < MAX_CHILDREN {
+            return true;
+        }
+        let is_done = |uri: &&ChannelUri| !self.has_running_turn(uri);
+        match children.iter().find(is_done) {
+            Some(oldest) => self.remove_chats(std::slice::from_ref(oldest)).await.is_ok(),
+            None => false,
+        }
+    }
+
+    /// Whether a turn runs in a chat.
+    pub(super) fn has_running_turn(&self, chat: &ChannelUri) -> bool {
+        self.with_state(chat, |_, chat| chat.active_turn.is_some()).unwrap_or(false)
     }
 
     async fn end_child(&mut self, child: &ChannelUri, outcome: TurnOutcome) {

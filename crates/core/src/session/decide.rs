@@ -4,9 +4,10 @@
 //! No clock, no I/O, no waiting: the time comes in with the input, and what must
 //! be done outside goes out as effects. Published state is only read here; the
 //! actions that change it are returned for the actor to commit, in order.
-//! `turns`, `queue`, `tools`, `inputs`, `settings`, `directories` and `customizations`
-//! hold the rules of their subjects, `names` how long names may be, `agent` the rules of
-//! what agents say, `leftovers` those of what must not outlive them.
+//! `turns`, `queue`, `tools`, `inputs`, `settings`, `directories`, `customizations` and
+//! `children` (chats of subagents) hold the rules of their subjects, `names` how long names
+//! may be, `agent` the rules of what agents say, `leftovers` those of what must not outlive
+//! them, `lost_history` those for an agent that has lost its record.
 
 mod agent;
 mod children;
@@ -37,6 +38,7 @@ use crate::ids::{ClientId, TurnId};
 use crate::storage::{Rewind, StoredTurn};
 pub(super) use children::parent_of;
 pub(super) use customizations::switches;
+pub(super) use inputs::withdrawn;
 pub(super) use leftovers::{of_agent, of_agents};
 pub(super) use names::cut as cut_name;
 pub(super) use queue::{QueueEffect, holds_queue};
@@ -60,7 +62,7 @@ pub(super) struct Model {
     pub(super) reopened: bool,
     /// A turn that the agent started while another one was running: its output goes
     /// into the running one.
-    pub(super) folded: Option<TurnId>,
+    pub(super) folded: Option<Unsent>,
     /// What they make of the first of several directories; nothing if they work in one.
     pub(super) directories: Option<Primary>,
     /// How far back the agent has to go before it gets a message. Kept until it has shown
@@ -181,8 +183,8 @@ pub(super) struct Decision {
     pub(super) resume_token: Option<ResumeToken>,
     /// An id of a message of a turn that the agent reported.
     pub(super) link: Option<(TurnId, MessageLink)>,
-    /// The turn of the agent's whose output goes into the running one, if that changes.
-    pub(super) folded: Option<Option<TurnId>>,
+    /// The agent's own turn whose output goes into the running one, if that changes.
+    pub(super) folded: Option<Option<Unsent>>,
     /// The host's own actions that follow.
     pub(super) actions: Vec<(Target, StateAction)>,
     /// What is to be done outside.
@@ -289,9 +291,7 @@ fn decide_chat(model: &Model, view: View<'_>, action: Dispatched<'_>, client: &C
 
 fn decide_session(model: &Model, view: View<'_>, action: Dispatched<'_>, client: &ClientId) -> Decision {
     match action {
-        Dispatched::SessionTitleChanged(changed) => {
-            names::refused("the title", &changed.title).unwrap_or_default()
-        }
+        Dispatched::SessionTitleChanged(changed) => turns::session_renamed(view, changed),
         Dispatched::SessionIsReadChanged(_) | Dispatched::SessionIsArchivedChanged(_) => Decision::default(),
         Dispatched::SessionActiveClientSet(set) => {
             settings::only_itself(client, &set.active_client.client_id)
@@ -348,12 +348,14 @@ fn not_for_clients(action: &StateAction) -> Decision {
 fn decide_opened(model: &Model, view: View<'_>) -> Decision {
     let Phase::Opening { prompt, history } = &model.phase else { return Decision::default() };
     // What is sent to an agent that begins from nothing may be all that it remembers.
-    let history = if *history == History::Fresh { History::Resume } else { history.clone() };
-    let mut decision = Decision { phase: Some(Phase::Live(history)), ..Decision::default() };
+    let next = if *history == History::Fresh { History::Resume } else { history.clone() };
+    let mut decision = Decision { phase: Some(Phase::Live(next)), ..Decision::default() };
     if view.session.lifecycle != SessionLifecycle::Ready {
         decision.actions.push((Target::Session, StateAction::SessionReady(SessionReadyAction {})));
     }
-    if let Some(Rewind { to }) = &model.rewind {
+    // An agent without a history has nothing to forget.
+    let remembers = matches!(history, History::Resume | History::Branch(_));
+    if let Some(Rewind { to }) = model.rewind.as_ref().filter(|_| remembers) {
         let to = to.as_deref().map(TurnId::new);
         decision.effects.push(Effect::Agent(AgentCommand::Rewind { to }));
     }
@@ -402,8 +404,12 @@ fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decis
 /// but not a subagent's.
 pub(super) fn interrupted(chat: &ChatState, turn: &str, ran: i64) -> StateAction {
     let info = error_info("host_stopped", "The host ended while this turn was running.");
-    let resumable = if parent_of(chat).is_some() { Resumable::No } else { Resumable::Yes };
-    turns::failed_after(ran, turn, info, resumable)
+    turns::failed_after(ran, turn, info, resumable(chat))
+}
+
+/// Whether a turn of this chat can be resumed after it was cut off. A subagent's cannot.
+fn resumable(chat: &ChatState) -> Resumable {
+    if parent_of(chat).is_some() { Resumable::No } else { Resumable::Yes }
 }
 
 fn decide_end(model: &Model, view: View<'_>, ending: Ending) -> Decision {
@@ -413,10 +419,11 @@ fn decide_end(model: &Model, view: View<'_>, ending: Ending) -> Decision {
             Ending::Dispose => turns::ended(model, view, turn, TurnOutcome::Cancelled),
             Ending::Suspend | Ending::Unload => {
                 let info = error_info("host_stopped", "The host was stopped while this turn was running.");
-                turns::failed(model, view, turn, info, Resumable::Yes)
+                turns::failed(model, view, turn, info, resumable(view.chat))
             }
         };
-        decision.actions.push((Target::Chat, action));
+        let withdrawn = inputs::withdrawn(view.chat).into_iter();
+        decision.actions.extend(withdrawn.chain([action]).map(|action| (Target::Chat, action)));
     }
     decision.effects.push(match model.phase {
         Phase::Cold(_) | Phase::Asking { .. } => Effect::Finish,

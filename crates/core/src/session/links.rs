@@ -13,82 +13,93 @@ use crate::storage::StoredTurn;
 
 /// The agent's messages of a chat's turns, by turn id.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TurnLinks(HashMap<String, TurnLink>);
+pub(crate) struct TurnLinks {
+    by_turn: HashMap<String, TurnLink>,
+    /// Whether the turns without a link were looked for in the agent's record.
+    pub(super) tried: bool,
+}
 
 impl TurnLinks {
     /// Adds a message to a turn; returns the whole link, to be stored.
     pub(super) fn add(&mut self, turn: &str, link: MessageLink) -> TurnLink {
-        let links = self.0.entry(turn.to_owned()).or_default();
+        let links = self.by_turn.entry(turn.to_owned()).or_default();
         links.add(link);
         links.clone()
     }
 
     /// Sets the link of a turn that has none.
     pub(super) fn fill(&mut self, turn: &str, link: TurnLink) -> bool {
-        if self.0.contains_key(turn) {
+        if self.by_turn.contains_key(turn) {
             return false;
         }
-        self.0.insert(turn.to_owned(), link);
+        self.by_turn.insert(turn.to_owned(), link);
         true
     }
 
     /// The link of a turn.
     pub(super) fn get(&self, turn: &str) -> Option<&TurnLink> {
-        self.0.get(turn)
+        self.by_turn.get(turn)
     }
 
     /// The links of these turns.
     pub(super) fn of_turns(&self, turns: &[StoredTurn]) -> Self {
-        let known = |turn: &StoredTurn| Some((turn.id.clone(), self.0.get(&turn.id)?.clone()));
-        Self(turns.iter().filter_map(known).collect())
+        let known = |turn: &StoredTurn| Some((turn.id.clone(), self.by_turn.get(&turn.id)?.clone()));
+        Self { by_turn: turns.iter().filter_map(known).collect(), tried: self.tried }
     }
 
     /// Drops the links of turns that the chat no longer has; returns those turns.
     pub(super) fn retain(&mut self, has: impl Fn(&str) -> bool) -> Vec<String> {
-        let gone: Vec<String> = self.0.keys().filter(|turn| !has(turn)).cloned().collect();
+        let gone: Vec<String> = self.by_turn.keys().filter(|turn| !has(turn)).cloned().collect();
         for turn in &gone {
-            self.0.remove(turn);
+            self.by_turn.remove(turn);
         }
         gone
     }
 
     /// Whether each of these turns has a link.
     pub(super) fn cover(&self, turns: &[StoredTurn]) -> bool {
-        turns.iter().all(|turn| self.0.contains_key(&turn.id))
+        turns.iter().all(|turn| self.by_turn.contains_key(&turn.id))
     }
 
     /// Every link, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &TurnLink)> {
-        self.0.iter()
+        self.by_turn.iter()
     }
 }
 
 impl From<Vec<(String, TurnLink)>> for TurnLinks {
     fn from(links: Vec<(String, TurnLink)>) -> Self {
-        Self(links.into_iter().collect())
+        Self { by_turn: links.into_iter().collect(), tried: false }
     }
 }
 
 /// Finds the turns without a link in the agent's record, by order: each turn is the next
-/// recorded one with the same message. A turn that the agent never took up has none.
+/// recorded one with the same message, before the record of the next turn that has a link.
+/// A turn that the agent never took up has none.
 pub(super) fn match_by_order(
     turns: &[StoredTurn],
     known: &TurnLinks,
     recorded: &[RecordedTurn],
 ) -> Vec<(String, TurnLink)> {
+    let is_known = |record: &RecordedTurn| {
+        known.iter().any(|(_, link)| link.prompts.iter().any(|prompt| record.link.prompts.contains(prompt)))
+    };
     let mut rest = recorded;
     let mut found = Vec::new();
     for stored in turns {
-        let at = match known.get(&stored.id).and_then(|link| link.prompts.first()) {
+        let link = known.get(&stored.id);
+        let at = match link.and_then(|link| link.prompts.first()) {
             Some(prompt) => rest.iter().position(|record| record.link.prompts.contains(prompt)),
             None => {
                 let Ok(turn) = serde_json::from_str::<Turn>(stored.body.get()) else { continue };
-                rest.iter().position(|record| record.turn.message.text.trim() == turn.message.text.trim())
+                let text = turn.message.text.trim();
+                let free = rest.iter().take_while(|record| !is_known(record));
+                free.map(|record| record.turn.message.text.trim()).position(|recorded| recorded == text)
             }
         };
         let Some((record, after)) = at.and_then(|at| rest.get(at..)?.split_first()) else { continue };
         rest = after;
-        if known.get(&stored.id).is_none() {
+        if link.is_none() {
             found.push((stored.id.clone(), TurnLink { by_order: true, ..record.link.clone() }));
         }
     }

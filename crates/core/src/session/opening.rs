@@ -22,7 +22,7 @@ use crate::agent::{AgentCommand, History, OpenAgent, OpenError, RecordedTurn, Re
 use crate::channel::ChannelUri;
 use crate::directories::Primary;
 use crate::state::ChannelState;
-use crate::storage::Change;
+use crate::storage::{Change, StoredTurn};
 
 /// The configuration property with environment variables for the session's agents.
 const ENVIRONMENT: &str = "environment";
@@ -40,6 +40,9 @@ impl SessionActor {
         }
         let (briefing, selection) = (self.briefing(uri), self.selection(uri));
         self.find_links(uri, &history);
+        if matches!(history, History::Fresh | History::Rebuild(_)) {
+            self.forget_record(uri);
+        }
         let Some(chat) = self.chats.get_mut(uri) else { return };
         chat.opening = CancellationToken::new();
         chat.model.openings += 1;
@@ -76,22 +79,22 @@ impl SessionActor {
     fn selection(&self, chat: &ChannelUri) -> Selection {
         let look = |state: &ChannelState| {
             let doc = state.chat_doc()?;
-            let message = doc.open().active_turn.as_ref().map(|turn| &turn.message);
-            let finished = || {
-                let turns = doc.turns().iter().rev();
-                turns
-                    .filter_map(|turn| serde_json::from_str::<Turn>(turn.body.get()).ok()?.message.model)
-                    .next()
-            };
-            let model = message.and_then(|message| message.model.clone()).or_else(finished);
-            Some(Selection { model, agent: message.and_then(|message| message.agent.clone()) })
+            let message = doc.open().active_turn.as_ref().map(|turn| turn.message.clone());
+            Some((message, doc.turns().to_vec()))
         };
-        self.store.read(chat, look).flatten().unwrap_or_default()
+        // Read outside of the lock: there may be many turns.
+        let Some((message, turns)) = self.store.read(chat, look).flatten() else {
+            return Selection::default();
+        };
+        let (model, agent) = message.map(|message| (message.model, message.agent)).unwrap_or_default();
+        let model_of = |turn: &StoredTurn| serde_json::from_str::<Turn>(turn.body.get()).ok()?.message.model;
+        Selection { model: model.or_else(|| turns.iter().rev().find_map(model_of)), agent }
     }
 
     /// Reads the agent's own record if there are turns that cannot be found in it.
     fn find_links(&self, uri: &ChannelUri, history: &History) {
-        let Some(chat) = self.chats.get(uri).filter(|_| matches!(history, History::Resume)) else { return };
+        let resumes = matches!(history, History::Resume);
+        let Some(chat) = self.chats.get(uri).filter(|chat| resumes && !chat.links.tried) else { return };
         let covered = |state: &ChannelState| state.chat_doc().map(|doc| chat.links.cover(doc.turns()));
         let Some(records) = self.seed.provider.records() else { return };
         if self.store.read(uri, covered).flatten() != Some(false) {
@@ -116,9 +119,20 @@ impl SessionActor {
         });
     }
 
+    /// Forgets what refers to a record that the agent does not have, or not any more.
+    fn forget_record(&mut self, uri: &ChannelUri) {
+        let Some(chat) = self.chats.get_mut(uri) else { return };
+        chat.resume_token = None;
+        let turns = chat.links.retain(|_| false);
+        if !turns.is_empty() {
+            self.ledger.beside(Change::RemoveTurnLinks { chat: uri.clone(), turns });
+        }
+    }
+
     pub(super) fn link_by_order(&mut self, uri: &ChannelUri, record: &[RecordedTurn]) {
         let turns = self.store.read(uri, |state| state.chat_doc().map(|doc| doc.turns().to_vec())).flatten();
         let (Some(turns), Some(chat)) = (turns, self.chats.get_mut(uri)) else { return };
+        chat.links.tried = true;
         for (turn, link) in match_by_order(&turns, &chat.links, record) {
             if chat.links.fill(&turn, link.clone()) {
                 self.ledger.beside(Change::PutTurnLink { chat: uri.clone(), turn, link });

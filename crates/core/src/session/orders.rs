@@ -34,6 +34,9 @@ const INITIAL_MESSAGE: &str = "initial";
 /// more is refused. The answers that people select from are mostly shorter.
 const MAX_SELECTION: usize = 64 * 1024;
 
+/// Why the default chat is not moved elsewhere.
+const STAYS: &str = "the default chat stays in its session";
+
 /// Chats that a session may have: each has an agent of its own.
 const MAX_CHATS: usize = 64;
 
@@ -255,8 +258,15 @@ impl SessionActor {
                 let inherited =
                     place(turn).is_some_and(|at| place(&origin.turn).is_some_and(|last| at <= last));
                 let turn = if inherited { turn.to_owned() } else { origin.turn.clone() };
-                let link = source.links.get(&turn).cloned().or(origin.link);
-                Branch { turn, link, kind, ..*origin }
+                let inherited = origin.link.filter(|_| turn == origin.turn);
+                let link = source.links.get(&turn).cloned().or(inherited);
+                Branch {
+                    conversation: origin.conversation,
+                    resume_token: origin.resume_token,
+                    turn,
+                    link,
+                    kind,
+                }
             }
             // There is nothing that an agent could know.
             History::Fresh if kind == BranchKind::Fork => return Ok(History::Fresh),
@@ -329,7 +339,9 @@ impl SessionActor {
         let chat = self.chats.get_mut(uri).ok_or_else(|| ChatError::Unknown(uri.clone()))?;
         match chat.leaving {
             _ if is_default => Err(refused(default)),
-            _ if chat.is_child() => Err(refused("a subagent's chat stays with the chat that started it")),
+            _ if chat.is_child() && default == STAYS => {
+                Err(refused("a subagent's chat stays in its session"))
+            }
             None => Ok(chat),
             Some(Leaving::Disposed(_)) => Err(ChatError::Unknown(uri.clone())),
             Some(Leaving::Moves(_) | Leaving::Away) => Err(refused("the chat is being moved; try again")),
@@ -341,7 +353,12 @@ impl SessionActor {
             waiting.push(done);
             return;
         }
+        let works = self.has_running_turn(uri);
         match self.movable_chat(uri, "the default chat goes with its session; dispose that instead") {
+            Ok(chat) if chat.is_child() && works => {
+                done.send(Err(refused("the subagent is still working; cancel its turn first"))).ok();
+                return;
+            }
             Ok(chat) => chat.leaving = Some(Leaving::Disposed(vec![done])),
             Err(error) => {
                 done.send(Err(error)).ok();
@@ -354,7 +371,7 @@ impl SessionActor {
 
     async fn release_chat(&mut self, uri: &ChannelUri, done: Answer<ChatSeed>) {
         let busy = self.with_state(uri, |_, chat| chat.active_turn.is_some()).unwrap_or(false);
-        let error = match self.movable_chat(uri, "the default chat stays in its session") {
+        let error = match self.movable_chat(uri, STAYS) {
             Ok(_) if busy => ChatError::TurnInProgress(uri.clone()),
             Ok(chat) => {
                 chat.leaving = Some(Leaving::Moves(done));
@@ -375,13 +392,9 @@ impl SessionActor {
             let Some(chat) = self.chats.get_mut(&uri) else { continue };
             match chat.leaving.take() {
                 Some(Leaving::Disposed(waiting)) => {
-                    let children = self.children_of(&uri);
-                    let removed = self.remove_chat(&uri).await;
-                    for child in children.iter().filter(|_| removed.is_ok()) {
-                        if let Err(error) = self.remove_chat(child).await {
-                            tracing::error!(chat = %child, %error, "cannot remove a subagent's chat");
-                        }
-                    }
+                    let gone: Vec<ChannelUri> =
+                        std::iter::once(uri.clone()).chain(self.children_of(&uri)).collect();
+                    let removed = self.remove_chats(&gone).await;
                     for done in waiting {
                         done.send(removed.clone()).ok();
                     }
@@ -397,25 +410,34 @@ impl SessionActor {
         }
     }
 
-    async fn remove_chat(&mut self, uri: &ChannelUri) -> Result<(), ChatError> {
-        let removed = removed(uri);
-        let entry = removed.encoded().map_err(unencodable)?;
-        let (at, changes) = (self.now(), vec![Change::RemoveChat { chat: uri.clone() }]);
-        if let Err(error) = self.ledger.ahead(changes, vec![(self.seed.uri.clone(), entry)], None, at).await {
-            if self.ending.is_none()
-                && let Some(chat) = self.chats.get_mut(uri)
-            {
-                chat.stays();
+    /// Removes chats for good, with one write.
+    pub(super) async fn remove_chats(&mut self, uris: &[ChannelUri]) -> Result<(), ChatError> {
+        let actions: Vec<Action> = uris.iter().map(removed).collect();
+        let mut entries = Vec::with_capacity(actions.len());
+        for action in &actions {
+            entries.push((self.seed.uri.clone(), action.encoded().map_err(unencodable)?));
+        }
+        let changes = uris.iter().map(|chat| Change::RemoveChat { chat: chat.clone() }).collect();
+        let at = self.now();
+        if let Err(error) = self.ledger.ahead(changes, entries, None, at).await {
+            for uri in uris {
+                if self.ending.is_none()
+                    && let Some(chat) = self.chats.get_mut(uri)
+                {
+                    chat.stays();
+                }
+                // If the storage only did not answer, it has lost all of it.
+                self.store.turns_not_stored(uri, 0);
             }
-            // If the storage only did not answer, it has lost all of it.
-            self.store.turns_not_stored(uri, 0);
             self.ledger.wants_checkpoint();
             return Err(error.into());
         }
-        self.commit_written(&self.seed.uri.clone(), &removed);
-        self.chats.remove(uri);
-        self.store.remove(std::slice::from_ref(uri));
-        self.addresses.release(uri);
+        for (uri, action) in uris.iter().zip(&actions) {
+            self.commit_written(&self.seed.uri.clone(), action);
+            self.chats.remove(uri);
+            self.store.remove(std::slice::from_ref(uri));
+            self.addresses.release(uri);
+        }
         self.project_row();
         Ok(())
     }

@@ -12,7 +12,7 @@ use ahp_types::actions::{
     StateAction,
 };
 use ahp_types::state::{
-    ChatState, ChatSummary, SessionChatSummary, SessionState, SessionStatus, SessionSummary,
+    ChatOrigin, ChatState, ChatSummary, SessionChatSummary, SessionState, SessionStatus, SessionSummary,
 };
 
 use jiff::Timestamp;
@@ -112,11 +112,15 @@ fn row_status(session: &SessionState) -> u32 {
 }
 
 /// The chat that stands for its session: one that waits for input, else one that has
-/// failed, else the default one.
+/// failed, else the default one. A subagent's chat only stands for it while it waits: its
+/// failure is its parent's business, and nobody can resume it.
 fn leading(session: &SessionState) -> Option<&ChatSummary> {
     let default = |chat: &&ChatSummary| session.default_chat.as_ref() == Some(&chat.resource);
     let with = |wanted: SessionStatus| {
-        let has = move |chat: &&ChatSummary| chat.status & wanted.0 == wanted.0;
+        let has = move |chat: &&ChatSummary| {
+            let is_child = matches!(chat.origin, Some(ChatOrigin::Tool { .. }));
+            chat.status & wanted.0 == wanted.0 && (wanted == SessionStatus::InputNeeded || !is_child)
+        };
         let first = session.chats.iter().find(|chat| default(chat) && has(chat));
         first.or_else(|| session.chats.iter().find(has))
     };

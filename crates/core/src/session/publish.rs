@@ -8,6 +8,7 @@
 use std::collections::HashSet;
 
 use ahp_types::actions::StateAction;
+use ahp_types::state::MessageKind;
 
 use super::actor::SessionActor;
 use super::decide::{Decision, Input, Phase, QueueEffect, Target};
@@ -111,15 +112,18 @@ impl SessionActor {
             self.ledger.beside(Change::PutResumeToken { chat: uri.clone(), token });
         }
         if let Some((turn, message)) = decision.link.take() {
-            // A turn of the agent's that is folded into another one is found under that one.
-            let running =
-                || Some(self.store.read(uri, |state| state.chat()?.active_turn.clone()).flatten()?.id);
-            let turn = match &chat.model.folded {
-                Some(folded) if *folded == turn => running().unwrap_or_default(),
-                Some(_) | None => turn.as_str().to_owned(),
+            let is_folded = chat.model.folded.as_ref().is_some_and(|folded| folded.turn == turn);
+            let look = |state: &ChannelState| {
+                let doc = state.chat_doc()?;
+                let running = doc.open().active_turn.as_ref().map(|active| active.id.as_str());
+                // An own turn of the agent that is folded into another one is found there.
+                let turn = if is_folded { running? } else { turn.as_str() };
+                (running == Some(turn) || doc.position(turn).is_some()).then(|| turn.to_owned())
             };
-            let link = chat.links.add(&turn, message);
-            self.ledger.beside(Change::PutTurnLink { chat: uri.clone(), turn, link });
+            if let Some(turn) = self.store.read(uri, look).flatten() {
+                let link = chat.links.add(&turn, message);
+                self.ledger.beside(Change::PutTurnLink { chat: uri.clone(), turn, link });
+            }
         }
     }
 
@@ -321,6 +325,11 @@ impl SessionActor {
             });
             if let Some((keep, turns)) = turns {
                 turns_from.push((chat.uri.clone(), keep));
+                // Again, since a single write of a link may have failed.
+                changes.extend(turns.iter().filter_map(|turn| {
+                    let link = chat.links.get(&turn.id)?.clone();
+                    Some(Change::PutTurnLink { chat: chat.uri.clone(), turn: turn.id.clone(), link })
+                }));
                 changes.push(Change::PutTurns { chat: chat.uri.clone(), keep, turns });
             }
         }
@@ -329,7 +338,11 @@ impl SessionActor {
 
     /// Counts turns, notes when one began, and what becomes of the queue.
     fn after_commit(&mut self, channel: &ChannelUri, action: &StateAction, queue: QueueEffect) {
-        if let Some(chat) = self.chats.get_mut(channel) {
+        // The end of a turn that the agent started itself says nothing about the queue.
+        let by_user =
+            |state: &ChannelState| Some(state.chat()?.turns.last()?.message.origin.kind == MessageKind::User);
+        let own = meaning(action).ends_turn() && self.store.read(channel, by_user).flatten() == Some(false);
+        if let Some(chat) = self.chats.get_mut(channel).filter(|_| !own) {
             match queue {
                 QueueEffect::Continues => chat.model.queue_held = false,
                 QueueEffect::Held => chat.model.queue_held = true,

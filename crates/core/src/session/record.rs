@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ahp_types::state::{ResponsePart, ToolCallState, ToolInput, Turn};
+use ahp_types::state::{ActiveTurn, ResponsePart, ToolCallState, ToolInput, Turn};
 
 use crate::storage::StoredTurn;
 
@@ -16,9 +16,12 @@ const MAX_MESSAGE: usize = 20_000;
 const HEADING: &str = "The conversation so far follows. Its original context was lost, so this is a record \
     of what was said. Treat it as the history of this conversation; files may have changed since.";
 
-/// The turns as text, the newest ones if they are too long.
-pub(super) fn record_of(turns: &[StoredTurn]) -> Arc<str> {
-    let mut kept = Vec::new();
+/// The turns as text, the newest ones if they are too long. Of the running turn, whose
+/// message is sent again, only what was done in it.
+pub(super) fn record_of(turns: &[StoredTurn], running: Option<&ActiveTurn>) -> Arc<str> {
+    let done: Vec<String> =
+        running.iter().flat_map(|turn| &turn.response_parts).filter_map(part_text).collect();
+    let mut kept: Vec<String> = (!done.is_empty()).then(|| done.join("\n\n")).into_iter().collect();
     let mut length = 0;
     for stored in turns.iter().rev() {
         let Ok(turn) = serde_json::from_str::<Turn>(stored.body.get()) else { continue };
@@ -98,7 +101,7 @@ mod tests {
 
     #[test]
     fn record_has_messages_and_answers_in_order() {
-        let record = record_of(&[turn("one", "first"), turn("two", "second")]);
+        let record = record_of(&[turn("one", "first"), turn("two", "second")], None);
         let expected =
             format!("{HEADING}\n\nUser: one\n\nAssistant: first\n\nUser: two\n\nAssistant: second");
         assert_eq!(&*record, expected);
@@ -108,7 +111,7 @@ mod tests {
     fn record_leaves_out_the_oldest_turns_when_it_is_too_long() {
         let long = "x".repeat(MAX_MESSAGE * 2);
         let turns: Vec<StoredTurn> = (0..20).map(|number| turn(&format!("m{number}"), &long)).collect();
-        let record = record_of(&turns);
+        let record = record_of(&turns, None);
         assert!(record.len() <= MAX_RECORD + 1024, "{}", record.len());
         assert!(record.contains("m19") && !record.contains("User: m0\n"));
         assert!(record.contains("left out"));

@@ -5,7 +5,7 @@
 use ahp::reducers::apply_action_to_session;
 use ahp_types::actions::{
     ChatWorkingDirectoryRemovedAction, ChatWorkingDirectorySetAction, SessionChatRemovedAction,
-    SessionInputNeededRemovedAction, StateAction,
+    SessionInputNeededRemovedAction, SessionTitleChangedAction, StateAction,
 };
 use ahp_types::state::{ChatState, SessionState, SessionSummary};
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::chats::ChatSeed;
 use super::children::stored_parent;
-use super::decide::{holds_queue, interrupted, of_agent, of_agents};
+use super::decide::{holds_queue, interrupted, of_agent, of_agents, withdrawn};
 use super::projection;
 use crate::action::meaning;
 use crate::agent::History;
@@ -87,7 +87,8 @@ pub(crate) fn restore(uri: &ChannelUri, stored: StoredSession) -> Result<Restore
         closed |= clear_leftovers(&mut doc).map_err(|error| damaged("a chat", error.to_string()))?;
         closed |= leave_foreign_directories(&mut doc, &session, &replaced)
             .map_err(|error| damaged("a chat's directories", error.to_string()))?;
-        seed.queue_held = holds_queue(doc.open().turns.last());
+        seed.queue_held = holds_queue(doc.open());
+        seed.links.retain(|turn| doc.position(turn).is_some());
         revived.push((seed, doc));
     }
     for stopped in of_agents(&session) {
@@ -133,6 +134,14 @@ fn agree(session: &mut SessionState, chats: &[(ChatSeed, ChatDoc)]) {
     }
     if let Some(update) = projection::activity_update(session) {
         apply_action_to_session(session, &update);
+    }
+    // A chat and its session are renamed with one write each.
+    let default =
+        |(seed, _): &&(ChatSeed, ChatDoc)| session.default_chat.as_deref() == Some(seed.uri.as_str());
+    let title = chats.iter().find(default).map(|(_, doc)| doc.open().title.clone());
+    if let Some(title) = title.filter(|title| !title.is_empty() && *title != session.title) {
+        let renamed = StateAction::SessionTitleChanged(SessionTitleChangedAction { title });
+        apply_action_to_session(session, &renamed);
     }
 }
 
@@ -194,7 +203,9 @@ fn close_interrupted(chat: &mut ChatDoc, last_entry_at: Option<i64>) -> Result<b
     let started = turn.started_at.parse::<Timestamp>().unwrap_or_default().as_millisecond();
     let ran = last_entry_at.unwrap_or(started).saturating_sub(started).max(0);
     let action = interrupted(chat.open(), &turn.id, ran);
-    chat.reduce(&action)?;
+    for action in withdrawn(chat.open()).into_iter().chain([action]) {
+        chat.reduce(&action)?;
+    }
     Ok(true)
 }
 

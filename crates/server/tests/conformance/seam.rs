@@ -581,3 +581,227 @@ async fn forked_chat_keeps_the_messages_of_its_turns() {
     assert_eq!(branch.link.unwrap().prompts, ["u1"]);
     assert_eq!((branch.resume_token, opening.resume_token), (Some(ResumeToken::new("own")), None));
 }
+
+fn child(call: &str, turn: &str) -> AgentEvent {
+    AgentEvent::ChildStarted(Box::new(ChildChat {
+        id: ChildId::of_tool_call(call),
+        title: String::new(),
+        turn: TurnId::new(turn),
+        message: said_by(MessageKind::Agent, "look around"),
+    }))
+}
+
+/// A session with a running turn and a subagent; answers the child's chat.
+async fn with_child() -> (Kept, Player, String) {
+    let mut kept = Kept::start(StageTraits::default()).await;
+    let player = kept.begin("t1").await;
+    player.send(child("call1", "c1")).await.unwrap();
+    let chats = |alice: &Observer| alice.session(SESSION).unwrap().chats.len();
+    kept.alice.until("the child's chat", |alice| chats(alice) == 2).await.unwrap();
+    let uri = kept.alice.session(SESSION).unwrap().chats[1].resource.clone();
+    kept.alice.subscribe(&uri).await.unwrap();
+    (kept, player, uri)
+}
+
+#[tokio::test]
+async fn answer_in_a_child_chat_reaches_the_parents_agent() {
+    let (mut kept, mut player, uri) = with_child().await;
+    let request = json!({"id": "q1", "message": "Which one?", "questions": []});
+    let asked = serde_json::from_value(json!({"type": "chat/inputRequested", "request": request})).unwrap();
+    let event = AgentEvent::ChildAction { child: ChildId::of_tool_call("call1"), action: asked };
+    player.send(event).await.unwrap();
+    let needed = |alice: &Observer| !json!(alice.session(SESSION).unwrap().input_needed).is_null();
+    kept.alice.until("the question", needed).await.unwrap();
+    let completed = json!({"type": "chat/inputCompleted", "requestId": "q1", "response": "decline"});
+    kept.alice.dispatch(&uri, completed).await.unwrap();
+    assert!(
+        matches!(player.command().await.unwrap(), AgentCommand::InputAnswer(answer) if answer.request == "q1")
+    );
+}
+
+#[tokio::test]
+async fn failed_subagent_does_not_stand_for_its_session() {
+    let (mut kept, player, uri) = with_child().await;
+    let error = serde_json::from_value(json!({"errorType": "x", "message": "y"})).unwrap();
+    let outcome = TurnOutcome::Failed(error);
+    player.send(AgentEvent::ChildEnded { child: ChildId::of_tool_call("call1"), outcome }).await.unwrap();
+    kept.alice.until_turn_over(&uri, "c1").await.unwrap();
+    kept.finish(&player, "t1").await;
+    kept.alice.settle().await.unwrap();
+    assert_eq!(kept.alice.chat(&uri).unwrap().status & 2, 2);
+    assert_eq!(kept.alice.rows[SESSION].status & 31, 1, "the session is idle");
+}
+
+#[tokio::test]
+async fn child_chat_is_started_once_and_only_by_its_parent() {
+    let (mut kept, player, uri) = with_child().await;
+    player.send(child("call1", "c1")).await.unwrap();
+    player.send(child("call1", "c2")).await.unwrap();
+    player.send(child(&"x".repeat(300), "c3")).await.unwrap();
+    kept.finish(&player, "t1").await;
+    assert_eq!(kept.alice.session(SESSION).unwrap().chats.len(), 2);
+    assert_eq!(kept.alice.chat(&uri).unwrap().active_turn.as_ref().unwrap().id, "c1");
+}
+
+#[tokio::test]
+async fn finished_child_chats_make_room_and_can_be_disposed() {
+    let (mut kept, player, uri) = with_child().await;
+    let mut wire = Wire::open(&kept.host, "wire", &["1.0.0"]).await;
+    assert_eq!(wire.refused("disposeChat", json!({"channel": uri})).await, -32602, "it still works");
+    let ended = |call: &str| AgentEvent::ChildEnded {
+        child: ChildId::of_tool_call(call),
+        outcome: TurnOutcome::Completed,
+    };
+    player.send(ended("call1")).await.unwrap();
+    for number in 0..256 {
+        let call = format!("more{number}");
+        player.send(child(&call, "c1")).await.unwrap();
+        player.send(ended(&call)).await.unwrap();
+    }
+    kept.finish(&player, "t1").await;
+    let chats = &kept.alice.session(SESSION).unwrap().chats;
+    assert_eq!(chats.len(), 257);
+    assert!(chats.iter().all(|chat| chat.resource != uri), "the oldest one went");
+    let last = chats.last().unwrap().resource.clone();
+    assert_eq!(wire.ask("disposeChat", json!({"channel": last})).await, Value::Null);
+    let gone = |alice: &Observer| alice.session(SESSION).unwrap().chats.len() == 256;
+    kept.alice.until("the disposed chat is gone", gone).await.unwrap();
+}
+
+#[tokio::test]
+async fn cancel_of_a_turn_cancels_the_agents_turn_in_it() {
+    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut player = kept.begin("t1").await;
+    let message = said_by(MessageKind::SystemNotification, "The build has finished");
+    player.send(AgentEvent::TurnStarted { turn: TurnId::new("task-1"), message }).await.unwrap();
+    player.text("task-1", "p0", &["built"]).await.unwrap();
+    let shown = |alice: &Observer| alice.text_so_far(&kept.chat).is_ok_and(|text| text == "built");
+    kept.alice.until("the output", shown).await.unwrap();
+    kept.alice.dispatch(&kept.chat, cancelled("t1")).await.unwrap();
+    for turn in ["t1", "task-1"] {
+        assert_eq!(player.command().await.unwrap(), AgentCommand::Cancel { turn: TurnId::new(turn) });
+    }
+    kept.alice.say(&kept.chat, "t2", "more").await.unwrap();
+    player.prompt().await.unwrap();
+    player.text("task-1", "p1", &["too late"]).await.unwrap();
+    player
+        .send(AgentEvent::MessageLinked {
+            turn: TurnId::new("task-1"),
+            link: MessageLink::Answer("a".to_owned()),
+        })
+        .await
+        .unwrap();
+    kept.finish(&player, "t2").await;
+    let parts = kept.last_turn()["responseParts"].as_array().unwrap().len();
+    assert_eq!((parts, kept.links().await), (1, vec![]), "late output and its ids are dropped");
+}
+
+#[tokio::test]
+async fn agents_turn_continues_after_the_turn_that_it_was_shown_in() {
+    let mut kept = Kept::start(StageTraits::default()).await;
+    let player = kept.begin("t1").await;
+    let message = said_by(MessageKind::SystemNotification, "The build has finished");
+    player.send(AgentEvent::TurnStarted { turn: TurnId::new("task-1"), message }).await.unwrap();
+    player.text("task-1", "p0", &["built"]).await.unwrap();
+    let link = MessageLink::Answer("a0".to_owned());
+    player.send(AgentEvent::MessageLinked { turn: TurnId::new("task-1"), link }).await.unwrap();
+    kept.finish(&player, "t1").await;
+    player.text("task-1", "p1", &["and tested"]).await.unwrap();
+    player.complete("task-1").await.unwrap();
+    kept.alice.until_turn_over(&kept.chat, "task-1").await.unwrap();
+    let turns = json!(kept.alice.chat(&kept.chat).unwrap().turns);
+    assert_eq!(turns[0]["responseParts"][0]["content"], "built");
+    assert_eq!(turns[1]["responseParts"][0]["content"], "and tested");
+    assert_eq!(turns[1]["message"]["text"], "The build has finished");
+    assert_eq!(kept.links().await[0].0, "t1", "the link is found where the output was shown");
+}
+
+#[tokio::test]
+async fn agents_own_turn_does_not_release_a_held_queue() {
+    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut player = kept.begin("t1").await;
+    kept.alice.dispatch(&kept.chat, pending("queued", "m1", "later")).await.unwrap();
+    kept.alice.dispatch(&kept.chat, cancelled("t1")).await.unwrap();
+    assert!(matches!(player.command().await.unwrap(), AgentCommand::Cancel { .. }));
+    let message = said_by(MessageKind::SystemNotification, "done");
+    player.send(AgentEvent::TurnStarted { turn: TurnId::new("task-1"), message }).await.unwrap();
+    kept.finish(&player, "task-1").await;
+    kept.alice.settle().await.unwrap();
+    assert_eq!(player.waiting_command(), None);
+    assert!(kept.alice.chat(&kept.chat).unwrap().queued_messages.is_some());
+}
+
+#[tokio::test]
+async fn steering_message_that_was_taken_just_before_a_cancel_is_not_sent_again() {
+    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut player = kept.begin("t1").await;
+    kept.alice.dispatch(&kept.chat, pending("steering", "s1", "rather this")).await.unwrap();
+    assert!(matches!(player.command().await.unwrap(), AgentCommand::Steer { .. }));
+    kept.alice.dispatch(&kept.chat, cancelled("t1")).await.unwrap();
+    assert!(matches!(player.command().await.unwrap(), AgentCommand::Cancel { .. }));
+    let queued = |alice: &Observer| alice.chat(&kept.chat).is_ok_and(|chat| chat.queued_messages.is_some());
+    kept.alice.until("it is in the queue", queued).await.unwrap();
+    player.steered("s1").await.unwrap();
+    kept.alice.until("it is not", |alice| !queued(alice)).await.unwrap();
+}
+
+#[tokio::test]
+async fn queue_that_waits_after_a_truncation_waits_after_a_restart() {
+    let traits = StageTraits { features: AgentFeatures::ALL, ..StageTraits::default() };
+    let mut kept = Kept::start(traits).await;
+    let mut player = kept.begin("t1").await;
+    kept.finish(&player, "t1").await;
+    kept.alice.say(&kept.chat, "t2", "more").await.unwrap();
+    player.prompt().await.unwrap();
+    kept.alice.dispatch(&kept.chat, pending("queued", "m1", "later")).await.unwrap();
+    kept.alice.dispatch(&kept.chat, cancelled("t2")).await.unwrap();
+    kept.alice.until_turn_over(&kept.chat, "t2").await.unwrap();
+    kept.alice.dispatch(&kept.chat, json!({"type": "chat/truncated", "turnId": "t1"})).await.unwrap();
+    let gone = |alice: &Observer| alice.chat(&kept.chat).is_ok_and(|chat| chat.turns.len() == 1);
+    kept.alice.until("the truncation", gone).await.unwrap();
+    let (kept, left) = tokio::join!(kept.restart(), player.leave_when_told());
+    left.unwrap();
+    let read = json!({"type": "session/isReadChanged", "isRead": true});
+    let mut wire = Wire::open(&kept.host, "wire", &["1.0.0"]).await;
+    let seq = wire.dispatch(SESSION, read).await;
+    wire.envelope(seq).await;
+    wire.barrier(&kept.chat).await;
+    assert!(wire.snapshot(&kept.chat).await.get("activeTurn").is_none());
+}
+
+#[tokio::test]
+async fn first_of_two_answers_about_lost_history_wins() {
+    let mut kept = lost().await;
+    kept.host.stage().lose_history("The transcript is gone.");
+    kept.alice.dispatch(&kept.chat, pending("queued", "m1", "later")).await.unwrap();
+    let queued = |alice: &Observer| {
+        alice.chat(&kept.chat).is_ok_and(|chat| chat.turns.len() > 2 || chat.active_turn.is_some())
+    };
+    // To queue a message is a wish to continue; it finds no history either.
+    kept.alice.until("the queue continues", queued).await.unwrap();
+    kept.alice
+        .until("it has failed", |alice| alice.chat(&kept.chat).unwrap().turns.len() == 3)
+        .await
+        .unwrap();
+    let turn = kept.alice.chat(&kept.chat).unwrap().turns[2].id.clone();
+    kept.host.stage().lose_history("The transcript is gone.");
+    kept.alice.dispatch(&kept.chat, json!({"type": "chat/turnResume", "turnId": turn})).await.unwrap();
+    let asked = |alice: &Observer| !json!(alice.session(SESSION).unwrap().input_needed).is_null();
+    kept.alice.until("the question", asked).await.unwrap();
+    let request = json!(kept.alice.session(SESSION).unwrap().input_needed)[0]["request"]["id"].clone();
+    let mut wire = Wire::open(&kept.host, "wire", &["1.0.0"]).await;
+    let mut verdicts = Vec::new();
+    for choice in ["fresh", "rebuild"] {
+        let answers =
+            json!({"history": {"state": "submitted", "value": {"kind": "selected", "value": choice}}});
+        let completed = json!({
+            "type": "chat/inputCompleted", "requestId": request, "response": "accept", "answers": answers,
+        });
+        let seq = wire.dispatch(&kept.chat, completed).await;
+        verdicts.push(wire.envelope(seq).await.get("rejectionReason").is_none());
+    }
+    assert_eq!(verdicts, [true, false]);
+    let mut player = kept.host.stage().player().await.unwrap();
+    player.prompt().await.unwrap();
+    assert_eq!(kept.host.stage().openings().pop().unwrap().history, History::Fresh);
+}

@@ -11,7 +11,8 @@ use ahp_types::state::Message;
 
 use super::turns::{self, Resumable};
 use super::{
-    Decision, Effect, Model, Phase, Target, View, children, error_info, leftovers, names, queue, settings,
+    Decision, Effect, Model, Phase, Target, View, children, error_info, inputs, leftovers, names, queue,
+    settings,
 };
 use crate::action::{AgentRule, meaning, turn_of};
 use crate::agent::{AgentEvent, History, TurnOutcome, Unsent};
@@ -49,7 +50,7 @@ fn acted(model: &Model, view: View<'_>, mut action: Box<StateAction>) -> Decisio
     let running = turns::running(view);
     if let (Some(folded), Some(running)) = (&model.folded, running)
         && let Some(turn) = turn_of(&mut action)
-        && *turn == folded.as_str()
+        && *turn == folded.turn.as_str()
     {
         running.clone_into(turn);
     }
@@ -78,7 +79,8 @@ fn title_suggested(view: View<'_>, title: String) -> Decision {
     let mut decision = Decision::default();
     // Another chat may begin with the same words and be about something else.
     let of_default = view.session.default_chat.as_ref() == Some(&view.chat.resource);
-    if !title.is_empty() && of_default && turns::has_provisional_title(view) {
+    let is_unnamed = view.chat.title.is_empty() && turns::has_provisional_title(view);
+    if !title.is_empty() && of_default && is_unnamed {
         let title = names::cut(title);
         let action = StateAction::SessionTitleChanged(SessionTitleChangedAction { title });
         decision.actions.push((Target::Session, action));
@@ -86,13 +88,12 @@ fn title_suggested(view: View<'_>, title: String) -> Decision {
     decision
 }
 
-/// Publishes configuration values that the agent changed itself. Values of unknown
-/// properties are not published.
+/// Publishes configuration values that the agent changed itself. Unknown properties and
+/// values of another type are not published.
 fn config_changed(view: View<'_>, mut values: JsonObject) -> Decision {
     let Some(config) = &view.session.config else { return Decision::default() };
-    values.retain(|key, value| {
-        config.schema.properties.contains_key(key) && config.values.get(key) != Some(value)
-    });
+    values
+        .retain(|key, value| settings::is_valid(config, key, value) && config.values.get(key) != Some(value));
     if values.is_empty() {
         return Decision::default();
     }
@@ -108,38 +109,58 @@ fn turn_started(model: &Model, view: View<'_>, turn: TurnId, message: Message) -
         return Decision::default();
     }
     if turns::running(view).is_some() {
-        return Decision { folded: Some(Some(turn)), ..Decision::default() };
+        return Decision { folded: Some(Some(Unsent { turn, message })), ..Decision::default() };
     }
     if view.turns.iter().any(|known| known.id == turn.as_str()) {
         tracing::error!(%turn, "an agent started a turn with an id that is taken");
         return Decision::default();
     }
-    let started = StateAction::ChatTurnStarted(ChatTurnStartedAction {
-        turn_id: turn.as_str().to_owned(),
+    let mut decision = Decision { reopened: Some(false), ..Decision::default() };
+    decision.actions.push((Target::Chat, own_turn(view, Unsent { turn, message })));
+    decision
+}
+
+/// The start of a turn that the agent has begun itself.
+fn own_turn(view: View<'_>, own: Unsent) -> StateAction {
+    StateAction::ChatTurnStarted(ChatTurnStartedAction {
+        turn_id: own.turn.as_str().to_owned(),
         started_at: view.time.to_owned(),
-        message,
+        message: own.message,
         queued_message_id: None,
         meta: None,
-    });
-    let mut decision = Decision { reopened: Some(false), ..Decision::default() };
-    decision.actions.push((Target::Chat, started));
-    decision
+    })
 }
 
 fn turn_ended(model: &Model, view: View<'_>, turn: &TurnId, outcome: TurnOutcome) -> Decision {
     let mut decision = Decision::default();
-    if model.folded.as_ref() == Some(turn) {
+    if model.folded.as_ref().is_some_and(|folded| folded.turn == *turn) {
         decision.folded = Some(None);
         return decision;
     }
     if turns::running(view) == Some(turn.as_str()) {
         decision.works = outcome == TurnOutcome::Completed;
-        decision.actions.push((Target::Chat, turns::ended(model, view, turn.as_str(), outcome)));
-        decision.actions.extend(settings::unread(view));
+        let cancelled = outcome == TurnOutcome::Cancelled;
+        let withdrawn = if matches!(outcome, TurnOutcome::Interrupted(_)) {
+            inputs::withdrawn(view.chat)
+        } else {
+            Vec::new()
+        };
+        let ended = turns::ended(model, view, turn.as_str(), outcome);
+        let unsteered = if cancelled { queue::unsteered(view) } else { Vec::new() };
+        let actions = withdrawn.into_iter().chain([ended]).chain(unsteered);
+        decision.actions.extend(actions.map(|action| (Target::Chat, action)));
+        if !children::is_child(view.chat) {
+            decision.actions.extend(settings::unread(view));
+        }
     } else if turns::running(view).is_some() {
         return decision;
     }
     decision.actions.extend(leftovers::of_turn(view.chat).map(|action| (Target::Chat, action)));
+    // The agent still works on a turn of its own, which has a place now.
+    if let Some(folded) = model.folded.clone() {
+        decision.folded = Some(None);
+        decision.actions.push((Target::Chat, own_turn(view, folded)));
+    }
     decision
 }
 
@@ -165,7 +186,9 @@ fn closed(model: &Model, view: View<'_>, history: History, unsent: Option<Box<Un
         }
         Some(_) | None => {
             let info = error_info("agent_closed", "the agent ended before it finished the turn");
-            decision.actions.push((Target::Chat, turns::failed(model, view, turn, info, Resumable::Yes)));
+            let failed = turns::failed(model, view, turn, info, Resumable::Yes);
+            let actions = inputs::withdrawn(view.chat).into_iter().chain([failed]);
+            decision.actions.extend(actions.map(|action| (Target::Chat, action)));
             decision.actions.extend(settings::unread(view));
         }
     }

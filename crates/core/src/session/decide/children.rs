@@ -24,6 +24,11 @@ pub(super) fn is_child(chat: &ChatState) -> bool {
 
 /// Starts the turn of a subagent's chat.
 pub(super) fn started(view: View<'_>, child: &ChildChat) -> Decision {
+    let is_taken = view.turns.iter().any(|turn| turn.id == child.turn.as_str());
+    if is_taken || view.chat.active_turn.is_some() {
+        tracing::error!(child = %child.id, "a subagent started twice");
+        return Decision::default();
+    }
     let started = ChatTurnStartedAction {
         turn_id: child.turn.as_str().to_owned(),
         started_at: view.time.to_owned(),

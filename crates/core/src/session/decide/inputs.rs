@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 
-use ahp_types::actions::{ChatInputAnswerChangedAction, ChatInputCompletedAction};
+use ahp_types::actions::{ChatInputAnswerChangedAction, ChatInputCompletedAction, StateAction};
 use ahp_types::state::{
     ChatInputAnswer, ChatInputAnswerValue, ChatInputQuestion, ChatInputRequest, ChatInputResponseKind,
-    ResponsePart,
+    ChatState, ResponsePart,
 };
 
 use super::{Decision, Effect, View, reject};
@@ -62,6 +62,25 @@ pub(super) fn completed(view: View<'_>, completed: &ChatInputCompletedAction) ->
     }
     let answer = InputAnswer { request: completed.request_id.clone(), response: completed.response, answers };
     Decision { effects: vec![Effect::Agent(AgentCommand::InputAnswer(answer))], ..Decision::default() }
+}
+
+/// Cancels the open requests of a turn that ends and can be resumed: whoever works on it
+/// then asks again.
+pub(in crate::session) fn withdrawn(chat: &ChatState) -> Vec<StateAction> {
+    let parts = chat.active_turn.iter().flat_map(|active| &active.response_parts);
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other parts are not requests")]
+    let open = parts.filter_map(|part| match part {
+        ResponsePart::InputRequest(part) if part.response.is_none() => Some(part.request.id.clone()),
+        _ => None,
+    });
+    let cancelled = |request_id| {
+        StateAction::ChatInputCompleted(ChatInputCompletedAction {
+            request_id,
+            response: ChatInputResponseKind::Cancel,
+            answers: None,
+        })
+    };
+    open.map(cancelled).collect()
 }
 
 /// A request of the running turn that nobody has answered.

@@ -11,7 +11,7 @@ use ahp_types::state::{
     ChatInputResponseKind, ChatInputSingleSelectQuestion, ErrorInfo, ResponsePart, Turn,
 };
 
-use super::{Decision, Effect, Model, Phase, Target, View, error_info, inputs, settings, turns};
+use super::{Decision, Effect, Model, Phase, Target, View, error_info, inputs, queue, settings, turns};
 use crate::agent::{History, TurnOutcome};
 use crate::session::record::record_of;
 
@@ -25,7 +25,7 @@ const CANCEL: &str = "cancel";
 /// What follows from a missing record, unless the turn fails with [`error`].
 pub(super) fn missing(model: &Model, view: View<'_>, reason: &str) -> Option<Decision> {
     let Phase::Opening { history, prompt } = &model.phase else { return None };
-    if !was_answered(view) {
+    if *history == History::Resume && !was_answered(view) {
         let phase = Phase::Opening { history: History::Fresh, prompt: prompt.clone() };
         let effects = vec![Effect::OpenAgent(History::Fresh)];
         return Some(Decision { phase: Some(phase), effects, ..Decision::default() });
@@ -60,14 +60,15 @@ pub(super) fn answered(
         return None;
     }
     let history = match choice(view, completed) {
-        Some(REBUILD) => History::Rebuild(record_of(view.turns)),
+        Some(REBUILD) => History::Rebuild(record_of(view.turns, view.chat.active_turn.as_ref())),
         Some(FRESH) => History::Fresh,
         Some(_) | None => {
             let turn = prompt.turn.as_str();
             let cancelled = turns::ended(model, view, turn, TurnOutcome::Cancelled);
+            let actions = std::iter::once(cancelled).chain(queue::unsteered(view));
             return Some(Decision {
                 phase: Some(Phase::Cold(history.clone())),
-                actions: vec![(Target::Chat, cancelled)],
+                actions: actions.map(|action| (Target::Chat, action)).collect(),
                 ..Decision::default()
             });
         }

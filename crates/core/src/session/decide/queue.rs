@@ -10,7 +10,7 @@ use ahp_types::actions::{
     ChatPendingMessageRemovedAction, ChatPendingMessageSetAction, ChatQueuedMessagesReorderedAction,
     StateAction,
 };
-use ahp_types::state::{Message, PendingMessage, PendingMessageKind, Turn, TurnState};
+use ahp_types::state::{ChatState, Message, PendingMessage, PendingMessageKind, Turn, TurnState};
 
 use super::{Decision, Effect, Model, Phase, Target, View, names, reject, turns};
 use crate::action::{TurnEffect, meaning};
@@ -99,9 +99,15 @@ pub(super) fn removed(view: View<'_>, removed: &ChatPendingMessageRemovedAction)
 /// The agent has taken the steering message into its turn.
 pub(super) fn steered(view: View<'_>, id: &str) -> Decision {
     let mut decision = Decision::default();
-    if view.chat.steering_message.as_ref().is_some_and(|message| message.id == id) {
-        let removed =
-            ChatPendingMessageRemovedAction { kind: PendingMessageKind::Steering, id: id.to_owned() };
+    // After a cancel it may be in the queue already.
+    let kind = if view.chat.steering_message.as_ref().is_some_and(|message| message.id == id) {
+        Some(PendingMessageKind::Steering)
+    } else {
+        let is_queued = queued(view).iter().any(|message| message.id == id);
+        is_queued.then_some(PendingMessageKind::Queued)
+    };
+    if let Some(kind) = kind {
+        let removed = ChatPendingMessageRemovedAction { kind, id: id.to_owned() };
         decision.actions.push((Target::Chat, StateAction::ChatPendingMessageRemoved(removed)));
     }
     decision
@@ -170,9 +176,12 @@ impl QueueEffect {
     }
 }
 
-/// Whether the queue of a chat whose last turn is this one waits for a client.
-pub(in crate::session) fn holds_queue(last: Option<&Turn>) -> bool {
-    last.is_some_and(|last| last.state == TurnState::Cancelled || turns::is_resumable(last))
+/// Whether the queue of a stored chat waits for a client. After a completed turn it does
+/// only if it was held: a queue that continues is never left behind by a host.
+pub(in crate::session) fn holds_queue(chat: &ChatState) -> bool {
+    let waits = chat.queued_messages.is_some() || chat.steering_message.is_some();
+    let held = |last: &Turn| waits || last.state == TurnState::Cancelled || turns::is_resumable(last);
+    chat.turns.last().is_some_and(held)
 }
 
 fn queued(view: View<'_>) -> &[PendingMessage] {

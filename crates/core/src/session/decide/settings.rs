@@ -3,7 +3,9 @@
 use ahp_types::actions::{
     SessionActiveClientRemovedAction, SessionConfigChangedAction, SessionIsReadChangedAction, StateAction,
 };
-use ahp_types::state::{ConfigPropertySchema, SessionConfigPropertySchema, SessionState, SessionStatus};
+use ahp_types::state::{
+    ConfigPropertySchema, SessionConfigPropertySchema, SessionConfigState, SessionState, SessionStatus,
+};
 use serde_json::Value;
 
 use super::{Decision, Effect, Target, View, reject};
@@ -71,6 +73,11 @@ pub(super) fn config_changed(
         }
     }
     Decision::default()
+}
+
+/// Whether a property can have this value.
+pub(super) fn is_valid(config: &SessionConfigState, key: &str, value: &Value) -> bool {
+    config.schema.properties.get(key).is_some_and(|property| fits(Shape::from(property), value))
 }
 
 /// What a value has to look like; the two kinds of properties say it alike.

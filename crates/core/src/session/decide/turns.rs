@@ -14,6 +14,7 @@ use super::{CLOSING, Decision, Effect, Model, Phase, Target, View, names, reject
 use crate::agent::{AgentCommand, History, TurnOutcome, Unsent};
 use crate::ids::TurnId;
 use crate::session::amend::has_too_many_chats;
+use crate::session::record::record_of;
 use crate::storage::Rewind;
 
 /// Why a client's order about a turn of a subagent is rejected.
@@ -136,7 +137,11 @@ pub(super) fn cancelled(model: &Model, view: View<'_>, turn: &str) -> Decision {
             decision.phase = Some(Phase::Opening { history: history.clone(), prompt: None });
         }
         Phase::Live(_) => {
-            decision.effects.push(Effect::Agent(AgentCommand::Cancel { turn: TurnId::new(turn) }))
+            decision.effects.push(Effect::Agent(AgentCommand::Cancel { turn: TurnId::new(turn) }));
+            if let Some(folded) = &model.folded {
+                decision.folded = Some(None);
+                decision.effects.push(Effect::Agent(AgentCommand::Cancel { turn: folded.turn.clone() }));
+            }
         }
         Phase::Asking { history, .. } => decision.phase = Some(Phase::Cold(history.clone())),
         Phase::Cold(_) | Phase::Closing(_) => {}
@@ -153,6 +158,19 @@ pub(super) fn renamed(view: View<'_>, changed: &SessionTitleChangedAction) -> De
     if view.session.default_chat.as_ref() == Some(&view.chat.resource) && view.session.title != changed.title
     {
         decision.actions.push((Target::Session, StateAction::SessionTitleChanged(changed.clone())));
+    }
+    decision
+}
+
+/// A client renames a session. A default chat that has a title of its own follows.
+pub(super) fn session_renamed(view: View<'_>, changed: &SessionTitleChangedAction) -> Decision {
+    if let Some(refused) = names::refused("the title", &changed.title) {
+        return refused;
+    }
+    let mut decision = Decision::default();
+    let of_default = view.session.default_chat.as_ref() == Some(&view.chat.resource);
+    if of_default && !view.chat.title.is_empty() && view.chat.title != changed.title {
+        decision.actions.push((Target::Chat, StateAction::SessionTitleChanged(changed.clone())));
     }
     decision
 }
@@ -197,9 +215,12 @@ pub(super) fn truncated(model: &Model, view: View<'_>, turn: Option<&str>) -> De
             let to = turn.map(TurnId::new);
             decision.effects.push(Effect::Agent(AgentCommand::Rewind { to }));
         }
-        Phase::Cold(History::Resume | History::Rebuild(_) | History::Branch(_))
-        | Phase::Opening { .. }
-        | Phase::Asking { .. } => {}
+        Phase::Cold(History::Rebuild(_)) => {
+            let kept = turn.and_then(|turn| view.turns.iter().position(|known| known.id == turn));
+            let kept = view.turns.get(..kept.map_or(0, |last| last + 1)).unwrap_or_default();
+            decision.phase = Some(Phase::Cold(History::Rebuild(record_of(kept, None))));
+        }
+        Phase::Cold(History::Resume | History::Branch(_)) | Phase::Opening { .. } | Phase::Asking { .. } => {}
     }
     decision.rewind = Some(Rewind { to: turn.map(str::to_owned) });
     decision
