@@ -343,3 +343,32 @@ async fn a_closed_store_says_so_and_can_be_opened_again_at_once() {
     let again = open(directory.path());
     assert!(again.load_session(session(1)).await.expect("it loads").is_some());
 }
+
+#[tokio::test]
+async fn database_of_the_first_schema_keeps_its_sessions_and_takes_links() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = support::open(directory.path());
+    store.write(support::put(1)).await.expect("it is stored");
+    let turns = Change::PutTurns { chat: support::chat(1), keep: 0, turns: vec![support::turn(1)] };
+    store.write(vec![turns]).await.expect("it is stored");
+    drop(store);
+    // As the first version left it.
+    support::sql(directory.path())
+        .execute_batch("DROP TABLE turn_link; DROP TABLE resume_token; PRAGMA user_version = 1;")
+        .expect("it is changed");
+    let store = support::open(directory.path());
+    let loaded = store.load_session(support::session(1)).await.expect("it is loaded").expect("it is there");
+    let [chat] = &loaded.chats[..] else { panic!("one chat") };
+    assert_eq!((chat.turns.len(), chat.links.len()), (1, 0));
+    assert_eq!((&chat.conversation.history, &chat.conversation.resume_token), (&History::Resume, &None));
+    let link = TurnLink { prompts: vec!["u1".to_owned()], answer: Some("a1".to_owned()), by_order: true };
+    let token = ResumeToken::new("own");
+    let changes = vec![
+        Change::PutTurnLink { chat: support::chat(1), turn: "turn-1".to_owned(), link: link.clone() },
+        Change::PutResumeToken { chat: support::chat(1), token: token.clone() },
+    ];
+    store.write(changes).await.expect("it is stored");
+    let loaded = store.load_session(support::session(1)).await.expect("it is loaded").expect("it is there");
+    assert_eq!(loaded.chats[0].links, [("turn-1".to_owned(), link)]);
+    assert_eq!(loaded.chats[0].conversation.resume_token, Some(token));
+}

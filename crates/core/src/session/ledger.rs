@@ -58,6 +58,9 @@ pub(super) struct Ledger {
     /// The number that the last dispatch which was written got, for the next write. One
     /// that fails loses it, and what has no number counts as not answered.
     answered: Option<Change>,
+    /// Changes for the next write. One that fails loses them; they are in the documents, or
+    /// can be found again.
+    soon: Vec<Change>,
     in_flight: Option<InFlight>,
     /// When something is to be done.
     due: Option<Instant>,
@@ -102,6 +105,7 @@ impl Ledger {
             owed: Vec::new(),
             last_owed: 0,
             answered: None,
+            soon: Vec::new(),
             in_flight: None,
             due: None,
         }
@@ -120,10 +124,10 @@ impl Ledger {
         self.owed.retain(|(_, owed)| owed != chat);
     }
 
-    /// The removals that are owed, before the documents; behind them the last answer.
+    /// The removals that are owed, before the documents; after them what waits for a write.
     fn with_owed(&mut self, documents: Vec<Change>) -> Vec<Change> {
         let removals = self.owed.iter().map(|(_, chat)| Change::RemoveChat { chat: chat.clone() });
-        removals.chain(documents).chain(self.answered.take()).collect()
+        removals.chain(documents).chain(self.soon.drain(..)).chain(self.answered.take()).collect()
     }
 
     /// The removals up to this one are written.
@@ -162,8 +166,13 @@ impl Ledger {
         let journal = Change::Journal { session: self.session.clone(), entries: entries.clone() };
         let handled =
             handled.map(|(client, DispatchMark(mark))| Change::Handled { client: client.clone(), mark });
-        let changes =
-            std::iter::once(journal).chain(changes).chain(self.answered.take()).chain(handled).collect();
+        let soon = std::mem::take(&mut self.soon);
+        let changes = std::iter::once(journal)
+            .chain(soon)
+            .chain(changes)
+            .chain(self.answered.take())
+            .chain(handled)
+            .collect();
         let written = self.write_and_wait(changes).await;
         self.stale = true;
         match &written {
@@ -205,7 +214,8 @@ impl Ledger {
             Due::Written(result) => self.written(result),
             Due::Now => {
                 self.due = None;
-                if self.broken || self.journaled > LONG_JOURNAL || (quiet && self.pending.is_empty()) {
+                let nothing_waits = self.pending.is_empty() && self.soon.is_empty();
+                if self.broken || self.journaled > LONG_JOURNAL || (quiet && nothing_waits) {
                     return if self.stale { Chore::Checkpoint } else { Chore::None };
                 }
                 self.flush();
@@ -273,6 +283,13 @@ impl Ledger {
         drop(self.storage.write(vec![change]));
     }
 
+    /// Writes a change with the next write of the journal, at most a tenth of a second later.
+    pub(super) fn soon(&mut self, change: Change) {
+        self.soon.push(change);
+        self.stale = true;
+        self.due_in(FLUSH_AFTER);
+    }
+
     fn trim(&mut self) -> Change {
         self.pending.clear();
         self.pending_bytes = 0;
@@ -283,13 +300,15 @@ impl Ledger {
     }
 
     fn flush(&mut self) {
-        if self.pending.is_empty() && self.answered.is_none() {
+        if self.pending.is_empty() && self.soon.is_empty() && self.answered.is_none() {
             return;
         }
         self.pending_bytes = 0;
         let entries = std::mem::take(&mut self.pending);
         let journal = Change::Journal { session: self.session.clone(), entries };
-        let written = self.storage.write(std::iter::once(journal).chain(self.answered.take()).collect());
+        let soon = std::mem::take(&mut self.soon);
+        let changes = std::iter::once(journal).chain(soon).chain(self.answered.take()).collect();
+        let written = self.storage.write(changes);
         self.hand_over(InFlight { written, turns_from: TurnsFrom::new(), documents: false, owed: 0 });
     }
 

@@ -125,7 +125,7 @@ impl SessionActor {
         chat.resume_token = None;
         let turns = chat.links.retain(|_| false);
         if !turns.is_empty() {
-            self.ledger.beside(Change::RemoveTurnLinks { chat: uri.clone(), turns });
+            self.ledger.soon(Change::RemoveTurnLinks { chat: uri.clone(), turns });
         }
     }
 
@@ -135,7 +135,7 @@ impl SessionActor {
         chat.links.tried = true;
         for (turn, link) in match_by_order(&turns, &chat.links, record) {
             if chat.links.fill(&turn, link.clone()) {
-                self.ledger.beside(Change::PutTurnLink { chat: uri.clone(), turn, link });
+                self.ledger.soon(Change::PutTurnLink { chat: uri.clone(), turn, link });
             }
         }
     }

@@ -109,7 +109,7 @@ impl SessionActor {
             decision.resume_token.take().filter(|token| chat.resume_token.as_ref() != Some(token))
         {
             chat.resume_token = Some(token.clone());
-            self.ledger.beside(Change::PutResumeToken { chat: uri.clone(), token });
+            self.ledger.soon(Change::PutResumeToken { chat: uri.clone(), token });
         }
         if let Some((turn, message)) = decision.link.take() {
             let is_folded = chat.model.folded.as_ref().is_some_and(|folded| folded.turn == turn);
@@ -122,7 +122,7 @@ impl SessionActor {
             };
             if let Some(turn) = self.store.read(uri, look).flatten() {
                 let link = chat.links.add(&turn, message);
-                self.ledger.beside(Change::PutTurnLink { chat: uri.clone(), turn, link });
+                self.ledger.soon(Change::PutTurnLink { chat: uri.clone(), turn, link });
             }
         }
     }
@@ -383,7 +383,7 @@ impl SessionActor {
         let Some(chat) = self.chats.get_mut(uri) else { return };
         let turns = chat.links.retain(|turn| left.contains(turn));
         if !turns.is_empty() {
-            self.ledger.beside(Change::RemoveTurnLinks { chat: uri.clone(), turns });
+            self.ledger.soon(Change::RemoveTurnLinks { chat: uri.clone(), turns });
         }
     }
 
