@@ -233,6 +233,18 @@ struct Chat {
 }
 
 impl Chat {
+    /// Applies a change of the agent's names and messages.
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::PutResumeToken { token, .. } => self.conversation.resume_token = Some(token.clone()),
+            Change::PutTurnLink { turn, link, .. } => {
+                self.links.insert(turn.clone(), link.clone());
+            }
+            Change::RemoveTurnLinks { turns, .. } => self.links.retain(|turn, _| !turns.contains(turn)),
+            _ => {}
+        }
+    }
+
     fn is_default(&self) -> bool {
         self.uri == ChannelUri::default_chat_of(&self.session)
     }
@@ -330,30 +342,7 @@ impl Stored {
             }
             Change::PutChat { chat, session, conversation, state } => {
                 self.session(session)?;
-                let known = self.chats.iter().position(|known| known.uri == *chat);
-                let (turns, links) = known
-                    .map(|at| {
-                        let known = &mut self.chats[at];
-                        (std::mem::take(&mut known.turns), std::mem::take(&mut known.links))
-                    })
-                    .unwrap_or_default();
-                // As in a database, which does not keep a rebuilt context.
-                let history = match &conversation.history {
-                    History::Rebuild(_) => History::Resume,
-                    other => other.clone(),
-                };
-                let put = Chat {
-                    uri: chat.clone(),
-                    session: session.clone(),
-                    conversation: StoredConversation { history, ..conversation.clone() },
-                    links,
-                    state: Arc::clone(state),
-                    turns,
-                };
-                match known {
-                    Some(at) => self.chats[at] = put,
-                    None => self.chats.push(put),
-                }
+                self.put_chat(chat, session, conversation, state);
             }
             Change::PutTurns { chat, keep, turns } => {
                 let known = self.chats.iter_mut().find(|known| known.uri == *chat);
@@ -361,19 +350,11 @@ impl Stored {
                 known.turns.truncate(*keep);
                 known.turns.extend_from_slice(turns);
             }
-            Change::PutResumeToken { chat, token } => {
+            Change::PutResumeToken { chat, .. }
+            | Change::PutTurnLink { chat, .. }
+            | Change::RemoveTurnLinks { chat, .. } => {
                 if let Some(known) = self.chats.iter_mut().find(|known| known.uri == *chat) {
-                    known.conversation.resume_token = Some(token.clone());
-                }
-            }
-            Change::PutTurnLink { chat, turn, link } => {
-                if let Some(known) = self.chats.iter_mut().find(|known| known.uri == *chat) {
-                    known.links.insert(turn.clone(), link.clone());
-                }
-            }
-            Change::RemoveTurnLinks { chat, turns } => {
-                if let Some(known) = self.chats.iter_mut().find(|known| known.uri == *chat) {
-                    known.links.retain(|turn, _| !turns.contains(turn));
+                    known.apply(change);
                 }
             }
             Change::Journal { session, entries } => {
@@ -404,6 +385,39 @@ impl Stored {
             | Change::EndInOrder { .. } => self.apply_to_host(change),
         }
         Ok(())
+    }
+
+    fn put_chat(
+        &mut self,
+        chat: &ChannelUri,
+        session: &ChannelUri,
+        conversation: &StoredConversation,
+        state: &Json,
+    ) {
+        let known = self.chats.iter().position(|known| known.uri == *chat);
+        let (turns, links) = known
+            .map(|at| {
+                let known = &mut self.chats[at];
+                (std::mem::take(&mut known.turns), std::mem::take(&mut known.links))
+            })
+            .unwrap_or_default();
+        // As in a database, which does not keep a rebuilt context.
+        let history = match &conversation.history {
+            History::Rebuild(_) => History::Resume,
+            other => other.clone(),
+        };
+        let put = Chat {
+            uri: chat.clone(),
+            session: session.clone(),
+            conversation: StoredConversation { history, ..conversation.clone() },
+            links,
+            state: Arc::clone(state),
+            turns,
+        };
+        match known {
+            Some(at) => self.chats[at] = put,
+            None => self.chats.push(put),
+        }
     }
 
     fn remove_chat(&mut self, chat: &ChannelUri) {

@@ -13,6 +13,7 @@
 
 mod branches;
 mod chats;
+mod children;
 mod commands;
 mod coverage;
 mod directories;
@@ -21,6 +22,8 @@ mod fidelity;
 mod grace;
 mod guests;
 mod inputs;
+mod kept;
+mod lost_history;
 mod moves;
 mod order;
 mod queue;
