@@ -1,6 +1,6 @@
 // Small texts for people: times, sizes, directories, and which state a session is in.
 
-import { Status, type Markdownish, type Uri, type Usage } from './ahp/types';
+import { type Markdownish, Status, type Uri, type Usage } from './ahp/types';
 
 export type Activity = 'idle' | 'running' | 'waiting' | 'error';
 

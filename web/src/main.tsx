@@ -5,7 +5,7 @@ import { render } from 'preact';
 
 import { App } from './components/App';
 import { claimClientId, socketAddress } from './identity';
-import { Page } from './state';
+import { Page } from './page';
 import './style.css';
 
 /** How often a hidden tab takes over what arrived: it gets no animation frames. */

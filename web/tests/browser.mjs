@@ -185,7 +185,10 @@ const tests = {
     await page.waitForSelector('[data-connection=online]', { state: 'attached' });
     const { host: own } = new URL(host.page);
     assert.ok(asked.length > 0);
-    assert.deepEqual(asked.filter((url) => new URL(url).host !== own), []);
+    assert.deepEqual(
+      asked.filter((url) => new URL(url).host !== own),
+      [],
+    );
   },
 
   async 'it looks right in light, dark and narrow'({ openPage, host }) {

@@ -170,9 +170,7 @@ export class FakeHost {
     if (!this.knownClients.has(params.clientId)) fail(-32008, 'This client is not known');
     connection.clientId = params.clientId;
     const missing = params.subscriptions.filter((uri) => !this.#subscribe(connection, uri));
-    const actions = this.log.filter(
-      (each) => each.serverSeq > params.lastSeenServerSeq && params.subscriptions.includes(each.channel),
-    );
+    const actions = this.log.filter((each) => each.serverSeq > params.lastSeenServerSeq && params.subscriptions.includes(each.channel));
     return { type: 'replay', actions, missing };
   }
 

@@ -3,7 +3,7 @@
 
 import { Mirror } from './mirror';
 import { ConnectionLost, RpcError, RpcPeer, type SocketLike } from './rpc';
-import { ROOT, type Action, type ActionEnvelope, type InitializeResult, type ReconnectResult, type Snapshot, type Uri } from './types';
+import { type Action, type ActionEnvelope, type InitializeResult, type ReconnectResult, ROOT, type Snapshot, type Uri } from './types';
 
 export type ConnectionStatus =
   | { kind: 'connecting' }

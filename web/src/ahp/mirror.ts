@@ -2,7 +2,16 @@
 // It does not talk to the host and knows no signals.
 
 import { reduceChat, reduceRoot, reduceSession } from './reducer';
-import { ROOT, type Action, type ActionEnvelope, type ChatState, type RootState, type SessionState, type Snapshot, type Uri } from './types';
+import {
+  type Action,
+  type ActionEnvelope,
+  type ChatState,
+  ROOT,
+  type RootState,
+  type SessionState,
+  type Snapshot,
+  type Uri,
+} from './types';
 
 type ChannelState = RootState | SessionState | ChatState;
 

@@ -3,7 +3,6 @@
 
 import { reduceToolCall, skipped } from './tool-calls';
 import {
-  Status,
   type Action,
   type ActiveTurn,
   type AgentInfo,
@@ -16,6 +15,7 @@ import {
   type ResponsePart,
   type RootState,
   type SessionState,
+  Status,
   type Turn,
   type Uri,
   type Usage,
@@ -157,9 +157,7 @@ function appendText(state: ChatState, action: Action, kind: 'markdown' | 'reason
 
 function toolCallChanged(state: ChatState, action: Action): ChatState {
   const changed = inActiveTurn(state, action, (turn) => {
-    const index = turn.responseParts.findLastIndex(
-      (part) => part.kind === 'toolCall' && part.toolCall.toolCallId === action['toolCallId'],
-    );
+    const index = turn.responseParts.findLastIndex((part) => part.kind === 'toolCall' && part.toolCall.toolCallId === action['toolCallId']);
     const part = turn.responseParts[index];
     const before = part?.kind === 'toolCall' ? part.toolCall : undefined;
     const after = reduceToolCall(before, action);
@@ -197,9 +195,7 @@ function inputCompleted(state: ChatState, action: Action): ChatState {
 }
 
 function openInputRequest(turn: ActiveTurn, id: string): number {
-  return turn.responseParts.findIndex(
-    (part) => part.kind === 'inputRequest' && part.response === undefined && part.request.id === id,
-  );
+  return turn.responseParts.findIndex((part) => part.kind === 'inputRequest' && part.response === undefined && part.request.id === id);
 }
 
 function truncated(state: ChatState, turnId: string | undefined): ChatState {
@@ -252,9 +248,7 @@ function withChat(state: SessionState, summary: ChatSummary): SessionState {
 function withoutChat(state: SessionState, chat: Uri): SessionState {
   const chats = state.chats.filter((each) => each.resource !== chat);
   if (chats.length === state.chats.length) return state;
-  return state.defaultChat === chat
-    ? withOptional({ ...state, chats }, 'defaultChat', undefined)
-    : { ...state, chats };
+  return state.defaultChat === chat ? withOptional({ ...state, chats }, 'defaultChat', undefined) : { ...state, chats };
 }
 
 function withChatChanges(state: SessionState, chat: Uri, changes: Partial<ChatSummary>): SessionState {

@@ -54,10 +54,7 @@ export class RpcPeer {
   #closed = false;
   #onNotification: (method: string, params: Record<string, unknown>) => void;
 
-  constructor(
-    socket: SocketLike,
-    onNotification: (method: string, params: Record<string, unknown>) => void,
-  ) {
+  constructor(socket: SocketLike, onNotification: (method: string, params: Record<string, unknown>) => void) {
     this.#socket = socket;
     this.#onNotification = onNotification;
     socket.onmessage = (event: { data: unknown }) => this.#receive(event.data);
@@ -67,12 +64,7 @@ export class RpcPeer {
    * Sends a request. `onResult` runs while the answer's frame is being read, before any later frame: a
    * snapshot has to be in place before the actions that follow it, and a promise alone does not promise that.
    */
-  request<T>(
-    method: string,
-    params: object,
-    onResult: (result: T) => void = () => {},
-    timeoutMs = REQUEST_TIMEOUT_MS,
-  ): Promise<T> {
+  request<T>(method: string, params: object, onResult: (result: T) => void = () => {}, timeoutMs = REQUEST_TIMEOUT_MS): Promise<T> {
     if (this.#closed) return Promise.reject(new ConnectionLost());
     const id = this.#nextId++;
     return new Promise<T>((resolve, reject) => {

@@ -15,9 +15,7 @@ export function reduceToolCall(call: ToolCall | undefined, action: Action): Tool
     case 'chat/toolCallConfirmed':
       return confirmed(call, action);
     case 'chat/toolCallContentChanged':
-      return call.status === 'running'
-        ? { ...call, ...meta(action), content: action['content'] as ToolResultContent[] }
-        : call;
+      return call.status === 'running' ? { ...call, ...meta(action), content: action['content'] as ToolResultContent[] } : call;
     case 'chat/toolCallComplete':
       return completed(call, action);
     case 'chat/toolCallResultConfirmed':

@@ -168,14 +168,7 @@ export interface ContentRefPart {
   uri: Uri;
 }
 
-export type ResponsePart =
-  | MarkdownPart
-  | ReasoningPart
-  | ToolCallPart
-  | ErrorPart
-  | NotificationPart
-  | InputRequestPart
-  | ContentRefPart;
+export type ResponsePart = MarkdownPart | ReasoningPart | ToolCallPart | ErrorPart | NotificationPart | InputRequestPart | ContentRefPart;
 
 export interface ActiveTurn {
   id: string;
@@ -234,6 +227,4 @@ export interface InitializeResult {
   defaultDirectory?: Uri;
 }
 
-export type ReconnectResult =
-  | { type: 'replay'; actions: ActionEnvelope[]; missing: Uri[] }
-  | { type: 'snapshot'; snapshots: Snapshot[] };
+export type ReconnectResult = { type: 'replay'; actions: ActionEnvelope[]; missing: Uri[] } | { type: 'snapshot'; snapshots: Snapshot[] };

@@ -3,7 +3,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 
-import type { Page } from '../state';
+import type { Page } from '../page';
 import { ConnectionLine, Refused } from './ConnectionState';
 import { Conversation } from './Conversation';
 import { MenuIcon } from './Icons';

@@ -3,7 +3,8 @@
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
 import type { Uri } from '../ahp/types';
-import { NEW, type Page } from '../state';
+import type { Page } from '../page';
+import { NEW } from '../page/drafts';
 import { SendIcon, StopIcon } from './Icons';
 
 interface ComposerProps {

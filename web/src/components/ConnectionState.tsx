@@ -4,7 +4,7 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 
 import { hasToken } from '../identity';
-import type { Page } from '../state';
+import type { Page } from '../page';
 
 export function ConnectionBadge({ page }: { page: Page }) {
   const status = page.status.value;
@@ -73,8 +73,8 @@ function TokenHint({ address }: { address: URL }) {
     <>
       <h1>{hasToken(address) ? 'The host does not accept this token' : 'This address has no token'}</h1>
       <p>
-        The host lets a page in only with its token. Open the address that the host printed when it started; it looks
-        like <code>{example}</code>
+        The host lets a page in only with its token. Open the address that the host printed when it started; it looks like{' '}
+        <code>{example}</code>
       </p>
       <p class="quiet">
         {hasToken(address)

@@ -5,7 +5,7 @@ import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
 import type { ChatState } from '../ahp/types';
 import { directoryPath } from '../format';
-import type { Page } from '../state';
+import type { Page } from '../page';
 import { Composer } from './Composer';
 import { copyCode } from './copy-code';
 import { DeleteSession } from './DeleteSession';

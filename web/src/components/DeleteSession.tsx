@@ -2,7 +2,7 @@
 
 import { useRef } from 'preact/hooks';
 
-import type { Page } from '../state';
+import type { Page } from '../page';
 import { TrashIcon } from './Icons';
 
 export function DeleteSession({ page }: { page: Page }) {
@@ -24,8 +24,8 @@ export function DeleteSession({ page }: { page: Page }) {
       <dialog ref={dialog} class="dialog" aria-labelledby="delete-title">
         <h2 id="delete-title">Delete this session?</h2>
         <p>
-          Its conversation is removed from the host for everybody, and a running answer is stopped. Files in the working
-          directory stay as they are.
+          Its conversation is removed from the host for everybody, and a running answer is stopped. Files in the working directory stay as
+          they are.
         </p>
         <div class="dialog-buttons">
           <button type="button" class="plain" autofocus onClick={close}>

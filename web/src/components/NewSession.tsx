@@ -3,7 +3,7 @@
 import { useSignal } from '@preact/signals';
 
 import { directoryPath, directoryUri } from '../format';
-import type { Page } from '../state';
+import type { Page } from '../page';
 import { Composer } from './Composer';
 import { FolderIcon, LanternIcon } from './Icons';
 
@@ -23,8 +23,8 @@ export function NewSession({ page }: { page: Page }) {
           <LanternIcon />
           <h1>What shall we work on?</h1>
           <p class="quiet">
-            {agent ? `${agent.displayName} answers here.` : 'Looking for an agent on the host…'} The session starts with
-            your first message and goes on when you close this page.
+            {agent ? `${agent.displayName} answers here.` : 'Looking for an agent on the host…'} The session starts with your first message
+            and goes on when you close this page.
           </p>
           <label class="directory">
             <span class="directory-label">

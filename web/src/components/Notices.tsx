@@ -1,6 +1,6 @@
 // Short messages about what did not work, until they are read.
 
-import type { Page } from '../state';
+import type { Page } from '../page';
 import { CloseIcon } from './Icons';
 
 export function Notices({ page }: { page: Page }) {
@@ -9,12 +9,7 @@ export function Notices({ page }: { page: Page }) {
       {page.notices.value.map((notice) => (
         <div class="notice" key={notice.id}>
           <span>{notice.text}</span>
-          <button
-            type="button"
-            class="icon-button"
-            aria-label="Dismiss this message"
-            onClick={() => page.dismiss(notice.id)}
-          >
+          <button type="button" class="icon-button" aria-label="Dismiss this message" onClick={() => page.dismiss(notice.id)}>
             <CloseIcon />
           </button>
         </div>

@@ -1,11 +1,11 @@
 // The list of sessions, and whether the host is there.
 
-import { useSignal, type Signal } from '@preact/signals';
+import { type Signal, useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 
 import type { SessionSummary } from '../ahp/types';
 import { ACTIVITY_LABEL, activityOf, ago, folderName } from '../format';
-import type { Page } from '../state';
+import type { Page } from '../page';
 import { ConnectionBadge } from './ConnectionState';
 import { LanternIcon, PlusIcon } from './Icons';
 

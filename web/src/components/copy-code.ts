@@ -11,7 +11,10 @@ export function copyCode(event: MouseEvent): void {
     setTimeout(() => (button.textContent = 'Copy'), SHOWN_MS);
   };
   // Without a secure context there is no clipboard to write to.
-  if (!navigator.clipboard) return say('Not possible here');
+  if (!navigator.clipboard) {
+    say('Not possible here');
+    return;
+  }
   navigator.clipboard.writeText(code).then(
     () => say('Copied'),
     () => say('Not possible here'),

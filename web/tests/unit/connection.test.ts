@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { Connection, type ConnectionStatus } from '../../src/ahp/connection';
 import type { SocketLike } from '../../src/ahp/rpc';
-import { ROOT, type Action, type InitializeResult } from '../../src/ahp/types';
+import { type Action, type InitializeResult, ROOT } from '../../src/ahp/types';
 
 class ScriptedSocket implements SocketLike {
   onopen: ((event: any) => void) | null = null;

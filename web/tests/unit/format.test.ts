@@ -20,15 +20,7 @@ it('names a folder by its last part', () => {
 });
 
 it('reads the activity out of a status with flags', () => {
-  expect([1, 1 | 32, 2, 8, 24, 24 | 64, 0].map(activityOf)).toEqual([
-    'idle',
-    'idle',
-    'error',
-    'running',
-    'waiting',
-    'waiting',
-    'idle',
-  ]);
+  expect([1, 1 | 32, 2, 8, 24, 24 | 64, 0].map(activityOf)).toEqual(['idle', 'idle', 'error', 'running', 'waiting', 'waiting', 'idle']);
 });
 
 it('says how long ago and how long', () => {

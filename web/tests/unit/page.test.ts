@@ -4,7 +4,8 @@ import { effect } from '@preact/signals';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import WebSocket from 'ws';
 
-import { NEW, Page } from '../../src/state';
+import { Page } from '../../src/page';
+import { NEW } from '../../src/page/drafts';
 import { FakeHost } from '../fake-host.mjs';
 
 let host: FakeHost;
@@ -48,8 +49,10 @@ function when(predicate: () => boolean): Promise<void> {
   });
 }
 
-const answered = (page: Page, turns = 1) => () =>
-  page.chat.value?.activeTurn === undefined && page.chat.value?.turns.length === turns;
+const answered =
+  (page: Page, turns = 1) =>
+  () =>
+    page.chat.value?.activeTurn === undefined && page.chat.value?.turns.length === turns;
 const text = (page: Page) => JSON.stringify(page.chat.value?.activeTurn?.responseParts ?? '');
 const requests = (method: string) => host.received.filter((message) => message.method === method);
 const starts = () => requests('dispatchAction').filter((each) => each.params['action'].type === 'chat/turnStarted');

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 
 import { reduceChat, reduceRoot, reduceSession } from '../../src/ahp/reducer';
-import { Status, type Action, type ChatState, type SessionState } from '../../src/ahp/types';
+import { type Action, type ChatState, type SessionState, Status } from '../../src/ahp/types';
 
 const START = '2026-11-15T09:00:05.000Z';
 const hello = { text: 'hello', origin: { kind: 'user' } };

@@ -23,6 +23,8 @@ export function OtherPart({ part }: { part: ResponsePart }) {
     case 'contentRef':
       return <div class="remark quiet">Attached: {part.uri}</div>;
     default:
-      return <div class="remark quiet">A part of the kind “{String((part as { kind: unknown }).kind)}”, which this page does not know.</div>;
+      return (
+        <div class="remark quiet">A part of the kind “{String((part as { kind: unknown }).kind)}”, which this page does not know.</div>
+      );
   }
 }

@@ -1,45 +1,28 @@
-// What the page shows and what a person can do with it. Signals out, methods in; no DOM.
+// What the page shows and what a user can do with it. Signals out, methods in; no DOM.
 // Everything shown about a session comes from the mirror: an own message appears when the host echoes it,
 // and until then only as "being sent".
 
-import { batch, computed, signal, type ReadonlySignal } from '@preact/signals';
+import { batch, signal } from '@preact/signals';
 
 import { Connection, type ConnectionStatus } from './ahp/connection';
 import { RpcError, type SocketLike } from './ahp/rpc';
-import { ROOT, type ChatState, type InitializeResult, type RootState, type SessionState, type SessionSummary, type Uri } from './ahp/types';
+import { type ChatState, type InitializeResult, ROOT, type RootState, type SessionState, type SessionSummary, type Uri } from './ahp/types';
 import { uuid } from './identity';
-
-export interface Notice {
-  id: number;
-  text: string;
-}
-
-/** A message that was typed here and is not part of the chat's state yet. */
-export interface Outgoing {
-  session: Uri;
-  turnId: string;
-  text: string;
-  /** The chat and the number of the dispatch, once it was dispatched. */
-  sent?: { chat: Uri; clientSeq: number };
-}
+import { Drafts, NEW } from './page/drafts';
+import { Notices } from './page/notices';
+import { type OutgoingMessage, OutgoingMessages } from './page/outgoing';
+import { SessionList } from './page/session-list';
 
 export interface PageOptions {
   clientId: string;
   openSocket(): SocketLike;
   probe(): Promise<boolean>;
-  /** Runs the function before the next picture; many changes before it become one. */
+  /** Runs the function before the next frame; several changes before it become one. */
   schedule(publish: () => void): void;
 }
 
-/** The key of the unsent text on the "new session" view. */
-export const NEW = '';
-
-/** Notices beyond this push out the oldest. */
-const MOST_NOTICES = 4;
-/** A dispatch has no answer but its echo, and the host ignores a session that it does not know. */
+/** A dispatch is only answered by its echo, and the host ignores a dispatch to an unknown session. */
 const ECHO_TIMEOUT_MS = 30_000;
-/** Pages of the session list that are followed, so that a confused host cannot keep the page asking. */
-const MOST_LIST_PAGES = 50;
 
 const SESSION_NOT_FOUND = -32001;
 
@@ -47,25 +30,26 @@ export class Page {
   readonly status = signal<ConnectionStatus>({ kind: 'connecting' });
   readonly host = signal<InitializeResult | undefined>(undefined);
   readonly root = signal<RootState | undefined>(undefined);
-  readonly sessions = signal<ReadonlyMap<Uri, SessionSummary>>(new Map());
   /** The session that is shown; undefined is the "new session" view. */
   readonly selected = signal<Uri | undefined>(undefined);
   readonly session = signal<SessionState | undefined>(undefined);
   readonly chat = signal<ChatState | undefined>(undefined);
-  readonly outgoing = signal<readonly Outgoing[]>([]);
-  readonly notices = signal<readonly Notice[]>([]);
-  /** Unsent text by session. */
-  readonly drafts = signal<ReadonlyMap<Uri, string>>(new Map());
-  /** Newest first, as a list wants it. */
-  readonly rows: ReadonlySignal<SessionSummary[]> = computed(() =>
-    [...this.sessions.value.values()].sort((a, b) => b.modifiedAt.localeCompare(a.modifiedAt)),
-  );
+
+  readonly #list = new SessionList();
+  readonly #outgoing = new OutgoingMessages();
+  readonly #notices = new Notices();
+  readonly #drafts = new Drafts();
+
+  readonly sessions = this.#list.byUri;
+  readonly rows = this.#list.rows;
+  readonly outgoing = this.#outgoing.list;
+  readonly notices = this.#notices.list;
+  readonly drafts = this.#drafts.bySession;
 
   #connection: Connection;
   #schedule: PageOptions['schedule'];
   #scheduled = false;
-  #nextNotice = 1;
-  /** Sessions that are being deleted from here, whose end is no news. */
+  /** Sessions that are being deleted from here: their removal needs no notice. */
   #removing = new Set<Uri>();
 
   constructor(options: PageOptions) {
@@ -97,7 +81,7 @@ export class Page {
     this.#connection.retryNow();
   }
 
-  /** Cuts the pause before the next attempt short; a refusal stays one until a person asks again. */
+  /** Retries now if the page waits for the next attempt. A refused connection stays closed until the user retries. */
   retryWaiting(): void {
     if (this.status.value.kind === 'waiting') this.#connection.retryNow();
   }
@@ -113,19 +97,16 @@ export class Page {
   }
 
   draft(session: Uri | undefined, text: string): void {
-    const drafts = new Map(this.drafts.value);
-    if (text === '') drafts.delete(session ?? NEW);
-    else drafts.set(session ?? NEW, text);
-    this.drafts.value = drafts;
+    this.#drafts.set(session, text);
   }
 
-  /** Sends a message to the shown session, or makes a session for it in the given directory. */
+  /** Sends a message to the shown session, or creates a session for it in the given directory. */
   async send(text: string, directory: Uri | undefined): Promise<void> {
     const shown = this.selected.value;
     const session = shown ?? this.#newSession();
-    if (session === undefined) return this.notice('The host offers no agent yet, so there is nobody to talk to.');
-    const message: Outgoing = { session, turnId: uuid(), text };
-    this.outgoing.value = [...this.outgoing.value, message];
+    if (session === undefined) return this.notice('The host offers no agent yet, so no session can be created.');
+    const message: OutgoingMessage = { session, turnId: uuid(), text };
+    this.#outgoing.add(message);
     this.draft(shown, '');
     try {
       if (shown === undefined) await this.#create(session, directory);
@@ -154,7 +135,7 @@ export class Page {
       await this.#connection.request('disposeSession', { channel: session });
       this.#forget(session);
     } catch (error) {
-      // Gone is what was asked for, whoever did it.
+      // The session is gone, which is what was asked for.
       if (error instanceof RpcError && error.code === SESSION_NOT_FOUND) this.#forget(session);
       else this.notice(`The session was not deleted: ${reason(error)}`);
     } finally {
@@ -163,12 +144,11 @@ export class Page {
   }
 
   notice(text: string): void {
-    const kept = this.notices.value.slice(-(MOST_NOTICES - 1));
-    this.notices.value = [...kept, { id: this.#nextNotice++, text }];
+    this.#notices.add(text);
   }
 
   dismiss(id: number): void {
-    this.notices.value = this.notices.value.filter((notice) => notice.id !== id);
+    this.#notices.dismiss(id);
   }
 
   #newSession(): Uri | undefined {
@@ -186,21 +166,21 @@ export class Page {
     });
   }
 
-  /** Subscribes to a session and its default chat, as far as that is not done yet; gives the chat. */
+  /** Subscribes to a session and its default chat, unless it is subscribed already; returns the chat. */
   async #open(session: Uri): Promise<Uri> {
     const { mirror } = this.#connection;
     if (!mirror.session(session)) await this.#connection.subscribe(session);
     const chat = mirror.session(session)?.defaultChat;
     if (chat === undefined) throw new Error('the session has no chat to show');
     if (!mirror.chat(chat)) await this.#connection.subscribe(chat);
-    // The person may have gone elsewhere meanwhile; the chat's address is good all the same.
+    // The user may have selected another session meanwhile; the chat's address is still valid.
     if (this.selected.value !== session) this.#close(session);
     return chat;
   }
 
   #openFailed(session: Uri): (error: unknown) => void {
     return (error) => {
-      // A lost connection opens the session again when it is back.
+      // After a lost connection the session is opened again by the reconnect.
       if (!(error instanceof RpcError) || this.selected.value !== session) return;
       this.#forget(session);
       this.notice(`The session could not be opened: ${error.message}`);
@@ -213,7 +193,7 @@ export class Page {
     this.#connection.unsubscribe(session);
   }
 
-  #dispatch(message: Outgoing, chat: Uri): void {
+  #dispatch(message: OutgoingMessage, chat: Uri): void {
     const clientSeq = this.#connection.dispatch(chat, {
       type: 'chat/turnStarted',
       turnId: message.turnId,
@@ -221,59 +201,54 @@ export class Page {
       message: { text: message.text, origin: { kind: 'user' } },
     });
     if (clientSeq === undefined) throw new Error('not connected to the host');
-    this.#replaceOutgoing(message.turnId, { ...message, sent: { chat, clientSeq } });
+    this.#outgoing.replace(message.turnId, { ...message, sent: { chat, clientSeq } });
     setTimeout(() => this.#echoOverdue(message.turnId, clientSeq), ECHO_TIMEOUT_MS);
   }
 
   #echoed(clientSeq: number, rejection: string | undefined): void {
-    const message = this.outgoing.value.find((each) => each.sent?.clientSeq === clientSeq);
+    const message = this.#outgoing.sentAs(clientSeq);
     if (rejection !== undefined && message) this.#takeBack(message, `The host refused the message: ${rejection}`);
     else if (rejection !== undefined) this.notice(`The host refused that: ${rejection}`);
     else if (message) {
-      // The echo is in the mirror already; the message must not be seen twice, nor vanish in between.
+      // The echo is in the mirror already; the message must neither be shown twice nor disappear in between.
       batch(() => {
-        this.#replaceOutgoing(message.turnId, undefined);
+        this.#outgoing.replace(message.turnId, undefined);
         this.#publish();
       });
     }
   }
 
   #echoOverdue(turnId: string, clientSeq: number): void {
-    const message = this.outgoing.value.find((each) => each.turnId === turnId && each.sent?.clientSeq === clientSeq);
-    // Without a connection the message waits: it is sent again when the host is back and does not have it.
-    if (!message || !this.#connection.online) return;
-    this.#takeBack(message, 'The host did not take the message. It may not know this session any more.');
+    const message = this.#outgoing.sentAs(clientSeq);
+    // Without a connection the message waits: it is sent again after the reconnect if the host does not have it.
+    if (message?.turnId !== turnId || !this.#connection.online) return;
+    this.#takeBack(message, 'The host did not accept the message. It may no longer have this session.');
   }
 
-  /** Gives the text back to the person, unless something else was typed meanwhile. */
-  #takeBack(message: Outgoing, why: string): void {
+  /** Returns the text to the input box, unless other text was typed meanwhile. */
+  #takeBack(message: OutgoingMessage, why: string): void {
     const { session } = message;
-    this.#replaceOutgoing(message.turnId, undefined);
-    const exists = this.sessions.value.has(session) || this.#connection.mirror.session(session) !== undefined;
+    this.#outgoing.replace(message.turnId, undefined);
+    const exists = this.#list.has(session) || this.#connection.mirror.session(session) !== undefined;
     if (!exists && this.selected.value === session) this.select(undefined);
     const place = exists ? session : NEW;
-    if (!this.drafts.value.has(place)) this.draft(place, message.text);
+    if (this.#drafts.get(place) === undefined) this.draft(place, message.text);
     this.notice(why);
-  }
-
-  #replaceOutgoing(turnId: string, next: Outgoing | undefined): void {
-    const others = this.outgoing.value.filter((each) => each.turnId !== turnId);
-    this.outgoing.value = next ? [...others, next] : others;
   }
 
   #ready(host: InitializeResult | undefined): void {
     if (host) this.host.value = host;
     this.#unsubscribeStrays();
     this.#publish();
-    this.#listSessions().catch((error: unknown) => {
-      // A lost connection lists them again when it is back.
+    this.#list.load(this.#connection).catch((error: unknown) => {
+      // After a lost connection the reconnect lists them again.
       if (error instanceof RpcError) this.notice(`The sessions could not be listed: ${error.message}`);
     });
     const session = this.selected.value;
     if (session !== undefined) this.#open(session).then(() => this.#sendAgain(), this.#openFailed(session));
   }
 
-  /** A connection that broke while a session was being left may have brought its channels back. */
+  /** Unsubscribes channels of sessions that were left while the connection was lost. */
   #unsubscribeStrays(): void {
     const { mirror } = this.#connection;
     const shown = this.selected.value;
@@ -283,7 +258,7 @@ export class Page {
     }
   }
 
-  /** After a reconnect: what the host has is done, what it does not have is sent once more. */
+  /** After a reconnect: sends the messages again that the host does not have. */
   #sendAgain(): void {
     this.#publish();
     for (const message of this.outgoing.value) {
@@ -296,52 +271,31 @@ export class Page {
     }
   }
 
-  async #listSessions(): Promise<void> {
-    const found = new Map<Uri, SessionSummary>();
-    let cursor: string | undefined;
-    for (let page = 0; page < MOST_LIST_PAGES; page++) {
-      const params = { channel: ROOT, ...(cursor === undefined ? {} : { cursor }) };
-      cursor = undefined;
-      await this.#connection.request<{ items: SessionSummary[]; nextCursor?: string }>('listSessions', params, (result) => {
-        for (const summary of result.items) found.set(summary.resource, summary);
-        cursor = result.nextCursor;
-        if (cursor === undefined) this.sessions.value = found;
-      });
-      if (cursor === undefined) return;
-    }
-    this.sessions.value = found;
-  }
-
   #notified(method: string, params: Record<string, unknown>): void {
     const session = params['session'] as Uri;
     if (method === 'root/sessionAdded') {
-      const summary = params['summary'] as SessionSummary;
-      this.sessions.value = new Map(this.sessions.value).set(summary.resource, summary);
+      this.#list.add(params['summary'] as SessionSummary);
     } else if (method === 'root/sessionRemoved') {
-      const isNews = this.selected.value === session && !this.#removing.has(session);
+      const needsNotice = this.selected.value === session && !this.#removing.has(session);
       this.#forget(session);
-      if (isNews) this.notice('This session was deleted.');
+      if (needsNotice) this.notice('This session was deleted.');
     } else if (method === 'root/sessionSummaryChanged') {
-      const known = this.sessions.value.get(session);
-      if (!known) return;
-      const changes = params['changes'] as Partial<SessionSummary>;
-      this.sessions.value = new Map(this.sessions.value).set(session, { ...known, ...changes });
+      this.#list.change(session, params['changes'] as Partial<SessionSummary>);
     }
   }
 
   #lost(channel: Uri): void {
     if (channel !== this.selected.value) return;
-    const unsent = this.drafts.value.get(channel) ?? this.outgoing.value.find((each) => each.session === channel)?.text;
+    const unsent = this.#drafts.get(channel) ?? this.outgoing.value.find((each) => each.session === channel)?.text;
     this.#forget(channel);
-    if (unsent !== undefined && !this.drafts.value.has(NEW)) this.draft(undefined, unsent);
+    if (unsent !== undefined && this.#drafts.get(undefined) === undefined) this.draft(undefined, unsent);
     this.notice('The host no longer has this session.');
   }
 
   #forget(session: Uri): void {
     if (this.selected.value === session) this.select(undefined);
-    const sessions = new Map(this.sessions.value);
-    if (sessions.delete(session)) this.sessions.value = sessions;
-    this.outgoing.value = this.outgoing.value.filter((message) => message.session !== session);
+    this.#list.remove(session);
+    this.#outgoing.removeOf(session);
     this.draft(session, '');
   }
 
@@ -360,14 +314,8 @@ export class Page {
     this.root.value = mirror.root();
     this.session.value = session;
     this.chat.value = chat;
-    const waiting = this.outgoing.value.filter((message) => !isInState(mirror.chat(message.sent?.chat ?? ''), message));
-    if (waiting.length !== this.outgoing.value.length) this.outgoing.value = waiting;
+    this.#outgoing.removePublished((uri) => mirror.chat(uri));
   }
-}
-
-function isInState(chat: ChatState | undefined, message: Outgoing): boolean {
-  if (!chat) return false;
-  return chat.activeTurn?.id === message.turnId || chat.turns.some((turn) => turn.id === message.turnId);
 }
 
 function reason(error: unknown): string {
