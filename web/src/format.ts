@@ -1,4 +1,4 @@
-// Small texts for people: times, sizes, directories, and which state a session is in.
+// Formats times, sizes, directories and session states for display.
 
 import { type Markdownish, Status, type Uri, type Usage } from './ahp/types';
 
@@ -24,7 +24,7 @@ export function plainText(text: Markdownish | undefined): string {
   return typeof text === 'string' ? text : text.markdown;
 }
 
-/** How long ago, as short as a list row wants it. */
+/** The age of a time, in short form for a list row. */
 export function ago(timestamp: string, now: number): string {
   const seconds = Math.round((now - Date.parse(timestamp)) / 1000);
   if (Number.isNaN(seconds)) return '';
@@ -66,7 +66,7 @@ export function directoryPath(uri: Uri): string {
   }
 }
 
-/** The `file:` URI of an absolute path that a person typed; undefined if it is not one. */
+/** The `file:` URI of an absolute path that the user typed; undefined for any other text. */
 export function directoryUri(path: string): Uri | undefined {
   const typed = path.trim();
   if (typed.startsWith('file://')) return typed;
@@ -76,7 +76,7 @@ export function directoryUri(path: string): Uri | undefined {
   return `file://${encoded.join('/')}`;
 }
 
-/** The last part of a path, which is what a person calls the folder. */
+/** The last component of a path: the name of the folder. */
 export function folderName(uri: Uri): string {
   return directoryPath(uri).replace(/\/+$/, '').split('/').at(-1) || '/';
 }

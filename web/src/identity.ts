@@ -1,8 +1,8 @@
-// Who this page is to the host: the token from its address, and an id that survives a reload.
+// The identity of this page: the token from its address, and a client id that survives a reload.
 
 const CLIENT_ID_KEY = 'innkeeper.clientId';
 
-/** The address of the host's socket: the page's own, with the token that the page was opened with. */
+/** The address of the host's socket: the page's own address, with its token. */
 export function socketAddress(page: URL): string {
   const socket = new URL('/', page);
   socket.protocol = page.protocol === 'https:' ? 'wss:' : 'ws:';
@@ -44,7 +44,7 @@ function hold(locks: LockManager | undefined, clientId: string): Promise<boolean
     locks
       .request(`innkeeper.client.${clientId}`, { ifAvailable: true }, (lock) => {
         resolve(lock !== null);
-        // The lock is given back when the page goes away, which is when this promise would be dropped.
+        // The lock is released when the page is closed, so this promise never resolves.
         return lock === null ? undefined : new Promise<void>(() => {});
       })
       .catch(() => resolve(true));

@@ -1,4 +1,4 @@
-// Puts the page together: who it is, how it reaches the host, and where it is drawn.
+// Creates the page: client id, socket address, and the element it is rendered into.
 
 import { effect } from '@preact/signals';
 import { render } from 'preact';
@@ -8,7 +8,7 @@ import { claimClientId, socketAddress } from './identity';
 import { Page } from './page';
 import './style.css';
 
-/** How often a hidden tab takes over what arrived: it gets no animation frames. */
+/** How often a hidden tab publishes changes: it gets no animation frames. */
 const HIDDEN_PUBLISH_MS = 200;
 const PROBE_TIMEOUT_MS = 3_000;
 
@@ -42,7 +42,7 @@ async function probe(): Promise<boolean> {
   }
 }
 
-/** The shown session stands behind the `#`, so that reloading, going back and bookmarks work. */
+/** The shown session is in the address after `#`, so that reload, back and bookmarks work. */
 function keepSelectionInAddress(page: Page): void {
   page.select(fromAddress());
   window.addEventListener('popstate', () => page.select(fromAddress()));
@@ -58,7 +58,7 @@ function fromAddress(): string | undefined {
   try {
     return decodeURIComponent(location.hash.slice(1)) || undefined;
   } catch {
-    // Somebody cut the address short; that names no session.
+    // The address is truncated and does not name a session.
     return undefined;
   }
 }

@@ -1,24 +1,24 @@
 // Markdown to HTML that is safe to put into the page, block by block.
-// Raw HTML in an answer is shown as the text it is; what is left goes through a sanitizer all the same.
+// Raw HTML in an answer is shown as text, and the result is sanitized as well.
 
 import DOMPurify from 'dompurify';
 import { Marked, type Token, type Tokens, type TokensList } from 'marked';
 
 export interface Block {
-  /** Changes only when the block does, so that a streaming answer touches nothing but its last block. */
+  /** Changes only when the block changes, so that a streaming answer updates only its last block. */
   key: string;
   html: string;
 }
 
-/** Bounds the memory of finished blocks; beyond it they are simply rendered again. */
+/** The most finished blocks that are cached; further ones are rendered again. */
 const REMEMBERED_BLOCKS = 2_000;
 
-/** Tags without attributes that models use inside tables and prose, and that cannot do anything. */
+/** Harmless tags without attributes that models use in tables and text. */
 const HARMLESS_TAG = /^<\/?(?:br|sub|sup|kbd)\s*\/?>$/i;
 
 const ALLOWED_ADDRESS = /^(?:https?:|mailto:)/i;
 
-/** Attributes that our own renderer writes and that are no addresses. */
+/** Attributes that this renderer writes and that are not addresses. */
 const PLAIN_ATTRIBUTES = ['target', 'rel', 'type', 'align', 'start', 'checked', 'disabled', 'tabindex'];
 
 const marked = new Marked({
@@ -33,7 +33,7 @@ const marked = new Marked({
       if (!ALLOWED_ADDRESS.test(href)) return text;
       return `<a href="${escapeHtml(href)}" target="_blank" rel="noopener noreferrer">${text}</a>`;
     },
-    // An image from elsewhere would tell that elsewhere who reads the answer, so it becomes a link.
+    // An external image would reveal the reader to its server, so it becomes a link.
     image({ href, text }: Tokens.Image): string {
       const label = escapeHtml(text || href);
       if (!ALLOWED_ADDRESS.test(href)) return label;
@@ -61,7 +61,7 @@ const remembered = new Map<string, string>();
 /** The blocks of a Markdown text, each as sanitized HTML. */
 export function markdownBlocks(text: string): Block[] {
   const tokens = marked.lexer(text);
-  // A link definition at the end changes blocks before it, so such a text is not remembered by block.
+  // A link definition can change earlier blocks, so such a text is not cached by block.
   const memory = Object.keys(tokens.links).length === 0 ? remembered : undefined;
   return tokens
     .filter((token) => token.type !== 'space' && token.type !== 'def')
@@ -96,7 +96,7 @@ function sanitize(html: string): string {
       ...['table', 'thead', 'tbody', 'tr', 'th', 'td'],
     ],
     ALLOWED_ATTR: ['href', 'class', ...PLAIN_ATTRIBUTES],
-    // The sanitizer holds every value against the addresses unless it is told that it is none.
+    // The sanitizer checks every value as an address unless the attribute is listed here.
     ADD_URI_SAFE_ATTR: PLAIN_ATTRIBUTES,
     ALLOWED_URI_REGEXP: ALLOWED_ADDRESS,
   });

@@ -181,7 +181,7 @@ const tests = {
     }
   },
 
-  async 'the page asks nobody but its host for anything'({ page, host, asked }) {
+  async 'the page sends requests to its host only'({ page, host, asked }) {
     await page.waitForSelector('[data-connection=online]', { state: 'attached' });
     const { host: own } = new URL(host.page);
     assert.ok(asked.length > 0);

@@ -70,7 +70,7 @@ export class FakeHost {
     return this.sessions.get(sessionUri)?.chat;
   }
 
-  /** Sends an action to everybody who has to see it; the state must have been changed before. */
+  /** Sends an action to every subscriber; the state must have been changed before. */
   publish(channel, action, origin, rejectionReason) {
     const envelope = { channel, action, serverSeq: ++this.#seq };
     if (origin) envelope.origin = origin;

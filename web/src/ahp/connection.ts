@@ -1,5 +1,5 @@
-// The connection to the host over its whole life: open, shake hands, keep alive, notice the end, come back.
-// It owns the socket and the mirror; what the states mean to a person is decided in state.ts.
+// The connection to the host: open, handshake, keep alive, detect its loss, reconnect.
+// Owns the socket and the mirror; page.ts decides what is shown.
 
 import { Mirror } from './mirror';
 import { ConnectionLost, RpcError, RpcPeer, type SocketLike } from './rpc';
@@ -8,22 +8,22 @@ import { type Action, type ActionEnvelope, type InitializeResult, type Reconnect
 export type ConnectionStatus =
   | { kind: 'connecting' }
   | { kind: 'online' }
-  /** Not connected now; the next attempt comes by itself. */
+  /** Not connected; the next attempt is automatic. */
   | { kind: 'waiting'; retryAt: number }
-  /** The host is there, but does not admit this page. Only a person can change that. */
+  /** The host is running but rejects this page. Only the user can change that. */
   | { kind: 'refused' }
-  /** The host speaks no protocol version that this page knows. */
+  /** The host does not support a protocol version of this page. */
   | { kind: 'incompatible'; message: string };
 
 export interface ConnectionEvents {
   onStatus(status: ConnectionStatus): void;
-  /** Connected, with the mirror up to date; `host` is there after an `initialize`, not after a `reconnect`. */
+  /** Connected, with the mirror up to date; `host` is set after `initialize`, not after `reconnect`. */
   onReady(host: InitializeResult | undefined): void;
   /** The mirror's copy of this channel changed. */
   onChange(channel: Uri): void;
   /** The host no longer has this channel. */
   onLost(channel: Uri): void;
-  /** An action of this very client came back, applied or refused. */
+  /** An action of this client was echoed or rejected. */
   onEcho(clientSeq: number, rejectionReason: string | undefined): void;
   onNotification(method: string, params: Record<string, unknown>): void;
 }
@@ -31,7 +31,7 @@ export interface ConnectionEvents {
 export interface ConnectionOptions {
   clientId: string;
   openSocket(): SocketLike;
-  /** Whether the host answers at all: tells a refused token from a host that is not there. */
+  /** Whether the host answers HTTP: distinguishes a rejected token from a missing host. */
   probe(): Promise<boolean>;
   events: ConnectionEvents;
 }
@@ -39,16 +39,16 @@ export interface ConnectionOptions {
 const PROTOCOL_VERSIONS = ['1.0.0', '0.9.0'];
 const UNSUPPORTED_VERSION = -32005;
 
-/** First pause before another attempt; doubles up to the longest, so that a restarted host is back at once. */
+/** The first delay before a retry; it doubles up to the maximum. */
 const FIRST_RETRY_MS = 250;
 const LONGEST_RETRY_MS = 5_000;
-/** Opening and shaking hands is local work for the host; longer than this means that nobody is there. */
+/** The timeout of opening and handshake, which are fast on a running host. */
 const HANDSHAKE_TIMEOUT_MS = 10_000;
-/** How often the silence is looked at, when a ping is sent into it, and when it means that the host is gone. */
+/** How often silence is checked, after which silence a ping is sent, and after which the host counts as gone. */
 const WATCH_INTERVAL_MS = 5_000;
 const PING_AFTER_MS = 10_000;
 const GONE_AFTER_MS = 25_000;
-/** One refused attempt can be a host that is just starting; two in a row with a living host are a refusal. */
+/** One rejected attempt can be a starting host; two in a row with a running host are a rejection. */
 const REFUSALS_THAT_COUNT = 2;
 
 export class Connection {
@@ -58,7 +58,7 @@ export class Connection {
   #online = false;
   #initialized = false;
   #lastSeenSeq = 0;
-  // A reload keeps the client id, so the numbers must go on rising across it.
+  // A reload keeps the client id, so sequence numbers must continue to rise.
   #clientSeq = Date.now();
   #failures = 0;
   #refusals = 0;
@@ -85,7 +85,7 @@ export class Connection {
     this.#peer = undefined;
   }
 
-  /** Tries at once instead of waiting; does nothing while connected or connecting. */
+  /** Retries now; no effect while connected or connecting. */
   retryNow(): void {
     if (this.#peer) return;
     this.#refusals = 0;
@@ -110,7 +110,7 @@ export class Connection {
     if (this.#online) this.#peer?.notify('unsubscribe', { channel });
   }
 
-  /** Sends an action; gives its number, by which `onEcho` will name it. Undefined when not connected. */
+  /** Dispatches an action; returns its sequence number, which `onEcho` reports. Undefined if not connected. */
   dispatch(channel: Uri, action: Action): number | undefined {
     if (!this.#online || !this.#peer) return undefined;
     const clientSeq = ++this.#clientSeq;
@@ -145,7 +145,7 @@ export class Connection {
         await this.#resume(peer);
         return undefined;
       } catch (error) {
-        // A host that restarted does not know us any more: start afresh with the same subscriptions.
+        // A restarted host does not know this client: initialize again with the same subscriptions.
         if (!(error instanceof RpcError)) throw error;
       }
     }
@@ -177,7 +177,7 @@ export class Connection {
     };
     return peer.request<InitializeResult>('initialize', params, (result) => {
       this.#initialized = true;
-      // A restarted host may count from a lower number, so this is set and not raised.
+      // A restarted host may count from a lower number, so this is set, not increased.
       this.#lastSeenSeq = result.serverSeq;
       this.#loadAll(result.snapshots, subscriptions);
     });
@@ -221,7 +221,7 @@ export class Connection {
     this.#ended(attempt, true);
   }
 
-  /** Looks at the silence: a socket can be dead for minutes before the browser says so. */
+  /** Checks for silence: a socket can be dead for minutes before the browser reports it. */
   #watch(attempt: number): void {
     const peer = this.#peer;
     if (attempt !== this.#attempt || !peer) return;
@@ -230,7 +230,7 @@ export class Connection {
       this.#ended(attempt, true);
       return;
     }
-    // The answer's only purpose is to be heard, and a failure of it shows as silence.
+    // The response only breaks the silence; a failure shows as silence.
     if (silence > PING_AFTER_MS) peer.request('ping', { channel: ROOT }).catch(() => {});
     this.#timer = setTimeout(() => this.#watch(attempt), WATCH_INTERVAL_MS);
   }

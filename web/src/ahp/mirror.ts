@@ -1,5 +1,5 @@
 // The page's copy of the channels it is subscribed to: snapshot plus every later action, each exactly once.
-// It does not talk to the host and knows no signals.
+// Does not communicate with the host and does not use signals.
 
 import { reduceChat, reduceRoot, reduceSession } from './reducer';
 import {
@@ -40,7 +40,7 @@ export class Mirror {
     return this.#channels.get(channel)?.state as ChatState | undefined;
   }
 
-  /** Puts a snapshot in place of whatever was known about its channel. */
+  /** Replaces the state of a channel by a snapshot. */
   load(snapshot: Snapshot): void {
     if (typeof snapshot.state !== 'object' || snapshot.state === null) return;
     this.#channels.set(snapshot.resource, { state: snapshot.state as ChannelState, seq: snapshot.fromSeq });
@@ -50,7 +50,7 @@ export class Mirror {
     this.#channels.delete(channel);
   }
 
-  /** Applies an envelope; false if it changes nothing here: not subscribed, already contained, or refused. */
+  /** Applies an envelope; returns false if it changes nothing: not subscribed, already applied, or rejected. */
   apply(envelope: ActionEnvelope): boolean {
     const channel = this.#channels.get(envelope.channel);
     if (!channel || envelope.serverSeq <= channel.seq) return false;
@@ -68,7 +68,7 @@ function reduce(state: ChannelState, action: Action): ChannelState {
     if (action.type.startsWith('session/')) return reduceSession(state as SessionState, action);
     if (action.type.startsWith('chat/')) return reduceChat(state as ChatState, action);
   } catch (error) {
-    // One malformed action costs what it said, never the page.
+    // A malformed action is dropped; the page continues.
     console.warn(`innkeeper: action ${action.type} was ignored`, error);
   }
   return state;

@@ -1,5 +1,5 @@
-// What an action does to the state of its channel. Pure: a state goes in, a state comes out, and an
-// action that is unknown, late or malformed gives back the very same object.
+// Applies an action to the state of its channel. Pure: an action that is unknown,
+// late or malformed returns the same object.
 
 import { reduceToolCall, skipped } from './tool-calls';
 import {
@@ -121,7 +121,7 @@ function endTurn(state: ChatState, action: Action, outcome: string): ChatState {
   return outcome === 'error' ? { ...ended, status: (ended.status & ~Status.ActivityMask) | Status.Error } : ended;
 }
 
-/** A turn that ended leaves no tool call open: what did not finish was skipped. */
+/** An ended turn has no open tool calls: unfinished ones become skipped. */
 function skipOpenToolCall(part: ResponsePart): ResponsePart {
   if (part.kind !== 'toolCall') return part;
   const { status } = part.toolCall;
@@ -265,7 +265,7 @@ function withFlag(status: number, flag: number, on: boolean): number {
   return on ? status | flag : status & ~flag;
 }
 
-/** Sets an optional field, or takes it away when the value is absent or null. */
+/** Sets an optional field, or removes it if the value is absent or null. */
 function withOptional<S extends object, K extends keyof S>(state: S, key: K, value: S[K] | undefined): S {
   const next = { ...state };
   if (value === undefined || value === null) delete next[key];

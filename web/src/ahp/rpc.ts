@@ -1,9 +1,9 @@
-// JSON-RPC 2.0 over one socket: requests with their answers, notifications, and nothing about their meaning.
-// A peer lives as long as its socket; when the socket ends, every open request fails.
+// JSON-RPC 2.0 over one socket: requests, responses and notifications, without their meaning.
+// A peer lives as long as its socket; when the socket closes, every open request fails.
 
 /**
- * The part of a WebSocket that is used, so that tests can bring their own. The events are the implementation's:
- * the browser's and Node's differ in type and agree in the fields that are read.
+ * The part of a WebSocket that is used, so that tests can provide their own. The event types differ:
+ * the browser and Node have different types with the same fields.
  */
 export interface SocketLike {
   onopen: ((event: any) => void) | null;
@@ -26,7 +26,7 @@ export class RpcError extends Error {
   }
 }
 
-/** The socket ended, or the host stayed silent, before the answer came. */
+/** The socket closed, or the host did not respond in time. */
 export class ConnectionLost extends Error {
   constructor(message = 'The connection to the host was lost') {
     super(message);
@@ -34,7 +34,7 @@ export class ConnectionLost extends Error {
   }
 }
 
-/** A request that is not answered by then is given up; the host answers all of ours from memory. */
+/** The timeout of a request. The host answers every request of the page from memory. */
 const REQUEST_TIMEOUT_MS = 30_000;
 
 const METHOD_NOT_FOUND = -32601;
@@ -46,7 +46,7 @@ interface OpenRequest {
 }
 
 export class RpcPeer {
-  /** When the last frame came, whatever it was: silence is how a dead connection shows itself. */
+  /** When the last frame of any kind arrived. A dead connection is detected by silence. */
   lastHeardAt = Date.now();
   #socket: SocketLike;
   #open = new Map<number, OpenRequest>();
@@ -61,8 +61,8 @@ export class RpcPeer {
   }
 
   /**
-   * Sends a request. `onResult` runs while the answer's frame is being read, before any later frame: a
-   * snapshot has to be in place before the actions that follow it, and a promise alone does not promise that.
+   * Sends a request. `onResult` runs while the response frame is processed, before any later frame: a
+   * snapshot must be in place before the actions that follow it, which a promise does not guarantee.
    */
   request<T>(method: string, params: object, onResult: (result: T) => void = () => {}, timeoutMs = REQUEST_TIMEOUT_MS): Promise<T> {
     if (this.#closed) return Promise.reject(new ConnectionLost());
@@ -88,7 +88,7 @@ export class RpcPeer {
     if (!this.#closed) this.#send({ method, params });
   }
 
-  /** Ends the peer; safe to call twice, and called by the owner when the socket closes by itself. */
+  /** Closes the peer. Can be called twice; the owner also calls it when the socket closes. */
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
@@ -116,7 +116,7 @@ export class RpcPeer {
     if (typeof method === 'string') {
       const params = (message['params'] ?? {}) as Record<string, unknown>;
       if (id === undefined) this.#onNotification(method, params);
-      // The host may ask its clients for files; a page has none to offer.
+      // The host may request files from its clients; the page has none.
       else this.#send({ id, error: { code: METHOD_NOT_FOUND, message: `This client does not offer ${method}` } });
       return;
     }

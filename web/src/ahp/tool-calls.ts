@@ -1,9 +1,9 @@
-// The life of one tool call: streaming → (pending-confirmation) → running → completed or cancelled.
-// A transition that the protocol does not know leaves the call as it is.
+// The states of one tool call: streaming → (pending-confirmation) → running → completed or cancelled.
+// An unknown transition leaves the call unchanged.
 
 import type { Action, ConfirmationOption, Markdownish, ToolCall, ToolInput, ToolResultContent } from './types';
 
-/** Gives the call after the action; undefined means that there is no such call and none is started. */
+/** Returns the call after the action; undefined if there is no such call and the action does not start one. */
 export function reduceToolCall(call: ToolCall | undefined, action: Action): ToolCall | undefined {
   if (action.type === 'chat/toolCallStart') return call ?? started(action);
   if (!call) return undefined;
@@ -31,7 +31,7 @@ export function reduceToolCall(call: ToolCall | undefined, action: Action): Tool
   }
 }
 
-/** What the end of a turn makes of a call that was still open. */
+/** The state of a call that was still open when its turn ended. */
 export function skipped(call: ToolCall): ToolCall {
   return {
     ...withoutConfirmation(without(withoutResult(call), 'partialInput', 'selectedOption', 'auth')),
@@ -139,7 +139,7 @@ function meta(action: Action): Partial<ToolCall> {
   return present<ToolCall>(action, ['_meta']);
 }
 
-/** Those of the named fields that the source carries. */
+/** The named fields that are present in the source. */
 function present<T extends object>(source: object, keys: (keyof T & string)[]): Partial<T> {
   const fields = source as Record<string, unknown>;
   return Object.fromEntries(keys.filter((key) => fields[key] != null).map((key) => [key, fields[key]])) as Partial<T>;

@@ -1,5 +1,5 @@
 // The part of the Agent Host Protocol that the page reads and writes, as it is on the wire.
-// Unknown fields are kept by spreading; unknown kinds of parts and actions are ordinary values here.
+// Unknown fields are kept by spreading; unknown kinds of parts and actions are ordinary values.
 
 export type Uri = string;
 export type Markdownish = string | { markdown: string };
@@ -199,7 +199,7 @@ export interface ChatState {
   activeTurn?: ActiveTurn;
 }
 
-/** An action as it arrives: `type` is certain, everything else is read with care by the reducers. */
+/** An action as received: only `type` is certain; the reducers check everything else. */
 export interface Action {
   type: string;
   [field: string]: unknown;

@@ -1,4 +1,4 @@
-// The frame of the page: sessions left, conversation right, and what lies over both.
+// The layout of the page: sessions on the left, the conversation on the right, dialogs and notices above both.
 
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
@@ -60,7 +60,7 @@ export function App({ page, address }: { page: Page; address: URL }) {
   );
 }
 
-/** The address behind the `#` names the session, so the link must not change it. */
+/** The part of the address after `#` names the session, so the link must not change it. */
 function focusComposer(event: Event): void {
   event.preventDefault();
   document.getElementById('composer')?.focus();

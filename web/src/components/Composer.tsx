@@ -1,4 +1,4 @@
-// Where a message is written. Writing is always possible; sending waits until the running answer is over.
+// The input box. Typing is always possible; sending waits until the running turn has ended.
 
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
@@ -10,7 +10,7 @@ import { SendIcon, StopIcon } from './Icons';
 interface ComposerProps {
   page: Page;
   directory?: Uri | undefined;
-  /** Why nothing can be sent right now, beyond what the composer sees itself. */
+  /** Why a message cannot be sent now, for reasons outside of the input box. */
   blocked?: string | undefined;
 }
 
@@ -50,7 +50,7 @@ export function Composer({ page, directory, blocked }: ComposerProps) {
           enterkeyhint="send"
           onInput={(event) => page.draft(selected, event.currentTarget.value)}
           onKeyDown={(event) => {
-            // While a word is being composed, Enter belongs to the input method.
+            // During composition, Enter belongs to the input method.
             if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
             event.preventDefault();
             send();
@@ -88,7 +88,7 @@ function whyNot(page: Page, running: boolean, sending: boolean): string | undefi
   return undefined;
 }
 
-/** Lets the box grow with its text up to what the style sheet allows. */
+/** Grows the box with its text, up to the maximum in the style sheet. */
 function fitHeight(box: HTMLTextAreaElement | null): void {
   if (!box) return;
   box.style.height = 'auto';

@@ -1,4 +1,4 @@
-// How the connection is shown: a quiet badge always, a line when it is lost, a card when a person has to act.
+// The state of the connection: always a badge, a line when it is lost, a card when the user has to act.
 
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
@@ -25,7 +25,7 @@ export function ConnectionBadge({ page }: { page: Page }) {
   );
 }
 
-/** Only seen when a connection that was there is gone; what is on the page stays readable. */
+/** Shown only after an established connection was lost; the content of the page stays readable. */
 export function ConnectionLine({ page }: { page: Page }) {
   const status = page.status.value;
   const lost = status.kind === 'waiting' || (status.kind === 'connecting' && page.host.value !== undefined);

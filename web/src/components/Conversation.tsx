@@ -13,7 +13,7 @@ import { DownIcon, FolderIcon } from './Icons';
 import { ErrorCard } from './parts/ErrorCard';
 import { TurnView, UserMessage } from './TurnView';
 
-/** Closer than this to the end counts as reading along. */
+/** A reader closer than this to the end sees new text scroll into view. */
 const NEAR_END_PX = 80;
 
 export function Conversation({ page }: { page: Page }) {
@@ -98,7 +98,7 @@ function Turns({ chat }: { chat: ChatState }) {
   );
 }
 
-/** What a screen reader says about the course of a turn; the streamed text itself would never end. */
+/** The announcement of a turn's progress for screen readers. The streamed text itself is not announced. */
 function announcement(chat: ChatState | undefined): string {
   if (!chat) return '';
   if (chat.activeTurn) return 'The agent is answering.';

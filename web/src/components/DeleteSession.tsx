@@ -1,4 +1,4 @@
-// Deleting a session, which cannot be undone and is therefore asked about.
+// The dialog that confirms the deletion of a session, which cannot be undone.
 
 import { useRef } from 'preact/hooks';
 

@@ -1,4 +1,4 @@
-// The page's few pictures, drawn in the colour of the text around them.
+// Icons, drawn in the colour of the surrounding text.
 
 import type { ComponentChildren } from 'preact';
 

@@ -8,7 +8,7 @@ import { Composer } from './Composer';
 import { FolderIcon, LanternIcon } from './Icons';
 
 export function NewSession({ page }: { page: Page }) {
-  /** Undefined until a person types: the host's own default is shown and used. */
+  /** Undefined until the user types; until then the host's default directory is shown and used. */
   const typed = useSignal<string | undefined>(undefined);
   const suggested = page.host.value?.defaultDirectory;
   const path = typed.value ?? (suggested ? directoryPath(suggested) : '');

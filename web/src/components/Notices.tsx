@@ -1,4 +1,4 @@
-// Short messages about what did not work, until they are read.
+// Shows the notices until they are dismissed.
 
 import type { Page } from '../page';
 import { CloseIcon } from './Icons';

@@ -1,4 +1,4 @@
-// The list of sessions, and whether the host is there.
+// The list of sessions, and the state of the connection.
 
 import { type Signal, useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
@@ -9,7 +9,7 @@ import type { Page } from '../page';
 import { ConnectionBadge } from './ConnectionState';
 import { LanternIcon, PlusIcon } from './Icons';
 
-/** How often "5 min" is looked at again. */
+/** How often relative times are updated. */
 const CLOCK_MS = 30_000;
 
 export function Sidebar({ page, open }: { page: Page; open: Signal<boolean> }) {

@@ -1,4 +1,4 @@
-// One turn: what the user said, the parts of the answer in their order, and what it cost.
+// One turn: the user's message, the parts of the answer in order, and the usage.
 
 import { useMemo } from 'preact/hooks';
 
@@ -16,7 +16,7 @@ interface TurnViewProps {
 }
 
 export function TurnView({ turn, activity }: TurnViewProps) {
-  // States are immutable, so a turn that is the same object needs no second look.
+  // States are immutable, so a turn that is the same object is not rendered again.
   return useMemo(() => <TurnContent turn={turn} activity={activity} />, [turn, activity]);
 }
 

@@ -10,7 +10,7 @@ export function copyCode(event: MouseEvent): void {
     button.textContent = text;
     setTimeout(() => (button.textContent = 'Copy'), SHOWN_MS);
   };
-  // Without a secure context there is no clipboard to write to.
+  // The clipboard is only available in a secure context.
   if (!navigator.clipboard) {
     say('Not possible here');
     return;

@@ -155,7 +155,7 @@ describe('a channel', () => {
     expect(connection.mirror.chat(CHAT)?.activeTurn?.id).toBe('t');
   });
 
-  it('is not changed by a refused action, whose reason reaches the one who sent it', async () => {
+  it('is not changed by a rejected action, whose reason reaches its sender', async () => {
     const { connection, socket, seen, goOnline, subscribe } = connect();
     await goOnline();
     await subscribe();
@@ -174,7 +174,7 @@ describe('a channel', () => {
     const before = connection.mirror.chat(CHAT);
     socket().frame('{"half');
     socket().frame('null');
-    socket().frame({ id: 99, result: 'for nobody' });
+    socket().frame({ id: 99, result: 'unrequested' });
     socket().frame({ method: 'action', params: { channel: CHAT, serverSeq: 41 } });
     socket().action(42, CHAT, { type: 'chat/unheardOf' });
     socket().action(43, CHAT, { type: 'session/chatAdded' });

@@ -74,11 +74,11 @@ describe('a turn', () => {
     const running = fold([started, on('chat/responsePart', { part: { kind: 'markdown', id: 'm', content: 'x' } })]);
     const ignored: Action[] = [
       { type: 'chat/delta', turnId: 'other', partId: 'm', content: '!' },
-      on('chat/delta', { partId: 'nobody', content: '!' }),
+      on('chat/delta', { partId: 'unknown', content: '!' }),
       on('chat/reasoning', { partId: 'm', content: '!' }),
       on('chat/responsePart', { part: { kind: 'error', error: { errorType: 'e', message: 'm' } } }),
       { type: 'chat/turnComplete', turnId: 'other', duration: 1 },
-      on('chat/toolCallReady', { toolCallId: 'nobody', invocationMessage: '' }),
+      on('chat/toolCallReady', { toolCallId: 'unknown', invocationMessage: '' }),
       { type: 'chat/somethingNew', turnId: 't1' },
       { type: 'terminal/data', data: 'x' },
     ];

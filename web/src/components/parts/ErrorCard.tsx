@@ -1,4 +1,4 @@
-// What went wrong, in the words of whoever noticed it.
+// An error, with the message from the host or the agent.
 
 import type { ErrorInfo } from '../../ahp/types';
 import { AlertIcon } from '../Icons';

@@ -1,4 +1,4 @@
-// Parts that need little, and parts that a newer host may send: shown generically, never hidden.
+// Simple parts, and parts of unknown kinds: shown generically, never hidden.
 
 import type { ResponsePart } from '../../ahp/types';
 import { plainText } from '../../format';

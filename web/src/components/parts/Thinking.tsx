@@ -1,4 +1,4 @@
-// The agent's thinking: folded, with its newest line as a sign of life while it goes on.
+// The agent's reasoning: folded, with its newest line shown while it streams.
 
 export function Thinking({ text, streaming }: { text: string; streaming: boolean }) {
   const lines = text.split('\n').filter((line) => line.trim() !== '');

@@ -1,4 +1,4 @@
-// A tool call as one row: which tool, on what, how it went; input and result fold out.
+// A tool call as one row: tool, target and outcome; input and result can be unfolded.
 
 import { useMemo } from 'preact/hooks';
 
@@ -110,7 +110,7 @@ function errorText(error: unknown): string {
   return typeof message === 'string' ? message : JSON.stringify(error);
 }
 
-/** Input is JSON for most tools; a person reads it better with line breaks. */
+/** Most tools have JSON input, which is shown with line breaks. */
 function readable(input: string): string {
   try {
     return JSON.stringify(JSON.parse(input), null, 2);
