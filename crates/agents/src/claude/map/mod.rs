@@ -170,3 +170,7 @@ impl Mapper {
 #[cfg(test)]
 #[path = "map_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "page_fixtures_tests.rs"]
+mod page_fixtures;
