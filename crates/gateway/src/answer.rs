@@ -1,8 +1,8 @@
-//! The body of an answer as HTTP wants it.
+//! Response bodies for hyper.
 //!
-//! Owns nothing but the way out: a whole body has a length, a stream is
-//! passed on piece by piece and never ahead of the client. A cut stream ends
-//! in an error, so that the client does not take it for a whole one.
+//! A full body has a content length. A stream is passed on chunk by chunk and
+//! only as fast as the client reads. A cut stream ends with an error, so that
+//! the client does not mistake it for a complete one.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,7 +14,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::upstream::{Cut, UpstreamBody};
 
-/// What the HTTP layer sends.
+/// The body of a response to a client.
 pub(crate) enum AnswerBody {
     Full(Bytes),
     Stream(BoxStream<'static, Result<Bytes, Cut>>),

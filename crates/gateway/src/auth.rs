@@ -1,7 +1,7 @@
-//! Who may ask: the nonce, the session id in the bearer, the Host header.
+//! Authentication: the nonce, the session id in the bearer, the Host header.
 //!
-//! Owns the secret of one running gateway and the rules of admission. It does
-//! not know routes. The nonce is compared in constant time and is in no
+//! Owns the secret of one running gateway and the checks against it; routing
+//! is in `front`. The nonce is compared in constant time and never appears in
 //! `Debug` output.
 
 use std::fmt;
@@ -15,21 +15,21 @@ use subtle::ConstantTimeEq;
 
 use crate::error::ApiError;
 
-/// Bytes of randomness in a nonce: 256 bits, as nothing else stands between a
-/// local process and the user's account.
+/// Random bytes in a nonce: 256 bits, because the nonce is the only protection
+/// of the user's account against other local processes.
 const NONCE_BYTES: usize = 32;
 
-/// The session that a request was made for, as the bearer names it.
+/// The session id from a request's bearer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SessionId(String);
 
 impl SessionId {
-    /// The session of this id; nothing if it is empty, which no bearer can carry.
+    /// Wraps an id; `None` if it is empty, which no valid bearer contains.
     pub fn new(id: impl Into<String>) -> Option<Self> {
         Some(Self(id.into())).filter(|id| !id.0.is_empty())
     }
 
-    /// The id as it stood in the bearer; never empty, may hold dots.
+    /// The id as in the bearer; never empty, may contain dots.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -47,7 +47,7 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// The secret of one running gateway, made anew at each start.
+/// The secret of one running gateway, generated at each start.
 pub(crate) struct Nonce(SecretString);
 
 impl Nonce {
@@ -66,11 +66,11 @@ impl Nonce {
         format!("{}.{session}", self.0.expose_secret()).into()
     }
 
-    /// Finds the session of a request, or says what its bearer lacks.
+    /// Returns the session of a request, or an error that says what is wrong with its bearer.
     pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<SessionId, ApiError> {
         let value = headers.get(AUTHORIZATION).ok_or_else(|| {
             ApiError::authentication(
-                "no Authorization header: send `Authorization: Bearer <nonce>.<session id>`",
+                "missing Authorization header; send `Authorization: Bearer <nonce>.<session id>`",
             )
         })?;
         let (nonce, session) = value
@@ -81,15 +81,17 @@ impl Nonce {
             .and_then(|(_, token)| token.trim().split_once('.'))
             .ok_or_else(|| {
                 ApiError::authentication(
-                    "the Authorization header is not of the form `Bearer <nonce>.<session id>`",
+                    "invalid Authorization header; expected `Bearer <nonce>.<session id>`",
                 )
             })?;
         let same = nonce.as_bytes().ct_eq(self.0.expose_secret().as_bytes());
         if !bool::from(same) {
-            return Err(ApiError::authentication("the nonce in the bearer is not the one of this gateway"));
+            return Err(ApiError::authentication("wrong nonce in the bearer"));
         }
         if session.is_empty() {
-            return Err(ApiError::authentication("the bearer names no session: send `<nonce>.<session id>`"));
+            return Err(ApiError::authentication(
+                "missing session id in the bearer; expected `<nonce>.<session id>`",
+            ));
         }
         Ok(SessionId(session.to_owned()))
     }
@@ -101,10 +103,10 @@ impl fmt::Debug for Nonce {
     }
 }
 
-/// Refuses a request whose Host is not this machine.
+/// Rejects a request whose Host header does not name this machine.
 ///
-/// A web page can make a browser send requests to 127.0.0.1 under the page's
-/// own name (DNS rebinding); its Host header gives it away.
+/// In a DNS rebinding attack a web page makes a browser send requests to
+/// 127.0.0.1, but with the page's own domain in the Host header.
 pub(crate) fn check_host(headers: &HeaderMap) -> Result<(), ApiError> {
     let local = headers
         .get(HOST)
@@ -115,7 +117,7 @@ pub(crate) fn check_host(headers: &HeaderMap) -> Result<(), ApiError> {
     if local {
         return Ok(());
     }
-    Err(ApiError::permission("the Host header must name this machine: 127.0.0.1, localhost or [::1]"))
+    Err(ApiError::permission("invalid Host header; expected 127.0.0.1, localhost or [::1]"))
 }
 
 fn is_loopback_name(host: &str) -> bool {
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bearer_that_lacks_something_is_refused() {
+    fn rejects_malformed_and_wrong_bearers() {
         let nonce = Nonce::random();
         let secret = nonce.secret();
         let good = secret.expose_secret();
@@ -159,13 +161,13 @@ mod tests {
         ] {
             let error = nonce.authenticate(&headers(AUTHORIZATION, &value)).unwrap_err();
             assert_eq!(error.status().as_u16(), 401, "{value}");
-            assert!(!error.to_string().contains(good), "the secret is in the message for {value}");
+            assert!(!error.to_string().contains(good), "message for {value} contains the secret");
         }
         assert!(nonce.authenticate(&HeaderMap::new()).is_err());
     }
 
     #[test]
-    fn only_names_of_this_machine_pass_the_host_check() {
+    fn host_check_accepts_loopback_names_only() {
         for good in ["127.0.0.1", "127.0.0.1:80", "localhost:7", "LocalHost", "[::1]", "[::1]:9"] {
             assert!(check_host(&headers(HOST, good)).is_ok(), "{good}");
         }

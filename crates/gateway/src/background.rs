@@ -1,6 +1,6 @@
-//! Work that outlives the request that started it.
+//! Background tasks that outlive the request that started them.
 //!
-//! Owns the tasks of one part of the gateway; they end with their owner.
+//! Tasks are cancelled when their owner is dropped.
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -13,7 +13,6 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Starts a task.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let cancel = self.cancel.clone();
         self.tasks.spawn(async move {

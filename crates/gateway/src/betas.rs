@@ -1,26 +1,26 @@
-//! Which beta features of a request go on to Copilot.
+//! Filters the beta features of requests to Copilot.
 //!
-//! Owns the list, which is data: the built-in one, or the configuration's.
-//! A feature is named with its date; a bare name never passes. Each value
-//! that is left out is logged once.
+//! Owns the allow-list: the built-in one, or the one from the configuration.
+//! A feature is requested with its date; a name without a date is never
+//! passed on. Each removed value is logged once.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The header that lists them.
+/// The header that lists beta features.
 pub(crate) const ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
 
-/// Features that Copilot's Messages endpoint takes, without their dates.
+/// Features that Copilot's Messages endpoint accepts, without their dates.
 const BUILT_IN: [&str; 4] =
     ["interleaved-thinking", "context-management", "advanced-tool-use", "per-turn-control"];
 
-/// Values that are remembered as logged. Runtimes send a dozen; past it no
-/// further value is logged.
+/// How many logged values are remembered. Runtimes send a dozen; past the limit
+/// further values are not logged.
 const MAX_LOGGED: usize = 256;
 
-/// Lets the known features through.
+/// Passes on allowed beta features.
 #[derive(Debug)]
 pub struct BetaFilter {
     allowed: Vec<String>,
@@ -34,14 +34,14 @@ impl Default for BetaFilter {
 }
 
 impl BetaFilter {
-    /// Lets these through instead of the built-in ones: a name stands for the
-    /// feature of any date, a name with its date for itself alone.
+    /// Replaces the built-in list. A name allows the feature with any date, a
+    /// name with a date only that exact value.
     pub fn new(allowed: impl IntoIterator<Item = String>) -> Self {
         let allowed = allowed.into_iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
         Self { allowed: allowed.collect(), logged: Mutex::default() }
     }
 
-    /// The header for the upstream; nothing if no value is left.
+    /// The header for the upstream; `None` if no value is allowed.
     pub(crate) fn header(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let mut kept: Vec<&str> = Vec::new();
         let values = headers.get_all(ANTHROPIC_BETA).iter().filter_map(|value| value.to_str().ok());
@@ -69,12 +69,12 @@ impl BetaFilter {
     fn log_once(&self, value: &str) {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.len() < MAX_LOGGED && logged.insert(value.to_owned()) {
-            tracing::info!(value, "a beta feature is not passed on to Copilot");
+            tracing::info!(value, "beta feature removed from requests to Copilot");
         }
     }
 }
 
-/// Whether a name ends in a date: four digits, two and two.
+/// Whether a name ends in a date of the form `2025-05-14`.
 fn has_date(name: &str) -> bool {
     let mut parts = name.rsplitn(4, '-');
     let (day, month, year) = (parts.next(), parts.next(), parts.next());
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn known_features_pass_in_their_order_and_once() {
+    fn allowed_features_keep_their_order_and_are_deduplicated() {
         let filter = BetaFilter::default();
         check(
             &filter,
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_name_is_rejected() {
+    fn rejects_feature_without_date() {
         for bare in [
             "interleaved-thinking",
             "interleaved-thinking-",
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_replaces_the_list() {
+    fn configured_list_replaces_built_in_list() {
         let filter =
             BetaFilter::new(["context-1m-2025-08-07".to_owned(), " effort ".to_owned(), String::new()]);
         check(
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stripped_value_is_remembered_once_and_within_bounds() {
+    fn removed_value_is_remembered_once_up_to_limit() {
         let filter = BetaFilter::default();
         check(&filter, &["x-2025-01-01,x-2025-01-01", "x-2025-01-01"], None);
         assert_eq!(filter.logged.lock().unwrap().len(), 1);

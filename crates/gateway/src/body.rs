@@ -1,8 +1,8 @@
-//! Reading request bodies within a cap.
+//! Reads request bodies up to a size limit.
 //!
-//! Owns the limits on what a client may send. A body above the cap is still
-//! read to its end, within bounds, because a socket closed over unread bytes
-//! resets the connection and the client would never see why.
+//! Owns the limits on the size of a request. A body above the limit is still
+//! drained, within bounds: closing a socket that has unread bytes resets the
+//! connection, and the client would not receive the error response.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use tokio::time::timeout;
 
 use crate::error::ApiError;
 
-/// Largest request body unless configured: Anthropic's own limit for the
-/// Messages API. A larger one is answered with 413.
+/// Default limit of a request body: Anthropic's own limit for the Messages
+/// API. A larger body is rejected with 413.
 pub(crate) const DEFAULT_BODY_CAP: usize = 32 * MEBIBYTE;
 
-/// How much of a refused body is read and thrown away before giving up on
-/// telling the client why.
+/// How many bytes of a rejected body are drained. Past it the connection is
+/// closed and the client may not see the error response.
 const DRAIN_CAP: usize = 2 * DEFAULT_BODY_CAP;
 
 const MEBIBYTE: usize = 1024 * 1024;
 
-/// How long a refused body may keep arriving.
+/// How long a rejected body is drained.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// Reads a whole body.
@@ -48,7 +48,7 @@ pub(crate) async fn read(mut body: Incoming, cap: usize) -> Result<Bytes, ApiErr
     Ok(if joined.is_empty() { first } else { joined.freeze() })
 }
 
-/// Throws away what a refused client is still sending.
+/// Discards the rest of a rejected body.
 pub(crate) async fn drain(mut body: Incoming) {
     let rest = async {
         let mut seen = 0;
@@ -60,14 +60,14 @@ pub(crate) async fn drain(mut body: Incoming) {
         }
     };
     if timeout(DRAIN_TIME, rest).await.is_err() {
-        tracing::debug!("a refused request body was still arriving after {DRAIN_TIME:?}");
+        tracing::debug!(waited = ?DRAIN_TIME, "rejected request body was not drained in time");
     }
 }
 
 async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, ApiError> {
     while let Some(frame) = body.frame().await {
         let frame = frame
-            .map_err(|error| ApiError::invalid_request(format!("the request body broke off: {error}")))?;
+            .map_err(|error| ApiError::invalid_request(format!("cannot read the request body: {error}")))?;
         if let Ok(data) = frame.into_data() {
             return Ok(Some(data));
         }

@@ -1,9 +1,9 @@
-//! What is looked up once for each credential and shared.
+//! A cache of values looked up once per credential.
 //!
-//! Owns the values and the lookups on their way. A lookup belongs to nobody
-//! who waits for it: it goes on when they leave, and all of them get its
-//! result. Failures are not kept. A value is renewed some time before its
-//! end, while it still serves.
+//! Owns the values and the running lookups. A lookup runs in the background:
+//! it continues when all callers that wait for it are dropped, and all of them
+//! share its result. Failures are not cached. A value is refreshed before it
+//! expires, and the old one is returned meanwhile.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,17 +19,17 @@ use tokio::time::Instant;
 use crate::background::Background;
 use crate::error::ApiError;
 
-/// How long a value serves.
+/// How long a value is valid.
 const LIFETIME: Duration = Duration::from_secs(30 * 60);
 
-/// How long before its end it is renewed.
+/// How long before its expiry a value is refreshed.
 const RENEWAL: Duration = Duration::from_secs(5 * 60);
 
-/// Credentials with a value. A person has a few accounts; past it the value
-/// that is oldest is looked up again when it is needed.
+/// Cached credentials. A user has a few accounts; past the limit the oldest
+/// entry is evicted.
 const MAX_ENTRIES: usize = 64;
 
-/// A lookup on its way.
+/// A running lookup.
 type Lookup<T> = Shared<BoxFuture<'static, Result<T, ApiError>>>;
 
 /// Values by credential.
@@ -40,7 +40,7 @@ pub(crate) struct Cache<T: Clone + Send + Sync + 'static> {
 
 struct Slots<T> {
     by_credential: HashMap<Key, Slot<T>>,
-    /// Tells a slot from an earlier one of the same credential.
+    /// Number of the last slot; distinguishes a slot from an evicted one of the same credential.
     next: u64,
 }
 
@@ -56,8 +56,8 @@ impl<T: Clone + Send + Sync + 'static> Cache<T> {
         Self { slots: Arc::new(Mutex::new(slots)), background: Background::default() }
     }
 
-    /// The value, looked up if there is none; waits for a lookup that is on
-    /// its way already.
+    /// Returns the value and looks it up if it is missing. Concurrent calls
+    /// share one lookup.
     pub(crate) async fn get<F>(&self, credential: &SecretString, look_up: F) -> Result<T, ApiError>
     where
         F: FnOnce() -> BoxFuture<'static, Result<T, ApiError>>,
@@ -75,20 +75,20 @@ impl<T: Clone + Send + Sync + 'static> Cache<T> {
             match (&slot.value, &slot.lookup) {
                 (Some((value, _)), _) if serves => return Ok(value.clone()),
                 (_, Some(lookup)) => lookup.clone(),
-                (_, None) => return Err(ApiError::internal("a lookup was neither there nor started")),
+                (_, None) => return Err(ApiError::internal("cache lookup was not started")),
             }
         };
         lookup.await
     }
 
-    /// The value if it is there.
+    /// Returns the value if it is cached.
     pub(crate) fn peek(&self, credential: &SecretString) -> Option<T> {
         let slots = lock(&self.slots);
         let (value, since) = slots.by_credential.get(&Key(credential.clone()))?.value.as_ref()?;
         (since.elapsed() < LIFETIME).then(|| value.clone())
     }
 
-    /// Forgets a value that turned out to be wrong; the next call looks it up.
+    /// Removes a value that is no longer correct; the next call looks it up.
     pub(crate) fn evict(&self, credential: &SecretString) {
         lock(&self.slots).by_credential.remove(&Key(credential.clone()));
     }
@@ -108,7 +108,7 @@ impl<T: Clone + Send + Sync + 'static> Cache<T> {
         let lookup = lookup.boxed().shared();
         let driven = lookup.clone();
         self.background.spawn(async move {
-            // Whoever waits gets the result from the shared lookup.
+            // The callers receive the result through the shared lookup.
             driven.await.ok();
         });
         lookup
@@ -152,7 +152,7 @@ impl<T: Clone + Send + Sync + 'static> fmt::Debug for Cache<T> {
     }
 }
 
-/// A credential as a key, shown nowhere.
+/// A credential as a map key, without `Debug`.
 #[derive(Clone)]
 struct Key(SecretString);
 

@@ -5,7 +5,7 @@ use tokio::time::advance;
 
 use super::*;
 
-/// Lookups that count themselves and wait for a permit each.
+/// Counts lookups; a gated lookup waits for a notification.
 #[derive(Clone, Default)]
 struct Source {
     started: Arc<AtomicUsize>,
@@ -53,7 +53,7 @@ fn secret(text: &str) -> SecretString {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_value_serves_for_half_an_hour_and_is_renewed_five_minutes_before() {
+async fn value_is_valid_for_30_minutes_and_refreshed_5_minutes_earlier() {
     let (cache, source, token) = (Cache::new(), Source::default(), secret("t"));
     assert_eq!(cache.get(&token, source.open()).await.unwrap(), 0);
     advance(Duration::from_secs(24 * 60)).await;
@@ -63,7 +63,7 @@ async fn a_value_serves_for_half_an_hour_and_is_renewed_five_minutes_before() {
     assert_eq!(
         cache.get(&token, source.open()).await.unwrap(),
         0,
-        "the old value serves while it is renewed"
+        "the old value is returned during the refresh"
     );
     while cache.peek(&token) != Some(1) {
         tokio::task::yield_now().await;
@@ -71,11 +71,11 @@ async fn a_value_serves_for_half_an_hour_and_is_renewed_five_minutes_before() {
     assert_eq!((cache.get(&token, source.open()).await.unwrap(), source.started()), (1, 2));
     advance(Duration::from_secs(31 * 60)).await;
     assert_eq!(cache.peek(&token), None);
-    assert_eq!(cache.get(&token, source.open()).await.unwrap(), 2, "a value past its end does not serve");
+    assert_eq!(cache.get(&token, source.open()).await.unwrap(), 2, "an expired value is not returned");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_fails_leaves_the_value_until_its_end() {
+async fn failed_refresh_keeps_value_until_it_expires() {
     let (cache, source, token) = (Cache::new(), Source::default(), secret("t"));
     cache.get(&token, source.open()).await.unwrap();
     advance(Duration::from_secs(26 * 60)).await;
@@ -87,7 +87,7 @@ async fn a_renewal_that_fails_leaves_the_value_until_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_callers_share_a_lookup_and_other_credentials_have_their_own() {
+async fn concurrent_callers_with_same_credential_share_one_lookup() {
     let (cache, source) = (Cache::new(), Source::default());
     let (one, two) = (secret("one"), secret("two"));
     let release = async {
@@ -107,7 +107,7 @@ async fn concurrent_callers_share_a_lookup_and_other_credentials_have_their_own(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lookup_goes_on_when_everyone_who_waited_has_left() {
+async fn lookup_continues_after_all_callers_are_dropped() {
     let (cache, source, token) = (Cache::new(), Source::default(), secret("t"));
     {
         let waiting = cache.get(&token, source.gated());
@@ -123,7 +123,7 @@ async fn a_lookup_goes_on_when_everyone_who_waited_has_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_are_not_kept_and_an_evicted_value_is_looked_up_again() {
+async fn failures_are_not_cached_and_evicted_value_is_looked_up_again() {
     let (cache, source, token) = (Cache::new(), Source::default(), secret("t"));
     assert!(cache.get(&token, source.failing()).await.is_err());
     assert_eq!(cache.get(&token, source.open()).await.unwrap(), 1);
@@ -133,7 +133,7 @@ async fn failures_are_not_kept_and_an_evicted_value_is_looked_up_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_cache_is_bounded_and_shows_no_credential() {
+async fn cache_is_bounded_and_debug_output_hides_credentials() {
     let (cache, source) = (Cache::new(), Source::default());
     for number in 0..=MAX_ENTRIES {
         cache.get(&secret(&format!("sesame{number}")), source.open()).await.unwrap();

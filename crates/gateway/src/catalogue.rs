@@ -1,8 +1,8 @@
-//! The models that a Copilot account has.
+//! The models of a Copilot account.
 //!
-//! Owns the reading of Copilot's list and the translation of ids both ways.
-//! What the list has is spelled as the list spells it, with every modifier;
-//! the grammar only answers for what is not in it.
+//! Parses Copilot's model list and translates ids in both directions. A listed
+//! model keeps the list's spelling, including every modifier; the id grammar
+//! is used only for models that are not listed.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use crate::error::ApiError;
 use crate::model_id::ModelId;
 
-/// The vendor whose models speak the Messages format.
+/// The vendor whose models use the Messages format.
 const VENDOR: &str = "anthropic";
 
-/// The endpoint that a model must have.
+/// The endpoint that a model must support.
 const ENDPOINT: &str = "/v1/messages";
 
 /// The models of one account.
@@ -23,19 +23,19 @@ pub(crate) struct Catalogue(Vec<Model>);
 
 #[derive(Clone, Debug)]
 struct Model {
-    /// As Copilot spells it.
+    /// The id as Copilot spells it.
     id: String,
-    /// As clients spell it.
+    /// The id as clients spell it.
     client_id: String,
     name: String,
     parsed: Option<ModelId>,
 }
 
 impl Catalogue {
-    /// Reads Copilot's list.
+    /// Parses Copilot's model list.
     pub(crate) fn read(body: &[u8]) -> Result<Self, ApiError> {
         let list: ModelList = serde_json::from_slice(body).map_err(|error| {
-            ApiError::bad_gateway(format!("Copilot's list of models cannot be read: {error}"))
+            ApiError::bad_gateway(format!("cannot parse Copilot's model list: {error}"))
         })?;
         let models = list.data.into_iter().filter_map(|entry| serde_json::from_value::<Entry>(entry).ok());
         let mut catalogue = Self::default();
@@ -43,7 +43,7 @@ impl Catalogue {
             let parsed = ModelId::parse(&entry.id);
             let client_id = parsed.as_ref().map_or_else(|| entry.id.clone(), ModelId::exact_client_form);
             let name = entry.name.unwrap_or_else(|| entry.id.clone());
-            // Two spellings of one model would be the same to clients; the first counts.
+            // Two Copilot spellings can map to the same client id; the first one wins.
             if !catalogue.0.iter().any(|model| model.client_id == client_id) {
                 catalogue.0.push(Model { id: entry.id, client_id, name, parsed });
             }
@@ -51,7 +51,7 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// The list as Anthropic's API has it.
+    /// The list in the format of Anthropic's API.
     pub(crate) fn page(&self) -> Bytes {
         let data: Vec<Value> = self.0.iter().map(Model::shown).collect();
         let id = |model: Option<&Model>| model.map(|model| model.client_id.clone());
@@ -64,7 +64,7 @@ impl Catalogue {
         page.to_string().into()
     }
 
-    /// The model that a client means, as Copilot spells it.
+    /// Translates a client's model id to Copilot's spelling.
     pub(crate) fn endpoint_id(&self, asked: &str) -> Option<String> {
         let exact = |model: &&Model| {
             model.client_id.eq_ignore_ascii_case(asked) || model.id.eq_ignore_ascii_case(asked)
@@ -80,7 +80,7 @@ impl Catalogue {
         Some(same.or_else(base).map_or_else(|| wanted.endpoint_form(), |model| model.id.clone()))
     }
 
-    /// A model of Copilot's, as clients spell it; nothing if it stays.
+    /// Translates Copilot's model id to the clients' spelling; `None` if it stays unchanged.
     pub(crate) fn client_id(&self, id: &str) -> Option<String> {
         match self.0.iter().find(|model| model.id == id) {
             Some(model) => Some(model.client_id.clone()),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn only_models_of_the_right_vendor_and_endpoint_are_listed() {
+    fn lists_only_models_with_right_vendor_and_endpoint() {
         let page: Value = serde_json::from_slice(&catalogue().page()).unwrap();
         let ids: Vec<&str> =
             page["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_catalogue_is_asked_first_and_the_grammar_second() {
+    fn endpoint_id_uses_list_before_grammar() {
         for (asked, expected) in [
             ("claude-sonnet-4-6", "claude-sonnet-4.6"),
             ("claude-sonnet-4.6", "claude-sonnet-4.6"),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_comes_back_as_it_was_asked_for() {
+    fn listed_id_survives_translation_in_both_directions() {
         for id in [
             "claude-sonnet-4-6",
             "claude-opus-4-7-high",
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_cannot_be_read_is_a_bad_gateway() {
+    fn unparsable_list_is_bad_gateway() {
         for bad in ["", "[]", "{}", r#"{"data":7}"#] {
             assert_eq!(Catalogue::read(bad.as_bytes()).unwrap_err().status().as_u16(), 502);
         }

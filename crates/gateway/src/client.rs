@@ -1,9 +1,9 @@
-//! The HTTP client towards upstreams.
+//! The HTTP client for upstreams.
 //!
-//! Owns idle connections and the decision to try again. A connection is
-//! driven by whoever waits for its answer, in the same task, so that passing
-//! on an event wakes nobody else; dropping an answer closes its connection,
-//! which is how an upstream learns of a cancellation.
+//! Owns idle connections and retries. A connection is driven by the task that
+//! waits for its response, so that forwarding an event wakes no other task.
+//! Dropping a response closes its connection, which tells the upstream that
+//! the request was cancelled.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,29 +30,29 @@ mod muffler;
 pub use self::connect::ProxyRules;
 pub(crate) use self::link::{Answer, AnswerData};
 
-/// Idle connections kept for one upstream; a burst above it closes its own.
+/// Idle connections kept per upstream; further ones are closed.
 const MAX_IDLE: usize = 128;
 
-/// How long a connection is kept idle: below what common servers allow (60 s
-/// and more), so that it is seldom closed just as it is taken again.
+/// How long an idle connection is kept: less than the limit of common servers
+/// (60 s and more), so that the server seldom closes it while it is reused.
 const IDLE_TIME: Duration = Duration::from_secs(50);
 
-/// Tries of one request in all. A failed connect is mostly over in a moment
-/// or lasts; what lasts is the runtime's to retry.
+/// Attempts per request. A failed connect is usually transient or lasting;
+/// retrying a lasting failure is left to the agent runtime.
 const MAX_TRIES: u32 = 3;
 
-/// The pause before the second try, doubled for each further one; a random
-/// half of it is left out, so that many clients do not come back at once.
+/// The pause before the second attempt, doubled for each further one. Up to
+/// half of it is randomly left out, so that clients do not retry in step.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// How the client behaves.
+/// Timeouts and proxies of the client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// How long making a connection may take.
+    /// Limit for establishing a connection.
     pub connect_timeout: Duration,
-    /// How long an upstream may be silent; there is no limit on the whole.
+    /// How long an upstream may send nothing; the whole response has no limit.
     pub idle_timeout: Duration,
-    /// Which proxies are used on the way.
+    /// Which proxies are used.
     pub proxy: ProxyRules,
 }
 
@@ -66,35 +66,35 @@ impl Default for ClientOptions {
     }
 }
 
-/// Why there is no answer.
+/// Why no response was received.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendError {
-    /// No connection could be made.
-    #[error("{endpoint} cannot be reached: {reason}")]
+    /// The connection could not be established.
+    #[error("cannot connect to {endpoint}: {reason}")]
     Connect { endpoint: Endpoint, reason: String },
-    /// The connection broke before anything came back.
-    #[error("{endpoint} closed the connection before it answered")]
+    /// The connection closed before the first byte of a response.
+    #[error("{endpoint} closed the connection before sending a response")]
     Reset { endpoint: Endpoint },
-    /// What came back is no HTTP answer, or breaks off in its head.
-    #[error("the answer of {endpoint} cannot be read: {source}")]
+    /// The response is not valid HTTP, or its head is truncated.
+    #[error("invalid HTTP response from {endpoint}: {source}")]
     Protocol {
         endpoint: Endpoint,
         #[source]
         source: hyper::Error,
     },
-    /// Nothing came for too long.
-    #[error("{endpoint} did not answer within {waited:?}")]
+    /// The idle timeout expired.
+    #[error("{endpoint} sent no response within {waited:?}")]
     Silent { endpoint: Endpoint, waited: Duration },
 }
 
 impl SendError {
-    /// Whether the upstream cannot have begun to answer.
+    /// Whether the upstream cannot have started to respond.
     fn is_before_any_byte(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Reset { .. })
     }
 }
 
-/// A request that may have to be sent more than once.
+/// A request that may be sent more than once.
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) method: Method,
@@ -103,7 +103,7 @@ pub(crate) struct Outgoing {
     pub(crate) body: Bytes,
 }
 
-/// A client; clones share their connections.
+/// An HTTP client; clones share their connections.
 #[derive(Clone)]
 pub(crate) struct HttpClient(Arc<Inner>);
 
@@ -111,7 +111,7 @@ struct Inner {
     options: ClientOptions,
     connector: Connector,
     idle: Mutex<HashMap<Endpoint, Vec<Idle>>>,
-    /// Closes connections that were idle too long, and finishes answers.
+    /// Closes expired idle connections, and reads responses to their end.
     background: Background,
 }
 
@@ -131,20 +131,20 @@ impl HttpClient {
         }))
     }
 
-    /// How long an upstream may be silent.
+    /// How long an upstream may send nothing.
     pub(crate) fn idle_timeout(&self) -> Duration {
         self.0.options.idle_timeout
     }
 
-    /// Sends a request and waits for the head of its answer.
+    /// Sends a request and waits for the head of its response.
     ///
-    /// Tried again after a failed connect, or a connection that broke before
-    /// the first byte of an answer; an answer of any status is an answer.
+    /// Retries after a failed connect and after a connection that closed before
+    /// the first byte of a response. A response with any status is not retried.
     pub(crate) async fn send(&self, endpoint: &Endpoint, request: &Outgoing) -> Result<Answer, SendError> {
         let (mut tries, mut stale) = (0, false);
         loop {
-            // One kept connection may have been closed unnoticed; after that
-            // only a new one tells whether the upstream is there.
+            // An idle connection may have been closed by the server. After
+            // one such failure only a new connection is used.
             let reused = if stale { None } else { self.take_idle(endpoint) };
             let fresh = reused.is_none();
             let result = match reused {
@@ -163,7 +163,7 @@ impl HttpClient {
             if !error.is_before_any_byte() || tries >= MAX_TRIES {
                 return Err(error);
             }
-            tracing::debug!(%error, tries, "a request is sent again");
+            tracing::debug!(%error, tries, "retrying request");
             if fresh {
                 sleep(pause(tries)).await;
             }
@@ -202,7 +202,7 @@ impl HttpClient {
         None
     }
 
-    /// Keeps a connection whose answer was read to its end.
+    /// Keeps a connection whose response was read to its end.
     fn keep(&self, endpoint: Endpoint, mut link: Link) {
         if !link.is_usable() {
             return;
@@ -219,7 +219,7 @@ impl HttpClient {
         }
     }
 
-    /// Runs what finishes an answer after its reader has what it wants.
+    /// Reads the rest of a response in the background.
     fn finish_later(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.0.background.spawn(work);
     }
@@ -234,7 +234,7 @@ impl Inner {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes what was idle too long; answers when to look again.
+    /// Closes expired connections; returns when the next one expires.
     fn sweep(&self) -> Option<Instant> {
         let mut idle = self.lock();
         idle.retain(|_, kept| {
@@ -251,7 +251,7 @@ impl fmt::Debug for HttpClient {
     }
 }
 
-/// Runs while there are idle connections.
+/// Closes expired connections until none is left.
 async fn close_idle(client: Weak<Inner>) {
     while let Some(next) = client.upgrade().and_then(|client| client.sweep()) {
         sleep_until(next).await;
@@ -271,7 +271,7 @@ fn message(endpoint: &Endpoint, request: &Outgoing) -> Result<Request<Full<Bytes
     Ok(message)
 }
 
-/// The pause before the next try.
+/// The pause before the next attempt.
 fn pause(tries: u32) -> Duration {
     let whole = FIRST_PAUSE * 2_u32.saturating_pow(tries.saturating_sub(1));
     whole.mul_f64(rand::rng().random_range(0.5..=1.0))

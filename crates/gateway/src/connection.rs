@@ -1,9 +1,9 @@
-//! Client connections: accepting them, serving HTTP on them, ending them.
+//! Client connections: accepting, serving HTTP, closing.
 //!
-//! Owns each client's socket, not what is said on it. A connection is one
-//! task, and whatever answers on it runs inside that task: when the task is
-//! dropped, because the client left or the gateway ends, so is everything
-//! that was being done for it, and not another byte is written.
+//! Owns each client's socket; request handling is in `front`. A connection is
+//! one task, and everything that serves it runs inside that task. When the
+//! client disconnects or the gateway stops, the task is dropped, which cancels
+//! all work for that client; no further byte is written.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,22 +18,22 @@ use tokio_util::task::TaskTracker;
 
 use crate::front::{self, Front};
 
-/// Connections open at once. A runtime keeps a handful alive, so this serves
-/// about a thousand of them; above it new connections wait in the kernel's
+/// Connections open at once. A runtime keeps a handful open, so this serves
+/// about a thousand runtimes; above it new connections wait in the kernel's
 /// accept queue until one closes.
 const MAX_CONNECTIONS: usize = 4096;
 
-/// Pause after a failed accept, which mostly means that the process is out of
-/// file descriptors: trying again at once would only burn a core.
+/// Pause after a failed accept. The usual cause is that the process is out of
+/// file descriptors, and an immediate retry would only burn CPU.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Most bytes that a connection buffers in each direction, also the longest
-/// request head. Large enough that a body of megabytes arrives in few reads,
-/// small enough that a thousand open streams are cheap. When the write buffer
-/// is full the answer's source is not asked for more.
+/// Largest buffer of a connection in each direction, also the longest request
+/// head. Large enough that a body of megabytes arrives in few reads, small
+/// enough that a thousand open streams are cheap. While the write buffer is
+/// full the response stream is not polled.
 const BUFFER: usize = 32 * 1024;
 
-/// Accepts connections until the gateway ends.
+/// Accepts connections until the gateway stops.
 pub(crate) async fn accept(
     listener: TcpListener,
     front: Arc<Front>,
@@ -61,13 +61,13 @@ pub(crate) async fn accept(
 }
 
 async fn next(listener: &TcpListener, permits: &Arc<Semaphore>) -> (TcpStream, Option<OwnedSemaphorePermit>) {
-    // The semaphore is never closed; without it accepting goes on unbounded.
+    // The semaphore is never closed; if it were, accepting would continue without a limit.
     let permit = Arc::clone(permits).acquire_owned().await.ok();
     loop {
         match listener.accept().await {
             Ok((socket, _)) => return (socket, permit),
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -76,16 +76,16 @@ async fn next(listener: &TcpListener, permits: &Arc<Semaphore>) -> (TcpStream, O
 
 async fn serve(socket: TcpStream, front: Arc<Front>) {
     if let Err(error) = socket.set_nodelay(true) {
-        tracing::debug!(%error, "streamed events of a connection will be delayed");
+        tracing::debug!(%error, "could not disable Nagle's algorithm on a client connection");
     }
     let service = service_fn(move |request| front::serve(Arc::clone(&front), request));
-    // An event is far smaller than what gathering pieces for one write costs,
-    // so the pieces are copied together instead.
+    // Events are small, so copying them into one buffer is cheaper than a
+    // vectored write.
     let connection = http1::Builder::new()
         .max_buf_size(BUFFER)
         .writev(false)
         .serve_connection(TokioIo::new(socket), service);
     if let Err(error) = connection.await {
-        tracing::debug!(%error, "a client connection ended early");
+        tracing::debug!(%error, "client connection closed with an error");
     }
 }

@@ -1,8 +1,8 @@
-//! What a GitHub token is good for.
+//! Discovery of a GitHub account's Copilot endpoint.
 //!
-//! Owns the discovery call: where the account's Copilot lives. The token goes
-//! to GitHub and to the address that GitHub names, in a header marked as
-//! sensitive, and is in no log, error or `Debug` output.
+//! Owns the discovery request. The token is sent to GitHub and to the address
+//! that GitHub returns, in a header marked as sensitive, and never appears in
+//! logs, errors or `Debug` output.
 
 use std::time::Duration;
 
@@ -18,36 +18,36 @@ use crate::envelope::{self, Envelope};
 use crate::error::ApiError;
 use crate::forward::{read_all, unreachable_upstream};
 
-/// GitHub's version header.
+/// GitHub's API version header.
 pub(crate) const API_VERSION: HeaderName = HeaderName::from_static("x-github-api-version");
 
-/// The version that discovery is made with.
+/// The API version for discovery.
 const DISCOVERY_VERSION: HeaderValue = HeaderValue::from_static("2025-04-01");
 
-/// How this program names itself where no client is behind a call.
+/// The user agent for requests that do not belong to a client request.
 pub(crate) const OWN_NAME: HeaderValue =
     HeaderValue::from_static(concat!("innkeeper/", env!("CARGO_PKG_VERSION")));
 
-/// The largest answer of a lookup; a list of models has some hundred kilobytes.
+/// Largest lookup response; a model list has some hundred kilobytes.
 const MAX_ANSWER: usize = 4 * 1024 * 1024;
 
-/// How long a lookup may take in all, since requests wait for it.
+/// Limit for a whole lookup; requests wait for it.
 pub(crate) const LOOKUP_TIME: Duration = Duration::from_secs(20);
 
-/// Where Copilot lives for accounts of github.com.
+/// The Copilot endpoint for accounts of github.com.
 const DEFAULT_COPILOT: &str = "https://api.githubcopilot.com";
 
-/// The addresses of a GitHub: github.com, or an enterprise's own.
+/// The addresses of github.com or of an enterprise instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GithubEndpoints {
-    /// Where people sign in.
+    /// Where users sign in.
     pub web: Endpoint,
-    /// Where programs ask.
+    /// The REST API.
     pub api: Endpoint,
 }
 
 impl GithubEndpoints {
-    /// The addresses that belong to a GitHub, known by where people sign in.
+    /// Derives the API address from the sign-in address.
     pub fn of(web: Endpoint) -> Self {
         let api = if web.host() == "github.com" || web.host().ends_with(".ghe.com") {
             web.with_subdomain("api").unwrap_or_else(|| web.clone())
@@ -58,18 +58,18 @@ impl GithubEndpoints {
     }
 }
 
-/// What discovery says about an account.
+/// The result of discovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopilotAccount {
-    /// Where its Copilot lives.
+    /// The account's Copilot endpoint.
     pub api: Endpoint,
     /// The name of the account.
     pub login: Option<String>,
-    /// Which Copilot it has.
+    /// The Copilot plan.
     pub plan: Option<String>,
 }
 
-/// Asks GitHub about an account.
+/// Asks GitHub for the Copilot endpoint of an account.
 pub(crate) async fn discover(
     client: &HttpClient,
     github: &Endpoint,
@@ -80,7 +80,7 @@ pub(crate) async fn discover(
     headers.insert(API_VERSION, DISCOVERY_VERSION);
     let body = fetch(client, github, "/copilot_internal/user", headers, token).await?;
     let answer: Discovery = serde_json::from_slice(&body).map_err(|error| {
-        ApiError::bad_gateway(format!("GitHub's answer about Copilot cannot be read: {error}"))
+        ApiError::bad_gateway(format!("cannot parse GitHub's Copilot discovery response: {error}"))
     })?;
     let api = match answer.endpoints.and_then(|endpoints| endpoints.api) {
         Some(text) => copilot_endpoint(&text)?,
@@ -89,7 +89,7 @@ pub(crate) async fn discover(
     Ok(CopilotAccount { api, login: answer.login, plan: answer.copilot_plan })
 }
 
-/// Makes a lookup with the token as its bearer.
+/// Sends a GET request with the token as bearer.
 pub(crate) async fn fetch(
     client: &HttpClient,
     endpoint: &Endpoint,
@@ -106,7 +106,7 @@ pub(crate) async fn fetch(
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => return Err(unreachable_upstream(&error)),
         Err(_) => {
-            return Err(ApiError::timed_out(format!("{endpoint} did not answer within {LOOKUP_TIME:?}")));
+            return Err(ApiError::timed_out(format!("{endpoint} sent no response within {LOOKUP_TIME:?}")));
         }
     };
     let Answer { status, data, .. } = answer;
@@ -115,39 +115,40 @@ pub(crate) async fn fetch(
         return Ok(body);
     }
     let Envelope { kind, message, conforms } = Envelope::read(&body);
-    let said = message.unwrap_or_else(|| "no reason was given".to_owned());
+    let said = message.unwrap_or_else(|| "no reason given".to_owned());
     let said = envelope::scrub(&said, Some(token));
     if let Some(kind) = kind.filter(|_| conforms) {
         return Err(ApiError::from_status(status, said).with_kind(kind));
     }
     let hint = match status.as_u16() {
         401 => "; sign in again with `innkeeper login`",
-        403 => "; this account may not use Copilot, see `innkeeper whoami`",
+        403 => "; this account may not be allowed to use Copilot, check `innkeeper whoami`",
         404 => "; this account has no Copilot",
         _ => "",
     };
-    Err(ApiError::from_status(status, format!("{endpoint}{path} answered {status}: {said}{hint}")))
+    Err(ApiError::from_status(status, format!("{endpoint}{path} returned {status}: {said}{hint}")))
 }
 
-/// The header that carries a token.
+/// The `Authorization` header for a token.
 pub(crate) fn bearer(token: &SecretString) -> Result<HeaderValue, ApiError> {
     let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).map_err(|_| {
         ApiError::authentication(
-            "the GitHub token has characters that no header can carry; sign in again with `innkeeper login`",
+            "the GitHub token contains characters that are invalid in a header; \
+             sign in again with `innkeeper login`",
         )
     })?;
     value.set_sensitive(true);
     Ok(value)
 }
 
-/// An address that GitHub names. The token goes there, so it must be secure.
+/// Parses an address returned by GitHub. The token is sent there, so it must use TLS.
 fn copilot_endpoint(text: &str) -> Result<Endpoint, ApiError> {
     let endpoint =
         Endpoint::from_configuration(text).map_err(|error| ApiError::bad_gateway(error.to_string()))?;
     if endpoint.is_secure() || endpoint.is_loopback() {
         return Ok(endpoint);
     }
-    Err(ApiError::bad_gateway(format!("GitHub names {endpoint} for Copilot, which is not secure")))
+    Err(ApiError::bad_gateway(format!("GitHub returned {endpoint} as Copilot endpoint, which does not use TLS")))
 }
 
 fn default_copilot(github: &Endpoint) -> Result<Endpoint, ApiError> {
@@ -178,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_enterprise_has_addresses_of_its_own() {
+    fn enterprise_instance_has_its_own_addresses() {
         for (web, api, copilot) in [
             ("https://github.com", "https://api.github.com", DEFAULT_COPILOT),
             ("https://house.ghe.com", "https://api.house.ghe.com", "https://copilot-api.house.ghe.com"),
@@ -191,14 +192,14 @@ mod tests {
     }
 
     #[test]
-    fn an_insecure_address_gets_no_token() {
+    fn rejects_endpoint_without_tls() {
         assert!(copilot_endpoint("http://copilot.example").is_err());
         assert!(copilot_endpoint("http://127.0.0.1:1").is_ok());
         assert!(copilot_endpoint("https://copilot.example").is_ok());
     }
 
     #[test]
-    fn a_token_that_no_header_can_carry_is_not_shown() {
+    fn invalid_token_is_not_in_error_message() {
         let error = bearer(&"sesame\n".to_owned().into()).unwrap_err();
         assert!(!error.to_string().contains("sesame"));
         assert!(!format!("{:?}", bearer(&"sesame".to_owned().into()).unwrap()).contains("sesame"));

@@ -1,8 +1,8 @@
-//! Where an upstream lives.
+//! Addresses of upstream services.
 //!
 //! Owns the rules for addresses that credentials are sent to. An address from
-//! the environment must be this machine's own, so that whoever can set a
-//! variable cannot lead a credential away.
+//! the environment must be loopback, so that a manipulated environment
+//! variable cannot redirect a credential to another machine.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,36 +14,36 @@ use url::{Host, Url};
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     secure: bool,
-    /// Without the brackets of an IPv6 address.
+    /// IPv6 addresses are without brackets.
     host: String,
     port: u16,
-    /// Host and port as the `Host` header has them.
+    /// Host and port as in the `Host` header.
     authority: String,
-    /// What comes before every path, without a slash at the end.
+    /// Prepended to every path, without a trailing slash.
     prefix: String,
     loopback: bool,
 }
 
-/// Why an address cannot be used.
+/// Why an address was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    /// It is no address.
-    #[error("{0:?} is no address of a service; write it as https://HOST or http://127.0.0.1:PORT")]
+    /// Not a valid address.
+    #[error("invalid service address {0:?}; expected https://HOST or http://127.0.0.1:PORT")]
     Invalid(String),
-    /// It came from the environment and is not this machine's.
+    /// The address is from the environment and is not loopback.
     #[error(
-        "{0:?} is not this machine's own; an address elsewhere is only taken from the configuration file"
+        "{0:?} is not a loopback address; set other addresses in the configuration file, not in the environment"
     )]
     NotLoopback(String),
 }
 
 impl Endpoint {
-    /// An address that the user's configuration file or this program names.
+    /// Parses an address from the user's configuration file or from this program.
     pub fn from_configuration(text: &str) -> Result<Self, EndpointError> {
         Self::parse(text).ok_or_else(|| EndpointError::Invalid(without_secrets(text)))
     }
 
-    /// An address that the environment names: it must be this machine's own.
+    /// Parses an address from the environment; it must be loopback.
     pub fn from_environment(text: &str) -> Result<Self, EndpointError> {
         let endpoint = Self::from_configuration(text)?;
         if endpoint.loopback {
@@ -52,7 +52,7 @@ impl Endpoint {
         Err(EndpointError::NotLoopback(without_secrets(text)))
     }
 
-    /// Whether it is this machine's own.
+    /// Whether the address is on this machine.
     pub fn is_loopback(&self) -> bool {
         self.loopback
     }
@@ -101,7 +101,7 @@ impl Endpoint {
         HeaderValue::from_str(&self.authority).ok()
     }
 
-    /// The request target of a path.
+    /// The request target for a path.
     pub(crate) fn target(&self, path: &str, query: Option<&str>) -> String {
         match query {
             Some(query) => format!("{}{path}?{query}", self.prefix),
@@ -109,12 +109,12 @@ impl Endpoint {
         }
     }
 
-    /// The same service under another name in front of its host.
+    /// The same service with a subdomain prepended to the host.
     pub(crate) fn with_subdomain(&self, name: &str) -> Option<Self> {
         Self::parse(&format!("{}://{name}.{}", self.scheme(), self.authority))
     }
 
-    /// The same service with another path before every path.
+    /// The same service with a further path prefix.
     pub(crate) fn with_prefix(&self, prefix: &str) -> Self {
         Self { prefix: format!("{}{prefix}", self.prefix), ..self.clone() }
     }
@@ -136,7 +136,7 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// An address may carry a password, which is not for messages.
+/// Removes user and password from an address for error messages.
 fn without_secrets(text: &str) -> String {
     match text.rsplit_once('@') {
         Some((_, rest)) => format!("…@{rest}"),
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_taken_apart() {
+    fn parses_scheme_host_port_and_path() {
         let endpoint = Endpoint::from_configuration(" https://Example.com/base/ ").unwrap();
         assert_eq!(endpoint.to_string(), "https://example.com/base");
         assert_eq!((endpoint.host(), endpoint.port(), endpoint.is_secure()), ("example.com", 443, true));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_is_taken_from_the_environment() {
+    fn environment_accepts_loopback_addresses_only() {
         for good in ["http://127.0.0.1:1", "http://127.8.0.1", "https://localhost:2", "http://[::1]"] {
             assert!(Endpoint::from_environment(good).is_ok(), "{good}");
         }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_without_its_password() {
+    fn invalid_address_is_rejected_without_its_password() {
         for bad in
             ["", "example.com", "ftp://x", "http://", "https://u:secret@x", "https://x?q", "https://x#f"]
         {

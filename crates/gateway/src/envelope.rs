@@ -1,8 +1,8 @@
-//! Errors as upstreams spell them.
+//! Parses error responses of upstreams.
 //!
-//! Owns the decision whether a text is an error object that Anthropic clients
-//! understand, and what can be told from one that is not. A credential that
-//! an upstream repeats in its error is taken out.
+//! Decides whether a text is an Anthropic error object, and extracts type and
+//! message from other texts where possible. Removes credentials that an
+//! upstream repeats in its error.
 
 use std::borrow::Cow;
 
@@ -12,23 +12,23 @@ use serde_json::value::RawValue;
 
 use crate::head;
 
-/// Most characters of a foreign error text that are told on: enough for a
-/// sentence, too little for the HTML page of a proxy.
+/// Characters kept of a plain error text: enough for a sentence, too few for
+/// the HTML page of a proxy.
 const EXCERPT: usize = 500;
 
-/// What an upstream says went wrong.
+/// A parsed error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Envelope {
-    /// The type, if it is named.
+    /// The error type, if present.
     pub(crate) kind: Option<String>,
-    /// The message, if there is one.
+    /// The message, if present.
     pub(crate) message: Option<String>,
-    /// Whether clients understand the text as it is.
+    /// Whether the text is an Anthropic error object and can be passed on unchanged.
     pub(crate) conforms: bool,
 }
 
 impl Envelope {
-    /// Reads an error body or the data of an `error` event.
+    /// Parses an error body or the data of an `error` event.
     pub(crate) fn read(text: &[u8]) -> Self {
         let Some(top) = head::object::<Top<'_>>(text) else {
             let text = String::from_utf8_lossy(text);
@@ -47,7 +47,7 @@ impl Envelope {
     }
 }
 
-/// Takes a credential out of a text.
+/// Replaces a credential in a text.
 pub(crate) fn scrub<'a>(text: &'a str, secret: Option<&SecretString>) -> Cow<'a, str> {
     match secret.map(SecretString::expose_secret) {
         Some(secret) if !secret.is_empty() && text.contains(secret) => {
@@ -57,7 +57,7 @@ pub(crate) fn scrub<'a>(text: &'a str, secret: Option<&SecretString>) -> Cow<'a,
     }
 }
 
-/// Whether a text repeats a credential.
+/// Whether a text contains a credential.
 pub(crate) fn reveals(text: &[u8], secret: Option<&SecretString>) -> bool {
     secret
         .map(SecretString::expose_secret)
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_object_of_anthropics_conforms_with_whatever_else_it_has() {
+    fn anthropic_error_object_with_extra_fields_conforms() {
         check(
             r#"{"type":"error","error":{"type":"overloaded_error","message":"busy","more":1},"request_id":"r"}"#,
             Some("overloaded_error"),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_told_from_other_errors_is() {
+    fn extracts_type_and_message_from_other_formats() {
         check(r#"{"type":"error","error":{"message":"no type"}}"#, None, Some("no type"), false);
         check(r#"{"type":"error","error":{"type":"api_error"}}"#, Some("api_error"), None, false);
         check(r#"{"error":{"type":"x","message":"y"}}"#, Some("x"), Some("y"), false);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_credential_is_taken_out() {
+    fn repeated_credential_is_redacted() {
         let secret = SecretString::from("sesame");
         assert_eq!(scrub("open sesame, sesame!", Some(&secret)), "open [redacted], [redacted]!");
         assert!(reveals(b"xsesamex", Some(&secret)) && !reveals(b"x", Some(&secret)) && !reveals(b"", None));

@@ -1,8 +1,8 @@
-//! Failures in Anthropic's shape.
+//! Errors in Anthropic's format.
 //!
-//! The one place that turns a failure into the JSON error object, whether it
-//! leaves as a response body or as an `error` event inside a stream. It
-//! decides the type that belongs to a status and nothing else.
+//! The only place that turns a failure into the JSON error object, both for a
+//! response body and for an `error` event in a stream. Also maps an HTTP
+//! status to its error type.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::answer::AnswerBody;
 use crate::sse;
 
-/// A failure that the client is told about.
+/// An error that is sent to the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
@@ -24,86 +24,86 @@ pub struct ApiError {
 }
 
 impl ApiError {
-    /// Makes a failure whose type is the usual one of its status.
+    /// Creates an error with the usual type for its status.
     pub fn from_status(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, kind: kind_of(status).into(), message: message.into() }
     }
 
-    /// Replaces the type that the status implies.
+    /// Replaces the type derived from the status.
     #[must_use]
     pub fn with_kind(mut self, kind: impl Into<Cow<'static, str>>) -> Self {
         self.kind = kind.into();
         self
     }
 
-    /// The request cannot be understood (400).
+    /// The request is invalid (400).
     pub fn invalid_request(message: impl Into<String>) -> Self {
         Self::from_status(StatusCode::BAD_REQUEST, message)
     }
 
-    /// Nobody known asked (401).
+    /// The credentials are missing or wrong (401).
     pub fn authentication(message: impl Into<String>) -> Self {
         Self::from_status(StatusCode::UNAUTHORIZED, message)
     }
 
-    /// The request may not come this way (403).
+    /// The request is not allowed (403).
     pub fn permission(message: impl Into<String>) -> Self {
         Self::from_status(StatusCode::FORBIDDEN, message)
     }
 
-    /// There is no such route or model (404).
+    /// Unknown route or model (404).
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::from_status(StatusCode::NOT_FOUND, message)
     }
 
-    /// The body is above the cap (413).
+    /// The body exceeds the limit (413).
     pub fn too_large(message: impl Into<String>) -> Self {
         Self::from_status(StatusCode::PAYLOAD_TOO_LARGE, message)
     }
 
-    /// The upstream cannot be reached, or its answer cannot be used (502).
+    /// The upstream is unreachable or its response is unusable (502).
     pub fn bad_gateway(message: impl Into<String>) -> Self {
         Self::from_status(StatusCode::BAD_GATEWAY, message)
     }
 
-    /// The upstream took too long (504).
+    /// The upstream timed out (504).
     pub fn timed_out(message: impl Into<String>) -> Self {
         Self::from_status(StatusCode::GATEWAY_TIMEOUT, message)
     }
 
-    /// The upstream has no such thing (501).
+    /// The upstream does not support the operation (501).
     pub fn not_implemented(message: impl Into<String>) -> Self {
         Self::from_status(StatusCode::NOT_IMPLEMENTED, message)
     }
 
-    /// The gateway itself failed (500).
+    /// Internal gateway error (500).
     pub fn internal(message: impl Into<String>) -> Self {
         Self::from_status(StatusCode::INTERNAL_SERVER_ERROR, message)
     }
 
-    /// The HTTP status it leaves with.
+    /// The HTTP status.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The `error.type` it leaves with.
+    /// The `error.type` field.
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// What the client is told.
+    /// The `error.message` field.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The failure as an `error` event in the middle of a stream.
+    /// The error as an `error` event in a stream.
     pub(crate) fn event(&self, request_id: &str) -> Bytes {
-        // Three strings always encode, so the bare event is never sent.
+        // Encoding three strings cannot fail, so the fallback is never sent.
         sse::encode("error", &self.object(request_id))
             .unwrap_or_else(|_| Bytes::from_static(b"event: error\ndata: {\"type\":\"error\"}\n\n"))
     }
 
-    /// The JSON object, the same for a body and for an event.
+    /// The JSON object, the same for a body and an event.
     pub(crate) fn object<'a>(&'a self, request_id: &'a str) -> ErrorObject<'a> {
         let error = ErrorDetail { kind: &self.kind, message: &self.message };
         ErrorObject { tag: "error", error, request_id }
@@ -111,11 +111,11 @@ impl ApiError {
 
     /// The JSON object as a body.
     pub(crate) fn body(&self, request_id: &str) -> Bytes {
-        // Three strings always encode, so the empty body is never sent.
+        // Encoding three strings cannot fail, so the empty body is never sent.
         serde_json::to_vec(&self.object(request_id)).unwrap_or_default().into()
     }
 
-    /// The whole HTTP answer.
+    /// The complete HTTP response.
     pub(crate) fn into_response(self, request_id: &str) -> Response<AnswerBody> {
         let mut response = Response::new(AnswerBody::Full(self.body(request_id)));
         *response.status_mut() = self.status;
@@ -124,7 +124,7 @@ impl ApiError {
     }
 }
 
-/// The error object on the wire.
+/// The serialised error object.
 #[derive(Debug, Serialize)]
 pub(crate) struct ErrorObject<'a> {
     #[serde(rename = "type")]
@@ -140,7 +140,7 @@ struct ErrorDetail<'a> {
     message: &'a str,
 }
 
-/// The type that Anthropic's API gives a status.
+/// The error type that Anthropic's API uses for a status.
 pub(crate) fn kind_of(status: StatusCode) -> &'static str {
     match status.as_u16() {
         401 => "authentication_error",
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn object_has_the_shape_that_anthropic_clients_parse() {
+    fn error_object_has_anthropic_format() {
         let error = ApiError::not_found("no such model");
         let json = serde_json::to_value(error.object("req_1")).unwrap();
         let expected = serde_json::json!({
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn each_status_has_its_type() {
+    fn each_status_maps_to_its_type() {
         for (status, kind) in [
             (400, "invalid_request_error"),
             (401, "authentication_error"),

@@ -1,8 +1,8 @@
-//! Sending a messages request on and its answer back.
+//! Forwards a messages request to an upstream and returns its response.
 //!
-//! Owns the way of the answer: its status is decided when the first event is
-//! there, then pieces are passed on as the client takes them. Reads nothing
-//! ahead of the client; dropping the stream closes the upstream's connection.
+//! The response status is decided when the first event arrives; then chunks
+//! are passed on as the client reads them. Nothing is read ahead of the
+//! client; dropping the stream closes the connection to the upstream.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -24,41 +24,41 @@ use crate::relay::{Closing, Relay, RelayOptions};
 use crate::tap::Tap;
 use crate::upstream::{Cut, UpstreamBody, UpstreamResponse};
 
-/// The largest answer that is not streamed. Output is limited to far less
-/// than this; a larger one is refused.
+/// Largest response that is not streamed. Model output is far smaller; a
+/// larger response is rejected.
 const MAX_WHOLE: usize = 32 * 1024 * 1024;
 
-/// The largest error body that is passed on; of a larger one only the status is.
+/// Largest error body that is passed on; a larger one is replaced by its status.
 const MAX_ERROR: usize = 256 * 1024;
 
-/// Comments that are kept back for the first event before the status is
-/// committed without one.
+/// Comments that are buffered while waiting for the first event. After this
+/// many the status is sent without an event.
 const MAX_COMMENTS: usize = 64;
 
-/// A messages request ready to be sent.
+/// A messages request that is ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Forward<'a> {
     pub(crate) client: &'a HttpClient,
     pub(crate) endpoint: &'a Endpoint,
     pub(crate) outgoing: Outgoing,
     pub(crate) options: RelayOptions,
-    /// Which headers of the answer the client gets.
+    /// Selects the response headers for the client.
     pub(crate) answer_headers: fn(&HeaderMap) -> HeaderMap,
-    /// The books of this request.
+    /// Usage accounting of this request.
     pub(crate) open: OpenRequest,
 }
 
 impl Forward<'_> {
-    /// Sends the request; comes back when the answer's status is decided.
+    /// Sends the request; returns when the response status is decided.
     pub(crate) async fn run(mut self) -> Result<UpstreamResponse, ApiError> {
         let answer = match self.client.send(self.endpoint, &self.outgoing).await {
             Ok(answer) => answer,
             Err(error) => return Err(self.fail(unreachable_upstream(&error))),
         };
-        // The body was needed for another try only.
+        // The body was kept only for a retry.
         self.outgoing.body = Bytes::new();
         if headers::is_encoded(&answer.headers) {
-            return Err(self.fail(ApiError::bad_gateway("the upstream compressed its answer unasked")));
+            return Err(self.fail(ApiError::bad_gateway("the upstream sent a compressed response that was not requested")));
         }
         if !answer.status.is_success() {
             return Ok(self.pass_failure(answer).await);
@@ -74,7 +74,7 @@ impl Forward<'_> {
         error
     }
 
-    /// An answer with an error status: as it came if clients understand it.
+    /// Returns an error response, unchanged if it is an Anthropic error object.
     async fn pass_failure(&mut self, answer: Answer) -> UpstreamResponse {
         let (response, error) =
             failure_response(answer, self.answer_headers, &self.options, self.client.idle_timeout()).await;
@@ -82,7 +82,7 @@ impl Forward<'_> {
         response
     }
 
-    /// An answer that is not streamed.
+    /// Returns a response that is not streamed.
     async fn whole(mut self, answer: Answer) -> Result<UpstreamResponse, ApiError> {
         let headers = (self.answer_headers)(&answer.headers);
         let body = match read_all(answer.data, MAX_WHOLE, self.client.idle_timeout()).await {
@@ -101,7 +101,8 @@ impl Forward<'_> {
         Ok(UpstreamResponse { status: answer.status, headers, body: UpstreamBody::Full(body) })
     }
 
-    /// A stream of events. If there is no event but an error, the status tells so.
+    /// Returns an event stream. If the first event is an error, it is returned
+    /// as a response with an error status instead.
     async fn stream(mut self, answer: Answer) -> UpstreamResponse {
         let patience = self.client.idle_timeout();
         let Answer { status, headers, mut data } = answer;
@@ -136,17 +137,18 @@ impl Forward<'_> {
     }
 }
 
-/// A stream on its way to the client.
+/// A stream that is being forwarded to the client.
 struct ForwardedStream {
     relay: Relay,
-    /// Gone when the stream is closed.
+    /// `None` after the stream is closed.
     data: Option<AnswerData>,
     open: OpenRequest,
-    /// How long the upstream may be silent.
+    /// How long the upstream may send nothing.
     patience: Duration,
-    /// When the last piece came.
+    /// When the last chunk arrived.
     heard: Instant,
-    /// Set anew only when it fires: most pieces come long before.
+    /// Timer for the idle timeout. Reset only when it fires, because most
+    /// chunks arrive long before.
     silence: Pin<Box<Sleep>>,
 }
 
@@ -194,7 +196,7 @@ impl ForwardedStream {
         false
     }
 
-    /// Settles the books once the stream has ended by itself.
+    /// Records the result once the stream has ended without being dropped.
     fn close(&mut self) {
         let Some(data) = self.data.take() else { return };
         match self.relay.closing() {
@@ -214,7 +216,7 @@ impl Drop for ForwardedStream {
     }
 }
 
-/// Makes an answer of an upstream's error status.
+/// Builds the client's response from an upstream response with an error status.
 pub(crate) async fn failure_response(
     answer: Answer,
     answer_headers: fn(&HeaderMap) -> HeaderMap,
@@ -222,7 +224,7 @@ pub(crate) async fn failure_response(
     patience: Duration,
 ) -> (UpstreamResponse, ApiError) {
     let mut headers = answer_headers(&answer.headers);
-    // A redirect is of no use to a client that cannot reach its target.
+    // A client that can only reach the gateway cannot follow a redirect.
     let status = if answer.status.is_redirection() || answer.status.is_informational() {
         StatusCode::BAD_GATEWAY
     } else {
@@ -233,7 +235,7 @@ pub(crate) async fn failure_response(
     let secret = options.secret.as_ref();
     let kind =
         envelope.kind.filter(|_| envelope.conforms).unwrap_or_else(|| error::kind_of(status).to_owned());
-    let message = envelope.message.unwrap_or_else(|| format!("the upstream answered with status {status}"));
+    let message = envelope.message.unwrap_or_else(|| format!("the upstream returned status {status}"));
     let error = ApiError::from_status(status, envelope::scrub(&message, secret)).with_kind(kind);
     let passes = envelope.conforms && !envelope::reveals(&body, secret);
     let body = if passes { body } else { error.body(&options.request_id) };
@@ -252,7 +254,7 @@ pub(crate) async fn read_all(
         match timeout(patience, data.next()).await {
             Ok(Some(Ok(piece))) if body.len() + piece.len() > cap => {
                 return Err(ApiError::bad_gateway(format!(
-                    "the upstream's answer is larger than {cap} bytes"
+                    "the upstream's response is larger than {cap} bytes"
                 )));
             }
             Ok(Some(Ok(piece))) => body.extend_from_slice(&piece),
@@ -263,9 +265,9 @@ pub(crate) async fn read_all(
     }
 }
 
-/// What the client is told when no answer came.
+/// The client's error when the upstream sent no response.
 pub(crate) fn unreachable_upstream(error: &SendError) -> ApiError {
-    let text = format!("the upstream did not answer: {error}");
+    let text = format!("upstream request failed: {error}");
     match error {
         SendError::Silent { .. } => ApiError::timed_out(text),
         SendError::Connect { .. } | SendError::Reset { .. } | SendError::Protocol { .. } => {
@@ -275,7 +277,7 @@ pub(crate) fn unreachable_upstream(error: &SendError) -> ApiError {
 }
 
 fn broke_off(error: &hyper::Error) -> ApiError {
-    ApiError::bad_gateway(format!("the upstream's answer broke off: {error}; send the request again"))
+    ApiError::bad_gateway(format!("the upstream's response was interrupted: {error}; send the request again"))
 }
 
 fn fell_silent(patience: Duration) -> ApiError {

@@ -1,8 +1,8 @@
-//! The way of one request: gate, route, upstream, answer.
+//! Handles one request: authentication, routing, upstream, response.
 //!
-//! Owns the order of the checks (Host, bearer, route, body) and the answer's
-//! way out. It does not look into bodies. No request reaches an upstream
-//! before its bearer was found good, and none outlives its connection.
+//! Owns the order of the checks (Host, bearer, route, body) and builds the
+//! HTTP response. It does not parse bodies. No request reaches an upstream
+//! before its bearer was verified, and no request outlives its connection.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use crate::upstream::{
     Cut, Upstream, UpstreamBody, UpstreamFailure, UpstreamFuture, UpstreamRequest, UpstreamResponse,
 };
 
-/// Header that names a request in its answer, as Anthropic's API does.
+/// Response header with the request's id, as Anthropic's API sends it.
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
-/// What every request needs.
+/// State shared by all requests.
 #[derive(Debug)]
 pub(crate) struct Front {
     pub(crate) nonce: Arc<Nonce>,
@@ -33,7 +33,7 @@ pub(crate) struct Front {
     pub(crate) body_cap: usize,
 }
 
-/// What an admitted request asks for.
+/// The routes that need a session.
 #[derive(Clone, Copy, Debug)]
 enum Route {
     Messages,
@@ -41,7 +41,7 @@ enum Route {
     Models,
 }
 
-/// Answers one request; an error ends the connection without an answer.
+/// Handles one request; an error closes the connection without a response.
 pub(crate) async fn serve(
     front: Arc<Front>,
     request: Request<Incoming>,
@@ -71,7 +71,7 @@ async fn answer(
         Ok(Admission::Greeting) => return Ok(greeting()),
         Ok(Admission::Session(session, route)) => (session, route),
         Err(error) => {
-            // A client that waits for `100 Continue` sends nothing unless the body is read.
+            // Reading the body would send `100 Continue`, so a client that waits for it is not drained.
             if !parts.headers.contains_key(EXPECT) {
                 body::drain(body).await;
             }
@@ -107,7 +107,7 @@ fn ask(front: &Front, route: Route, request: UpstreamRequest) -> UpstreamFuture<
 }
 
 enum Admission {
-    /// `/`, which runtimes ask to warm up a connection.
+    /// `/`, which runtimes request to warm up a connection.
     Greeting,
     Session(SessionId, Route),
 }
@@ -125,7 +125,7 @@ fn admit(front: &Front, parts: &Parts) -> Result<Admission, ApiError> {
         ("GET", "/v1/models") => Route::Models,
         (method, path) => {
             return Err(ApiError::not_found(format!(
-                "there is no {method} {path} here; there are POST /v1/messages, \
+                "unknown route {method} {path}; available: POST /v1/messages, \
                  POST /v1/messages/count_tokens and GET /v1/models"
             )));
         }

@@ -1,9 +1,8 @@
-//! The few things about a request that a proxy must know, and changing them
-//! in place.
+//! Reads the top level of a request body, and edits it in place.
 //!
-//! Owns the reading of a body's top level and the splicing of new values into
-//! its bytes. Everything else in the body stays byte for byte as it came; it
-//! is never written anew from parsed values.
+//! Parses the few fields that a proxy needs and splices new values into the
+//! bytes. The rest of the body is forwarded byte for byte; it is never
+//! re-serialised from parsed values.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,21 +15,21 @@ use serde_json::value::RawValue;
 
 use crate::error::ApiError;
 
-/// What is known of a Messages request.
+/// The parsed top level of a Messages request.
 #[derive(Debug)]
 pub(crate) struct RequestHead<'a> {
     pub(crate) model: String,
     pub(crate) max_tokens: Option<u64>,
     pub(crate) offers_tools: bool,
     pub(crate) message_count: usize,
-    /// The last message that is not the system's.
+    /// The last message whose role is not `system`.
     pub(crate) last_message: Option<MessageHead<'a>>,
     model_span: Range<usize>,
     system: Option<&'a RawValue>,
     system_span: Option<Range<usize>>,
 }
 
-/// One message, its content not looked into.
+/// One message with unparsed content.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct MessageHead<'a> {
     #[serde(borrow)]
@@ -40,18 +39,18 @@ pub(crate) struct MessageHead<'a> {
 }
 
 impl<'a> RequestHead<'a> {
-    /// Reads a body, or says what is wrong with it.
+    /// Parses a body, or returns an error that says what is wrong with it.
     pub(crate) fn parse(body: &'a [u8]) -> Result<Self, ApiError> {
-        // Derived structs also read from a list, field by field; nobody means that.
+        // Derived structs can also be deserialised from a list of field values.
         if body.trim_ascii_start().starts_with(b"[") {
-            return Err(ApiError::invalid_request("the request body is not a Messages request but a list"));
+            return Err(ApiError::invalid_request("the request body is not a Messages request: it is a list"));
         }
         let top: Top<'a> = serde_json::from_slice(body).map_err(|error| {
             let what = if error.is_data() { "a Messages request" } else { "JSON" };
             ApiError::invalid_request(format!("the request body is not {what}: {error}"))
         })?;
         let model: String = serde_json::from_str(top.model.get())
-            .map_err(|_| ApiError::invalid_request("model: must be a text"))?;
+            .map_err(|_| ApiError::invalid_request("model: must be a string"))?;
         if model.is_empty() {
             return Err(ApiError::invalid_request("model: must not be empty"));
         }
@@ -70,7 +69,7 @@ impl<'a> RequestHead<'a> {
         })
     }
 
-    /// Whether a text is within the first bytes of the system prompt.
+    /// Whether the first `within` bytes of the system prompt contain a text.
     pub(crate) fn system_begins_with(&self, within: usize, text: &str) -> bool {
         let Some(system) = self.system else { return false };
         let bytes = system.get().as_bytes();
@@ -78,13 +77,13 @@ impl<'a> RequestHead<'a> {
         memchr::memmem::find(begin, text.as_bytes()).is_some()
     }
 
-    /// The change that replaces the model.
+    /// The edit that replaces the model.
     pub(crate) fn replace_model(&self, model: &str) -> Edit {
         Edit { span: self.model_span.clone(), text: quoted(model) }
     }
 
-    /// The change that makes a list of blocks of a system prompt that is a
-    /// plain text; nothing if it is something else already.
+    /// The edit that turns a plain-text system prompt into a list of blocks;
+    /// `None` if it is not a plain text.
     pub(crate) fn system_as_blocks(&self) -> Option<Edit> {
         let text = self.system?.get();
         let span = self.system_span.clone()?;
@@ -92,14 +91,14 @@ impl<'a> RequestHead<'a> {
     }
 }
 
-/// A new text for a part of a body.
+/// A replacement for a part of a body.
 #[derive(Clone, Debug)]
 pub(crate) struct Edit {
     pub(crate) span: Range<usize>,
     pub(crate) text: String,
 }
 
-/// Puts new texts into a body; what is between them is copied as it is.
+/// Applies edits to a body; the bytes between them are copied unchanged.
 pub(crate) fn splice(body: &Bytes, mut edits: Vec<Edit>) -> Bytes {
     if edits.is_empty() {
         return body.clone();
@@ -117,19 +116,19 @@ pub(crate) fn splice(body: &Bytes, mut edits: Vec<Edit>) -> Bytes {
     spliced.freeze()
 }
 
-/// A text as JSON.
+/// Encodes a text as a JSON string.
 pub(crate) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Where a value that was parsed out of `body` stands in it.
+/// The byte range in `body` of a value that was parsed from it.
 pub(crate) fn span(body: &[u8], value: &RawValue) -> Range<usize> {
     let start = (value.get().as_ptr() as usize).saturating_sub(body.as_ptr() as usize);
     start..start + value.get().len()
 }
 
-/// Reads a JSON object. Derived structs also read from a list, field by
-/// field, which nobody means.
+/// Parses a JSON object; `None` for a list, which derived structs would also
+/// accept as a list of field values.
 pub(crate) fn object<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Option<T> {
     if !text.trim_ascii_start().starts_with(b"{") {
         return None;
@@ -151,7 +150,7 @@ struct Top<'a> {
     tools: Option<&'a RawValue>,
 }
 
-/// The messages, of which only the last is kept.
+/// The messages; only the last one is kept.
 struct Messages<'a> {
     count: usize,
     last: Option<MessageHead<'a>>,
@@ -193,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_replaced_values_change() {
+    fn splice_changes_only_replaced_values() {
         let body = Bytes::from_static(
             "{ \"b\" : 1.50e1, \"model\" :  \"claude-x\" ,\"messages\":[ {\"role\":\"user\",\"content\":\"ä\\u00e4\"} ],\n\"system\":\"be \\\"kind\\\"\",\"z\":[1 , 2]}".as_bytes(),
         );
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_prompt_that_is_no_text_stays() {
+    fn system_prompt_that_is_not_text_stays_unchanged() {
         for system in ["null", "[]", r#"[{"type":"text","text":"x"}]"#] {
             let body =
                 format!(r#"{{"model":"m","system":{system},"messages":[{{"role":"user","content":"x"}}]}}"#);
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_message_is_the_last_that_is_not_the_systems() {
+    fn last_message_skips_system_messages() {
         let body = br#"{"tools":[ ],"max_tokens":1,"messages":[{"role":"user","content":"a"},{"role":"user","content":"b","x":1},{"role":"system","content":"c"}],"model":"m"}"#;
         let head = RequestHead::parse(body).unwrap();
         let last = head.last_message.unwrap();
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_body_is_an_invalid_request_that_names_the_problem() {
+    fn invalid_body_is_rejected_with_a_reason() {
         for (body, names) in [
             ("", "not JSON"),
             ("{", "not JSON"),

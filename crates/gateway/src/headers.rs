@@ -1,7 +1,7 @@
-//! Which headers go on, in both directions.
+//! Selects the headers that are forwarded, in both directions.
 //!
-//! Owns the lists. What concerns one connection only never goes on, and
-//! neither does a credential of the other side.
+//! Owns the lists. Hop-by-hop headers and credentials of the other side are
+//! never forwarded.
 
 use http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH,
@@ -9,10 +9,10 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Header for a key of Anthropic's.
+/// Header for an Anthropic API key.
 pub(crate) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// Headers that concern one connection only.
+/// Headers that apply to a single connection.
 const HOP_BY_HOP: [&str; 9] = [
     "connection",
     "keep-alive",
@@ -25,7 +25,7 @@ const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
-/// Headers of a Copilot answer that a client gets, beside those by prefix.
+/// Headers of a Copilot response that are forwarded, besides those by prefix.
 const ANSWER_NAMES: [&str; 8] = [
     "content-type",
     "cache-control",
@@ -37,13 +37,13 @@ const ANSWER_NAMES: [&str; 8] = [
     "x-should-retry",
 ];
 
-/// Prefixes of further headers that a client gets.
+/// Prefixes of further forwarded response headers.
 const ANSWER_PREFIXES: [&str; 2] = ["anthropic-", "x-ratelimit-"];
 
-/// Everything of a request that may go on to a server of the same kind.
+/// The request headers for an Anthropic-compatible server.
 ///
-/// Left out beside what concerns the connection: the client's credentials,
-/// and its wish for compression, since a compressed stream cannot be followed.
+/// Besides hop-by-hop headers this removes the client's credentials and its
+/// `Accept-Encoding`, since a compressed stream cannot be parsed.
 pub(crate) fn request_end_to_end(headers: &HeaderMap) -> HeaderMap {
     let mut kept = end_to_end(headers);
     for name in [HOST, CONTENT_LENGTH, EXPECT, ACCEPT_ENCODING, AUTHORIZATION, API_KEY] {
@@ -52,7 +52,7 @@ pub(crate) fn request_end_to_end(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// Everything of an answer that may go on.
+/// The response headers except hop-by-hop headers and those about the body's length and encoding.
 pub(crate) fn answer_end_to_end(headers: &HeaderMap) -> HeaderMap {
     let mut kept = end_to_end(headers);
     kept.remove(CONTENT_LENGTH);
@@ -60,31 +60,31 @@ pub(crate) fn answer_end_to_end(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// What a client gets of a Copilot answer.
+/// The allowed headers of a Copilot response.
 pub(crate) fn answer_allowed(headers: &HeaderMap) -> HeaderMap {
     keep(headers, |name| {
         ANSWER_NAMES.contains(&name) || ANSWER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
     })
 }
 
-/// Whether an answer is a stream of events.
+/// Whether a response is an event stream.
 pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let expected = b"text/event-stream";
     kind.get(..expected.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(expected))
 }
 
-/// Whether an answer is compressed although nobody asked for it.
+/// Whether a response is compressed, which was not requested.
 pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_ENCODING).is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
-/// Makes sure that nobody on the way keeps a stream back.
+/// Prevents caches from buffering a stream.
 pub(crate) fn mark_stream(headers: &mut HeaderMap) {
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
 }
 
-/// Marks an answer as JSON, whatever it was before.
+/// Sets the content type to JSON.
 pub(crate) fn mark_json(headers: &mut HeaderMap) {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
 }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_goes_on_without_the_connections_headers_and_the_clients_credentials() {
+    fn request_headers_exclude_hop_by_hop_headers_and_client_credentials() {
         let came = headers(&[
             ("host", "127.0.0.1:1"),
             ("connection", "keep-alive, X-Private"),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copilot_answer_keeps_what_clients_pace_themselves_by() {
+    fn copilot_response_keeps_retry_and_rate_limit_headers() {
         let came = headers(&[
             ("content-type", "application/json"),
             ("retry-after", "3"),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_of_events_is_known_by_its_type() {
+    fn event_stream_is_recognised_by_content_type() {
         assert!(is_event_stream(&headers(&[("content-type", "Text/Event-Stream; charset=utf-8")])));
         assert!(!is_event_stream(&headers(&[("content-type", "application/json")])));
         assert!(!is_event_stream(&HeaderMap::new()));

@@ -1,9 +1,9 @@
-//! Who started a request: a person, or the agent's own work.
+//! Decides whether the user or the agent initiated a request.
 //!
-//! Owns the turns of one session and which of them have had their one
-//! successful request in the user's name. Pure: no clock, no I/O. A turn is
-//! spent by a request that succeeded; after a failure the retry is in the
-//! user's name again.
+//! Owns the turns of one session and whether each had its one successful
+//! request with the user as initiator. Pure: no clock, no I/O. A turn is
+//! consumed by a successful request; after a failure the retry has the user as
+//! initiator again.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,25 +13,25 @@ use http::HeaderMap;
 use crate::head::RequestHead;
 use crate::request::{self, Content};
 
-/// Turns that wait for their request. A host marks one at a time, and a
-/// handful while messages are queued; past it the oldest is given up.
+/// Turns that wait for their request. A host marks one at a time, or a handful
+/// while messages are queued; past the limit the oldest is dropped.
 const MAX_WAITING: usize = 16;
 
-/// Conversation states remembered as already asked, for a gateway without
-/// marks. Repeats follow within seconds; the oldest is forgotten first.
+/// Conversation states remembered as already requested, for sessions without
+/// marks. Repeats follow within seconds; the oldest is dropped first.
 const MAX_REMEMBERED: usize = 16;
 
-/// Header by which the runtime names the subagent that asks.
+/// Header in which the runtime names the requesting subagent.
 const AGENT_ID: &str = "x-claude-code-agent-id";
 
-/// What the runtime writes into its first system block for a subagent.
+/// Marker in the first system block of a subagent's request.
 const SUBAGENT_MARK: &str = "cc_is_subagent=true";
 
-/// How far into the system prompt that mark is looked for: it is in the first
-/// line, and a user's own text further down must not be taken for it.
+/// The marker is searched in this many bytes of the system prompt: it is in the
+/// first line, and the same words in a user's text must not match.
 const SUBAGENT_MARK_WITHIN: usize = 512;
 
-/// Who started a request.
+/// The initiator of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Initiator {
     User,
@@ -47,29 +47,29 @@ impl Initiator {
     }
 }
 
-/// A message of the user's that is about to be given to the runtime.
+/// A user message that is about to be sent to the runtime.
 #[derive(Clone, Debug)]
 pub struct TurnMark {
     text: String,
 }
 
 impl TurnMark {
-    /// The turn of a message with this text; empty if it has none.
+    /// Marks the turn of a message with this text; empty for a message without text.
     pub fn with_text(text: impl Into<String>) -> Self {
         Self { text: text.into() }
     }
 }
 
-/// What is to be known about a request to say who started it.
+/// The properties of a request that determine its initiator.
 #[derive(Debug)]
 pub(crate) struct Ask {
-    /// What people wrote in the last message.
+    /// User-written texts in the last message.
     texts: Vec<String>,
-    /// Whether the last message has something of a person's, text or not.
+    /// Whether the last message has user content, text or other.
     human: bool,
-    /// Asked by a subagent, for a summary or as a probe.
+    /// Sent by a subagent, for a summary or as a probe.
     housekeeping: bool,
-    /// The runtime's small helper calls offer no tools.
+    /// A helper call of the runtime, which offers no tools.
     helper: bool,
     fingerprint: u64,
 }
@@ -104,17 +104,17 @@ fn is_runtime(headers: &HeaderMap) -> bool {
     agent.is_some_and(|agent| agent.starts_with("claude-cli/"))
 }
 
-/// What a request holds until it is settled.
+/// What a request reserves until it is settled.
 #[derive(Debug, Default)]
 pub(crate) struct Ticket {
-    /// Numbers of the marked turns that it asks for.
+    /// Numbers of the marked turns that the request contains.
     turns: Vec<u64>,
-    /// Identity of the conversation's state, without marks.
+    /// Fingerprint of the conversation's state, for sessions without marks.
     state: Option<u64>,
 }
 
 impl Ticket {
-    /// Holds nothing.
+    /// An empty reservation.
     pub(crate) fn none() -> Self {
         Self::default()
     }
@@ -123,11 +123,11 @@ impl Ticket {
 /// The turns of one session.
 #[derive(Debug, Default)]
 pub(crate) struct TurnBook {
-    /// Whether a host marks turns; from its first mark on only marks count.
+    /// Whether the host marks turns; after the first mark only marks count.
     marked: bool,
     waiting: VecDeque<Turn>,
     next: u64,
-    /// States whose request in the user's name succeeded, oldest first.
+    /// States whose user-initiated request succeeded, oldest first.
     asked: VecDeque<u64>,
 }
 
@@ -135,12 +135,12 @@ pub(crate) struct TurnBook {
 struct Turn {
     number: u64,
     text: String,
-    /// A request in the user's name is on its way.
+    /// A user-initiated request is in flight.
     in_flight: bool,
 }
 
 impl TurnBook {
-    /// Notes that a person has said something.
+    /// Records a user message.
     pub(crate) fn mark(&mut self, mark: TurnMark) {
         self.marked = true;
         if self.waiting.len() == MAX_WAITING {
@@ -151,7 +151,7 @@ impl TurnBook {
         self.waiting.push_back(Turn { number, text: mark.text.trim().to_owned(), in_flight: false });
     }
 
-    /// Says who started a request.
+    /// Decides the initiator of a request.
     pub(crate) fn decide(&mut self, ask: &Ask) -> (Initiator, Ticket) {
         if ask.housekeeping || !ask.human {
             return (Initiator::Agent, Ticket::none());
@@ -171,7 +171,7 @@ impl TurnBook {
         (initiator, Ticket { turns, state: None })
     }
 
-    /// The request came to its end: its turns are spent.
+    /// Consumes the turns of a successful request.
     pub(crate) fn settle_success(&mut self, ticket: Ticket) {
         self.waiting.retain(|turn| !ticket.turns.contains(&turn.number));
         if let Some(state) = ticket.state {
@@ -182,7 +182,7 @@ impl TurnBook {
         }
     }
 
-    /// The request failed or was left: its turns wait for the retry.
+    /// Releases the turns of a failed or aborted request for the retry.
     pub(crate) fn settle_failure(&mut self, ticket: &Ticket) {
         for turn in &mut self.waiting {
             if ticket.turns.contains(&turn.number) {
@@ -193,8 +193,8 @@ impl TurnBook {
 }
 
 impl Turn {
-    /// A command is replaced by its expansion and a picture has no text, so
-    /// that these are taken for the first words of a person's that come.
+    /// Whether a request contains this turn. The runtime expands a command and
+    /// an image has no text, so these match the next request with user content.
     fn is_in(&self, ask: &Ask) -> bool {
         if self.text.is_empty() || self.text.starts_with('/') {
             return true;

@@ -5,7 +5,7 @@ use super::*;
 
 const CLI: &str = "claude-cli/2.1.325 (external, cli)";
 
-/// A request of the runtime's whose last message has this content.
+/// A request of the runtime with this content in its last message.
 fn ask_with(content: &Value, change: impl FnOnce(&mut Value, &mut HeaderMap)) -> Ask {
     let mut body = json!({
         "model": "claude-x",
@@ -65,7 +65,7 @@ fn without_marks_the_last_message_decides() {
 }
 
 #[test]
-fn subagents_probes_and_the_runtimes_helper_calls_are_the_agents() {
+fn subagents_probes_and_helper_calls_are_initiated_by_agent() {
     let mut book = TurnBook::default();
     let prompt = json!("look into this");
     let by_header = ask_with(&prompt, |_, headers| {
@@ -87,7 +87,7 @@ fn subagents_probes_and_the_runtimes_helper_calls_are_the_agents() {
 }
 
 #[test]
-fn a_words_in_the_system_prompt_make_no_subagent() {
+fn subagent_marker_far_inside_system_prompt_is_ignored() {
     let far = ask_with(&json!("hi"), |body, _| {
         body["system"] = format!("{} cc_is_subagent=true", "x".repeat(1000)).into();
     });
@@ -95,7 +95,7 @@ fn a_words_in_the_system_prompt_make_no_subagent() {
 }
 
 #[test]
-fn a_retry_repeats_its_mark_until_it_succeeds() {
+fn retry_is_initiated_by_user_until_it_succeeds() {
     let mut book = TurnBook::default();
     let request = ask(&json!("hello"));
     for _ in 0..3 {
@@ -108,10 +108,10 @@ fn a_retry_repeats_its_mark_until_it_succeeds() {
 }
 
 #[test]
-fn a_marked_turn_has_exactly_one_successful_request_of_the_users() {
+fn marked_turn_has_exactly_one_successful_user_request() {
     let mut book = TurnBook::default();
     book.mark(TurnMark::with_text(" fix the bug "));
-    // Before it came, the runtime makes room and asks for a title.
+    // Before the marked request the runtime may compact the history and ask for a title.
     check(&mut book, &ask(&json!("Your task is to create a detailed summary of this")), Initiator::Agent);
     check(&mut book, &ask(&json!("something else")), Initiator::Agent);
     let request = ask(
@@ -124,14 +124,14 @@ fn a_marked_turn_has_exactly_one_successful_request_of_the_users() {
     book.settle_success(ticket);
     check(&mut book, &ask(&tool_result()), Initiator::Agent);
     check(&mut book, &request, Initiator::Agent);
-    // A subagent's first words look like a person's, but nobody marked them.
+    // A subagent's prompt looks like user text but has no mark.
     check(&mut book, &ask(&json!("Explore the tree")), Initiator::Agent);
     book.mark(TurnMark::with_text("fix the bug"));
     check(&mut book, &request, Initiator::User);
 }
 
 #[test]
-fn commands_and_pictures_are_matched_by_the_next_words_of_a_persons() {
+fn command_and_image_turns_match_next_user_content() {
     for text in ["/review this", ""] {
         let mut book = TurnBook::default();
         book.mark(TurnMark::with_text(text));
@@ -141,7 +141,7 @@ fn commands_and_pictures_are_matched_by_the_next_words_of_a_persons() {
 }
 
 #[test]
-fn messages_that_came_together_are_spent_together() {
+fn turns_in_one_request_are_consumed_together() {
     let mut book = TurnBook::default();
     book.mark(TurnMark::with_text("one"));
     book.mark(TurnMark::with_text("two"));
@@ -155,7 +155,7 @@ fn messages_that_came_together_are_spent_together() {
 }
 
 #[test]
-fn marks_and_memories_are_bounded() {
+fn waiting_turns_and_remembered_states_are_bounded() {
     let mut book = TurnBook::default();
     for number in 0..100 {
         let ticket = check(&mut book, &ask(&json!(format!("m{number}"))), Initiator::User);

@@ -1,8 +1,7 @@
-//! The books of each session: what it used, what failed last, who started its
-//! requests, and whose credential it has.
+//! Per-session accounting: usage, last error, turns and credential.
 //!
-//! Owns a bounded map by the session id in the bearer; the session that was
-//! silent longest is forgotten first. One short lock, never held while waiting.
+//! Owns a bounded map by session id; the least recently used session is
+//! evicted first. One lock, held briefly and never across an await.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,27 +14,26 @@ use crate::error::ApiError;
 use crate::initiator::{Ask, Initiator, Ticket, TurnBook, TurnMark};
 use crate::tap::Reading;
 
-/// Sessions with books. Each takes well below a kilobyte, and a host has
-/// some hundreds alive; past it the one that was silent longest is forgotten.
+/// Sessions in the map. Each takes well below a kilobyte, and a host has some
+/// hundreds open; past the limit the least recently used is evicted.
 const MAX_SESSIONS: usize = 4096;
 
-/// Sessions with a credential of their own. These are never forgotten by
-/// themselves, since that would silently change the account; past it a new
-/// one is refused.
+/// Sessions with their own credential. These are never evicted, since that
+/// would silently switch the account; past the limit a new one is rejected.
 const MAX_CREDENTIALS: usize = 1024;
 
-/// What the requests of one session came to.
+/// The accumulated usage of one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionUsage {
     /// Messages requests that were sent to an upstream.
     pub requests: u64,
-    /// Those whose answer came to its end.
+    /// Requests whose response was complete.
     pub completed: u64,
-    /// Those that ended in an error, before or inside the answer.
+    /// Requests that ended in an error, before or during the response.
     pub failed: u64,
-    /// Those that the client left before their end.
+    /// Requests that the client aborted.
     pub aborted: u64,
-    /// Input tokens that were neither read from nor written to a cache.
+    /// Input tokens neither read from nor written to a cache.
     pub input_tokens: u64,
     /// Output tokens.
     pub output_tokens: u64,
@@ -43,38 +41,38 @@ pub struct SessionUsage {
     pub cache_creation_input_tokens: u64,
     /// Input tokens read from the prompt cache.
     pub cache_read_input_tokens: u64,
-    /// Copilot's credits, in billionths.
+    /// Copilot credits, in billionths.
     pub nano_aiu: u64,
-    /// Why the last finished answer stopped.
+    /// The stop reason of the last complete response.
     pub last_stop_reason: Option<String>,
 }
 
-/// The last failure of a session.
+/// The last error of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastError {
-    /// The HTTP status, or the one that an `error` event stands for.
+    /// The HTTP status, or the equivalent of an `error` event.
     pub status: u16,
     /// Anthropic's `error.type`.
     pub kind: String,
-    /// What the client was told.
+    /// The message that the client received.
     pub message: String,
-    /// The id of the request in logs and answers.
+    /// The id of the request in logs and responses.
     pub request_id: String,
 }
 
-/// Why a session cannot have a credential of its own.
+/// The limit of sessions with their own credential is reached.
 #[derive(Debug, thiserror::Error)]
-#[error("{MAX_CREDENTIALS} sessions have credentials of their own; forget one that has ended first")]
+#[error("{MAX_CREDENTIALS} sessions already have their own credential; forget a closed session first")]
 pub struct TooManyCredentials;
 
-/// All books of one gateway.
+/// The accounts of all sessions of one gateway.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger(Mutex<Books>);
 
 #[derive(Debug, Default)]
 struct Books {
     sessions: HashMap<SessionId, Entry>,
-    /// Counts uses, to know which session was silent longest.
+    /// Counts accesses; the entry with the lowest count is the least recently used.
     clock: u64,
 }
 
@@ -88,7 +86,7 @@ struct Entry {
 }
 
 impl Ledger {
-    /// The books of one session, to be written.
+    /// The account of one session.
     pub(crate) fn account(self: &Arc<Self>, session: &SessionId) -> Account {
         Account { ledger: Arc::clone(self), session: session.clone() }
     }
@@ -156,7 +154,7 @@ impl Books {
     }
 }
 
-/// The books of one session.
+/// The account of one session.
 #[derive(Clone)]
 pub struct Account {
     ledger: Arc<Ledger>,
@@ -164,12 +162,12 @@ pub struct Account {
 }
 
 impl Account {
-    /// The credential of this session alone, if it has one.
+    /// The session's own credential, if it has one.
     pub(crate) fn credential(&self) -> Option<SecretString> {
         self.ledger.read(self.session.as_str(), |entry| entry.credential.clone())?
     }
 
-    /// Notes a failure that the client is told about.
+    /// Records an error that the client received.
     pub(crate) fn note_error(&self, error: &ApiError, request_id: &str) {
         self.note(LastError {
             status: error.status().as_u16(),
@@ -183,12 +181,12 @@ impl Account {
         self.ledger.write(&self.session, |entry| entry.last_error = Some(error));
     }
 
-    /// Says who started a request. The ticket is settled with the request.
+    /// Decides the initiator of a request. The ticket is settled with the request.
     pub(crate) fn initiator(&self, ask: &Ask) -> (Initiator, Ticket) {
         self.ledger.write(&self.session, |entry| entry.turns.decide(ask))
     }
 
-    /// Opens the books of one messages request.
+    /// Starts accounting for one messages request.
     pub(crate) fn open(&self, request_id: &str) -> OpenRequest {
         self.ledger.write(&self.session, |entry| entry.usage.requests += 1);
         OpenRequest {
@@ -207,17 +205,17 @@ impl fmt::Debug for Account {
     }
 }
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Debug)]
 pub(crate) enum RequestEnd {
-    /// All of the answer came.
+    /// The response was complete.
     Completed,
-    /// It failed, before or inside the answer.
+    /// The request failed, before or during the response.
     Failed(ApiError),
 }
 
-/// A request on its way. What is known when it is dropped is booked, so that
-/// an aborted request still shows what it cost.
+/// A request in progress. Dropping it records the usage known so far, so that
+/// an aborted request is accounted for too.
 #[derive(Debug)]
 pub(crate) struct OpenRequest {
     account: Account,
@@ -228,17 +226,17 @@ pub(crate) struct OpenRequest {
 }
 
 impl OpenRequest {
-    /// The ticket that is settled with this request.
+    /// Sets the ticket that is settled with this request.
     pub(crate) fn hold(&mut self, ticket: Ticket) {
         self.ticket = ticket;
     }
 
-    /// Keeps the newest reading.
+    /// Replaces the usage reading.
     pub(crate) fn update(&mut self, reading: Reading) {
         self.reading = reading;
     }
 
-    /// Notes how the request ended.
+    /// Sets the result.
     pub(crate) fn end(&mut self, end: RequestEnd) {
         self.end = Some(end);
     }
@@ -294,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aborted_request_is_booked_with_what_was_known() {
+    fn aborted_request_records_known_usage() {
         let ledger = Arc::new(Ledger::default());
         let mut open = ledger.account(&session("a")).open("req_1");
         open.update(Reading { input_tokens: 7, output_tokens: 3, nano_aiu: Some(5), ..Reading::default() });
@@ -312,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_books_are_bounded_and_the_silent_session_goes_first() {
+    fn least_recently_used_session_without_credential_is_evicted() {
         let ledger = Arc::new(Ledger::default());
         ledger.set_credential(&session("kept"), "secret".to_owned().into()).unwrap();
         for number in 0..MAX_SESSIONS {
@@ -324,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_refused_when_there_are_too_many_and_hidden_in_debug_output() {
+    fn rejects_too_many_credentials_and_debug_output_hides_them() {
         let ledger = Arc::new(Ledger::default());
         for number in 0..MAX_CREDENTIALS {
             ledger.set_credential(&session(&number.to_string()), "sesame".to_owned().into()).unwrap();

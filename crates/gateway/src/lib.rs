@@ -1,9 +1,10 @@
-//! An Anthropic-compatible endpoint on the loopback interface.
+//! An Anthropic-compatible HTTP endpoint on the loopback interface.
 //!
-//! Owns the listener, the admission of requests and the upstreams that answer
-//! them. It knows nothing of AHP or of sessions beyond the id in the bearer,
-//! and can be run alone. A request that is not let in never reaches an
-//! upstream, and every failure leaves in Anthropic's error shape.
+//! Owns the listener, request authentication and the upstreams that answer
+//! requests. It does not depend on AHP and knows a session only by the id in
+//! the bearer token, so it can run stand-alone. An unauthenticated request
+//! never reaches an upstream, and every failure is reported as an Anthropic
+//! error object.
 
 mod answer;
 mod auth;

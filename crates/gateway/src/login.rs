@@ -1,8 +1,8 @@
-//! Signing in to GitHub with a code that the user types into a browser.
+//! Signs in to GitHub with the OAuth device flow.
 //!
-//! Owns the device flow: asking for a code, and asking whether it was typed
-//! in, no faster than GitHub allows. It keeps no token; the caller does. Any
-//! wait ends when it is cancelled.
+//! Requests a code and polls for the token at the interval that GitHub allows.
+//! The token is returned to the caller and not stored here. Waiting can be
+//! cancelled at any time.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,55 +23,55 @@ use crate::endpoint::Endpoint;
 use crate::error::ApiError;
 use crate::forward::{read_all, unreachable_upstream};
 
-/// The public id of the sign-in that Copilot accepts tokens of. An id is no
-/// secret; an enterprise may have its own.
+/// The public OAuth client id whose tokens Copilot accepts. It is not a secret;
+/// an enterprise may have its own.
 pub const DEFAULT_CLIENT_ID: &str = "Iv1.b507a08c87ecfe98";
 
-/// What the token may do: read the name of the account.
+/// The requested scope: read the name of the account.
 const SCOPE: &str = "read:user";
 
-/// The pause between two questions if GitHub names none.
+/// Seconds between two polls if GitHub sends no interval.
 const DEFAULT_INTERVAL: u64 = 5;
 
-/// What GitHub's rules add to the pause after `slow_down`.
+/// Seconds added to the interval after `slow_down`, as RFC 8628 requires.
 const SLOW_DOWN: u64 = 5;
 
-/// The longest pause that is believed, so that an odd answer cannot hang us.
+/// Upper bound of the interval in seconds, so that an odd response cannot block the login.
 const MAX_INTERVAL: u64 = 60;
 
-/// How long a code is good for if GitHub does not say.
+/// Seconds until a code expires if GitHub sends no expiry.
 const DEFAULT_EXPIRY: u64 = 15 * 60;
 
-/// The longest text of a code; real ones have nine characters.
+/// Longest accepted user code; real ones have nine characters.
 const MAX_CODE: usize = 64;
 
-/// The largest answer to a question.
+/// Largest response.
 const MAX_ANSWER: usize = 64 * 1024;
 
-/// Why nobody is signed in.
+/// Why the sign-in failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginError {
-    /// GitHub could not be asked.
-    #[error("GitHub could not be asked")]
+    /// GitHub could not be reached.
+    #[error("cannot reach GitHub")]
     Unreachable(#[source] ApiError),
-    /// GitHub's answer makes no sense.
-    #[error("GitHub's answer cannot be used: {0}")]
+    /// GitHub's response is unusable.
+    #[error("unexpected response from GitHub: {0}")]
     Answer(String),
-    /// The user said no.
-    #[error("the sign-in was refused in the browser; start again with `innkeeper login`")]
+    /// The user denied access.
+    #[error("access was denied in the browser; start again with `innkeeper login`")]
     Denied,
-    /// The code was not typed in in time.
+    /// The code expired.
     #[error("the code was not entered in time; start again with `innkeeper login`")]
     Expired,
-    /// GitHub does not do this sign-in.
-    #[error("GitHub refuses this sign-in: {0}")]
+    /// GitHub rejected the request.
+    #[error("GitHub rejected the sign-in: {0}")]
     Refused(String),
-    /// The caller did not want to wait.
+    /// The caller cancelled.
     #[error("the sign-in was cancelled")]
     Cancelled,
 }
 
-/// A code that waits to be typed in.
+/// A code for the user to enter in a browser.
 pub struct DeviceCode {
     user_code: String,
     verification_uri: String,
@@ -81,12 +81,12 @@ pub struct DeviceCode {
 }
 
 impl DeviceCode {
-    /// What the user types in.
+    /// The code that the user enters.
     pub fn user_code(&self) -> &str {
         &self.user_code
     }
 
-    /// Where.
+    /// The page on which the user enters the code.
     pub fn verification_uri(&self) -> &str {
         &self.verification_uri
     }
@@ -101,7 +101,7 @@ impl fmt::Debug for DeviceCode {
     }
 }
 
-/// The sign-in at one GitHub.
+/// The device flow for one GitHub instance.
 #[derive(Debug)]
 pub struct DeviceLogin {
     client: HttpClient,
@@ -110,12 +110,12 @@ pub struct DeviceLogin {
 }
 
 impl DeviceLogin {
-    /// Makes the sign-in; nothing is sent yet.
+    /// Creates the login; sends nothing yet.
     pub fn new(github: GithubEndpoints, client_id: impl Into<String>, options: ClientOptions) -> Self {
         Self { client: HttpClient::new(options), github, client_id: client_id.into() }
     }
 
-    /// Asks for a code.
+    /// Requests a code.
     pub async fn begin(&self) -> Result<DeviceCode, LoginError> {
         let form = [("client_id", self.client_id.as_str()), ("scope", SCOPE)];
         let answer: CodeAnswer = self.ask("/login/device/code", &form).await?;
@@ -125,12 +125,12 @@ impl DeviceLogin {
         let (Some(device_code), Some(user_code), Some(uri)) =
             (answer.device_code, answer.user_code, answer.verification_uri)
         else {
-            return Err(LoginError::Answer("it has no code".to_owned()));
+            return Err(LoginError::Answer("missing code".to_owned()));
         };
         if user_code.len() > MAX_CODE
             || !user_code.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         {
-            return Err(LoginError::Answer("its code is not one that can be typed".to_owned()));
+            return Err(LoginError::Answer("invalid characters in the code".to_owned()));
         }
         let place =
             Endpoint::from_configuration(&uri).map_err(|error| LoginError::Answer(error.to_string()))?;
@@ -144,7 +144,7 @@ impl DeviceLogin {
         })
     }
 
-    /// Waits until the code was typed in and returns the token.
+    /// Waits until the user entered the code and returns the token.
     pub async fn wait(
         &self,
         code: DeviceCode,
@@ -176,16 +176,16 @@ impl DeviceLogin {
                 Ok(Progress::Pending) => {}
                 Ok(Progress::SlowDown(named)) => interval = slower(interval, named),
                 Ok(Progress::Failed(error)) => return Err(error),
-                // The network may be away for a moment; the code's end bounds this.
+                // A network failure may be transient; the code's expiry bounds the retries.
                 Err(LoginError::Unreachable(error)) => {
-                    tracing::warn!(%error, "GitHub could not be asked; trying again")
+                    tracing::warn!(%error, "cannot reach GitHub; retrying")
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Asks whose a token is, and which Copilot it has.
+    /// Returns the account of a token and its Copilot endpoint.
     pub async fn account(&self, token: &SecretString) -> Result<CopilotAccount, LoginError> {
         credentials::discover(&self.client, &self.github.api, token).await.map_err(LoginError::Unreachable)
     }
@@ -201,17 +201,17 @@ impl DeviceLogin {
             Outgoing { method: Method::POST, target: web.target(path, None), headers, body: body.into() };
         let (status, body) = timeout(LOOKUP_TIME, self.exchange(web, &outgoing))
             .await
-            .unwrap_or_else(|_| Err(ApiError::timed_out(format!("no answer within {LOOKUP_TIME:?}"))))
+            .unwrap_or_else(|_| Err(ApiError::timed_out(format!("no response within {LOOKUP_TIME:?}"))))
             .map_err(LoginError::Unreachable)?;
         if status.is_server_error() {
             return Err(LoginError::Unreachable(ApiError::from_status(
                 status,
-                format!("{web} answered {status}"),
+                format!("{web} returned {status}"),
             )));
         }
-        // The errors of the flow come with status 200 or 400, both with JSON.
+        // The flow's errors are JSON with status 200 or 400.
         serde_json::from_slice(&body).map_err(|_| {
-            LoginError::Answer(format!("{web}{path} answered {status} without the expected JSON"))
+            LoginError::Answer(format!("{web}{path} returned {status} without the expected JSON"))
         })
     }
 
@@ -221,8 +221,8 @@ impl DeviceLogin {
     }
 }
 
-/// The pause after GitHub wanted fewer questions: what it names, and longer
-/// than before in any case.
+/// The interval after `slow_down`: the one GitHub sent, but always longer than
+/// before.
 fn slower(interval: Duration, named: Option<u64>) -> Duration {
     let longer = interval.as_secs() + SLOW_DOWN;
     seconds(named.unwrap_or(longer).max(longer))
@@ -232,7 +232,7 @@ fn seconds(count: u64) -> Duration {
     Duration::from_secs(count.clamp(1, MAX_INTERVAL))
 }
 
-/// A text of GitHub's without anything that a terminal would obey.
+/// Removes control characters from a text of GitHub before it is printed to a terminal.
 fn plain(text: &str) -> String {
     text.chars().filter(|character| !character.is_control()).take(300).collect()
 }
@@ -286,7 +286,7 @@ impl TokenAnswer {
             ))),
             (Some(token), None) if !token.is_empty() => Progress::Done(token.into()),
             (_, None) => {
-                Progress::Failed(LoginError::Answer("it has neither a token nor a reason".to_owned()))
+                Progress::Failed(LoginError::Answer("neither a token nor an error".to_owned()))
             }
         }
     }
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn asking_too_fast_makes_every_later_pause_longer() {
+    fn slow_down_increases_interval() {
         let five = Duration::from_secs(5);
         assert_eq!(slower(five, None), Duration::from_secs(10));
         assert_eq!(slower(five, Some(30)), Duration::from_secs(30));

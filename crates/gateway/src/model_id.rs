@@ -1,19 +1,19 @@
-//! The spellings of a Claude model.
+//! The grammar of Claude model ids.
 //!
-//! Owns the grammar: clients spell versions with dashes, Copilot with dots,
-//! older models have their family last, and either may add a date or a
-//! modifier. Pure. What the grammar gives is a guess; the catalogue knows.
+//! Clients write versions with dashes and Copilot with dots; older models have
+//! their family last, and both may add a date or a modifier. Pure. The result
+//! is a guess; the catalogue is authoritative.
 
-/// The one modifier that selects a different model, and only of this family.
+/// The only modifier that selects a different model, and only in this family.
 const LONG_CONTEXT: (&str, &str) = ("opus", "1m");
 
-/// How a client marks the long context of a model.
+/// The suffix with which a client selects the long context of a model.
 const LONG_CONTEXT_MARK: &str = "[1m]";
 
-/// The longest id that is looked at; real ones have some thirty characters.
+/// Longest accepted id; real ones have about thirty characters.
 const MAX_LENGTH: usize = 128;
 
-/// A model, whatever its spelling was.
+/// A model id, independent of its spelling.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ModelId(Form);
 
@@ -25,12 +25,12 @@ enum Form {
         minor: Option<String>,
         modifiers: Vec<String>,
     },
-    /// A single word, which is passed on as it is.
+    /// A single word, passed on unchanged.
     Word(String),
 }
 
 impl ModelId {
-    /// Reads an id; nothing if it is not a model of this kind.
+    /// Parses an id; `None` if it does not follow the grammar.
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() > MAX_LENGTH {
             return None;
@@ -62,23 +62,22 @@ impl ModelId {
         Some(Self(form))
     }
 
-    /// The spelling for clients.
+    /// The clients' spelling.
     pub fn client_form(&self) -> String {
         self.spell('-', |modifier| self.surviving(modifier))
     }
 
-    /// The spelling for Copilot.
+    /// Copilot's spelling.
     pub fn endpoint_form(&self) -> String {
         self.spell('.', |modifier| self.surviving(modifier))
     }
 
-    /// The spelling for clients of a model that the catalogue has in exactly
-    /// this form, so that no modifier may be lost.
+    /// The clients' spelling of a listed model, with all modifiers.
     pub(crate) fn exact_client_form(&self) -> String {
         self.spell('-', |_| true)
     }
 
-    /// Whether two ids mean the same model if this one's modifiers are dropped.
+    /// Whether this id has no modifiers and is the same model as `other` without its modifiers.
     pub(crate) fn is_base_of(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (
@@ -88,7 +87,7 @@ impl ModelId {
                 let digits = |major: &str, minor: &Option<String>| {
                     format!("{major}{}", minor.as_deref().unwrap_or_default())
                 };
-                // Copilot once ran the parts of a version together.
+                // Copilot has written versions without a separator, such as `41` for `4.1`.
                 modifiers.is_empty()
                     && family == other_family
                     && digits(major, minor) == digits(other_major, other_minor)
@@ -157,7 +156,7 @@ fn is_family(part: &str) -> bool {
     !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphabetic())
 }
 
-/// A part of a version has one or two digits; more are a date or no version.
+/// A part of a version has one or two digits; longer numbers are dates or invalid.
 fn is_number(part: &str) -> bool {
     matches!(part.len(), 1 | 2) && part.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn every_spelling_is_understood() {
+fn parses_every_known_spelling() {
     for (text, client, endpoint) in [
         ("claude-opus-4-6", "claude-opus-4-6", "claude-opus-4.6"),
         ("claude-3-5-sonnet", "claude-sonnet-3-5", "claude-sonnet-3.5"),
@@ -23,13 +23,13 @@ fn every_spelling_is_understood() {
         ("claude-opus-4.7-high", "claude-opus-4-7", "claude-opus-4.7"),
         ("claude-3.7-sonnet-thought", "claude-sonnet-3-7", "claude-sonnet-3.7"),
     ] {
-        let id = ModelId::parse(text).unwrap_or_else(|| panic!("{text} is not understood"));
+        let id = ModelId::parse(text).unwrap_or_else(|| panic!("cannot parse {text}"));
         assert_eq!((id.client_form().as_str(), id.endpoint_form().as_str()), (client, endpoint), "{text}");
     }
 }
 
 #[test]
-fn everything_else_is_unknown() {
+fn rejects_other_ids() {
     for text in [
         "",
         " ",
@@ -53,18 +53,18 @@ fn everything_else_is_unknown() {
 }
 
 #[test]
-fn a_listed_modifier_is_not_lost() {
+fn exact_client_form_keeps_modifiers() {
     assert_eq!(ModelId::parse("claude-opus-4.7-high").unwrap().exact_client_form(), "claude-opus-4-7-high");
 }
 
 proptest! {
     #[test]
-    fn any_text_is_read_without_a_panic(text in ".{0,64}") {
+    fn parsing_any_text_does_not_panic(text in ".{0,64}") {
         ModelId::parse(&text);
     }
 
     #[test]
-    fn both_forms_mean_the_same_model(family in "[a-z]{1,8}", major in "[1-9][0-9]?", minor in proptest::option::of("[0-9]{1,2}"), long in any::<bool>()) {
+    fn both_forms_parse_to_the_same_model(family in "[a-z]{1,8}", major in "[1-9][0-9]?", minor in proptest::option::of("[0-9]{1,2}"), long in any::<bool>()) {
         let minor = minor.map(|minor| format!("-{minor}")).unwrap_or_default();
         let mark = if long { "[1m]" } else { "" };
         let id = ModelId::parse(&format!("claude-{family}-{major}{minor}{mark}")).unwrap();

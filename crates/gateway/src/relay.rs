@@ -1,10 +1,10 @@
-//! The bytes of one streamed answer on their way from upstream to client.
+//! Relays the bytes of one streamed response from upstream to client.
 //!
-//! Pure: pieces go in, pieces come out, no I/O. Only whole events come out,
-//! so that a stream that breaks off can still be ended properly; within one
-//! piece they stay one piece, uncopied. However the pieces are cut, the same
-//! bytes come out. A stream ends in the upstream's `message_stop` or in
-//! exactly one `error` event, never in both.
+//! Pure: chunks go in, chunks come out, no I/O. Only complete events come out,
+//! so that an interrupted stream can still be ended with an `error` event.
+//! Complete events of one input chunk stay one chunk and are not copied. The
+//! output bytes do not depend on how the input is split. A stream ends with
+//! the upstream's `message_stop` or with exactly one `error` event, never both.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,20 +20,20 @@ use crate::head;
 use crate::sse::{EventScanner, Fields};
 use crate::tap::{ModelPlace, Reading, Tap, Verdict};
 
-/// The largest event. One holds a piece of text or at most a tool's result;
-/// as a part of one is held back until it is whole, this bounds the memory of
-/// a stream. A larger one ends the stream in an error.
+/// Largest event. An event contains some text or at most a tool result. An
+/// incomplete event is buffered, so this bounds the memory of a stream; a
+/// larger event ends the stream with an error.
 const MAX_EVENT: usize = 8 * 1024 * 1024;
 
-/// How models are named towards the client; nothing leaves a name as it is.
+/// Translates a model id for the client; `None` leaves it unchanged.
 pub(crate) type NameModel = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// What a relay needs to know about its request.
+/// The settings of a relay for its request.
 #[derive(Clone, Default)]
 pub(crate) struct RelayOptions {
     pub(crate) request_id: String,
     pub(crate) name_model: Option<NameModel>,
-    /// What must not get out, even if the upstream repeats it.
+    /// The credential, which must not reach the client even if the upstream repeats it.
     pub(crate) secret: Option<SecretString>,
 }
 
@@ -46,24 +46,24 @@ impl fmt::Debug for RelayOptions {
 /// How a stream ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
-    /// In its `message_stop`.
+    /// With `message_stop`.
     Complete,
-    /// In an error; its object as the client gets it.
+    /// With an error; `object` is the error object for the client.
     Failed { error: ApiError, object: Bytes },
 }
 
-/// One stream.
+/// The state of one stream.
 #[derive(Debug)]
 pub(crate) struct Relay {
     options: RelayOptions,
     scanner: EventScanner,
-    /// The beginning of an event that is not whole yet.
+    /// The start of an incomplete event.
     held: BytesMut,
     tap: Tap,
-    /// Pieces for the client. As many as one piece from upstream holds
-    /// events to be changed, at most; no more is taken in before it is empty.
+    /// Chunks for the client. Bounded by the number of changed events in one
+    /// input chunk: no further input is taken before this is empty.
     out: VecDeque<Bytes>,
-    /// Whether there was any event.
+    /// Whether any event was seen.
     begun: bool,
     closing: Option<Closing>,
 }
@@ -81,7 +81,7 @@ impl Relay {
         }
     }
 
-    /// Takes in what came from upstream.
+    /// Adds a chunk from the upstream.
     pub(crate) fn push(&mut self, piece: &Bytes) {
         if self.closing.is_some() {
             return;
@@ -108,33 +108,33 @@ impl Relay {
         }
     }
 
-    /// The upstream's stream is over, well or not.
+    /// Ends the stream; `cause` is the error if the upstream failed.
     pub(crate) fn end(&mut self, cause: Option<ApiError>) {
         if self.closing.is_none() && cause.is_none() && self.scanner.ends_event() && self.release().is_break()
         {
             return;
         }
         self.fail(cause.unwrap_or_else(|| {
-            ApiError::bad_gateway("the upstream's answer broke off before its end; send the request again")
+            ApiError::bad_gateway("the upstream's response ended early; send the request again")
         }));
     }
 
-    /// The next piece for the client.
+    /// The next chunk for the client.
     pub(crate) fn pop(&mut self) -> Option<Bytes> {
         self.out.pop_front()
     }
 
-    /// How many pieces wait for the client.
+    /// How many chunks are queued for the client.
     pub(crate) fn waiting(&self) -> usize {
         self.out.len()
     }
 
-    /// Whether there was an event, so that the answer's status is decided.
+    /// Whether an event was seen, so that the response status is decided.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun
     }
 
-    /// How the stream ended, if it did.
+    /// How the stream ended, if it has.
     pub(crate) fn closing(&self) -> Option<&Closing> {
         self.closing.as_ref()
     }
@@ -143,10 +143,10 @@ impl Relay {
         self.tap.reading()
     }
 
-    /// Decides about an event that came in several pieces.
+    /// Processes an event that arrived in several chunks.
     fn release(&mut self) -> ControlFlow<()> {
         let event = self.held.split().freeze();
-        // What a large event took is not kept for the rest of the stream.
+        // Frees the memory of a large event.
         self.held = BytesMut::new();
         let mut sent = 0;
         self.place(&event, &mut sent, 0, event.len())?;
@@ -154,8 +154,8 @@ impl Relay {
         ControlFlow::Continue(())
     }
 
-    /// Decides about the event at `begin..end` of a piece, of which
-    /// everything up to `sent` was dealt with.
+    /// Processes the event at `begin..end` of a chunk; the bytes before `sent`
+    /// are already processed.
     fn place(&mut self, piece: &Bytes, sent: &mut usize, begin: usize, end: usize) -> ControlFlow<()> {
         let event = piece.get(begin..end).unwrap_or_default();
         let verdict = if event.len() > MAX_EVENT { None } else { Some(self.tap.read(event)) };
@@ -179,7 +179,7 @@ impl Relay {
             }
             Some(Verdict::Broken(what)) => {
                 self.send(piece, *sent, begin);
-                self.fail(ApiError::bad_gateway(format!("the upstream's answer has {what}")));
+                self.fail(ApiError::bad_gateway(format!("invalid upstream response: {what}")));
                 ControlFlow::Break(())
             }
             None => {
@@ -197,8 +197,8 @@ impl Relay {
         *sent = begin + place.span.end;
     }
 
-    /// Passes on an error of the upstream's; spelled anew if clients would not
-    /// understand it, or if it repeats the credential.
+    /// Passes on an `error` event of the upstream. Rewrites it if it is not an
+    /// Anthropic error object or contains the credential.
     fn pass_error(&mut self, event: &Bytes, envelope: Envelope) {
         let kind = envelope.kind.unwrap_or_else(|| "api_error".to_owned());
         let message = envelope.message.unwrap_or_else(|| "the upstream reported an error".to_owned());
@@ -231,7 +231,7 @@ impl Relay {
 
 fn too_large() -> ApiError {
     ApiError::bad_gateway(format!(
-        "an event of the upstream's answer is larger than {} MiB",
+        "the upstream sent an event larger than {} MiB",
         MAX_EVENT / (1024 * 1024)
     ))
 }

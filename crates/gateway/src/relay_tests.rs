@@ -17,7 +17,7 @@ fn options() -> RelayOptions {
     }
 }
 
-/// What comes out when the upstream sends these pieces and ends.
+/// The output when the upstream sends these chunks and ends.
 fn relayed(pieces: &[&[u8]]) -> (Vec<Bytes>, Closing) {
     let mut relay = Relay::new(options());
     let mut out = Vec::new();
@@ -42,19 +42,19 @@ fn renamed(text: &str) -> String {
     text.replace("claude-opus-4.6", "claude-opus-4-6")
 }
 
-/// The names of the events in a text.
+/// The event names in a text.
 fn names(text: &str) -> Vec<&str> {
     text.lines().filter_map(|line| line.strip_prefix("event: ")).collect()
 }
 
 #[test]
-fn only_the_model_in_message_start_changes() {
+fn only_model_in_message_start_is_changed() {
     let (out, closing) = relayed(&[whole().as_bytes()]);
     assert_eq!((joined(&out), closing), (renamed(&whole()), Closing::Complete));
 }
 
 #[test]
-fn a_piece_that_needs_no_change_stays_one_piece_uncopied() {
+fn unchanged_chunk_is_passed_on_without_copy() {
     let mut relay = Relay::new(options());
     relay.push(&Bytes::from_static(START.as_bytes()));
     while relay.pop().is_some() {}
@@ -66,13 +66,13 @@ fn a_piece_that_needs_no_change_stays_one_piece_uncopied() {
 }
 
 #[test]
-fn what_follows_message_stop_is_not_passed_on() {
+fn bytes_after_message_stop_are_dropped() {
     let text = format!("{}event: more\ndata: x\n\n", whole());
     assert_eq!(joined(&relayed(&[text.as_bytes()]).0), renamed(&whole()));
 }
 
 #[test]
-fn an_end_without_message_stop_is_one_error_event() {
+fn stream_without_message_stop_ends_with_one_error_event() {
     for cut in [START.len(), START.len() + 50, START.len() + REST.len(), whole().len() - 1] {
         let text = &whole().into_bytes()[..cut];
         let (out, closing) = relayed(&[text]);
@@ -88,7 +88,7 @@ fn an_end_without_message_stop_is_one_error_event() {
 }
 
 #[test]
-fn an_error_of_the_upstreams_passes_as_it_is_and_ends_the_stream() {
+fn upstream_error_event_is_passed_on_unchanged_and_ends_stream() {
     let error = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"},\"extra\":1}\n\n";
     let (out, closing) = relayed(&[format!("{START}{error}{STOP}").as_bytes()]);
     assert_eq!(joined(&out), renamed(&format!("{START}{error}")));
@@ -97,7 +97,7 @@ fn an_error_of_the_upstreams_passes_as_it_is_and_ends_the_stream() {
 }
 
 #[test]
-fn an_error_that_clients_would_not_understand_is_spelled_anew() {
+fn malformed_upstream_error_is_rewritten() {
     for (data, kind, message) in [
         ("{\"error\":\"plain\"}", "api_error", "plain"),
         ("{\"type\":\"error\",\"error\":{\"message\":\"no type\"}}", "api_error", "no type"),
@@ -124,7 +124,7 @@ fn an_error_that_clients_would_not_understand_is_spelled_anew() {
 }
 
 #[test]
-fn an_error_first_leaves_the_status_open() {
+fn error_before_first_event_leaves_status_undecided() {
     let mut relay = Relay::new(options());
     relay.push(&Bytes::from_static(b": hello\n\nevent: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"a\",\"message\":\"b\"}}\n\n"));
     assert!(!relay.has_begun() && relay.closing().is_some());
@@ -136,7 +136,7 @@ fn an_error_first_leaves_the_status_open() {
 }
 
 #[test]
-fn an_event_that_is_too_large_ends_the_stream_however_it_comes() {
+fn oversized_event_ends_stream_for_any_chunking() {
     let large = format!("event: content_block_delta\ndata: {}\n\n", "x".repeat(MAX_EVENT));
     let text = format!("{START}{large}{STOP}");
     let at_once = relayed(&[text.as_bytes()]);
@@ -147,7 +147,7 @@ fn an_event_that_is_too_large_ends_the_stream_however_it_comes() {
 }
 
 #[test]
-fn other_line_endings_and_held_events_come_out_whole() {
+fn all_line_endings_are_preserved() {
     for ending in ["\r\n", "\r", "\n"] {
         let text = whole().replace('\n', ending);
         let pieces: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
@@ -165,7 +165,7 @@ fn cut<'a>(text: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
 
 proptest! {
     #[test]
-    fn chunk_boundaries_never_change_the_output_bytes(
+    fn chunk_boundaries_do_not_change_output_bytes(
         cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..12),
         ending in prop::sample::select(vec!["\n", "\r\n", "\r"]),
         length in any::<prop::sample::Index>(),
@@ -179,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn random_corruption_never_panics_and_never_yields_a_false_success(
+    fn corrupted_stream_does_not_panic_or_complete_falsely(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..6),
     ) {
@@ -192,7 +192,7 @@ proptest! {
         let out = out.concat();
         let count = |name: &[u8]| memchr::memmem::find_iter(&out, name).count();
         match closing {
-            // A success has both ends of the message, unharmed, and no error.
+            // A complete stream has an intact start and stop and no error.
             Closing::Complete => {
                 let is_stop = |event: &[u8]| {
                     serde_json::from_slice::<Value>(&Fields::read(event).data().unwrap_or_default())

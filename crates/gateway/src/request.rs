@@ -1,9 +1,8 @@
-//! The parts of a Messages request that an upstream may want to understand.
+//! Types for the parts of a Messages request that an upstream may need.
 //!
-//! Owns tolerant types: unknown fields and block types pass, and what is only
-//! carried or measured stays raw. A body is parsed once. Blocks that the
-//! runtime adds on its own are told from what a person wrote, here and
-//! nowhere else.
+//! Tolerant: unknown fields and block types are accepted, and values that are
+//! only forwarded or measured stay raw. A body is parsed once. Also
+//! distinguishes text that the runtime adds from text that the user wrote.
 
 use std::fmt;
 
@@ -12,22 +11,22 @@ use serde_json::value::RawValue;
 
 use crate::error::ApiError;
 
-/// How text blocks of the runtime's own begin.
+/// Prefixes of text blocks that the runtime adds.
 ///
-/// The notice of a finished background task is one of them: the newer runtime
-/// wraps it in a reminder, the older one sends it bare.
+/// The notification of a finished background task is one of them: newer
+/// runtimes wrap it in a reminder, older ones send it bare.
 const RUNTIME_MARKS: [&str; 4] = ["<system-reminder>", "<local-command", "<command-", "<task-notification>"];
 
-/// What both runtimes write when they want to go on with less history.
+/// Part of the prompt with which both runtimes request a summary of the history.
 const SUMMARY_REQUEST: &str = "create a detailed summary of";
 
-/// Whether the runtime wrote a text, not a person.
+/// Whether the runtime wrote a text, rather than the user.
 pub(crate) fn is_runtime_text(text: &str) -> bool {
     let text = text.trim_start();
     RUNTIME_MARKS.iter().any(|mark| text.starts_with(mark))
 }
 
-/// Whether a text is the runtime's wish to have the conversation summed up.
+/// Whether a text is the runtime's request for a summary of the conversation.
 pub(crate) fn is_summary_request(text: &str) -> bool {
     text.contains(SUMMARY_REQUEST)
 }
@@ -48,11 +47,11 @@ pub(crate) struct MessagesRequest {
 }
 
 impl MessagesRequest {
-    /// Parses a body, or says what is wrong with it.
+    /// Parses a body, or returns an error that says what is wrong with it.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, ApiError> {
-        // Derived structs also read from a list, field by field; nobody means that.
+        // Derived structs can also be deserialised from a list of field values.
         if body.trim_ascii_start().starts_with(b"[") {
-            return Err(ApiError::invalid_request("the request body is not a Messages request but a list"));
+            return Err(ApiError::invalid_request("the request body is not a Messages request: it is a list"));
         }
         let request: Self = serde_json::from_slice(body).map_err(|error| {
             let what = if error.is_data() { "a Messages request" } else { "JSON" };
@@ -67,7 +66,7 @@ impl MessagesRequest {
         Ok(request)
     }
 
-    /// Names of the offered tools; a list that cannot be read offers none.
+    /// Names of the offered tools; empty if the list cannot be parsed.
     pub(crate) fn tool_names(&self) -> Vec<String> {
         let Some(raw) = &self.tools else { return Vec::new() };
         let tools: Vec<ToolHead> = serde_json::from_str(raw.get()).unwrap_or_default();
@@ -81,14 +80,14 @@ struct ToolHead {
     name: Option<String>,
 }
 
-/// One entry of the conversation.
+/// One message of the conversation.
 #[derive(Debug, serde::Deserialize)]
 pub(crate) struct Message {
     pub(crate) role: String,
     pub(crate) content: Content,
 }
 
-/// Content blocks; plain text is taken as one text block.
+/// Content blocks; a plain string becomes one text block.
 #[derive(Debug, Default)]
 pub(crate) struct Content(pub(crate) Vec<Block>);
 
@@ -98,14 +97,14 @@ impl<'de> Deserialize<'de> for Content {
     }
 }
 
-/// Reads both spellings directly: an untagged enum would buffer the whole value first.
+/// Accepts both formats; an untagged enum would buffer the whole value first.
 struct ContentVisitor;
 
 impl<'de> Visitor<'de> for ContentVisitor {
     type Value = Content;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("`content` as text or as a list of blocks")
+        formatter.write_str("`content` as a string or a list of blocks")
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Content, E> {
@@ -130,28 +129,28 @@ impl<'de> Visitor<'de> for ContentVisitor {
 pub(crate) struct Block {
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// Of a text block.
+    /// In text blocks.
     #[serde(default)]
     pub(crate) text: Option<String>,
-    /// Of a thinking block.
+    /// In thinking blocks.
     #[serde(default)]
     pub(crate) thinking: Option<String>,
-    /// Of a tool use.
+    /// In tool uses.
     #[serde(default)]
     pub(crate) id: Option<String>,
-    /// Of a tool use.
+    /// In tool uses.
     #[serde(default)]
     pub(crate) name: Option<String>,
-    /// Of a tool use.
+    /// In tool uses.
     #[serde(default)]
     pub(crate) input: Option<Box<RawValue>>,
-    /// Of a tool result: the use it answers.
+    /// In tool results: the id of the tool use.
     #[serde(default)]
     pub(crate) tool_use_id: Option<String>,
-    /// Of a tool result.
+    /// In tool results.
     #[serde(default)]
     pub(crate) is_error: Option<bool>,
-    /// Of a tool result.
+    /// In tool results.
     #[serde(default)]
     pub(crate) content: Option<Box<RawValue>>,
 }
@@ -162,7 +161,7 @@ impl Block {
         if self.kind == "text" { self.text.as_deref() } else { None }
     }
 
-    /// The text of a tool result, its parts joined by line breaks.
+    /// The text of a tool result, its text blocks joined by line breaks.
     pub(crate) fn result_text(&self) -> String {
         let Some(raw) = &self.content else { return String::new() };
         let content: Content = serde_json::from_str(raw.get()).unwrap_or_default();
@@ -176,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_content_and_block_content_read_the_same() {
+    fn string_content_and_block_content_parse_equally() {
         for content in [r#""hi""#, r#"[{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}]"#] {
             let body = format!(
                 r#"{{"model":"m","messages":[{{"role":"user","content":{content}}}],"metadata":{{}}}}"#
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_body_is_an_invalid_request_that_names_the_problem() {
+    fn invalid_body_is_rejected_with_a_reason() {
         for (body, names) in [
             ("", "not JSON"),
             ("{", "not JSON"),

@@ -1,8 +1,8 @@
-//! Starting and ending the gateway.
+//! Starts and stops the gateway.
 //!
-//! Owns the bound port, the nonce and the tasks that serve it. The front
-//! decides about requests. Ending the gateway cancels every request on it and
-//! leaves no task behind; dropping the handle ends it too.
+//! Owns the bound port, the nonce and the serving tasks. Request handling is
+//! in `front`. A shutdown cancels every request and leaves no task running;
+//! dropping the handle has the same effect.
 
 use std::fmt;
 use std::io;
@@ -24,27 +24,27 @@ use crate::initiator::TurnMark;
 use crate::ledger::{LastError, Ledger, SessionUsage, TooManyCredentials};
 use crate::upstream::Upstream;
 
-/// How long shutdown waits for connections that were told to end. They stop
-/// at their next poll, so only a stuck upstream could take this long.
+/// How long shutdown waits for cancelled connections. They stop at their next
+/// poll, so only a stuck upstream could take this long.
 pub(crate) const SHUTDOWN_TIME: Duration = Duration::from_secs(5);
 
-/// The gateway before it runs.
+/// Starts gateways.
 #[derive(Debug)]
 pub struct Gateway;
 
-/// What a gateway needs to run.
+/// The configuration of a gateway.
 #[derive(Debug)]
 pub struct GatewayConfig {
-    /// Where to listen; a loopback address, port 0 for any free one.
+    /// The listen address; must be loopback, port 0 picks any free port.
     pub listen: SocketAddr,
-    /// What answers the requests.
+    /// Answers the requests.
     pub upstream: Arc<dyn Upstream>,
 }
 
-/// What a gateway allows a client.
+/// Limits on client requests.
 #[derive(Clone, Copy, Debug)]
 pub struct GatewayLimits {
-    /// Largest request body in bytes; a larger one is answered with 413.
+    /// Largest request body in bytes; larger ones are rejected with 413.
     pub body_cap: usize,
 }
 
@@ -54,36 +54,36 @@ impl Default for GatewayLimits {
     }
 }
 
-/// Why a gateway did not start.
+/// Why a gateway could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
     /// The address can be reached from other machines.
-    #[error("the gateway listens on this machine only and {0} is not a loopback address; use 127.0.0.1")]
+    #[error("cannot listen on {0}: the gateway accepts loopback addresses only; use 127.0.0.1")]
     NotLoopback(SocketAddr),
-    /// The port could not be had.
-    #[error("the gateway cannot listen on {address}; choose another port, or 0 for any free one")]
+    /// The address could not be bound.
+    #[error("cannot listen on {address}; choose another port, or 0 for any free one")]
     Listen {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The system gave it no thread, or the thread no way to wait for sockets.
-    #[error("the gateway's thread could not start")]
+    /// The thread or its tokio runtime could not be created.
+    #[error("cannot start the gateway thread")]
     Thread(#[source] io::Error),
-    /// It was ended for good.
+    /// The gateway was shut down permanently.
     #[error("the gateway has been shut down")]
     Ended,
 }
 
 impl Gateway {
-    /// Binds the port and starts to serve it.
+    /// Binds the port and starts serving with the default limits.
     pub async fn start(config: GatewayConfig) -> Result<GatewayHandle, GatewayError> {
         Self::start_with(config, GatewayLimits::default()).await
     }
 
-    /// Binds the port and starts to serve it, with limits of the caller's.
+    /// Binds the port and starts serving with the given limits.
     pub async fn start_with(
         config: GatewayConfig,
         limits: GatewayLimits,
@@ -108,7 +108,7 @@ impl Gateway {
         });
         tasks.spawn(connection::accept(listener, front, cancel.clone(), tasks.clone()));
         tasks.close();
-        tracing::debug!(%address, "the gateway accepts connections");
+        tracing::debug!(%address, "gateway listening");
         Ok(GatewayHandle { base_url: format!("http://{address}"), nonce, ledger, cancel, tasks })
     }
 }
@@ -118,53 +118,53 @@ pub struct GatewayHandle {
     base_url: String,
     nonce: Arc<Nonce>,
     ledger: Arc<Ledger>,
-    /// Ends the accept loop, every connection and every request.
+    /// Cancels the accept loop, every connection and every request.
     cancel: CancellationToken,
     /// The accept loop and the open connections.
     tasks: TaskTracker,
 }
 
 impl GatewayHandle {
-    /// The address for `ANTHROPIC_BASE_URL`, without a slash at the end.
+    /// The value for `ANTHROPIC_BASE_URL`, without a trailing slash.
     pub fn base_url(&self) -> &str {
         &self.base_url
     }
 
-    /// The secret half of every bearer.
+    /// The secret part of every bearer.
     ///
-    /// For the ready line of the stand-alone gateway; a session is given
-    /// [`Self::bearer_for`] its own id.
+    /// For the ready line of the stand-alone gateway; a session gets its own
+    /// bearer from [`Self::bearer_for`].
     pub fn nonce(&self) -> SecretString {
         self.nonce.secret()
     }
 
-    /// The value for `ANTHROPIC_AUTH_TOKEN` of one session, whose id is not empty.
+    /// The value of `ANTHROPIC_AUTH_TOKEN` for one session; the id must not be empty.
     pub fn bearer_for(&self, session: &str) -> SecretString {
         self.nonce.bearer_for(session)
     }
 
-    /// What the requests of a session came to; nothing before its first.
+    /// The accumulated usage of a session; `None` before its first request.
     pub fn usage(&self, session: &str) -> Option<SessionUsage> {
         self.ledger.usage(session)
     }
 
-    /// What a session was told last when something failed.
+    /// The last error that a session received.
     pub fn last_error(&self, session: &str) -> Option<LastError> {
         self.ledger.last_error(session)
     }
 
-    /// Tells that a person is about to say something in a session.
+    /// Announces a user message in a session.
     ///
-    /// One request of the session, the one that has the message, is then made
-    /// in the user's name; all its others are the agent's. A session without
-    /// marks is judged by the last message of each request.
+    /// The one request that contains the message is then sent with the user as
+    /// its initiator, and all others with the agent. For a session without
+    /// marks the last message of each request decides.
     pub fn mark_turn(&self, session: &str, turn: TurnMark) {
         if let Some(session) = SessionId::new(session) {
             self.ledger.mark_turn(&session, turn);
         }
     }
 
-    /// Gives a session a credential of its own, instead of the upstream's.
+    /// Sets a session's own credential, which replaces the upstream's.
     pub fn set_credential(&self, session: &str, credential: SecretString) -> Result<(), TooManyCredentials> {
         match SessionId::new(session) {
             Some(session) => self.ledger.set_credential(&session, credential),
@@ -172,28 +172,32 @@ impl GatewayHandle {
         }
     }
 
-    /// Forgets the books and the credential of a session that has ended.
+    /// Removes the usage and the credential of a closed session.
     pub fn forget(&self, session: &str) {
         self.ledger.forget(session);
     }
 
-    /// Completes when every connection and task has ended after a shutdown.
+    /// A tracker whose `wait` completes when all tasks have ended after a shutdown.
     pub(crate) fn ended(&self) -> TaskTracker {
         self.tasks.clone()
     }
 
-    /// Cancelled when the gateway is to end.
+    /// Cancelled when the gateway shuts down.
     pub(crate) fn told_to_end(&self) -> CancellationToken {
         self.cancel.clone()
     }
 
     /// Stops accepting, cancels every request and waits for their tasks.
     ///
-    /// Idempotent; comes back within seconds even if an upstream is stuck.
+    /// Idempotent; returns within [`SHUTDOWN_TIME`] even if an upstream is stuck.
     pub async fn shutdown(&self) {
         self.cancel.cancel();
         if timeout(SHUTDOWN_TIME, self.tasks.wait()).await.is_err() {
-            tracing::warn!(open = self.tasks.len(), "gateway connections did not end in {SHUTDOWN_TIME:?}");
+            tracing::warn!(
+                open = self.tasks.len(),
+                waited = ?SHUTDOWN_TIME,
+                "gateway connections still open after shutdown"
+            );
         }
     }
 }

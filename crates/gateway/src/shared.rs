@@ -1,8 +1,8 @@
-//! One gateway for all who need one.
+//! One gateway shared by several users.
 //!
-//! Owns the count of its users: the first starts it, the last ends it. As
-//! long as anyone has it, port and nonce stay the same. After the end the
-//! next user gets a new port and a new nonce.
+//! Counts the users by reference: the first starts the gateway and the last
+//! one to drop its handle stops it. Port and nonce stay the same while any
+//! handle exists. After a stop the next user gets a new port and a new nonce.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,33 +14,33 @@ use tokio_util::task::TaskTracker;
 use crate::server::{Gateway, GatewayConfig, GatewayError, GatewayHandle, GatewayLimits, SHUTDOWN_TIME};
 use crate::upstream::Upstream;
 
-/// A gateway that runs while somebody uses it.
+/// A gateway that runs while at least one handle exists.
 #[derive(Debug)]
 pub struct SharedGateway {
     listen: SocketAddr,
     upstream: Arc<dyn Upstream>,
     limits: GatewayLimits,
     state: Mutex<State>,
-    /// One at a time may start it; closed when it was disposed of.
+    /// Serialises starts; closed by [`Self::dispose`].
     starting: Semaphore,
 }
 
 #[derive(Debug, Default)]
 struct State {
     running: Weak<GatewayHandle>,
-    /// Of the last gateway, which may still be ending.
+    /// The tasks of the previous gateway, which may still be shutting down.
     last: Option<TaskTracker>,
 }
 
 impl SharedGateway {
-    /// Describes the gateway; it starts with its first user.
+    /// Stores the configuration; the first [`Self::acquire`] starts the gateway.
     pub fn new(config: GatewayConfig, limits: GatewayLimits) -> Self {
         let GatewayConfig { listen, upstream } = config;
         Self { listen, upstream, limits, state: Mutex::default(), starting: Semaphore::new(1) }
     }
 
-    /// Gives out the gateway, and starts it if nobody has it. It ends when
-    /// the last one that was given out is dropped.
+    /// Returns a handle to the gateway and starts it if it is not running. The
+    /// gateway stops when the last handle is dropped.
     pub async fn acquire(&self) -> Result<Arc<GatewayHandle>, GatewayError> {
         let permit = self.starting.acquire().await.map_err(|_| GatewayError::Ended)?;
         let last = {
@@ -51,7 +51,7 @@ impl SharedGateway {
             state.last.take()
         };
         if let Some(last) = last {
-            // A port of the caller's choice is only free again after this.
+            // A fixed port is free again only after the old listener closed.
             timeout(SHUTDOWN_TIME, last.wait()).await.ok();
         }
         let config = GatewayConfig { listen: self.listen, upstream: Arc::clone(&self.upstream) };
@@ -67,8 +67,8 @@ impl SharedGateway {
         Ok(handle)
     }
 
-    /// Ends the gateway for good, whoever still has it: what runs is aborted,
-    /// and who waits for it is refused.
+    /// Stops the gateway permanently, even if handles exist: aborts running
+    /// requests and fails pending and later calls of [`Self::acquire`].
     pub async fn dispose(&self) {
         self.starting.close();
         let running = self.lock().running.upgrade();

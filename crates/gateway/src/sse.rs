@@ -1,8 +1,8 @@
 //! The text framing of server-sent events.
 //!
-//! Owns where events begin and end and which fields they have; does not know
-//! which events there are. The scanner copies nothing and gives the same
-//! boundaries however the bytes are cut into pieces.
+//! Finds event boundaries and parses fields; does not interpret events. The
+//! scanner copies nothing, and its boundaries do not depend on how the bytes
+//! are split into chunks.
 
 use std::borrow::Cow;
 
@@ -10,9 +10,9 @@ use bytes::Bytes;
 use memchr::memchr2;
 use serde::Serialize;
 
-/// Encodes one event: its name, its JSON on a single line, a blank line.
+/// Encodes one event: its name, its JSON on a single line, an empty line.
 ///
-/// JSON text holds no raw line break, so one `data:` line is always enough.
+/// JSON contains no raw line break, so one `data:` line is always enough.
 pub(crate) fn encode(name: &str, data: &impl Serialize) -> Result<Bytes, serde_json::Error> {
     let mut frame = Vec::with_capacity(FRAME_GUESS);
     frame.extend_from_slice(b"event: ");
@@ -23,14 +23,14 @@ pub(crate) fn encode(name: &str, data: &impl Serialize) -> Result<Bytes, serde_j
     Ok(frame.into())
 }
 
-/// A text delta with its framing is about 130 bytes; one allocation holds it.
+/// Initial capacity: a text delta with its framing is about 130 bytes.
 const FRAME_GUESS: usize = 192;
 
-/// Finds the ends of events in a stream that comes in pieces.
+/// Finds the ends of events in a stream that arrives in chunks.
 ///
-/// Lines end in a line feed, a carriage return or both. A carriage return
+/// Lines end with a line feed, a carriage return or both. A carriage return
 /// that ends an event may be followed by a line feed that belongs to it, so
-/// such an event is only over when the next byte is known.
+/// such an event ends only when the next byte is known.
 #[derive(Clone, Debug, Default)]
 pub struct EventScanner {
     place: Place,
@@ -43,17 +43,17 @@ enum Place {
     LineStart,
     /// Inside a line that is not empty.
     Line,
-    /// After a carriage return that ended a line with something in it.
+    /// After a carriage return that ended a non-empty line.
     AfterReturn,
-    /// After a carriage return that ended an empty line, and with it the event.
+    /// After a carriage return that ended an empty line, and therefore the event.
     AfterLastReturn,
 }
 
 impl EventScanner {
-    /// Takes in the bytes up to the end of the current event and returns how
-    /// many these are, or takes in all of them if the event does not end here.
+    /// Scans to the end of the current event and returns its length in `bytes`,
+    /// or scans all bytes and returns `None` if the event does not end here.
     ///
-    /// The bytes that follow the end are to be given to the next call.
+    /// The next call must start with the byte after the end.
     pub fn next_end(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
@@ -88,28 +88,28 @@ impl EventScanner {
         None
     }
 
-    /// Whether the stream may end here with its last event whole.
+    /// Whether the last event is complete if the stream ends here.
     pub fn ends_event(&self) -> bool {
         self.place == Place::AfterLastReturn
     }
 }
 
-/// The fields of one event that this gateway reads.
+/// The parsed fields of one event.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fields<'a> {
     /// The last `event` field.
     pub(crate) name: Option<&'a [u8]>,
     /// The first `data` field.
     first: Option<&'a [u8]>,
-    /// The others, which are rare.
+    /// Further `data` fields, which are rare.
     more: Vec<&'a [u8]>,
 }
 
 impl<'a> Fields<'a> {
-    /// Reads a whole event.
+    /// Parses a complete event.
     pub(crate) fn read(event: &'a [u8]) -> Self {
         let mut fields = Self::default();
-        // The only place where a byte order mark may stand is the very beginning of a stream.
+        // A byte order mark is allowed only at the start of a stream.
         let mut rest = event.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(event);
         while !rest.is_empty() {
             let end = memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
@@ -128,7 +128,7 @@ impl<'a> Fields<'a> {
         fields
     }
 
-    /// The data, if there is any; several lines are joined.
+    /// The data, if any; several lines are joined.
     pub(crate) fn data(&self) -> Option<Cow<'a, [u8]>> {
         let first = self.first?;
         if self.more.is_empty() {
@@ -142,13 +142,13 @@ impl<'a> Fields<'a> {
         Some(Cow::Owned(joined))
     }
 
-    /// The `data` lines one by one.
+    /// The `data` lines.
     pub(crate) fn lines(&self) -> impl Iterator<Item = &'a [u8]> {
         self.first.into_iter().chain(self.more.iter().copied())
     }
 }
 
-/// The value of a line if it is this field; one space after the colon is not part of it.
+/// The value of a line with this field name, without one space after the colon.
 fn value_of<'a>(field: &[u8], line: &'a [u8]) -> Option<&'a [u8]> {
     let rest = line.strip_prefix(field)?;
     if rest.is_empty() {

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The ends of all events when the text comes in these pieces.
+/// The ends of all events when the text arrives in these chunks.
 fn ends(pieces: &[&[u8]]) -> Vec<usize> {
     let mut scanner = EventScanner::default();
     let (mut ends, mut before) = (Vec::new(), 0);
@@ -21,13 +21,13 @@ fn ends(pieces: &[&[u8]]) -> Vec<usize> {
 }
 
 #[test]
-fn an_event_is_two_lines_and_a_blank_one() {
+fn encodes_name_data_and_empty_line() {
     let frame = encode("ping", &serde_json::json!({"type": "ping", "text": "a\nb"})).unwrap();
     assert_eq!(&frame[..], b"event: ping\ndata: {\"text\":\"a\\nb\",\"type\":\"ping\"}\n\n");
 }
 
 #[test]
-fn every_line_ending_ends_an_event() {
+fn event_ends_with_any_line_ending() {
     assert_eq!(ends(&[b"data: a\n\ndata: b\n\n"]), [9, 18]);
     assert_eq!(ends(&[b"data: a\r\n\r\ndata: b\r\n\r\n"]), [11, 22]);
     assert_eq!(ends(&[b"data: a\r\rdata: b\r\r"]), [9, 18]);
@@ -38,7 +38,7 @@ fn every_line_ending_ends_an_event() {
 }
 
 #[test]
-fn fields_are_read_as_the_standard_says() {
+fn fields_are_parsed_as_the_standard_says() {
     let read = |text: &'static [u8]| {
         let fields = Fields::read(text);
         (fields.name, fields.data().map(Cow::into_owned))
@@ -53,7 +53,7 @@ fn fields_are_read_as_the_standard_says() {
 
 proptest! {
     #[test]
-    fn cutting_the_bytes_does_not_move_the_ends(text in "(a|b|:|\n|\r|\r\n|\n\n|\r\n\r\n){0,40}", cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..8)) {
+    fn chunking_does_not_change_event_ends(text in "(a|b|:|\n|\r|\r\n|\n\n|\r\n\r\n){0,40}", cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..8)) {
         let text = text.as_bytes();
         let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
         places.extend([0, text.len()]);

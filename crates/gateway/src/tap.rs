@@ -1,8 +1,8 @@
-//! What the gateway reads from answers as they pass: usage, stop reason,
-//! errors, and whether a stream came to its proper end.
+//! Extracts usage, stop reason and errors from responses, and checks that a
+//! stream ends properly.
 //!
-//! Pure and bounded: it looks at one whole event at a time and keeps a few
-//! numbers. It changes nothing; it says what is to be done with an event.
+//! Pure and bounded: it parses one complete event at a time and keeps a few
+//! numbers. It does not change events; it returns how to handle them.
 
 use std::ops::Range;
 
@@ -14,44 +14,44 @@ use crate::envelope::Envelope;
 use crate::head;
 use crate::sse::Fields;
 
-/// What an answer came to so far.
+/// The usage of one response so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reading {
     pub(crate) input_tokens: u64,
     pub(crate) output_tokens: u64,
     pub(crate) cache_creation_input_tokens: u64,
     pub(crate) cache_read_input_tokens: u64,
-    /// Copilot's credits in billionths; the last value counts.
+    /// Copilot credits in billionths; the last value counts.
     pub(crate) nano_aiu: Option<u64>,
     pub(crate) stop_reason: Option<String>,
 }
 
-/// What an event means for the stream.
+/// How to handle an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// A comment or a blank line, which is no event.
+    /// A comment or an empty line, not an event.
     Nothing,
-    /// It passes.
+    /// Pass the event on.
     Pass,
-    /// The message begins; where its model stands in the event, and which it is.
+    /// The message starts; the position of its model in the event.
     Start(Option<ModelPlace>),
-    /// The message is whole.
+    /// The message is complete.
     Stop,
     /// The upstream reports an error.
     Error(Envelope),
-    /// This cannot be part of an answer.
+    /// The event is invalid in a response.
     Broken(&'static str),
 }
 
-/// Where the model of a message is named.
+/// The position of the model id in an event or a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ModelPlace {
     pub(crate) model: String,
-    /// The value with its quotes.
+    /// The range of the value, including its quotes.
     pub(crate) span: Range<usize>,
 }
 
-/// Follows one stream.
+/// Tracks one response.
 #[derive(Debug, Default)]
 pub(crate) struct Tap {
     reading: Reading,
@@ -63,7 +63,7 @@ impl Tap {
         &self.reading
     }
 
-    /// Reads one whole event.
+    /// Parses one complete event.
     pub(crate) fn read(&mut self, event: &[u8]) -> Verdict {
         let fields = Fields::read(event);
         let Some(name) = fields.name else { return self.read_unnamed(event, &fields) };
@@ -86,7 +86,7 @@ impl Tap {
         }
     }
 
-    /// Some servers leave the name out, as the data has it too.
+    /// Handles an event without a name, by the `type` in its data. Some servers omit the name.
     fn read_unnamed(&mut self, event: &[u8], fields: &Fields<'_>) -> Verdict {
         let Some(data) = fields.data() else { return Verdict::Nothing };
         match head::object::<Kind>(&data) {
@@ -97,15 +97,15 @@ impl Tap {
 
     fn start(&mut self, event: &[u8], fields: &Fields<'_>) -> Verdict {
         if self.started {
-            return Verdict::Broken("a second message_start");
+            return Verdict::Broken("second message_start");
         }
         let data = fields.data().unwrap_or_default();
         let Some(top) = parse(&data, "message_start") else {
-            return Verdict::Broken("a message_start that cannot be read");
+            return Verdict::Broken("unparsable message_start");
         };
         let message: Option<MessageData<'_>> = top.message.and_then(|raw| head::object(raw.get().as_bytes()));
         let Some(message) = message else {
-            return Verdict::Broken("a message_start without its message");
+            return Verdict::Broken("message_start without message");
         };
         self.started = true;
         self.add_usage(message.usage);
@@ -120,7 +120,7 @@ impl Tap {
     fn delta(&mut self, fields: &Fields<'_>) -> Verdict {
         let data = fields.data().unwrap_or_default();
         let Some(top) = parse(&data, "message_delta") else {
-            return Verdict::Broken("a message_delta that cannot be read");
+            return Verdict::Broken("unparsable message_delta");
         };
         self.add_usage(top.usage);
         self.add_credits(top.copilot_usage);
@@ -134,10 +134,10 @@ impl Tap {
     fn stop(&mut self, fields: &Fields<'_>) -> Verdict {
         let data = fields.data().unwrap_or_default();
         let Some(top) = parse(&data, "message_stop") else {
-            return Verdict::Broken("a message_stop that cannot be read");
+            return Verdict::Broken("unparsable message_stop");
         };
         if !self.started {
-            return Verdict::Broken("a message_stop before any message_start");
+            return Verdict::Broken("message_stop before message_start");
         }
         self.add_credits(top.copilot_usage);
         Verdict::Stop
@@ -152,7 +152,7 @@ impl Tap {
         }
     }
 
-    /// Reads the message of an answer that is not streamed; answers where its model stands.
+    /// Parses a response that is not streamed; returns the position of its model.
     pub(crate) fn read_whole(&mut self, body: &[u8]) -> Option<ModelPlace> {
         let message: MessageData<'_> = head::object(body)?;
         self.add_usage(message.usage);
@@ -190,7 +190,7 @@ fn parse<'a>(data: &'a [u8], kind: &str) -> Option<EventData<'a>> {
     (top.kind.as_deref() == Some(kind)).then_some(top)
 }
 
-/// Where a value of the joined data stands in its event.
+/// The range in the event of a value parsed from its joined data.
 fn place_in(event: &[u8], fields: &Fields<'_>, data: &[u8], value: &RawValue) -> Option<Range<usize>> {
     let Range { mut start, .. } = head::span(data, value);
     for line in fields.lines() {
@@ -203,8 +203,8 @@ fn place_in(event: &[u8], fields: &Fields<'_>, data: &[u8], value: &RawValue) ->
     None
 }
 
-/// A count that may have been written as a decimal fraction; nothing if it is
-/// negative or no number at all.
+/// A count that may be written as a decimal fraction; `None` if it is negative
+/// or not a finite number.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

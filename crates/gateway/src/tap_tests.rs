@@ -5,7 +5,7 @@ fn read(tap: &mut Tap, name: &str, data: &str) -> Verdict {
 }
 
 #[test]
-fn usage_and_stop_reason_are_read_as_they_pass() {
+fn usage_and_stop_reason_are_read_from_events() {
     let mut tap = Tap::default();
     let start = r#"{"type":"message_start","message":{"model":"m","usage":{"input_tokens":10,"cache_creation_input_tokens":2,"cache_read_input_tokens":3,"output_tokens":1}}}"#;
     assert!(matches!(read(&mut tap, "message_start", start), Verdict::Start(Some(_))));
@@ -28,7 +28,7 @@ fn usage_and_stop_reason_are_read_as_they_pass() {
 }
 
 #[test]
-fn odd_credits_do_not_count() {
+fn invalid_credits_are_ignored() {
     let mut tap = Tap::default();
     for odd in ["-1", "\"5\"", "null", "{}", "1e999"] {
         read(&mut tap, "other", &format!(r#"{{"copilot_usage":{{"total_nano_aiu":{odd}}}}}"#));
@@ -39,7 +39,7 @@ fn odd_credits_do_not_count() {
 }
 
 #[test]
-fn an_event_without_a_name_is_known_by_its_type() {
+fn event_without_name_is_handled_by_its_type() {
     let mut tap = Tap::default();
     assert_eq!(tap.read(b": comment\n\n"), Verdict::Nothing);
     assert_eq!(tap.read(b"\n"), Verdict::Nothing);
@@ -52,7 +52,7 @@ fn an_event_without_a_name_is_known_by_its_type() {
 }
 
 #[test]
-fn what_cannot_be_part_of_an_answer_breaks_it() {
+fn invalid_event_breaks_response() {
     for (name, data) in [
         ("message_start", "{"),
         ("message_start", r#"{"type":"message_start"}"#),
@@ -71,14 +71,14 @@ fn what_cannot_be_part_of_an_answer_breaks_it() {
 }
 
 #[test]
-fn the_model_is_found_also_in_data_of_several_lines() {
+fn model_is_found_in_multi_line_data() {
     let event = b"event: message_start\ndata: {\"type\":\"message_start\",\ndata:  \"message\":{\"id\":1,\ndata: \"model\" : \"a-b\"}}\n\n";
     let Verdict::Start(Some(place)) = Tap::default().read(event) else { panic!("not a start") };
     assert_eq!((place.model.as_str(), &event[place.span]), ("a-b", &b"\"a-b\""[..]));
 }
 
 #[test]
-fn a_whole_message_is_read_too() {
+fn complete_message_is_parsed() {
     let body = br#"{"type":"message","model":"m-1","stop_reason":"tool_use","usage":{"input_tokens":4,"output_tokens":5},"copilot_usage":{"total_nano_aiu":6}}"#;
     let mut tap = Tap::default();
     let place = tap.read_whole(body).unwrap();

@@ -1,9 +1,9 @@
-//! A gateway on a thread of its own.
+//! Runs a gateway on its own thread.
 //!
-//! Owns the thread and the runtime on it. All that the gateway does happens
-//! there, one thing after the other: passing on an event wakes no other
-//! thread, and nothing else in the process holds an event up. The thread ends
-//! soon after the gateway was told to.
+//! Owns the thread and its single-threaded runtime. The whole gateway runs
+//! there: forwarding an event wakes no other thread, and other work in the
+//! process does not delay events. The thread ends shortly after the gateway
+//! was told to shut down.
 
 use std::thread;
 
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::server::{Gateway, GatewayConfig, GatewayError, GatewayHandle, GatewayLimits, SHUTDOWN_TIME};
 
-/// What the thread is called where threads are listed, at most 15 bytes.
+/// The name of the thread, at most 15 bytes.
 const THREAD_NAME: &str = "gateway";
 
 type Started = Result<GatewayHandle, GatewayError>;
@@ -35,14 +35,14 @@ fn run(runtime: Runtime, config: GatewayConfig, limits: GatewayLimits, tell: one
     runtime.block_on(async move {
         let started = Gateway::start_with(config, limits).await;
         let ending = started.as_ref().ok().map(|handle| (handle.told_to_end(), handle.ended()));
-        // If nobody waits for it any more, the handle is dropped, which ends the gateway.
+        // If the caller was dropped, the handle is dropped here, which stops the gateway.
         tell.send(started).ok();
         if let Some((told, tasks)) = ending {
             told.cancelled().await;
-            // What does not end by itself ends with its runtime.
+            // Dropping the runtime ends tasks that are still running after this.
             timeout(SHUTDOWN_TIME, tasks.wait()).await.ok();
         }
     });
-    // A name that is being looked up must not hold up the end.
+    // Do not wait for blocking tasks such as DNS lookups.
     runtime.shutdown_background();
 }

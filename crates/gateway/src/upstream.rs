@@ -1,8 +1,8 @@
-//! Where a model request goes.
+//! The interface between the gateway and the services that answer requests.
 //!
-//! Owns the seam between the front, which lets requests in, and whatever
-//! answers them. An upstream sees the body as bytes and understands as much
-//! of it as it needs. Dropping an answer's body cancels the request.
+//! The front authenticates a request and hands it to an [`Upstream`], which
+//! receives the body as bytes and parses as much of it as it needs. Dropping
+//! a response body cancels the request.
 
 use std::fmt;
 
@@ -19,39 +19,39 @@ pub(crate) mod anthropic;
 pub(crate) mod copilot;
 pub(crate) mod demo;
 
-/// A request that passed the front.
+/// An authenticated request.
 #[derive(Debug)]
 pub struct UpstreamRequest {
-    /// The session that the bearer names.
+    /// The session id from the bearer.
     pub session: SessionId,
-    /// What the client sent, without `Authorization`.
+    /// The client's headers, without `Authorization`.
     pub headers: HeaderMap,
-    /// The body as it came, at most the front's cap; empty for a list.
+    /// The unmodified body, at most as large as the limit; empty for a model list.
     pub body: Bytes,
-    /// The id under which this request is logged and answered.
+    /// The id of this request in logs and in the response.
     pub request_id: String,
-    /// What came after the `?`, if anything; the front itself ignores it.
+    /// The query string; the front itself ignores it.
     pub query: Option<String>,
-    /// The books of the session.
+    /// The usage account of the session.
     pub account: Account,
 }
 
-/// An answer whose status is known.
+/// A response whose status is known.
 #[derive(Debug)]
 pub struct UpstreamResponse {
     /// The HTTP status.
     pub status: StatusCode,
-    /// Headers that the client gets, content type included.
+    /// Headers for the client, including the content type.
     pub headers: HeaderMap,
-    /// What follows them.
+    /// The response body.
     pub body: UpstreamBody,
 }
 
-/// The body of an answer.
+/// The body of a response.
 pub enum UpstreamBody {
-    /// All of it at once.
+    /// A complete body.
     Full(Bytes),
-    /// Piece by piece, each flushed on its own; an error item cuts the connection.
+    /// Chunks, each flushed separately; an error item cuts the connection.
     Stream(BoxStream<'static, Result<Bytes, Cut>>),
 }
 
@@ -64,28 +64,28 @@ impl fmt::Debug for UpstreamBody {
     }
 }
 
-/// The connection is to end without a proper end of the answer.
+/// Closes the connection without a proper end of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the connection was cut")]
+#[error("connection cut")]
 pub struct Cut;
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamFailure {
     /// The client gets this error.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// The client gets nothing: its connection is cut.
+    /// The client gets no response: its connection is cut.
     #[error(transparent)]
     Cut(#[from] Cut),
 }
 
-/// The future of an answer.
+/// The future of a response.
 pub type UpstreamFuture<'a> = BoxFuture<'a, Result<UpstreamResponse, UpstreamFailure>>;
 
-/// Something that answers model requests.
+/// A service that answers model requests.
 pub trait Upstream: fmt::Debug + Send + Sync {
-    /// Answers `POST /v1/messages`, streaming or not as the body asks.
+    /// Answers `POST /v1/messages`, streamed if the body asks for it.
     fn messages(&self, request: UpstreamRequest) -> UpstreamFuture<'_>;
 
     /// Answers `POST /v1/messages/count_tokens`.

@@ -1,8 +1,8 @@
-//! Making connections: TCP, a proxy on the way, TLS.
+//! Establishes connections: TCP, an optional proxy tunnel, TLS.
 //!
-//! Owns the trust settings, read from the system once and only when needed.
-//! Every connection is made within the time limit, and a proxy is never used
-//! for this machine's own addresses.
+//! Owns the TLS trust settings, which are loaded from the system once and only
+//! when needed. Every connection attempt has a time limit, and a proxy is
+//! never used for loopback addresses.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -21,7 +21,7 @@ use super::link::{Link, Stream};
 use super::moderation::Moderated;
 use crate::endpoint::Endpoint;
 
-/// The longest answer of a proxy to `CONNECT`; one is a few lines.
+/// Longest response of a proxy to `CONNECT`; usually a few lines.
 const MAX_PROXY_ANSWER: usize = 8 * 1024;
 
 /// Which proxies are used.
@@ -34,18 +34,18 @@ impl ProxyRules {
         Self(Arc::new(Matcher::builder().build()))
     }
 
-    /// What `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` of this process say.
+    /// Reads `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` from the environment.
     pub fn of_environment() -> Self {
         Self(Arc::new(Matcher::from_env()))
     }
 
-    /// One proxy for everything that is not this machine's.
+    /// One proxy for everything except loopback addresses.
     pub fn everything_through(proxy: &Endpoint) -> Self {
         Self(Arc::new(Matcher::builder().all(proxy.to_string()).build()))
     }
 
-    /// A plain connection is made directly: only a tunnel keeps what a proxy
-    /// sees as little as possible.
+    /// The proxy for an endpoint. Plain HTTP connects directly: without a TLS
+    /// tunnel the proxy would see the whole request.
     fn proxy_for(&self, endpoint: &Endpoint) -> Option<Intercept> {
         if endpoint.is_loopback() || !endpoint.is_secure() {
             return None;
@@ -56,16 +56,16 @@ impl ProxyRules {
 
 impl fmt::Debug for ProxyRules {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The address of a proxy may hold a password.
+        // The address of a proxy may contain a password.
         formatter.write_str("ProxyRules")
     }
 }
 
-/// Makes connections.
+/// Establishes connections.
 pub(super) struct Connector {
     limit: Duration,
     proxy: ProxyRules,
-    /// Reading the system's certificates takes a while and may fail.
+    /// Loaded on first use, because reading the system's certificates is slow and may fail.
     tls: OnceLock<Result<TlsConnector, String>>,
 }
 
@@ -74,11 +74,11 @@ impl Connector {
         Self { limit, proxy, tls: OnceLock::new() }
     }
 
-    /// Connects, or says in words why not.
+    /// Connects, or returns the reason as text.
     pub(super) async fn connect(&self, endpoint: &Endpoint) -> Result<Link, String> {
         match timeout(self.limit, self.open(endpoint)).await {
             Ok(result) => result,
-            Err(_) => Err(format!("no connection within {:?}", self.limit)),
+            Err(_) => Err(format!("timed out after {:?}", self.limit)),
         }
     }
 
@@ -90,10 +90,10 @@ impl Connector {
         let socket = Moderated::new(socket);
         let stream: Box<dyn Stream> = if endpoint.is_secure() {
             let name = ServerName::try_from(endpoint.host().to_owned())
-                .map_err(|_| format!("{} is no name for a certificate", endpoint.host()))?;
+                .map_err(|_| format!("invalid server name {} for TLS", endpoint.host()))?;
             let tls = self.tls.get_or_init(trust_of_system).clone()?;
             Box::new(
-                tls.connect(name, socket).await.map_err(|error| format!("no secure connection: {error}"))?,
+                tls.connect(name, socket).await.map_err(|error| format!("TLS handshake failed: {error}"))?,
             )
         } else {
             Box::new(socket)
@@ -105,7 +105,7 @@ impl Connector {
 async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
     let socket = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
     if let Err(error) = socket.set_nodelay(true) {
-        tracing::debug!(%error, "requests to an upstream may be delayed");
+        tracing::debug!(%error, "could not disable Nagle's algorithm on an upstream connection");
     }
     Ok(socket)
 }
@@ -115,21 +115,21 @@ fn trust_of_system() -> Result<TlsConnector, String> {
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .and_then(BuilderVerifierExt::with_platform_verifier)
-        .map_err(|error| format!("the system's certificates cannot be used: {error}"))?;
+        .map_err(|error| format!("cannot load the system's certificates: {error}"))?;
     let mut config = config.with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Asks a proxy for a tunnel.
+/// Opens a tunnel through a proxy.
 async fn tunnel(proxy: &Intercept, endpoint: &Endpoint) -> Result<TcpStream, String> {
     let uri = proxy.uri();
     if uri.scheme_str() != Some("http") {
-        return Err("only http:// proxies are supported; correct HTTPS_PROXY".to_owned());
+        return Err("unsupported proxy scheme; set HTTPS_PROXY to an http:// address".to_owned());
     }
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     let mut socket =
-        dial(host, uri.port_u16().unwrap_or(80)).await.map_err(|error| format!("the proxy: {error}"))?;
+        dial(host, uri.port_u16().unwrap_or(80)).await.map_err(|error| format!("cannot reach the proxy: {error}"))?;
     let target = if endpoint.host().contains(':') {
         format!("[{}]:{}", endpoint.host(), endpoint.port())
     } else {
@@ -142,22 +142,22 @@ async fn tunnel(proxy: &Intercept, endpoint: &Endpoint) -> Result<TcpStream, Str
         request.extend_from_slice(b"\r\n");
     }
     request.extend_from_slice(b"\r\n");
-    socket.write_all(&request).await.map_err(|error| format!("the proxy: {error}"))?;
+    socket.write_all(&request).await.map_err(|error| format!("cannot write to the proxy: {error}"))?;
     let status = tunnel_status(&mut socket).await?;
-    if status.starts_with('2') { Ok(socket) } else { Err(format!("the proxy refused with status {status}")) }
+    if status.starts_with('2') { Ok(socket) } else { Err(format!("the proxy returned status {status}")) }
 }
 
-/// Reads a proxy's answer byte by byte: what follows belongs to the tunnel.
+/// Reads a proxy's response byte by byte, because the bytes after it belong to the tunnel.
 async fn tunnel_status(socket: &mut TcpStream) -> Result<String, String> {
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
         if answer.len() >= MAX_PROXY_ANSWER {
-            return Err("the proxy's answer is too long".to_owned());
+            return Err("the proxy's response is too long".to_owned());
         }
-        answer.push(socket.read_u8().await.map_err(|error| format!("the proxy: {error}"))?);
+        answer.push(socket.read_u8().await.map_err(|error| format!("cannot read from the proxy: {error}"))?);
     }
     let text = String::from_utf8_lossy(&answer);
     let mut words = text.split(' ');
     let status = words.next().filter(|version| version.starts_with("HTTP/1.")).and_then(|_| words.next());
-    status.map(|status| status.trim().to_owned()).ok_or_else(|| "the proxy does not speak HTTP".to_owned())
+    status.map(|status| status.trim().to_owned()).ok_or_else(|| "the proxy sent an invalid HTTP response".to_owned())
 }

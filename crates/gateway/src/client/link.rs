@@ -1,8 +1,8 @@
-//! One connection to an upstream and the answer that comes over it.
+//! One connection to an upstream and the response read from it.
 //!
 //! Owns the connection's HTTP state and drives it from the future or stream
-//! that waits, never from a task of its own. Knows whether a byte of the
-//! answer has come, which decides whether a request may be sent again.
+//! that waits for the response, not from a separate task. Records whether any
+//! byte of the response arrived, which decides whether a retry is allowed.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -28,22 +28,22 @@ use super::HttpClient;
 use super::muffler::Muffler;
 use crate::endpoint::Endpoint;
 
-/// Most bytes that a connection buffers in each direction, also the longest
-/// answer head. When the reader is slow no more than this is read ahead.
+/// Largest buffer of a connection in each direction, also the longest response
+/// head. At most this much is read ahead of a slow reader.
 const BUFFER: usize = 32 * 1024;
 
-/// How long the end of an answer may lag behind its last event. Only then
-/// can the connection be used again; waiting for it holds nobody up.
+/// How long the end of a response may arrive after its last event. The
+/// connection can be reused only after that; the client does not wait for it.
 const LAG: Duration = Duration::from_secs(2);
 
-/// Why a request got no answer.
+/// Why a request got no response.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Before the first byte of an answer.
+    /// The connection closed before the first byte of a response.
     Reset,
-    /// Nothing moved for too long.
+    /// No byte was sent or received for too long.
     Silent,
-    /// After the first byte.
+    /// An error after the first byte.
     Protocol(hyper::Error),
 }
 
@@ -52,12 +52,12 @@ pub(crate) struct Link {
     sender: SendRequest<Full<Bytes>>,
     connection: Connection<TokioIo<Counted>, Full<Bytes>>,
     traffic: Arc<Traffic>,
-    /// The connection came to its end and must not be polled any more.
+    /// The connection has ended and must not be polled again.
     over: bool,
 }
 
 impl Link {
-    /// Starts HTTP on a byte stream.
+    /// Starts HTTP/1.1 on a byte stream.
     pub(super) async fn open(stream: Box<dyn Stream>) -> Result<Self, hyper::Error> {
         let traffic = Arc::new(Traffic::default());
         let counted = Counted { stream, traffic: Arc::clone(&traffic) };
@@ -66,7 +66,7 @@ impl Link {
         Ok(Self { sender, connection, traffic, over: false })
     }
 
-    /// Sends a request and waits for the head of the answer.
+    /// Sends a request and waits for the head of the response.
     pub(super) async fn send(
         &mut self,
         request: Request<Full<Bytes>>,
@@ -83,7 +83,7 @@ impl Link {
                 return Poll::Ready(Some(result));
             }
             while waiting.as_mut().poll(context).is_ready() {
-                // A large body that is still being sent is no silence.
+                // While a large body is being sent, the upstream is not considered idle.
                 if std::mem::replace(&mut moved, traffic.moved()) == traffic.moved() {
                     return Poll::Ready(None);
                 }
@@ -108,8 +108,8 @@ impl Link {
     }
 }
 
-/// Lets a connection do what it can. Its error reaches whoever waits for the
-/// answer by another way.
+/// Polls a connection. Its error also reaches the response future or body, so
+/// it is ignored here.
 fn drive(
     connection: &mut Connection<TokioIo<Counted>, Full<Bytes>>,
     over: &mut bool,
@@ -120,7 +120,7 @@ fn drive(
     }
 }
 
-/// An answer whose head has come.
+/// A response whose head was received.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -142,11 +142,11 @@ impl Answer {
     }
 }
 
-/// The data of an answer. Dropping it closes the connection, unless all of
-/// the answer was read.
+/// The body of a response. Dropping it closes the connection, unless the
+/// response was read to its end.
 pub(crate) struct AnswerData {
     body: Incoming,
-    /// Gone when the connection was given back.
+    /// `None` after the connection was returned to the client's pool.
     connection: Option<Reusable>,
     ended: bool,
     muffler: Muffler,
@@ -159,7 +159,7 @@ struct Reusable {
 }
 
 impl AnswerData {
-    /// The next piece, or nothing at the end.
+    /// The next chunk, or `None` at the end.
     pub(crate) fn poll_next(
         &mut self,
         context: &mut Context<'_>,
@@ -171,8 +171,8 @@ impl AnswerData {
             let Some(Reusable { link, .. }) = &mut self.connection else { return Poll::Ready(None) };
             let body = &mut self.body;
             let frame = self.muffler.poll(context, |context| {
-                // Asking first tells the connection that there is room; what it
-                // then reads is there at the second look.
+                // The first poll tells the connection that there is room; the
+                // second returns what the connection then read.
                 if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(context) {
                     return Poll::Ready(frame);
                 }
@@ -181,7 +181,7 @@ impl AnswerData {
             });
             match ready!(frame) {
                 Some(Ok(frame)) => {
-                    // Trailers mean nothing here.
+                    // Trailers are ignored.
                     if let Ok(data) = frame.into_data() {
                         return Poll::Ready(Some(Ok(data)));
                     }
@@ -202,13 +202,13 @@ impl AnswerData {
         }
     }
 
-    /// Waits for the next piece.
+    /// Waits for the next chunk.
     pub(crate) async fn next(&mut self) -> Option<Result<Bytes, hyper::Error>> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// The reader has what it wants. If nothing but the end of the answer is
-    /// missing, the connection is used again; otherwise it is closed.
+    /// Releases the response when its reader needs no more data. The connection
+    /// is reused if only the end of the response is missing, else closed.
     pub(crate) fn finish(mut self) {
         let mut context = Context::from_waker(Waker::noop());
         if self.poll_next(&mut context).is_ready() {
@@ -218,7 +218,7 @@ impl AnswerData {
             return;
         };
         client.finish_later(async move {
-            // Whether the end came or more data did, this is over.
+            // Both the end and further data finish this response.
             timeout(LAG, self.next()).await.ok();
         });
     }
@@ -235,7 +235,7 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// What has gone over a connection.
+/// Byte counts of a connection.
 #[derive(Debug, Default)]
 struct Traffic {
     received: AtomicU64,
@@ -248,7 +248,7 @@ impl Traffic {
     }
 }
 
-/// A byte stream whose traffic is counted.
+/// A byte stream that counts its traffic.
 struct Counted {
     stream: Box<dyn Stream>,
     traffic: Arc<Traffic>,

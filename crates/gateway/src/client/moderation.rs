@@ -1,10 +1,10 @@
-//! When a socket is read whose pieces come one by one.
+//! Coalesces reads from a socket that delivers many small chunks.
 //!
-//! Owns the choice between reading each piece as it comes and, where they
-//! come faster than anybody can tell apart, letting a few of them gather, as
-//! network drivers do under load: one wake-up, one read and one write then
-//! carry several pieces. Bytes and their order never change, no piece waits
-//! longer than a hold, and the end of a stream does not wait at all.
+//! Normally each chunk is read when it arrives. When chunks arrive faster than
+//! a reader can distinguish, a few of them are left to accumulate, like the
+//! interrupt coalescing of network drivers: one wake-up, one read and one write
+//! then carry several chunks. Bytes and their order never change, no chunk
+//! waits longer than [`HOLD`], and the end of a stream is not delayed.
 
 use std::fmt;
 use std::io;
@@ -16,35 +16,35 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How long pieces may gather. The timer's grain of a millisecond is added to
-/// it; both together are far below what a person sees or a program notices.
+/// How long chunks may accumulate. The timer resolution of a millisecond is
+/// added; both together are too short to be noticed.
 const HOLD: Duration = Duration::from_millis(2);
 
-/// Pieces that come closer together than this, on average, may gather. A fast
+/// Chunks accumulate if their average interval is shorter than this. A fast
 /// model takes ten times as long for each.
 const FAST: Duration = Duration::from_millis(1);
 
-/// What a pause counts for at most, and what a stream begins with: about two
-/// dozen pieces in quick succession are passed on singly before any gather.
+/// Upper bound of a counted interval, and the initial average: about two dozen
+/// chunks in quick succession are read one by one before any accumulate.
 const LONG: Duration = Duration::from_millis(16);
 
-/// How much the latest of the pauses and sizes counts in their average.
+/// The latest interval or size counts 1/8 in the average.
 const WEIGHT: u32 = 8;
 
-/// Bytes at which a gathering is read before its time. Also the most that is
-/// read at its end: had there been more, it would have been read already.
+/// Bytes at which accumulated chunks are read early. Also the most that is read
+/// when the timer fires: more would already have been read.
 const HIGH: usize = 8 * 1024;
 
-/// Larger pieces than this are worth a read each.
+/// Larger chunks than this are read one by one.
 const SMALL: u32 = 2 * 1024;
 
-/// What can be moderated.
+/// A socket whose reads can be coalesced.
 pub(super) trait Wire: AsyncRead + AsyncWrite + Unpin {
-    /// Sets how many bytes must have come for the wire to be readable. If
-    /// they have, it becomes readable; its end makes it readable in any case.
+    /// Sets how many bytes must be available for the socket to be readable. If
+    /// they are, it becomes readable; the end of the stream always makes it so.
     fn set_low_water(&self, bytes: usize) -> io::Result<()>;
 
-    /// Reads what is there, however little, or fails with `WouldBlock`.
+    /// Reads the available bytes, however few, or fails with `WouldBlock`.
     fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -70,8 +70,8 @@ mod linux {
     }
 }
 
-/// Elsewhere than on Linux a socket is not known to tell again that it is
-/// readable when the mark is lowered, so that nothing gathers.
+/// On other systems a socket is not known to become readable again when the
+/// low-water mark is lowered, so reads are not coalesced.
 #[cfg(not(target_os = "linux"))]
 mod linux {
     use std::io;
@@ -97,22 +97,22 @@ impl Wire for TcpStream {
     }
 }
 
-/// A wire that is read in fewer, larger pieces while many small ones come.
+/// A socket that is read in fewer, larger reads while many small chunks arrive.
 pub(super) struct Moderated<W> {
     wire: W,
     pace: Pace,
     gathering: Gathering,
-    /// Made when it is first needed, which for most connections is never.
+    /// Created on first use; most connections never need it.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gathering {
-    /// Each piece is read as it comes.
+    /// Each chunk is read when it arrives.
     No,
-    /// Pieces are left until the timer fires.
+    /// Chunks accumulate until the timer fires.
     Yes,
-    /// They were read, but did not fit: the rest is due at once.
+    /// The last read filled the buffer; the rest is read immediately.
     Rest,
 }
 
@@ -121,7 +121,7 @@ impl<W: Wire> Moderated<W> {
         Self { wire, pace: Pace::default(), gathering: Gathering::No, timer: None }
     }
 
-    /// Decides how to go on after so many bytes were read, of at most so many.
+    /// Updates the state after `count` of at most `most` bytes were read.
     fn took(&mut self, count: usize, most: usize) -> io::Result<()> {
         let now = Instant::now();
         match self.gathering {
@@ -135,7 +135,7 @@ impl<W: Wire> Moderated<W> {
     }
 
     fn gather(&mut self, now: Instant) {
-        // Where it cannot be done the wire is read as before.
+        // Where the mark is unsupported, reads continue one by one.
         if self.wire.set_low_water(HIGH).is_ok() {
             self.wind(now);
         } else {
@@ -151,7 +151,7 @@ impl<W: Wire> Moderated<W> {
         }
     }
 
-    /// Goes back to reading each piece as it comes.
+    /// Returns to reading each chunk when it arrives.
     fn release(&mut self) -> io::Result<()> {
         self.pace = Pace::default();
         match std::mem::replace(&mut self.gathering, Gathering::No) {
@@ -160,7 +160,7 @@ impl<W: Wire> Moderated<W> {
         }
     }
 
-    /// Reads what has gathered, if it is time.
+    /// Reads the accumulated chunks if the timer fired.
     fn poll_gathered(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.gathering == Gathering::Yes
             && let Some(timer) = &mut self.timer
@@ -174,7 +174,7 @@ impl<W: Wire> Moderated<W> {
                 Poll::Ready(self.took(count, most))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                // The wire was asked just before, so that it wakes this task when something comes.
+                // The socket was polled just before, so it wakes this task when data arrives.
                 self.release()?;
                 Poll::Pending
             }
@@ -205,7 +205,7 @@ impl<W: Wire> AsyncWrite for Moderated<W> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        // Whatever comes next is the beginning of an answer.
+        // The next bytes are the start of a response and must not be delayed.
         self.release()?;
         Pin::new(&mut self.wire).poll_write(context, bytes)
     }
@@ -238,12 +238,12 @@ impl<W> fmt::Debug for Moderated<W> {
     }
 }
 
-/// How fast pieces come and how large they are, on average over the last few.
+/// Moving averages of the interval and size of chunks.
 #[derive(Debug)]
 struct Pace {
-    /// Between two pieces.
+    /// Average time between two chunks.
     pause: Duration,
-    /// Bytes of a piece.
+    /// Average bytes per chunk.
     size: u32,
     last: Option<Instant>,
 }
@@ -255,7 +255,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Takes note of a piece that was read by itself.
+    /// Records a chunk that was read alone; returns whether chunks arrive fast and small.
     fn is_fast_after(&mut self, now: Instant, count: usize) -> bool {
         let pause = self.last.map_or(LONG, |last| now.saturating_duration_since(last).min(LONG));
         self.last = Some(now);
@@ -265,7 +265,7 @@ impl Pace {
         self.pause < FAST && self.size <= SMALL
     }
 
-    /// Whether so many bytes are more than one piece would have been.
+    /// Whether `count` bytes are clearly more than a single chunk.
     fn is_worth_it(&self, count: usize) -> bool {
         u32::try_from(count).is_ok_and(|count| count > self.size.saturating_add(self.size / 2))
     }

@@ -9,13 +9,13 @@ use tokio::time::sleep;
 
 use super::*;
 
-/// The longest that a piece may wait: a hold, and the timer's grain.
+/// The longest delay of a chunk: the hold time and the timer resolution.
 const LONGEST: Duration = HOLD.saturating_add(Duration::from_millis(1));
 
-/// A piece as the model of a benchmark sends it.
+/// Size of a chunk, as a benchmark model sends it.
 const PIECE: usize = 160;
 
-/// A wire in memory, with the rules of a socket.
+/// An in-memory socket with the low-water behaviour of a real one.
 #[derive(Clone, Default)]
 struct FakeWire(Arc<Mutex<State>>);
 
@@ -120,7 +120,7 @@ impl AsyncWrite for FakeWire {
     }
 }
 
-/// What a reader saw: when each read came, and how many bytes it brought.
+/// The time and the bytes of each read.
 type Reads = Vec<(Instant, Vec<u8>)>;
 
 async fn read_all(mut wire: Moderated<FakeWire>) -> Reads {
@@ -135,7 +135,7 @@ async fn read_all(mut wire: Moderated<FakeWire>) -> Reads {
     }
 }
 
-/// Sends pieces with pauses before them, then the end; returns when each was sent, and the reads.
+/// Sends chunks, each after a pause, then the end; returns the send times and the reads.
 async fn run(script: &[(Duration, Vec<u8>)]) -> (Vec<Instant>, Reads) {
     let wire = FakeWire::default();
     let send = async {
@@ -155,7 +155,7 @@ fn same_pieces(count: usize, pause: Duration) -> Vec<(Duration, Vec<u8>)> {
     (0..count).map(|number| (pause, vec![number as u8; PIECE])).collect()
 }
 
-/// How long each byte was on its way.
+/// The delay of each byte.
 fn delays(script: &[(Duration, Vec<u8>)], sent: &[Instant], reads: &Reads) -> Vec<Duration> {
     let sent = script.iter().zip(sent).flat_map(|((_, piece), at)| piece.iter().map(move |_| *at));
     let come = reads.iter().flat_map(|(at, bytes)| bytes.iter().map(move |_| *at));
@@ -163,8 +163,8 @@ fn delays(script: &[(Duration, Vec<u8>)], sent: &[Instant], reads: &Reads) -> Ve
 }
 
 #[tokio::test(start_paused = true)]
-async fn pieces_of_a_model_are_read_as_they_come() {
-    // The timers of a test know whole milliseconds, so that this is the fastest below the mark.
+async fn chunks_at_model_speed_are_read_when_they_arrive() {
+    // Paused tokio timers have millisecond resolution, so 1 ms is the shortest pause that is not fast.
     for pause in [1, 3, 20].map(Duration::from_millis) {
         let script = same_pieces(500, pause);
         let (sent, reads) = run(&script).await;
@@ -173,14 +173,14 @@ async fn pieces_of_a_model_are_read_as_they_come() {
     }
 }
 
-/// Five pieces in a millisecond: too fast for each to be read by itself.
+/// Five chunks per millisecond, which is fast enough to be coalesced.
 fn torrent(count: usize) -> Vec<(Duration, Vec<u8>)> {
     (0..count)
         .map(|number| (Duration::from_millis(u64::from(number % 5 == 0)), vec![number as u8; PIECE]))
         .collect()
 }
 
-/// A reader that is woken for each piece, as one in another process would be.
+/// Like [`run`], but yields after each chunk so that the reader is woken for it.
 async fn run_yielding(script: &[(Duration, Vec<u8>)]) -> (Vec<Instant>, Reads) {
     let wire = FakeWire::default();
     let send = async {
@@ -202,19 +202,19 @@ async fn run_yielding(script: &[(Duration, Vec<u8>)]) -> (Vec<Instant>, Reads) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pieces_in_a_torrent_are_read_in_fewer_reads_and_not_much_later() {
+async fn fast_chunks_are_read_in_fewer_reads_within_hold_time() {
     let script = torrent(2_000);
     let (sent, reads) = run_yielding(&script).await;
     assert!(reads.len() < script.len() / 4, "{} reads", reads.len());
     let delays = delays(&script, &sent, &reads);
     assert_eq!(delays.len(), 2_000 * PIECE);
     assert!(delays.iter().all(|delay| *delay <= LONGEST), "{:?}", delays.iter().max());
-    // The first pieces never wait.
+    // The first chunks are not delayed.
     assert!(delays.iter().take(20 * PIECE).all(Duration::is_zero));
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_does_not_wait_and_brings_what_has_gathered() {
+async fn end_of_stream_is_not_delayed_and_includes_accumulated_bytes() {
     let script = torrent(501);
     let (sent, reads) = run_yielding(&script).await;
     let last = *sent.last().unwrap();
@@ -224,7 +224,7 @@ async fn the_end_does_not_wait_and_brings_what_has_gathered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_torrent_that_dries_up_is_read_as_it_comes_again() {
+async fn slow_chunks_after_a_burst_are_read_when_they_arrive() {
     let mut script = torrent(500);
     script.extend(same_pieces(10, Duration::from_millis(30)));
     let (sent, reads) = run_yielding(&script).await;
@@ -233,7 +233,7 @@ async fn a_torrent_that_dries_up_is_read_as_it_comes_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_request_ends_the_gathering() {
+async fn write_stops_coalescing() {
     let fake = FakeWire::default();
     let mut wire = Moderated::new(fake.clone());
     let mut buffer = [0; PIECE];
@@ -242,7 +242,7 @@ async fn a_new_request_ends_the_gathering() {
         fake.send(&[0; PIECE]);
         wire.read_exact(&mut buffer).await.unwrap();
         count += 1;
-        assert!(count < 100, "nothing ever gathers");
+        assert!(count < 100, "reads are never coalesced");
     }
     wire.write_all(b"GET").await.unwrap();
     assert_eq!(fake.low_water(), 1);
@@ -253,7 +253,7 @@ async fn a_new_request_ends_the_gathering() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_did_not_fit_into_the_readers_buffer_does_not_wait_again() {
+async fn rest_of_a_full_read_is_not_delayed_again() {
     let fake = FakeWire::default();
     let mut wire = Moderated::new(fake.clone());
     let mut buffer = [0; PIECE];
@@ -270,7 +270,7 @@ async fn what_did_not_fit_into_the_readers_buffer_does_not_wait_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn large_pieces_do_not_gather() {
+async fn large_chunks_are_not_coalesced() {
     let fake = FakeWire::default();
     let mut wire = Moderated::new(fake.clone());
     let mut buffer = vec![0; 4096];
@@ -282,7 +282,7 @@ async fn large_pieces_do_not_gather() {
 }
 
 #[tokio::test]
-async fn every_byte_of_a_torrent_comes_through_a_socket_in_order() {
+async fn all_bytes_of_a_burst_arrive_in_order_over_tcp() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let piece: Vec<u8> = (0..PIECE).map(|number| number as u8).collect();
@@ -308,20 +308,20 @@ async fn every_byte_of_a_torrent_comes_through_a_socket_in_order() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_socket_tells_that_it_is_readable_when_the_mark_is_lowered() {
+async fn tcp_socket_becomes_readable_when_low_water_mark_is_lowered() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut ours = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (mut theirs, _) = listener.accept().await.unwrap();
     Wire::set_low_water(&ours, HIGH).unwrap();
     theirs.write_all(b"few").await.unwrap();
-    // The bytes are there, and nothing tells of them.
+    // The bytes have arrived, but the socket is not reported as readable.
     let mut buffer = [0; 8];
     let silent = tokio::time::timeout(Duration::from_millis(50), ours.read(&mut buffer)).await;
     assert!(silent.is_err());
     Wire::set_low_water(&ours, 1).unwrap();
     assert_eq!(ours.read(&mut buffer).await.unwrap(), 3);
     assert_eq!(Wire::read_now(&ours, &mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-    // An end is told whatever the mark.
+    // The end of the stream is reported regardless of the mark.
     Wire::set_low_water(&ours, HIGH).unwrap();
     theirs.write_all(b"end").await.unwrap();
     drop(theirs);
@@ -333,10 +333,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn bytes_and_their_order_never_change_and_no_piece_waits_long(
+    fn bytes_keep_their_order_and_no_chunk_exceeds_hold_time(
         pieces in proptest::collection::vec((0_u64..4, 1_usize..600, 1_usize..40), 1..60),
     ) {
-        // A few bursts of equal pieces with a pause before each burst.
+        // Bursts of equal chunks with a pause before each burst.
         let mut number = 0_u8;
         let mut script = Vec::new();
         for (pause, size, count) in pieces {

@@ -1,9 +1,9 @@
-//! A waker that does not ring for what the woken task did itself.
+//! A waker that ignores wake-ups caused by the polled task itself.
 //!
 //! The two halves of an HTTP connection wake each other, although one task
-//! drives both and looks again anyway; each event would be followed by a turn
-//! of the task that finds nothing to do. What comes from elsewhere meanwhile
-//! is never lost.
+//! drives both and polls both anyway. Without the filter each event would be
+//! followed by a poll that finds nothing to do. A wake-up from another task is
+//! never lost.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// Wakes the task.
+/// Not polling: wake-ups are passed on.
 const LOUD: u8 = 0;
-/// The task is at work.
+/// The task is polling.
 const MUFFLED: u8 = 1;
-/// The task is at work, and something wanted to wake it.
+/// The task is polling, and a wake-up arrived meanwhile.
 const MISSED: u8 = 2;
 
-/// Polls what wakes itself.
+/// Polls a future or stream that wakes itself.
 pub(super) struct Muffler {
     bell: Arc<Bell>,
-    /// Rings the bell; one for all polls, so that it need not be registered anew.
+    /// The same waker for all polls, so that it is not registered again each time.
     waker: Waker,
 }
 
@@ -38,8 +38,8 @@ impl Muffler {
         Self { waker: Waker::from(Arc::clone(&bell)), bell }
     }
 
-    /// Polls with a waker that is silent until this is over. If the result is
-    /// ready, the caller polls again sooner or later and needs no wake-up.
+    /// Polls with a waker that is silent until the poll returns. If the result
+    /// is ready, the caller will poll again and needs no wake-up.
     pub(super) fn poll<T>(
         &self,
         context: &Context<'_>,
@@ -90,7 +90,7 @@ mod tests {
         }
     }
 
-    /// How often the task is woken by a poll that wakes itself, and by a later wake.
+    /// Counts the wake-ups during a poll that wakes itself, and after a later wake.
     fn woken(polled: Poll<()>, wakes: usize) -> (usize, usize) {
         let count = Arc::new(Count::default());
         let task = Waker::from(Arc::clone(&count));
@@ -110,12 +110,12 @@ mod tests {
     }
 
     #[test]
-    fn a_task_with_a_result_is_not_woken_by_itself() {
+    fn ready_poll_is_not_woken_by_itself() {
         assert_eq!(woken(Poll::Ready(()), 2), (0, 1));
     }
 
     #[test]
-    fn a_task_without_a_result_loses_no_wake_up() {
+    fn pending_poll_loses_no_wake_up() {
         assert_eq!(woken(Poll::Pending, 2), (1, 1));
         assert_eq!(woken(Poll::Pending, 0), (0, 1));
     }

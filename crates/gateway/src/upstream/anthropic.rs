@@ -1,8 +1,8 @@
-//! Anthropic's own service as an upstream, or anything that speaks like it.
+//! Anthropic's API, or a compatible service, as an upstream.
 //!
-//! Changes the credentials of a request and nothing else: every other header
-//! that is not about the connection, the query and each byte of the body go on
-//! as they came, and so does the answer.
+//! Replaces the credentials of a request and nothing else: all other end-to-end
+//! headers, the query and every byte of the body are forwarded unchanged, and
+//! so is the response.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -22,21 +22,21 @@ use crate::upstream::{
     Upstream, UpstreamBody, UpstreamFailure, UpstreamFuture, UpstreamRequest, UpstreamResponse,
 };
 
-/// The largest answer beside messages.
+/// Largest response other than to a messages request.
 const MAX_ANSWER: usize = 4 * 1024 * 1024;
 
-/// How the service is reached.
+/// The configuration of the upstream.
 #[derive(Debug)]
 pub struct AnthropicConfig {
-    /// Where it lives.
+    /// The base address of the API.
     pub api: Endpoint,
-    /// The key of sessions without one of their own.
+    /// The key for sessions without their own.
     pub key: Option<SecretString>,
-    /// How connections are made.
+    /// The settings for connections.
     pub client: ClientOptions,
 }
 
-/// Anthropic's own service.
+/// Anthropic's API.
 #[derive(Debug)]
 pub struct AnthropicUpstream {
     client: HttpClient,
@@ -45,12 +45,12 @@ pub struct AnthropicUpstream {
 }
 
 impl AnthropicUpstream {
-    /// Makes the upstream; nothing is sent before the first request.
+    /// Creates the upstream; sends nothing before the first request.
     pub fn new(config: AnthropicConfig) -> Self {
         Self { client: HttpClient::new(config.client), api: config.api, key: RwLock::new(config.key) }
     }
 
-    /// Replaces the key. Running sessions go on with it.
+    /// Replaces the key, also for running sessions.
     pub fn set_key(&self, key: Option<SecretString>) {
         *self.key.write().unwrap_or_else(PoisonError::into_inner) = key;
     }
@@ -58,12 +58,12 @@ impl AnthropicUpstream {
     fn key(&self, account: &Account) -> Result<SecretString, ApiError> {
         let shared = || self.key.read().unwrap_or_else(PoisonError::into_inner).clone();
         account.credential().or_else(shared).ok_or_else(|| {
-            ApiError::authentication("there is no Anthropic key; set ANTHROPIC_API_KEY, then start again")
+            ApiError::authentication("missing Anthropic key; set ANTHROPIC_API_KEY and restart")
         })
     }
 
     async fn answer(&self, request: UpstreamRequest) -> Result<UpstreamResponse, UpstreamFailure> {
-        // What cannot be a request is refused here, with words that say why.
+        // Reject an invalid body here, with an error that says why.
         RequestHead::parse(&request.body)?;
         let key = self.key(&request.account)?;
         let open = request.account.open(&request.request_id);
@@ -84,7 +84,7 @@ impl AnthropicUpstream {
         Ok(forward.run().await?)
     }
 
-    /// Passes on a request whose answer is small.
+    /// Forwards a request whose response is small.
     async fn pass(
         &self,
         method: Method,
@@ -127,7 +127,7 @@ impl AnthropicUpstream {
 
 fn with_key(client: &HeaderMap, key: &SecretString) -> Result<HeaderMap, ApiError> {
     let mut value = HeaderValue::from_str(key.expose_secret())
-        .map_err(|_| ApiError::authentication("the Anthropic key has characters that no header can carry"))?;
+        .map_err(|_| ApiError::authentication("the Anthropic key contains characters that are invalid in a header"))?;
     value.set_sensitive(true);
     let mut headers = headers::request_end_to_end(client);
     headers.insert(headers::API_KEY, value);

@@ -1,9 +1,9 @@
 //! GitHub Copilot as an upstream.
 //!
-//! Owns what makes Copilot different from Anthropic's own service: the GitHub
-//! token as the bearer, where the account's Copilot lives, the spelling of
-//! models, which headers and beta features go on, and who started a request.
-//! It never changes more of a body than the model and a plain system prompt.
+//! Implements the differences to Anthropic's API: the GitHub token as bearer,
+//! endpoint discovery, model id translation, header and beta filters, and the
+//! initiator of a request. Changes at most the model and a plain-text system
+//! prompt in a body.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -33,13 +33,13 @@ use crate::upstream::{
     Upstream, UpstreamBody, UpstreamFailure, UpstreamFuture, UpstreamRequest, UpstreamResponse,
 };
 
-/// The version of Copilot's interface.
+/// The version of Copilot's API.
 const COPILOT_VERSION: HeaderValue = HeaderValue::from_static("2026-01-09");
 
-/// What messages requests are for, in the words of Copilot's interface.
+/// The intent of messages requests, as Copilot's API names it.
 const INTENT: HeaderValue = HeaderValue::from_static("messages-proxy");
 
-/// What replaces the first word of a client's name.
+/// Replaces the product name in a client's user agent.
 const CLIENT_NAME: &str = "vscode_claude_code";
 
 const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
@@ -49,35 +49,35 @@ const OPENAI_INTENT: HeaderName = HeaderName::from_static("openai-intent");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const X_INITIATOR: HeaderName = HeaderName::from_static("x-initiator");
 
-/// How long a request waits for the list of models. Without it the grammar
-/// answers, which is right for all but a few ids.
+/// How long a request waits for the model list. Without the list the id grammar
+/// is used, which is correct for all but a few ids.
 const CATALOGUE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How Copilot is reached.
+/// The configuration of the upstream.
 #[derive(Debug)]
 pub struct CopilotConfig {
-    /// GitHub's interface for programs.
+    /// GitHub's REST API.
     pub github_api: Endpoint,
-    /// Where Copilot lives, instead of where GitHub says.
+    /// Overrides the Copilot endpoint that GitHub returns.
     pub copilot_api: Option<Endpoint>,
-    /// Whether GitHub is asked about the account although `copilot_api` is known.
+    /// Whether to ask GitHub about the account even if `copilot_api` is set.
     pub discovery: Discovery,
-    /// The GitHub token of sessions without one of their own.
+    /// The GitHub token for sessions without their own.
     pub token: Option<SecretString>,
-    /// Which beta features go on.
+    /// The beta features that are passed on.
     pub betas: BetaFilter,
-    /// Sent as the integration's name; premium models are refused with one.
+    /// The integration id; Copilot rejects premium models if one is sent.
     pub integration_id: Option<HeaderValue>,
-    /// How connections are made.
+    /// The settings for connections.
     pub client: ClientOptions,
 }
 
-/// When GitHub is asked about an account.
+/// When to ask GitHub about an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discovery {
-    /// Before its first request, and now and then.
+    /// Before the first request, and again when the cached result expires.
     Always,
-    /// Never: the address of Copilot is known, and GitHub need not see the token.
+    /// Never: the Copilot endpoint is configured, and GitHub need not see the token.
     Never,
 }
 
@@ -93,14 +93,14 @@ pub struct CopilotUpstream {
 }
 
 impl CopilotUpstream {
-    /// Makes the upstream; nothing is sent before the first request.
+    /// Creates the upstream; sends nothing before the first request.
     pub fn new(mut config: CopilotConfig) -> Self {
         let token = RwLock::new(config.token.take());
         let client = HttpClient::new(config.client.clone());
         Self { client, config, token, accounts: Cache::new(), catalogues: Cache::new() }
     }
 
-    /// The user signed in, or out. Running sessions go on with it.
+    /// Replaces the token after a sign-in or sign-out, also for running sessions.
     pub fn set_token(&self, token: Option<SecretString>) {
         *self.token.write().unwrap_or_else(PoisonError::into_inner) = token;
     }
@@ -108,7 +108,7 @@ impl CopilotUpstream {
     fn token(&self, account: &Account) -> Result<SecretString, ApiError> {
         let shared = || self.token.read().unwrap_or_else(PoisonError::into_inner).clone();
         account.credential().or_else(shared).ok_or_else(|| {
-            ApiError::authentication("nobody is signed in to GitHub; run `innkeeper login`, then try again")
+            ApiError::authentication("not signed in to GitHub; run `innkeeper login` and try again")
         })
     }
 
@@ -149,13 +149,13 @@ impl CopilotUpstream {
         Ok(response)
     }
 
-    /// Refuses what cannot be a model before anything is sent for it.
+    /// Rejects an invalid model id before anything is sent.
     fn check_model(&self, model: &str, token: &SecretString) -> Result<(), ApiError> {
         let listed = || self.catalogues.peek(token).is_some_and(|list| list.endpoint_id(model).is_some());
         if ModelId::parse(model).is_some() || listed() { Ok(()) } else { Err(unknown_model(model)) }
     }
 
-    /// Where Copilot lives for a token.
+    /// The Copilot endpoint for a token.
     async fn api_of(&self, token: &SecretString) -> Result<Endpoint, ApiError> {
         let fixed = self.config.copilot_api.clone();
         if self.config.discovery == Discovery::Never
@@ -188,20 +188,20 @@ impl CopilotUpstream {
         result
     }
 
-    /// The models if they can be had soon; a lookup that takes longer goes on
-    /// for the requests that follow.
+    /// The models if they are available soon; a slower lookup continues in the
+    /// background for later requests.
     async fn catalogue_soon(&self, token: &SecretString, api: &Endpoint) -> Arc<Catalogue> {
         match timeout(CATALOGUE_PATIENCE, self.catalogue(token, api)).await {
             Ok(Ok(catalogue)) => catalogue,
             Ok(Err(error)) => {
-                tracing::warn!(%error, "Copilot's models are not known; ids are translated by their form");
+                tracing::warn!(%error, "Copilot model list unavailable; translating model ids by their form");
                 Arc::default()
             }
             Err(_) => Arc::default(),
         }
     }
 
-    /// A refused token may have moved to another address.
+    /// Discards the cached account and models if the token was rejected: the account may have moved.
     fn evict_if_refused(&self, status: StatusCode, token: &SecretString) {
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
             self.accounts.evict(token);
@@ -209,7 +209,7 @@ impl CopilotUpstream {
         }
     }
 
-    /// What goes on of a client's headers, and what Copilot wants beside it.
+    /// The forwarded client headers, and those that Copilot requires.
     fn request_headers(
         &self,
         client: &HeaderMap,
@@ -264,11 +264,11 @@ impl Upstream for CopilotUpstream {
 }
 
 fn unknown_model(model: &str) -> ApiError {
-    ApiError::not_found(format!("model: {model} (GET /v1/models lists those of this account)"))
+    ApiError::not_found(format!("model: {model} (GET /v1/models lists the models of this account)"))
 }
 
-/// A client's name with its first word replaced, so that Copilot knows which
-/// kind of client it serves and the version stays.
+/// A user agent with its product name replaced, so that Copilot knows the kind
+/// of client and still sees the version.
 fn client_name(name: Option<&HeaderValue>) -> HeaderValue {
     let version = name.and_then(|name| name.to_str().ok()).and_then(|name| name.split_once('/'));
     let name = match version {
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clients_name_keeps_its_version() {
+    fn user_agent_keeps_version() {
         for (name, expected) in [
             (Some("claude-cli/2.1.3 (external, cli)"), "vscode_claude_code/2.1.3 (external, cli)"),
             (Some("a/b/c"), "vscode_claude_code/b/c"),

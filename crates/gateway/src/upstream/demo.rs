@@ -1,8 +1,8 @@
-//! The built-in demo model: answers offline and the same way each time.
+//! The built-in demo model: offline and deterministic.
 //!
-//! Owns the decision what to answer and the memory of planned faults. The
-//! place in a script comes from the conversation alone, so one instance
-//! serves any number of sessions, resumes and forks.
+//! Chooses the response and remembers planned faults. The position in a script
+//! depends only on the conversation, so one instance serves any number of
+//! sessions, resumes and forks.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ mod words;
 
 pub use self::log::{AnswerOutcome, LoggedRequest, REQUEST_LOG_CAPACITY, RequestKind, RequestLog};
 
-/// Models in the list; every other `claude-…` id works as well.
+/// The listed models; every other `claude-…` id works too.
 const MODELS: [(&str, &str); 3] = [
     ("claude-opus-5-5", "Demo model (Opus 5.5)"),
     ("claude-sonnet-4-6", "Demo model (Sonnet 4.6)"),
@@ -51,12 +51,12 @@ pub struct DemoUpstream {
 }
 
 impl DemoUpstream {
-    /// Makes a demo model that has seen nothing yet.
+    /// Creates a demo model.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes one that also notes every request it gets, for tests.
+    /// Creates a demo model that logs every request, for tests.
     pub fn with_log(log: RequestLog) -> Self {
         Self { memory: Arc::default(), log: Some(log) }
     }
@@ -98,7 +98,7 @@ impl DemoUpstream {
         }
     }
 
-    /// Parses a body; one that cannot be parsed is in the log too.
+    /// Parses a body; an invalid one is logged too.
     fn parse(&self, kind: RequestKind, request: &UpstreamRequest) -> Result<MessagesRequest, ApiError> {
         MessagesRequest::parse(&request.body).inspect_err(|_| {
             if let Some(log) = &self.log {
@@ -150,7 +150,7 @@ fn check_model(model: &str) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::not_found(format!(
-        "model: {model} (the demo model answers to any id that begins with `claude-`)"
+        "model: {model} (the demo model accepts any id that begins with `claude-`)"
     )))
 }
 
