@@ -1,9 +1,9 @@
-//! Whether a Messages endpoint keeps to Anthropic's wire format.
+//! Checks whether a Messages endpoint follows Anthropic's wire format.
 //!
-//! Owns the rules of the format as a client relies on them, and the requests
-//! that find out. It works against any endpoint and knows nothing of the
-//! gateway beside it, so that it can judge the gateway too. Nothing that an
-//! endpoint sends can make it fail: a defect is a finding, never an error.
+//! Owns the rules of the format as clients rely on them, and the requests that
+//! test them. It works with any endpoint and shares no code with the gateway,
+//! so that it can check the gateway too. Nothing that an endpoint sends makes
+//! the check itself fail: a defect is a finding, never an error.
 
 mod block;
 mod endpoint;
@@ -22,14 +22,14 @@ pub use report::{Defect, Finding, Outcome, Report};
 pub use rule::{Aspect, Rule, Violation};
 pub use stream::{Ending, StreamLimits, StreamValidator, StreamVerdict};
 
-/// Characters of foreign text in a finding: enough to recognise it, little
-/// enough for a line of a terminal.
+/// Characters of an endpoint's text in a finding: enough to recognise it, and
+/// short enough for a line of a terminal.
 const EXCERPT: usize = 160;
 
-/// The beginning of a text that somebody else wrote, safe to print.
+/// The start of an endpoint's text, safe to print.
 ///
-/// Control characters are spelled out, because an endpoint must not be able
-/// to drive the terminal of the person who checks it.
+/// Control characters are escaped, because an endpoint must not be able to
+/// control the user's terminal.
 fn excerpt(text: &str) -> String {
     let mut shown: String = text
         .chars()
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_excerpt_is_short_and_holds_no_control_characters() {
+    fn excerpt_is_short_and_without_control_characters() {
         assert_eq!(excerpt("a\u{1b}[31m\nb"), "a\\u{1b}[31m\\nb");
         let long = excerpt(&"ä".repeat(EXCERPT + 1));
         assert_eq!(long.chars().count(), EXCERPT + 1);

@@ -1,4 +1,4 @@
-//! The check of endpoints: ours passes, and broken ones are found out.
+//! The endpoint check: the gateway passes, and defects are found.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a helper that fails fails its test")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,10 +14,10 @@ use innkeeper_gateway::check::{
 use innkeeper_gateway::{DemoUpstream, Gateway, GatewayConfig, GatewayHandle};
 use serde_json::{Value, json};
 
-/// The secret that the small endpoint lets in.
+/// The secret that the small endpoint accepts.
 const SECRET: &str = "let-me-in-4711";
 
-/// One request as the small endpoint saw it.
+/// One request to the small endpoint.
 struct Request {
     method: String,
     /// The path without its query.
@@ -40,14 +40,14 @@ impl Request {
     }
 }
 
-/// What the small endpoint says.
+/// The small endpoint's response.
 struct Reply {
     status: u16,
     media: &'static str,
     body: String,
-    /// Bytes that are announced and never sent.
+    /// Bytes that are announced but not sent.
     missing: usize,
-    /// Where else to ask.
+    /// The redirect target.
     location: Option<&'static str>,
 }
 
@@ -61,7 +61,7 @@ impl Reply {
         Self { status, ..Self::json(&body) }
     }
 
-    /// Replaces a text that has to be there.
+    /// Replaces a text that must be present.
     fn swap(mut self, from: &str, to: &str) -> Self {
         assert!(self.body.contains(from), "{from} is not in {}", self.body);
         self.body = self.body.replace(from, to);
@@ -71,7 +71,7 @@ impl Reply {
 
 type Respond = dyn Fn(&Request) -> Reply + Send + Sync;
 
-/// A small endpoint in a thread, which answers one request per connection.
+/// A small endpoint on a thread, which serves one request per connection.
 struct SmallEndpoint {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -89,7 +89,7 @@ impl SmallEndpoint {
                 if stopped.load(Ordering::SeqCst) {
                     return;
                 }
-                // A client that goes away in the middle is its own problem.
+                // A client that disconnects early is not a failure of the endpoint.
                 stream.and_then(|stream| serve(&stream, &*respond)).ok();
             }
         });
@@ -109,7 +109,7 @@ impl SmallEndpoint {
 impl Drop for SmallEndpoint {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        // Wakes the thread up from its accept.
+        // Wakes the thread from its accept call.
         TcpStream::connect(self.address).ok();
         if let Some(thread) = self.thread.take() {
             thread.join().ok();
@@ -152,7 +152,7 @@ fn serve(stream: &TcpStream, respond: &Respond) -> std::io::Result<()> {
     Ok(())
 }
 
-/// An endpoint without a defect, as small as it can be.
+/// A minimal endpoint without defects.
 fn good(request: &Request) -> Reply {
     let bearer = request.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
     if bearer.or(request.header("x-api-key")) != Some(SECRET) {
@@ -228,13 +228,13 @@ fn skipped(report: &Report) -> Vec<&str> {
     report.findings.iter().filter(is_skipped).map(|finding| finding.name.as_str()).collect()
 }
 
-/// Runs a check against an endpoint whose good replies a defect changes.
+/// Checks an endpoint whose correct replies are modified by `defect`.
 async fn check_with(defect: fn(&Request, Reply) -> Reply) -> Report {
     let endpoint = SmallEndpoint::start(Arc::new(move |request| defect(request, good(request))));
     endpoint.check(bearer()).await
 }
 
-/// Changes streamed text answers alone.
+/// Modifies streamed text responses only.
 fn in_text_stream(request: &Request, reply: Reply, change: fn(Reply) -> Reply) -> Reply {
     if request.is_stream() && reply.status == 200 && request.json()["tools"].is_null() {
         change(reply)
@@ -259,7 +259,7 @@ async fn check_gateway(gateway: &GatewayHandle, prompts: &[&str]) -> Report {
 }
 
 #[tokio::test]
-async fn our_gateway_with_the_demo_model_has_no_defect() {
+async fn gateway_with_demo_model_has_no_defects() {
     let gateway = demo_gateway().await;
     let script =
         "#demo\nthink hm\ntext hello\nchunk 1\ntool Read {\"path\": \"a\"}\n+tool Read {\"path\": \"b\"}";
@@ -271,12 +271,12 @@ async fn our_gateway_with_the_demo_model_has_no_defect() {
             "{finding:?}"
         );
     }
-    // The list, message and its two forms, five streams and what must be refused.
+    // The lists, a message in two forms, five streams and the rejected requests.
     assert_eq!(report.findings.len(), 4 + 5 * 7 + 1 + 9, "{report:#?}");
 }
 
 #[tokio::test]
-async fn an_error_event_of_our_gateway_is_found_in_the_end() {
+async fn error_event_is_reported_under_end() {
     let gateway = demo_gateway().await;
     let report = check_gateway(&gateway, &["#demo\ntext hello\nerror 529 always"]).await;
     assert_eq!(failed(&report), ["prompt-1.end"]);
@@ -286,14 +286,14 @@ async fn an_error_event_of_our_gateway_is_found_in_the_end() {
 }
 
 #[tokio::test]
-async fn a_cut_connection_of_our_gateway_is_found() {
+async fn cut_connection_is_reported() {
     let gateway = demo_gateway().await;
     let report = check_gateway(&gateway, &["#demo\ntext hello\ndrop always"]).await;
     assert_eq!(failed(&report), ["prompt-1.answer", "prompt-1.end"]);
 }
 
 #[tokio::test]
-async fn a_status_instead_of_a_stream_is_shown_and_the_rest_skipped() {
+async fn error_status_is_reported_and_stream_checks_are_skipped() {
     let gateway = demo_gateway().await;
     let report = check_gateway(&gateway, &["#demo\nerror 529 always"]).await;
     assert_eq!(failed(&report), ["prompt-1.answer"]);
@@ -303,7 +303,7 @@ async fn a_status_instead_of_a_stream_is_shown_and_the_rest_skipped() {
 }
 
 #[tokio::test]
-async fn a_small_endpoint_without_a_defect_passes_with_either_credential() {
+async fn small_endpoint_passes_with_either_credential() {
     let endpoint = SmallEndpoint::start(Arc::new(good));
     for credentials in [bearer(), Credentials::ApiKey(SECRET.into())] {
         let report = endpoint.check(credentials).await;
@@ -312,7 +312,7 @@ async fn a_small_endpoint_without_a_defect_passes_with_either_credential() {
 }
 
 #[tokio::test]
-async fn each_defect_of_a_streamed_answer_is_found_and_named() {
+async fn each_stream_defect_is_reported_under_its_check() {
     type Change = fn(Reply) -> Reply;
     let cases: [(Change, &[&str]); 14] = [
         (|reply| Reply { media: "text/plain", ..reply }, &["stream.answer"]),
@@ -345,7 +345,7 @@ async fn each_defect_of_a_streamed_answer_is_found_and_named() {
 }
 
 #[tokio::test]
-async fn each_defect_of_other_answers_is_found_and_named() {
+async fn each_other_defect_is_reported_under_its_check() {
     type Defect = fn(&Request, Reply) -> Reply;
     let cases: [(Defect, &[&str]); 10] = [
         (
@@ -425,7 +425,7 @@ async fn each_defect_of_other_answers_is_found_and_named() {
 }
 
 #[tokio::test]
-async fn a_tool_that_is_not_called_although_it_must_be_is_a_defect() {
+async fn missing_tool_call_is_a_defect() {
     let report = check_with(|request, reply| {
         if !request.json()["tools"].is_array() {
             return reply;
@@ -444,7 +444,7 @@ async fn a_tool_that_is_not_called_although_it_must_be_is_a_defect() {
 }
 
 #[tokio::test]
-async fn routes_that_are_not_offered_are_skipped_if_they_say_so_in_shape() {
+async fn missing_routes_with_well_formed_errors_are_skipped() {
     let report = check_with(|request, reply| match request.path.as_str() {
         "/v1/models" => Reply::error(404, "not_found_error"),
         "/v1/messages/count_tokens" => Reply::error(501, "api_error"),
@@ -455,7 +455,7 @@ async fn routes_that_are_not_offered_are_skipped_if_they_say_so_in_shape() {
 }
 
 #[tokio::test]
-async fn without_credentials_their_checks_are_skipped() {
+async fn credential_checks_are_skipped_without_credentials() {
     let endpoint = SmallEndpoint::start(Arc::new(|request| {
         let mut headers =
             request.headers.iter().filter(|(name, _)| name != "authorization").cloned().collect::<Vec<_>>();
@@ -469,7 +469,7 @@ async fn without_credentials_their_checks_are_skipped() {
 }
 
 #[tokio::test]
-async fn without_a_model_only_errors_are_checked() {
+async fn only_errors_are_checked_without_a_model() {
     let endpoint = SmallEndpoint::start(Arc::new(|request| match request.path.as_str() {
         "/v1/models" => Reply::error(404, "not_found_error"),
         _ => good(request),
@@ -482,7 +482,7 @@ async fn without_a_model_only_errors_are_checked() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_repeats_the_credentials_does_not_get_them_into_the_report() {
+async fn repeated_credentials_are_redacted_in_report() {
     let report = check_with(|request, reply| {
         let sent = request.header("authorization").unwrap_or_default();
         Reply { status: 500, body: format!("you said {sent}"), ..reply }
@@ -494,7 +494,7 @@ async fn an_endpoint_that_repeats_the_credentials_does_not_get_them_into_the_rep
 }
 
 #[tokio::test]
-async fn a_redirect_is_a_defect_and_is_not_followed() {
+async fn redirect_is_a_defect_and_is_not_followed() {
     let followed = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&followed);
     let endpoint = SmallEndpoint::start(Arc::new(move |request| {
@@ -509,7 +509,7 @@ async fn a_redirect_is_a_defect_and_is_not_followed() {
 }
 
 #[tokio::test]
-async fn a_silent_endpoint_is_given_up_after_the_idle_time() {
+async fn silent_endpoint_times_out_after_idle_time() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let base_url = format!("http://{}", listener.local_addr().unwrap());
     let options = CheckOptions { idle: Duration::from_millis(20), ..CheckOptions::default() };
@@ -519,7 +519,7 @@ async fn a_silent_endpoint_is_given_up_after_the_idle_time() {
 }
 
 #[tokio::test]
-async fn an_address_where_nobody_listens_is_an_error_that_names_it() {
+async fn unreachable_address_is_an_error_with_the_address() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let base_url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);

@@ -1,4 +1,4 @@
-//! The gateway over a real socket, with the demo model behind it.
+//! The gateway over a real socket, with the demo model as upstream.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a helper that fails fails its test")]
 
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use reqwest::{Client, Method, RequestBuilder, Response};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
-/// A running gateway, its log and a client that is let in.
+/// A running gateway, its request log and a client.
 struct TestGateway {
     handle: GatewayHandle,
     log: RequestLog,
@@ -64,7 +64,7 @@ fn body(prompt: &str, stream: Streaming) -> Value {
     })
 }
 
-/// Checks that an answer is an error in Anthropic's shape.
+/// Checks that a response is an Anthropic error object.
 #[track_caller]
 fn check_error(status: u16, kind: &str, got: (u16, Value)) {
     let (got_status, json) = got;
@@ -91,7 +91,7 @@ async fn json_of(response: Response) -> Value {
     serde_json::from_slice(&response.bytes().await.unwrap()).unwrap()
 }
 
-/// Events of a stream until it ends or breaks, and whether it broke.
+/// The events of a stream until it ends or breaks, and whether it broke.
 async fn events_of(response: Response) -> (Vec<Value>, bool) {
     assert_eq!(response.status(), 200);
     let mut text = Vec::new();
@@ -113,7 +113,7 @@ fn text_of(events: &[Value]) -> String {
 }
 
 #[tokio::test]
-async fn only_loopback_addresses_are_listened_on() {
+async fn rejects_listen_address_that_is_not_loopback() {
     let listen = "0.0.0.0:0".parse().unwrap();
     let error =
         Gateway::start(GatewayConfig { listen, upstream: Arc::new(DemoUpstream::new()) }).await.unwrap_err();
@@ -122,7 +122,7 @@ async fn only_loopback_addresses_are_listened_on() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_an_error_that_names_it() {
+async fn listen_error_names_the_port_in_use() {
     let gateway = TestGateway::start().await;
     let listen = gateway.handle.base_url().trim_start_matches("http://").parse().unwrap();
     let error =
@@ -131,7 +131,7 @@ async fn a_port_in_use_is_an_error_that_names_it() {
 }
 
 #[tokio::test]
-async fn the_handle_keeps_its_secret_out_of_debug_output() {
+async fn handle_debug_output_hides_nonce() {
     let gateway = TestGateway::start().await;
     let shown = format!("{:?}", gateway.handle);
     assert!(shown.contains(gateway.handle.base_url()));
@@ -139,7 +139,7 @@ async fn the_handle_keeps_its_secret_out_of_debug_output() {
 }
 
 #[tokio::test]
-async fn the_root_answers_without_a_bearer() {
+async fn root_responds_without_bearer() {
     let gateway = TestGateway::start().await;
     for method in [Method::GET, Method::HEAD] {
         assert_eq!(gateway.bare(method, "/").send().await.unwrap().status(), 200);
@@ -147,7 +147,7 @@ async fn the_root_answers_without_a_bearer() {
 }
 
 #[tokio::test]
-async fn a_bad_bearer_is_refused_before_the_route_is_looked_at() {
+async fn invalid_bearer_is_rejected_before_routing() {
     let gateway = TestGateway::start().await;
     let nonce = gateway.handle.nonce();
     let nonce = nonce.expose_secret();
@@ -163,7 +163,7 @@ async fn a_bad_bearer_is_refused_before_the_route_is_looked_at() {
 }
 
 #[tokio::test]
-async fn a_foreign_host_header_is_refused_everywhere() {
+async fn rejects_foreign_host_header_on_every_route() {
     let gateway = TestGateway::start().await;
     for path in ["/", "/v1/models"] {
         let request = gateway.request(Method::GET, path).header("host", "evil.example");
@@ -174,7 +174,7 @@ async fn a_foreign_host_header_is_refused_everywhere() {
 }
 
 #[tokio::test]
-async fn other_routes_and_methods_are_not_found() {
+async fn unknown_routes_and_methods_are_not_found() {
     let gateway = TestGateway::start().await;
     for (method, path) in [
         (Method::GET, "/v1/messages"),
@@ -192,7 +192,7 @@ async fn other_routes_and_methods_are_not_found() {
 }
 
 #[tokio::test]
-async fn a_body_above_the_cap_is_refused_and_one_below_is_read() {
+async fn rejects_body_above_limit_and_accepts_body_below() {
     let gateway = TestGateway::start().await;
     let padded = |size: usize| {
         let mut body = body("hi", Streaming::No);
@@ -206,7 +206,7 @@ async fn a_body_above_the_cap_is_refused_and_one_below_is_read() {
 }
 
 #[tokio::test]
-async fn a_malformed_body_is_an_invalid_request() {
+async fn malformed_body_is_invalid_request() {
     let gateway = TestGateway::start().await;
     for path in ["/v1/messages", "/v1/messages/count_tokens"] {
         for body in ["", "{", "null", "[]", r#"{"model":"claude-x"}"#] {
@@ -217,7 +217,7 @@ async fn a_malformed_body_is_an_invalid_request() {
 }
 
 #[tokio::test]
-async fn a_model_that_is_not_claude_is_not_found() {
+async fn unknown_model_is_not_found() {
     let gateway = TestGateway::start().await;
     for path in ["/v1/messages", "/v1/messages/count_tokens"] {
         let mut body = body("hi", Streaming::Yes);
@@ -230,7 +230,7 @@ async fn a_model_that_is_not_claude_is_not_found() {
 }
 
 #[tokio::test]
-async fn any_prompt_gets_a_friendly_answer_streamed_and_whole_alike() {
+async fn plain_prompt_gets_same_text_streamed_and_complete() {
     let gateway = TestGateway::start().await;
     let response = gateway.ask("hi", Streaming::Yes).await;
     assert!(response.headers()["content-type"].to_str().unwrap().starts_with("text/event-stream"));
@@ -245,11 +245,11 @@ async fn any_prompt_gets_a_friendly_answer_streamed_and_whole_alike() {
     assert_eq!((&whole["content"][0]["text"], &whole["stop_reason"]), (&json!(streamed), &json!("end_turn")));
     let start = &events[0]["message"];
     assert_eq!(start["usage"]["input_tokens"], whole["usage"]["input_tokens"]);
-    assert_ne!(start["id"], whole["id"], "a second attempt is another message");
+    assert_ne!(start["id"], whole["id"], "a second attempt has another message id");
 }
 
 #[tokio::test]
-async fn each_piece_arrives_as_a_chunk_of_its_own() {
+async fn each_delta_is_sent_as_its_own_chunk() {
     let gateway = TestGateway::start().await;
     let response = gateway.ask("#demo\nchunk 2\ntext abcdefghij", Streaming::Yes).await;
     let chunks: Vec<_> = response.bytes_stream().map(Result::unwrap).collect().await;
@@ -258,7 +258,7 @@ async fn each_piece_arrives_as_a_chunk_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_first_piece_arrives_while_the_answer_is_still_waiting() {
+async fn first_chunk_arrives_while_response_is_waiting() {
     let gateway = TestGateway::start().await;
     let response = gateway.ask("#demo\ntext now\nwait 3600000\ntext later", Streaming::Yes).await;
     let mut stream = response.bytes_stream();
@@ -273,7 +273,7 @@ async fn a_first_piece_arrives_while_the_answer_is_still_waiting() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_before_the_first_byte_cancels_its_request() {
+async fn disconnect_before_first_byte_cancels_request() {
     let gateway = TestGateway::start().await;
     let asked = gateway.request(Method::POST, "/v1/messages");
     let asked = asked.body(body("#demo\nwait 3600000\ntext late", Streaming::Yes).to_string()).send();
@@ -281,14 +281,14 @@ async fn a_client_that_leaves_before_the_first_byte_cancels_its_request() {
         gateway.log.wait_for(|entries| !entries.is_empty()).await;
     };
     tokio::select! {
-        _ = asked => panic!("there was an answer"),
+        _ = asked => panic!("unexpected response"),
         () = cancelled => {}
     }
     gateway.log.wait_for(|entries| entries[0].outcome == AnswerOutcome::Cancelled).await;
 }
 
 #[tokio::test]
-async fn a_script_goes_on_after_its_tool_results() {
+async fn script_continues_after_tool_results() {
     let gateway = TestGateway::start().await;
     let script =
         "#demo\nthink first\ntool Bash {\"command\":\"ls\"}\n+tool Read {\"file_path\":\"a\"}\ntext done";
@@ -312,7 +312,7 @@ async fn a_script_goes_on_after_its_tool_results() {
 }
 
 #[tokio::test]
-async fn a_planned_error_happens_once_for_a_session_and_conversation() {
+async fn planned_error_occurs_once_per_session_and_conversation() {
     let gateway = TestGateway::start().await;
     let script = "#demo\nerror 529\nerror 429 slow_down\ntext fine";
     check_error(529, "overloaded_error", error_of(gateway.ask(script, Streaming::Yes).await).await);
@@ -331,7 +331,7 @@ async fn a_planned_error_happens_once_for_a_session_and_conversation() {
 }
 
 #[tokio::test]
-async fn a_later_error_is_an_event_and_the_whole_answer_follows_on_retry() {
+async fn error_inside_stream_is_an_event_and_retry_is_complete() {
     let gateway = TestGateway::start().await;
     let script = "#demo\ntext begin\nerror 529\ntext end";
     let (events, broke) = events_of(gateway.ask(script, Streaming::Yes).await).await;
@@ -343,7 +343,7 @@ async fn a_later_error_is_an_event_and_the_whole_answer_follows_on_retry() {
 }
 
 #[tokio::test]
-async fn a_drop_cuts_the_connection_where_it_stands() {
+async fn drop_step_cuts_connection_at_its_position() {
     let gateway = TestGateway::start().await;
     let middle = "#demo\ntext begin\ndrop\ntext end";
     let (events, broke) = events_of(gateway.ask(middle, Streaming::Yes).await).await;
@@ -355,7 +355,7 @@ async fn a_drop_cuts_the_connection_where_it_stands() {
     for stream in [Streaming::Yes, Streaming::No] {
         let request = gateway.request(Method::POST, "/v1/messages");
         let request = request.body(body("#demo\ndrop always\ntext x", stream).to_string());
-        request.send().await.expect_err("no response at all");
+        request.send().await.expect_err("the connection is cut before a response");
     }
     let outcomes: Vec<_> = gateway.log.entries().iter().map(|entry| entry.outcome).collect();
     assert_eq!(outcomes[..2], [AnswerOutcome::Cut, AnswerOutcome::Finished]);
@@ -363,7 +363,7 @@ async fn a_drop_cuts_the_connection_where_it_stands() {
 }
 
 #[tokio::test]
-async fn a_bad_script_line_is_named_in_the_answer() {
+async fn invalid_script_line_is_named_in_response() {
     let gateway = TestGateway::start().await;
     let whole = json_of(gateway.ask("#demo\ntext a\nhop", Streaming::No).await).await;
     let text = whole["content"][0]["text"].as_str().unwrap();
@@ -371,7 +371,7 @@ async fn a_bad_script_line_is_named_in_the_answer() {
 }
 
 #[tokio::test]
-async fn a_probe_for_one_token_gets_one() {
+async fn one_token_probe_gets_one_token() {
     let gateway = TestGateway::start().await;
     let mut probe = body("hi", Streaming::No);
     probe["max_tokens"] = 1.into();
@@ -381,7 +381,7 @@ async fn a_probe_for_one_token_gets_one() {
 }
 
 #[tokio::test]
-async fn tokens_are_counted_and_models_listed() {
+async fn counts_tokens_and_lists_models() {
     let gateway = TestGateway::start().await;
     let counted =
         json_of(gateway.post("/v1/messages/count_tokens?beta=true", &body("12345678", Streaming::No)).await);
@@ -397,7 +397,7 @@ async fn tokens_are_counted_and_models_listed() {
 }
 
 #[tokio::test]
-async fn the_log_tells_what_was_asked_and_by_whom() {
+async fn log_records_request_and_session() {
     let gateway = TestGateway::start().await;
     let asked = json!({
         "model": "claude-x", "stream": true, "max_tokens": 9, "tools": [{"name": "Bash"}, {"type": "other"}],
@@ -427,11 +427,11 @@ async fn the_log_tells_what_was_asked_and_by_whom() {
 }
 
 #[tokio::test]
-async fn shutdown_cuts_what_is_running_and_frees_the_port() {
+async fn shutdown_cuts_running_requests_and_frees_port() {
     let gateway = TestGateway::start().await;
     let running = gateway.ask("#demo\ntext now\nwait 3600000\ntext later", Streaming::Yes).await;
     let address = gateway.handle.base_url().trim_start_matches("http://").to_owned();
-    // One connection that has said nothing and one in the middle of its head.
+    // One idle connection and one in the middle of its request head.
     let _silent = TcpStream::connect(&address).unwrap();
     let mut half = TcpStream::connect(&address).unwrap();
     half.write_all(b"POST /v1/messages HTTP/1.1\r\nHost: local").unwrap();
@@ -440,7 +440,7 @@ async fn shutdown_cuts_what_is_running_and_frees_the_port() {
         gateway.handle.shutdown().await;
         gateway.handle.shutdown().await;
     };
-    in_time(Duration::from_secs(4), "the end, without waiting for anybody", shutdown).await.unwrap();
+    in_time(Duration::from_secs(4), "shutdown without waiting for clients", shutdown).await.unwrap();
     let (events, broke) = events_of(running).await;
     assert!(broke && text_of(&events) == "now");
     assert_eq!(gateway.log.entries()[0].outcome, AnswerOutcome::Cancelled);
@@ -449,7 +449,7 @@ async fn shutdown_cuts_what_is_running_and_frees_the_port() {
 }
 
 #[tokio::test]
-async fn dropping_the_handle_ends_the_gateway() {
+async fn dropping_handle_stops_gateway() {
     let TestGateway { handle, log, client } = TestGateway::start().await;
     let request = client.post(format!("{}/v1/messages", handle.base_url()));
     let request = request.bearer_auth(handle.bearer_for("s").expose_secret());
@@ -462,7 +462,7 @@ async fn dropping_the_handle_ends_the_gateway() {
 }
 
 #[tokio::test]
-async fn many_sessions_at_once_each_get_their_own_answer() {
+async fn concurrent_sessions_get_their_own_responses() {
     let gateway = TestGateway::start().await;
     let ask = async |number: usize| {
         let script = format!("#demo\nchunk 1\nrepeat 20 word{number}");
@@ -475,7 +475,7 @@ async fn many_sessions_at_once_each_get_their_own_answer() {
 }
 
 #[tokio::test]
-async fn the_demo_models_answers_are_in_the_books_too() {
+async fn demo_model_responses_are_accounted() {
     let gateway = TestGateway::start().await;
     let whole = json_of(gateway.ask("hi", Streaming::No).await).await;
     events_of(gateway.ask("hi", Streaming::Yes).await).await;

@@ -1,31 +1,31 @@
-//! One content block of a streamed answer, from its start to its stop.
+//! One content block of a streamed response, from its start to its stop.
 //!
-//! Owns what a block of each type starts with, takes and amounts to. Where a
-//! block stands among the others is not its business. Types that are not
-//! known here are let through with whatever they bring.
+//! Checks what a block of each type starts with and which deltas it accepts.
+//! The order of blocks is checked in `grammar`. Unknown types are accepted
+//! with any content.
 
 use serde_json::{Map, Value};
 
 use super::excerpt;
 use super::rule::Rule;
 
-/// A rule that a block breaks, and how.
+/// A violated rule, and the observed text.
 pub(super) type Fault = (Rule, String);
 
-/// The types of blocks that are told apart.
+/// The known types of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
     Thinking,
-    /// A tool call, whoever runs the tool.
+    /// A tool call, run by the client or the server.
     ToolCall,
     Compaction,
-    /// All of it is in its start.
+    /// Complete in its start event.
     Whole,
     Unknown,
 }
 
-/// How a delta of a known type is called and what it carries.
+/// The name and content of a known delta type.
 struct DeltaType {
     name: &'static str,
     fits: Kind,
@@ -37,7 +37,7 @@ struct DeltaType {
 enum Carries {
     Text,
     Object,
-    /// Text, or nothing if there was nothing to say.
+    /// Text, or null or missing if it is empty.
     OptionalText,
 }
 
@@ -66,15 +66,15 @@ const SIGNATURE: &str = "signature_delta";
 #[derive(Debug)]
 pub(super) struct OpenBlock {
     pub(super) index: u64,
-    /// The type as the stream spells it.
+    /// The type as in the stream.
     pub(super) name: String,
     kind: Kind,
-    /// Pieces of a tool's input so far.
+    /// The tool input received so far.
     input: String,
     signed: bool,
 }
 
-/// What starting a block found.
+/// The result of starting a block.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) block: OpenBlock,
@@ -82,15 +82,15 @@ pub(super) struct Started {
     pub(super) note: Option<String>,
 }
 
-/// What a stopped block amounts to.
+/// The result of stopping a block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
     Whole,
-    /// A tool's input that is not an object.
+    /// The tool input is not a JSON object.
     BadInput(String),
-    /// A tool's input that lacks its end: right only if tokens ran out.
+    /// The tool input is truncated; valid only if the token limit was reached.
     CutInput(String),
-    /// Thinking that no later request can bring back.
+    /// Thinking without a signature, which cannot be sent back in later requests.
     Unsigned,
 }
 
@@ -100,23 +100,23 @@ impl OpenBlock {
         let Some(content) = content.and_then(Value::as_object) else {
             let faults = vec![(Rule::BlockShape, "no content_block object".to_owned())];
             return Started { block: Self::new(index, String::new(), Kind::Unknown), faults, note: None };
-        };
+            let faults = vec![(Rule::BlockShape, "missing content_block object".to_owned())];
         let name = content.get("type").and_then(Value::as_str).unwrap_or_default();
         let kind = kind_of(name);
         let mut faults = Vec::new();
         if name.is_empty() {
-            faults.push((Rule::BlockShape, "a content_block without a type".to_owned()));
+            faults.push((Rule::BlockShape, "content_block without a type".to_owned()));
         }
         faults.extend(shape_fault(name, content).map(|seen| (Rule::BlockShape, seen)));
         if kind == Kind::ToolCall {
             let input = content.get("input");
             if !input.and_then(Value::as_object).is_some_and(Map::is_empty) {
                 let shown = input.map_or_else(|| "no input".to_owned(), |input| excerpt(&input.to_string()));
-                faults.push((Rule::ToolInputInDeltas, format!("a {name} block that starts with {shown}")));
+                faults.push((Rule::ToolInputInDeltas, format!("{name} block starts with {shown}")));
             }
         }
         let unknown = kind == Kind::Unknown && !name.is_empty();
-        let note = unknown.then(|| format!("content block of an unknown type `{}`", excerpt(name)));
+        let note = unknown.then(|| format!("content block of unknown type `{}`", excerpt(name)));
         let mut block = Self::new(index, excerpt(name), kind);
         block.signed = signature_at_start(content);
         Started { block, faults, note }
@@ -126,20 +126,20 @@ impl OpenBlock {
         Self { index, name, kind, input: String::new(), signed: false }
     }
 
-    /// Whether the client has to run a tool.
+    /// Whether this is a tool call that the client runs.
     pub(super) fn is_client_tool(&self) -> bool {
         self.name == "tool_use"
     }
 
-    /// Takes a `delta`; gives what is wrong with it, or a note if it is unknown.
+    /// Processes a `delta`; returns a violation, or a note if its type is unknown.
     pub(super) fn delta(&mut self, delta: Option<&Value>) -> Result<Option<String>, Fault> {
         let delta = delta.and_then(Value::as_object);
         let name = delta.and_then(|delta| delta.get("type")).and_then(Value::as_str);
         let (Some(delta), Some(name)) = (delta, name) else {
-            return Err((Rule::DeltaShape, "no delta object with a type".to_owned()));
+            return Err((Rule::DeltaShape, "missing delta object with a type".to_owned()));
         };
         let Some(known) = DELTA_TYPES.iter().find(|known| known.name == name) else {
-            return Ok(Some(format!("delta of an unknown type `{}`", excerpt(name))));
+            return Ok(Some(format!("delta of unknown type `{}`", excerpt(name))));
         };
         if self.kind != Kind::Unknown && known.fits != self.kind {
             return Err((Rule::DeltaKind, format!("{name} in a block of type `{}`", self.name)));
@@ -151,13 +151,13 @@ impl OpenBlock {
             Carries::OptionalText => value.is_none_or(|value| value.is_string() || value.is_null()),
         };
         if !fits {
-            return Err((Rule::DeltaShape, format!("a {name} without `{}`", known.field)));
+            return Err((Rule::DeltaShape, format!("{name} without `{}`", known.field)));
         }
         let text = value.and_then(Value::as_str).unwrap_or_default();
         match self.kind {
             Kind::ToolCall => self.input.push_str(text),
             Kind::Thinking if self.signed => {
-                return Err((Rule::ThinkingOrder, format!("a {name} after the signature")));
+                return Err((Rule::ThinkingOrder, format!("{name} after the signature")));
             }
             Kind::Thinking => self.signed = name == SIGNATURE && !text.is_empty(),
             Kind::Text | Kind::Compaction | Kind::Whole | Kind::Unknown => {}
@@ -168,7 +168,7 @@ impl OpenBlock {
     /// Stops the block.
     pub(super) fn stop(self) -> Stopped {
         match self.kind {
-            // No piece at all stands for an empty object.
+            // No delta at all means an empty object.
             Kind::ToolCall if !self.input.is_empty() => judge_input(&self.input),
             Kind::Thinking if !self.signed => Stopped::Unsigned,
             Kind::Text | Kind::Thinking | Kind::ToolCall | Kind::Compaction | Kind::Whole | Kind::Unknown => {
@@ -178,7 +178,7 @@ impl OpenBlock {
     }
 }
 
-/// What a content block lacks, streamed or whole; nothing for unknown types.
+/// The missing field of a content block, streamed or complete; `None` for unknown types.
 pub(super) fn shape_fault(name: &str, content: &Map<String, Value>) -> Option<String> {
     let text = |field: &str| content.get(field).is_some_and(Value::is_string);
     let filled =
@@ -194,7 +194,7 @@ pub(super) fn shape_fault(name: &str, content: &Map<String, Value>) -> Option<St
             return None;
         }
     };
-    Some(format!("a {name} block without `{lacking}`"))
+    Some(format!("{name} block without `{lacking}`"))
 }
 
 const REDACTED: &str = "redacted_thinking";
@@ -219,7 +219,7 @@ fn judge_input(input: &str) -> Stopped {
     match serde_json::from_str::<Value>(input) {
         Ok(Value::Object(_)) => Stopped::Whole,
         Ok(_) => Stopped::BadInput(format!("not an object: {}", excerpt(input))),
-        Err(error) if error.is_eof() => Stopped::CutInput(format!("without an end: {}", excerpt(input))),
+        Err(error) if error.is_eof() => Stopped::CutInput(format!("truncated: {}", excerpt(input))),
         Err(error) => Stopped::BadInput(format!("not JSON ({error}): {}", excerpt(input))),
     }
 }

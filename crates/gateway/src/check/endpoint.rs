@@ -1,8 +1,8 @@
-//! Talking to the endpoint under check.
+//! The HTTP client for the checked endpoint.
 //!
-//! Owns the HTTP client, the credentials and the limits on what is read. It
-//! does not judge answers. Credentials go to the given address alone: no
-//! redirect is followed.
+//! Owns the client, the credentials and the size limits. It does not evaluate
+//! responses. Credentials are sent only to the given address: redirects are
+//! not followed.
 
 use std::error::Error;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
 use secrecy::{ExposeSecret, SecretString};
 
-/// Where to check, and as whom.
+/// The endpoint to check, and the credentials for it.
 #[derive(Debug)]
 pub struct Target {
-    /// The address in front of `/v1/messages`.
+    /// The base address, without `/v1/messages`.
     pub base_url: String,
-    /// How to be let in.
+    /// The credentials for requests.
     pub credentials: Credentials,
-    /// The model to ask; without one the first of the endpoint's list.
+    /// The model for requests; by default the first in the endpoint's list.
     pub model: Option<String>,
 }
 
-/// What a request brings to be let in.
+/// The credentials of a request.
 #[derive(Debug)]
 pub enum Credentials {
-    /// Nothing.
+    /// No credentials.
     None,
     /// `Authorization: Bearer`.
     Bearer(SecretString),
@@ -44,7 +44,7 @@ impl Credentials {
         }
     }
 
-    /// The header that carries a secret in the place of this one.
+    /// The header of this kind of credentials for a secret.
     fn header(&self, secret: &str) -> Result<Option<(HeaderName, HeaderValue)>, CheckError> {
         let (name, value) = match self {
             Self::None => return Ok(None),
@@ -57,31 +57,31 @@ impl Credentials {
     }
 }
 
-/// Why an endpoint could not be checked at all.
+/// Why an endpoint could not be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The address is of no use.
+    /// The base address is invalid.
     #[error(
-        "`{url}` is not the base address of an endpoint: {reason}; give one such as http://127.0.0.1:8080"
+        "invalid base address `{url}`: {reason}; expected one such as http://127.0.0.1:8080"
     )]
     BaseUrl {
-        /// What was given.
+        /// The given address.
         url: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: String,
     },
-    /// The credentials cannot be sent.
-    #[error("the credentials hold characters that no HTTP header can carry; look for line breaks in them")]
+    /// The credentials contain characters that are invalid in a header.
+    #[error("the credentials contain characters that are invalid in an HTTP header; check for line breaks")]
     Credentials,
-    /// There is no HTTP client.
-    #[error("the HTTP client could not be set up")]
+    /// The HTTP client could not be created.
+    #[error("cannot create the HTTP client")]
     Client(#[source] reqwest::Error),
-    /// Nobody answers there.
-    #[error("nothing can be reached at {url}; is the endpoint running, and is this its address?")]
+    /// The connection failed.
+    #[error("cannot connect to {url}; check the address and that the endpoint is running")]
     Unreachable {
         /// The base address.
         url: String,
-        /// What the system said.
+        /// The cause.
         #[source]
         source: reqwest::Error,
     },
@@ -89,28 +89,28 @@ pub enum CheckError {
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// The version of the wire format that is checked.
+/// The checked version of the wire format.
 const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 
-/// What is sent where the credentials are to be wrong. It has the form of a
-/// gateway's bearer, so that it is refused for its content.
+/// The secret for requests with wrong credentials. It has the form of a gateway
+/// bearer, so that it is rejected because of its content.
 const WRONG_SECRET: &str = "innkeeper-check.wrong-credentials";
 
-/// How long a connection may take to be made.
+/// Limit for establishing a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 
-/// Most bytes that are read of an answer in one piece: a models list, the
-/// longest of them, has some hundred bytes a model.
+/// Largest response that is read at once: a model list, the longest kind, has
+/// some hundred bytes per model.
 const ANSWER_CAP: usize = 4 * 1024 * 1024;
 
-/// As whom a request is made.
+/// The credentials of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Identity {
-    /// With the credentials that were given.
+    /// The given credentials.
     Own,
-    /// With others of the same kind.
+    /// Wrong credentials of the same kind.
     Wrong,
-    /// With none.
+    /// No credentials.
     Nobody,
 }
 
@@ -139,7 +139,7 @@ impl Question {
     }
 }
 
-/// An answer in one piece.
+/// A complete response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -148,22 +148,22 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
 }
 
-/// A request that got no answer, in words.
+/// Why a request got no response.
 #[derive(Debug)]
 pub(super) struct Unanswered(pub(super) String);
 
-/// The endpoint under check.
+/// The checked endpoint.
 #[derive(Debug)]
 pub(super) struct Endpoint {
     client: Client,
-    /// The address without a slash at the end.
+    /// The base address, without a trailing slash.
     base: String,
     own: Option<(HeaderName, HeaderValue)>,
     wrong: Option<(HeaderName, HeaderValue)>,
 }
 
 impl Endpoint {
-    /// Prepares to talk; nothing is sent.
+    /// Creates the client; sends nothing.
     pub(super) fn new(target: &Target, idle: Duration) -> Result<Self, CheckError> {
         let url = parse_base(&target.base_url)?;
         let mut client = Client::builder()
@@ -172,7 +172,7 @@ impl Endpoint {
             .read_timeout(idle)
             .user_agent(concat!("innkeeper-check/", env!("CARGO_PKG_VERSION")));
         if url.host_str().is_some_and(is_loopback) {
-            // A proxy from the environment would look for its own loopback.
+            // A proxy from the environment would resolve loopback to its own machine.
             client = client.no_proxy();
         }
         let credentials = &target.credentials;
@@ -184,18 +184,18 @@ impl Endpoint {
         })
     }
 
-    /// Fails if nobody listens at the address.
+    /// Fails if the address does not accept connections.
     pub(super) async fn reach(&self) -> Result<(), CheckError> {
         match self.client.head(&self.base).send().await {
             Err(source) if source.is_connect() => {
                 Err(CheckError::Unreachable { url: self.base.clone(), source })
             }
-            // Whatever else is wrong shows in the checks.
+            // Other failures are found by the checks.
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    /// Sends a request and waits for the head of its answer.
+    /// Sends a request and waits for the head of its response.
     pub(super) async fn send(&self, question: Question) -> Result<Response, Unanswered> {
         let mut request = self
             .client
@@ -215,14 +215,14 @@ impl Endpoint {
         request.send().await.map_err(|error| Unanswered(words(&error)))
     }
 
-    /// Sends a request and reads its whole answer.
+    /// Sends a request and reads its complete response.
     pub(super) async fn ask(&self, question: Question) -> Result<Answer, Unanswered> {
         let response = self.send(question).await?;
         read(response).await
     }
 }
 
-/// Reads an answer to its end.
+/// Reads a response to its end.
 pub(super) async fn read(mut response: Response) -> Result<Answer, Unanswered> {
     let mut answer = Answer {
         status: response.status().as_u16(),
@@ -232,21 +232,21 @@ pub(super) async fn read(mut response: Response) -> Result<Answer, Unanswered> {
     };
     while let Some(chunk) = response.chunk().await.map_err(|error| Unanswered(words(&error)))? {
         if answer.body.len() + chunk.len() > ANSWER_CAP {
-            return Err(Unanswered(format!("an answer of more than {ANSWER_CAP} bytes")));
+            return Err(Unanswered(format!("response of more than {ANSWER_CAP} bytes")));
         }
         answer.body.extend_from_slice(&chunk);
     }
     Ok(answer)
 }
 
-/// The media type of an answer, without its parameters.
+/// The media type of a response, without parameters.
 pub(super) fn content_type(response: &Response) -> String {
     let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media = value.and_then(|value| value.split(';').next()).unwrap_or_default();
     media.trim().to_ascii_lowercase()
 }
 
-/// An error with its causes, which say more than it does.
+/// An error with its causes, which contain the details.
 pub(super) fn words(error: &reqwest::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -262,18 +262,18 @@ fn parse_base(text: &str) -> Result<Url, CheckError> {
     let wrong = |reason: &str| CheckError::BaseUrl { url: text.to_owned(), reason: reason.to_owned() };
     let url = Url::parse(text).map_err(|error| wrong(&error.to_string()))?;
     if !url.username().is_empty() || url.password().is_some() {
-        // Not shown, as it may hold a password.
-        let reason = "credentials do not belong into an address".to_owned();
+        // The address is not repeated, because it contains a password.
+        let reason = "credentials are not allowed in the address".to_owned();
         return Err(CheckError::BaseUrl { url: "…@…".to_owned(), reason });
     }
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err(wrong("it begins with neither http:// nor https://"));
+        return Err(wrong("it must start with http:// or https://"));
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err(wrong("it has a query or a fragment"));
+        return Err(wrong("it must not have a query or a fragment"));
     }
     if url.path().trim_end_matches('/').ends_with("/v1") || url.path().contains("/v1/messages") {
-        return Err(wrong("it must stop before /v1"));
+        return Err(wrong("it must end before /v1"));
     }
     Ok(url)
 }
@@ -293,10 +293,10 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_cannot_be_a_base_are_refused_with_the_reason() {
+    fn invalid_base_address_is_rejected_with_reason() {
         for (url, reason) in [
             ("127.0.0.1:80", "relative URL"),
-            ("ftp://host", "neither http"),
+            ("ftp://host", "start with http"),
             ("http://host/?a=b", "query"),
             ("http://host/v1", "before /v1"),
             ("http://host/v1/messages", "before /v1"),
@@ -307,20 +307,20 @@ mod tests {
     }
 
     #[test]
-    fn a_password_in_an_address_is_refused_and_not_repeated() {
+    fn password_in_address_is_rejected_and_not_repeated() {
         let url = "http://me:hunter2@host/";
         let error = Endpoint::new(&target(url, Credentials::None), CONNECT_TIME).unwrap_err();
         assert!(!format!("{error} {error:?}").contains("hunter2"));
     }
 
     #[test]
-    fn a_base_with_a_path_is_kept_without_its_slash() {
+    fn base_address_keeps_path_without_trailing_slash() {
         let endpoint = Endpoint::new(&target("http://host/a/b/", Credentials::None), CONNECT_TIME).unwrap();
         assert_eq!(endpoint.base, "http://host/a/b");
     }
 
     #[test]
-    fn credentials_are_in_no_debug_output_and_line_breaks_are_refused() {
+    fn credentials_are_hidden_in_debug_output_and_line_breaks_are_rejected() {
         let credentials = Credentials::Bearer("hunter2".into());
         assert!(!format!("{credentials:?}").contains("hunter2"));
         let endpoint = Endpoint::new(&target("http://host", credentials), CONNECT_TIME).unwrap();

@@ -1,47 +1,47 @@
-//! Server-sent events out of bytes, for judging them.
+//! Splits bytes into server-sent events, for checking them.
 //!
-//! Owns the text framing and its limits, and knows nothing of what events
-//! mean. It works byte by byte, so where a chunk ends cannot matter. It is
-//! independent of the code that forwards events, which it is used to judge.
+//! Owns the text framing and its limits; does not interpret events. It works
+//! byte by byte, so chunk boundaries cannot matter. It shares no code with the
+//! gateway's event forwarding, which it is used to check.
 
-/// One event as framed.
+/// One framed event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Frame {
-    /// What the `event:` line says.
+    /// The value of the `event:` line.
     pub(super) name: Option<String>,
     /// The `data:` lines, joined.
     pub(super) data: String,
 }
 
-/// Why bytes are not an event.
+/// Why bytes are not a valid event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FrameFault {
     NotUtf8,
-    /// There is a name and nothing else, which clients drop.
+    /// A name without data; clients drop such an event.
     NoData {
         name: String,
     },
     TooLarge,
-    /// The bytes ended inside an event, which clients drop.
+    /// The bytes ended inside an event; clients drop it.
     Unfinished,
 }
 
-/// Reads events.
+/// Reads events byte by byte.
 #[derive(Debug)]
 pub(super) struct FrameReader {
-    /// Bytes that one event may have.
+    /// Maximum bytes of one event.
     limit: usize,
-    /// The line so far.
+    /// The current line.
     line: Vec<u8>,
-    /// What the event's lines said so far.
+    /// The fields of the current event.
     name: Option<String>,
     data: Option<String>,
     not_utf8: bool,
-    /// Bytes of the event so far.
+    /// Bytes of the current event.
     size: usize,
-    /// A line feed now belongs to the line break before it.
+    /// A line feed now belongs to the preceding line break.
     after_carriage_return: bool,
-    /// No line was read yet, so there may be a byte order mark.
+    /// No line was read yet, so a byte order mark is allowed.
     at_start: bool,
 }
 
@@ -59,9 +59,9 @@ impl FrameReader {
         }
     }
 
-    /// Takes one byte; gives the event that it completes.
+    /// Processes one byte; returns the event that it completes.
     ///
-    /// After [`FrameFault::TooLarge`] nothing more is to be pushed.
+    /// Must not be called again after [`FrameFault::TooLarge`].
     pub(super) fn push(&mut self, byte: u8) -> Option<Result<Frame, FrameFault>> {
         if std::mem::take(&mut self.after_carriage_return) && byte == b'\n' {
             return None;
@@ -84,7 +84,7 @@ impl FrameReader {
         }
     }
 
-    /// Says whether the bytes may end here.
+    /// Checks that the bytes may end here.
     pub(super) fn finish(&self) -> Result<(), FrameFault> {
         let inside = !self.line.is_empty() || self.name.is_some() || self.data.is_some() || self.not_utf8;
         if inside { Err(FrameFault::Unfinished) } else { Ok(()) }
@@ -103,7 +103,7 @@ impl FrameReader {
             }
             Err(_) => self.not_utf8 = true,
         }
-        // The buffer is used again, because most streams are many short lines.
+        // The buffer is reused, because most streams have many short lines.
         self.line = line;
         self.line.clear();
         None
@@ -121,7 +121,7 @@ impl FrameReader {
                 }
                 None => self.data = Some(value.to_owned()),
             },
-            // Comments, ids, retry times and what is yet to be invented.
+            // Comments, ids, retry times and unknown fields.
             _ => {}
         }
     }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn all_three_line_breaks_end_a_line() {
+    fn all_line_breaks_end_a_line() {
         for bytes in [
             "event: a\ndata: 1\n\ndata:2\n\n",
             "event: a\rdata: 1\r\rdata:2\r\r",
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_named() {
+    fn rejects_bytes_that_are_not_an_event() {
         assert_eq!(read(1000, b"data: \xff\n\n").0, [Err(FrameFault::NotUtf8)]);
         assert_eq!(read(1000, b"event: a\n\n").0, [Err(FrameFault::NoData { name: "a".into() })]);
         for unfinished in ["data: a\n", "data: a", "event: a\n", "da"] {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_may_be_as_large_as_the_limit_and_no_larger() {
+    fn rejects_event_above_size_limit() {
         let bytes = b"data: abc\n\n";
         assert_eq!(read(bytes.len(), bytes).0, [frame(None, "abc")]);
         assert_eq!(read(bytes.len() - 1, bytes).0, [Err(FrameFault::TooLarge)]);

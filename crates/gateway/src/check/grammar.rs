@@ -1,9 +1,9 @@
-//! The order of events in a streamed answer.
+//! Checks the order of events in a streamed response.
 //!
-//! Owns the state of one message: which event may come now and what earlier
-//! ones demand of it. It is given events and never bytes. After a violation
-//! it goes on from what was most likely meant, so that one defect is not
-//! reported as many.
+//! Owns the state of one message: which events are allowed now and what
+//! earlier events require. It receives events, not bytes. After a violation it
+//! continues from the most likely intended state, so that one defect is not
+//! reported many times.
 
 use serde_json::{Map, Value};
 
@@ -14,11 +14,11 @@ use super::shape;
 use super::stream::Ending;
 use super::usage::{Usage, UsageFault};
 
-/// Violations that are kept of each rule; more of the same say nothing new,
-/// and the rest is counted.
+/// Kept violations per rule. Further ones add no information and are only
+/// counted.
 const MOST_OF_A_RULE: usize = 4;
 
-/// Different notes, and different types of blocks, that are kept.
+/// Kept notes, and kept types of blocks.
 const MOST_NOTES: usize = 16;
 
 /// Stop reasons that clients know.
@@ -35,38 +35,38 @@ const STOP_REASONS: [&str; 8] = [
 
 const OUT_OF_CONTEXT: &str = "model_context_window_exceeded";
 
-/// How far the message has come.
+/// The progress of the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
     BeforeStart,
     Open,
-    /// The stop reason was given.
+    /// The stop reason was received.
     Reasoned,
-    /// `message_stop` was seen.
+    /// `message_stop` was received.
     Stopped,
-    /// An `error` event was seen, of this type.
+    /// An `error` event of this type was received.
     Failed(String),
 }
 
-/// Judges events in the order they come.
+/// Checks events in the order in which they arrive.
 #[derive(Debug)]
 pub(super) struct Grammar {
     phase: Phase,
     block: Option<OpenBlock>,
-    /// The index that the next block has to have.
+    /// The expected index of the next block.
     next_index: u64,
     usage: Usage,
-    /// Whether there was a block that asks the client to run a tool.
+    /// Whether there was a tool call that the client runs.
     client_tool: bool,
-    /// The last block is a tool call whose input lacks its end; whether that
-    /// is right depends on the stop reason.
+    /// Set if the last block is a tool call with truncated input. The stop
+    /// reason decides whether this is a violation.
     cut_input: Option<Violation>,
-    /// Events so far.
+    /// Number of events.
     pub(super) events: usize,
     pub(super) violations: Vec<Violation>,
     pub(super) omitted: usize,
     pub(super) notes: Vec<String>,
-    /// Types of content blocks, each once.
+    /// Types of content blocks, deduplicated.
     pub(super) blocks: Vec<String>,
 }
 
@@ -87,7 +87,7 @@ impl Grammar {
         }
     }
 
-    /// Takes the next event.
+    /// Processes the next event.
     pub(super) fn event(&mut self, kind: &str, data: &Map<String, Value>) {
         match (&self.phase, kind) {
             (Phase::Stopped | Phase::Failed(_), _) => {
@@ -114,7 +114,7 @@ impl Grammar {
         }
     }
 
-    /// Says that there are no more events.
+    /// Ends the stream.
     pub(super) fn finish(&mut self) -> Ending {
         if let Some(cut) = self.cut_input.take() {
             self.push(cut);
@@ -123,13 +123,13 @@ impl Grammar {
             Phase::Stopped => Ending::Complete,
             Phase::Failed(kind) => Ending::Error(kind),
             Phase::BeforeStart => {
-                self.violation(Rule::StartFirst, "a stream without a message".to_owned());
+                self.violation(Rule::StartFirst, "stream without a message".to_owned());
                 Ending::Truncated
             }
             Phase::Open | Phase::Reasoned => {
                 let seen = match &self.block {
-                    Some(block) => format!("an end inside content block {}", block.index),
-                    None => "an end without `message_stop`".to_owned(),
+                    Some(block) => format!("stream ends inside content block {}", block.index),
+                    None => "stream ends without `message_stop`".to_owned(),
                 };
                 self.violation(Rule::StopLast, seen);
                 Ending::Truncated
@@ -158,13 +158,13 @@ impl Grammar {
 
     fn message_start(&mut self, data: &Map<String, Value>) {
         if self.phase != Phase::BeforeStart {
-            self.violation(Rule::StartOnce, "another `message_start`".to_owned());
+            self.violation(Rule::StartOnce, "second `message_start`".to_owned());
             return;
         }
         self.phase = Phase::Open;
         let message = data.get("message").and_then(Value::as_object);
         let Some(message) = message else {
-            self.violation(Rule::StartShape, "no message object".to_owned());
+            self.violation(Rule::StartShape, "missing message object".to_owned());
             return;
         };
         let mut faults = shape::message_head(message);
@@ -172,7 +172,7 @@ impl Grammar {
             faults.push("content is not an empty list".to_owned());
         }
         if message.get("stop_reason").is_some_and(|reason| !reason.is_null()) {
-            faults.push("a stop_reason at the start".to_owned());
+            faults.push("stop_reason at the start".to_owned());
         }
         for fault in faults {
             self.violation(Rule::StartShape, fault);
@@ -185,10 +185,10 @@ impl Grammar {
             self.push(cut);
         }
         if self.phase == Phase::Reasoned {
-            self.violation(Rule::NothingAfter, "a content block after the stop_reason".to_owned());
+            self.violation(Rule::NothingAfter, "content block after the stop_reason".to_owned());
         }
         if let Some(open) = self.block.take() {
-            let seen = format!("a content block was started while block {} was open", open.index);
+            let seen = format!("content block started while block {} was open", open.index);
             self.violation(Rule::BlockOverlap, seen);
         }
         let index = data.get("index").and_then(Value::as_u64);
@@ -214,7 +214,7 @@ impl Grammar {
     fn block_delta(&mut self, data: &Map<String, Value>) {
         let index = data.get("index").and_then(Value::as_u64);
         let Some(block) = self.block.as_mut().filter(|block| Some(block.index) == index) else {
-            self.not_open("a delta of", index);
+            self.not_open("delta", index);
             return;
         };
         match block.delta(data.get("delta")) {
@@ -227,7 +227,7 @@ impl Grammar {
     fn block_stop(&mut self, data: &Map<String, Value>) {
         let index = data.get("index").and_then(Value::as_u64);
         let Some(block) = self.block.take_if(|block| Some(block.index) == index) else {
-            self.not_open("a stop of", index);
+            self.not_open("stop", index);
             return;
         };
         let name = block.name.clone();
@@ -237,16 +237,16 @@ impl Grammar {
             Stopped::CutInput(seen) => {
                 self.cut_input = Some(Violation { rule: Rule::ToolInputJson, event: self.events, seen });
             }
-            Stopped::Unsigned => self.note(format!("a {name} block without a signature")),
+            Stopped::Unsigned => self.note(format!("{name} block without a signature")),
         }
     }
 
     fn not_open(&mut self, what: &str, index: Option<u64>) {
         let open = match &self.block {
             Some(block) => format!("while block {} is open", block.index),
-            None => "while none is open".to_owned(),
+            None => "while no block is open".to_owned(),
         };
-        self.violation(Rule::BlockOpen, format!("{what} a block with {} {open}", shown_index(index)));
+        self.violation(Rule::BlockOpen, format!("{what} for a block with {} {open}", shown_index(index)));
     }
 
     fn message_delta(&mut self, data: &Map<String, Value>) {
@@ -258,12 +258,12 @@ impl Grammar {
         }
         self.usage(data.get("usage"), &["output_tokens"]);
         if self.phase == Phase::Reasoned {
-            self.violation(Rule::StopReasonOnce, "another `message_delta`".to_owned());
+            self.violation(Rule::StopReasonOnce, "second `message_delta`".to_owned());
             return;
         }
         let reason = data.get("delta").and_then(|delta| delta.get("stop_reason"));
         match reason {
-            None | Some(Value::Null) => self.note("a `message_delta` without a stop_reason".to_owned()),
+            None | Some(Value::Null) => self.note("`message_delta` without a stop_reason".to_owned()),
             Some(Value::String(reason)) => {
                 self.phase = Phase::Reasoned;
                 self.stop_reason(reason);
@@ -278,7 +278,7 @@ impl Grammar {
     fn stop_reason(&mut self, reason: &str) {
         if let Some(cut) = self.cut_input.take() {
             if reason == "max_tokens" || reason == OUT_OF_CONTEXT {
-                self.note(format!("a tool's input was cut by {reason}"));
+                self.note(format!("tool input truncated by {reason}"));
             } else {
                 self.push(cut);
             }
@@ -290,7 +290,7 @@ impl Grammar {
             self.violation(Rule::StopReasonFits, "tool_use without a tool_use block".to_owned());
         }
         if reason == "end_turn" && self.client_tool {
-            self.note("a tool_use block, and yet stop_reason end_turn".to_owned());
+            self.note("tool_use block with stop_reason end_turn".to_owned());
         }
     }
 
@@ -302,7 +302,7 @@ impl Grammar {
             );
         }
         if self.phase != Phase::Reasoned {
-            self.violation(Rule::StopReason, "`message_stop` without a stop_reason before it".to_owned());
+            self.violation(Rule::StopReason, "`message_stop` without a preceding stop_reason".to_owned());
         }
         self.phase = Phase::Stopped;
     }
@@ -316,11 +316,11 @@ impl Grammar {
             }
             Err(fault) => {
                 self.phase = Phase::Failed(String::new());
-                self.violation(Rule::NoError, "an error without a reason".to_owned());
+                self.violation(Rule::NoError, "error without a reason".to_owned());
                 self.violation(Rule::ErrorShape, fault);
             }
         }
-        // What the error cut off is part of the same defect.
+        // An open block or truncated input at an error is part of the same defect.
         self.block = None;
         self.cut_input = None;
     }

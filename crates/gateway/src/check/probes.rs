@@ -1,7 +1,7 @@
-//! The requests of a check, and what each answer has to be.
+//! The requests of a check and the expected responses.
 //!
-//! Owns the list of checks and their names. One request is made after the
-//! other, and dropping the future of [`check`] ends it at once.
+//! Owns the list of checks and their names. Requests are made one after the
+//! other; dropping the future of [`check`] cancels the check.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use super::rule::Aspect;
 use super::stream::{StreamLimits, StreamValidator, StreamVerdict};
 use super::{excerpt, shape};
 
-/// How to check.
+/// Options of a check.
 #[derive(Clone, Debug)]
 pub struct CheckOptions {
-    /// How long the endpoint may be silent. There is no limit on the whole.
+    /// How long the endpoint may send nothing. The whole check has no limit.
     pub idle: Duration,
-    /// How large a streamed answer may be.
+    /// Size limits of a streamed response.
     pub limits: StreamLimits,
-    /// Prompts whose streamed answers are judged beside the built-in ones.
+    /// Prompts whose streamed responses are checked in addition to the built-in ones.
     pub prompts: Vec<String>,
 }
 
 impl Default for CheckOptions {
-    /// A minute of silence is more than a model takes to its first word.
+    /// The idle limit of a minute is longer than a model takes to its first token.
     fn default() -> Self {
         Self { idle: Duration::from_secs(60), limits: StreamLimits::default(), prompts: Vec::new() }
     }
@@ -33,8 +33,8 @@ impl Default for CheckOptions {
 
 /// Checks an endpoint.
 ///
-/// An error means that nothing could be checked; whatever is wrong with an
-/// endpoint that can be reached is in the report.
+/// Returns an error only if nothing could be checked; defects of a reachable
+/// endpoint are in the report.
 pub async fn check(target: Target, options: CheckOptions) -> Result<Report, CheckError> {
     let endpoint = Endpoint::new(&target, options.idle)?;
     endpoint.reach().await?;
@@ -52,24 +52,24 @@ pub async fn check(target: Target, options: CheckOptions) -> Result<Report, Chec
     Ok(report)
 }
 
-/// Costs a few tokens and is understood by every model.
+/// Costs few tokens and works with every model.
 const PROMPT: &str = "Say hello in one short sentence.";
 
-/// A script for the demo model. Other models are made to call the tool by
-/// `tool_choice`, whatever they think of the text.
+/// A script for the demo model. Other models call the tool because of
+/// `tool_choice`, regardless of the text.
 const TOOL_PROMPT: &str =
-    "#demo\nthink Somebody checks this endpoint.\ntext I look it up.\ntool get_weather {\"city\": \"Oslo\"}";
+    "#demo\nthink This is an endpoint check.\ntext I look it up.\ntool get_weather {\"city\": \"Oslo\"}";
 
-/// Tokens of an answer: enough for a sentence or a tool call.
+/// Token limit of a response: enough for a sentence or a tool call.
 const MAX_TOKENS: u32 = 200;
 
 const MESSAGES: &str = "/v1/messages";
-/// The way the Claude runtime asks: a query must not matter.
+/// The Claude runtime sends this query; it must not change the response.
 const MESSAGES_WITH_QUERY: &str = "/v1/messages?beta=true";
 const COUNT_TOKENS: &str = "/v1/messages/count_tokens";
 const MODELS: &str = "/v1/models";
 
-/// A model that nobody has.
+/// A model id that no endpoint has.
 const NO_SUCH_MODEL: &str = "innkeeper-check-no-such-model";
 
 struct Probes {
@@ -79,7 +79,7 @@ struct Probes {
 }
 
 impl Probes {
-    /// Checks the models list and gives its first entry.
+    /// Checks the model list and returns its first entry.
     async fn models(&mut self) -> Option<String> {
         let answer = self.endpoint.ask(Question::get(MODELS)).await;
         let value = self.offered("models", answer, shape::models)?;
@@ -111,11 +111,11 @@ impl Probes {
 
     fn no_answers(&mut self) {
         for name in ["count_tokens", "message", "message.stream-false", "stream", "tool-stream"] {
-            self.report.skip(name, "no model is known: the models list gave none; name one");
+            self.report.skip(name, "no model known: the model list is empty; name a model");
         }
     }
 
-    /// Checks a route that an endpoint may lack, if it says so properly.
+    /// Checks an optional route, which may return a well-formed error instead.
     fn offered(
         &mut self,
         name: &str,
@@ -131,7 +131,7 @@ impl Probes {
             if let Some(kind) = kind {
                 let (defects, _) = judge_error(answer, answer.status, kind);
                 if defects.is_empty() {
-                    let reason = format!("not offered: {} in the right shape", answer.status);
+                    let reason = format!("not offered: {} with a well-formed error", answer.status);
                     self.report.skip(name, reason);
                 } else {
                     self.report.add(name, defects, Vec::new());
@@ -170,19 +170,19 @@ impl Probes {
                 Vec::new()
             } else {
                 let seen = format!("blocks of the types {:?}", verdict.blocks);
-                vec![Defect::new("a call of the one tool that tool_choice names", seen)]
+                vec![Defect::new("a call of the tool named by tool_choice", seen)]
             };
             self.report.add("tool-stream.tool", defects, Vec::new());
         }
     }
 
-    /// Checks a streamed answer in all its aspects.
+    /// Checks all aspects of a streamed response.
     async fn stream(&mut self, name: &str, question: Question) -> Option<StreamVerdict> {
         let judged = self.judge_stream(question).await;
         let answered = format!("{name}.answer");
         let verdict = match judged {
             Ok((verdict, broken)) => {
-                let defects = broken.into_iter().map(|Unanswered(seen)| Defect::new("a whole answer", seen));
+                let defects = broken.into_iter().map(|Unanswered(seen)| Defect::new("a complete response", seen));
                 self.report.add(answered, defects.collect(), Vec::new());
                 Some(verdict)
             }
@@ -194,7 +194,7 @@ impl Probes {
         for aspect in Aspect::ALL {
             let name = format!("{name}.{}", aspect.name());
             let Some(verdict) = &verdict else {
-                self.report.skip(name, "there was no stream");
+                self.report.skip(name, "no stream received");
                 continue;
             };
             let defects = verdict.of(aspect).map(|violation| {
@@ -207,7 +207,7 @@ impl Probes {
         verdict
     }
 
-    /// Reads a stream; the connection may break on the way.
+    /// Reads and checks a stream, which may break.
     async fn judge_stream(
         &self,
         question: Question,
@@ -238,7 +238,7 @@ impl Probes {
         Ok((validator.finish(), broken))
     }
 
-    /// Checks that wrong requests are refused the right way.
+    /// Checks that invalid requests are rejected correctly.
     async fn errors(&mut self, has_credentials: bool) {
         let good = request(NO_SUCH_MODEL, PROMPT);
         for (name, identity) in
@@ -248,7 +248,7 @@ impl Probes {
                 let question = Question::post(MESSAGES, &good).by(identity);
                 self.refused(name, question, 401, "authentication_error").await;
             } else {
-                self.report.skip(name, "the check itself has no credentials");
+                self.report.skip(name, "the check has no credentials");
             }
         }
         let mut streamed = good.clone();
@@ -296,7 +296,7 @@ fn set(body: &mut Value, field: &str, value: Value) {
     }
 }
 
-/// Judges an answer that has to be 200 and JSON of a shape.
+/// Checks a response that must be 200 with JSON of a certain format.
 fn judge_json(
     answer: Result<Answer, Unanswered>,
     faults: fn(&Value) -> Vec<String>,
@@ -311,7 +311,7 @@ fn judge_json(
     }
     match serde_json::from_slice::<Value>(&answer.body) {
         Ok(value) => {
-            let shape = "the shape of Anthropic's answer";
+            let shape = "the format of Anthropic's response";
             let defects = faults(&value).into_iter().map(|fault| Defect::new(shape, fault)).collect();
             (Some(value), defects)
         }
@@ -322,7 +322,7 @@ fn judge_json(
     }
 }
 
-/// Judges an answer that has to be an error of a status and a type.
+/// Checks a response that must be an error with a certain status and type.
 fn judge_error(answer: &Answer, status: u16, kind: &str) -> (Vec<Defect>, Vec<String>) {
     let expected = format!("{status} and application/json");
     if answer.status != status || answer.content_type != "application/json" {
@@ -330,14 +330,14 @@ fn judge_error(answer: &Answer, status: u16, kind: &str) -> (Vec<Defect>, Vec<St
     }
     let value = serde_json::from_slice::<Value>(&answer.body).unwrap_or(Value::Null);
     let object = value.as_object().cloned().unwrap_or_default();
-    let expected = format!("an error object of the type {kind}");
+    let expected = format!("an error object of type {kind}");
     match shape::error_object(&object) {
         Ok(error) if error.kind == kind => {
             let named = answer.has_request_id || object.contains_key("request_id");
-            let note = (!named).then(|| "no request id, neither in a header nor in the error".to_owned());
+            let note = (!named).then(|| "missing request id in both the headers and the error".to_owned());
             (Vec::new(), note.into_iter().collect())
         }
-        Ok(error) => (vec![Defect::new(expected, format!("the type {}", excerpt(error.kind)))], Vec::new()),
+        Ok(error) => (vec![Defect::new(expected, format!("type {}", excerpt(error.kind)))], Vec::new()),
         Err(fault) => {
             let seen = format!("{fault} in {}", excerpt(&String::from_utf8_lossy(&answer.body)));
             (vec![Defect::new(expected, seen)], Vec::new())
@@ -345,7 +345,7 @@ fn judge_error(answer: &Answer, status: u16, kind: &str) -> (Vec<Defect>, Vec<St
     }
 }
 
-/// An answer in a line.
+/// A response on one line.
 fn summary(answer: &Answer) -> String {
     let media = if answer.content_type.is_empty() { "no content type" } else { &answer.content_type };
     let body = excerpt(&String::from_utf8_lossy(&answer.body));

@@ -1,46 +1,46 @@
-//! What a check found.
+//! The results of a check.
 //!
-//! Plain data: one finding for each check by name. How it is shown is up to
-//! the caller. No text in it holds the credentials that were used.
+//! Plain data: one finding per named check. The caller decides how to show it.
+//! No text in it contains the credentials that were used.
 
-/// What a check of an endpoint found.
+/// The results of a check of an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// One for each check, in the order they were made.
+    /// One finding per check, in order.
     pub findings: Vec<Finding>,
 }
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was checked, such as `stream.blocks`.
+    /// The name of the check, such as `stream.blocks`.
     pub name: String,
-    /// How it went.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What is no defect and yet unusual.
+    /// Unusual observations that are not defects.
     pub notes: Vec<String>,
 }
 
-/// How a check went.
+/// The outcome of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All is as it should be.
+    /// No defect.
     Ok,
-    /// At least one thing is not.
+    /// At least one defect.
     Failed(Vec<Defect>),
-    /// It could not be checked or does not apply.
+    /// The check could not be made or does not apply.
     Skipped {
-        /// Why.
+        /// Why the check was skipped.
         reason: String,
     },
 }
 
-/// Something that is not as a client relies on it.
+/// A violation of what clients rely on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Defect {
-    /// What there should be.
+    /// The expected behaviour.
     pub expected: String,
-    /// What there was.
+    /// The observed behaviour.
     pub seen: String,
 }
 
@@ -61,24 +61,24 @@ impl Report {
         self.findings.iter().filter(|finding| matches!(finding.outcome, Outcome::Failed(_)))
     }
 
-    /// The result of the check of this name.
+    /// The finding with this name.
     pub fn finding(&self, name: &str) -> Option<&Finding> {
         self.findings.iter().find(|finding| finding.name == name)
     }
 
-    /// Adds a result with its defects, or without any.
+    /// Adds the result of a check; no defects mean success.
     pub(super) fn add(&mut self, name: impl Into<String>, defects: Vec<Defect>, notes: Vec<String>) {
         let outcome = if defects.is_empty() { Outcome::Ok } else { Outcome::Failed(defects) };
         self.findings.push(Finding { name: name.into(), outcome, notes });
     }
 
-    /// Adds a check that was not made.
+    /// Adds a skipped check.
     pub(super) fn skip(&mut self, name: impl Into<String>, reason: impl Into<String>) {
         let outcome = Outcome::Skipped { reason: reason.into() };
         self.findings.push(Finding { name: name.into(), outcome, notes: Vec::new() });
     }
 
-    /// Takes a secret out of every text: an endpoint may send back what it was sent.
+    /// Removes a secret from every text: an endpoint may repeat what it received.
     pub(super) fn redact(&mut self, secret: &str) {
         if secret.is_empty() {
             return;

@@ -1,11 +1,11 @@
-//! The rules of a streamed answer, by name.
+//! The rules of a streamed response.
 //!
-//! Owns their wording and which part of the stream each belongs to. Whether a
-//! rule was kept is decided elsewhere.
+//! Owns their wording and their assignment to aspects. They are checked
+//! elsewhere.
 
 use std::fmt;
 
-/// A part of the stream's grammar that is reported on its own.
+/// A part of the stream's grammar that is reported separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Aspect {
     /// The text framing of events.
@@ -14,7 +14,7 @@ pub enum Aspect {
     Start,
     /// The order of content blocks.
     Blocks,
-    /// What content blocks hold.
+    /// The content of blocks.
     Content,
     /// The token counters.
     Usage,
@@ -27,7 +27,7 @@ impl Aspect {
     pub const ALL: [Self; 6] =
         [Self::Framing, Self::Start, Self::Blocks, Self::Content, Self::Usage, Self::End];
 
-    /// The word for it in a report.
+    /// The name in a report.
     pub fn name(self) -> &'static str {
         match self {
             Self::Framing => "framing",
@@ -40,71 +40,71 @@ impl Aspect {
     }
 }
 
-/// A rule that a streamed answer keeps.
+/// A rule that a streamed response must follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// Events are UTF-8 text.
     Utf8,
     /// Every event has a name.
     EventName,
-    /// The name of an event is its data's type.
+    /// The name of an event equals the `type` in its data.
     NameIsType,
     /// The data of an event is a JSON object with a type.
     EventJson,
-    /// No event is above the size limit.
+    /// No event exceeds the size limit.
     EventSize,
-    /// The stream is not above the size limit.
+    /// The stream does not exceed the size limit.
     StreamSize,
     /// The stream does not end inside an event.
     WholeEvents,
     /// `message_start` comes first.
     StartFirst,
-    /// There is one `message_start`.
+    /// There is exactly one `message_start`.
     StartOnce,
-    /// `message_start` has an empty assistant message.
+    /// `message_start` contains an empty assistant message.
     StartShape,
-    /// Blocks are numbered from 0 without a gap.
+    /// Blocks are numbered from 0 without gaps.
     BlockIndex,
-    /// One block is open at a time.
+    /// Only one block is open at a time.
     BlockOverlap,
-    /// Deltas and stops are of the open block.
+    /// Deltas and stops belong to the open block.
     BlockOpen,
-    /// A block starts with what its type needs.
+    /// A block starts with the fields that its type needs.
     BlockShape,
     /// Every block is stopped.
     BlockStopped,
-    /// Deltas are of a kind that fits their block.
+    /// The type of a delta matches its block.
     DeltaKind,
-    /// A delta holds what its kind needs.
+    /// A delta has the fields that its type needs.
     DeltaShape,
-    /// A tool's input comes in deltas only.
+    /// Tool input is sent in deltas only.
     ToolInputInDeltas,
-    /// A tool's input is a JSON object.
+    /// Tool input is a JSON object.
     ToolInputJson,
-    /// All thinking comes before its one signature.
+    /// All thinking comes before its only signature.
     ThinkingOrder,
-    /// The token counters are there.
+    /// The token counters are present.
     UsagePresent,
-    /// The token counters never go down.
+    /// The token counters never decrease.
     UsageMonotone,
     /// There is a stop reason before `message_stop`.
     StopReason,
-    /// There is one stop reason.
+    /// There is exactly one stop reason.
     StopReasonOnce,
-    /// The stop reason fits what was said.
+    /// The stop reason matches the content.
     StopReasonFits,
     /// The stream ends with `message_stop`.
     StopLast,
     /// Nothing follows the end.
     NothingAfter,
-    /// The answer does not break off in an error.
+    /// The response does not end with an error.
     NoError,
-    /// An error event has Anthropic's error object.
+    /// An error event contains Anthropic's error object.
     ErrorShape,
 }
 
 impl Rule {
-    /// The part of the grammar that it belongs to.
+    /// The aspect that the rule belongs to.
     pub fn aspect(self) -> Aspect {
         match self {
             Self::Utf8
@@ -136,35 +136,35 @@ impl Rule {
         }
     }
 
-    /// What a stream that keeps it has.
+    /// The behaviour that the rule expects.
     pub fn expected(self) -> &'static str {
         match self {
             Self::Utf8 => "UTF-8 text",
             Self::EventName => "an `event:` line in every event",
-            Self::NameIsType => "the name of an event to be the `type` in its data",
+            Self::NameIsType => "an event name equal to the `type` in its data",
             Self::EventJson => "a JSON object with a `type` as the data of every event",
             Self::EventSize => "no event above the size limit",
             Self::StreamSize => "no stream above the size limit",
-            Self::WholeEvents => "a blank line after the last event",
-            Self::StartFirst => "`message_start` before every other event but `ping`",
+            Self::WholeEvents => "an empty line after the last event",
+            Self::StartFirst => "`message_start` before every other event except `ping`",
             Self::StartOnce => "exactly one `message_start`",
             Self::StartShape => "an assistant message with id, model and no content in `message_start`",
-            Self::BlockIndex => "content blocks numbered from 0 without a gap",
-            Self::BlockOverlap => "one content block at a time",
-            Self::BlockOpen => "deltas and stops of the open content block only",
-            Self::BlockShape => "a `content_block` with what its type needs",
-            Self::BlockStopped => "every content block to be stopped before the message ends",
-            Self::DeltaKind => "deltas of a kind that fits their content block",
-            Self::DeltaShape => "a `delta` with what its type needs",
-            Self::ToolInputInDeltas => "a tool's `input` to be {} at first and to come in input_json_delta",
-            Self::ToolInputJson => "the pieces of a tool's input to join to one JSON object",
-            Self::ThinkingOrder => "all thinking of a block before its one signature",
-            Self::UsagePresent => "usage with whole numbers of tokens in `message_start` and `message_delta`",
-            Self::UsageMonotone => "token counters that never go down",
+            Self::BlockIndex => "content blocks numbered from 0 without gaps",
+            Self::BlockOverlap => "one open content block at a time",
+            Self::BlockOpen => "deltas and stops for the open content block only",
+            Self::BlockShape => "a `content_block` with the fields that its type needs",
+            Self::BlockStopped => "every content block stopped before the message ends",
+            Self::DeltaKind => "deltas whose type matches their content block",
+            Self::DeltaShape => "a `delta` with the fields that its type needs",
+            Self::ToolInputInDeltas => "a tool's `input` that starts as {} and is sent in input_json_delta",
+            Self::ToolInputJson => "tool input deltas that join to one JSON object",
+            Self::ThinkingOrder => "all thinking of a block before its only signature",
+            Self::UsagePresent => "usage with integer token counts in `message_start` and `message_delta`",
+            Self::UsageMonotone => "token counters that never decrease",
             Self::StopReason => "a `message_delta` with a stop_reason before `message_stop`",
-            Self::StopReasonOnce => "exactly one `message_delta` with a stop_reason, and no other after it",
-            Self::StopReasonFits => "a tool_use block where the stop_reason is tool_use",
-            Self::StopLast => "the stream to end with `message_stop`",
+            Self::StopReasonOnce => "exactly one `message_delta` with a stop_reason, and none after it",
+            Self::StopReasonFits => "a tool_use block if the stop_reason is tool_use",
+            Self::StopLast => "a stream that ends with `message_stop`",
             Self::NothingAfter => "nothing after the end of the message",
             Self::NoError => "no `error` event",
             Self::ErrorShape => "an error object with type and message in an `error` event",
@@ -172,14 +172,14 @@ impl Rule {
     }
 }
 
-/// A place where a stream breaks a rule.
+/// A violation of a rule in a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The rule.
+    /// The violated rule.
     pub rule: Rule,
-    /// The event that broke it, counted from 1; the last one if the end did.
+    /// The number of the event from 1; the last event if the end violated the rule.
     pub event: usize,
-    /// What there was instead.
+    /// The observed behaviour.
     pub seen: String,
 }
 

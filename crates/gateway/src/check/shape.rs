@@ -1,21 +1,21 @@
-//! The shapes of answers that come in one piece.
+//! Checks responses that are not streamed.
 //!
-//! Owns what a client reads out of a message, an error, a models list and a
-//! token count. Each function gives the faults in words; unknown fields and
-//! block types are none.
+//! Covers what clients read from a message, an error, a model list and a token
+//! count. Each function returns the defects as text; unknown fields and block
+//! types are not defects.
 
 use serde_json::{Map, Value};
 
 use super::{block, excerpt};
 
-/// An error as the endpoint put it.
+/// The parts of an error object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ErrorParts<'a> {
     pub(super) kind: &'a str,
     pub(super) message: &'a str,
 }
 
-/// Reads an error object.
+/// Parses an error object.
 pub(super) fn error_object(object: &Map<String, Value>) -> Result<ErrorParts<'_>, String> {
     if object.get("type").and_then(Value::as_str) != Some("error") {
         return Err(format!("`type` is {}, not \"error\"", shown(object.get("type"))));
@@ -29,7 +29,7 @@ pub(super) fn error_object(object: &Map<String, Value>) -> Result<ErrorParts<'_>
     }
 }
 
-/// What is wrong with the fields that a message has from its start.
+/// Defects of the fields that a message has from its start.
 pub(super) fn message_head(message: &Map<String, Value>) -> Vec<String> {
     let mut faults = Vec::new();
     for (field, expected) in [("type", "message"), ("role", "assistant")] {
@@ -45,7 +45,7 @@ pub(super) fn message_head(message: &Map<String, Value>) -> Vec<String> {
     faults
 }
 
-/// What is wrong with a whole message.
+/// Defects of a complete message.
 pub(super) fn message(value: &Value) -> Vec<String> {
     let Some(message) = value.as_object() else { return vec!["not an object".to_owned()] };
     let mut faults = message_head(message);
@@ -68,7 +68,7 @@ pub(super) fn message(value: &Value) -> Vec<String> {
     faults
 }
 
-/// What is wrong with a models list.
+/// Defects of a model list.
 pub(super) fn models(value: &Value) -> Vec<String> {
     let Some(list) = value.get("data").and_then(Value::as_array) else {
         return vec!["no `data` list".to_owned()];
@@ -76,7 +76,7 @@ pub(super) fn models(value: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     for (index, model) in list.iter().enumerate() {
         let Some(object) = model.as_object() else {
-            faults.push(format!("`data[{index}]` is no object"));
+            faults.push(format!("`data[{index}]` is not an object"));
             continue;
         };
         if object.get("type").and_then(Value::as_str) != Some("model") {
@@ -100,12 +100,12 @@ pub(super) fn models(value: &Value) -> Vec<String> {
     faults
 }
 
-/// The first model of a list.
+/// The id of the first model in a list.
 pub(super) fn first_model(value: &Value) -> Option<&str> {
     value.get("data")?.get(0)?.get("id")?.as_str()
 }
 
-/// What is wrong with a token count.
+/// Defects of a token count.
 pub(super) fn token_count(value: &Value) -> Vec<String> {
     let count = value.get("input_tokens");
     if count.and_then(Value::as_u64).is_some_and(|count| count > 0) {
@@ -115,16 +115,16 @@ pub(super) fn token_count(value: &Value) -> Vec<String> {
 }
 
 fn content_fault(block: &Value) -> Option<String> {
-    let Some(object) = block.as_object() else { return Some("a content block that is no object".to_owned()) };
-    let Some(name) = filled(object, "type") else { return Some("a content block without a type".to_owned()) };
+    let Some(object) = block.as_object() else { return Some("content block is not an object".to_owned()) };
+    let Some(name) = filled(object, "type") else { return Some("content block without a type".to_owned()) };
     if let Some(fault) = block::shape_fault(name, object) {
         return Some(fault);
     }
     let lacks_input = name == "tool_use" && !object.get("input").is_some_and(Value::is_object);
-    lacks_input.then(|| "a tool_use block whose `input` is no object".to_owned())
+    lacks_input.then(|| "tool_use block whose `input` is not an object".to_owned())
 }
 
-/// A text field that says something.
+/// The value of a non-empty text field.
 fn filled<'a>(object: &'a Map<String, Value>, field: &str) -> Option<&'a str> {
     object.get(field).and_then(Value::as_str).filter(|text| !text.is_empty())
 }

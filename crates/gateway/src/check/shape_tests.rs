@@ -22,7 +22,7 @@ fn list() -> Value {
     json!({"data": [model("a"), model("b")], "has_more": false, "first_id": "a", "last_id": "b"})
 }
 
-/// Changes one place of a value; a null takes it away.
+/// Replaces a field of a value; null removes it.
 fn with(mut value: Value, pointer: &str, new: Value) -> Value {
     let (parent, field) = pointer.rsplit_once('/').unwrap();
     let object = value.pointer_mut(parent).unwrap().as_object_mut().unwrap();
@@ -35,22 +35,22 @@ fn with(mut value: Value, pointer: &str, new: Value) -> Value {
 }
 
 #[test]
-fn a_whole_message_has_no_faults() {
+fn complete_message_has_no_defects() {
     assert_eq!(message(&whole()), Vec::<String>::new());
 }
 
 #[test]
-fn each_fault_of_a_whole_message_is_named() {
+fn each_defect_of_a_message_is_reported() {
     for (pointer, new, expected) in [
         ("/type", json!("completion"), "`type` is \"completion\", not \"message\""),
         ("/role", json!("user"), "`role` is \"user\", not \"assistant\""),
         ("/id", json!(""), "no `id`"),
         ("/model", Value::Null, "no `model`"),
         ("/content", json!("hello"), "no `content` list"),
-        ("/content/1/text", Value::Null, "a text block without `text`"),
-        ("/content/2/id", json!(7), "a tool_use block without `id`"),
-        ("/content/2/input", json!("{}"), "a tool_use block whose `input` is no object"),
-        ("/content/3/type", Value::Null, "a content block without a type"),
+        ("/content/1/text", Value::Null, "text block without `text`"),
+        ("/content/2/id", json!(7), "tool_use block without `id`"),
+        ("/content/2/input", json!("{}"), "tool_use block whose `input` is not an object"),
+        ("/content/3/type", Value::Null, "content block without a type"),
         ("/stop_reason", Value::Null, "`stop_reason` is missing"),
         ("/stop_sequence", json!(1), "`stop_sequence` is 1"),
         ("/usage", Value::Null, "`usage.input_tokens` is missing"),
@@ -63,7 +63,7 @@ fn each_fault_of_a_whole_message_is_named() {
 }
 
 #[test]
-fn a_models_list_may_be_empty() {
+fn model_list_may_be_empty() {
     assert_eq!(models(&list()), Vec::<String>::new());
     assert_eq!(first_model(&list()), Some("a"));
     let empty = json!({"data": [], "has_more": false, "first_id": null, "last_id": null});
@@ -72,7 +72,7 @@ fn a_models_list_may_be_empty() {
 }
 
 #[test]
-fn each_fault_of_a_models_list_is_named() {
+fn each_defect_of_a_model_list_is_reported() {
     for (pointer, new, expected) in [
         ("/data", json!({}), "no `data` list"),
         ("/data/1/type", json!("m"), "`data[1].type` is \"m\", not \"model\""),
@@ -86,7 +86,7 @@ fn each_fault_of_a_models_list_is_named() {
 }
 
 #[test]
-fn a_token_count_is_a_positive_number() {
+fn token_count_must_be_positive() {
     assert_eq!(token_count(&json!({"input_tokens": 1})), Vec::<String>::new());
     for bad in [json!({"input_tokens": 0}), json!({"input_tokens": "1"}), json!({}), json!(1)] {
         assert_eq!(token_count(&bad).len(), 1, "{bad}");
@@ -94,7 +94,7 @@ fn a_token_count_is_a_positive_number() {
 }
 
 #[test]
-fn an_error_object_gives_its_type_and_message() {
+fn error_object_gives_type_and_message() {
     let read = |value: &Value| {
         error_object(value.as_object().unwrap()).map(|error| format!("{}: {}", error.kind, error.message))
     };

@@ -1,8 +1,8 @@
-//! The judgement of one streamed answer.
+//! Validates one streamed response.
 //!
-//! Owns the way from bytes to a verdict: framing, JSON, then grammar. It does
-//! no I/O. The verdict depends on the bytes alone and never on how they were
-//! cut into chunks, and memory is bounded by the limits.
+//! Turns bytes into a verdict: framing, JSON, then grammar. Does no I/O. The
+//! verdict depends only on the bytes and not on how they are split into
+//! chunks, and memory is bounded by the limits.
 
 use serde_json::Value;
 
@@ -11,19 +11,19 @@ use super::frames::{Frame, FrameFault, FrameReader};
 use super::grammar::Grammar;
 use super::rule::{Aspect, Rule, Violation};
 
-/// How large a stream may be.
+/// Size limits of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Bytes of one event with its framing.
+    /// Bytes of one event, including its framing.
     pub event: usize,
     /// Bytes of the whole stream.
     pub stream: usize,
 }
 
 impl Default for StreamLimits {
-    /// An event carries at most one block, such as the result of a search,
-    /// and everybody on the way has to hold it in memory: 4 MiB. The longest
-    /// answers, sent a few characters at a time, come to some 20 MB.
+    /// An event contains at most one block, such as a search result, and every
+    /// proxy has to buffer it: 4 MiB. The longest responses, sent a few
+    /// characters at a time, take about 20 MB.
     fn default() -> Self {
         Self { event: 4 * 1024 * 1024, stream: 64 * 1024 * 1024 }
     }
@@ -36,47 +36,47 @@ pub enum Ending {
     Complete,
     /// With an `error` event of this type.
     Error(String),
-    /// In the middle of something.
+    /// Before its end.
     Truncated,
 }
 
-/// What there is to say about a stream.
+/// The result of validating a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamVerdict {
     /// How it ended.
     pub ending: Ending,
-    /// Events in it.
+    /// Number of events.
     pub events: usize,
-    /// The first violations of each rule, in the order of the stream.
+    /// The first violations of each rule, in stream order.
     pub violations: Vec<Violation>,
-    /// Violations beyond those.
+    /// Number of further violations.
     pub omitted: usize,
-    /// What is no violation and yet unusual.
+    /// Unusual observations that are not violations.
     pub notes: Vec<String>,
-    /// The types of its first content blocks, each once.
+    /// The types of its first content blocks, deduplicated.
     pub blocks: Vec<String>,
 }
 
 impl StreamVerdict {
-    /// Whether a client gets a whole answer and every rule was kept.
+    /// Whether the response is complete and violates no rule.
     pub fn is_ok(&self) -> bool {
         self.ending == Ending::Complete && self.violations.is_empty()
     }
 
-    /// The violations of one part of the grammar.
+    /// The violations of one aspect.
     pub fn of(&self, aspect: Aspect) -> impl Iterator<Item = &Violation> {
         self.violations.iter().filter(move |violation| violation.rule.aspect() == aspect)
     }
 }
 
-/// Judges a streamed answer while it arrives.
+/// Validates a streamed response while it arrives.
 #[derive(Debug)]
 pub struct StreamValidator {
     frames: FrameReader,
     grammar: Grammar,
-    /// Bytes that may still come.
+    /// Bytes left until the size limit.
     room: usize,
-    /// A limit was passed, and nothing after it can be judged.
+    /// A limit was exceeded; the rest is not validated.
     over: bool,
 }
 
@@ -87,7 +87,7 @@ impl Default for StreamValidator {
 }
 
 impl StreamValidator {
-    /// Makes a judge that has seen nothing yet.
+    /// Creates a validator.
     pub fn new(limits: StreamLimits) -> Self {
         Self {
             frames: FrameReader::new(limits.event),
@@ -97,7 +97,7 @@ impl StreamValidator {
         }
     }
 
-    /// Takes the next bytes, however many there are.
+    /// Processes the next bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         for byte in bytes {
             if self.over {
@@ -105,7 +105,7 @@ impl StreamValidator {
             }
             if self.room == 0 {
                 self.over = true;
-                self.grammar.violation(Rule::StreamSize, "more bytes than that".to_owned());
+                self.grammar.violation(Rule::StreamSize, "stream exceeds the limit".to_owned());
                 return;
             }
             self.room -= 1;
@@ -117,12 +117,12 @@ impl StreamValidator {
         }
     }
 
-    /// Whether a limit was passed, so that reading on is of no use.
+    /// Whether a limit was exceeded, so that further bytes are ignored.
     pub fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Says that the bytes ended, and gives the verdict.
+    /// Ends the stream and returns the verdict.
     pub fn finish(mut self) -> StreamVerdict {
         let ending = if self.over {
             Ending::Truncated
@@ -146,13 +146,13 @@ impl StreamValidator {
             }
         };
         let Some(kind) = data.get("type").and_then(Value::as_str) else {
-            self.grammar.violation(Rule::EventJson, format!("no type in {}", excerpt(&frame.data)));
+            self.grammar.violation(Rule::EventJson, format!("missing type in {}", excerpt(&frame.data)));
             return;
         };
         match frame.name.as_deref() {
-            None => self.grammar.violation(Rule::EventName, format!("`{}` without one", excerpt(kind))),
+            None => self.grammar.violation(Rule::EventName, format!("`{}` without a name", excerpt(kind))),
             Some(name) if name != kind => {
-                let seen = format!("`{}` with the type `{}`", excerpt(name), excerpt(kind));
+                let seen = format!("name `{}` with type `{}`", excerpt(name), excerpt(kind));
                 self.grammar.violation(Rule::NameIsType, seen);
             }
             Some(_) => {}
@@ -174,10 +174,10 @@ impl StreamValidator {
             FrameFault::TooLarge => {
                 self.grammar.events += 1;
                 self.over = true;
-                self.grammar.violation(Rule::EventSize, "an event larger than that".to_owned());
+                self.grammar.violation(Rule::EventSize, "event exceeds the limit".to_owned());
             }
             FrameFault::Unfinished => {
-                self.grammar.violation(Rule::WholeEvents, "an end inside an event".to_owned());
+                self.grammar.violation(Rule::WholeEvents, "stream ends inside an event".to_owned());
             }
         }
     }

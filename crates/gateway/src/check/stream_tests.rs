@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// One event, framed as it should be.
+/// One correctly framed event.
 fn event(data: &Value) -> String {
     format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap())
 }
@@ -68,7 +68,7 @@ fn ping() -> Value {
     json!({"type": "ping"})
 }
 
-/// The content between an ordinary start and an ordinary end.
+/// A complete message with this content.
 fn message(content: &[Value], stop_reason: &str) -> Vec<Value> {
     let mut events = vec![start()];
     events.extend_from_slice(content);
@@ -90,7 +90,7 @@ fn rules(verdict: &StreamVerdict) -> Vec<Rule> {
     verdict.violations.iter().map(|violation| violation.rule).collect()
 }
 
-/// Everything that an answer can be made of.
+/// A response with all known kinds of content.
 fn rich() -> Vec<Value> {
     message(
         &[
@@ -123,7 +123,7 @@ fn rich() -> Vec<Value> {
 }
 
 #[test]
-fn good_streams_have_no_violations() {
+fn valid_streams_have_no_violations() {
     let empty_answer = message(&[], "end_turn");
     let ping_first = [vec![ping()], empty_answer.clone()].concat();
     let mut with_interim = message(&[text(0), say(0, "a"), stop(0)], "max_tokens");
@@ -142,7 +142,7 @@ fn good_streams_have_no_violations() {
 }
 
 #[test]
-fn line_breaks_comments_and_split_data_change_nothing() {
+fn line_breaks_comments_and_split_data_do_not_change_verdict() {
     let plain = framed(&rich());
     let expected = judge(&plain);
     let comments = plain.replace("event: ", ": keep-alive\nid: 7\nretry: 10\nevent:");
@@ -153,7 +153,7 @@ fn line_breaks_comments_and_split_data_change_nothing() {
 }
 
 #[test]
-fn unknown_things_are_notes() {
+fn unknown_types_are_notes() {
     let new_block = block(0, json!({"type": "hologram"}));
     let new_delta = delta(0, "hologram_delta", "light", "x");
     let content = [json!({"type": "weather"}), new_block, new_delta, say(0, "a"), stop(0)];
@@ -163,31 +163,31 @@ fn unknown_things_are_notes() {
         verdict.notes,
         [
             "unknown event `weather`",
-            "content block of an unknown type `hologram`",
-            "delta of an unknown type `hologram_delta`",
+            "content block of unknown type `hologram`",
+            "delta of unknown type `hologram_delta`",
             "unknown stop_reason `bored`",
         ]
     );
 }
 
 #[test]
-fn input_may_lack_its_end_only_where_tokens_ran_out() {
+fn truncated_tool_input_is_valid_only_at_token_limit() {
     let cut = [tool(0), input(0, "{\"a\": ["), stop(0)];
     let verdict = judge(framed(&message(&cut, "max_tokens")));
-    assert!(verdict.is_ok() && verdict.notes == ["a tool's input was cut by max_tokens"], "{verdict:?}");
+    assert!(verdict.is_ok() && verdict.notes == ["tool input truncated by max_tokens"], "{verdict:?}");
     assert_eq!(rules(&judge(framed(&message(&cut, "tool_use")))), [Rule::ToolInputJson]);
     let followed = [cut.as_slice(), &[text(1), stop(1)]].concat();
     assert_eq!(rules(&judge(framed(&message(&followed, "max_tokens")))), [Rule::ToolInputJson]);
 }
 
 #[test]
-fn thinking_without_a_signature_is_a_note() {
+fn thinking_without_signature_is_a_note() {
     let verdict = judge(framed(&message(&[thinking(0), think(0, "hm"), stop(0)], "end_turn")));
-    assert!(verdict.is_ok() && verdict.notes == ["a thinking block without a signature"], "{verdict:?}");
+    assert!(verdict.is_ok() && verdict.notes == ["thinking block without a signature"], "{verdict:?}");
 }
 
 #[test]
-fn each_defect_of_order_breaks_its_rule_and_no_other() {
+fn each_order_defect_violates_only_its_rule() {
     let hello = [text(0), say(0, "hello"), stop(0)];
     let good = message(&hello, "end_turn");
     let without = |index: usize| {
@@ -257,7 +257,7 @@ fn each_defect_of_order_breaks_its_rule_and_no_other() {
 }
 
 #[test]
-fn each_defect_of_content_breaks_its_rule_and_no_other() {
+fn each_content_defect_violates_only_its_rule() {
     let cases: Vec<(&str, Vec<Value>, Rule)> = vec![
         ("text in a tool", vec![tool(0), say(0, "a"), stop(0)], Rule::DeltaKind),
         ("input in a text", vec![text(0), input(0, "{}"), stop(0)], Rule::DeltaKind),
@@ -307,7 +307,7 @@ fn each_defect_of_content_breaks_its_rule_and_no_other() {
 }
 
 #[test]
-fn each_defect_of_the_messages_frame_is_found() {
+fn each_message_field_defect_violates_its_rule() {
     let change = |index: usize, pointer: &str, new: Value| {
         let mut events = message(&[], "end_turn");
         *events[index].pointer_mut(pointer).unwrap() = new;
@@ -328,7 +328,7 @@ fn each_defect_of_the_messages_frame_is_found() {
 }
 
 #[test]
-fn each_defect_of_framing_breaks_its_rule() {
+fn each_framing_defect_violates_its_rule() {
     let good = framed(&message(&[text(0), say(0, "a"), stop(0)], "end_turn"));
     let replaced = |from: &str, to: &str| {
         let changed = good.replacen(from, to, 1);
@@ -360,7 +360,7 @@ fn each_defect_of_framing_breaks_its_rule() {
 }
 
 #[test]
-fn sizes_above_the_limits_end_the_judgement() {
+fn exceeded_limit_ends_validation() {
     let good = framed(&rich());
     let run = |event: usize, stream: usize| {
         let mut validator = StreamValidator::new(StreamLimits { event, stream });
@@ -377,7 +377,7 @@ fn sizes_above_the_limits_end_the_judgement() {
 }
 
 #[test]
-fn the_list_of_violations_is_bounded_and_the_rest_is_counted() {
+fn violations_are_bounded_and_omitted_ones_counted() {
     let verdict = judge("data: x\n\n".repeat(1000));
     let json = Rule::EventJson;
     assert_eq!(rules(&verdict), [json, json, json, json, Rule::StartFirst]);
@@ -385,7 +385,7 @@ fn the_list_of_violations_is_bounded_and_the_rest_is_counted() {
 }
 
 #[test]
-fn the_ending_tells_errors_from_breaks() {
+fn ending_distinguishes_errors_from_truncation() {
     let failed = json!({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}});
     assert_eq!(judge(framed(&rich())).ending, Ending::Complete);
     assert_eq!(judge(framed(&[start(), failed])).ending, Ending::Error("overloaded_error".into()));
@@ -393,15 +393,15 @@ fn the_ending_tells_errors_from_breaks() {
 }
 
 #[test]
-fn a_violation_reads_as_a_sentence() {
+fn violation_is_displayed_as_sentence() {
     let verdict = judge(framed(&message(&[text(1), stop(1)], "end_turn")));
     assert_eq!(
         verdict.violations[0].to_string(),
-        "event 2: index 1, not 0; expected content blocks numbered from 0 without a gap"
+        "event 2: index 1, not 0; expected content blocks numbered from 0 without gaps"
     );
 }
 
-/// Bytes with defects at random places: events left out, doubled, swapped and overwritten.
+/// A stream with random defects: events removed, doubled, swapped and overwritten.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let edits = prop::collection::vec((0..4_u8, any::<prop::sample::Index>(), any::<u8>()), 0..6);
     edits.prop_map(|edits| {
@@ -425,7 +425,7 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Feeds bytes cut at the given places.
+/// Validates bytes split at the given positions.
 fn judge_in_chunks(limits: StreamLimits, bytes: &[u8], cuts: &[prop::sample::Index]) -> StreamVerdict {
     let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
     places.sort_unstable();
@@ -441,7 +441,7 @@ fn judge_in_chunks(limits: StreamLimits, bytes: &[u8], cuts: &[prop::sample::Ind
 
 proptest! {
     #[test]
-    fn chunk_borders_never_change_the_verdict(
+    fn chunk_boundaries_do_not_change_verdict(
         bytes in damaged(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
         event in 100..600_usize,
@@ -454,7 +454,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_without_its_end_is_never_a_whole_answer(cut in any::<prop::sample::Index>()) {
+    fn truncated_stream_is_never_complete(cut in any::<prop::sample::Index>()) {
         let bytes = framed(&rich()).into_bytes();
         let verdict = judge(&bytes[..cut.index(bytes.len())]);
         prop_assert!(!verdict.is_ok());
@@ -462,7 +462,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_get_a_verdict(bytes in prop::collection::vec(any::<u8>(), 0..500)) {
+    fn random_bytes_get_a_verdict(bytes in prop::collection::vec(any::<u8>(), 0..500)) {
         prop_assert!(!judge(&bytes).is_ok());
     }
 }

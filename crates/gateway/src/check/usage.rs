@@ -1,7 +1,7 @@
-//! The token counters of a streamed answer.
+//! The token counters of a streamed response.
 //!
-//! Owns the last value of each counter. A counter is a running total, so a
-//! value below an earlier one is a defect.
+//! Keeps the last value of each counter. A counter is a running total, so a
+//! smaller value than before is a defect.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 const COUNTERS: [&str; 4] =
     ["input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"];
 
-/// What is wrong with a `usage` object.
+/// A defect of a `usage` object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum UsageFault {
     Missing(String),
@@ -23,7 +23,7 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// Takes the `usage` of an event that must have these counters.
+    /// Processes the `usage` of an event, which must have the required counters.
     pub(super) fn take(&mut self, usage: Option<&Value>, required: &[&str]) -> Vec<UsageFault> {
         let Some(usage) = usage.filter(|usage| usage.is_object()) else {
             return vec![UsageFault::Missing("no usage object".to_owned())];
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_odd_and_falling_counters_are_named() {
+    fn missing_invalid_and_falling_counters_are_reported() {
         let mut usage = Usage::default();
         let missing = |text: &str| vec![UsageFault::Missing(text.to_owned())];
         assert_eq!(usage.take(None, &[]), missing("no usage object"));

@@ -1,4 +1,4 @@
-//! What each session used and what failed last.
+//! Usage and last error per session.
 
 use innkeeper_gateway::{LastError, SessionUsage};
 use innkeeper_testkit::fakes::{EventStream, Gate, Outcome, Reply, event, message};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::support::{Reader, anthropic, copilot, streamed, whole};
 
-/// What one answer of the fakes comes to.
+/// The usage of one response of the fakes.
 fn used() -> SessionUsage {
     SessionUsage {
         requests: 1,
@@ -21,7 +21,7 @@ fn used() -> SessionUsage {
 }
 
 #[tokio::test]
-async fn usage_is_booked_by_the_session_in_the_bearer() {
+async fn usage_is_recorded_per_session() {
     let (_fake, gateway) = anthropic().await;
     for (session, times) in [("one.a", 1), ("two", 2)] {
         for _ in 0..times {
@@ -42,7 +42,7 @@ async fn usage_is_booked_by_the_session_in_the_bearer() {
 }
 
 #[tokio::test]
-async fn an_aborted_request_is_booked_with_what_was_known() {
+async fn aborted_request_records_known_usage() {
     let (fake, gateway) = copilot().await;
     let gate = Gate::new();
     let mut stream = EventStream::of("claude-sonnet-4.6", &["x"]);
@@ -73,7 +73,7 @@ async fn an_aborted_request_is_booked_with_what_was_known() {
 }
 
 #[tokio::test]
-async fn credits_of_the_last_event_count_streamed_or_not() {
+async fn last_credits_count_streamed_or_not() {
     let (fake, gateway) = copilot().await;
     let mut stream = EventStream::of("claude-sonnet-4.6", &["x"]);
     let last = stream.events.len() - 2;
@@ -91,7 +91,7 @@ async fn credits_of_the_last_event_count_streamed_or_not() {
 }
 
 #[tokio::test]
-async fn the_last_error_of_a_session_is_kept() {
+async fn last_error_of_session_is_recorded() {
     let (fake, gateway) = anthropic().await;
     assert_eq!(gateway.handle.last_error("session"), None);
     let error = json!({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}});

@@ -1,4 +1,4 @@
-//! The Anthropic upstream: changes the credentials and nothing else.
+//! The Anthropic upstream: replaces the credentials and nothing else.
 
 use innkeeper_gateway::{
     AnthropicConfig, AnthropicUpstream, ClientOptions, Gateway, GatewayConfig, GatewayLimits,
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::support::{KEY, TestGateway, anthropic, client, endpoint, json_of, streamed, whole};
 
 #[tokio::test]
-async fn a_request_goes_on_byte_for_byte_with_our_key_instead_of_the_clients() {
+async fn request_is_forwarded_byte_for_byte_with_gateway_key() {
     let (fake, gateway) = anthropic().await;
     let body = "{ \"messages\" : [ {\"role\":\"user\",\"content\":\"h\\u00e4 \u{e4}\"} ],\n\t\"system\":\"plain\", \"max_tokens\":1.0e1, \"stream\" : false, \"model\":\"any/model:1\", \"zz\":{} }";
     let request = gateway
@@ -45,7 +45,7 @@ async fn a_request_goes_on_byte_for_byte_with_our_key_instead_of_the_clients() {
 }
 
 #[tokio::test]
-async fn tokens_are_counted_and_models_listed_by_the_upstream() {
+async fn count_tokens_and_models_are_forwarded() {
     let (fake, gateway) = anthropic().await;
     let counted = gateway.request(Method::POST, "/v1/messages/count_tokens?beta=true", "s");
     let counted = json_of(counted.body("{\"any\":1}").send().await.unwrap()).await;
@@ -74,7 +74,7 @@ async fn tokens_are_counted_and_models_listed_by_the_upstream() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_request_is_refused_before_anything_is_sent() {
+async fn invalid_body_is_rejected_before_anything_is_sent() {
     let (fake, gateway) = anthropic().await;
     for body in [
         "",
@@ -94,7 +94,7 @@ async fn what_cannot_be_a_request_is_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn without_a_key_the_answer_says_what_to_do() {
+async fn missing_key_error_says_what_to_do() {
     let fake = FakeAnthropic::start().await.unwrap();
     let config = AnthropicConfig { api: endpoint(&fake.url()), key: None, client: ClientOptions::default() };
     let upstream = Arc::new(AnthropicUpstream::new(config));
@@ -109,7 +109,7 @@ async fn without_a_key_the_answer_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn the_body_cap_can_be_set() {
+async fn body_limit_is_configurable() {
     let fake = FakeAnthropic::start().await.unwrap();
     let config = AnthropicConfig {
         api: endpoint(&fake.url()),

@@ -1,4 +1,4 @@
-//! The check of endpoints on every proxied upstream, with the demo model far behind.
+//! The endpoint check on every proxied upstream, with the demo model as the final upstream.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ async fn failed(upstream: Arc<dyn Upstream>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_anthropic_upstream_has_no_defect() {
+async fn anthropic_upstream_has_no_defects() {
     let demo = TestGateway::before(Arc::new(DemoUpstream::new())).await;
     let bearer = demo.handle.bearer_for("fake");
     let fake = FakeAnthropic::in_front_of(demo.handle.base_url(), bearer.expose_secret()).await.unwrap();
@@ -38,7 +38,7 @@ async fn the_anthropic_upstream_has_no_defect() {
 }
 
 #[tokio::test]
-async fn the_copilot_upstream_has_no_defect() {
+async fn copilot_upstream_has_no_defects() {
     let demo = TestGateway::before(Arc::new(DemoUpstream::new())).await;
     let bearer = demo.handle.bearer_for("fake");
     let fake = FakeCopilot::in_front_of(demo.handle.base_url(), bearer.expose_secret()).await.unwrap();

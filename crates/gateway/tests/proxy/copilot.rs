@@ -1,4 +1,4 @@
-//! The Copilot upstream: whose account it is, where it lives, which models it has.
+//! The Copilot upstream: accounts, endpoint discovery and models.
 
 use std::sync::Arc;
 
@@ -34,11 +34,11 @@ async fn concurrent_first_calls_share_one_discovery() {
     assert_eq!(discoveries[0].header("x-github-api-version"), Some("2025-04-01"));
     assert_eq!(discoveries[0].header("accept"), Some("application/json"));
     assert!(discoveries[0].header("user-agent").unwrap().starts_with("innkeeper/"));
-    assert_eq!(fake.copilot.requests_for("/models").len(), 1, "the models are looked up once, too");
+    assert_eq!(fake.copilot.requests_for("/models").len(), 1, "the models are also looked up once");
 }
 
 #[tokio::test]
-async fn each_token_is_discovered_by_itself_and_belongs_to_its_session() {
+async fn each_token_has_its_own_discovery_and_session() {
     let (fake, gateway) = copilot().await;
     gateway.handle.set_credential("two", "ghu_two".to_owned().into()).unwrap();
     for session in ["one", "two", "one", "two"] {
@@ -56,7 +56,7 @@ async fn each_token_is_discovered_by_itself_and_belongs_to_its_session() {
 }
 
 #[tokio::test]
-async fn a_refused_token_is_discovered_anew() {
+async fn rejected_token_is_discovered_again() {
     let refusal = json!({"type": "error", "error": {"type": "authentication_error", "message": "no"}});
     for status in [401, 403] {
         let (fake, gateway) = copilot().await;
@@ -75,7 +75,7 @@ async fn a_refused_token_is_discovered_anew() {
 }
 
 #[tokio::test]
-async fn other_errors_leave_the_discovery_alone() {
+async fn other_errors_keep_cached_discovery() {
     let (fake, gateway) = copilot().await;
     for status in [400, 429, 500] {
         fake.script_messages(Reply::json(status, &json!({})));
@@ -85,7 +85,7 @@ async fn other_errors_leave_the_discovery_alone() {
 }
 
 #[tokio::test]
-async fn a_failed_discovery_is_told_and_tried_again() {
+async fn failed_discovery_is_reported_and_retried() {
     let (fake, gateway) = copilot().await;
     for (status, hint) in
         [(401, "innkeeper login"), (403, "innkeeper whoami"), (404, "no Copilot"), (500, "500")]
@@ -103,16 +103,16 @@ async fn a_failed_discovery_is_told_and_tried_again() {
 }
 
 #[tokio::test]
-async fn the_address_that_github_names_is_used_unless_it_is_unsafe() {
+async fn discovered_endpoint_without_tls_is_rejected() {
     let (fake, gateway) = copilot().await;
     fake.github.script(DISCOVERY, Reply::json(200, &json!({"endpoints": {"api": "http://copilot.example"}})));
     let response = gateway.ask(&streamed("hi")).await;
     assert_eq!(response.status(), 502);
-    assert!(response.text().await.unwrap().contains("not secure"));
+    assert!(response.text().await.unwrap().contains("does not use TLS"));
 }
 
 #[tokio::test]
-async fn a_configured_address_goes_before_the_one_that_github_names() {
+async fn configured_endpoint_overrides_discovered_one() {
     let other = FakeCopilot::start().await.unwrap();
     let address = endpoint(&other.copilot.url());
     let (fake, gateway) = copilot_with(|config| config.copilot_api = Some(address.clone())).await;
@@ -129,7 +129,7 @@ async fn a_configured_address_goes_before_the_one_that_github_names() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_does_not_take_the_discovery_with_it() {
+async fn discovery_continues_after_client_disconnects() {
     let (fake, gateway) = copilot().await;
     let gate = Gate::new();
     let api = fake.copilot.url();
@@ -137,7 +137,7 @@ async fn a_client_that_leaves_does_not_take_the_discovery_with_it() {
     let body = streamed("gone");
     let leaving = gateway.ask(&body);
     tokio::select! {
-        _ = leaving => panic!("there was an answer"),
+        _ = leaving => panic!("unexpected response"),
         asked = fake.github.wait_for("a discovery", |requests| !requests.is_empty()) => { asked.unwrap(); }
     }
     let body = streamed("stays");
@@ -149,11 +149,11 @@ async fn a_client_that_leaves_does_not_take_the_discovery_with_it() {
     let (response, ()) = tokio::join!(staying, release);
     assert_eq!(response.status(), 200);
     assert_eq!(fake.discoveries().len(), 1);
-    assert_eq!(fake.messages().len(), 1, "the request of the client that left was never sent");
+    assert_eq!(fake.messages().len(), 1, "the request of the disconnected client is never sent");
 }
 
 #[tokio::test]
-async fn models_are_filtered_and_spelled_for_clients() {
+async fn models_are_filtered_and_use_client_ids() {
     let (fake, gateway) = copilot().await;
     let page = json_of(gateway.get("/v1/models").await).await;
     let ids: Vec<&str> =
@@ -173,7 +173,7 @@ async fn models_are_filtered_and_spelled_for_clients() {
 }
 
 #[tokio::test]
-async fn without_the_list_of_models_ids_are_translated_by_their_form() {
+async fn model_ids_are_translated_by_form_without_model_list() {
     let (fake, gateway) = copilot().await;
     fake.copilot.script("/models", Reply::json(500, &json!({})));
     assert_eq!(gateway.ask(&streamed("hi")).await.status(), 200);
@@ -181,7 +181,7 @@ async fn without_the_list_of_models_ids_are_translated_by_their_form() {
 }
 
 #[tokio::test]
-async fn tokens_are_not_counted_and_nothing_is_sent_for_it() {
+async fn count_tokens_is_not_implemented_and_sends_nothing() {
     let (fake, gateway) = copilot().await;
     let request =
         gateway.request(Method::POST, "/v1/messages/count_tokens", "s").body(streamed("hi").to_string());
@@ -192,7 +192,7 @@ async fn tokens_are_not_counted_and_nothing_is_sent_for_it() {
 }
 
 #[tokio::test]
-async fn signing_in_and_out_keeps_sessions_alive() {
+async fn sessions_survive_sign_in_and_sign_out() {
     let fake = FakeCopilot::start().await.unwrap();
     let mut config = copilot_config(&fake);
     config.token = None;
@@ -212,7 +212,7 @@ async fn signing_in_and_out_keeps_sessions_alive() {
 }
 
 #[tokio::test]
-async fn no_debug_output_shows_the_token() {
+async fn debug_output_hides_token() {
     let fake = FakeCopilot::start().await.unwrap();
     let config = copilot_config(&fake);
     assert!(!format!("{config:?}").contains(TOKEN));

@@ -1,4 +1,4 @@
-//! The Copilot upstream: what of a request goes on, and how.
+//! The Copilot upstream: forwarded requests.
 
 use http::HeaderValue;
 use innkeeper_gateway::BetaFilter;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{Reader, TOKEN, copilot, copilot_with, json_of, names, streamed, whole};
 
 #[tokio::test]
-async fn only_the_model_and_a_plain_system_prompt_change() {
+async fn only_model_and_plain_system_prompt_are_changed() {
     let (fake, gateway) = copilot().await;
     let body = "{ \"system\" : \"be \\\"k\\u00efnd\\\"\", \"max_tokens\":1.0e1,\n \"messages\":[ {\"role\":\"user\",\"content\":\"claude-sonnet-4-6\"} ], \"model\":\"claude-sonnet-4-6\" , \"z\":[ ] }";
     assert_eq!(gateway.messages("s").body(body).send().await.unwrap().status(), 200);
@@ -16,7 +16,7 @@ async fn only_the_model_and_a_plain_system_prompt_change() {
 }
 
 #[tokio::test]
-async fn other_system_prompts_stay_as_they_are() {
+async fn other_system_prompts_stay_unchanged() {
     let (fake, gateway) = copilot().await;
     for system in
         [json!([{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]), Value::Null]
@@ -31,7 +31,7 @@ async fn other_system_prompts_stay_as_they_are() {
 }
 
 #[tokio::test]
-async fn the_stream_flag_is_honoured_both_ways_and_models_are_spelled_both_ways() {
+async fn stream_flag_is_respected_and_model_ids_are_translated() {
     let (fake, gateway) = copilot().await;
     let text = Reader::of(gateway.ask(&streamed("hi")).await).rest().await;
     assert_eq!((names(&text)[0], names(&text).last()), ("message_start", Some(&"message_stop")));
@@ -54,7 +54,7 @@ async fn the_stream_flag_is_honoured_both_ways_and_models_are_spelled_both_ways(
 }
 
 #[tokio::test]
-async fn a_model_of_another_kind_is_not_found_and_nothing_is_sent() {
+async fn unknown_model_is_not_found_and_sends_nothing() {
     let (fake, gateway) = copilot().await;
     for model in ["gpt-6-turbo", "claude-", "not a model", "claude-opus"] {
         let mut body = streamed("hi");
@@ -69,7 +69,7 @@ async fn a_model_of_another_kind_is_not_found_and_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn headers_are_those_of_copilots_interface_and_nothing_of_the_client_overrides_them() {
+async fn client_headers_do_not_override_copilot_headers() {
     let (fake, gateway) = copilot().await;
     let request = gateway
         .messages("s")
@@ -112,7 +112,7 @@ async fn headers_are_those_of_copilots_interface_and_nothing_of_the_client_overr
 }
 
 #[tokio::test]
-async fn an_integration_is_named_only_if_configured() {
+async fn integration_id_is_sent_only_if_configured() {
     let (fake, gateway) =
         copilot_with(|config| config.integration_id = Some(HeaderValue::from_static("house"))).await;
     gateway.ask(&streamed("hi")).await;
@@ -120,7 +120,7 @@ async fn an_integration_is_named_only_if_configured() {
 }
 
 #[tokio::test]
-async fn betas_are_omitted_when_none_is_left_and_the_list_can_be_configured() {
+async fn empty_beta_header_is_omitted_and_list_is_configurable() {
     let (fake, gateway) = copilot().await;
     let beta = "oauth-2025-04-20,effort-2025-11-24";
     gateway

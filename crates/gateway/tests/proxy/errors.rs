@@ -1,4 +1,4 @@
-//! Errors of upstreams on their way to the client.
+//! Upstream errors and how they reach the client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::{KEY, TOKEN, TestGateway, anthropic, copilot, endpoint, json_of, streamed, whole};
 
 #[tokio::test]
-async fn an_error_of_the_upstreams_is_passed_on_byte_for_byte_with_its_headers() {
+async fn upstream_error_is_forwarded_byte_for_byte_with_headers() {
     let body = r#"{ "type":"error", "error":{"type":"rate_limit_error","message":"slow down","details":{"a":[1]}}, "request_id":"req_up" }"#;
     for stream in [streamed("hi"), whole("hi")] {
         let (fake, gateway) = anthropic().await;
@@ -34,7 +34,7 @@ async fn an_error_of_the_upstreams_is_passed_on_byte_for_byte_with_its_headers()
 }
 
 #[tokio::test]
-async fn copilots_errors_pass_too_with_the_headers_that_clients_pace_themselves_by() {
+async fn copilot_error_is_forwarded_with_retry_and_rate_limit_headers() {
     let (fake, gateway) = copilot().await;
     let body = r#"{"type":"error","error":{"type":"invalid_request_error","message":"effort","code":"x"}}"#;
     let reply = Reply::text(400, "application/json", body)
@@ -53,15 +53,15 @@ async fn copilots_errors_pass_too_with_the_headers_that_clients_pace_themselves_
 }
 
 #[tokio::test]
-async fn an_error_that_clients_would_not_understand_gets_the_shape_and_keeps_its_status() {
+async fn malformed_error_is_rewritten_and_keeps_status() {
     for (status, body, kind, message) in [
-        (500, r#"{"oops":true}"#, "api_error", "the upstream answered with status 500"),
+        (500, r#"{"oops":true}"#, "api_error", "the upstream returned status 500"),
         (402, r#"{"error":{"message":"quota","code":"quota_exceeded"}}"#, "billing_error", "quota"),
         (429, r#"{"message":"slow down"}"#, "rate_limit_error", "slow down"),
         (503, "Service Unavailable\n", "api_error", "Service Unavailable"),
-        (502, "<html>nginx</html>", "api_error", "the upstream answered with status 502"),
-        (404, "", "not_found_error", "the upstream answered with status 404"),
-        (302, "", "api_error", "the upstream answered with status 502"),
+        (502, "<html>nginx</html>", "api_error", "the upstream returned status 502"),
+        (404, "", "not_found_error", "the upstream returned status 404"),
+        (302, "", "api_error", "the upstream returned status 502"),
     ] {
         let (fake, gateway) = anthropic().await;
         fake.script_messages(Reply::text(status, "text/plain", body).header("retry-after", "1"));
@@ -77,7 +77,7 @@ async fn an_error_that_clients_would_not_understand_gets_the_shape_and_keeps_its
 }
 
 #[tokio::test]
-async fn an_answer_that_is_compressed_unasked_is_refused() {
+async fn rejects_compressed_response_that_was_not_requested() {
     let (fake, gateway) = anthropic().await;
     fake.script_messages(Reply::events(&EventStream::of("m", &["x"])).header("content-encoding", "gzip"));
     let response =
@@ -87,18 +87,18 @@ async fn an_answer_that_is_compressed_unasked_is_refused() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_is_a_bad_gateway() {
+async fn truncated_response_is_bad_gateway() {
     let (fake, gateway) = anthropic().await;
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{\"half\":";
     fake.script_messages(Reply::raw(head, Ending::Cut));
     assert_eq!(gateway.ask(&whole("hi")).await.status(), 502);
     fake.script_messages(Reply::raw("this is not HTTP\r\n\r\n", Ending::Cut));
     assert_eq!(gateway.ask(&whole("hi")).await.status(), 502);
-    assert_eq!(fake.messages().len(), 2, "an answer had begun, so neither is sent again");
+    assert_eq!(fake.messages().len(), 2, "a started response is not retried");
 }
 
 #[tokio::test]
-async fn no_error_text_contains_a_credential() {
+async fn error_texts_do_not_contain_credentials() {
     let echo = |secret: &str| {
         [
             Reply::json(400, &json!({"type": "error", "error": {"type": "x", "message": format!("bad key {secret}")}})),
@@ -134,7 +134,7 @@ async fn no_error_text_contains_a_credential() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_cannot_be_reached_is_a_bad_gateway_that_names_it() {
+async fn unreachable_upstream_is_bad_gateway_with_address() {
     let (fake, gateway) = anthropic().await;
     let url = fake.url();
     drop(fake);
@@ -146,7 +146,7 @@ async fn an_upstream_that_cannot_be_reached_is_a_bad_gateway_that_names_it() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_message_passes_as_it_is() {
+async fn response_that_is_not_a_message_is_forwarded_unchanged() {
     let (fake, gateway) = anthropic().await;
     let text = r#"{ "odd" : [1.50] }"#;
     fake.script_messages(Reply::text(200, "application/json", text));
@@ -156,7 +156,7 @@ async fn an_answer_that_is_no_message_passes_as_it_is() {
     assert_eq!(json_of(gateway.ask(&whole("hi")).await).await, message);
 }
 
-/// A gateway whose upstream is not what the address promises.
+/// A gateway whose upstream uses TLS.
 async fn secure(api: &str, client: ClientOptions) -> TestGateway {
     let config = AnthropicConfig {
         api: Endpoint::from_configuration(api).unwrap(),
@@ -167,7 +167,7 @@ async fn secure(api: &str, client: ClientOptions) -> TestGateway {
 }
 
 #[tokio::test]
-async fn a_secure_upstream_is_reached_through_the_proxy_by_name_and_without_the_key() {
+async fn tls_upstream_is_reached_through_proxy_tunnel_without_sending_key() {
     let proxy = FakeAnthropic::start().await.unwrap();
     let rules = ProxyRules::everything_through(&endpoint(&proxy.url()));
     let client = ClientOptions { proxy: rules, ..ClientOptions::default() };
@@ -179,20 +179,20 @@ async fn a_secure_upstream_is_reached_through_the_proxy_by_name_and_without_the_
     let response = gateway.ask(&streamed("hi")).await;
     assert_eq!(response.status(), 502);
     let tried = proxy.requests();
-    assert_eq!(tried.len(), 3, "a failed connect is tried again");
+    assert_eq!(tried.len(), 3, "a failed connect is retried");
     assert!(
         tried.iter().all(|request| request.method == "CONNECT" && request.target == "upstream.example:443")
     );
     assert!(tried.iter().all(|request| request.headers.iter().all(|(_, value)| !value.contains(KEY))));
-    // The third time there was a tunnel, but nobody secure at its end.
+    // The third attempt got a tunnel, but the server at its end does not speak TLS.
     let text = response.text().await.unwrap();
-    assert!(text.contains("no secure connection"), "{text}");
+    assert!(text.contains("TLS handshake failed"), "{text}");
 }
 
 #[tokio::test]
-async fn nothing_is_sent_to_an_upstream_that_cannot_prove_who_it_is() {
+async fn nothing_is_sent_to_upstream_without_valid_certificate() {
     let fake = FakeAnthropic::start().await.unwrap();
-    // What the fake does not understand it does not answer, so that somebody has to give up.
+    // The fake does not respond to a TLS handshake, so the connect must time out.
     let client = ClientOptions {
         proxy: ProxyRules::none(),
         connect_timeout: Duration::from_millis(500),

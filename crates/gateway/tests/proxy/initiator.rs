@@ -1,4 +1,4 @@
-//! In whose name requests are made.
+//! The initiator of requests.
 
 use innkeeper_gateway::TurnMark;
 use innkeeper_testkit::fakes::{Ending, EventStream, FakeCopilot, Gate, Outcome, Reply};
@@ -20,7 +20,7 @@ fn tool_result() -> Value {
 }
 
 #[tokio::test]
-async fn alone_the_gateway_decides_from_the_last_message() {
+async fn last_message_decides_initiator_without_marks() {
     let (fake, gateway) = copilot().await;
     for body in [streamed("hi"), tool_result(), streamed("and now?")] {
         Reader::of(gateway.ask(&body).await).rest().await;
@@ -29,10 +29,10 @@ async fn alone_the_gateway_decides_from_the_last_message() {
 }
 
 #[tokio::test]
-async fn a_marked_turn_has_exactly_one_successful_request_in_the_users_name() {
+async fn marked_turn_has_exactly_one_successful_user_request() {
     let (fake, gateway) = copilot().await;
     gateway.handle.mark_turn("session", TurnMark::with_text("fix it"));
-    // An error status, a broken stream and a client that leaves are no successes.
+    // An error status, an interrupted stream and a disconnect are not successes.
     fake.script_messages(Reply::json(529, &json!({})));
     gateway.ask(&streamed("fix it")).await;
     let events = EventStream::of("claude-sonnet-4.6", &[]).events;
@@ -41,7 +41,7 @@ async fn a_marked_turn_has_exactly_one_successful_request_in_the_users_name() {
     fake.script_messages(Reply::pieces(events.into_iter().map(Into::into)).gated(&Gate::new()));
     let body = streamed("fix it");
     tokio::select! {
-        _ = gateway.ask(&body) => panic!("there was an answer"),
+        _ = gateway.ask(&body) => panic!("unexpected response"),
         asked = fake.copilot.wait_for("the third request", |requests| requests.iter().filter(|request| request.path() == "/v1/messages").count() == 3) => { asked.unwrap(); }
     }
     let cancelled = |requests: &[innkeeper_testkit::fakes::RecordedRequest]| {

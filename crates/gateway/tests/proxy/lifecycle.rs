@@ -1,4 +1,4 @@
-//! One gateway for all who need one.
+//! The shared gateway: start, stop and restart.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ async fn is_served(base_url: &str) -> bool {
     client().get(base_url).send().await.is_ok_and(|response| response.status() == 200)
 }
 
-/// Waits until nobody listens there any more.
+/// Waits until the address no longer accepts connections.
 async fn freed(base_url: &str) {
     let gone = async {
         while is_served(base_url).await {
@@ -38,7 +38,7 @@ async fn freed(base_url: &str) {
 }
 
 #[tokio::test]
-async fn concurrent_starts_share_one_bind_and_the_last_release_frees_the_port() {
+async fn concurrent_acquires_share_one_listener_and_last_drop_frees_port() {
     let fake = FakeAnthropic::start().await.unwrap();
     let shared = shared(&fake, "127.0.0.1:0").await;
     let (one, two, three) = tokio::join!(shared.acquire(), shared.acquire(), shared.acquire());
@@ -48,7 +48,7 @@ async fn concurrent_starts_share_one_bind_and_the_last_release_frees_the_port() 
     assert!(base_url.starts_with("http://127.0.0.1:"));
     drop(one);
     drop(two);
-    assert!(is_served(&base_url).await, "somebody still has it");
+    assert!(is_served(&base_url).await, "a handle still exists");
     let again = shared.acquire().await.unwrap();
     assert_eq!(again.base_url(), base_url);
     drop((three, again));
@@ -56,13 +56,13 @@ async fn concurrent_starts_share_one_bind_and_the_last_release_frees_the_port() 
 }
 
 #[tokio::test]
-async fn a_restart_has_a_new_port_and_a_new_nonce() {
+async fn restart_uses_new_port_and_nonce() {
     let fake = FakeAnthropic::start().await.unwrap();
     let shared = shared(&fake, "127.0.0.1:0").await;
     let first = shared.acquire().await.unwrap();
     let (url, nonce) = (first.base_url().to_owned(), first.nonce().expose_secret().to_owned());
     drop(first);
-    // Somebody takes the port, so that it cannot be the same by chance.
+    // Occupy the port, so that the restart cannot reuse it by chance.
     freed(&url).await;
     let _taken = std::net::TcpListener::bind(url.trim_start_matches("http://"));
     let second = shared.acquire().await.unwrap();
@@ -71,7 +71,7 @@ async fn a_restart_has_a_new_port_and_a_new_nonce() {
 }
 
 #[tokio::test]
-async fn a_chosen_port_can_be_had_again_at_once() {
+async fn fixed_port_can_be_acquired_again_immediately() {
     let fake = FakeAnthropic::start().await.unwrap();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = free.local_addr().unwrap().to_string();
@@ -84,7 +84,7 @@ async fn a_chosen_port_can_be_had_again_at_once() {
 }
 
 #[tokio::test]
-async fn disposing_aborts_what_runs_and_refuses_whoever_waits() {
+async fn dispose_aborts_requests_and_rejects_acquire() {
     let fake = FakeAnthropic::start().await.unwrap();
     let shared = shared(&fake, "127.0.0.1:0").await;
     let handle = shared.acquire().await.unwrap();

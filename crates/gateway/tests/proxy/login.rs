@@ -1,4 +1,4 @@
-//! Signing in with a code.
+//! The GitHub device flow.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn error(name: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn a_code_that_is_entered_becomes_a_token() {
+async fn entered_code_returns_token() {
     let (fake, login) = login().await;
     let code = login.begin().await.unwrap();
     assert_eq!((code.user_code(), code.verification_uri()), ("ABCD-1234", "https://github.com/login/device"));
@@ -36,7 +36,7 @@ async fn a_code_that_is_entered_becomes_a_token() {
     let begin = Instant::now();
     let token = login.wait(code, &CancellationToken::new()).await.unwrap();
     assert_eq!(token.expose_secret(), "ghu_fake");
-    assert!(begin.elapsed() >= Duration::from_secs(2), "it asked faster than it was told to");
+    assert!(begin.elapsed() >= Duration::from_secs(2), "polled faster than the interval");
     let asked = fake.github.requests_for(TOKEN);
     assert_eq!(asked.len(), 2);
     let form = String::from_utf8(asked[0].body.clone()).unwrap();
@@ -54,7 +54,7 @@ async fn a_code_that_is_entered_becomes_a_token() {
 }
 
 #[tokio::test]
-async fn what_github_refuses_is_told() {
+async fn github_error_ends_login() {
     type Check = fn(&LoginError) -> bool;
     let cases: [(&str, Check); 4] = [
         ("access_denied", |error| matches!(error, LoginError::Denied)),
@@ -73,7 +73,7 @@ async fn what_github_refuses_is_told() {
 }
 
 #[tokio::test]
-async fn a_moment_without_network_does_not_end_the_wait() {
+async fn network_failure_does_not_end_wait() {
     let (fake, login) = login().await;
     fake.github.script(TOKEN, Reply::text(502, "text/html", "<html>"));
     let code = login.begin().await.unwrap();
@@ -81,7 +81,7 @@ async fn a_moment_without_network_does_not_end_the_wait() {
 }
 
 #[tokio::test]
-async fn a_code_that_nobody_enters_expires() {
+async fn code_expires_if_it_is_not_entered() {
     let (fake, login) = login().await;
     for (expires_in, questions) in [(0, 0), (2, 1)] {
         let code = json!({"device_code": "d", "user_code": "A", "verification_uri": "https://x", "expires_in": expires_in, "interval": 1});
@@ -94,7 +94,7 @@ async fn a_code_that_nobody_enters_expires() {
 }
 
 #[tokio::test]
-async fn the_wait_can_be_cancelled_at_any_point() {
+async fn wait_can_be_cancelled_at_any_point() {
     let (fake, login) = login().await;
     let cancel = CancellationToken::new();
     cancel.cancel();
@@ -116,7 +116,7 @@ async fn the_wait_can_be_cancelled_at_any_point() {
 }
 
 #[tokio::test]
-async fn an_odd_answer_cannot_drive_the_terminal() {
+async fn control_characters_of_github_do_not_reach_terminal() {
     let (fake, login) = login().await;
     for odd in [
         json!({"device_code": "d", "user_code": "\u{1b}[2J", "verification_uri": "https://x"}),

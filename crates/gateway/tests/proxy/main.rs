@@ -1,4 +1,4 @@
-//! The gateway in front of fake upstreams, over real sockets.
+//! The gateway with fake upstreams, over real sockets.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a helper that fails fails its test")]
 
 mod accounting;

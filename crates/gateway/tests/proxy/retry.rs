@@ -1,4 +1,4 @@
-//! When a request is sent again, and when not.
+//! Retries.
 
 use innkeeper_testkit::fakes::{Ending, EventStream, Reply};
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::support::{Reader, anthropic, copilot, streamed, whole};
 
 #[tokio::test]
-async fn a_reset_before_any_byte_is_tried_again_with_the_same_bytes() {
+async fn reset_before_first_byte_is_retried_with_same_body() {
     for ending in [Ending::Reset, Ending::Cut] {
         let (fake, gateway) = anthropic().await;
         fake.script_messages(Reply::raw("", ending));
@@ -21,7 +21,7 @@ async fn a_reset_before_any_byte_is_tried_again_with_the_same_bytes() {
 }
 
 #[tokio::test]
-async fn tries_are_capped() {
+async fn retries_are_bounded() {
     let (fake, gateway) = anthropic().await;
     for _ in 0..10 {
         fake.script_messages(Reply::raw("", Ending::Reset));
@@ -31,7 +31,7 @@ async fn tries_are_capped() {
 }
 
 #[tokio::test]
-async fn a_status_is_never_tried_again() {
+async fn error_status_is_not_retried() {
     for status in [408, 429, 500, 502, 503, 529] {
         let (fake, gateway) = anthropic().await;
         let error = json!({"type": "error", "error": {"type": "api_error", "message": "no"}});
@@ -42,7 +42,7 @@ async fn a_status_is_never_tried_again() {
 }
 
 #[tokio::test]
-async fn an_answer_that_had_begun_is_not_tried_again() {
+async fn started_response_is_not_retried() {
     for begin in ["H", "HTTP/1.1 200 OK\r\ncontent-ty"] {
         let (fake, gateway) = anthropic().await;
         fake.script_messages(Reply::raw(begin, Ending::Reset));
@@ -52,7 +52,7 @@ async fn an_answer_that_had_begun_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn connections_are_used_again() {
+async fn connections_are_reused() {
     let (fake, gateway) = anthropic().await;
     for _ in 0..20 {
         Reader::of(gateway.ask(&streamed("hi")).await).rest().await;
@@ -60,12 +60,12 @@ async fn connections_are_used_again() {
     }
     let connections: std::collections::HashSet<usize> =
         fake.messages().iter().map(|request| request.connection).collect();
-    // The end of an answer may still be on its way when the next request comes.
+    // The end of a response may still be in flight when the next request is sent.
     assert!(connections.len() <= 5, "{connections:?}");
 }
 
 #[tokio::test]
-async fn a_kept_connection_that_the_upstream_has_closed_is_no_failure() {
+async fn idle_connection_closed_by_upstream_is_not_an_error() {
     let (fake, gateway) = anthropic().await;
     for _ in 0..5 {
         let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
@@ -75,7 +75,7 @@ async fn a_kept_connection_that_the_upstream_has_closed_is_no_failure() {
 }
 
 #[tokio::test]
-async fn a_retry_is_made_in_the_same_name() {
+async fn retry_keeps_initiator() {
     let (fake, gateway) = copilot().await;
     fake.script_messages(Reply::raw("", Ending::Reset));
     assert_eq!(gateway.ask(&streamed("hi")).await.status(), 200);

@@ -1,4 +1,4 @@
-//! The response path of a stream.
+//! Streamed responses.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::support::{
     Reader, anthropic, anthropic_with, check_failed_stream, copilot, names, streamed, whole,
 };
 
-/// How long these upstreams may be silent: longer than any machine stands still, and several
-/// times below what the tests' client waits.
+/// Idle timeout of the test upstreams: longer than any pause of a busy machine, and several
+/// times shorter than the test client's timeout.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Lets time pass at once; sockets go on at their own pace.
+/// Advances the clock; sockets are not affected.
 async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
@@ -29,7 +29,7 @@ fn stream() -> EventStream {
 }
 
 #[tokio::test]
-async fn the_bytes_of_a_stream_go_straight_through() {
+async fn stream_is_forwarded_byte_for_byte() {
     let (fake, gateway) = anthropic().await;
     let mut stream = stream();
     stream.events.insert(1, ": a comment\n\n".to_owned());
@@ -45,7 +45,7 @@ async fn the_bytes_of_a_stream_go_straight_through() {
 }
 
 #[tokio::test]
-async fn odd_pieces_of_bytes_come_out_as_the_same_text() {
+async fn chunking_of_upstream_does_not_change_text() {
     let (fake, gateway) = anthropic().await;
     let text = stream().text().replace("three", "dr\u{fc}ber");
     for size in [1, 7, 100, 100_000] {
@@ -55,7 +55,7 @@ async fn odd_pieces_of_bytes_come_out_as_the_same_text() {
 }
 
 #[tokio::test]
-async fn each_event_arrives_before_the_next_leaves_the_upstream() {
+async fn each_event_is_forwarded_before_next_is_sent() {
     let (fake, gateway) = anthropic().await;
     let (gate, stream) = (Gate::new(), stream());
     fake.script_messages(Reply::events(&stream).gated(&gate));
@@ -69,7 +69,7 @@ async fn each_event_arrives_before_the_next_leaves_the_upstream() {
 }
 
 #[tokio::test]
-async fn the_status_waits_for_the_first_event() {
+async fn status_is_sent_after_first_event() {
     let (fake, gateway) = anthropic().await;
     let gate = Gate::new();
     fake.script_messages(Reply::events(&stream()).gated(&gate));
@@ -79,7 +79,7 @@ async fn the_status_waits_for_the_first_event() {
     let asked = fake.wait_for("the request", |requests| requests.len() == 1);
     tokio::select! {
         biased;
-        _ = &mut asking => panic!("a status without an event"),
+        _ = &mut asking => panic!("status sent before an event"),
         asked = asked => { asked.unwrap(); }
     }
     gate.open(100);
@@ -87,7 +87,7 @@ async fn the_status_waits_for_the_first_event() {
 }
 
 #[tokio::test]
-async fn an_error_as_the_first_event_is_a_status() {
+async fn error_as_first_event_becomes_error_status() {
     for (data, kind, message) in [
         (
             r#"{"type":"error","error":{"type":"overloaded_error","message":"busy"},"extra":[1]}"#,
@@ -113,13 +113,13 @@ async fn an_error_as_the_first_event_is_a_status() {
         let object: serde_json::Value = serde_json::from_str(&body).unwrap();
         assert_eq!((&object["error"]["type"], &object["error"]["message"]), (&json!(kind), &json!(message)));
         if object["extra"] == json!([1]) {
-            assert_eq!(body, data, "the upstream's object is passed on as it is");
+            assert_eq!(body, data, "the upstream's error object is passed on unchanged");
         }
     }
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_before_its_first_event_is_a_bad_gateway() {
+async fn stream_without_any_event_is_bad_gateway() {
     for ending in [Ending::Whole, Ending::Cut, Ending::Reset] {
         let (fake, gateway) = anthropic().await;
         fake.script_messages(
@@ -127,12 +127,12 @@ async fn a_stream_that_ends_before_its_first_event_is_a_bad_gateway() {
         );
         let response = gateway.ask(&streamed("hi")).await;
         assert_eq!(response.status(), 502, "{ending:?}");
-        assert_eq!(fake.messages().len(), 1, "an answer had begun, so it is not asked again");
+        assert_eq!(fake.messages().len(), 1, "a started response is not retried");
     }
 }
 
 #[tokio::test]
-async fn an_end_without_message_stop_is_one_error_event() {
+async fn stream_without_message_stop_ends_with_one_error_event() {
     let stream = stream();
     let events = stream.events.len();
     for ending in [Ending::Whole, Ending::Cut, Ending::Reset] {
@@ -141,7 +141,7 @@ async fn an_end_without_message_stop_is_one_error_event() {
             let gate = Gate::new();
             let mut pieces: Vec<Bytes> =
                 stream.events[..kept].iter().map(|event| event.clone().into()).collect();
-            // The last piece is half an event, which nobody must see.
+            // The last chunk is an incomplete event, which must not be forwarded.
             pieces.push(Bytes::from_static(b"event: content_block_delta\ndata: {\"type\":\"half"));
             fake.script_messages(Reply::pieces(pieces).gated(&gate).ending(ending));
             gate.open(kept + 1);
@@ -156,7 +156,7 @@ async fn an_end_without_message_stop_is_one_error_event() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_upstreams_in_the_middle_passes_and_ends_the_stream() {
+async fn upstream_error_inside_stream_is_forwarded_and_ends_stream() {
     let (fake, gateway) = anthropic().await;
     let (gate, stream) = (Gate::new(), stream());
     let error = event(
@@ -170,22 +170,22 @@ async fn an_error_of_the_upstreams_in_the_middle_passes_and_ends_the_stream() {
     let text = Reader::of(gateway.ask(&streamed("hi")).await).rest().await;
     assert_eq!(text, stream.events[..4].concat() + &error);
     check_failed_stream(&text, "overloaded_error");
-    fake.wait_for("the upstream is cancelled", |requests| requests[0].outcome == Outcome::Cancelled)
+    fake.wait_for("the upstream request to be cancelled", |requests| requests[0].outcome == Outcome::Cancelled)
         .await
         .unwrap();
 }
 
 #[tokio::test]
-async fn nothing_is_read_past_message_stop() {
+async fn nothing_is_read_after_message_stop() {
     let (fake, gateway) = anthropic().await;
     let (gate, stream) = (Gate::new(), stream());
     let mut longer = stream.clone();
     longer.events.push(event("more", &json!({})));
     fake.script_messages(Reply::events(&longer).gated(&gate));
     gate.open(stream.events.len());
-    // The client's answer ends although the upstream's never does.
+    // The client's response ends although the upstream's does not.
     assert_eq!(Reader::of(gateway.ask(&streamed("hi")).await).rest().await, stream.text());
-    fake.wait_for("the upstream is cancelled", |requests| requests[0].outcome == Outcome::Cancelled)
+    fake.wait_for("the upstream request to be cancelled", |requests| requests[0].outcome == Outcome::Cancelled)
         .await
         .unwrap();
     fake.script_messages(Reply::pieces([Bytes::from(longer.text())]));
@@ -193,7 +193,7 @@ async fn nothing_is_read_past_message_stop() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_cancels_the_upstream_within_100_ms() {
+async fn disconnect_cancels_upstream_within_100_ms() {
     let (fake, gateway) = anthropic().await;
     let mut times = Vec::new();
     for round in 0..8 {
@@ -209,16 +209,16 @@ async fn a_client_that_leaves_cancels_the_upstream_within_100_ms() {
             .unwrap();
         times.push(left.elapsed());
     }
-    // A busy machine may delay any single one, but not all of them.
+    // A busy machine may delay single rounds, so the median is checked.
     times.sort();
     assert!(times[times.len() / 2] < Duration::from_millis(100), "{times:?}");
-    fake.wait("every connection is closed", |fake| (fake.open_connections() == 0).then_some(()))
+    fake.wait("all connections to close", |fake| (fake.open_connections() == 0).then_some(()))
         .await
         .unwrap();
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_before_the_answer_cancels_the_upstream() {
+async fn disconnect_before_response_cancels_upstream() {
     let (fake, gateway) = anthropic().await;
     for reply in [Reply::events(&stream()).gated(&Gate::new()), Reply::raw("", Ending::Silence)] {
         fake.script_messages(reply);
@@ -227,7 +227,7 @@ async fn a_client_that_leaves_before_the_answer_cancels_the_upstream() {
         let asking = gateway.ask(&body);
         let asked = fake.wait_for("the request", |requests| requests.len() > before);
         tokio::select! {
-            _ = asking => panic!("there was an answer"),
+            _ = asking => panic!("unexpected response"),
             asked = asked => { asked.unwrap(); }
         }
         fake.wait_for("the cancellation", |requests| requests[before].outcome == Outcome::Cancelled)
@@ -237,7 +237,7 @@ async fn a_client_that_leaves_before_the_answer_cancels_the_upstream() {
 }
 
 #[tokio::test]
-async fn a_slow_client_holds_the_upstream_back() {
+async fn slow_client_applies_backpressure_to_upstream() {
     let (fake, gateway) = anthropic().await;
     let filler =
         event("content_block_delta", &json!({"type": "content_block_delta", "x": "y".repeat(1024 * 1024)}));
@@ -249,17 +249,17 @@ async fn a_slow_client_holds_the_upstream_back() {
     fake.script_messages(Reply::events(&large));
     let mut reader = Reader::of(gateway.ask(&streamed("hi")).await);
     reader.until(&large.events[1]).await;
-    // All the while other requests get through, many times over.
+    // Other requests are not affected.
     for _ in 0..100 {
         assert_eq!(gateway.ask(&whole("x")).await.status(), 200);
     }
     let sent = fake.messages()[0].sent;
-    assert!(sent < total / 2, "{sent} of {total} bytes were taken from the upstream for nobody");
+    assert!(sent < total / 2, "{sent} of {total} bytes were read ahead of the client");
     assert_eq!(reader.rest().await.len(), total);
 }
 
 #[tokio::test]
-async fn a_silent_upstream_is_given_up_after_the_idle_timeout() {
+async fn silent_upstream_times_out_after_idle_timeout() {
     let (fake, gateway) =
         anthropic_with(ClientOptions { idle_timeout: PATIENCE, ..ClientOptions::default() }).await;
     let events = &stream().events[..4];
@@ -271,7 +271,7 @@ async fn a_silent_upstream_is_given_up_after_the_idle_timeout() {
     check_failed_stream(&reader.rest().await, "timeout_error");
     fake.wait_for("the cancellation", |requests| requests[0].outcome == Outcome::Cancelled).await.unwrap();
 
-    // Where nothing ever comes, the time may be as short as it likes.
+    // If no byte ever arrives, a short timeout is safe.
     let hasty = ClientOptions { idle_timeout: Duration::from_millis(100), ..ClientOptions::default() };
     let (fake, gateway) = anthropic_with(hasty).await;
     for reply in [Reply::raw("", Ending::Silence), Reply::pieces([]).ending(Ending::Silence)] {
@@ -281,7 +281,7 @@ async fn a_silent_upstream_is_given_up_after_the_idle_timeout() {
 }
 
 #[tokio::test]
-async fn there_is_no_limit_on_the_whole_answer() {
+async fn long_response_has_no_total_timeout() {
     let (fake, gateway) =
         anthropic_with(ClientOptions { idle_timeout: PATIENCE, ..ClientOptions::default() }).await;
     let (gate, stream) = (Gate::new(), stream());
@@ -299,7 +299,7 @@ async fn there_is_no_limit_on_the_whole_answer() {
 }
 
 #[tokio::test]
-async fn only_the_model_of_message_start_is_rewritten_for_copilot() {
+async fn only_model_in_message_start_is_rewritten_for_copilot() {
     let (fake, gateway) = copilot().await;
     let mut stream =
         EventStream::of("claude-sonnet-4.6", &["claude-sonnet-4.6 ", "\"model\":\"claude-sonnet-4.6\""]);
@@ -314,7 +314,7 @@ async fn only_the_model_of_message_start_is_rewritten_for_copilot() {
 }
 
 #[tokio::test]
-async fn many_streams_at_once_stay_apart() {
+async fn concurrent_streams_are_independent() {
     let (fake, gateway) = anthropic().await;
     let one = async |number: usize| {
         let mut body = streamed("hi");

@@ -1,4 +1,4 @@
-//! A gateway in front of a fake, and a client that is let in.
+//! A gateway with a fake upstream, and an authenticated client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use reqwest::{Client, Method, RequestBuilder, Response};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
-/// The key and the token that upstreams must get and nobody else may see.
+/// Credentials that only the upstreams may receive.
 pub(crate) const KEY: &str = "sk-ant-the-key";
 pub(crate) const TOKEN: &str = "ghu_the-token";
 
-/// A running gateway and a client that is let in.
+/// A running gateway and an authenticated client.
 pub(crate) struct TestGateway {
     pub(crate) handle: GatewayHandle,
     client: Client,
@@ -53,7 +53,7 @@ pub(crate) fn client() -> Client {
     Client::builder().no_proxy().timeout(Duration::from_secs(60)).build().unwrap()
 }
 
-/// A gateway in front of a fake of Anthropic's service.
+/// A gateway with a fake of Anthropic's API.
 pub(crate) async fn anthropic() -> (FakeAnthropic, TestGateway) {
     anthropic_with(ClientOptions::default()).await
 }
@@ -66,7 +66,7 @@ pub(crate) async fn anthropic_with(client: ClientOptions) -> (FakeAnthropic, Tes
     (fake, gateway)
 }
 
-/// A gateway in front of a fake GitHub and its Copilot.
+/// A gateway with a fake of GitHub and Copilot.
 pub(crate) async fn copilot() -> (FakeCopilot, TestGateway) {
     copilot_with(|_| {}).await
 }
@@ -95,7 +95,7 @@ pub(crate) fn endpoint(url: &str) -> Endpoint {
     Endpoint::from_environment(url).unwrap()
 }
 
-/// A request for a streamed answer.
+/// A request for a streamed response.
 pub(crate) fn streamed(prompt: &str) -> Value {
     json!({
         "model": "claude-sonnet-4-6", "max_tokens": 1000, "stream": true, "tools": [{"name": "Bash"}],
@@ -103,7 +103,7 @@ pub(crate) fn streamed(prompt: &str) -> Value {
     })
 }
 
-/// A request for an answer at once.
+/// A request for a response that is not streamed.
 pub(crate) fn whole(prompt: &str) -> Value {
     let mut body = streamed(prompt);
     body["stream"] = false.into();
@@ -114,7 +114,7 @@ pub(crate) async fn json_of(response: Response) -> Value {
     serde_json::from_slice(&response.bytes().await.unwrap()).unwrap()
 }
 
-/// What a client gets, piece by piece.
+/// Reads a streamed response chunk by chunk.
 pub(crate) struct Reader {
     stream: futures_util::stream::BoxStream<'static, reqwest::Result<Bytes>>,
     pub(crate) text: String,
@@ -126,16 +126,16 @@ impl Reader {
         Self { stream: response.bytes_stream().boxed(), text: String::new() }
     }
 
-    /// Reads until the text ends so.
+    /// Reads until the text ends with `end`.
     pub(crate) async fn until(&mut self, end: &str) {
         while !self.text.ends_with(end) {
             let piece = self.stream.next().await;
-            assert!(piece.is_some(), "it ended with {}", self.text);
+            assert!(piece.is_some(), "stream ended after {}", self.text);
             self.text.push_str(std::str::from_utf8(&piece.unwrap().unwrap()).unwrap());
         }
     }
 
-    /// Reads to a proper end.
+    /// Reads to the end; panics if the stream breaks.
     pub(crate) async fn rest(mut self) -> String {
         while let Some(piece) = self.stream.next().await {
             self.text.push_str(std::str::from_utf8(&piece.unwrap()).unwrap());
@@ -144,7 +144,7 @@ impl Reader {
     }
 }
 
-/// The names of the events in a text.
+/// The event names in a text.
 pub(crate) fn names(text: &str) -> Vec<&str> {
     text.lines().filter_map(|line| line.strip_prefix("event: ")).collect()
 }
@@ -155,7 +155,7 @@ pub(crate) fn last_data(text: &str) -> Value {
     serde_json::from_str(data).unwrap()
 }
 
-/// Checks that a stream ended in exactly one error and not in a success.
+/// Checks that a stream ended with exactly one error event and not with `message_stop`.
 #[track_caller]
 pub(crate) fn check_failed_stream(text: &str, kind: &str) {
     let names = names(text);

@@ -1,4 +1,4 @@
-//! The gateway on a thread of its own.
+//! The gateway on its own thread.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ async fn start(listen: &str, upstream: Arc<dyn Upstream>) -> Result<GatewayHandl
     Gateway::start_on_thread(config, GatewayLimits::default()).await
 }
 
-/// Asks without letting anything else run on this thread.
+/// Sends a request and blocks this thread until the response arrives.
 fn ask_and_block(base_url: &str) -> String {
     let address = base_url.trim_start_matches("http://");
     let mut socket = TcpStream::connect(address).unwrap();
@@ -28,28 +28,28 @@ fn ask_and_block(base_url: &str) -> String {
 }
 
 #[tokio::test]
-async fn it_answers_while_the_rest_of_the_process_is_busy() {
+async fn gateway_thread_responds_while_caller_thread_is_blocked() {
     let gateway = start("127.0.0.1:0", Arc::new(DemoUpstream::new())).await.unwrap();
     let answer = ask_and_block(gateway.base_url());
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
 #[tokio::test]
-async fn its_end_leaves_nothing_behind() {
+async fn gateway_thread_ends_after_shutdown_and_after_drop() {
     let upstream = Arc::new(DemoUpstream::new());
     let shut_down = start("127.0.0.1:0", upstream.clone()).await.unwrap();
     let dropped = start("127.0.0.1:0", upstream.clone()).await.unwrap();
     let open = TcpStream::connect(dropped.base_url().trim_start_matches("http://")).unwrap();
     shut_down.shutdown().await;
     drop(dropped);
-    // What runs there holds the upstream.
+    // The gateway's thread holds a reference to the upstream.
     let gone = || Arc::strong_count(&upstream) == 1;
     eventually(Duration::from_secs(20), "a thread still holds the upstream", gone).await.unwrap();
     drop(open);
 }
 
 #[tokio::test]
-async fn why_it_does_not_start_is_told_as_ever() {
+async fn start_on_thread_reports_listen_errors() {
     let error = start("0.0.0.0:0", Arc::new(DemoUpstream::new())).await.unwrap_err();
     assert!(matches!(error, GatewayError::NotLoopback(_)), "{error}");
     let gateway = start("127.0.0.1:0", Arc::new(DemoUpstream::new())).await.unwrap();

@@ -1,34 +1,34 @@
-//! Reading a conversation: what the user asked last and what came of it.
+//! Finds the last user prompt of a conversation and the responses since.
 //!
-//! Pure. What the runtime added on its own is not taken for a person's words.
+//! Pure. Text that the runtime added is not treated as user text.
 
 use crate::request::{Block, Message, MessagesRequest, is_runtime_text, is_summary_request};
 
 use super::fingerprint::Fingerprint;
 use super::script;
 
-/// Characters of English that make a token, roughly; usage is derived from it.
+/// Rough number of characters per token; usage is derived from it.
 const CHARACTERS_PER_TOKEN: usize = 4;
 
-/// What the user wants to be answered.
+/// The kind of response that the prompt asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Prompt<'a> {
     /// A `#demo` script.
     Script(&'a str),
     /// The guided tour.
     Tour,
-    /// The runtime wants the conversation summed up, to go on in less room.
+    /// The runtime requests a summary to compact the history.
     Summary,
     /// Anything else.
     Plain,
 }
 
-/// One answer that was given since the prompt.
+/// One response since the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answered {
-    /// It called this many tools.
+    /// It has this many tool calls.
     Tools(usize),
-    /// It called none.
+    /// It has no tool call.
     Text,
 }
 
@@ -36,21 +36,21 @@ pub(super) enum Answered {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ToolCall {
     pub(super) name: String,
-    /// The error text if it failed or was refused.
+    /// The error text if the call failed or was denied.
     pub(super) failure: Option<String>,
 }
 
-/// A conversation with its last prompt found.
+/// A conversation and its last prompt.
 #[derive(Debug)]
 pub(super) struct Conversation<'a> {
     messages: &'a [Message],
     pub(super) prompt: Prompt<'a>,
-    /// Messages after the one that holds the prompt.
+    /// Messages after the one with the prompt.
     after: &'a [Message],
 }
 
 impl<'a> Conversation<'a> {
-    /// Finds the last text that a person wrote.
+    /// Finds the last user text.
     pub(super) fn read(request: &'a MessagesRequest) -> Self {
         let messages = request.messages.as_slice();
         let last = messages.iter().enumerate().rev().find_map(|(index, message)| {
@@ -64,8 +64,8 @@ impl<'a> Conversation<'a> {
         Self { messages, prompt, after }
     }
 
-    /// Answers since the prompt. Neighbouring assistant entries are one
-    /// answer: a runtime may store its blocks apart.
+    /// Responses since the prompt. Adjacent assistant messages count as one,
+    /// because a runtime may store the blocks of a response separately.
     pub(super) fn answers(&self) -> Vec<Answered> {
         let mut answers: Vec<Answered> = Vec::new();
         let mut open = false;
@@ -104,12 +104,12 @@ impl<'a> Conversation<'a> {
             .collect()
     }
 
-    /// What people wrote, oldest first.
+    /// All user texts, oldest first.
     pub(super) fn prompts(&self) -> impl Iterator<Item = &'a str> {
         self.messages.iter().flat_map(user_texts)
     }
 
-    /// Role and text of every message, as the model was sent them.
+    /// Role and text of every message as received.
     pub(super) fn transcript(&self) -> String {
         let lines: Vec<String> = self
             .messages
@@ -121,10 +121,10 @@ impl<'a> Conversation<'a> {
         lines.join("\n")
     }
 
-    /// Identity of this state of the conversation for one bearer.
+    /// Fingerprint of this conversation state in one session.
     ///
-    /// The runtime's own blocks are left out: they may change between two
-    /// attempts at the same request, which must be known as the same.
+    /// Skips blocks that the runtime adds: they may differ between two attempts
+    /// of the same request, which must have the same fingerprint.
     pub(super) fn key(&self, session: &str) -> Fingerprint {
         let mut key = Fingerprint::EMPTY.with(session);
         for message in self.messages.iter().filter(|message| message.role != "system") {
@@ -142,12 +142,12 @@ impl<'a> Conversation<'a> {
     }
 }
 
-/// What a person wrote last.
+/// The last user text.
 pub(super) fn last_user_text(request: &MessagesRequest) -> Option<&str> {
     request.messages.iter().rev().find_map(|message| user_texts(message).next_back())
 }
 
-/// Tokens of a request, from the lengths of its texts.
+/// Estimates the tokens of a request from the lengths of its texts.
 pub(super) fn input_tokens(request: &MessagesRequest) -> usize {
     let raw = [&request.system, &request.tools].into_iter().flatten().map(|raw| raw.get().len());
     let blocks = request.messages.iter().flat_map(|message| &message.content.0).map(|block| {
@@ -158,7 +158,7 @@ pub(super) fn input_tokens(request: &MessagesRequest) -> usize {
     tokens(raw.chain(blocks).sum())
 }
 
-/// Tokens of a text of this length; never none.
+/// Tokens of a text of this length; at least one.
 pub(super) fn tokens(characters: usize) -> usize {
     characters.div_ceil(CHARACTERS_PER_TOKEN).max(1)
 }

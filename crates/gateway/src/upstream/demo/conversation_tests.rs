@@ -5,7 +5,7 @@ fn request(messages: &str) -> MessagesRequest {
 }
 
 #[test]
-fn the_last_text_that_a_person_wrote_is_the_prompt() {
+fn prompt_is_last_user_text() {
     for (messages, expected) in [
         (r##"[{"role":"user","content":"#demo\nend"}]"##, Prompt::Script("#demo\nend")),
         (r#"[{"role":"user","content":" Tour\n"}]"#, Prompt::Tour),
@@ -15,7 +15,7 @@ fn the_last_text_that_a_person_wrote_is_the_prompt() {
             Prompt::Summary,
         ),
         (r#"[{"role":"assistant","content":"tour"}]"#, Prompt::Plain),
-        // The runtime's own blocks do not count, before, after or as a system entry.
+        // Blocks added by the runtime are ignored, before, after or as a system message.
         (
             r#"[{"role":"user","content":[{"type":"text","text":"<system-reminder>\nhi"},{"type":"text","text":"tour"}]}]"#,
             Prompt::Tour,
@@ -32,7 +32,7 @@ fn the_last_text_that_a_person_wrote_is_the_prompt() {
             Prompt::Tour,
         ),
         (r#"[{"role":"user","content":"what does <summary> mean in HTML?"}]"#, Prompt::Plain),
-        // Other text ends it, in the same message or a later one.
+        // Other user text ends the tour, in the same message or a later one.
         (
             r#"[{"role":"user","content":[{"type":"text","text":"tour"},{"type":"text","text":"no"}]}]"#,
             Prompt::Plain,
@@ -54,7 +54,7 @@ fn the_last_text_that_a_person_wrote_is_the_prompt() {
 }
 
 #[test]
-fn answers_since_the_prompt_are_counted_by_their_tools() {
+fn responses_since_prompt_are_counted_by_tools() {
     let request = request(
         r#"[{"role":"assistant","content":[{"type":"tool_use","id":"0","name":"Old","input":{}}]},
             {"role":"user","content":"tour"},
@@ -77,7 +77,7 @@ fn answers_since_the_prompt_are_counted_by_their_tools() {
 }
 
 #[test]
-fn the_key_tells_conversations_apart_but_not_attempts() {
+fn key_differs_between_conversations_but_not_attempts() {
     let key = |session: &str, messages: &str| Conversation::read(&request(messages)).key(session);
     let plain = key("a", r#"[{"role":"user","content":"hi"}]"#);
     for same in [
@@ -99,7 +99,7 @@ fn the_key_tells_conversations_apart_but_not_attempts() {
 }
 
 #[test]
-fn a_transcript_shows_every_block_with_its_role() {
+fn transcript_shows_every_block_with_its_role() {
     let request = request(
         r#"[{"role":"user","content":[{"type":"text","text":"<system-reminder>r"},{"type":"image"},{"type":"text","text":"hi"}]},
             {"role":"system","content":"s"},
@@ -114,7 +114,7 @@ fn a_transcript_shows_every_block_with_its_role() {
 }
 
 #[test]
-fn tokens_grow_with_the_texts() {
+fn token_estimate_grows_with_text() {
     let short = input_tokens(&request(r#"[{"role":"user","content":"hi"}]"#));
     let long = input_tokens(&request(&format!(r#"[{{"role":"user","content":"{}"}}]"#, "a".repeat(400))));
     assert_eq!((short, long), (1, 100));

@@ -1,11 +1,11 @@
-//! Ids that follow from what was asked.
+//! Deterministic ids derived from the request.
 //!
-//! Owns one hash (64-bit FNV-1a), spelled out here because the standard
-//! library's may change between releases and ids are in golden tests.
+//! Implements one hash (64-bit FNV-1a), because the standard library's may
+//! change between releases and the ids are in golden tests.
 
 use std::fmt;
 
-/// Identity of a conversation state under one bearer.
+/// Identifies a conversation state in one session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Fingerprint(u64);
 
@@ -18,7 +18,7 @@ impl fmt::Debug for Fingerprint {
 impl Fingerprint {
     pub(super) const EMPTY: Self = Self(0xcbf2_9ce4_8422_2325);
 
-    /// Adds a field; its length goes in too, so that fields cannot run together.
+    /// Adds a field and its length, so that adjacent fields stay distinct.
     #[must_use]
     pub(super) fn with(self, field: &str) -> Self {
         let length = (field.len() as u64).to_le_bytes();
@@ -27,13 +27,13 @@ impl Fingerprint {
     }
 }
 
-/// Id of an answer. A repeated request gets another one, because that is how
-/// a client tells a second attempt from the broken first.
+/// The id of a response. A repeated request gets another id, by which a client
+/// distinguishes the second attempt from the failed first one.
 pub(super) fn message_id(key: Fingerprint, attempt: u32) -> String {
     format!("msg_demo_{:?}", key.with(&attempt.to_string()))
 }
 
-/// Id of a tool use within the answer `message_id`.
+/// The id of a tool use in the response `message_id`.
 pub(super) fn tool_use_id(message_id: &str, index: usize) -> String {
     format!("toolu_{}_{index}", message_id.trim_start_matches("msg_"))
 }

@@ -1,7 +1,7 @@
-//! A log of the requests that a demo model got, for tests.
+//! A log of the requests to a demo model, for tests.
 //!
-//! Bounded: the oldest entry goes when it is full. Reading and waiting never
-//! hold up the model.
+//! Bounded: when it is full the oldest entry is dropped. Readers and waiters
+//! do not block the model.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,11 +15,11 @@ use crate::auth::SessionId;
 use crate::request::MessagesRequest;
 use crate::upstream::UpstreamRequest;
 
-/// Entries kept. A test looks at a few dozen; bodies of 100 KB make this
-/// about 50 MB at worst. The oldest entry is dropped when it is full.
+/// Kept entries. A test inspects a few dozen; with bodies of 100 KB the log
+/// takes about 50 MB. When it is full the oldest entry is dropped.
 pub const REQUEST_LOG_CAPACITY: usize = 512;
 
-/// Which route a request came by.
+/// The route of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// `POST /v1/messages`
@@ -30,52 +30,52 @@ pub enum RequestKind {
     Models,
 }
 
-/// How the answer to a request went.
+/// The outcome of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerOutcome {
-    /// It is still being given.
+    /// Still in progress.
     Open,
-    /// All of it was given.
+    /// Complete.
     Finished,
-    /// It ended in this HTTP status or an `error` event that stands for it.
+    /// Ended with this HTTP status or an equivalent `error` event.
     Failed(u16),
     /// The script cut the connection.
     Cut,
-    /// The client went away, or the gateway ended.
+    /// The client disconnected, or the gateway shut down.
     Cancelled,
 }
 
-/// One request as the demo model saw it.
+/// One request as the demo model received it.
 #[derive(Clone, Debug)]
 pub struct LoggedRequest {
-    /// Position since the log began, never reused.
+    /// Sequence number in the log, never reused.
     pub number: u64,
-    /// Which route it came by.
+    /// The route.
     pub kind: RequestKind,
-    /// The session in its bearer.
+    /// The session id from the bearer.
     pub session: SessionId,
-    /// The model that was asked for; empty if the body could not be read.
+    /// The requested model; empty if the body could not be parsed.
     pub model: String,
-    /// Whether a stream was asked for.
+    /// Whether a stream was requested.
     pub stream: bool,
-    /// The most tokens that were asked for.
+    /// The requested token limit.
     pub max_tokens: Option<u64>,
     /// The roles of the messages, in order.
     pub roles: Vec<String>,
-    /// What a person wrote last, without the runtime's own blocks.
+    /// The last user text, without blocks added by the runtime.
     pub last_user_text: Option<String>,
     /// Names of the offered tools.
     pub tools: Vec<String>,
-    /// Its headers, without `Authorization`.
+    /// The headers, without `Authorization`.
     pub headers: HeaderMap,
-    /// Its body as it came.
+    /// The unmodified body.
     pub body: Bytes,
-    /// How the answer went.
+    /// The outcome of the response.
     pub outcome: AnswerOutcome,
 }
 
 impl LoggedRequest {
-    /// How many messages the conversation had.
+    /// The number of messages in the conversation.
     pub fn message_count(&self) -> usize {
         self.roles.len()
     }
@@ -88,7 +88,7 @@ pub struct RequestLog(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     entries: Mutex<Entries>,
-    /// Counts changes, for those who wait for one.
+    /// Counts changes; watched by [`RequestLog::wait_for`].
     changes: watch::Sender<u64>,
 }
 
@@ -105,17 +105,17 @@ impl Default for RequestLog {
 }
 
 impl RequestLog {
-    /// Makes an empty log.
+    /// Creates an empty log.
     pub fn new() -> Self {
         Self(Arc::new(Shared { entries: Mutex::default(), changes: watch::Sender::new(0) }))
     }
 
-    /// The entries so far, oldest first.
+    /// All entries, oldest first.
     pub fn entries(&self) -> Vec<LoggedRequest> {
         self.lock().kept.iter().cloned().collect()
     }
 
-    /// The messages requests of one session so far, oldest first.
+    /// The messages requests of one session, oldest first.
     pub fn of_session(&self, session: &str) -> Vec<LoggedRequest> {
         let mut entries = self.entries();
         entries.retain(|entry| entry.kind == RequestKind::Messages && entry.session.as_str() == session);
@@ -124,7 +124,7 @@ impl RequestLog {
 
     /// Waits until the entries satisfy a condition and returns them.
     ///
-    /// Waits for ever if they never do; tests run under a time limit.
+    /// Has no timeout of its own; tests run under a time limit.
     pub async fn wait_for(&self, mut condition: impl FnMut(&[LoggedRequest]) -> bool) -> Vec<LoggedRequest> {
         let mut changes = self.0.changes.subscribe();
         loop {
@@ -133,13 +133,13 @@ impl RequestLog {
                 return entries;
             }
             if changes.changed().await.is_err() {
-                // The sender lives in `self`, so this is never reached; not spinning is what matters.
+                // The sender lives in `self`, so this is unreachable; it must not spin.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Notes a request that is answered at once.
+    /// Logs a request that is answered immediately.
     pub(super) fn note(&self, kind: RequestKind, request: &UpstreamRequest, body: Option<&MessagesRequest>) {
         let outcome = if body.is_none() && kind != RequestKind::Models {
             AnswerOutcome::Failed(400)
@@ -149,7 +149,7 @@ impl RequestLog {
         self.push(kind, request, body, outcome);
     }
 
-    /// Notes a messages request whose answer begins.
+    /// Logs a messages request whose response starts.
     pub(super) fn open(&self, request: &UpstreamRequest, body: &MessagesRequest) -> OpenAnswer {
         let number = self.push(RequestKind::Messages, request, Some(body), AnswerOutcome::Open);
         OpenAnswer { log: self.clone(), number, outcome: AnswerOutcome::Cancelled }
@@ -211,7 +211,7 @@ fn roles(body: &MessagesRequest) -> Vec<String> {
     body.messages.iter().map(|message| message.role.clone()).collect()
 }
 
-/// An answer on its way; dropped before its end it counts as cancelled.
+/// A response in progress; dropping it before its end records a cancellation.
 #[derive(Debug)]
 pub(super) struct OpenAnswer {
     log: RequestLog,
@@ -220,7 +220,7 @@ pub(super) struct OpenAnswer {
 }
 
 impl OpenAnswer {
-    /// Notes how the answer ended.
+    /// Records the outcome.
     pub(super) fn end(mut self, outcome: AnswerOutcome) {
         self.outcome = outcome;
     }

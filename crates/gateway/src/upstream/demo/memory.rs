@@ -1,16 +1,16 @@
-//! What the demo model remembers: how often it was asked the same, and which
-//! planned faults have happened.
+//! Remembers how often the demo model received the same request, and which
+//! planned faults have occurred.
 //!
-//! Bounded; forgetting makes a fault happen once more, nothing worse. The
-//! answer's content never depends on it.
+//! Bounded; if a state is evicted, its faults can occur once more. The content
+//! of a response does not depend on it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 use super::fingerprint::Fingerprint;
 
-/// Conversation states remembered. A retry follows within seconds, so this
-/// holds the recent past of many sessions; the oldest state is forgotten first.
+/// Remembered conversation states. A retry follows within seconds, so this
+/// covers the recent requests of many sessions; the oldest is evicted first.
 const CAPACITY: usize = 1024;
 
 /// The memory of one demo model.
@@ -27,12 +27,12 @@ struct Seen {
 #[derive(Debug, Default)]
 struct State {
     attempts: u32,
-    /// Places in the script of the faults that have happened.
+    /// Script positions of the faults that have occurred.
     faults: Vec<usize>,
 }
 
 impl Memory {
-    /// Notes a request and returns how many like it came before.
+    /// Records a request and returns how many equal ones came before.
     pub(super) fn begin(&self, key: Fingerprint) -> u32 {
         self.with(key, |state| {
             let before = state.attempts;
@@ -41,7 +41,7 @@ impl Memory {
         })
     }
 
-    /// Says whether a once-only fault is still due, and takes it as done.
+    /// Returns whether a once-only fault is still due, and marks it as done.
     pub(super) fn take_fault(&self, key: Fingerprint, place: usize) -> bool {
         self.with(key, |state| {
             let due = !state.faults.contains(&place);
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_is_due_once_for_each_place_and_key() {
+    fn fault_is_due_once_per_position_and_key() {
         let memory = Memory::default();
         let (one, two) = (Fingerprint::EMPTY.with("one"), Fingerprint::EMPTY.with("two"));
         assert!(memory.take_fault(one, 0));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_stays_small_and_forgets_the_oldest() {
+    fn oldest_state_is_evicted_at_capacity() {
         let memory = Memory::default();
         for number in 0..=CAPACITY {
             assert!(memory.take_fault(Fingerprint::EMPTY.with(&number.to_string()), 0));

@@ -1,7 +1,7 @@
-//! From a conversation to what one model call answers.
+//! Plans the response to one request from its conversation.
 //!
-//! Pure: same conversation, same answer. Which faults really happen and how
-//! fast the answer goes out is decided when it is played.
+//! Pure: the same conversation gives the same plan. Which faults are due and
+//! the timing are decided when the plan is played.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ use super::script::{self, Beside, FaultKind, Step, Times};
 use super::{tour, words};
 use crate::request::MessagesRequest;
 
-/// Characters of a streamed piece unless a script says otherwise.
+/// Default number of characters per streamed chunk.
 pub(super) const DEFAULT_CHUNK: usize = 12;
 
-/// What one model call does, in order.
+/// The planned actions of one model call, in order.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) acts: Vec<Act>,
     pub(super) stop: StopReason,
-    /// Characters per piece at its start.
+    /// Characters per chunk at the start.
     pub(super) chunk: usize,
 }
 
-/// One thing that a call does.
+/// One action of a call.
 #[derive(Debug)]
 pub(super) enum Act {
     Say(Part),
     Wait(Duration),
     Chunk(usize),
-    /// `place` is the step's place in the script, to know it again.
+    /// `place` is the position of the step in the script and identifies the fault.
     Fault {
         place: usize,
         kind: FaultKind,
@@ -38,7 +38,7 @@ pub(super) enum Act {
     },
 }
 
-/// A content block of the answer.
+/// A content block of the response.
 #[derive(Debug)]
 pub(super) enum Part {
     Text(String),
@@ -47,7 +47,7 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// What is streamed of it in pieces.
+    /// The text that is streamed in chunks.
     pub(super) fn payload(&self) -> &str {
         match self {
             Self::Text(text) | Self::Thinking(text) => text,
@@ -56,7 +56,7 @@ impl Part {
     }
 }
 
-/// Why a call ends.
+/// Why a call stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StopReason {
@@ -66,14 +66,14 @@ pub(super) enum StopReason {
 }
 
 impl Call {
-    /// An answer of these parts; it stops for its tools if there are any.
+    /// A response with these parts; stops for tools if there are any.
     pub(super) fn of(parts: Vec<Part>) -> Self {
         let tools = parts.iter().any(|part| matches!(part, Part::ToolUse { .. }));
         let stop = if tools { StopReason::ToolUse } else { StopReason::EndTurn };
         Self { acts: parts.into_iter().map(Act::Say).collect(), stop, chunk: DEFAULT_CHUNK }
     }
 
-    /// The answer to a request for a single token, which only asks whether the model is there.
+    /// The response to a request for a single token, which only tests whether the model is available.
     pub(super) fn probe() -> Self {
         let acts = vec![Act::Say(Part::Text("Hi".to_owned()))];
         Self { acts, stop: StopReason::MaxTokens, chunk: DEFAULT_CHUNK }
@@ -84,7 +84,7 @@ impl Call {
     }
 }
 
-/// Plans the answer to a request.
+/// Plans the response to a request.
 pub(super) fn next_call(conversation: &Conversation<'_>, request: &MessagesRequest) -> Call {
     match conversation.prompt {
         Prompt::Plain => Call::text(words::WELCOME),
@@ -135,13 +135,13 @@ fn play_on(steps: &[Step], conversation: &Conversation<'_>) -> Call {
     }
     let visible = |act: &Act| matches!(act, Act::Say(Part::Text(_) | Part::ToolUse { .. }));
     if !call.acts.iter().any(visible) {
-        // A runtime takes an answer without anything to see as a mistake and asks again.
+        // A runtime treats a response without visible content as an error and retries.
         call.acts.push(Act::Say(Part::Text(words::END_OF_SCRIPT.to_owned())));
     }
     call
 }
 
-/// Whether the next step that shows is a `+tool`.
+/// Whether the next step with content is a `+tool`.
 fn more_tools(rest: &[Step]) -> bool {
     rest.iter().find(|step| !matches!(step, Step::Wait(_) | Step::Chunk(_))).is_some_and(is_parallel)
 }
@@ -150,12 +150,12 @@ fn is_parallel(step: &Step) -> bool {
     matches!(step, Step::Tool { beside: Beside::Previous, .. })
 }
 
-/// The first step that has not been played.
+/// The first step that was not played yet.
 ///
-/// Tool calls are counted one by one, so that an answer of which only some
-/// calls were kept goes on with the others. An answer without a tool call
+/// Tool calls are counted one by one, so that a response of which only some
+/// calls were kept continues with the others. A response without a tool call
 /// ended the script or reached an `end`; one that should have called a tool
-/// was not kept whole and is played again.
+/// was not kept completely and is played again.
 fn place(steps: &[Step], answers: &[Answered]) -> usize {
     let mut place = 0;
     for answer in answers {

@@ -7,7 +7,7 @@ const TEXT: &str = r#"{"role":"assistant","content":"said"}"#;
 const WAKE: &str = r#"{"role":"user","content":"<system-reminder>go on"}"#;
 const PLAIN: &str = r#"{"role":"user","content":"and now?"}"#;
 
-/// Plans the answer to a script and what followed it.
+/// Plans the response to a script and the messages after it.
 fn plan(script: &str, after: &[&str]) -> Call {
     let prompt = serde_json::json!({"role": "user", "content": script}).to_string();
     let messages: Vec<&str> = std::iter::once(prompt.as_str()).chain(after.iter().copied()).collect();
@@ -16,7 +16,7 @@ fn plan(script: &str, after: &[&str]) -> Call {
     next_call(&Conversation::read(&request), &request)
 }
 
-/// A call in a form that can be compared.
+/// A comparable form of a call.
 fn shown(call: &Call) -> String {
     let acts = call.acts.iter().map(|act| match act {
         Act::Say(Part::Text(text)) => format!("text {text}"),
@@ -33,7 +33,7 @@ fn shown(call: &Call) -> String {
 }
 
 #[test]
-fn one_call_plays_up_to_the_next_tool_and_the_next_goes_on_after_it() {
+fn call_plays_to_next_tool_and_next_call_continues_after_it() {
     let script = "#demo\ntext a\nthink b\ntool A {}\nwait 5\ntext c\ntool B {\"x\":1}\ntext d";
     for (after, expected) in [
         (&[][..], "text a; think b; tool A {}; ToolUse"),
@@ -41,7 +41,7 @@ fn one_call_plays_up_to_the_next_tool_and_the_next_goes_on_after_it() {
         (&[TOOL, RESULT, TOOL, RESULT], "text d; EndTurn"),
         (&[TWO_TOOLS, RESULT], "text d; EndTurn"),
         (&[TOOL, RESULT, TOOL, RESULT, TEXT, WAKE], "text The demo script ends here.; EndTurn"),
-        // An answer of which the tool call was not kept is played again.
+        // A response whose tool call was lost is played again.
         (&[TEXT, WAKE], "text a; think b; tool A {}; ToolUse"),
     ] {
         assert_eq!(shown(&plan(script, after)), expected, "{after:?}");
@@ -49,7 +49,7 @@ fn one_call_plays_up_to_the_next_tool_and_the_next_goes_on_after_it() {
 }
 
 #[test]
-fn parallel_tools_stand_in_one_message() {
+fn parallel_tools_are_in_one_message() {
     let script = "#demo\ntool A {}\n+tool B {}\nwait 1\n+tool C {}\nwait 2\ntool D {}\ntext z";
     for (after, expected) in [
         (&[][..], "tool A {}; tool B {}; wait 1; tool C {}; ToolUse"),
@@ -61,7 +61,7 @@ fn parallel_tools_stand_in_one_message() {
 }
 
 #[test]
-fn end_stops_the_answer_and_a_later_call_goes_on_behind_it() {
+fn end_stops_response_and_next_call_continues_after_it() {
     let script = "#demo\ntext a\nend\ntext b\nend\ntool A {}";
     for (after, expected) in [
         (&[][..], "text a; EndTurn"),
@@ -74,7 +74,7 @@ fn end_stops_the_answer_and_a_later_call_goes_on_behind_it() {
 }
 
 #[test]
-fn chunk_size_carries_over_to_later_calls() {
+fn chunk_size_applies_to_later_calls() {
     let script = "#demo\nchunk 3\ntool A {}\ntext b\nchunk 5\ntext c";
     assert_eq!(plan(script, &[]).chunk, DEFAULT_CHUNK);
     let later = plan(script, &[TOOL, RESULT]);
@@ -82,14 +82,14 @@ fn chunk_size_carries_over_to_later_calls() {
 }
 
 #[test]
-fn faults_keep_their_place_in_the_script() {
+fn faults_keep_their_script_position() {
     let script = "#demo\nerror 529\ntool A {}\nerror 500\ndrop\ntext b";
     assert_eq!(shown(&plan(script, &[])), "error 529@0; tool A {}; ToolUse");
     assert_eq!(shown(&plan(script, &[TOOL, RESULT])), "error 500@2; drop@3; text b; EndTurn");
 }
 
 #[test]
-fn echo_answers_with_what_was_sent() {
+fn echo_responds_with_received_conversation() {
     assert_eq!(
         shown(&plan("#demo\necho", &[WAKE])),
         "text user: #demo\necho\nuser: <system-reminder>go on; EndTurn"
@@ -97,7 +97,7 @@ fn echo_answers_with_what_was_sent() {
 }
 
 #[test]
-fn other_user_text_ends_a_script() {
+fn other_user_text_ends_script() {
     for after in [&[PLAIN][..], &[TOOL, RESULT, PLAIN], &[TEXT, PLAIN, WAKE]] {
         let call = plan("#demo\ntext a\ntool A {}\ntext b", after);
         assert_eq!(shown(&call), format!("text {}; EndTurn", words::WELCOME), "{after:?}");
@@ -105,7 +105,7 @@ fn other_user_text_ends_a_script() {
 }
 
 #[test]
-fn a_bad_line_is_answered_before_anything_is_played() {
+fn invalid_line_is_reported_before_any_step_is_played() {
     let answer = shown(&plan("#demo\ntext a\ntool A {}\njump", &[]));
     assert!(
         answer.starts_with("text Line 4 of") && answer.contains("jump") && answer.ends_with("EndTurn"),
@@ -114,7 +114,7 @@ fn a_bad_line_is_answered_before_anything_is_played() {
 }
 
 #[test]
-fn a_call_with_nothing_to_see_says_that_the_script_is_over() {
+fn call_without_visible_content_reports_end_of_script() {
     let over = "text The demo script ends here.; EndTurn";
     for (script, after, expected) in [
         ("#demo", &[][..], over.to_owned()),

@@ -1,7 +1,7 @@
-//! Playing a planned call: as a stream of events or as one message.
+//! Plays a planned call as a stream of events or as one message.
 //!
-//! Owns time and faults. A stream is pulled: nothing runs ahead of the client,
-//! and dropping it ends the answer wherever it is.
+//! Implements waits and faults. A stream is pulled: nothing runs ahead of the
+//! client, and dropping the stream ends the response at any point.
 
 use std::sync::Arc;
 use std::vec;
@@ -26,28 +26,28 @@ use crate::ledger::{OpenRequest, RequestEnd};
 use crate::tap::Reading;
 use crate::upstream::{Cut, UpstreamFailure};
 
-/// Stands for the signature that the real service puts under thinking.
+/// A placeholder for the signature of thinking blocks.
 const SIGNATURE: &str = "ZGVtbyBtb2RlbA==";
 
-/// One answer about to be given.
+/// One response that is about to be played.
 #[derive(Debug)]
 pub(super) struct Performance {
     pub(super) call: Call,
-    /// Under which its once-only faults are remembered.
+    /// Identifies its faults in the memory.
     pub(super) key: Fingerprint,
     pub(super) memory: Arc<Memory>,
     pub(super) message_id: String,
     pub(super) model: String,
     pub(super) input_tokens: usize,
     pub(super) request_id: String,
-    /// Where the log learns how it ended.
+    /// Receives the outcome for the log.
     pub(super) log: Option<OpenAnswer>,
-    /// Where the session's books learn it.
+    /// Receives the usage.
     pub(super) books: Option<OpenRequest>,
 }
 
 impl Performance {
-    /// The answer as one JSON message, all waits and faults before it.
+    /// Returns the response as one JSON message, after all waits and faults.
     pub(super) async fn whole(mut self) -> Result<Bytes, UpstreamFailure> {
         let mut parts = Vec::new();
         for act in std::mem::take(&mut self.call.acts) {
@@ -67,10 +67,10 @@ impl Performance {
         Ok(json.into())
     }
 
-    /// The answer as a stream of events.
+    /// Returns the response as a stream of events.
     ///
-    /// Comes back when the first byte is due: what is planned before the
-    /// first content block is waited for, and can still decide the status.
+    /// Returns when the first byte is due: waits and faults before the first
+    /// content block happen here, so that a fault can still set the status.
     pub(super) async fn stream(mut self) -> Result<BoxStream<'static, Result<Bytes, Cut>>, UpstreamFailure> {
         let mut acts = std::mem::take(&mut self.call.acts).into_iter();
         let mut first = None;
@@ -86,8 +86,8 @@ impl Performance {
         self.book(1, None);
         let player = Player { performance: self, acts, cue: Cue::Start { first }, index: 0, output: 0 };
         Ok(stream::unfold(player, |mut player| async {
-            // Giving way lets the HTTP layer flush what it has, so that each
-            // event leaves as a chunk of its own.
+            // Yielding lets the HTTP layer flush, so that each event is sent
+            // as its own chunk.
             yield_now().await;
             let item = player.next().await?;
             Some((item, player))
@@ -95,7 +95,7 @@ impl Performance {
         .boxed())
     }
 
-    /// Lets a fault happen if it is due.
+    /// Fails if a fault is due.
     fn meet(&mut self, place: usize, kind: &FaultKind, times: Times) -> Result<(), UpstreamFailure> {
         let due = match times {
             Times::Always => true,
@@ -111,7 +111,7 @@ impl Performance {
             }
             FaultKind::Error { status, kind } => {
                 self.end(AnswerOutcome::Failed(status.as_u16()));
-                let error = ApiError::from_status(*status, "this error was asked for by the demo script");
+                let error = ApiError::from_status(*status, "error requested by the demo script");
                 let error = match kind {
                     Some(kind) => error.with_kind(kind.clone()),
                     None => error,
@@ -135,7 +135,7 @@ impl Performance {
         }
     }
 
-    /// Notes what the answer came to so far.
+    /// Records the usage so far.
     fn book(&mut self, output_tokens: usize, stop: Option<StopReason>) {
         if let Some(books) = &mut self.books {
             let stop_reason =
@@ -179,7 +179,7 @@ impl Performance {
         }
     }
 
-    /// The block as it stands before its first piece.
+    /// The block at its start, before its first chunk.
     fn empty_block<'a>(&self, index: usize, part: &'a Part) -> WireBlock<'a> {
         match part {
             Part::Text(_) => WireBlock::Text { text: "" },
@@ -193,7 +193,7 @@ impl Performance {
     }
 }
 
-/// A stream on its way.
+/// A stream that is being played.
 #[derive(Debug)]
 struct Player {
     performance: Performance,
@@ -205,7 +205,7 @@ struct Player {
     output: usize,
 }
 
-/// What comes next.
+/// The next event to send.
 #[derive(Debug)]
 enum Cue {
     Start {
@@ -215,13 +215,13 @@ enum Cue {
         first: Option<Part>,
     },
     Block(Part),
-    /// The part's payload from the byte `sent` on.
+    /// The part's payload from byte `sent` on.
     Pieces {
         part: Part,
         sent: usize,
     },
     Signature,
-    /// All of a block but its end was sent.
+    /// The block was sent except for its end.
     Trail,
     EndOfBlock,
     NextAct,
@@ -232,7 +232,7 @@ enum Cue {
 type Item = Result<Bytes, Cut>;
 
 impl Player {
-    /// The next event, or nothing when the answer is over.
+    /// The next event, or `None` at the end.
     async fn next(&mut self) -> Option<Item> {
         loop {
             match std::mem::replace(&mut self.cue, Cue::Silence) {
@@ -288,7 +288,7 @@ impl Player {
         item
     }
 
-    /// Sends the next piece of a part; nothing when all of it was sent.
+    /// Sends the next chunk of a part; `None` when all of it was sent.
     fn piece(&mut self, part: Part, already: usize) -> Option<Item> {
         let rest = part.payload().get(already..).unwrap_or_default();
         let piece = first_piece(rest, self.performance.call.chunk);
@@ -307,8 +307,8 @@ impl Player {
         Some(item)
     }
 
-    /// Plays a fault that follows a block before the block's end: a stream
-    /// breaks in the middle of something, which clients find hardest.
+    /// Plays a fault that follows a block before the block's end, so that the
+    /// stream breaks inside a block, which is the hardest case for clients.
     async fn trail(&mut self) -> Option<Item> {
         let is_pause = |act: &&Act| matches!(act, Act::Wait(_) | Act::Chunk(_));
         let next = self.acts.as_slice().iter().find(|act| !is_pause(act));
@@ -358,10 +358,10 @@ impl Player {
     }
 }
 
-/// An event that cannot be encoded ends the answer visibly instead of being left out.
+/// Encodes an event; if that fails, the connection is cut instead of skipping the event.
 fn sent(event: &StreamEvent<'_>) -> Item {
     event.encode().map_err(|error| {
-        tracing::error!(%error, "an event of the demo model could not be encoded");
+        tracing::error!(%error, "cannot encode event of the demo model");
         Cut
     })
 }

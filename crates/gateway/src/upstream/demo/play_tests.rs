@@ -43,7 +43,7 @@ fn parts() -> Vec<Part> {
 }
 
 #[tokio::test]
-async fn a_stream_follows_the_grammar_of_the_wire() {
+async fn stream_follows_anthropic_event_order() {
     let mut call = Call::of(parts());
     call.chunk = 3;
     let frames: Vec<Bytes> = played(call).await.into_iter().map(Result::unwrap).collect();
@@ -79,7 +79,7 @@ async fn a_stream_follows_the_grammar_of_the_wire() {
 }
 
 #[tokio::test]
-async fn a_whole_message_holds_the_same_blocks() {
+async fn complete_message_has_same_blocks() {
     let json = performance(Call::of(parts())).whole().await.unwrap();
     let expected = serde_json::json!({
         "id": "msg_demo_1", "type": "message", "role": "assistant", "model": "claude-x",
@@ -95,7 +95,7 @@ async fn a_whole_message_holds_the_same_blocks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_take_place_before_the_next_step() {
+async fn wait_delays_the_next_step() {
     let mut call = Call::of(vec![Part::Text("a".into()), Part::Text("b".into())]);
     call.acts.insert(0, Act::Wait(Duration::from_secs(5)));
     call.acts.insert(2, Act::Wait(Duration::from_secs(60)));
@@ -115,7 +115,7 @@ async fn waits_take_place_before_the_next_step() {
 }
 
 #[tokio::test]
-async fn a_fault_in_the_middle_ends_the_stream_without_message_stop() {
+async fn fault_inside_stream_ends_it_without_message_stop() {
     let fault = |kind| Act::Fault { place: 3, kind, times: Times::Always };
     let mut call = Call::of(vec![Part::Text("a".into())]);
     call.acts.push(fault(FaultKind::Drop));
@@ -132,7 +132,7 @@ async fn a_fault_in_the_middle_ends_the_stream_without_message_stop() {
 }
 
 #[tokio::test]
-async fn a_fault_that_is_over_leaves_a_whole_stream() {
+async fn stream_is_complete_after_once_only_fault() {
     let call = || {
         let mut call = Call::of(vec![Part::Text("a".into()), Part::Text("b".into())]);
         call.acts.insert(1, Act::Wait(Duration::ZERO));
@@ -155,7 +155,7 @@ async fn a_fault_that_is_over_leaves_a_whole_stream() {
 
 proptest! {
     #[test]
-    fn pieces_join_to_the_text_and_have_the_asked_size(text in any::<String>(), characters in 1_usize..20) {
+    fn chunks_join_to_text_and_have_requested_size(text in any::<String>(), characters in 1_usize..20) {
         let mut rest = text.as_str();
         let mut sizes = Vec::new();
         let mut joined = String::new();
@@ -173,7 +173,7 @@ proptest! {
     }
 
     #[test]
-    fn chunk_size_never_changes_the_streamed_text(text in any::<String>(), characters in 1_usize..20) {
+    fn chunk_size_does_not_change_streamed_text(text in any::<String>(), characters in 1_usize..20) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut call = Call::of(vec![Part::Text(text.clone())]);
         call.chunk = characters;

@@ -1,7 +1,7 @@
-//! The `#demo` script language: a step a line.
+//! The `#demo` script language: one step per line.
 //!
-//! Owns the grammar and its limits, not the playing. A script parses as a
-//! whole or not at all: a bad line is answered before any step is played.
+//! Owns the grammar and its limits; playback is elsewhere. A script is parsed
+//! completely first, so an invalid line is reported before any step is played.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use serde_json::value::RawValue;
 /// First line of a script.
 const MARK: &str = "#demo";
 
-/// Characters that all `repeat` steps of a script may make together, so that
-/// a few bytes of script cannot fill the memory.
+/// Limit for the output of all `repeat` steps of a script together, so that a
+/// short script cannot exhaust memory.
 const REPEAT_CAP: usize = 16 * 1024 * 1024;
 
-/// Longest `wait`: an hour, beyond which a typing error is more likely.
+/// Longest `wait`; more than an hour is most likely a typing error.
 const WAIT_CAP: Duration = Duration::from_secs(3600);
 
 /// One step of a script.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    /// Answer text.
+    /// Text.
     Text(String),
     /// Thinking.
     Think(String),
@@ -29,43 +29,43 @@ pub(super) enum Step {
     Tool { name: String, input: Box<RawValue>, beside: Beside },
     /// A pause before the next step's first byte.
     Wait(Duration),
-    /// Characters per streamed piece from here on.
+    /// Characters per streamed chunk from here on.
     Chunk(usize),
-    /// Something goes wrong.
+    /// A planned fault.
     Fault { kind: FaultKind, times: Times },
-    /// The conversation as it was received.
+    /// Outputs the conversation as received.
     Echo,
-    /// The answer ends here.
+    /// Ends the response.
     End,
 }
 
-/// Whether a tool call shares its message with the call before it.
+/// Whether a tool call is in the same message as the call before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Beside {
     Alone,
     Previous,
 }
 
-/// What goes wrong.
+/// The kind of a planned fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FaultKind {
-    /// An error answer or an `error` event, with a type if not the status's own.
+    /// An error response or an `error` event; `kind` overrides the status's error type.
     Error { status: StatusCode, kind: Option<String> },
-    /// The connection is cut.
+    /// Cuts the connection.
     Drop,
 }
 
-/// How often a fault happens for the same request.
+/// How often a fault occurs for the same request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Times {
     Once,
     Always,
 }
 
-/// A line that is no step.
+/// An invalid line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BadLine {
-    /// Counted from 1, the mark included.
+    /// Line number from 1, including the first line.
     pub(super) number: usize,
     /// The line as written.
     pub(super) text: String,
@@ -78,7 +78,7 @@ pub(super) fn is_script(text: &str) -> bool {
     text.trim_start().lines().next().is_some_and(|line| line.trim_end() == MARK)
 }
 
-/// Parses a script, blank lines left out.
+/// Parses a script; empty lines are skipped.
 pub(super) fn parse(text: &str) -> Result<Vec<Step>, BadLine> {
     let mut steps = Vec::new();
     let mut repeat_left = REPEAT_CAP;
@@ -110,22 +110,22 @@ fn step(line: &str, repeat_left: &mut usize) -> Result<Step, String> {
         "drop" => drop_step(rest),
         "echo" => nothing(rest, Step::Echo),
         "end" => nothing(rest, Step::End),
-        _ => Err(format!("`{word}` is not a step")),
+        _ => Err(format!("unknown step `{word}`")),
     }
 }
 
 fn words(rest: &str) -> Result<String, String> {
-    if rest.is_empty() { Err("words are missing".into()) } else { Ok(rest.to_owned()) }
+    if rest.is_empty() { Err("missing text".into()) } else { Ok(rest.to_owned()) }
 }
 
 fn nothing(rest: &str, step: Step) -> Result<Step, String> {
-    if rest.is_empty() { Ok(step) } else { Err(format!("`{rest}` is too much; the step stands alone")) }
+    if rest.is_empty() { Ok(step) } else { Err(format!("unexpected `{rest}`; this step has no arguments")) }
 }
 
 fn tool(rest: &str, beside: Beside) -> Result<Step, String> {
     let (name, input) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
     if name.is_empty() {
-        return Err("the tool's name is missing".into());
+        return Err("missing tool name".into());
     }
     let input = if input.trim().is_empty() { "{}" } else { input.trim() };
     let input: Box<RawValue> =
@@ -137,7 +137,7 @@ fn tool(rest: &str, beside: Beside) -> Result<Step, String> {
 }
 
 fn wait(rest: &str) -> Result<Step, String> {
-    let pause = rest.parse().map(Duration::from_millis).map_err(|_| "a number of milliseconds is missing")?;
+    let pause = rest.parse().map(Duration::from_millis).map_err(|_| "expected a number of milliseconds")?;
     if pause > WAIT_CAP {
         return Err(format!("the longest wait is {} milliseconds", WAIT_CAP.as_millis()));
     }
@@ -146,22 +146,22 @@ fn wait(rest: &str) -> Result<Step, String> {
 
 fn chunk(rest: &str) -> Result<Step, String> {
     match rest.parse() {
-        Ok(0) | Err(_) => Err("a number of characters, 1 or more, is missing".into()),
+        Ok(0) | Err(_) => Err("expected a number of characters, 1 or more".into()),
         Ok(characters) => Ok(Step::Chunk(characters)),
     }
 }
 
 fn repeat(rest: &str, repeat_left: &mut usize) -> Result<Step, String> {
     let (times, rest) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-    let times: usize = times.parse().map_err(|_| "the number of times is missing")?;
+    let times: usize = times.parse().map_err(|_| "missing repeat count")?;
     let words = words(rest.trim_start())?;
     if times == 0 {
-        return Err("the number of times must be 1 or more".into());
+        return Err("the repeat count must be 1 or more".into());
     }
     let size = (words.len() + 1).saturating_mul(times);
     *repeat_left = repeat_left
         .checked_sub(size)
-        .ok_or_else(|| format!("the script's repeats are longer than {REPEAT_CAP} characters together"))?;
+        .ok_or_else(|| format!("all repeats together produce more than {REPEAT_CAP} characters"))?;
     let mut text = format!("{words} ").repeat(times);
     text.pop();
     Ok(Step::Text(text))
@@ -174,14 +174,14 @@ fn error(rest: &str) -> Result<Step, String> {
         .and_then(|status| status.parse::<u16>().ok())
         .filter(|status| (400..600).contains(status))
         .and_then(|status| StatusCode::from_u16(status).ok())
-        .ok_or("an HTTP status from 400 to 599 is missing")?;
+        .ok_or("expected an HTTP status from 400 to 599")?;
     let mut kind = None;
     let mut times = Times::Once;
     for part in parts {
         match part {
             "always" => times = Times::Always,
             name if kind.is_none() && times == Times::Once => kind = Some(name.to_owned()),
-            other => return Err(format!("`{other}` is too much")),
+            other => return Err(format!("unexpected `{other}`")),
         }
     }
     Ok(Step::Fault { kind: FaultKind::Error { status, kind }, times })
@@ -191,7 +191,7 @@ fn drop_step(rest: &str) -> Result<Step, String> {
     let times = match rest {
         "" => Times::Once,
         "always" => Times::Always,
-        other => return Err(format!("`{other}` is not `always`")),
+        other => return Err(format!("unexpected `{other}`; expected `always` or nothing")),
     };
     Ok(Step::Fault { kind: FaultKind::Drop, times })
 }

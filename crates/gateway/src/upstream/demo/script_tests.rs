@@ -1,6 +1,6 @@
 use super::*;
 
-/// A step in a form that can be compared: raw JSON has no equality.
+/// A comparable form of a step; raw JSON does not implement equality.
 fn shown(step: &Step) -> String {
     match step {
         Step::Tool { name, input, beside } => format!("{beside:?} {name} {}", input.get()),
@@ -15,7 +15,7 @@ fn shown(step: &Step) -> String {
 }
 
 #[test]
-fn a_script_is_known_by_its_first_line() {
+fn script_is_recognised_by_its_first_line() {
     for script in ["#demo", "#demo\ntext a", "#demo  \r\ntext a", "\n  #demo\nend"] {
         assert!(is_script(script), "{script:?}");
     }
@@ -25,7 +25,7 @@ fn a_script_is_known_by_its_first_line() {
 }
 
 #[test]
-fn every_step_is_read() {
+fn parses_every_step() {
     for (line, expected) in [
         ("text two  words ", r#"Text("two  words")"#),
         ("think  hm", r#"Think("hm")"#),
@@ -57,13 +57,13 @@ fn every_step_is_read() {
 }
 
 #[test]
-fn a_bad_line_is_named_with_its_number_and_problem() {
+fn invalid_line_is_reported_with_number_and_problem() {
     for (line, problem) in [
-        ("dance", "`dance` is not a step"),
-        ("Text a", "`Text` is not a step"),
-        ("text", "words are missing"),
-        ("think ", "words are missing"),
-        ("tool", "name is missing"),
+        ("dance", "unknown step `dance`"),
+        ("Text a", "unknown step `Text`"),
+        ("text", "missing text"),
+        ("think ", "missing text"),
+        ("tool", "missing tool name"),
         ("tool Bash {\"command\":", "not JSON"),
         ("tool Bash [1]", "not a JSON object"),
         ("tool Bash {} {}", "not JSON"),
@@ -72,18 +72,18 @@ fn a_bad_line_is_named_with_its_number_and_problem() {
         ("wait 99999999", "longest wait"),
         ("chunk 0", "1 or more"),
         ("chunk -1", "1 or more"),
-        ("repeat", "number of times"),
-        ("repeat x y", "number of times"),
+        ("repeat", "repeat count"),
+        ("repeat x y", "repeat count"),
         ("repeat 0 y", "1 or more"),
-        ("repeat 3", "words are missing"),
-        ("repeat 18446744073709551615 y", "longer than"),
+        ("repeat 3", "missing text"),
+        ("repeat 18446744073709551615 y", "more than"),
         ("error", "400 to 599"),
         ("error 200", "400 to 599"),
         ("error 999", "400 to 599"),
-        ("error 500 one two", "`two` is too much"),
-        ("drop never", "not `always`"),
-        ("echo me", "too much"),
-        ("end now", "too much"),
+        ("error 500 one two", "unexpected `two`"),
+        ("drop never", "expected `always`"),
+        ("echo me", "unexpected `me`"),
+        ("end now", "unexpected `now`"),
     ] {
         let bad = parse(&format!("#demo\n\ntext fine\n{line}\ntext unread")).unwrap_err();
         assert_eq!((bad.number, bad.text.as_str()), (4, line.trim()));

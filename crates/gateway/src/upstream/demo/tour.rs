@@ -1,8 +1,8 @@
-//! The guided tour: what Innkeeper can do, tool by tool.
+//! The guided tour: shows what Innkeeper can do, tool by tool.
 //!
-//! Pure. The place in the tour is found from the tool calls since the prompt;
-//! a refused or failed call only moves it on and is told at the end. A tool
-//! that is not offered is left out.
+//! Pure. The position in the tour is derived from the tool calls since the
+//! prompt. A denied or failed call does not stop the tour and is listed at the
+//! end. A tool that is not offered is skipped.
 
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
@@ -14,12 +14,12 @@ use super::words::short;
 /// The file that the tour writes, in the working directory.
 const FILE: &str = "innkeeper-tour.md";
 
-/// Most characters of an error in the wrap-up.
+/// Longest error excerpt in the summary.
 const FAILURE_LINE: usize = 100;
 
 const INTRODUCTION: &str = "\
-Welcome! I show you what a coding agent does here, one tool at a time. You decide about each step; \
-refuse whatever you like, the tour goes on.
+Welcome! I show you what a coding agent can do here, one tool at a time. You decide about each step; \
+deny any step you like, and the tour continues.
 
 First I **read** a file. Reading needs no permission.";
 
@@ -34,7 +34,7 @@ pub(super) fn next_call(calls: &[ToolCall], offered: &[String]) -> Call {
         Err(stop) => {
             let mut parts = Vec::new();
             if calls.is_empty() {
-                let thought = "Somebody wants to see what is possible here. I go from harmless to useful.";
+                let thought = "The user wants to see what is possible here. I start with harmless steps.";
                 parts.push(Part::Thinking(thought.to_owned()));
             }
             parts.push(Part::Text(stop.text));
@@ -45,15 +45,15 @@ pub(super) fn next_call(calls: &[ToolCall], offered: &[String]) -> Call {
     }
 }
 
-/// Walks through the stops that have been made, to the first that has not.
+/// Skips the stops that were made and finds the next one.
 struct Guide<'a> {
     calls: std::slice::Iter<'a, ToolCall>,
     offered: &'a [String],
-    /// A line for each stop made.
+    /// One line per completed stop.
     report: Vec<String>,
 }
 
-/// A stop to make now.
+/// The next stop.
 struct Stop {
     text: String,
     tool: String,
@@ -86,7 +86,7 @@ impl<'a> Guide<'a> {
         self.visit(
             "Delegated to a subagent",
             agent,
-            "Last, I **delegate** a small task to a subagent with a conversation of its own.",
+            "Last, I **delegate** a small task to a subagent with its own conversation.",
             &json!({
                 "description": "Say hello",
                 "subagent_type": "general-purpose",
@@ -97,8 +97,8 @@ impl<'a> Guide<'a> {
         Ok(())
     }
 
-    /// Writes the file. One left over from an earlier tour must be read
-    /// first, as the runtime overwrites nothing that was not looked at.
+    /// Writes the file. A file left from an earlier tour is read first, because
+    /// the runtime does not overwrite a file that was not read.
     fn write(&mut self) -> Result<(), Box<Stop>> {
         let text = format!(
             "Now I **write** the file `{FILE}`. This changes your directory, so you are asked first."
@@ -111,14 +111,14 @@ impl<'a> Guide<'a> {
             return Ok(());
         }
         self.report.pop();
-        let text = "The file is there already, from an earlier tour. I read it before I overwrite it.";
+        let text = "The file already exists from an earlier tour. I read it before I overwrite it.";
         self.visit(&format!("Read `{FILE}`"), "Read", text, &json!({"file_path": FILE}))?;
         self.visit(&what, "Write", "And once more:", &input)?;
         Ok(())
     }
 
-    /// Passes a stop that was made, leaves out one that cannot be made, and
-    /// ends the walk at one that is to be made.
+    /// Skips a stop that was made or whose tool is not offered; returns the
+    /// stop as an error if it is the next one.
     fn visit(
         &mut self,
         what: &str,
@@ -138,7 +138,7 @@ impl<'a> Guide<'a> {
         if !self.offered.iter().any(|name| name == tool) {
             return Ok(None);
         }
-        // A JSON value always encodes again.
+        // Encoding a JSON value cannot fail.
         let Ok(input) = to_raw_value(input) else { return Ok(None) };
         Err(Box::new(Stop { text: text.to_owned(), tool: tool.to_owned(), input }))
     }
@@ -149,7 +149,7 @@ impl<'a> Guide<'a> {
         }
         format!(
             "That was the tour:\n\n{}\n\nOpen this session in a second client to see the same conversation there. \
-             Send anything else to learn how to write scripts of your own and how to connect a real model.",
+             Send any other message to learn how to write your own scripts and how to connect a real model.",
             self.report.join("\n")
         )
     }
@@ -158,12 +158,12 @@ impl<'a> Guide<'a> {
 fn line(what: &str, call: &ToolCall) -> String {
     match &call.failure {
         None => format!("- {what}: done"),
-        Some(failure) => format!("- {what}: did not happen ({})", short(&plain(failure), FAILURE_LINE)),
+        Some(failure) => format!("- {what}: failed ({})", short(&plain(failure), FAILURE_LINE)),
     }
 }
 
-/// The first line of an error, without the runtime's tags around it and
-/// without what Markdown would take as markup.
+/// The first line of an error, without the runtime's tags and without Markdown
+/// markup.
 fn plain(failure: &str) -> String {
     let text = failure.replace("<tool_use_error>", "").replace("</tool_use_error>", "");
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");

@@ -7,7 +7,7 @@ fn offered(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// Takes the whole tour, each tool answered by `respond`; returns the tools and the wrap-up.
+/// Takes the whole tour with the results of `respond`; returns the tools and the summary.
 fn take(names: &[&str], respond: impl Fn(&str, usize) -> Option<String>) -> (Vec<String>, String) {
     let names = offered(names);
     let mut calls: Vec<ToolCall> = Vec::new();
@@ -34,34 +34,34 @@ fn take(names: &[&str], respond: impl Fn(&str, usize) -> Option<String>) -> (Vec
 }
 
 #[test]
-fn the_tour_shows_every_tool_and_sums_up() {
+fn tour_calls_every_tool_and_ends_with_summary() {
     let (tools, wrap_up) = take(&OFFERED, |_, _| None);
     assert_eq!(tools, ["Read", "Write", "Edit", "Bash", "AskUserQuestion", "Agent"]);
     assert_eq!(wrap_up.matches(": done").count(), 6, "{wrap_up}");
 }
 
 #[test]
-fn refusals_move_the_tour_on_and_are_told_at_the_end() {
+fn denied_calls_do_not_stop_tour_and_are_listed() {
     let refusal = |_: &str, _: usize| {
         Some("<tool_use_error>The user said `no`</tool_use_error>\n<system-reminder>".to_owned())
     };
     let (tools, wrap_up) = take(&OFFERED, refusal);
     assert_eq!(tools, ["Read", "Write", "Edit", "Bash", "AskUserQuestion", "Agent"]);
-    assert_eq!(wrap_up.matches("did not happen (The user said 'no')").count(), 6, "{wrap_up}");
+    assert_eq!(wrap_up.matches("failed (The user said 'no')").count(), 6, "{wrap_up}");
 }
 
 #[test]
-fn a_file_from_an_earlier_tour_is_read_and_then_overwritten() {
+fn file_from_earlier_tour_is_read_before_overwriting() {
     let unread = |name: &str, place: usize| {
         (name == "Write" && place == 1).then(|| "File has not been read yet. Read it first".to_owned())
     };
     let (tools, wrap_up) = take(&OFFERED, unread);
     assert_eq!(tools, ["Read", "Write", "Read", "Write", "Edit", "Bash", "AskUserQuestion", "Agent"]);
-    assert!(!wrap_up.contains("did not happen"), "{wrap_up}");
+    assert!(!wrap_up.contains("failed"), "{wrap_up}");
 }
 
 #[test]
-fn a_tool_that_is_not_offered_is_left_out() {
+fn tool_that_is_not_offered_is_skipped() {
     let (tools, _) = take(&["Bash", "Task"], |_, _| None);
     assert_eq!(tools, ["Bash", "Task"]);
     let (tools, wrap_up) = take(&[], |_, _| None);

@@ -1,6 +1,6 @@
-//! Events and messages as they stand on the wire.
+//! Serialisable events and messages.
 //!
-//! Owns the spelling of Anthropic's answer format, streamed and whole.
+//! Implements Anthropic's response format, streamed and complete.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use super::plan::{Part, StopReason};
 use crate::error::ErrorObject;
 use crate::sse;
 
-/// One event of a streamed answer.
+/// One event of a streamed response.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum StreamEvent<'a> {
@@ -38,12 +38,12 @@ impl StreamEvent<'_> {
     }
 }
 
-/// Encodes a failure in the middle of a stream.
+/// Encodes an error event.
 pub(super) fn encode_error(error: &ErrorObject<'_>) -> Result<Bytes, serde_json::Error> {
     sse::encode("error", error)
 }
 
-/// A message: the answer of a call without streaming, or the head of a stream.
+/// A message: a response that is not streamed, or the start of a stream.
 #[derive(Debug, Serialize)]
 pub(super) struct WholeMessage<'a> {
     pub(super) id: &'a str,
@@ -57,7 +57,7 @@ pub(super) struct WholeMessage<'a> {
     pub(super) usage: Usage,
 }
 
-/// A content block; empty where it stands at the start of a streamed one.
+/// A content block; empty at the start of a streamed block.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum WireBlock<'a> {
@@ -70,15 +70,15 @@ pub(super) enum WireBlock<'a> {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum WireInput<'a> {
-    /// An empty object, before the input's first piece.
+    /// An empty object, before the first chunk of the input.
     Empty {},
     Whole(&'a RawValue),
 }
 
-/// A piece of a content block.
+/// A chunk of a content block.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-#[expect(clippy::enum_variant_names, reason = "the wire's names all end so")]
+#[expect(clippy::enum_variant_names, reason = "the names are given by the format")]
 pub(super) enum Delta<'a> {
     TextDelta { text: &'a str },
     ThinkingDelta { thinking: &'a str },
@@ -87,7 +87,7 @@ pub(super) enum Delta<'a> {
 }
 
 impl<'a> Delta<'a> {
-    /// A piece of this part.
+    /// The delta type for this part.
     pub(super) fn of(part: &Part, piece: &'a str) -> Self {
         match part {
             Part::Text(_) => Self::TextDelta { text: piece },
@@ -97,14 +97,14 @@ impl<'a> Delta<'a> {
     }
 }
 
-/// How a streamed message ends.
+/// The end of a streamed message.
 #[derive(Debug, Serialize)]
 pub(super) struct MessageEnd {
     pub(super) stop_reason: StopReason,
     pub(super) stop_sequence: Option<&'static str>,
 }
 
-/// Tokens of a message.
+/// Token counts of a message.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Usage {
     pub(super) input_tokens: usize,
@@ -119,7 +119,7 @@ impl Usage {
     }
 }
 
-/// Tokens that a streamed message has come to.
+/// The output tokens of a streamed message.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct OutputUsage {
     pub(super) output_tokens: usize,

@@ -1,16 +1,16 @@
-//! What the demo model says when nobody wrote a script for it.
+//! The built-in texts of the demo model.
 //!
-//! Short Markdown for someone who meets Innkeeper for the first time.
+//! Short Markdown for new users of Innkeeper.
 
 use super::script::BadLine;
 
-/// Most characters of one prompt in a summary.
+/// Longest prompt excerpt in a summary.
 const SUMMARY_LINE: usize = 120;
 
-/// Most prompts in a summary, counted from the last.
+/// Most prompts in a summary; the last ones are kept.
 const SUMMARY_PROMPTS: usize = 20;
 
-/// The answer to any prompt that is nothing special.
+/// The response to an ordinary prompt.
 pub(super) const WELCOME: &str = "\
 **Hello! This is Innkeeper's demo model.** It is built in, works offline and always answers the same way, \
 so you can look around without an account or a key.
@@ -31,13 +31,13 @@ Things to try:
 - Talk to a real model: start Innkeeper with `--upstream copilot` or `--upstream anthropic`.
 ";
 
-/// The answer where a script has nothing to show, such as after its last tool.
+/// The response where a script has no text to show, such as after its last tool.
 pub(super) const END_OF_SCRIPT: &str = "The demo script ends here.";
 
-/// The answer to a script with a line that is no step.
+/// The response to a script with an invalid line.
 pub(super) fn bad_line(bad: &BadLine) -> String {
     format!(
-        "Line {} of this demo script does not work: {}.\n\n```text\n{}\n```\n\n{STEPS}",
+        "Line {} of this demo script is invalid: {}.\n\n```text\n{}\n```\n\n{STEPS}",
         bad.number,
         bad.problem,
         bad.text.replace("```", "'''"),
@@ -48,16 +48,16 @@ const STEPS: &str = "\
 Nothing was played. The steps are:
 
 - `text WORDS`, `think WORDS`, `repeat N WORDS`
-- `tool NAME {json input}`, and `+tool NAME {json input}` for a call beside the one before
+- `tool NAME {json input}`, and `+tool NAME {json input}` for a call parallel to the previous one
 - `wait MILLISECONDS`, `chunk CHARACTERS`
 - `error STATUS [type] [always]`, `drop [always]`
 - `echo`, `end`
 ";
 
-/// The answer to a runtime that wants to go on with less history.
+/// The response to a request for a summary of the history.
 pub(super) fn summary<'a>(prompts: impl Iterator<Item = &'a str>) -> String {
     let mut prompts: Vec<&str> = prompts.collect();
-    // The last prompt is the request for this very summary.
+    // The last prompt is the request for this summary.
     prompts.pop();
     let skipped = prompts.len().saturating_sub(SUMMARY_PROMPTS);
     let lines: Vec<String> =
@@ -66,7 +66,7 @@ pub(super) fn summary<'a>(prompts: impl Iterator<Item = &'a str>) -> String {
     format!("<summary>\nA conversation with Innkeeper's demo model. The user wrote:\n{asked}\n</summary>")
 }
 
-/// A text on one line, cut where it gets long.
+/// A text on one line, truncated to `most` characters.
 pub(super) fn short(text: &str, most: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(most) {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_names_what_the_user_wrote_before_asking_for_it() {
+    fn summary_lists_user_prompts_before_the_request() {
         let long = "x".repeat(500);
         let text = summary(["first\nprompt", &long, "make a detailed summary"].into_iter());
         assert!(text.contains("- first prompt\n"), "{text}");
@@ -89,8 +89,8 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_cannot_break_out_of_its_code_block() {
-        let bad = BadLine { number: 3, text: "```boom".into(), problem: "`boom` is not a step".into() };
+    fn invalid_line_cannot_close_its_code_block() {
+        let bad = BadLine { number: 3, text: "```boom".into(), problem: "unknown step `boom`".into() };
         let text = bad_line(&bad);
         assert!(text.starts_with("Line 3 of") && text.contains("'''boom"), "{text}");
         assert_eq!(text.matches("```").count(), 2);
