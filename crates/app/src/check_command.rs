@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use innkeeper_gateway::check::{
-    CheckError, CheckOptions, Credentials, Finding, Outcome, Report, Target, check,
+    CheckError, CheckOptions, CheckOutcome, CheckReport, CheckTarget, Credentials, Finding, check,
 };
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ pub(crate) struct CheckArguments {
 pub(crate) async fn run(arguments: CheckArguments) -> Result<(), Failure> {
     let mut signals = Signals::listen().map_err(Failure::work)?;
     let credentials = credentials(&arguments).map_err(Failure::usage)?;
-    let target = Target { base_url: arguments.url, credentials, model: arguments.model };
+    let target = CheckTarget { base_url: arguments.url, credentials, model: arguments.model };
     let checked = tokio::select! {
         checked = check(target, CheckOptions::default()) => checked,
         () = signals.next() => return Err(Failure::Interrupted),
@@ -87,20 +87,20 @@ fn secret(variable: &str) -> anyhow::Result<SecretString> {
     Ok(text.into())
 }
 
-fn as_json(report: &Report) -> Value {
+fn as_json(report: &CheckReport) -> Value {
     let checks: Vec<Value> = report.findings.iter().map(finding_json).collect();
     json!({"ok": report.is_ok(), "checks": checks})
 }
 
 fn finding_json(finding: &Finding) -> Value {
     let (defects, reason) = match &finding.outcome {
-        Outcome::Ok => (Vec::new(), None),
-        Outcome::Failed(defects) => {
+        CheckOutcome::Ok => (Vec::new(), None),
+        CheckOutcome::Failed(defects) => {
             let defects =
                 defects.iter().map(|defect| json!({"expected": defect.expected, "seen": defect.seen}));
             (defects.collect(), None)
         }
-        Outcome::Skipped { reason } => (Vec::new(), Some(reason)),
+        CheckOutcome::Skipped { reason } => (Vec::new(), Some(reason)),
     };
     json!({
         "name": finding.name,
@@ -111,14 +111,14 @@ fn finding_json(finding: &Finding) -> Value {
     })
 }
 
-fn as_table(report: &Report) -> String {
+fn as_table(report: &CheckReport) -> String {
     let mut lines = Vec::new();
     for finding in &report.findings {
         let line = format!("{:<8} {}", word(&finding.outcome), finding.name);
         match &finding.outcome {
-            Outcome::Ok => lines.push(line),
-            Outcome::Skipped { reason } => lines.push(format!("{line}: {reason}")),
-            Outcome::Failed(defects) => {
+            CheckOutcome::Ok => lines.push(line),
+            CheckOutcome::Skipped { reason } => lines.push(format!("{line}: {reason}")),
+            CheckOutcome::Failed(defects) => {
                 lines.push(line);
                 for defect in defects {
                     lines.push(format!("           expected {}", defect.expected));
@@ -135,11 +135,11 @@ fn as_table(report: &Report) -> String {
     lines.join("\n")
 }
 
-fn word(outcome: &Outcome) -> &'static str {
+fn word(outcome: &CheckOutcome) -> &'static str {
     match outcome {
-        Outcome::Ok => "ok",
-        Outcome::Failed(_) => "failed",
-        Outcome::Skipped { .. } => "skipped",
+        CheckOutcome::Ok => "ok",
+        CheckOutcome::Failed(_) => "failed",
+        CheckOutcome::Skipped { .. } => "skipped",
     }
 }
 
@@ -149,18 +149,18 @@ mod tests {
 
     use super::*;
 
-    fn report() -> Report {
-        let finding = |name: &str, outcome: Outcome, notes: &[&str]| Finding {
+    fn report() -> CheckReport {
+        let finding = |name: &str, outcome: CheckOutcome, notes: &[&str]| Finding {
             name: name.to_owned(),
             outcome,
             notes: notes.iter().map(|note| (*note).to_owned()).collect(),
         };
         let defect = Defect { expected: "one".into(), seen: "two".into() };
-        Report {
+        CheckReport {
             findings: vec![
-                finding("a", Outcome::Ok, &["odd"]),
-                finding("b", Outcome::Failed(vec![defect]), &[]),
-                finding("c", Outcome::Skipped { reason: "why".into() }, &[]),
+                finding("a", CheckOutcome::Ok, &["odd"]),
+                finding("b", CheckOutcome::Failed(vec![defect]), &[]),
+                finding("c", CheckOutcome::Skipped { reason: "why".into() }, &[]),
             ],
         }
     }

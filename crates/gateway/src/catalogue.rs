@@ -19,10 +19,10 @@ const ENDPOINT: &str = "/v1/messages";
 
 /// The models of one account.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Catalogue(Vec<Model>);
+pub(crate) struct Catalogue(Vec<CatalogueModel>);
 
 #[derive(Clone, Debug)]
-struct Model {
+struct CatalogueModel {
     /// The id as Copilot spells it.
     id: String,
     /// The id as clients spell it.
@@ -34,18 +34,18 @@ struct Model {
 impl Catalogue {
     /// Parses Copilot's model list.
     pub(crate) fn read(body: &[u8]) -> Result<Self, ApiError> {
-        let list: ModelList = serde_json::from_slice(body).map_err(|error| {
-            ApiError::bad_gateway(format!("cannot parse Copilot's model list: {error}"))
-        })?;
-        let models = list.data.into_iter().filter_map(|entry| serde_json::from_value::<Entry>(entry).ok());
+        let list: ModelList = serde_json::from_slice(body)
+            .map_err(|error| ApiError::bad_gateway(format!("cannot parse Copilot's model list: {error}")))?;
+        let models =
+            list.data.into_iter().filter_map(|entry| serde_json::from_value::<ListedModel>(entry).ok());
         let mut catalogue = Self::default();
-        for entry in models.filter(Entry::speaks_messages) {
+        for entry in models.filter(ListedModel::speaks_messages) {
             let parsed = ModelId::parse(&entry.id);
             let client_id = parsed.as_ref().map_or_else(|| entry.id.clone(), ModelId::exact_client_form);
             let name = entry.name.unwrap_or_else(|| entry.id.clone());
             // Two Copilot spellings can map to the same client id; the first one wins.
             if !catalogue.0.iter().any(|model| model.client_id == client_id) {
-                catalogue.0.push(Model { id: entry.id, client_id, name, parsed });
+                catalogue.0.push(CatalogueModel { id: entry.id, client_id, name, parsed });
             }
         }
         Ok(catalogue)
@@ -53,8 +53,8 @@ impl Catalogue {
 
     /// The list in the format of Anthropic's API.
     pub(crate) fn page(&self) -> Bytes {
-        let data: Vec<Value> = self.0.iter().map(Model::shown).collect();
-        let id = |model: Option<&Model>| model.map(|model| model.client_id.clone());
+        let data: Vec<Value> = self.0.iter().map(CatalogueModel::shown).collect();
+        let id = |model: Option<&CatalogueModel>| model.map(|model| model.client_id.clone());
         let page = json!({
             "data": data,
             "has_more": false,
@@ -66,7 +66,7 @@ impl Catalogue {
 
     /// Translates a client's model id to Copilot's spelling.
     pub(crate) fn endpoint_id(&self, asked: &str) -> Option<String> {
-        let exact = |model: &&Model| {
+        let exact = |model: &&CatalogueModel| {
             model.client_id.eq_ignore_ascii_case(asked) || model.id.eq_ignore_ascii_case(asked)
         };
         if let Some(model) = self.0.iter().find(exact) {
@@ -89,7 +89,7 @@ impl Catalogue {
     }
 }
 
-impl Model {
+impl CatalogueModel {
     fn shown(&self) -> Value {
         json!({
             "type": "model",
@@ -109,7 +109,7 @@ struct ModelList {
 }
 
 #[derive(Deserialize)]
-struct Entry {
+struct ListedModel {
     id: String,
     #[serde(default)]
     name: Option<String>,
@@ -119,7 +119,7 @@ struct Entry {
     supported_endpoints: Vec<String>,
 }
 
-impl Entry {
+impl ListedModel {
     fn speaks_messages(&self) -> bool {
         self.vendor.eq_ignore_ascii_case(VENDOR)
             && self.supported_endpoints.iter().any(|path| path == ENDPOINT)

@@ -16,11 +16,11 @@ mod shape;
 mod stream;
 mod usage;
 
-pub use endpoint::{CheckError, Credentials, Target};
+pub use endpoint::{CheckError, CheckTarget, Credentials};
 pub use probes::{CheckOptions, check};
-pub use report::{Defect, Finding, Outcome, Report};
+pub use report::{CheckOutcome, CheckReport, Defect, Finding};
 pub use rule::{Aspect, Rule, Violation};
-pub use stream::{Ending, StreamLimits, StreamValidator, StreamVerdict};
+pub use stream::{StreamEnding, StreamLimits, StreamValidator, StreamVerdict};
 
 /// Characters of an endpoint's text in a finding: enough to recognise it, and
 /// short enough for a line of a terminal.

@@ -18,17 +18,17 @@ use rand::Rng;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use self::connect::Connector;
-use self::link::Link;
+use self::upstream_connection::{RequestFailure, UpstreamConnection};
 use crate::background::Background;
 use crate::endpoint::Endpoint;
 
+mod coalescing;
 mod connect;
-mod link;
-mod moderation;
-mod muffler;
+mod upstream_connection;
+mod wake_filter;
 
 pub use self::connect::ProxyRules;
-pub(crate) use self::link::{Answer, AnswerData};
+pub(crate) use self::upstream_connection::{HttpResponse, ResponseData};
 
 /// Idle connections kept per upstream; further ones are closed.
 const MAX_IDLE: usize = 128;
@@ -68,7 +68,7 @@ impl Default for ClientOptions {
 
 /// Why no response was received.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SendError {
+pub(crate) enum HttpSendError {
     /// The connection could not be established.
     #[error("cannot connect to {endpoint}: {reason}")]
     Connect { endpoint: Endpoint, reason: String },
@@ -87,7 +87,7 @@ pub(crate) enum SendError {
     Silent { endpoint: Endpoint, waited: Duration },
 }
 
-impl SendError {
+impl HttpSendError {
     /// Whether the upstream cannot have started to respond.
     fn is_before_any_byte(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Reset { .. })
@@ -96,7 +96,7 @@ impl SendError {
 
 /// A request that may be sent more than once.
 #[derive(Clone, Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct HttpRequest {
     pub(crate) method: Method,
     pub(crate) target: String,
     pub(crate) headers: HeaderMap,
@@ -105,25 +105,25 @@ pub(crate) struct Outgoing {
 
 /// An HTTP client; clones share their connections.
 #[derive(Clone)]
-pub(crate) struct HttpClient(Arc<Inner>);
+pub(crate) struct HttpClient(Arc<ClientState>);
 
-struct Inner {
+struct ClientState {
     options: ClientOptions,
     connector: Connector,
-    idle: Mutex<HashMap<Endpoint, Vec<Idle>>>,
+    idle: Mutex<HashMap<Endpoint, Vec<IdleConnection>>>,
     /// Closes expired idle connections, and reads responses to their end.
     background: Background,
 }
 
-struct Idle {
-    link: Link,
+struct IdleConnection {
+    connection: UpstreamConnection,
     since: Instant,
 }
 
 impl HttpClient {
     pub(crate) fn new(options: ClientOptions) -> Self {
         let connector = Connector::new(options.connect_timeout, options.proxy.clone());
-        Self(Arc::new(Inner {
+        Self(Arc::new(ClientState {
             options,
             connector,
             idle: Mutex::default(),
@@ -140,7 +140,11 @@ impl HttpClient {
     ///
     /// Retries after a failed connect and after a connection that closed before
     /// the first byte of a response. A response with any status is not retried.
-    pub(crate) async fn send(&self, endpoint: &Endpoint, request: &Outgoing) -> Result<Answer, SendError> {
+    pub(crate) async fn send(
+        &self,
+        endpoint: &Endpoint,
+        request: &HttpRequest,
+    ) -> Result<HttpResponse, HttpSendError> {
         let (mut tries, mut stale) = (0, false);
         loop {
             // An idle connection may have been closed by the server. After
@@ -148,10 +152,10 @@ impl HttpClient {
             let reused = if stale { None } else { self.take_idle(endpoint) };
             let fresh = reused.is_none();
             let result = match reused {
-                Some(link) => self.send_on(link, endpoint, request).await,
+                Some(connection) => self.send_on(connection, endpoint, request).await,
                 None => match self.0.connector.connect(endpoint).await {
-                    Ok(link) => self.send_on(link, endpoint, request).await,
-                    Err(reason) => Err(SendError::Connect { endpoint: endpoint.clone(), reason }),
+                    Ok(connection) => self.send_on(connection, endpoint, request).await,
+                    Err(reason) => Err(HttpSendError::Connect { endpoint: endpoint.clone(), reason }),
                 },
             };
             let error = match result {
@@ -172,30 +176,32 @@ impl HttpClient {
 
     async fn send_on(
         &self,
-        mut link: Link,
+        mut connection: UpstreamConnection,
         endpoint: &Endpoint,
-        request: &Outgoing,
-    ) -> Result<Answer, SendError> {
-        let message = message(endpoint, request)
-            .map_err(|error| SendError::Connect { endpoint: endpoint.clone(), reason: error.to_string() })?;
+        request: &HttpRequest,
+    ) -> Result<HttpResponse, HttpSendError> {
+        let message = message(endpoint, request).map_err(|error| HttpSendError::Connect {
+            endpoint: endpoint.clone(),
+            reason: error.to_string(),
+        })?;
         let waited = self.0.options.idle_timeout;
-        let sent = link.send(message, waited).await;
+        let sent = connection.send(message, waited).await;
         match sent {
-            Ok(response) => Ok(Answer::new(response, link, endpoint.clone(), self.clone())),
-            Err(link::Failure::Silent) => Err(SendError::Silent { endpoint: endpoint.clone(), waited }),
-            Err(link::Failure::Reset) => Err(SendError::Reset { endpoint: endpoint.clone() }),
-            Err(link::Failure::Protocol(source)) => {
-                Err(SendError::Protocol { endpoint: endpoint.clone(), source })
+            Ok(response) => Ok(HttpResponse::new(response, connection, endpoint.clone(), self.clone())),
+            Err(RequestFailure::Silent) => Err(HttpSendError::Silent { endpoint: endpoint.clone(), waited }),
+            Err(RequestFailure::Reset) => Err(HttpSendError::Reset { endpoint: endpoint.clone() }),
+            Err(RequestFailure::Protocol(source)) => {
+                Err(HttpSendError::Protocol { endpoint: endpoint.clone(), source })
             }
         }
     }
 
-    fn take_idle(&self, endpoint: &Endpoint) -> Option<Link> {
+    fn take_idle(&self, endpoint: &Endpoint) -> Option<UpstreamConnection> {
         let mut idle = self.lock();
         let kept = idle.get_mut(endpoint)?;
         while let Some(mut candidate) = kept.pop() {
-            if candidate.since.elapsed() < IDLE_TIME && candidate.link.is_usable() {
-                return Some(candidate.link);
+            if candidate.since.elapsed() < IDLE_TIME && candidate.connection.is_usable() {
+                return Some(candidate.connection);
             }
         }
         idle.remove(endpoint);
@@ -203,15 +209,15 @@ impl HttpClient {
     }
 
     /// Keeps a connection whose response was read to its end.
-    fn keep(&self, endpoint: Endpoint, mut link: Link) {
-        if !link.is_usable() {
+    fn keep(&self, endpoint: Endpoint, mut connection: UpstreamConnection) {
+        if !connection.is_usable() {
             return;
         }
         let mut idle = self.lock();
         let sweep = idle.is_empty();
         let kept = idle.entry(endpoint).or_default();
         if kept.len() < MAX_IDLE {
-            kept.push(Idle { link, since: Instant::now() });
+            kept.push(IdleConnection { connection, since: Instant::now() });
         }
         drop(idle);
         if sweep {
@@ -224,13 +230,13 @@ impl HttpClient {
         self.0.background.spawn(work);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Endpoint, Vec<Idle>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Endpoint, Vec<IdleConnection>>> {
         self.0.lock()
     }
 }
 
-impl Inner {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Endpoint, Vec<Idle>>> {
+impl ClientState {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Endpoint, Vec<IdleConnection>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -238,7 +244,7 @@ impl Inner {
     fn sweep(&self) -> Option<Instant> {
         let mut idle = self.lock();
         idle.retain(|_, kept| {
-            kept.retain_mut(|entry| entry.since.elapsed() < IDLE_TIME && entry.link.is_usable());
+            kept.retain_mut(|entry| entry.since.elapsed() < IDLE_TIME && entry.connection.is_usable());
             !kept.is_empty()
         });
         idle.values().flatten().map(|entry| entry.since + IDLE_TIME).min()
@@ -252,13 +258,13 @@ impl fmt::Debug for HttpClient {
 }
 
 /// Closes expired connections until none is left.
-async fn close_idle(client: Weak<Inner>) {
+async fn close_idle(client: Weak<ClientState>) {
     while let Some(next) = client.upgrade().and_then(|client| client.sweep()) {
         sleep_until(next).await;
     }
 }
 
-fn message(endpoint: &Endpoint, request: &Outgoing) -> Result<Request<Full<Bytes>>, http::Error> {
+fn message(endpoint: &Endpoint, request: &HttpRequest) -> Result<Request<Full<Bytes>>, http::Error> {
     let mut message = Request::builder()
         .method(request.method.clone())
         .uri(request.target.as_str())

@@ -12,9 +12,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
-use crate::client::{Answer, HttpClient, Outgoing};
+use crate::client::{HttpClient, HttpRequest, HttpResponse};
 use crate::endpoint::Endpoint;
-use crate::envelope::{self, Envelope};
+use crate::envelope::{self, ErrorEnvelope};
 use crate::error::ApiError;
 use crate::forward::{read_all, unreachable_upstream};
 
@@ -79,7 +79,7 @@ pub(crate) async fn discover(
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
     headers.insert(API_VERSION, DISCOVERY_VERSION);
     let body = fetch(client, github, "/copilot_internal/user", headers, token).await?;
-    let answer: Discovery = serde_json::from_slice(&body).map_err(|error| {
+    let answer: DiscoveryResponse = serde_json::from_slice(&body).map_err(|error| {
         ApiError::bad_gateway(format!("cannot parse GitHub's Copilot discovery response: {error}"))
     })?;
     let api = match answer.endpoints.and_then(|endpoints| endpoints.api) {
@@ -100,7 +100,7 @@ pub(crate) async fn fetch(
     headers.insert(AUTHORIZATION, bearer(token)?);
     headers.entry(USER_AGENT).or_insert(OWN_NAME);
     let outgoing =
-        Outgoing { method: Method::GET, target: endpoint.target(path, None), headers, body: Bytes::new() };
+        HttpRequest { method: Method::GET, target: endpoint.target(path, None), headers, body: Bytes::new() };
     let answer = tokio::time::timeout(LOOKUP_TIME, client.send(endpoint, &outgoing)).await;
     let answer = match answer {
         Ok(Ok(answer)) => answer,
@@ -109,12 +109,12 @@ pub(crate) async fn fetch(
             return Err(ApiError::timed_out(format!("{endpoint} sent no response within {LOOKUP_TIME:?}")));
         }
     };
-    let Answer { status, data, .. } = answer;
+    let HttpResponse { status, data, .. } = answer;
     let body = read_all(data, MAX_ANSWER, LOOKUP_TIME).await?;
     if status.is_success() {
         return Ok(body);
     }
-    let Envelope { kind, message, conforms } = Envelope::read(&body);
+    let ErrorEnvelope { kind, message, conforms } = ErrorEnvelope::read(&body);
     let said = message.unwrap_or_else(|| "no reason given".to_owned());
     let said = envelope::scrub(&said, Some(token));
     if let Some(kind) = kind.filter(|_| conforms) {
@@ -148,7 +148,9 @@ fn copilot_endpoint(text: &str) -> Result<Endpoint, ApiError> {
     if endpoint.is_secure() || endpoint.is_loopback() {
         return Ok(endpoint);
     }
-    Err(ApiError::bad_gateway(format!("GitHub returned {endpoint} as Copilot endpoint, which does not use TLS")))
+    Err(ApiError::bad_gateway(format!(
+        "GitHub returned {endpoint} as Copilot endpoint, which does not use TLS"
+    )))
 }
 
 fn default_copilot(github: &Endpoint) -> Result<Endpoint, ApiError> {
@@ -159,7 +161,7 @@ fn default_copilot(github: &Endpoint) -> Result<Endpoint, ApiError> {
 }
 
 #[derive(Deserialize)]
-struct Discovery {
+struct DiscoveryResponse {
     #[serde(default)]
     endpoints: Option<DiscoveredEndpoints>,
     #[serde(default)]

@@ -18,7 +18,7 @@ const EXCERPT: usize = 500;
 
 /// A parsed error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Envelope {
+pub(crate) struct ErrorEnvelope {
     /// The error type, if present.
     pub(crate) kind: Option<String>,
     /// The message, if present.
@@ -27,10 +27,10 @@ pub(crate) struct Envelope {
     pub(crate) conforms: bool,
 }
 
-impl Envelope {
+impl ErrorEnvelope {
     /// Parses an error body or the data of an `error` event.
     pub(crate) fn read(text: &[u8]) -> Self {
-        let Some(top) = head::object::<Top<'_>>(text) else {
+        let Some(top) = head::object::<ErrorFields<'_>>(text) else {
             let text = String::from_utf8_lossy(text);
             let text = text.trim();
             let is_plain = !text.is_empty() && !text.starts_with('<');
@@ -72,7 +72,7 @@ fn excerpt(text: &str) -> String {
 }
 
 #[derive(Deserialize)]
-struct Top<'a> {
+struct ErrorFields<'a> {
     #[serde(rename = "type", borrow, default)]
     kind: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -96,8 +96,8 @@ mod tests {
     #[track_caller]
     fn check(text: &str, kind: Option<&str>, message: Option<&str>, conforms: bool) {
         let expected =
-            Envelope { kind: kind.map(str::to_owned), message: message.map(str::to_owned), conforms };
-        assert_eq!(Envelope::read(text.as_bytes()), expected, "{text}");
+            ErrorEnvelope { kind: kind.map(str::to_owned), message: message.map(str::to_owned), conforms };
+        assert_eq!(ErrorEnvelope::read(text.as_bytes()), expected, "{text}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
-use crate::answer::AnswerBody;
+use crate::response_body::ResponseBody;
 use crate::sse;
 
 /// An error that is sent to the client.
@@ -116,8 +116,8 @@ impl ApiError {
     }
 
     /// The complete HTTP response.
-    pub(crate) fn into_response(self, request_id: &str) -> Response<AnswerBody> {
-        let mut response = Response::new(AnswerBody::Full(self.body(request_id)));
+    pub(crate) fn into_response(self, request_id: &str) -> Response<ResponseBody> {
+        let mut response = Response::new(ResponseBody::Full(self.body(request_id)));
         *response.status_mut() = self.status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         response

@@ -13,16 +13,16 @@ use futures_util::{Stream, StreamExt};
 use http::{HeaderMap, StatusCode};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use crate::client::{Answer, AnswerData, HttpClient, Outgoing, SendError};
+use crate::client::{HttpClient, HttpRequest, HttpResponse, HttpSendError, ResponseData};
 use crate::endpoint::Endpoint;
-use crate::envelope::{self, Envelope};
+use crate::envelope::{self, ErrorEnvelope};
 use crate::error::{self, ApiError};
 use crate::head::{self, Edit};
 use crate::headers;
-use crate::ledger::{OpenRequest, RequestEnd};
 use crate::relay::{Closing, Relay, RelayOptions};
 use crate::tap::Tap;
 use crate::upstream::{Cut, UpstreamBody, UpstreamResponse};
+use crate::usage_ledger::{OpenRequest, RequestEnd};
 
 /// Largest response that is not streamed. Model output is far smaller; a
 /// larger response is rejected.
@@ -40,7 +40,7 @@ const MAX_COMMENTS: usize = 64;
 pub(crate) struct Forward<'a> {
     pub(crate) client: &'a HttpClient,
     pub(crate) endpoint: &'a Endpoint,
-    pub(crate) outgoing: Outgoing,
+    pub(crate) outgoing: HttpRequest,
     pub(crate) options: RelayOptions,
     /// Selects the response headers for the client.
     pub(crate) answer_headers: fn(&HeaderMap) -> HeaderMap,
@@ -58,7 +58,9 @@ impl Forward<'_> {
         // The body was kept only for a retry.
         self.outgoing.body = Bytes::new();
         if headers::is_encoded(&answer.headers) {
-            return Err(self.fail(ApiError::bad_gateway("the upstream sent a compressed response that was not requested")));
+            return Err(self.fail(ApiError::bad_gateway(
+                "the upstream sent a compressed response that was not requested",
+            )));
         }
         if !answer.status.is_success() {
             return Ok(self.pass_failure(answer).await);
@@ -75,7 +77,7 @@ impl Forward<'_> {
     }
 
     /// Returns an error response, unchanged if it is an Anthropic error object.
-    async fn pass_failure(&mut self, answer: Answer) -> UpstreamResponse {
+    async fn pass_failure(&mut self, answer: HttpResponse) -> UpstreamResponse {
         let (response, error) =
             failure_response(answer, self.answer_headers, &self.options, self.client.idle_timeout()).await;
         self.open.end(RequestEnd::Failed(error));
@@ -83,7 +85,7 @@ impl Forward<'_> {
     }
 
     /// Returns a response that is not streamed.
-    async fn whole(mut self, answer: Answer) -> Result<UpstreamResponse, ApiError> {
+    async fn whole(mut self, answer: HttpResponse) -> Result<UpstreamResponse, ApiError> {
         let headers = (self.answer_headers)(&answer.headers);
         let body = match read_all(answer.data, MAX_WHOLE, self.client.idle_timeout()).await {
             Ok(body) => body,
@@ -103,17 +105,17 @@ impl Forward<'_> {
 
     /// Returns an event stream. If the first event is an error, it is returned
     /// as a response with an error status instead.
-    async fn stream(mut self, answer: Answer) -> UpstreamResponse {
-        let patience = self.client.idle_timeout();
-        let Answer { status, headers, mut data } = answer;
+    async fn stream(mut self, answer: HttpResponse) -> UpstreamResponse {
+        let idle_timeout = self.client.idle_timeout();
+        let HttpResponse { status, headers, mut data } = answer;
         let mut headers = (self.answer_headers)(&headers);
         let mut relay = Relay::new(self.options);
         while !relay.has_begun() && relay.closing().is_none() && relay.waiting() < MAX_COMMENTS {
-            match timeout(patience, data.next()).await {
+            match timeout(idle_timeout, data.next()).await {
                 Ok(Some(Ok(piece))) => relay.push(&piece),
-                Ok(Some(Err(error))) => relay.end(Some(broke_off(&error))),
+                Ok(Some(Err(error))) => relay.end(Some(interrupted(&error))),
                 Ok(None) => relay.end(None),
-                Err(_) => relay.end(Some(fell_silent(patience))),
+                Err(_) => relay.end(Some(idle_timed_out(idle_timeout))),
             }
         }
         if !relay.has_begun()
@@ -129,9 +131,9 @@ impl Forward<'_> {
             relay,
             data: Some(data),
             open: self.open,
-            patience,
-            heard: Instant::now(),
-            silence: Box::pin(sleep_until(Instant::now() + patience)),
+            idle_timeout,
+            last_chunk: Instant::now(),
+            idle_timer: Box::pin(sleep_until(Instant::now() + idle_timeout)),
         };
         UpstreamResponse { status, headers, body: UpstreamBody::Stream(stream.boxed()) }
     }
@@ -141,15 +143,15 @@ impl Forward<'_> {
 struct ForwardedStream {
     relay: Relay,
     /// `None` after the stream is closed.
-    data: Option<AnswerData>,
+    data: Option<ResponseData>,
     open: OpenRequest,
     /// How long the upstream may send nothing.
-    patience: Duration,
+    idle_timeout: Duration,
     /// When the last chunk arrived.
-    heard: Instant,
+    last_chunk: Instant,
     /// Timer for the idle timeout. Reset only when it fires, because most
     /// chunks arrive long before.
-    silence: Pin<Box<Sleep>>,
+    idle_timer: Pin<Box<Sleep>>,
 }
 
 impl Stream for ForwardedStream {
@@ -167,14 +169,14 @@ impl Stream for ForwardedStream {
             };
             match data.poll_next(context) {
                 Poll::Ready(Some(Ok(piece))) => {
-                    this.heard = Instant::now();
+                    this.last_chunk = Instant::now();
                     this.relay.push(&piece);
                 }
-                Poll::Ready(Some(Err(error))) => this.relay.end(Some(broke_off(&error))),
+                Poll::Ready(Some(Err(error))) => this.relay.end(Some(interrupted(&error))),
                 Poll::Ready(None) => this.relay.end(None),
                 Poll::Pending => {
-                    if this.is_silent(context) {
-                        this.relay.end(Some(fell_silent(this.patience)));
+                    if this.is_idle(context) {
+                        this.relay.end(Some(idle_timed_out(this.idle_timeout)));
                     } else {
                         return Poll::Pending;
                     }
@@ -185,13 +187,13 @@ impl Stream for ForwardedStream {
 }
 
 impl ForwardedStream {
-    fn is_silent(&mut self, context: &mut Context<'_>) -> bool {
-        while self.silence.as_mut().poll(context).is_ready() {
-            let until = self.heard + self.patience;
+    fn is_idle(&mut self, context: &mut Context<'_>) -> bool {
+        while self.idle_timer.as_mut().poll(context).is_ready() {
+            let until = self.last_chunk + self.idle_timeout;
             if until <= Instant::now() {
                 return true;
             }
-            self.silence.as_mut().reset(until);
+            self.idle_timer.as_mut().reset(until);
         }
         false
     }
@@ -218,10 +220,10 @@ impl Drop for ForwardedStream {
 
 /// Builds the client's response from an upstream response with an error status.
 pub(crate) async fn failure_response(
-    answer: Answer,
+    answer: HttpResponse,
     answer_headers: fn(&HeaderMap) -> HeaderMap,
     options: &RelayOptions,
-    patience: Duration,
+    idle_timeout: Duration,
 ) -> (UpstreamResponse, ApiError) {
     let mut headers = answer_headers(&answer.headers);
     // A client that can only reach the gateway cannot follow a redirect.
@@ -230,8 +232,8 @@ pub(crate) async fn failure_response(
     } else {
         answer.status
     };
-    let body = read_all(answer.data, MAX_ERROR, patience).await.unwrap_or_default();
-    let envelope = Envelope::read(&body);
+    let body = read_all(answer.data, MAX_ERROR, idle_timeout).await.unwrap_or_default();
+    let envelope = ErrorEnvelope::read(&body);
     let secret = options.secret.as_ref();
     let kind =
         envelope.kind.filter(|_| envelope.conforms).unwrap_or_else(|| error::kind_of(status).to_owned());
@@ -245,41 +247,41 @@ pub(crate) async fn failure_response(
 
 /// Reads a whole body.
 pub(crate) async fn read_all(
-    mut data: AnswerData,
+    mut data: ResponseData,
     cap: usize,
-    patience: Duration,
+    idle_timeout: Duration,
 ) -> Result<Bytes, ApiError> {
     let mut body = BytesMut::new();
     loop {
-        match timeout(patience, data.next()).await {
+        match timeout(idle_timeout, data.next()).await {
             Ok(Some(Ok(piece))) if body.len() + piece.len() > cap => {
                 return Err(ApiError::bad_gateway(format!(
                     "the upstream's response is larger than {cap} bytes"
                 )));
             }
             Ok(Some(Ok(piece))) => body.extend_from_slice(&piece),
-            Ok(Some(Err(error))) => return Err(broke_off(&error)),
+            Ok(Some(Err(error))) => return Err(interrupted(&error)),
             Ok(None) => return Ok(body.freeze()),
-            Err(_) => return Err(fell_silent(patience)),
+            Err(_) => return Err(idle_timed_out(idle_timeout)),
         }
     }
 }
 
 /// The client's error when the upstream sent no response.
-pub(crate) fn unreachable_upstream(error: &SendError) -> ApiError {
+pub(crate) fn unreachable_upstream(error: &HttpSendError) -> ApiError {
     let text = format!("upstream request failed: {error}");
     match error {
-        SendError::Silent { .. } => ApiError::timed_out(text),
-        SendError::Connect { .. } | SendError::Reset { .. } | SendError::Protocol { .. } => {
+        HttpSendError::Silent { .. } => ApiError::timed_out(text),
+        HttpSendError::Connect { .. } | HttpSendError::Reset { .. } | HttpSendError::Protocol { .. } => {
             ApiError::bad_gateway(text)
         }
     }
 }
 
-fn broke_off(error: &hyper::Error) -> ApiError {
+fn interrupted(error: &hyper::Error) -> ApiError {
     ApiError::bad_gateway(format!("the upstream's response was interrupted: {error}; send the request again"))
 }
 
-fn fell_silent(patience: Duration) -> ApiError {
-    ApiError::timed_out(format!("the upstream sent nothing for {patience:?}; send the request again"))
+fn idle_timed_out(idle_timeout: Duration) -> ApiError {
+    ApiError::timed_out(format!("the upstream sent nothing for {idle_timeout:?}; send the request again"))
 }

@@ -11,14 +11,14 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
 
-use crate::answer::AnswerBody;
 use crate::auth::{self, Nonce, SessionId};
 use crate::body;
 use crate::error::ApiError;
-use crate::ledger::Ledger;
+use crate::response_body::ResponseBody;
 use crate::upstream::{
     Cut, Upstream, UpstreamBody, UpstreamFailure, UpstreamFuture, UpstreamRequest, UpstreamResponse,
 };
+use crate::usage_ledger::UsageLedger;
 
 /// Response header with the request's id, as Anthropic's API sends it.
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
@@ -28,7 +28,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 pub(crate) struct Front {
     pub(crate) nonce: Arc<Nonce>,
     pub(crate) upstream: Arc<dyn Upstream>,
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) ledger: Arc<UsageLedger>,
     /// Largest request body in bytes.
     pub(crate) body_cap: usize,
 }
@@ -45,7 +45,7 @@ enum Route {
 pub(crate) async fn serve(
     front: Arc<Front>,
     request: Request<Incoming>,
-) -> Result<Response<AnswerBody>, Cut> {
+) -> Result<Response<ResponseBody>, Cut> {
     let request_id = format!("req_{}", uuid::Uuid::new_v4().simple());
     let (parts, body) = request.into_parts();
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
@@ -68,8 +68,8 @@ async fn answer(
     request_id: &str,
 ) -> Result<UpstreamResponse, UpstreamFailure> {
     let (session, route) = match admit(front, &parts) {
-        Ok(Admission::Greeting) => return Ok(greeting()),
-        Ok(Admission::Session(session, route)) => (session, route),
+        Ok(AdmittedRequest::Greeting) => return Ok(greeting()),
+        Ok(AdmittedRequest::Session(session, route)) => (session, route),
         Err(error) => {
             // Reading the body would send `100 Continue`, so a client that waits for it is not drained.
             if !parts.headers.contains_key(EXPECT) {
@@ -91,14 +91,14 @@ async fn answer(
         query,
         account: account.clone(),
     };
-    let result = ask(front, route, request).await;
+    let result = dispatch(front, route, request).await;
     if let Err(UpstreamFailure::Api(error)) = &result {
         account.note_error(error, request_id);
     }
     result
 }
 
-fn ask(front: &Front, route: Route, request: UpstreamRequest) -> UpstreamFuture<'_> {
+fn dispatch(front: &Front, route: Route, request: UpstreamRequest) -> UpstreamFuture<'_> {
     match route {
         Route::Messages => front.upstream.messages(request),
         Route::CountTokens => front.upstream.count_tokens(request),
@@ -106,17 +106,17 @@ fn ask(front: &Front, route: Route, request: UpstreamRequest) -> UpstreamFuture<
     }
 }
 
-enum Admission {
+enum AdmittedRequest {
     /// `/`, which runtimes request to warm up a connection.
     Greeting,
     Session(SessionId, Route),
 }
 
-fn admit(front: &Front, parts: &Parts) -> Result<Admission, ApiError> {
+fn admit(front: &Front, parts: &Parts) -> Result<AdmittedRequest, ApiError> {
     auth::check_host(&parts.headers)?;
     let path = parts.uri.path();
     if path == "/" && (parts.method == Method::GET || parts.method == Method::HEAD) {
-        return Ok(Admission::Greeting);
+        return Ok(AdmittedRequest::Greeting);
     }
     let session = front.nonce.authenticate(&parts.headers)?;
     let route = match (parts.method.as_str(), path) {
@@ -130,7 +130,7 @@ fn admit(front: &Front, parts: &Parts) -> Result<Admission, ApiError> {
             )));
         }
     };
-    Ok(Admission::Session(session, route))
+    Ok(AdmittedRequest::Session(session, route))
 }
 
 fn greeting() -> UpstreamResponse {
@@ -139,7 +139,7 @@ fn greeting() -> UpstreamResponse {
     UpstreamResponse { status: http::StatusCode::OK, headers, body: UpstreamBody::Full("ok\n".into()) }
 }
 
-fn into_response(answer: UpstreamResponse) -> Response<AnswerBody> {
+fn into_response(answer: UpstreamResponse) -> Response<ResponseBody> {
     let mut response = Response::new(answer.body.into());
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;

@@ -23,7 +23,7 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) offers_tools: bool,
     pub(crate) message_count: usize,
     /// The last message whose role is not `system`.
-    pub(crate) last_message: Option<MessageHead<'a>>,
+    pub(crate) last_message: Option<LastMessage<'a>>,
     model_span: Range<usize>,
     system: Option<&'a RawValue>,
     system_span: Option<Range<usize>>,
@@ -31,7 +31,7 @@ pub(crate) struct RequestHead<'a> {
 
 /// One message with unparsed content.
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct MessageHead<'a> {
+pub(crate) struct LastMessage<'a> {
     #[serde(borrow)]
     pub(crate) role: Cow<'a, str>,
     #[serde(borrow)]
@@ -43,9 +43,11 @@ impl<'a> RequestHead<'a> {
     pub(crate) fn parse(body: &'a [u8]) -> Result<Self, ApiError> {
         // Derived structs can also be deserialised from a list of field values.
         if body.trim_ascii_start().starts_with(b"[") {
-            return Err(ApiError::invalid_request("the request body is not a Messages request: it is a list"));
+            return Err(ApiError::invalid_request(
+                "the request body is not a Messages request: it is a list",
+            ));
         }
-        let top: Top<'a> = serde_json::from_slice(body).map_err(|error| {
+        let top: RequestFields<'a> = serde_json::from_slice(body).map_err(|error| {
             let what = if error.is_data() { "a Messages request" } else { "JSON" };
             ApiError::invalid_request(format!("the request body is not {what}: {error}"))
         })?;
@@ -137,7 +139,7 @@ pub(crate) fn object<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Option<T> {
 }
 
 #[derive(Deserialize)]
-struct Top<'a> {
+struct RequestFields<'a> {
     #[serde(borrow)]
     model: &'a RawValue,
     #[serde(borrow)]
@@ -153,7 +155,7 @@ struct Top<'a> {
 /// The messages; only the last one is kept.
 struct Messages<'a> {
     count: usize,
-    last: Option<MessageHead<'a>>,
+    last: Option<LastMessage<'a>>,
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Messages<'a> {
@@ -173,7 +175,7 @@ impl<'de> Visitor<'de> for MessagesVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
         let mut messages = Messages { count: 0, last: None };
-        while let Some(message) = items.next_element::<MessageHead<'de>>()? {
+        while let Some(message) = items.next_element::<LastMessage<'de>>()? {
             messages.count += 1;
             if message.role != "system" {
                 messages.last = Some(message);

@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use http::HeaderMap;
 
 use crate::head::RequestHead;
-use crate::request::{self, Content};
+use crate::request::{self, RequestContent};
 
 /// Turns that wait for their request. A host marks one at a time, or a handful
 /// while messages are queued; past the limit the oldest is dropped.
@@ -62,7 +62,7 @@ impl TurnMark {
 
 /// The properties of a request that determine its initiator.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct RequestTraits {
     /// User-written texts in the last message.
     texts: Vec<String>,
     /// Whether the last message has user content, text or other.
@@ -74,10 +74,10 @@ pub(crate) struct Ask {
     fingerprint: u64,
 }
 
-impl Ask {
+impl RequestTraits {
     pub(crate) fn read(head: &RequestHead<'_>, headers: &HeaderMap) -> Self {
         let last = head.last_message.as_ref().filter(|message| message.role == "user");
-        let content: Content =
+        let content: RequestContent =
             last.and_then(|message| serde_json::from_str(message.content.get()).ok()).unwrap_or_default();
         let blocks = content.0.as_slice();
         let own = |text: &&str| !request::is_runtime_text(text) && !text.trim().is_empty();
@@ -106,14 +106,14 @@ fn is_runtime(headers: &HeaderMap) -> bool {
 
 /// What a request reserves until it is settled.
 #[derive(Debug, Default)]
-pub(crate) struct Ticket {
+pub(crate) struct TurnReservation {
     /// Numbers of the marked turns that the request contains.
     turns: Vec<u64>,
     /// Fingerprint of the conversation's state, for sessions without marks.
     state: Option<u64>,
 }
 
-impl Ticket {
+impl TurnReservation {
     /// An empty reservation.
     pub(crate) fn none() -> Self {
         Self::default()
@@ -122,24 +122,24 @@ impl Ticket {
 
 /// The turns of one session.
 #[derive(Debug, Default)]
-pub(crate) struct TurnBook {
+pub(crate) struct SessionTurns {
     /// Whether the host marks turns; after the first mark only marks count.
     marked: bool,
-    waiting: VecDeque<Turn>,
+    waiting: VecDeque<PendingTurn>,
     next: u64,
     /// States whose user-initiated request succeeded, oldest first.
     asked: VecDeque<u64>,
 }
 
 #[derive(Debug)]
-struct Turn {
+struct PendingTurn {
     number: u64,
     text: String,
     /// A user-initiated request is in flight.
     in_flight: bool,
 }
 
-impl TurnBook {
+impl SessionTurns {
     /// Records a user message.
     pub(crate) fn mark(&mut self, mark: TurnMark) {
         self.marked = true;
@@ -148,33 +148,33 @@ impl TurnBook {
         }
         let number = self.next;
         self.next += 1;
-        self.waiting.push_back(Turn { number, text: mark.text.trim().to_owned(), in_flight: false });
+        self.waiting.push_back(PendingTurn { number, text: mark.text.trim().to_owned(), in_flight: false });
     }
 
     /// Decides the initiator of a request.
-    pub(crate) fn decide(&mut self, ask: &Ask) -> (Initiator, Ticket) {
-        if ask.housekeeping || !ask.human {
-            return (Initiator::Agent, Ticket::none());
+    pub(crate) fn decide(&mut self, traits: &RequestTraits) -> (Initiator, TurnReservation) {
+        if traits.housekeeping || !traits.human {
+            return (Initiator::Agent, TurnReservation::none());
         }
         if !self.marked {
-            if ask.helper || self.asked.contains(&ask.fingerprint) {
-                return (Initiator::Agent, Ticket::none());
+            if traits.helper || self.asked.contains(&traits.fingerprint) {
+                return (Initiator::Agent, TurnReservation::none());
             }
-            return (Initiator::User, Ticket { turns: Vec::new(), state: Some(ask.fingerprint) });
+            return (Initiator::User, TurnReservation { turns: Vec::new(), state: Some(traits.fingerprint) });
         }
         let mut turns = Vec::new();
-        for turn in self.waiting.iter_mut().filter(|turn| !turn.in_flight && turn.is_in(ask)) {
+        for turn in self.waiting.iter_mut().filter(|turn| !turn.in_flight && turn.is_in(traits)) {
             turn.in_flight = true;
             turns.push(turn.number);
         }
         let initiator = if turns.is_empty() { Initiator::Agent } else { Initiator::User };
-        (initiator, Ticket { turns, state: None })
+        (initiator, TurnReservation { turns, state: None })
     }
 
     /// Consumes the turns of a successful request.
-    pub(crate) fn settle_success(&mut self, ticket: Ticket) {
-        self.waiting.retain(|turn| !ticket.turns.contains(&turn.number));
-        if let Some(state) = ticket.state {
+    pub(crate) fn settle_success(&mut self, reservation: TurnReservation) {
+        self.waiting.retain(|turn| !reservation.turns.contains(&turn.number));
+        if let Some(state) = reservation.state {
             if self.asked.len() == MAX_REMEMBERED {
                 self.asked.pop_front();
             }
@@ -183,23 +183,23 @@ impl TurnBook {
     }
 
     /// Releases the turns of a failed or aborted request for the retry.
-    pub(crate) fn settle_failure(&mut self, ticket: &Ticket) {
+    pub(crate) fn settle_failure(&mut self, reservation: &TurnReservation) {
         for turn in &mut self.waiting {
-            if ticket.turns.contains(&turn.number) {
+            if reservation.turns.contains(&turn.number) {
                 turn.in_flight = false;
             }
         }
     }
 }
 
-impl Turn {
+impl PendingTurn {
     /// Whether a request contains this turn. The runtime expands a command and
     /// an image has no text, so these match the next request with user content.
-    fn is_in(&self, ask: &Ask) -> bool {
+    fn is_in(&self, traits: &RequestTraits) -> bool {
         if self.text.is_empty() || self.text.starts_with('/') {
             return true;
         }
-        ask.texts.iter().any(|text| text.contains(&self.text))
+        traits.texts.iter().any(|text| text.contains(&self.text))
     }
 }
 

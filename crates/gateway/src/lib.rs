@@ -6,7 +6,6 @@
 //! never reaches an upstream, and every failure is reported as an Anthropic
 //! error object.
 
-mod answer;
 mod auth;
 mod background;
 mod betas;
@@ -25,17 +24,18 @@ mod front;
 mod head;
 mod headers;
 mod initiator;
-mod ledger;
 mod login;
 mod model_id;
 mod relay;
 mod request;
+mod response_body;
 mod server;
 mod shared;
 mod sse;
 mod tap;
 mod thread;
 mod upstream;
+mod usage_ledger;
 
 pub use auth::SessionId;
 pub use betas::BetaFilter;
@@ -44,7 +44,6 @@ pub use credentials::{CopilotAccount, GithubEndpoints};
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::ApiError;
 pub use initiator::TurnMark;
-pub use ledger::{Account, LastError, SessionUsage, TooManyCredentials};
 pub use login::{DEFAULT_CLIENT_ID, DeviceCode, DeviceLogin, LoginError};
 pub use model_id::ModelId;
 pub use server::{Gateway, GatewayConfig, GatewayError, GatewayHandle, GatewayLimits};
@@ -58,3 +57,4 @@ pub use upstream::demo::{
 pub use upstream::{
     Cut, Upstream, UpstreamBody, UpstreamFailure, UpstreamFuture, UpstreamRequest, UpstreamResponse,
 };
+pub use usage_ledger::{Account, LastError, SessionUsage, TooManyCredentials};

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use url::form_urlencoded;
 
-use crate::client::{ClientOptions, HttpClient, Outgoing};
+use crate::client::{ClientOptions, HttpClient, HttpRequest};
 use crate::credentials::{self, CopilotAccount, GithubEndpoints, LOOKUP_TIME, OWN_NAME};
 use crate::endpoint::Endpoint;
 use crate::error::ApiError;
@@ -198,7 +198,7 @@ impl DeviceLogin {
         headers.insert(USER_AGENT, OWN_NAME);
         let web = &self.github.web;
         let outgoing =
-            Outgoing { method: Method::POST, target: web.target(path, None), headers, body: body.into() };
+            HttpRequest { method: Method::POST, target: web.target(path, None), headers, body: body.into() };
         let (status, body) = timeout(LOOKUP_TIME, self.exchange(web, &outgoing))
             .await
             .unwrap_or_else(|_| Err(ApiError::timed_out(format!("no response within {LOOKUP_TIME:?}"))))
@@ -215,7 +215,11 @@ impl DeviceLogin {
         })
     }
 
-    async fn exchange(&self, web: &Endpoint, outgoing: &Outgoing) -> Result<(StatusCode, Bytes), ApiError> {
+    async fn exchange(
+        &self,
+        web: &Endpoint,
+        outgoing: &HttpRequest,
+    ) -> Result<(StatusCode, Bytes), ApiError> {
         let answer = self.client.send(web, outgoing).await.map_err(|error| unreachable_upstream(&error))?;
         Ok((answer.status, read_all(answer.data, MAX_ANSWER, LOOKUP_TIME).await?))
     }
@@ -285,9 +289,7 @@ impl TokenAnswer {
                 &self.error_description.unwrap_or_else(|| other.to_owned()),
             ))),
             (Some(token), None) if !token.is_empty() => Progress::Done(token.into()),
-            (_, None) => {
-                Progress::Failed(LoginError::Answer("neither a token nor an error".to_owned()))
-            }
+            (_, None) => Progress::Failed(LoginError::Answer("neither a token nor an error".to_owned())),
         }
     }
 }

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use secrecy::SecretString;
 
-use crate::envelope::{self, Envelope};
+use crate::envelope::{self, ErrorEnvelope};
 use crate::error::ApiError;
 use crate::head;
-use crate::sse::{EventScanner, Fields};
-use crate::tap::{ModelPlace, Reading, Tap, Verdict};
+use crate::sse::{EventFields, EventScanner};
+use crate::tap::{EventVerdict, ModelPlace, Reading, Tap};
 
 /// Largest event. An event contains some text or at most a tool result. An
 /// incomplete event is buffered, so this bounds the memory of a stream; a
@@ -159,25 +159,29 @@ impl Relay {
     fn place(&mut self, piece: &Bytes, sent: &mut usize, begin: usize, end: usize) -> ControlFlow<()> {
         let event = piece.get(begin..end).unwrap_or_default();
         let verdict = if event.len() > MAX_EVENT { None } else { Some(self.tap.read(event)) };
-        self.begun |=
-            !matches!(verdict, None | Some(Verdict::Nothing | Verdict::Error(_) | Verdict::Broken(_)));
+        self.begun |= !matches!(
+            verdict,
+            None | Some(EventVerdict::Nothing | EventVerdict::Error(_) | EventVerdict::Broken(_))
+        );
         match verdict {
-            Some(Verdict::Nothing | Verdict::Pass | Verdict::Start(None)) => ControlFlow::Continue(()),
-            Some(Verdict::Start(Some(place))) => {
+            Some(EventVerdict::Nothing | EventVerdict::Pass | EventVerdict::Start(None)) => {
+                ControlFlow::Continue(())
+            }
+            Some(EventVerdict::Start(Some(place))) => {
                 self.rename(piece, sent, begin, &place);
                 ControlFlow::Continue(())
             }
-            Some(Verdict::Stop) => {
+            Some(EventVerdict::Stop) => {
                 self.send(piece, *sent, end);
                 self.closing = Some(Closing::Complete);
                 ControlFlow::Break(())
             }
-            Some(Verdict::Error(envelope)) => {
+            Some(EventVerdict::Error(envelope)) => {
                 self.send(piece, *sent, begin);
                 self.pass_error(&piece.slice(begin..end), envelope);
                 ControlFlow::Break(())
             }
-            Some(Verdict::Broken(what)) => {
+            Some(EventVerdict::Broken(what)) => {
                 self.send(piece, *sent, begin);
                 self.fail(ApiError::bad_gateway(format!("invalid upstream response: {what}")));
                 ControlFlow::Break(())
@@ -199,7 +203,7 @@ impl Relay {
 
     /// Passes on an `error` event of the upstream. Rewrites it if it is not an
     /// Anthropic error object or contains the credential.
-    fn pass_error(&mut self, event: &Bytes, envelope: Envelope) {
+    fn pass_error(&mut self, event: &Bytes, envelope: ErrorEnvelope) {
         let kind = envelope.kind.unwrap_or_else(|| "api_error".to_owned());
         let message = envelope.message.unwrap_or_else(|| "the upstream reported an error".to_owned());
         let secret = self.options.secret.as_ref();
@@ -207,7 +211,7 @@ impl Relay {
         if !envelope.conforms || envelope::reveals(event, secret) {
             return self.fail(error);
         }
-        let object = Fields::read(event).data().unwrap_or_default().into_owned().into();
+        let object = EventFields::read(event).data().unwrap_or_default().into_owned().into();
         self.out.push_back(event.clone());
         self.closing = Some(Closing::Failed { error, object });
     }
@@ -230,10 +234,7 @@ impl Relay {
 }
 
 fn too_large() -> ApiError {
-    ApiError::bad_gateway(format!(
-        "the upstream sent an event larger than {} MiB",
-        MAX_EVENT / (1024 * 1024)
-    ))
+    ApiError::bad_gateway(format!("the upstream sent an event larger than {} MiB", MAX_EVENT / (1024 * 1024)))
 }
 
 #[cfg(test)]

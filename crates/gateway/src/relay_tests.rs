@@ -195,7 +195,7 @@ proptest! {
             // A complete stream has an intact start and stop and no error.
             Closing::Complete => {
                 let is_stop = |event: &[u8]| {
-                    serde_json::from_slice::<Value>(&Fields::read(event).data().unwrap_or_default())
+                    serde_json::from_slice::<Value>(&EventFields::read(event).data().unwrap_or_default())
                         .is_ok_and(|data| data["type"] == "message_stop")
                 };
                 let mut scanner = EventScanner::default();

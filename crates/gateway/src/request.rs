@@ -35,7 +35,7 @@ pub(crate) fn is_summary_request(text: &str) -> bool {
 #[derive(Debug, serde::Deserialize)]
 pub(crate) struct MessagesRequest {
     pub(crate) model: String,
-    pub(crate) messages: Vec<Message>,
+    pub(crate) messages: Vec<RequestMessage>,
     #[serde(default)]
     pub(crate) stream: Option<bool>,
     #[serde(default)]
@@ -51,7 +51,9 @@ impl MessagesRequest {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, ApiError> {
         // Derived structs can also be deserialised from a list of field values.
         if body.trim_ascii_start().starts_with(b"[") {
-            return Err(ApiError::invalid_request("the request body is not a Messages request: it is a list"));
+            return Err(ApiError::invalid_request(
+                "the request body is not a Messages request: it is a list",
+            ));
         }
         let request: Self = serde_json::from_slice(body).map_err(|error| {
             let what = if error.is_data() { "a Messages request" } else { "JSON" };
@@ -82,16 +84,16 @@ struct ToolHead {
 
 /// One message of the conversation.
 #[derive(Debug, serde::Deserialize)]
-pub(crate) struct Message {
+pub(crate) struct RequestMessage {
     pub(crate) role: String,
-    pub(crate) content: Content,
+    pub(crate) content: RequestContent,
 }
 
 /// Content blocks; a plain string becomes one text block.
 #[derive(Debug, Default)]
-pub(crate) struct Content(pub(crate) Vec<Block>);
+pub(crate) struct RequestContent(pub(crate) Vec<RequestBlock>);
 
-impl<'de> Deserialize<'de> for Content {
+impl<'de> Deserialize<'de> for RequestContent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(ContentVisitor)
     }
@@ -101,32 +103,36 @@ impl<'de> Deserialize<'de> for Content {
 struct ContentVisitor;
 
 impl<'de> Visitor<'de> for ContentVisitor {
-    type Value = Content;
+    type Value = RequestContent;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("`content` as a string or a list of blocks")
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Content, E> {
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<RequestContent, E> {
         self.visit_string(text.to_owned())
     }
 
-    fn visit_string<E: de::Error>(self, text: String) -> Result<Content, E> {
-        Ok(Content(vec![Block { kind: "text".to_owned(), text: Some(text), ..Block::default() }]))
+    fn visit_string<E: de::Error>(self, text: String) -> Result<RequestContent, E> {
+        Ok(RequestContent(vec![RequestBlock {
+            kind: "text".to_owned(),
+            text: Some(text),
+            ..RequestBlock::default()
+        }]))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Content, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RequestContent, A::Error> {
         let mut blocks = Vec::new();
         while let Some(block) = items.next_element()? {
             blocks.push(block);
         }
-        Ok(Content(blocks))
+        Ok(RequestContent(blocks))
     }
 }
 
 /// One content block of any type.
 #[derive(Debug, Default, serde::Deserialize)]
-pub(crate) struct Block {
+pub(crate) struct RequestBlock {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     /// In text blocks.
@@ -155,7 +161,7 @@ pub(crate) struct Block {
     pub(crate) content: Option<Box<RawValue>>,
 }
 
-impl Block {
+impl RequestBlock {
     /// The text of a text block.
     pub(crate) fn as_text(&self) -> Option<&str> {
         if self.kind == "text" { self.text.as_deref() } else { None }
@@ -164,8 +170,8 @@ impl Block {
     /// The text of a tool result, its text blocks joined by line breaks.
     pub(crate) fn result_text(&self) -> String {
         let Some(raw) = &self.content else { return String::new() };
-        let content: Content = serde_json::from_str(raw.get()).unwrap_or_default();
-        let texts: Vec<&str> = content.0.iter().filter_map(Block::as_text).collect();
+        let content: RequestContent = serde_json::from_str(raw.get()).unwrap_or_default();
+        let texts: Vec<&str> = content.0.iter().filter_map(RequestBlock::as_text).collect();
         texts.join("\n")
     }
 }

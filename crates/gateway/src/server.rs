@@ -21,8 +21,8 @@ use crate::body::DEFAULT_BODY_CAP;
 use crate::connection;
 use crate::front::Front;
 use crate::initiator::TurnMark;
-use crate::ledger::{LastError, Ledger, SessionUsage, TooManyCredentials};
 use crate::upstream::Upstream;
+use crate::usage_ledger::{LastError, SessionUsage, TooManyCredentials, UsageLedger};
 
 /// How long shutdown waits for cancelled connections. They stop at their next
 /// poll, so only a stuck upstream could take this long.
@@ -97,7 +97,7 @@ impl Gateway {
         let address = listener.local_addr().map_err(failed)?;
 
         let nonce = Arc::new(Nonce::random());
-        let ledger = Arc::new(Ledger::default());
+        let ledger = Arc::new(UsageLedger::default());
         let cancel = CancellationToken::new();
         let tasks = TaskTracker::new();
         let front = Arc::new(Front {
@@ -117,7 +117,7 @@ impl Gateway {
 pub struct GatewayHandle {
     base_url: String,
     nonce: Arc<Nonce>,
-    ledger: Arc<Ledger>,
+    ledger: Arc<UsageLedger>,
     /// Cancels the accept loop, every connection and every request.
     cancel: CancellationToken,
     /// The accept loop and the open connections.
@@ -183,7 +183,7 @@ impl GatewayHandle {
     }
 
     /// Cancelled when the gateway shuts down.
-    pub(crate) fn told_to_end(&self) -> CancellationToken {
+    pub(crate) fn shutdown_token(&self) -> CancellationToken {
         self.cancel.clone()
     }
 

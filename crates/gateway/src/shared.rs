@@ -20,13 +20,13 @@ pub struct SharedGateway {
     listen: SocketAddr,
     upstream: Arc<dyn Upstream>,
     limits: GatewayLimits,
-    state: Mutex<State>,
+    state: Mutex<SharedState>,
     /// Serialises starts; closed by [`Self::dispose`].
     starting: Semaphore,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SharedState {
     running: Weak<GatewayHandle>,
     /// The tasks of the previous gateway, which may still be shutting down.
     last: Option<TaskTracker>,
@@ -77,7 +77,7 @@ impl SharedGateway {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SharedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -33,11 +33,11 @@ const FRAME_GUESS: usize = 192;
 /// such an event ends only when the next byte is known.
 #[derive(Clone, Debug, Default)]
 pub struct EventScanner {
-    place: Place,
+    position: LinePosition,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum LinePosition {
     /// At the start of a line.
     #[default]
     LineStart,
@@ -58,28 +58,29 @@ impl EventScanner {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             let first = rest.first().copied()?;
-            match self.place {
-                Place::AfterLastReturn => {
-                    self.place = Place::LineStart;
+            match self.position {
+                LinePosition::AfterLastReturn => {
+                    self.position = LinePosition::LineStart;
                     return Some(if first == b'\n' { at + 1 } else { at });
                 }
-                Place::AfterReturn => {
-                    self.place = Place::LineStart;
+                LinePosition::AfterReturn => {
+                    self.position = LinePosition::LineStart;
                     at += usize::from(first == b'\n');
                 }
-                Place::LineStart if first == b'\n' => return Some(at + 1),
-                Place::LineStart if first == b'\r' => {
-                    self.place = Place::AfterLastReturn;
+                LinePosition::LineStart if first == b'\n' => return Some(at + 1),
+                LinePosition::LineStart if first == b'\r' => {
+                    self.position = LinePosition::AfterLastReturn;
                     at += 1;
                 }
-                Place::LineStart | Place::Line => match memchr2(b'\n', b'\r', rest) {
+                LinePosition::LineStart | LinePosition::Line => match memchr2(b'\n', b'\r', rest) {
                     Some(end) => {
                         let feed = rest.get(end) == Some(&b'\n');
-                        self.place = if feed { Place::LineStart } else { Place::AfterReturn };
+                        self.position =
+                            if feed { LinePosition::LineStart } else { LinePosition::AfterReturn };
                         at += end + 1;
                     }
                     None => {
-                        self.place = Place::Line;
+                        self.position = LinePosition::Line;
                         return None;
                     }
                 },
@@ -90,13 +91,13 @@ impl EventScanner {
 
     /// Whether the last event is complete if the stream ends here.
     pub fn ends_event(&self) -> bool {
-        self.place == Place::AfterLastReturn
+        self.position == LinePosition::AfterLastReturn
     }
 }
 
 /// The parsed fields of one event.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fields<'a> {
+pub(crate) struct EventFields<'a> {
     /// The last `event` field.
     pub(crate) name: Option<&'a [u8]>,
     /// The first `data` field.
@@ -105,7 +106,7 @@ pub(crate) struct Fields<'a> {
     more: Vec<&'a [u8]>,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> EventFields<'a> {
     /// Parses a complete event.
     pub(crate) fn read(event: &'a [u8]) -> Self {
         let mut fields = Self::default();

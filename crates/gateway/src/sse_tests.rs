@@ -40,7 +40,7 @@ fn event_ends_with_any_line_ending() {
 #[test]
 fn fields_are_parsed_as_the_standard_says() {
     let read = |text: &'static [u8]| {
-        let fields = Fields::read(text);
+        let fields = EventFields::read(text);
         (fields.name, fields.data().map(Cow::into_owned))
     };
     assert_eq!(read(b"event: a\ndata: {}\n\n"), (Some(&b"a"[..]), Some(b"{}".to_vec())));

@@ -10,9 +10,9 @@ use serde::Deserialize;
 use serde_json::Number;
 use serde_json::value::RawValue;
 
-use crate::envelope::Envelope;
+use crate::envelope::ErrorEnvelope;
 use crate::head;
-use crate::sse::Fields;
+use crate::sse::EventFields;
 
 /// The usage of one response so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) struct Reading {
 
 /// How to handle an event.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum EventVerdict {
     /// A comment or an empty line, not an event.
     Nothing,
     /// Pass the event on.
@@ -38,7 +38,7 @@ pub(crate) enum Verdict {
     /// The message is complete.
     Stop,
     /// The upstream reports an error.
-    Error(Envelope),
+    Error(ErrorEnvelope),
     /// The event is invalid in a response.
     Broken(&'static str),
 }
@@ -64,48 +64,48 @@ impl Tap {
     }
 
     /// Parses one complete event.
-    pub(crate) fn read(&mut self, event: &[u8]) -> Verdict {
-        let fields = Fields::read(event);
+    pub(crate) fn read(&mut self, event: &[u8]) -> EventVerdict {
+        let fields = EventFields::read(event);
         let Some(name) = fields.name else { return self.read_unnamed(event, &fields) };
         self.read_named(name, event, &fields)
     }
 
-    fn read_named(&mut self, name: &[u8], event: &[u8], fields: &Fields<'_>) -> Verdict {
+    fn read_named(&mut self, name: &[u8], event: &[u8], fields: &EventFields<'_>) -> EventVerdict {
         match name {
             b"content_block_delta" | b"content_block_start" | b"content_block_stop" | b"ping" => {
-                Verdict::Pass
+                EventVerdict::Pass
             }
             b"message_start" => self.start(event, fields),
             b"message_delta" => self.delta(fields),
             b"message_stop" => self.stop(fields),
-            b"error" => Verdict::Error(Envelope::read(&fields.data().unwrap_or_default())),
+            b"error" => EventVerdict::Error(ErrorEnvelope::read(&fields.data().unwrap_or_default())),
             _ => {
                 self.look_for_credits(fields);
-                Verdict::Pass
+                EventVerdict::Pass
             }
         }
     }
 
     /// Handles an event without a name, by the `type` in its data. Some servers omit the name.
-    fn read_unnamed(&mut self, event: &[u8], fields: &Fields<'_>) -> Verdict {
-        let Some(data) = fields.data() else { return Verdict::Nothing };
-        match head::object::<Kind>(&data) {
+    fn read_unnamed(&mut self, event: &[u8], fields: &EventFields<'_>) -> EventVerdict {
+        let Some(data) = fields.data() else { return EventVerdict::Nothing };
+        match head::object::<EventType>(&data) {
             Some(kind) => self.read_named(kind.kind.as_bytes(), event, fields),
-            None => Verdict::Pass,
+            None => EventVerdict::Pass,
         }
     }
 
-    fn start(&mut self, event: &[u8], fields: &Fields<'_>) -> Verdict {
+    fn start(&mut self, event: &[u8], fields: &EventFields<'_>) -> EventVerdict {
         if self.started {
-            return Verdict::Broken("second message_start");
+            return EventVerdict::Broken("second message_start");
         }
         let data = fields.data().unwrap_or_default();
         let Some(top) = parse(&data, "message_start") else {
-            return Verdict::Broken("unparsable message_start");
+            return EventVerdict::Broken("unparsable message_start");
         };
         let message: Option<MessageData<'_>> = top.message.and_then(|raw| head::object(raw.get().as_bytes()));
         let Some(message) = message else {
-            return Verdict::Broken("message_start without message");
+            return EventVerdict::Broken("message_start without message");
         };
         self.started = true;
         self.add_usage(message.usage);
@@ -114,13 +114,13 @@ impl Tap {
             let model = serde_json::from_str(raw.get()).ok()?;
             Some(ModelPlace { model, span: place_in(event, fields, &data, raw)? })
         });
-        Verdict::Start(model)
+        EventVerdict::Start(model)
     }
 
-    fn delta(&mut self, fields: &Fields<'_>) -> Verdict {
+    fn delta(&mut self, fields: &EventFields<'_>) -> EventVerdict {
         let data = fields.data().unwrap_or_default();
         let Some(top) = parse(&data, "message_delta") else {
-            return Verdict::Broken("unparsable message_delta");
+            return EventVerdict::Broken("unparsable message_delta");
         };
         self.add_usage(top.usage);
         self.add_credits(top.copilot_usage);
@@ -128,22 +128,22 @@ impl Tap {
         if let Some(reason) = delta.and_then(|delta| delta.stop_reason) {
             self.reading.stop_reason = Some(reason);
         }
-        Verdict::Pass
+        EventVerdict::Pass
     }
 
-    fn stop(&mut self, fields: &Fields<'_>) -> Verdict {
+    fn stop(&mut self, fields: &EventFields<'_>) -> EventVerdict {
         let data = fields.data().unwrap_or_default();
         let Some(top) = parse(&data, "message_stop") else {
-            return Verdict::Broken("unparsable message_stop");
+            return EventVerdict::Broken("unparsable message_stop");
         };
         if !self.started {
-            return Verdict::Broken("message_stop before message_start");
+            return EventVerdict::Broken("message_stop before message_start");
         }
         self.add_credits(top.copilot_usage);
-        Verdict::Stop
+        EventVerdict::Stop
     }
 
-    fn look_for_credits(&mut self, fields: &Fields<'_>) {
+    fn look_for_credits(&mut self, fields: &EventFields<'_>) {
         let data = fields.data().unwrap_or_default();
         if memchr::memmem::find(&data, b"copilot_usage").is_some()
             && let Some(top) = head::object::<EventData<'_>>(&data)
@@ -191,7 +191,7 @@ fn parse<'a>(data: &'a [u8], kind: &str) -> Option<EventData<'a>> {
 }
 
 /// The range in the event of a value parsed from its joined data.
-fn place_in(event: &[u8], fields: &Fields<'_>, data: &[u8], value: &RawValue) -> Option<Range<usize>> {
+fn place_in(event: &[u8], fields: &EventFields<'_>, data: &[u8], value: &RawValue) -> Option<Range<usize>> {
     let Range { mut start, .. } = head::span(data, value);
     for line in fields.lines() {
         if start < line.len() {
@@ -217,7 +217,7 @@ fn whole(number: &Number) -> Option<u64> {
 }
 
 #[derive(Deserialize)]
-struct Kind {
+struct EventType {
     #[serde(rename = "type")]
     kind: String,
 }

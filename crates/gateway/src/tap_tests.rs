@@ -1,6 +1,6 @@
 use super::*;
 
-fn read(tap: &mut Tap, name: &str, data: &str) -> Verdict {
+fn read(tap: &mut Tap, name: &str, data: &str) -> EventVerdict {
     tap.read(format!("event: {name}\ndata: {data}\n\n").as_bytes())
 }
 
@@ -8,14 +8,14 @@ fn read(tap: &mut Tap, name: &str, data: &str) -> Verdict {
 fn usage_and_stop_reason_are_read_from_events() {
     let mut tap = Tap::default();
     let start = r#"{"type":"message_start","message":{"model":"m","usage":{"input_tokens":10,"cache_creation_input_tokens":2,"cache_read_input_tokens":3,"output_tokens":1}}}"#;
-    assert!(matches!(read(&mut tap, "message_start", start), Verdict::Start(Some(_))));
+    assert!(matches!(read(&mut tap, "message_start", start), EventVerdict::Start(Some(_))));
     for name in ["ping", "content_block_start", "content_block_delta", "content_block_stop", "new_event"] {
-        assert_eq!(read(&mut tap, name, "{}"), Verdict::Pass);
+        assert_eq!(read(&mut tap, name, "{}"), EventVerdict::Pass);
     }
     let delta = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":42},"copilot_usage":{"total_nano_aiu":7.9}}"#;
-    assert_eq!(read(&mut tap, "message_delta", delta), Verdict::Pass);
+    assert_eq!(read(&mut tap, "message_delta", delta), EventVerdict::Pass);
     let stop = r#"{"type":"message_stop","copilot_usage":{"total_nano_aiu":9}}"#;
-    assert_eq!(read(&mut tap, "message_stop", stop), Verdict::Stop);
+    assert_eq!(read(&mut tap, "message_stop", stop), EventVerdict::Stop);
     let expected = Reading {
         input_tokens: 10,
         output_tokens: 42,
@@ -41,14 +41,14 @@ fn invalid_credits_are_ignored() {
 #[test]
 fn event_without_name_is_handled_by_its_type() {
     let mut tap = Tap::default();
-    assert_eq!(tap.read(b": comment\n\n"), Verdict::Nothing);
-    assert_eq!(tap.read(b"\n"), Verdict::Nothing);
-    assert_eq!(tap.read(b"data: [DONE]\n\n"), Verdict::Pass);
+    assert_eq!(tap.read(b": comment\n\n"), EventVerdict::Nothing);
+    assert_eq!(tap.read(b"\n"), EventVerdict::Nothing);
+    assert_eq!(tap.read(b"data: [DONE]\n\n"), EventVerdict::Pass);
     assert!(matches!(
         tap.read(b"data: {\"type\":\"message_start\",\"message\":{}}\n\n"),
-        Verdict::Start(None)
+        EventVerdict::Start(None)
     ));
-    assert_eq!(tap.read(b"data: {\"type\":\"message_stop\"}\n\n"), Verdict::Stop);
+    assert_eq!(tap.read(b"data: {\"type\":\"message_stop\"}\n\n"), EventVerdict::Stop);
 }
 
 #[test]
@@ -61,19 +61,19 @@ fn invalid_event_breaks_response() {
         ("message_delta", "x"),
         ("message_delta", r#"["message_delta"]"#),
     ] {
-        assert!(matches!(read(&mut Tap::default(), name, data), Verdict::Broken(_)), "{name} {data}");
+        assert!(matches!(read(&mut Tap::default(), name, data), EventVerdict::Broken(_)), "{name} {data}");
     }
     let mut tap = Tap::default();
     let start = r#"{"type":"message_start","message":{}}"#;
     read(&mut tap, "message_start", start);
-    assert!(matches!(read(&mut tap, "message_start", start), Verdict::Broken(_)));
-    assert!(matches!(read(&mut tap, "message_stop", "{}"), Verdict::Broken(_)));
+    assert!(matches!(read(&mut tap, "message_start", start), EventVerdict::Broken(_)));
+    assert!(matches!(read(&mut tap, "message_stop", "{}"), EventVerdict::Broken(_)));
 }
 
 #[test]
 fn model_is_found_in_multi_line_data() {
     let event = b"event: message_start\ndata: {\"type\":\"message_start\",\ndata:  \"message\":{\"id\":1,\ndata: \"model\" : \"a-b\"}}\n\n";
-    let Verdict::Start(Some(place)) = Tap::default().read(event) else { panic!("not a start") };
+    let EventVerdict::Start(Some(place)) = Tap::default().read(event) else { panic!("not a start") };
     assert_eq!((place.model.as_str(), &event[place.span]), ("a-b", &b"\"a-b\""[..]));
 }
 

@@ -13,7 +13,7 @@ use http::{HeaderMap, StatusCode};
 
 use crate::auth::SessionId;
 use crate::error::ApiError;
-use crate::ledger::Account;
+use crate::usage_ledger::Account;
 
 pub(crate) mod anthropic;
 pub(crate) mod copilot;

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use innkeeper_gateway::check::{
-    CheckError, CheckOptions, Credentials, Finding, Outcome, Report, Target, check,
+    CheckError, CheckOptions, CheckOutcome, CheckReport, CheckTarget, Credentials, Finding, check,
 };
 use innkeeper_gateway::{DemoUpstream, Gateway, GatewayConfig, GatewayHandle};
 use serde_json::{Value, json};
@@ -96,8 +96,8 @@ impl SmallEndpoint {
         Self { address, stop, thread: Some(thread) }
     }
 
-    async fn check(&self, credentials: Credentials) -> Report {
-        let target = Target {
+    async fn check(&self, credentials: Credentials) -> CheckReport {
+        let target = CheckTarget {
             base_url: format!("http://{}/", self.address),
             credentials,
             model: Some("claude-a".into()),
@@ -219,17 +219,17 @@ fn bearer() -> Credentials {
     Credentials::Bearer(SECRET.into())
 }
 
-fn failed(report: &Report) -> Vec<&str> {
+fn failed(report: &CheckReport) -> Vec<&str> {
     report.failed().map(|finding| finding.name.as_str()).collect()
 }
 
-fn skipped(report: &Report) -> Vec<&str> {
-    let is_skipped = |finding: &&Finding| matches!(finding.outcome, Outcome::Skipped { .. });
+fn skipped(report: &CheckReport) -> Vec<&str> {
+    let is_skipped = |finding: &&Finding| matches!(finding.outcome, CheckOutcome::Skipped { .. });
     report.findings.iter().filter(is_skipped).map(|finding| finding.name.as_str()).collect()
 }
 
 /// Checks an endpoint whose correct replies are modified by `defect`.
-async fn check_with(defect: fn(&Request, Reply) -> Reply) -> Report {
+async fn check_with(defect: fn(&Request, Reply) -> Reply) -> CheckReport {
     let endpoint = SmallEndpoint::start(Arc::new(move |request| defect(request, good(request))));
     endpoint.check(bearer()).await
 }
@@ -248,8 +248,8 @@ async fn demo_gateway() -> GatewayHandle {
     Gateway::start(GatewayConfig { listen, upstream: Arc::new(DemoUpstream::new()) }).await.unwrap()
 }
 
-async fn check_gateway(gateway: &GatewayHandle, prompts: &[&str]) -> Report {
-    let target = Target {
+async fn check_gateway(gateway: &GatewayHandle, prompts: &[&str]) -> CheckReport {
+    let target = CheckTarget {
         base_url: gateway.base_url().to_owned(),
         credentials: Credentials::Bearer(gateway.bearer_for("check")),
         model: None,
@@ -267,7 +267,7 @@ async fn gateway_with_demo_model_has_no_defects() {
     for finding in &report.findings {
         assert_eq!(
             (&finding.outcome, finding.notes.as_slice()),
-            (&Outcome::Ok, [].as_slice()),
+            (&CheckOutcome::Ok, [].as_slice()),
             "{finding:?}"
         );
     }
@@ -280,7 +280,9 @@ async fn error_event_is_reported_under_end() {
     let gateway = demo_gateway().await;
     let report = check_gateway(&gateway, &["#demo\ntext hello\nerror 529 always"]).await;
     assert_eq!(failed(&report), ["prompt-1.end"]);
-    let Outcome::Failed(defects) = &report.finding("prompt-1.end").unwrap().outcome else { unreachable!() };
+    let CheckOutcome::Failed(defects) = &report.finding("prompt-1.end").unwrap().outcome else {
+        unreachable!()
+    };
     assert_eq!(defects[0].expected, "no `error` event");
     assert!(defects[0].seen.contains("overloaded_error"), "{defects:?}");
 }
@@ -475,7 +477,8 @@ async fn only_errors_are_checked_without_a_model() {
         _ => good(request),
     }));
     let base_url = format!("http://{}", endpoint.address);
-    let report = check(Target { base_url, credentials: bearer(), model: None }, options()).await.unwrap();
+    let report =
+        check(CheckTarget { base_url, credentials: bearer(), model: None }, options()).await.unwrap();
     let expected = ["models", "count_tokens", "message", "message.stream-false", "stream", "tool-stream"];
     assert_eq!(skipped(&report), expected);
     assert_eq!(failed(&report), Vec::<&str>::new());
@@ -513,7 +516,7 @@ async fn silent_endpoint_times_out_after_idle_time() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let base_url = format!("http://{}", listener.local_addr().unwrap());
     let options = CheckOptions { idle: Duration::from_millis(20), ..CheckOptions::default() };
-    let target = Target { base_url, credentials: bearer(), model: Some("claude-a".into()) };
+    let target = CheckTarget { base_url, credentials: bearer(), model: Some("claude-a".into()) };
     let report = check(target, options).await.unwrap();
     assert!(failed(&report).contains(&"stream.answer"), "{report:#?}");
 }
@@ -523,7 +526,7 @@ async fn unreachable_address_is_an_error_with_the_address() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let base_url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let target = Target { base_url: base_url.clone(), credentials: Credentials::None, model: None };
+    let target = CheckTarget { base_url: base_url.clone(), credentials: Credentials::None, model: None };
     let error = check(target, options()).await.unwrap_err();
     assert!(matches!(error, CheckError::Unreachable { .. }), "{error:?}");
     assert!(error.to_string().contains(&base_url), "{error}");

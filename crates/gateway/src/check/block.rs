@@ -14,7 +14,7 @@ pub(super) type Fault = (Rule, String);
 
 /// The known types of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum BlockKind {
     Text,
     Thinking,
     /// A tool call, run by the client or the server.
@@ -28,7 +28,7 @@ enum Kind {
 /// The name and content of a known delta type.
 struct DeltaType {
     name: &'static str,
-    fits: Kind,
+    fits: BlockKind,
     field: &'static str,
     carries: Carries,
 }
@@ -42,19 +42,24 @@ enum Carries {
 }
 
 const DELTA_TYPES: [DeltaType; 6] = [
-    DeltaType { name: "text_delta", fits: Kind::Text, field: "text", carries: Carries::Text },
-    DeltaType { name: "citations_delta", fits: Kind::Text, field: "citation", carries: Carries::Object },
-    DeltaType { name: "thinking_delta", fits: Kind::Thinking, field: "thinking", carries: Carries::Text },
-    DeltaType { name: SIGNATURE, fits: Kind::Thinking, field: "signature", carries: Carries::Text },
+    DeltaType { name: "text_delta", fits: BlockKind::Text, field: "text", carries: Carries::Text },
+    DeltaType { name: "citations_delta", fits: BlockKind::Text, field: "citation", carries: Carries::Object },
+    DeltaType {
+        name: "thinking_delta",
+        fits: BlockKind::Thinking,
+        field: "thinking",
+        carries: Carries::Text,
+    },
+    DeltaType { name: SIGNATURE, fits: BlockKind::Thinking, field: "signature", carries: Carries::Text },
     DeltaType {
         name: "input_json_delta",
-        fits: Kind::ToolCall,
+        fits: BlockKind::ToolCall,
         field: "partial_json",
         carries: Carries::Text,
     },
     DeltaType {
         name: "compaction_delta",
-        fits: Kind::Compaction,
+        fits: BlockKind::Compaction,
         field: "content",
         carries: Carries::OptionalText,
     },
@@ -68,7 +73,7 @@ pub(super) struct OpenBlock {
     pub(super) index: u64,
     /// The type as in the stream.
     pub(super) name: String,
-    kind: Kind,
+    kind: BlockKind,
     /// The tool input received so far.
     input: String,
     signed: bool,
@@ -76,7 +81,7 @@ pub(super) struct OpenBlock {
 
 /// The result of starting a block.
 #[derive(Debug)]
-pub(super) struct Started {
+pub(super) struct StartedBlock {
     pub(super) block: OpenBlock,
     pub(super) faults: Vec<Fault>,
     pub(super) note: Option<String>,
@@ -96,11 +101,15 @@ pub(super) enum Stopped {
 
 impl OpenBlock {
     /// Starts a block from its `content_block`.
-    pub(super) fn start(index: u64, content: Option<&Value>) -> Started {
+    pub(super) fn start(index: u64, content: Option<&Value>) -> StartedBlock {
         let Some(content) = content.and_then(Value::as_object) else {
-            let faults = vec![(Rule::BlockShape, "no content_block object".to_owned())];
-            return Started { block: Self::new(index, String::new(), Kind::Unknown), faults, note: None };
             let faults = vec![(Rule::BlockShape, "missing content_block object".to_owned())];
+            return StartedBlock {
+                block: Self::new(index, String::new(), BlockKind::Unknown),
+                faults,
+                note: None,
+            };
+        };
         let name = content.get("type").and_then(Value::as_str).unwrap_or_default();
         let kind = kind_of(name);
         let mut faults = Vec::new();
@@ -108,21 +117,21 @@ impl OpenBlock {
             faults.push((Rule::BlockShape, "content_block without a type".to_owned()));
         }
         faults.extend(shape_fault(name, content).map(|seen| (Rule::BlockShape, seen)));
-        if kind == Kind::ToolCall {
+        if kind == BlockKind::ToolCall {
             let input = content.get("input");
             if !input.and_then(Value::as_object).is_some_and(Map::is_empty) {
                 let shown = input.map_or_else(|| "no input".to_owned(), |input| excerpt(&input.to_string()));
                 faults.push((Rule::ToolInputInDeltas, format!("{name} block starts with {shown}")));
             }
         }
-        let unknown = kind == Kind::Unknown && !name.is_empty();
+        let unknown = kind == BlockKind::Unknown && !name.is_empty();
         let note = unknown.then(|| format!("content block of unknown type `{}`", excerpt(name)));
         let mut block = Self::new(index, excerpt(name), kind);
         block.signed = signature_at_start(content);
-        Started { block, faults, note }
+        StartedBlock { block, faults, note }
     }
 
-    fn new(index: u64, name: String, kind: Kind) -> Self {
+    fn new(index: u64, name: String, kind: BlockKind) -> Self {
         Self { index, name, kind, input: String::new(), signed: false }
     }
 
@@ -141,7 +150,7 @@ impl OpenBlock {
         let Some(known) = DELTA_TYPES.iter().find(|known| known.name == name) else {
             return Ok(Some(format!("delta of unknown type `{}`", excerpt(name))));
         };
-        if self.kind != Kind::Unknown && known.fits != self.kind {
+        if self.kind != BlockKind::Unknown && known.fits != self.kind {
             return Err((Rule::DeltaKind, format!("{name} in a block of type `{}`", self.name)));
         }
         let value = delta.get(known.field);
@@ -155,12 +164,12 @@ impl OpenBlock {
         }
         let text = value.and_then(Value::as_str).unwrap_or_default();
         match self.kind {
-            Kind::ToolCall => self.input.push_str(text),
-            Kind::Thinking if self.signed => {
+            BlockKind::ToolCall => self.input.push_str(text),
+            BlockKind::Thinking if self.signed => {
                 return Err((Rule::ThinkingOrder, format!("{name} after the signature")));
             }
-            Kind::Thinking => self.signed = name == SIGNATURE && !text.is_empty(),
-            Kind::Text | Kind::Compaction | Kind::Whole | Kind::Unknown => {}
+            BlockKind::Thinking => self.signed = name == SIGNATURE && !text.is_empty(),
+            BlockKind::Text | BlockKind::Compaction | BlockKind::Whole | BlockKind::Unknown => {}
         }
         Ok(None)
     }
@@ -169,11 +178,14 @@ impl OpenBlock {
     pub(super) fn stop(self) -> Stopped {
         match self.kind {
             // No delta at all means an empty object.
-            Kind::ToolCall if !self.input.is_empty() => judge_input(&self.input),
-            Kind::Thinking if !self.signed => Stopped::Unsigned,
-            Kind::Text | Kind::Thinking | Kind::ToolCall | Kind::Compaction | Kind::Whole | Kind::Unknown => {
-                Stopped::Whole
-            }
+            BlockKind::ToolCall if !self.input.is_empty() => judge_input(&self.input),
+            BlockKind::Thinking if !self.signed => Stopped::Unsigned,
+            BlockKind::Text
+            | BlockKind::Thinking
+            | BlockKind::ToolCall
+            | BlockKind::Compaction
+            | BlockKind::Whole
+            | BlockKind::Unknown => Stopped::Whole,
         }
     }
 }
@@ -184,13 +196,18 @@ pub(super) fn shape_fault(name: &str, content: &Map<String, Value>) -> Option<St
     let filled =
         |field: &str| content.get(field).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
     let lacking = match kind_of(name) {
-        Kind::Text if !text("text") => "text",
-        Kind::Thinking if !text("thinking") => "thinking",
-        Kind::ToolCall if !filled("id") => "id",
-        Kind::ToolCall if !filled("name") => "name",
-        Kind::Whole if name == REDACTED && !filled("data") => "data",
-        Kind::Whole if name != REDACTED && !filled("tool_use_id") => "tool_use_id",
-        Kind::Text | Kind::Thinking | Kind::ToolCall | Kind::Compaction | Kind::Whole | Kind::Unknown => {
+        BlockKind::Text if !text("text") => "text",
+        BlockKind::Thinking if !text("thinking") => "thinking",
+        BlockKind::ToolCall if !filled("id") => "id",
+        BlockKind::ToolCall if !filled("name") => "name",
+        BlockKind::Whole if name == REDACTED && !filled("data") => "data",
+        BlockKind::Whole if name != REDACTED && !filled("tool_use_id") => "tool_use_id",
+        BlockKind::Text
+        | BlockKind::Thinking
+        | BlockKind::ToolCall
+        | BlockKind::Compaction
+        | BlockKind::Whole
+        | BlockKind::Unknown => {
             return None;
         }
     };
@@ -199,15 +216,15 @@ pub(super) fn shape_fault(name: &str, content: &Map<String, Value>) -> Option<St
 
 const REDACTED: &str = "redacted_thinking";
 
-fn kind_of(name: &str) -> Kind {
+fn kind_of(name: &str) -> BlockKind {
     match name {
-        "text" => Kind::Text,
-        "thinking" => Kind::Thinking,
-        "tool_use" | "server_tool_use" | "mcp_tool_use" => Kind::ToolCall,
-        "compaction" => Kind::Compaction,
-        REDACTED => Kind::Whole,
-        _ if name.ends_with("_tool_result") => Kind::Whole,
-        _ => Kind::Unknown,
+        "text" => BlockKind::Text,
+        "thinking" => BlockKind::Thinking,
+        "tool_use" | "server_tool_use" | "mcp_tool_use" => BlockKind::ToolCall,
+        "compaction" => BlockKind::Compaction,
+        REDACTED => BlockKind::Whole,
+        _ if name.ends_with("_tool_result") => BlockKind::Whole,
+        _ => BlockKind::Unknown,
     }
 }
 

@@ -15,7 +15,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 /// The endpoint to check, and the credentials for it.
 #[derive(Debug)]
-pub struct Target {
+pub struct CheckTarget {
     /// The base address, without `/v1/messages`.
     pub base_url: String,
     /// The credentials for requests.
@@ -61,9 +61,7 @@ impl Credentials {
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// The base address is invalid.
-    #[error(
-        "invalid base address `{url}`: {reason}; expected one such as http://127.0.0.1:8080"
-    )]
+    #[error("invalid base address `{url}`: {reason}; expected one such as http://127.0.0.1:8080")]
     BaseUrl {
         /// The given address.
         url: String,
@@ -105,35 +103,35 @@ const ANSWER_CAP: usize = 4 * 1024 * 1024;
 
 /// The credentials of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Identity {
+pub(super) enum CheckIdentity {
     /// The given credentials.
     Own,
     /// Wrong credentials of the same kind.
     Wrong,
     /// No credentials.
-    Nobody,
+    None,
 }
 
 /// One request.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct CheckRequest {
     pub(super) method: Method,
     pub(super) path: &'static str,
-    pub(super) identity: Identity,
+    pub(super) identity: CheckIdentity,
     pub(super) body: Option<String>,
 }
 
-impl Question {
+impl CheckRequest {
     pub(super) fn get(path: &'static str) -> Self {
-        Self { method: Method::GET, path, identity: Identity::Own, body: None }
+        Self { method: Method::GET, path, identity: CheckIdentity::Own, body: None }
     }
 
     pub(super) fn post(path: &'static str, body: impl ToString) -> Self {
-        Self { method: Method::POST, path, identity: Identity::Own, body: Some(body.to_string()) }
+        Self { method: Method::POST, path, identity: CheckIdentity::Own, body: Some(body.to_string()) }
     }
 
     #[must_use]
-    pub(super) fn by(mut self, identity: Identity) -> Self {
+    pub(super) fn by(mut self, identity: CheckIdentity) -> Self {
         self.identity = identity;
         self
     }
@@ -141,7 +139,7 @@ impl Question {
 
 /// A complete response.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct CheckResponse {
     pub(super) status: u16,
     pub(super) content_type: String,
     pub(super) has_request_id: bool,
@@ -150,11 +148,11 @@ pub(super) struct Answer {
 
 /// Why a request got no response.
 #[derive(Debug)]
-pub(super) struct Unanswered(pub(super) String);
+pub(super) struct RequestFailed(pub(super) String);
 
 /// The checked endpoint.
 #[derive(Debug)]
-pub(super) struct Endpoint {
+pub(super) struct CheckedEndpoint {
     client: Client,
     /// The base address, without a trailing slash.
     base: String,
@@ -162,9 +160,9 @@ pub(super) struct Endpoint {
     wrong: Option<(HeaderName, HeaderValue)>,
 }
 
-impl Endpoint {
+impl CheckedEndpoint {
     /// Creates the client; sends nothing.
-    pub(super) fn new(target: &Target, idle: Duration) -> Result<Self, CheckError> {
+    pub(super) fn new(target: &CheckTarget, idle: Duration) -> Result<Self, CheckError> {
         let url = parse_base(&target.base_url)?;
         let mut client = Client::builder()
             .redirect(Policy::none())
@@ -196,43 +194,43 @@ impl Endpoint {
     }
 
     /// Sends a request and waits for the head of its response.
-    pub(super) async fn send(&self, question: Question) -> Result<Response, Unanswered> {
-        let mut request = self
+    pub(super) async fn send(&self, request: CheckRequest) -> Result<Response, RequestFailed> {
+        let mut builder = self
             .client
-            .request(question.method, format!("{}{}", self.base, question.path))
+            .request(request.method, format!("{}{}", self.base, request.path))
             .header(VERSION.0, VERSION.1);
-        let header = match question.identity {
-            Identity::Own => &self.own,
-            Identity::Wrong => &self.wrong,
-            Identity::Nobody => &None,
+        let header = match request.identity {
+            CheckIdentity::Own => &self.own,
+            CheckIdentity::Wrong => &self.wrong,
+            CheckIdentity::None => &None,
         };
         if let Some((name, value)) = header {
-            request = request.header(name, value);
+            builder = builder.header(name, value);
         }
-        if let Some(body) = question.body {
-            request = request.header(CONTENT_TYPE, "application/json").body(body);
+        if let Some(body) = request.body {
+            builder = builder.header(CONTENT_TYPE, "application/json").body(body);
         }
-        request.send().await.map_err(|error| Unanswered(words(&error)))
+        builder.send().await.map_err(|error| RequestFailed(words(&error)))
     }
 
     /// Sends a request and reads its complete response.
-    pub(super) async fn ask(&self, question: Question) -> Result<Answer, Unanswered> {
-        let response = self.send(question).await?;
+    pub(super) async fn ask(&self, request: CheckRequest) -> Result<CheckResponse, RequestFailed> {
+        let response = self.send(request).await?;
         read(response).await
     }
 }
 
 /// Reads a response to its end.
-pub(super) async fn read(mut response: Response) -> Result<Answer, Unanswered> {
-    let mut answer = Answer {
+pub(super) async fn read(mut response: Response) -> Result<CheckResponse, RequestFailed> {
+    let mut answer = CheckResponse {
         status: response.status().as_u16(),
         content_type: content_type(&response),
         has_request_id: response.headers().contains_key("request-id"),
         body: Vec::new(),
     };
-    while let Some(chunk) = response.chunk().await.map_err(|error| Unanswered(words(&error)))? {
+    while let Some(chunk) = response.chunk().await.map_err(|error| RequestFailed(words(&error)))? {
         if answer.body.len() + chunk.len() > ANSWER_CAP {
-            return Err(Unanswered(format!("response of more than {ANSWER_CAP} bytes")));
+            return Err(RequestFailed(format!("response of more than {ANSWER_CAP} bytes")));
         }
         answer.body.extend_from_slice(&chunk);
     }
@@ -288,8 +286,8 @@ fn is_loopback(host: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn target(base_url: &str, credentials: Credentials) -> Target {
-        Target { base_url: base_url.to_owned(), credentials, model: None }
+    fn target(base_url: &str, credentials: Credentials) -> CheckTarget {
+        CheckTarget { base_url: base_url.to_owned(), credentials, model: None }
     }
 
     #[test]
@@ -301,7 +299,8 @@ mod tests {
             ("http://host/v1", "before /v1"),
             ("http://host/v1/messages", "before /v1"),
         ] {
-            let error = Endpoint::new(&target(url, Credentials::None), CONNECT_TIME).unwrap_err().to_string();
+            let error =
+                CheckedEndpoint::new(&target(url, Credentials::None), CONNECT_TIME).unwrap_err().to_string();
             assert!(error.contains(reason) && error.contains(url), "{url}: {error}");
         }
     }
@@ -309,13 +308,14 @@ mod tests {
     #[test]
     fn password_in_address_is_rejected_and_not_repeated() {
         let url = "http://me:hunter2@host/";
-        let error = Endpoint::new(&target(url, Credentials::None), CONNECT_TIME).unwrap_err();
+        let error = CheckedEndpoint::new(&target(url, Credentials::None), CONNECT_TIME).unwrap_err();
         assert!(!format!("{error} {error:?}").contains("hunter2"));
     }
 
     #[test]
     fn base_address_keeps_path_without_trailing_slash() {
-        let endpoint = Endpoint::new(&target("http://host/a/b/", Credentials::None), CONNECT_TIME).unwrap();
+        let endpoint =
+            CheckedEndpoint::new(&target("http://host/a/b/", Credentials::None), CONNECT_TIME).unwrap();
         assert_eq!(endpoint.base, "http://host/a/b");
     }
 
@@ -323,10 +323,10 @@ mod tests {
     fn credentials_are_hidden_in_debug_output_and_line_breaks_are_rejected() {
         let credentials = Credentials::Bearer("hunter2".into());
         assert!(!format!("{credentials:?}").contains("hunter2"));
-        let endpoint = Endpoint::new(&target("http://host", credentials), CONNECT_TIME).unwrap();
+        let endpoint = CheckedEndpoint::new(&target("http://host", credentials), CONNECT_TIME).unwrap();
         assert!(!format!("{endpoint:?}").contains("hunter2"));
         let broken = Credentials::ApiKey("a\nb".into());
-        let error = Endpoint::new(&target("http://host", broken), CONNECT_TIME).unwrap_err();
+        let error = CheckedEndpoint::new(&target("http://host", broken), CONNECT_TIME).unwrap_err();
         assert!(error.to_string().contains("line breaks"), "{error}");
     }
 }

@@ -6,7 +6,7 @@
 
 /// One framed event.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Frame {
+pub(super) struct SseFrame {
     /// The value of the `event:` line.
     pub(super) name: Option<String>,
     /// The `data:` lines, joined.
@@ -62,7 +62,7 @@ impl FrameReader {
     /// Processes one byte; returns the event that it completes.
     ///
     /// Must not be called again after [`FrameFault::TooLarge`].
-    pub(super) fn push(&mut self, byte: u8) -> Option<Result<Frame, FrameFault>> {
+    pub(super) fn push(&mut self, byte: u8) -> Option<Result<SseFrame, FrameFault>> {
         if std::mem::take(&mut self.after_carriage_return) && byte == b'\n' {
             return None;
         }
@@ -90,7 +90,7 @@ impl FrameReader {
         if inside { Err(FrameFault::Unfinished) } else { Ok(()) }
     }
 
-    fn end_line(&mut self) -> Option<Result<Frame, FrameFault>> {
+    fn end_line(&mut self) -> Option<Result<SseFrame, FrameFault>> {
         let at_start = std::mem::take(&mut self.at_start);
         if self.line.is_empty() {
             return self.end_event();
@@ -126,14 +126,14 @@ impl FrameReader {
         }
     }
 
-    fn end_event(&mut self) -> Option<Result<Frame, FrameFault>> {
+    fn end_event(&mut self) -> Option<Result<SseFrame, FrameFault>> {
         self.size = 0;
         let (name, data) = (self.name.take(), self.data.take());
         if std::mem::take(&mut self.not_utf8) {
             return Some(Err(FrameFault::NotUtf8));
         }
         match (name, data) {
-            (name, Some(data)) => Some(Ok(Frame { name, data })),
+            (name, Some(data)) => Some(Ok(SseFrame { name, data })),
             (Some(name), None) => Some(Err(FrameFault::NoData { name })),
             (None, None) => None,
         }
@@ -144,7 +144,7 @@ impl FrameReader {
 mod tests {
     use super::*;
 
-    fn read(limit: usize, bytes: &[u8]) -> (Vec<Result<Frame, FrameFault>>, Result<(), FrameFault>) {
+    fn read(limit: usize, bytes: &[u8]) -> (Vec<Result<SseFrame, FrameFault>>, Result<(), FrameFault>) {
         let mut reader = FrameReader::new(limit);
         let mut frames = Vec::new();
         for byte in bytes {
@@ -156,8 +156,8 @@ mod tests {
         (frames, reader.finish())
     }
 
-    fn frame(name: Option<&str>, data: &str) -> Result<Frame, FrameFault> {
-        Ok(Frame { name: name.map(str::to_owned), data: data.to_owned() })
+    fn frame(name: Option<&str>, data: &str) -> Result<SseFrame, FrameFault> {
+        Ok(SseFrame { name: name.map(str::to_owned), data: data.to_owned() })
     }
 
     #[test]

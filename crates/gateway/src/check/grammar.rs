@@ -11,8 +11,8 @@ use super::block::{OpenBlock, Stopped};
 use super::excerpt;
 use super::rule::{Rule, Violation};
 use super::shape;
-use super::stream::Ending;
-use super::usage::{Usage, UsageFault};
+use super::stream::StreamEnding;
+use super::usage::{UsageCounters, UsageFault};
 
 /// Kept violations per rule. Further ones add no information and are only
 /// counted.
@@ -37,7 +37,7 @@ const OUT_OF_CONTEXT: &str = "model_context_window_exceeded";
 
 /// The progress of the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Phase {
+enum MessagePhase {
     BeforeStart,
     Open,
     /// The stop reason was received.
@@ -51,11 +51,11 @@ enum Phase {
 /// Checks events in the order in which they arrive.
 #[derive(Debug)]
 pub(super) struct Grammar {
-    phase: Phase,
+    phase: MessagePhase,
     block: Option<OpenBlock>,
     /// The expected index of the next block.
     next_index: u64,
-    usage: Usage,
+    usage: UsageCounters,
     /// Whether there was a tool call that the client runs.
     client_tool: bool,
     /// Set if the last block is a tool call with truncated input. The stop
@@ -73,10 +73,10 @@ pub(super) struct Grammar {
 impl Grammar {
     pub(super) fn new() -> Self {
         Self {
-            phase: Phase::BeforeStart,
+            phase: MessagePhase::BeforeStart,
             block: None,
             next_index: 0,
-            usage: Usage::default(),
+            usage: UsageCounters::default(),
             client_tool: false,
             cut_input: None,
             events: 0,
@@ -90,17 +90,17 @@ impl Grammar {
     /// Processes the next event.
     pub(super) fn event(&mut self, kind: &str, data: &Map<String, Value>) {
         match (&self.phase, kind) {
-            (Phase::Stopped | Phase::Failed(_), _) => {
+            (MessagePhase::Stopped | MessagePhase::Failed(_), _) => {
                 self.violation(Rule::NothingAfter, format!("`{}`", excerpt(kind)));
                 return;
             }
             (_, "ping") => return,
-            (Phase::BeforeStart, "message_start" | "error") => {}
-            (Phase::BeforeStart, _) => {
+            (MessagePhase::BeforeStart, "message_start" | "error") => {}
+            (MessagePhase::BeforeStart, _) => {
                 self.violation(Rule::StartFirst, format!("`{}` before `message_start`", excerpt(kind)));
-                self.phase = Phase::Open;
+                self.phase = MessagePhase::Open;
             }
-            (Phase::Open | Phase::Reasoned, _) => {}
+            (MessagePhase::Open | MessagePhase::Reasoned, _) => {}
         }
         match kind {
             "message_start" => self.message_start(data),
@@ -115,24 +115,24 @@ impl Grammar {
     }
 
     /// Ends the stream.
-    pub(super) fn finish(&mut self) -> Ending {
+    pub(super) fn finish(&mut self) -> StreamEnding {
         if let Some(cut) = self.cut_input.take() {
             self.push(cut);
         }
         match self.phase.clone() {
-            Phase::Stopped => Ending::Complete,
-            Phase::Failed(kind) => Ending::Error(kind),
-            Phase::BeforeStart => {
+            MessagePhase::Stopped => StreamEnding::Complete,
+            MessagePhase::Failed(kind) => StreamEnding::Error(kind),
+            MessagePhase::BeforeStart => {
                 self.violation(Rule::StartFirst, "stream without a message".to_owned());
-                Ending::Truncated
+                StreamEnding::Truncated
             }
-            Phase::Open | Phase::Reasoned => {
+            MessagePhase::Open | MessagePhase::Reasoned => {
                 let seen = match &self.block {
                     Some(block) => format!("stream ends inside content block {}", block.index),
                     None => "stream ends without `message_stop`".to_owned(),
                 };
                 self.violation(Rule::StopLast, seen);
-                Ending::Truncated
+                StreamEnding::Truncated
             }
         }
     }
@@ -157,11 +157,11 @@ impl Grammar {
     }
 
     fn message_start(&mut self, data: &Map<String, Value>) {
-        if self.phase != Phase::BeforeStart {
+        if self.phase != MessagePhase::BeforeStart {
             self.violation(Rule::StartOnce, "second `message_start`".to_owned());
             return;
         }
-        self.phase = Phase::Open;
+        self.phase = MessagePhase::Open;
         let message = data.get("message").and_then(Value::as_object);
         let Some(message) = message else {
             self.violation(Rule::StartShape, "missing message object".to_owned());
@@ -184,7 +184,7 @@ impl Grammar {
         if let Some(cut) = self.cut_input.take() {
             self.push(cut);
         }
-        if self.phase == Phase::Reasoned {
+        if self.phase == MessagePhase::Reasoned {
             self.violation(Rule::NothingAfter, "content block after the stop_reason".to_owned());
         }
         if let Some(open) = self.block.take() {
@@ -257,7 +257,7 @@ impl Grammar {
             );
         }
         self.usage(data.get("usage"), &["output_tokens"]);
-        if self.phase == Phase::Reasoned {
+        if self.phase == MessagePhase::Reasoned {
             self.violation(Rule::StopReasonOnce, "second `message_delta`".to_owned());
             return;
         }
@@ -265,11 +265,11 @@ impl Grammar {
         match reason {
             None | Some(Value::Null) => self.note("`message_delta` without a stop_reason".to_owned()),
             Some(Value::String(reason)) => {
-                self.phase = Phase::Reasoned;
+                self.phase = MessagePhase::Reasoned;
                 self.stop_reason(reason);
             }
             Some(other) => {
-                self.phase = Phase::Reasoned;
+                self.phase = MessagePhase::Reasoned;
                 self.violation(Rule::StopReason, format!("stop_reason {}", excerpt(&other.to_string())));
             }
         }
@@ -301,21 +301,21 @@ impl Grammar {
                 format!("`message_stop` while block {} was open", block.index),
             );
         }
-        if self.phase != Phase::Reasoned {
+        if self.phase != MessagePhase::Reasoned {
             self.violation(Rule::StopReason, "`message_stop` without a preceding stop_reason".to_owned());
         }
-        self.phase = Phase::Stopped;
+        self.phase = MessagePhase::Stopped;
     }
 
     fn error(&mut self, data: &Map<String, Value>) {
         match shape::error_object(data) {
             Ok(error) => {
                 let seen = format!("{}: {}", excerpt(error.kind), excerpt(error.message));
-                self.phase = Phase::Failed(error.kind.to_owned());
+                self.phase = MessagePhase::Failed(error.kind.to_owned());
                 self.violation(Rule::NoError, seen);
             }
             Err(fault) => {
-                self.phase = Phase::Failed(String::new());
+                self.phase = MessagePhase::Failed(String::new());
                 self.violation(Rule::NoError, "error without a reason".to_owned());
                 self.violation(Rule::ErrorShape, fault);
             }

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::endpoint::{self, Answer, CheckError, Endpoint, Identity, Question, Target, Unanswered};
-use super::report::{Defect, Report};
+use super::endpoint::{
+    self, CheckError, CheckIdentity, CheckRequest, CheckResponse, CheckTarget, CheckedEndpoint, RequestFailed,
+};
+use super::report::{CheckReport, Defect};
 use super::rule::Aspect;
 use super::stream::{StreamLimits, StreamValidator, StreamVerdict};
 use super::{excerpt, shape};
@@ -35,10 +37,10 @@ impl Default for CheckOptions {
 ///
 /// Returns an error only if nothing could be checked; defects of a reachable
 /// endpoint are in the report.
-pub async fn check(target: Target, options: CheckOptions) -> Result<Report, CheckError> {
-    let endpoint = Endpoint::new(&target, options.idle)?;
+pub async fn check(target: CheckTarget, options: CheckOptions) -> Result<CheckReport, CheckError> {
+    let endpoint = CheckedEndpoint::new(&target, options.idle)?;
     endpoint.reach().await?;
-    let mut probes = Probes { endpoint, options, report: Report::default() };
+    let mut probes = Probes { endpoint, options, report: CheckReport::default() };
     let listed = probes.models().await;
     match target.model.or(listed) {
         Some(model) => probes.answers(&model).await,
@@ -73,15 +75,15 @@ const MODELS: &str = "/v1/models";
 const NO_SUCH_MODEL: &str = "innkeeper-check-no-such-model";
 
 struct Probes {
-    endpoint: Endpoint,
+    endpoint: CheckedEndpoint,
     options: CheckOptions,
-    report: Report,
+    report: CheckReport,
 }
 
 impl Probes {
     /// Checks the model list and returns its first entry.
     async fn models(&mut self) -> Option<String> {
-        let answer = self.endpoint.ask(Question::get(MODELS)).await;
+        let answer = self.endpoint.ask(CheckRequest::get(MODELS)).await;
         let value = self.offered("models", answer, shape::models)?;
         shape::first_model(&value).map(str::to_owned)
     }
@@ -89,23 +91,23 @@ impl Probes {
     /// Checks everything that needs a model.
     async fn answers(&mut self, model: &str) {
         let body = json!({"model": model, "messages": [{"role": "user", "content": PROMPT}]});
-        let answer = self.endpoint.ask(Question::post(COUNT_TOKENS, &body)).await;
+        let answer = self.endpoint.ask(CheckRequest::post(COUNT_TOKENS, &body)).await;
         self.offered("count_tokens", answer, shape::token_count);
 
         let mut body = request(model, PROMPT);
-        let answer = self.endpoint.ask(Question::post(MESSAGES, &body)).await;
+        let answer = self.endpoint.ask(CheckRequest::post(MESSAGES, &body)).await;
         self.whole("message", answer);
         set(&mut body, "stream", json!(false));
-        let answer = self.endpoint.ask(Question::post(MESSAGES_WITH_QUERY, &body)).await;
+        let answer = self.endpoint.ask(CheckRequest::post(MESSAGES_WITH_QUERY, &body)).await;
         self.whole("message.stream-false", answer);
 
         set(&mut body, "stream", json!(true));
-        self.stream("stream", Question::post(MESSAGES, &body)).await;
+        self.stream("stream", CheckRequest::post(MESSAGES, &body)).await;
         self.tool_stream(model).await;
         for (index, prompt) in self.options.prompts.clone().iter().enumerate() {
             let mut body = request(model, prompt);
             set(&mut body, "stream", json!(true));
-            self.stream(&format!("prompt-{}", index + 1), Question::post(MESSAGES, &body)).await;
+            self.stream(&format!("prompt-{}", index + 1), CheckRequest::post(MESSAGES, &body)).await;
         }
     }
 
@@ -119,7 +121,7 @@ impl Probes {
     fn offered(
         &mut self,
         name: &str,
-        answer: Result<Answer, Unanswered>,
+        answer: Result<CheckResponse, RequestFailed>,
         faults: fn(&Value) -> Vec<String>,
     ) -> Option<Value> {
         if let Ok(answer) = &answer {
@@ -144,7 +146,7 @@ impl Probes {
         value
     }
 
-    fn whole(&mut self, name: &str, answer: Result<Answer, Unanswered>) {
+    fn whole(&mut self, name: &str, answer: Result<CheckResponse, RequestFailed>) {
         let (_, defects) = judge_json(answer, shape::message);
         self.report.add(name, defects, Vec::new());
     }
@@ -163,7 +165,7 @@ impl Probes {
         set(&mut body, "tools", json!([tool]));
         set(&mut body, "tool_choice", json!({"type": "tool", "name": "get_weather"}));
         set(&mut body, "stream", json!(true));
-        let verdict = self.stream("tool-stream", Question::post(MESSAGES_WITH_QUERY, &body)).await;
+        let verdict = self.stream("tool-stream", CheckRequest::post(MESSAGES_WITH_QUERY, &body)).await;
         if let Some(verdict) = verdict {
             let called = verdict.blocks.iter().any(|name| name == "tool_use");
             let defects = if called {
@@ -177,12 +179,13 @@ impl Probes {
     }
 
     /// Checks all aspects of a streamed response.
-    async fn stream(&mut self, name: &str, question: Question) -> Option<StreamVerdict> {
-        let judged = self.judge_stream(question).await;
+    async fn stream(&mut self, name: &str, request: CheckRequest) -> Option<StreamVerdict> {
+        let judged = self.judge_stream(request).await;
         let answered = format!("{name}.answer");
         let verdict = match judged {
             Ok((verdict, broken)) => {
-                let defects = broken.into_iter().map(|Unanswered(seen)| Defect::new("a complete response", seen));
+                let defects =
+                    broken.into_iter().map(|RequestFailed(seen)| Defect::new("a complete response", seen));
                 self.report.add(answered, defects.collect(), Vec::new());
                 Some(verdict)
             }
@@ -210,16 +213,16 @@ impl Probes {
     /// Reads and checks a stream, which may break.
     async fn judge_stream(
         &self,
-        question: Question,
-    ) -> Result<(StreamVerdict, Option<Unanswered>), Vec<Defect>> {
+        request: CheckRequest,
+    ) -> Result<(StreamVerdict, Option<RequestFailed>), Vec<Defect>> {
         let expected = "200 and text/event-stream";
-        let response = self.endpoint.send(question).await;
-        let mut response = response.map_err(|Unanswered(seen)| vec![Defect::new(expected, seen)])?;
+        let response = self.endpoint.send(request).await;
+        let mut response = response.map_err(|RequestFailed(seen)| vec![Defect::new(expected, seen)])?;
         let media = endpoint::content_type(&response);
         if response.status() != 200 || media != "text/event-stream" {
             let seen = match endpoint::read(response).await {
                 Ok(answer) => summary(&answer),
-                Err(Unanswered(seen)) => seen,
+                Err(RequestFailed(seen)) => seen,
             };
             return Err(vec![Defect::new(expected, seen)]);
         }
@@ -230,7 +233,7 @@ impl Probes {
                 Ok(Some(chunk)) => validator.feed(&chunk),
                 Ok(None) => break,
                 Err(error) => {
-                    broken = Some(Unanswered(endpoint::words(&error)));
+                    broken = Some(RequestFailed(endpoint::words(&error)));
                     break;
                 }
             }
@@ -242,11 +245,11 @@ impl Probes {
     async fn errors(&mut self, has_credentials: bool) {
         let good = request(NO_SUCH_MODEL, PROMPT);
         for (name, identity) in
-            [("error.wrong-credentials", Identity::Wrong), ("error.no-credentials", Identity::Nobody)]
+            [("error.wrong-credentials", CheckIdentity::Wrong), ("error.no-credentials", CheckIdentity::None)]
         {
             if has_credentials {
-                let question = Question::post(MESSAGES, &good).by(identity);
-                self.refused(name, question, 401, "authentication_error").await;
+                let request = CheckRequest::post(MESSAGES, &good).by(identity);
+                self.refused(name, request, 401, "authentication_error").await;
             } else {
                 self.report.skip(name, "the check has no credentials");
             }
@@ -255,26 +258,26 @@ impl Probes {
         set(&mut streamed, "stream", json!(true));
         let no_messages = json!({"model": NO_SUCH_MODEL, "max_tokens": 1});
         let no_model = json!({"max_tokens": 1, "messages": [{"role": "user", "content": PROMPT}]});
-        for (name, question, status, kind) in [
-            ("error.unknown-model", Question::post(MESSAGES, &good), 404, "not_found_error"),
-            ("error.unknown-model-stream", Question::post(MESSAGES, &streamed), 404, "not_found_error"),
-            ("error.not-json", Question::post(MESSAGES, "{\"model\": "), 400, "invalid_request_error"),
-            ("error.not-an-object", Question::post(MESSAGES, "[]"), 400, "invalid_request_error"),
-            ("error.no-messages", Question::post(MESSAGES, &no_messages), 400, "invalid_request_error"),
-            ("error.no-model", Question::post(MESSAGES, &no_model), 400, "invalid_request_error"),
-            ("error.unknown-route", Question::get("/v1/innkeeper-check"), 404, "not_found_error"),
+        for (name, request, status, kind) in [
+            ("error.unknown-model", CheckRequest::post(MESSAGES, &good), 404, "not_found_error"),
+            ("error.unknown-model-stream", CheckRequest::post(MESSAGES, &streamed), 404, "not_found_error"),
+            ("error.not-json", CheckRequest::post(MESSAGES, "{\"model\": "), 400, "invalid_request_error"),
+            ("error.not-an-object", CheckRequest::post(MESSAGES, "[]"), 400, "invalid_request_error"),
+            ("error.no-messages", CheckRequest::post(MESSAGES, &no_messages), 400, "invalid_request_error"),
+            ("error.no-model", CheckRequest::post(MESSAGES, &no_model), 400, "invalid_request_error"),
+            ("error.unknown-route", CheckRequest::get("/v1/innkeeper-check"), 404, "not_found_error"),
         ] {
-            self.refused(name, question, status, kind).await;
+            self.refused(name, request, status, kind).await;
         }
     }
 
-    async fn refused(&mut self, name: &str, question: Question, status: u16, kind: &str) {
-        match self.endpoint.ask(question).await {
+    async fn refused(&mut self, name: &str, request: CheckRequest, status: u16, kind: &str) {
+        match self.endpoint.ask(request).await {
             Ok(answer) => {
                 let (defects, notes) = judge_error(&answer, status, kind);
                 self.report.add(name, defects, notes);
             }
-            Err(Unanswered(seen)) => {
+            Err(RequestFailed(seen)) => {
                 let expected = format!("{status} with {kind}");
                 self.report.add(name, vec![Defect::new(expected, seen)], Vec::new());
             }
@@ -298,13 +301,13 @@ fn set(body: &mut Value, field: &str, value: Value) {
 
 /// Checks a response that must be 200 with JSON of a certain format.
 fn judge_json(
-    answer: Result<Answer, Unanswered>,
+    answer: Result<CheckResponse, RequestFailed>,
     faults: fn(&Value) -> Vec<String>,
 ) -> (Option<Value>, Vec<Defect>) {
     let expected = "200 and application/json";
     let answer = match answer {
         Ok(answer) => answer,
-        Err(Unanswered(seen)) => return (None, vec![Defect::new(expected, seen)]),
+        Err(RequestFailed(seen)) => return (None, vec![Defect::new(expected, seen)]),
     };
     if answer.status != 200 || answer.content_type != "application/json" {
         return (None, vec![Defect::new(expected, summary(&answer))]);
@@ -323,7 +326,7 @@ fn judge_json(
 }
 
 /// Checks a response that must be an error with a certain status and type.
-fn judge_error(answer: &Answer, status: u16, kind: &str) -> (Vec<Defect>, Vec<String>) {
+fn judge_error(answer: &CheckResponse, status: u16, kind: &str) -> (Vec<Defect>, Vec<String>) {
     let expected = format!("{status} and application/json");
     if answer.status != status || answer.content_type != "application/json" {
         return (vec![Defect::new(expected, summary(answer))], Vec::new());
@@ -346,7 +349,7 @@ fn judge_error(answer: &Answer, status: u16, kind: &str) -> (Vec<Defect>, Vec<St
 }
 
 /// A response on one line.
-fn summary(answer: &Answer) -> String {
+fn summary(answer: &CheckResponse) -> String {
     let media = if answer.content_type.is_empty() { "no content type" } else { &answer.content_type };
     let body = excerpt(&String::from_utf8_lossy(&answer.body));
     format!("{} and {}: {body}", answer.status, excerpt(media))

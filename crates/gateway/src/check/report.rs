@@ -5,7 +5,7 @@
 
 /// The results of a check of an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct CheckReport {
     /// One finding per check, in order.
     pub findings: Vec<Finding>,
 }
@@ -16,14 +16,14 @@ pub struct Finding {
     /// The name of the check, such as `stream.blocks`.
     pub name: String,
     /// The outcome.
-    pub outcome: Outcome,
+    pub outcome: CheckOutcome,
     /// Unusual observations that are not defects.
     pub notes: Vec<String>,
 }
 
 /// The outcome of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CheckOutcome {
     /// No defect.
     Ok,
     /// At least one defect.
@@ -50,7 +50,7 @@ impl Defect {
     }
 }
 
-impl Report {
+impl CheckReport {
     /// Whether no check failed.
     pub fn is_ok(&self) -> bool {
         self.failed().next().is_none()
@@ -58,7 +58,7 @@ impl Report {
 
     /// The checks that failed.
     pub fn failed(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(|finding| matches!(finding.outcome, Outcome::Failed(_)))
+        self.findings.iter().filter(|finding| matches!(finding.outcome, CheckOutcome::Failed(_)))
     }
 
     /// The finding with this name.
@@ -68,13 +68,13 @@ impl Report {
 
     /// Adds the result of a check; no defects mean success.
     pub(super) fn add(&mut self, name: impl Into<String>, defects: Vec<Defect>, notes: Vec<String>) {
-        let outcome = if defects.is_empty() { Outcome::Ok } else { Outcome::Failed(defects) };
+        let outcome = if defects.is_empty() { CheckOutcome::Ok } else { CheckOutcome::Failed(defects) };
         self.findings.push(Finding { name: name.into(), outcome, notes });
     }
 
     /// Adds a skipped check.
     pub(super) fn skip(&mut self, name: impl Into<String>, reason: impl Into<String>) {
-        let outcome = Outcome::Skipped { reason: reason.into() };
+        let outcome = CheckOutcome::Skipped { reason: reason.into() };
         self.findings.push(Finding { name: name.into(), outcome, notes: Vec::new() });
     }
 
@@ -85,9 +85,9 @@ impl Report {
         }
         for finding in &mut self.findings {
             let texts: Vec<&mut String> = match &mut finding.outcome {
-                Outcome::Ok => Vec::new(),
-                Outcome::Failed(defects) => defects.iter_mut().map(|defect| &mut defect.seen).collect(),
-                Outcome::Skipped { reason } => vec![reason],
+                CheckOutcome::Ok => Vec::new(),
+                CheckOutcome::Failed(defects) => defects.iter_mut().map(|defect| &mut defect.seen).collect(),
+                CheckOutcome::Skipped { reason } => vec![reason],
             };
             for text in texts.into_iter().chain(&mut finding.notes) {
                 if text.contains(secret) {

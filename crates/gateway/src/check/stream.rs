@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use super::excerpt;
-use super::frames::{Frame, FrameFault, FrameReader};
+use super::frames::{FrameFault, FrameReader, SseFrame};
 use super::grammar::Grammar;
 use super::rule::{Aspect, Rule, Violation};
 
@@ -31,7 +31,7 @@ impl Default for StreamLimits {
 
 /// How a stream ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum StreamEnding {
     /// With `message_stop`.
     Complete,
     /// With an `error` event of this type.
@@ -44,7 +44,7 @@ pub enum Ending {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamVerdict {
     /// How it ended.
-    pub ending: Ending,
+    pub ending: StreamEnding,
     /// Number of events.
     pub events: usize,
     /// The first violations of each rule, in stream order.
@@ -60,7 +60,7 @@ pub struct StreamVerdict {
 impl StreamVerdict {
     /// Whether the response is complete and violates no rule.
     pub fn is_ok(&self) -> bool {
-        self.ending == Ending::Complete && self.violations.is_empty()
+        self.ending == StreamEnding::Complete && self.violations.is_empty()
     }
 
     /// The violations of one aspect.
@@ -125,7 +125,7 @@ impl StreamValidator {
     /// Ends the stream and returns the verdict.
     pub fn finish(mut self) -> StreamVerdict {
         let ending = if self.over {
-            Ending::Truncated
+            StreamEnding::Truncated
         } else {
             if let Err(fault) = self.frames.finish() {
                 self.fault(fault);
@@ -136,7 +136,7 @@ impl StreamValidator {
         StreamVerdict { ending, events, violations, omitted, notes, blocks }
     }
 
-    fn frame(&mut self, frame: &Frame) {
+    fn frame(&mut self, frame: &SseFrame) {
         self.grammar.events += 1;
         let data = match serde_json::from_str::<Value>(&frame.data) {
             Ok(Value::Object(data)) => data,

@@ -367,7 +367,7 @@ fn exceeded_limit_ends_validation() {
         validator.feed(good.as_bytes());
         let over = validator.is_over();
         let verdict = validator.finish();
-        assert_eq!(over, verdict.ending == Ending::Truncated);
+        assert_eq!(over, verdict.ending == StreamEnding::Truncated);
         rules(&verdict)
     };
     let longest = good.split_inclusive("\n\n").map(str::len).max().unwrap();
@@ -387,9 +387,9 @@ fn violations_are_bounded_and_omitted_ones_counted() {
 #[test]
 fn ending_distinguishes_errors_from_truncation() {
     let failed = json!({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}});
-    assert_eq!(judge(framed(&rich())).ending, Ending::Complete);
-    assert_eq!(judge(framed(&[start(), failed])).ending, Ending::Error("overloaded_error".into()));
-    assert_eq!(judge(framed(&[start()])).ending, Ending::Truncated);
+    assert_eq!(judge(framed(&rich())).ending, StreamEnding::Complete);
+    assert_eq!(judge(framed(&[start(), failed])).ending, StreamEnding::Error("overloaded_error".into()));
+    assert_eq!(judge(framed(&[start()])).ending, StreamEnding::Truncated);
 }
 
 #[test]
@@ -458,7 +458,7 @@ proptest! {
         let bytes = framed(&rich()).into_bytes();
         let verdict = judge(&bytes[..cut.index(bytes.len())]);
         prop_assert!(!verdict.is_ok());
-        prop_assert_eq!(verdict.ending, Ending::Truncated);
+        prop_assert_eq!(verdict.ending, StreamEnding::Truncated);
     }
 
     #[test]

@@ -18,11 +18,11 @@ pub(super) enum UsageFault {
 
 /// The counters seen so far.
 #[derive(Debug, Default)]
-pub(super) struct Usage {
+pub(super) struct UsageCounters {
     last: [Option<u64>; COUNTERS.len()],
 }
 
-impl Usage {
+impl UsageCounters {
     /// Processes the `usage` of an event, which must have the required counters.
     pub(super) fn take(&mut self, usage: Option<&Value>, required: &[&str]) -> Vec<UsageFault> {
         let Some(usage) = usage.filter(|usage| usage.is_object()) else {
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn counters_may_be_missing_null_or_grow() {
-        let mut usage = Usage::default();
+        let mut usage = UsageCounters::default();
         let start =
             json!({"input_tokens": 5, "output_tokens": 1, "cache_read_input_tokens": null, "new": "x"});
         assert_eq!(usage.take(Some(&start), &["input_tokens", "output_tokens"]), []);
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn missing_invalid_and_falling_counters_are_reported() {
-        let mut usage = Usage::default();
+        let mut usage = UsageCounters::default();
         let missing = |text: &str| vec![UsageFault::Missing(text.to_owned())];
         assert_eq!(usage.take(None, &[]), missing("no usage object"));
         assert_eq!(usage.take(Some(&json!([])), &[]), missing("no usage object"));

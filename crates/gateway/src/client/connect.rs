@@ -17,8 +17,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::link::{Link, Stream};
-use super::moderation::Moderated;
+use super::coalescing::CoalescingSocket;
+use super::upstream_connection::{ByteStream, UpstreamConnection};
 use crate::endpoint::Endpoint;
 
 /// Longest response of a proxy to `CONNECT`; usually a few lines.
@@ -75,20 +75,20 @@ impl Connector {
     }
 
     /// Connects, or returns the reason as text.
-    pub(super) async fn connect(&self, endpoint: &Endpoint) -> Result<Link, String> {
+    pub(super) async fn connect(&self, endpoint: &Endpoint) -> Result<UpstreamConnection, String> {
         match timeout(self.limit, self.open(endpoint)).await {
             Ok(result) => result,
             Err(_) => Err(format!("timed out after {:?}", self.limit)),
         }
     }
 
-    async fn open(&self, endpoint: &Endpoint) -> Result<Link, String> {
+    async fn open(&self, endpoint: &Endpoint) -> Result<UpstreamConnection, String> {
         let socket = match self.proxy.proxy_for(endpoint) {
             Some(proxy) => tunnel(&proxy, endpoint).await?,
             None => dial(endpoint.host(), endpoint.port()).await?,
         };
-        let socket = Moderated::new(socket);
-        let stream: Box<dyn Stream> = if endpoint.is_secure() {
+        let socket = CoalescingSocket::new(socket);
+        let stream: Box<dyn ByteStream> = if endpoint.is_secure() {
             let name = ServerName::try_from(endpoint.host().to_owned())
                 .map_err(|_| format!("invalid server name {} for TLS", endpoint.host()))?;
             let tls = self.tls.get_or_init(trust_of_system).clone()?;
@@ -98,7 +98,7 @@ impl Connector {
         } else {
             Box::new(socket)
         };
-        Link::open(stream).await.map_err(|error| error.to_string())
+        UpstreamConnection::open(stream).await.map_err(|error| error.to_string())
     }
 }
 
@@ -128,8 +128,9 @@ async fn tunnel(proxy: &Intercept, endpoint: &Endpoint) -> Result<TcpStream, Str
         return Err("unsupported proxy scheme; set HTTPS_PROXY to an http:// address".to_owned());
     }
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    let mut socket =
-        dial(host, uri.port_u16().unwrap_or(80)).await.map_err(|error| format!("cannot reach the proxy: {error}"))?;
+    let mut socket = dial(host, uri.port_u16().unwrap_or(80))
+        .await
+        .map_err(|error| format!("cannot reach the proxy: {error}"))?;
     let target = if endpoint.host().contains(':') {
         format!("[{}]:{}", endpoint.host(), endpoint.port())
     } else {
@@ -159,5 +160,7 @@ async fn tunnel_status(socket: &mut TcpStream) -> Result<String, String> {
     let text = String::from_utf8_lossy(&answer);
     let mut words = text.split(' ');
     let status = words.next().filter(|version| version.starts_with("HTTP/1.")).and_then(|_| words.next());
-    status.map(|status| status.trim().to_owned()).ok_or_else(|| "the proxy sent an invalid HTTP response".to_owned())
+    status
+        .map(|status| status.trim().to_owned())
+        .ok_or_else(|| "the proxy sent an invalid HTTP response".to_owned())
 }

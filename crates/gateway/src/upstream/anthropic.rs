@@ -10,17 +10,17 @@ use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, Method};
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::client::{ClientOptions, HttpClient, Outgoing};
+use crate::client::{ClientOptions, HttpClient, HttpRequest};
 use crate::endpoint::Endpoint;
 use crate::error::ApiError;
 use crate::forward::{Forward, failure_response, read_all, unreachable_upstream};
 use crate::head::RequestHead;
 use crate::headers;
-use crate::ledger::Account;
 use crate::relay::RelayOptions;
 use crate::upstream::{
     Upstream, UpstreamBody, UpstreamFailure, UpstreamFuture, UpstreamRequest, UpstreamResponse,
 };
+use crate::usage_ledger::Account;
 
 /// Largest response other than to a messages request.
 const MAX_ANSWER: usize = 4 * 1024 * 1024;
@@ -100,12 +100,12 @@ impl AnthropicUpstream {
         let outgoing = self.outgoing(method, path, request, &key)?;
         let sent = self.client.send(&self.api, &outgoing).await;
         let answer = sent.map_err(|error| unreachable_upstream(&error))?;
-        let patience = self.client.idle_timeout();
+        let idle_timeout = self.client.idle_timeout();
         if !answer.status.is_success() {
-            return Ok(failure_response(answer, headers::answer_end_to_end, &options, patience).await.0);
+            return Ok(failure_response(answer, headers::answer_end_to_end, &options, idle_timeout).await.0);
         }
         let headers = headers::answer_end_to_end(&answer.headers);
-        let body = read_all(answer.data, MAX_ANSWER, patience).await?;
+        let body = read_all(answer.data, MAX_ANSWER, idle_timeout).await?;
         Ok(UpstreamResponse { status: answer.status, headers, body: UpstreamBody::Full(body) })
     }
 
@@ -115,8 +115,8 @@ impl AnthropicUpstream {
         path: &str,
         request: UpstreamRequest,
         key: &SecretString,
-    ) -> Result<Outgoing, ApiError> {
-        Ok(Outgoing {
+    ) -> Result<HttpRequest, ApiError> {
+        Ok(HttpRequest {
             method,
             target: self.api.target(path, request.query.as_deref()),
             headers: with_key(&request.headers, key)?,
@@ -126,8 +126,9 @@ impl AnthropicUpstream {
 }
 
 fn with_key(client: &HeaderMap, key: &SecretString) -> Result<HeaderMap, ApiError> {
-    let mut value = HeaderValue::from_str(key.expose_secret())
-        .map_err(|_| ApiError::authentication("the Anthropic key contains characters that are invalid in a header"))?;
+    let mut value = HeaderValue::from_str(key.expose_secret()).map_err(|_| {
+        ApiError::authentication("the Anthropic key contains characters that are invalid in a header")
+    })?;
     value.set_sensitive(true);
     let mut headers = headers::request_end_to_end(client);
     headers.insert(headers::API_KEY, value);

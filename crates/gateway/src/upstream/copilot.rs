@@ -18,20 +18,20 @@ use uuid::Uuid;
 use crate::betas::{ANTHROPIC_BETA, BetaFilter};
 use crate::cache::Cache;
 use crate::catalogue::Catalogue;
-use crate::client::{ClientOptions, HttpClient, Outgoing};
+use crate::client::{ClientOptions, HttpClient, HttpRequest};
 use crate::credentials::{self, API_VERSION, CopilotAccount};
 use crate::endpoint::Endpoint;
 use crate::error::ApiError;
 use crate::forward::Forward;
 use crate::head::{self, RequestHead};
 use crate::headers;
-use crate::initiator::{Ask, Initiator};
-use crate::ledger::Account;
+use crate::initiator::{Initiator, RequestTraits};
 use crate::model_id::ModelId;
 use crate::relay::RelayOptions;
 use crate::upstream::{
     Upstream, UpstreamBody, UpstreamFailure, UpstreamFuture, UpstreamRequest, UpstreamResponse,
 };
+use crate::usage_ledger::Account;
 
 /// The version of Copilot's API.
 const COPILOT_VERSION: HeaderValue = HeaderValue::from_static("2026-01-09");
@@ -51,7 +51,7 @@ const X_INITIATOR: HeaderName = HeaderName::from_static("x-initiator");
 
 /// How long a request waits for the model list. Without the list the id grammar
 /// is used, which is correct for all but a few ids.
-const CATALOGUE_PATIENCE: Duration = Duration::from_secs(3);
+const CATALOGUE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The configuration of the upstream.
 #[derive(Debug)]
@@ -121,11 +121,12 @@ impl CopilotUpstream {
         let model = catalogue.endpoint_id(&head.model).ok_or_else(|| unknown_model(&head.model))?;
 
         let mut open = request.account.open(&request.request_id);
-        let (initiator, ticket) = request.account.initiator(&Ask::read(&head, &request.headers));
-        open.hold(ticket);
+        let (initiator, reservation) =
+            request.account.initiator(&RequestTraits::read(&head, &request.headers));
+        open.hold(reservation);
         let renamed = (model != head.model).then(|| head.replace_model(&model));
         let edits = renamed.into_iter().chain(head.system_as_blocks()).collect();
-        let outgoing = Outgoing {
+        let outgoing = HttpRequest {
             method: Method::POST,
             target: api.target("/v1/messages", None),
             headers: self.request_headers(&request.headers, &token, initiator)?,
@@ -191,7 +192,7 @@ impl CopilotUpstream {
     /// The models if they are available soon; a slower lookup continues in the
     /// background for later requests.
     async fn catalogue_soon(&self, token: &SecretString, api: &Endpoint) -> Arc<Catalogue> {
-        match timeout(CATALOGUE_PATIENCE, self.catalogue(token, api)).await {
+        match timeout(CATALOGUE_TIMEOUT, self.catalogue(token, api)).await {
             Ok(Ok(catalogue)) => catalogue,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "Copilot model list unavailable; translating model ids by their form");

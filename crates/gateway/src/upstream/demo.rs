@@ -13,10 +13,10 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 use serde_json::json;
 
-use self::conversation::Conversation;
-use self::memory::Memory;
-use self::plan::Call;
-use self::play::Performance;
+use self::conversation::DemoConversation;
+use self::memory::AttemptMemory;
+use self::plan::ModelCall;
+use self::play::DemoResponse;
 use crate::error::ApiError;
 use crate::request::MessagesRequest;
 use crate::upstream::{
@@ -24,6 +24,7 @@ use crate::upstream::{
 };
 
 mod conversation;
+mod events;
 mod fingerprint;
 mod log;
 mod memory;
@@ -31,7 +32,6 @@ mod plan;
 mod play;
 mod script;
 mod tour;
-mod wire;
 mod words;
 
 pub use self::log::{AnswerOutcome, LoggedRequest, REQUEST_LOG_CAPACITY, RequestKind, RequestLog};
@@ -46,7 +46,7 @@ const MODELS: [(&str, &str); 3] = [
 /// The demo model.
 #[derive(Debug, Default)]
 pub struct DemoUpstream {
-    memory: Arc<Memory>,
+    memory: Arc<AttemptMemory>,
     log: Option<RequestLog>,
 }
 
@@ -70,31 +70,34 @@ impl DemoUpstream {
             }
             return Err(error.into());
         }
-        let conversation = Conversation::read(&body);
+        let conversation = DemoConversation::read(&body);
         let key = conversation.key(request.session.as_str());
         let attempt = self.memory.begin(key);
-        let call =
-            if body.max_tokens == Some(1) { Call::probe() } else { plan::next_call(&conversation, &body) };
-        let performance = Performance {
+        let call = if body.max_tokens == Some(1) {
+            ModelCall::probe()
+        } else {
+            plan::next_call(&conversation, &body)
+        };
+        let response = DemoResponse {
             call,
             key,
             memory: Arc::clone(&self.memory),
             message_id: fingerprint::message_id(key, attempt),
             model: body.model.clone(),
             input_tokens: conversation::input_tokens(&body),
-            books: Some(request.account.open(&request.request_id)),
+            accounting: Some(request.account.open(&request.request_id)),
             request_id: request.request_id,
             log,
         };
         if body.stream == Some(true) {
-            let stream = performance.stream().await?;
+            let stream = response.stream().await?;
             Ok(UpstreamResponse {
                 status: StatusCode::OK,
                 headers: event_stream_headers(),
                 body: UpstreamBody::Stream(stream),
             })
         } else {
-            Ok(json_response(performance.whole().await?))
+            Ok(json_response(response.whole().await?))
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use innkeeper_gateway::check::{CheckOptions, Credentials, Target, check};
+use innkeeper_gateway::check::{CheckOptions, CheckTarget, Credentials, check};
 use innkeeper_gateway::{
     AnthropicConfig, AnthropicUpstream, ClientOptions, CopilotUpstream, DemoUpstream, Upstream,
 };
@@ -14,7 +14,7 @@ use crate::support::{KEY, TestGateway, copilot_config, endpoint};
 /// The names of the checks that failed.
 async fn failed(upstream: Arc<dyn Upstream>) -> Vec<String> {
     let gateway = TestGateway::before(upstream).await;
-    let target = Target {
+    let target = CheckTarget {
         base_url: gateway.handle.base_url().to_owned(),
         credentials: Credentials::Bearer(gateway.handle.bearer_for("check")),
         model: None,

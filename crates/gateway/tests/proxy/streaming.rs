@@ -170,9 +170,11 @@ async fn upstream_error_inside_stream_is_forwarded_and_ends_stream() {
     let text = Reader::of(gateway.ask(&streamed("hi")).await).rest().await;
     assert_eq!(text, stream.events[..4].concat() + &error);
     check_failed_stream(&text, "overloaded_error");
-    fake.wait_for("the upstream request to be cancelled", |requests| requests[0].outcome == Outcome::Cancelled)
-        .await
-        .unwrap();
+    fake.wait_for("the upstream request to be cancelled", |requests| {
+        requests[0].outcome == Outcome::Cancelled
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test]
@@ -185,9 +187,11 @@ async fn nothing_is_read_after_message_stop() {
     gate.open(stream.events.len());
     // The client's response ends although the upstream's does not.
     assert_eq!(Reader::of(gateway.ask(&streamed("hi")).await).rest().await, stream.text());
-    fake.wait_for("the upstream request to be cancelled", |requests| requests[0].outcome == Outcome::Cancelled)
-        .await
-        .unwrap();
+    fake.wait_for("the upstream request to be cancelled", |requests| {
+        requests[0].outcome == Outcome::Cancelled
+    })
+    .await
+    .unwrap();
     fake.script_messages(Reply::pieces([Bytes::from(longer.text())]));
     assert_eq!(Reader::of(gateway.ask(&streamed("hi")).await).rest().await, stream.text());
 }
@@ -212,9 +216,7 @@ async fn disconnect_cancels_upstream_within_100_ms() {
     // A busy machine may delay single rounds, so the median is checked.
     times.sort();
     assert!(times[times.len() / 2] < Duration::from_millis(100), "{times:?}");
-    fake.wait("all connections to close", |fake| (fake.open_connections() == 0).then_some(()))
-        .await
-        .unwrap();
+    fake.wait("all connections to close", |fake| (fake.open_connections() == 0).then_some(())).await.unwrap();
 }
 
 #[tokio::test]

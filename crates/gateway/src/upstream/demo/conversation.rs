@@ -2,7 +2,7 @@
 //!
 //! Pure. Text that the runtime added is not treated as user text.
 
-use crate::request::{Block, Message, MessagesRequest, is_runtime_text, is_summary_request};
+use crate::request::{MessagesRequest, RequestBlock, RequestMessage, is_runtime_text, is_summary_request};
 
 use super::fingerprint::Fingerprint;
 use super::script;
@@ -12,7 +12,7 @@ const CHARACTERS_PER_TOKEN: usize = 4;
 
 /// The kind of response that the prompt asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Prompt<'a> {
+pub(super) enum DemoPrompt<'a> {
     /// A `#demo` script.
     Script(&'a str),
     /// The guided tour.
@@ -42,14 +42,14 @@ pub(super) struct ToolCall {
 
 /// A conversation and its last prompt.
 #[derive(Debug)]
-pub(super) struct Conversation<'a> {
-    messages: &'a [Message],
-    pub(super) prompt: Prompt<'a>,
+pub(super) struct DemoConversation<'a> {
+    messages: &'a [RequestMessage],
+    pub(super) prompt: DemoPrompt<'a>,
     /// Messages after the one with the prompt.
-    after: &'a [Message],
+    after: &'a [RequestMessage],
 }
 
-impl<'a> Conversation<'a> {
+impl<'a> DemoConversation<'a> {
     /// Finds the last user text.
     pub(super) fn read(request: &'a MessagesRequest) -> Self {
         let messages = request.messages.as_slice();
@@ -59,7 +59,7 @@ impl<'a> Conversation<'a> {
         });
         let (prompt, after) = match last {
             Some((index, text)) => (classify(text), messages.get(index + 1..).unwrap_or_default()),
-            None => (Prompt::Plain, messages),
+            None => (DemoPrompt::Plain, messages),
         };
         Self { messages, prompt, after }
     }
@@ -93,7 +93,7 @@ impl<'a> Conversation<'a> {
             let result =
                 blocks().find(|block| block.kind == "tool_result" && block.tool_use_id.as_deref() == id);
             let result = result.filter(|block| block.is_error == Some(true));
-            result.map(Block::result_text)
+            result.map(RequestBlock::result_text)
         };
         blocks()
             .filter(|block| block.kind == "tool_use")
@@ -129,8 +129,9 @@ impl<'a> Conversation<'a> {
         let mut key = Fingerprint::EMPTY.with(session);
         for message in self.messages.iter().filter(|message| message.role != "system") {
             key = key.with(&message.role);
-            let own =
-                |block: &&Block| message.role != "user" || !block.as_text().is_some_and(is_runtime_text);
+            let own = |block: &&RequestBlock| {
+                message.role != "user" || !block.as_text().is_some_and(is_runtime_text)
+            };
             for block in message.content.0.iter().filter(own) {
                 key = key.with(&block.kind);
                 for field in [&block.text, &block.id, &block.tool_use_id] {
@@ -163,24 +164,27 @@ pub(super) fn tokens(characters: usize) -> usize {
     characters.div_ceil(CHARACTERS_PER_TOKEN).max(1)
 }
 
-fn user_texts(message: &Message) -> impl DoubleEndedIterator<Item = &str> {
+fn user_texts(message: &RequestMessage) -> impl DoubleEndedIterator<Item = &str> {
     let blocks = if message.role == "user" { message.content.0.as_slice() } else { &[] };
-    blocks.iter().filter_map(Block::as_text).filter(|text| !is_runtime_text(text) && !text.trim().is_empty())
+    blocks
+        .iter()
+        .filter_map(RequestBlock::as_text)
+        .filter(|text| !is_runtime_text(text) && !text.trim().is_empty())
 }
 
-fn classify(text: &str) -> Prompt<'_> {
+fn classify(text: &str) -> DemoPrompt<'_> {
     if script::is_script(text) {
-        Prompt::Script(text)
+        DemoPrompt::Script(text)
     } else if text.trim().eq_ignore_ascii_case("tour") {
-        Prompt::Tour
+        DemoPrompt::Tour
     } else if is_summary_request(text) {
-        Prompt::Summary
+        DemoPrompt::Summary
     } else {
-        Prompt::Plain
+        DemoPrompt::Plain
     }
 }
 
-fn shown(block: &Block) -> String {
+fn shown(block: &RequestBlock) -> String {
     let raw = |raw: &Option<Box<serde_json::value::RawValue>>| {
         raw.as_ref().map_or_else(|| "{}".to_owned(), |raw| raw.get().to_owned())
     };

@@ -7,49 +7,49 @@ fn request(messages: &str) -> MessagesRequest {
 #[test]
 fn prompt_is_last_user_text() {
     for (messages, expected) in [
-        (r##"[{"role":"user","content":"#demo\nend"}]"##, Prompt::Script("#demo\nend")),
-        (r#"[{"role":"user","content":" Tour\n"}]"#, Prompt::Tour),
-        (r#"[{"role":"user","content":"tour guide"}]"#, Prompt::Plain),
+        (r##"[{"role":"user","content":"#demo\nend"}]"##, DemoPrompt::Script("#demo\nend")),
+        (r#"[{"role":"user","content":" Tour\n"}]"#, DemoPrompt::Tour),
+        (r#"[{"role":"user","content":"tour guide"}]"#, DemoPrompt::Plain),
         (
             r#"[{"role":"user","content":"TEXT ONLY.\\n\\nYour task is to create a detailed summary of the conversation so far"}]"#,
-            Prompt::Summary,
+            DemoPrompt::Summary,
         ),
-        (r#"[{"role":"assistant","content":"tour"}]"#, Prompt::Plain),
+        (r#"[{"role":"assistant","content":"tour"}]"#, DemoPrompt::Plain),
         // Blocks added by the runtime are ignored, before, after or as a system message.
         (
             r#"[{"role":"user","content":[{"type":"text","text":"<system-reminder>\nhi"},{"type":"text","text":"tour"}]}]"#,
-            Prompt::Tour,
+            DemoPrompt::Tour,
         ),
         (
             r#"[{"role":"user","content":[{"type":"text","text":"tour"},{"type":"text","text":"<local-command-stdout>"}]},
                {"role":"system","content":"Today"},
                {"role":"user","content":[{"type":"text","text":"\n<command-name>/x</command-name>"},{"type":"text","text":" "}]}]"#,
-            Prompt::Tour,
+            DemoPrompt::Tour,
         ),
         (
             r#"[{"role":"user","content":"tour"},
                {"role":"user","content":"<task-notification>\n<summary>Agent finished</summary>"}]"#,
-            Prompt::Tour,
+            DemoPrompt::Tour,
         ),
-        (r#"[{"role":"user","content":"what does <summary> mean in HTML?"}]"#, Prompt::Plain),
+        (r#"[{"role":"user","content":"what does <summary> mean in HTML?"}]"#, DemoPrompt::Plain),
         // Other user text ends the tour, in the same message or a later one.
         (
             r#"[{"role":"user","content":[{"type":"text","text":"tour"},{"type":"text","text":"no"}]}]"#,
-            Prompt::Plain,
+            DemoPrompt::Plain,
         ),
         (
             r#"[{"role":"user","content":"tour"},{"role":"assistant","content":"x"},{"role":"user","content":"thanks"}]"#,
-            Prompt::Plain,
+            DemoPrompt::Plain,
         ),
         // Tool results are not text.
         (
             r#"[{"role":"user","content":"tour"},
                {"role":"assistant","content":[{"type":"tool_use","id":"t","name":"Read","input":{}}]},
                {"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"text"}]}]"#,
-            Prompt::Tour,
+            DemoPrompt::Tour,
         ),
     ] {
-        assert_eq!(Conversation::read(&request(messages)).prompt, expected, "{messages}");
+        assert_eq!(DemoConversation::read(&request(messages)).prompt, expected, "{messages}");
     }
 }
 
@@ -67,7 +67,7 @@ fn responses_since_prompt_are_counted_by_tools() {
             {"role":"assistant","content":"Done."},
             {"role":"user","content":"<system-reminder>wake up"}]"#,
     );
-    let conversation = Conversation::read(&request);
+    let conversation = DemoConversation::read(&request);
     assert_eq!(conversation.answers(), [Answered::Tools(2), Answered::Text]);
     let call = |name: &str, failure: Option<&str>| ToolCall {
         name: name.into(),
@@ -78,7 +78,7 @@ fn responses_since_prompt_are_counted_by_tools() {
 
 #[test]
 fn key_differs_between_conversations_but_not_attempts() {
-    let key = |session: &str, messages: &str| Conversation::read(&request(messages)).key(session);
+    let key = |session: &str, messages: &str| DemoConversation::read(&request(messages)).key(session);
     let plain = key("a", r#"[{"role":"user","content":"hi"}]"#);
     for same in [
         r#"[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{}}]}]"#,
@@ -110,7 +110,7 @@ fn transcript_shows_every_block_with_its_role() {
     );
     let expected = "user: <system-reminder>r\nuser: [image]\nuser: hi\nsystem: s\nassistant: [thinking] hm\n\
                     assistant: [tool_use Read] {\"a\":1}\nuser: [tool_result] ok\nuser: [tool_result, error] bad";
-    assert_eq!(Conversation::read(&request).transcript(), expected);
+    assert_eq!(DemoConversation::read(&request).transcript(), expected);
 }
 
 #[test]

@@ -83,17 +83,17 @@ impl LoggedRequest {
 
 /// A shared log; clones see the same entries.
 #[derive(Clone, Debug)]
-pub struct RequestLog(Arc<Shared>);
+pub struct RequestLog(Arc<LogState>);
 
 #[derive(Debug)]
-struct Shared {
-    entries: Mutex<Entries>,
+struct LogState {
+    entries: Mutex<LogEntries>,
     /// Counts changes; watched by [`RequestLog::wait_for`].
     changes: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Entries {
+struct LogEntries {
     kept: VecDeque<LoggedRequest>,
     next: u64,
 }
@@ -107,7 +107,7 @@ impl Default for RequestLog {
 impl RequestLog {
     /// Creates an empty log.
     pub fn new() -> Self {
-        Self(Arc::new(Shared { entries: Mutex::default(), changes: watch::Sender::new(0) }))
+        Self(Arc::new(LogState { entries: Mutex::default(), changes: watch::Sender::new(0) }))
     }
 
     /// All entries, oldest first.
@@ -202,7 +202,7 @@ impl RequestLog {
         self.0.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Entries> {
+    fn lock(&self) -> MutexGuard<'_, LogEntries> {
         self.0.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -15,23 +15,23 @@ const CAPACITY: usize = 1024;
 
 /// The memory of one demo model.
 #[derive(Debug, Default)]
-pub(super) struct Memory(Mutex<Seen>);
+pub(super) struct AttemptMemory(Mutex<RememberedStates>);
 
 #[derive(Debug, Default)]
-struct Seen {
-    states: HashMap<Fingerprint, State>,
+struct RememberedStates {
+    states: HashMap<Fingerprint, AttemptState>,
     /// Keys of `states`, oldest first.
     order: VecDeque<Fingerprint>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AttemptState {
     attempts: u32,
     /// Script positions of the faults that have occurred.
     faults: Vec<usize>,
 }
 
-impl Memory {
+impl AttemptMemory {
     /// Records a request and returns how many equal ones came before.
     pub(super) fn begin(&self, key: Fingerprint) -> u32 {
         self.with(key, |state| {
@@ -52,9 +52,9 @@ impl Memory {
         })
     }
 
-    fn with<T>(&self, key: Fingerprint, act: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, key: Fingerprint, act: impl FnOnce(&mut AttemptState) -> T) -> T {
         let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Seen { states, order } = &mut *guard;
+        let RememberedStates { states, order } = &mut *guard;
         if !states.contains_key(&key) {
             if order.len() == CAPACITY
                 && let Some(oldest) = order.pop_front()
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn fault_is_due_once_per_position_and_key() {
-        let memory = Memory::default();
+        let memory = AttemptMemory::default();
         let (one, two) = (Fingerprint::EMPTY.with("one"), Fingerprint::EMPTY.with("two"));
         assert!(memory.take_fault(one, 0));
         assert!(!memory.take_fault(one, 0));
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn oldest_state_is_evicted_at_capacity() {
-        let memory = Memory::default();
+        let memory = AttemptMemory::default();
         for number in 0..=CAPACITY {
             assert!(memory.take_fault(Fingerprint::EMPTY.with(&number.to_string()), 0));
         }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::conversation::{Answered, Conversation, Prompt};
-use super::script::{self, Beside, FaultKind, Step, Times};
+use super::conversation::{Answered, DemoConversation, DemoPrompt};
+use super::script::{self, FaultKind, FaultRepeat, ScriptStep, ToolPlacement};
 use super::{tour, words};
 use crate::request::MessagesRequest;
 
@@ -17,8 +17,8 @@ pub(super) const DEFAULT_CHUNK: usize = 12;
 
 /// The planned actions of one model call, in order.
 #[derive(Debug)]
-pub(super) struct Call {
-    pub(super) acts: Vec<Act>,
+pub(super) struct ModelCall {
+    pub(super) actions: Vec<CallAction>,
     pub(super) stop: StopReason,
     /// Characters per chunk at the start.
     pub(super) chunk: usize,
@@ -26,15 +26,15 @@ pub(super) struct Call {
 
 /// One action of a call.
 #[derive(Debug)]
-pub(super) enum Act {
-    Say(Part),
+pub(super) enum CallAction {
+    Send(Part),
     Wait(Duration),
     Chunk(usize),
     /// `place` is the position of the step in the script and identifies the fault.
     Fault {
         place: usize,
         kind: FaultKind,
-        times: Times,
+        repeat: FaultRepeat,
     },
 }
 
@@ -65,18 +65,18 @@ pub(super) enum StopReason {
     MaxTokens,
 }
 
-impl Call {
+impl ModelCall {
     /// A response with these parts; stops for tools if there are any.
     pub(super) fn of(parts: Vec<Part>) -> Self {
         let tools = parts.iter().any(|part| matches!(part, Part::ToolUse { .. }));
         let stop = if tools { StopReason::ToolUse } else { StopReason::EndTurn };
-        Self { acts: parts.into_iter().map(Act::Say).collect(), stop, chunk: DEFAULT_CHUNK }
+        Self { actions: parts.into_iter().map(CallAction::Send).collect(), stop, chunk: DEFAULT_CHUNK }
     }
 
     /// The response to a request for a single token, which only tests whether the model is available.
     pub(super) fn probe() -> Self {
-        let acts = vec![Act::Say(Part::Text("Hi".to_owned()))];
-        Self { acts, stop: StopReason::MaxTokens, chunk: DEFAULT_CHUNK }
+        let actions = vec![CallAction::Send(Part::Text("Hi".to_owned()))];
+        Self { actions, stop: StopReason::MaxTokens, chunk: DEFAULT_CHUNK }
     }
 
     fn text(text: impl Into<String>) -> Self {
@@ -85,69 +85,72 @@ impl Call {
 }
 
 /// Plans the response to a request.
-pub(super) fn next_call(conversation: &Conversation<'_>, request: &MessagesRequest) -> Call {
+pub(super) fn next_call(conversation: &DemoConversation<'_>, request: &MessagesRequest) -> ModelCall {
     match conversation.prompt {
-        Prompt::Plain => Call::text(words::WELCOME),
-        Prompt::Summary => Call::text(words::summary(conversation.prompts())),
-        Prompt::Tour => tour::next_call(&conversation.tool_calls(), &request.tool_names()),
-        Prompt::Script(text) => match script::parse(text) {
+        DemoPrompt::Plain => ModelCall::text(words::WELCOME),
+        DemoPrompt::Summary => ModelCall::text(words::summary(conversation.prompts())),
+        DemoPrompt::Tour => tour::next_call(&conversation.tool_calls(), &request.tool_names()),
+        DemoPrompt::Script(text) => match script::parse(text) {
             Ok(steps) => play_on(&steps, conversation),
-            Err(bad) => Call::text(words::bad_line(&bad)),
+            Err(bad) => ModelCall::text(words::bad_line(&bad)),
         },
     }
 }
 
-fn play_on(steps: &[Step], conversation: &Conversation<'_>) -> Call {
+fn play_on(steps: &[ScriptStep], conversation: &DemoConversation<'_>) -> ModelCall {
     let place = place(steps, &conversation.answers());
     let (played, rest) = steps.split_at_checked(place).unwrap_or((steps, &[]));
     let chunk = played.iter().rev().find_map(|step| match step {
-        Step::Chunk(characters) => Some(*characters),
-        Step::Text(_)
-        | Step::Think(_)
-        | Step::Tool { .. }
-        | Step::Wait(_)
-        | Step::Fault { .. }
-        | Step::Echo
-        | Step::End => None,
+        ScriptStep::Chunk(characters) => Some(*characters),
+        ScriptStep::Text(_)
+        | ScriptStep::Think(_)
+        | ScriptStep::Tool { .. }
+        | ScriptStep::Wait(_)
+        | ScriptStep::Fault { .. }
+        | ScriptStep::Echo
+        | ScriptStep::End => None,
     });
     let mut call =
-        Call { acts: Vec::new(), stop: StopReason::EndTurn, chunk: chunk.unwrap_or(DEFAULT_CHUNK) };
+        ModelCall { actions: Vec::new(), stop: StopReason::EndTurn, chunk: chunk.unwrap_or(DEFAULT_CHUNK) };
     for (offset, step) in rest.iter().enumerate() {
         if call.stop == StopReason::ToolUse && !more_tools(rest.get(offset..).unwrap_or_default()) {
             break;
         }
-        let act = match step {
-            Step::Text(text) => Act::Say(Part::Text(text.clone())),
-            Step::Think(text) => Act::Say(Part::Thinking(text.clone())),
-            Step::Echo => Act::Say(Part::Text(conversation.transcript())),
-            Step::Wait(pause) => Act::Wait(*pause),
-            Step::Chunk(characters) => Act::Chunk(*characters),
-            Step::Fault { kind, times } => {
-                Act::Fault { place: place + offset, kind: kind.clone(), times: *times }
+        let action = match step {
+            ScriptStep::Text(text) => CallAction::Send(Part::Text(text.clone())),
+            ScriptStep::Think(text) => CallAction::Send(Part::Thinking(text.clone())),
+            ScriptStep::Echo => CallAction::Send(Part::Text(conversation.transcript())),
+            ScriptStep::Wait(pause) => CallAction::Wait(*pause),
+            ScriptStep::Chunk(characters) => CallAction::Chunk(*characters),
+            ScriptStep::Fault { kind, repeat } => {
+                CallAction::Fault { place: place + offset, kind: kind.clone(), repeat: *repeat }
             }
-            Step::Tool { name, input, .. } => {
+            ScriptStep::Tool { name, input, .. } => {
                 call.stop = StopReason::ToolUse;
-                Act::Say(Part::ToolUse { name: name.clone(), input: input.clone() })
+                CallAction::Send(Part::ToolUse { name: name.clone(), input: input.clone() })
             }
-            Step::End => break,
+            ScriptStep::End => break,
         };
-        call.acts.push(act);
+        call.actions.push(action);
     }
-    let visible = |act: &Act| matches!(act, Act::Say(Part::Text(_) | Part::ToolUse { .. }));
-    if !call.acts.iter().any(visible) {
+    let visible =
+        |action: &CallAction| matches!(action, CallAction::Send(Part::Text(_) | Part::ToolUse { .. }));
+    if !call.actions.iter().any(visible) {
         // A runtime treats a response without visible content as an error and retries.
-        call.acts.push(Act::Say(Part::Text(words::END_OF_SCRIPT.to_owned())));
+        call.actions.push(CallAction::Send(Part::Text(words::END_OF_SCRIPT.to_owned())));
     }
     call
 }
 
 /// Whether the next step with content is a `+tool`.
-fn more_tools(rest: &[Step]) -> bool {
-    rest.iter().find(|step| !matches!(step, Step::Wait(_) | Step::Chunk(_))).is_some_and(is_parallel)
+fn more_tools(rest: &[ScriptStep]) -> bool {
+    rest.iter()
+        .find(|step| !matches!(step, ScriptStep::Wait(_) | ScriptStep::Chunk(_)))
+        .is_some_and(is_parallel)
 }
 
-fn is_parallel(step: &Step) -> bool {
-    matches!(step, Step::Tool { beside: Beside::Previous, .. })
+fn is_parallel(step: &ScriptStep) -> bool {
+    matches!(step, ScriptStep::Tool { placement: ToolPlacement::Previous, .. })
 }
 
 /// The first step that was not played yet.
@@ -156,21 +159,23 @@ fn is_parallel(step: &Step) -> bool {
 /// calls were kept continues with the others. A response without a tool call
 /// ended the script or reached an `end`; one that should have called a tool
 /// was not kept completely and is played again.
-fn place(steps: &[Step], answers: &[Answered]) -> usize {
+fn place(steps: &[ScriptStep], answers: &[Answered]) -> usize {
     let mut place = 0;
     for answer in answers {
         let ahead = || steps.iter().enumerate().skip(place);
-        let is_tool = |step: &Step| matches!(step, Step::Tool { .. });
+        let is_tool = |step: &ScriptStep| matches!(step, ScriptStep::Tool { .. });
         place = match answer {
             Answered::Tools(count) => ahead()
                 .filter(|(_, step)| is_tool(step))
                 .nth(count.saturating_sub(1))
                 .map_or(steps.len(), |(index, _)| index + 1),
-            Answered::Text => match ahead().find(|(_, step)| is_tool(step) || matches!(step, Step::End)) {
-                Some((index, Step::End)) => index + 1,
-                Some(_) => place,
-                None => steps.len(),
-            },
+            Answered::Text => {
+                match ahead().find(|(_, step)| is_tool(step) || matches!(step, ScriptStep::End)) {
+                    Some((index, ScriptStep::End)) => index + 1,
+                    Some(_) => place,
+                    None => steps.len(),
+                }
+            }
         };
     }
     place

@@ -8,28 +8,28 @@ const WAKE: &str = r#"{"role":"user","content":"<system-reminder>go on"}"#;
 const PLAIN: &str = r#"{"role":"user","content":"and now?"}"#;
 
 /// Plans the response to a script and the messages after it.
-fn plan(script: &str, after: &[&str]) -> Call {
+fn plan(script: &str, after: &[&str]) -> ModelCall {
     let prompt = serde_json::json!({"role": "user", "content": script}).to_string();
     let messages: Vec<&str> = std::iter::once(prompt.as_str()).chain(after.iter().copied()).collect();
     let body = format!(r#"{{"model":"claude-x","messages":[{}]}}"#, messages.join(","));
     let request = MessagesRequest::parse(body.as_bytes()).unwrap();
-    next_call(&Conversation::read(&request), &request)
+    next_call(&DemoConversation::read(&request), &request)
 }
 
 /// A comparable form of a call.
-fn shown(call: &Call) -> String {
-    let acts = call.acts.iter().map(|act| match act {
-        Act::Say(Part::Text(text)) => format!("text {text}"),
-        Act::Say(Part::Thinking(text)) => format!("think {text}"),
-        Act::Say(Part::ToolUse { name, input }) => format!("tool {name} {}", input.get()),
-        Act::Wait(pause) => format!("wait {}", pause.as_millis()),
-        Act::Chunk(characters) => format!("chunk {characters}"),
-        Act::Fault { place, kind: FaultKind::Drop, .. } => format!("drop@{place}"),
-        Act::Fault { place, kind: FaultKind::Error { status, .. }, .. } => {
+fn shown(call: &ModelCall) -> String {
+    let actions = call.actions.iter().map(|action| match action {
+        CallAction::Send(Part::Text(text)) => format!("text {text}"),
+        CallAction::Send(Part::Thinking(text)) => format!("think {text}"),
+        CallAction::Send(Part::ToolUse { name, input }) => format!("tool {name} {}", input.get()),
+        CallAction::Wait(pause) => format!("wait {}", pause.as_millis()),
+        CallAction::Chunk(characters) => format!("chunk {characters}"),
+        CallAction::Fault { place, kind: FaultKind::Drop, .. } => format!("drop@{place}"),
+        CallAction::Fault { place, kind: FaultKind::Error { status, .. }, .. } => {
             format!("error {}@{place}", status.as_u16())
         }
     });
-    acts.chain([format!("{:?}", call.stop)]).collect::<Vec<_>>().join("; ")
+    actions.chain([format!("{:?}", call.stop)]).collect::<Vec<_>>().join("; ")
 }
 
 #[test]

@@ -13,29 +13,29 @@ use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use super::conversation::tokens;
+use super::events::{
+    self, Delta, DemoBlock, DemoEvent, DemoMessage, DemoToolInput, MessageEnd, OutputUsage, TokenUsage,
+};
 use super::fingerprint::{Fingerprint, tool_use_id};
 use super::log::{AnswerOutcome, OpenAnswer};
-use super::memory::Memory;
-use super::plan::{Act, Call, Part, StopReason};
-use super::script::{FaultKind, Times};
-use super::wire::{
-    self, Delta, MessageEnd, OutputUsage, StreamEvent, Usage, WholeMessage, WireBlock, WireInput,
-};
+use super::memory::AttemptMemory;
+use super::plan::{CallAction, ModelCall, Part, StopReason};
+use super::script::{FaultKind, FaultRepeat};
 use crate::error::ApiError;
-use crate::ledger::{OpenRequest, RequestEnd};
 use crate::tap::Reading;
 use crate::upstream::{Cut, UpstreamFailure};
+use crate::usage_ledger::{OpenRequest, RequestEnd};
 
 /// A placeholder for the signature of thinking blocks.
 const SIGNATURE: &str = "ZGVtbyBtb2RlbA==";
 
 /// One response that is about to be played.
 #[derive(Debug)]
-pub(super) struct Performance {
-    pub(super) call: Call,
+pub(super) struct DemoResponse {
+    pub(super) call: ModelCall,
     /// Identifies its faults in the memory.
     pub(super) key: Fingerprint,
-    pub(super) memory: Arc<Memory>,
+    pub(super) memory: Arc<AttemptMemory>,
     pub(super) message_id: String,
     pub(super) model: String,
     pub(super) input_tokens: usize,
@@ -43,26 +43,26 @@ pub(super) struct Performance {
     /// Receives the outcome for the log.
     pub(super) log: Option<OpenAnswer>,
     /// Receives the usage.
-    pub(super) books: Option<OpenRequest>,
+    pub(super) accounting: Option<OpenRequest>,
 }
 
-impl Performance {
+impl DemoResponse {
     /// Returns the response as one JSON message, after all waits and faults.
     pub(super) async fn whole(mut self) -> Result<Bytes, UpstreamFailure> {
         let mut parts = Vec::new();
-        for act in std::mem::take(&mut self.call.acts) {
-            match act {
-                Act::Say(part) => parts.push(part),
-                Act::Wait(pause) => sleep(pause).await,
-                Act::Chunk(_) => {}
-                Act::Fault { place, kind, times } => self.meet(place, &kind, times)?,
+        for action in std::mem::take(&mut self.call.actions) {
+            match action {
+                CallAction::Send(part) => parts.push(part),
+                CallAction::Wait(pause) => sleep(pause).await,
+                CallAction::Chunk(_) => {}
+                CallAction::Fault { place, kind, repeat } => self.apply_fault(place, &kind, repeat)?,
             }
         }
         let output = tokens(parts.iter().map(|part| part.payload().len()).sum());
         let content = parts.iter().enumerate().map(|(index, part)| self.block(index, part)).collect();
         let message = self.message(content, Some(self.call.stop), output);
         let json = serde_json::to_vec(&message).map_err(|error| ApiError::internal(error.to_string()))?;
-        self.book(output, Some(self.call.stop));
+        self.record_usage(output, Some(self.call.stop));
         self.end(AnswerOutcome::Finished);
         Ok(json.into())
     }
@@ -72,34 +72,40 @@ impl Performance {
     /// Returns when the first byte is due: waits and faults before the first
     /// content block happen here, so that a fault can still set the status.
     pub(super) async fn stream(mut self) -> Result<BoxStream<'static, Result<Bytes, Cut>>, UpstreamFailure> {
-        let mut acts = std::mem::take(&mut self.call.acts).into_iter();
+        let mut actions = std::mem::take(&mut self.call.actions).into_iter();
         let mut first = None;
         while first.is_none() {
-            match acts.next() {
-                Some(Act::Say(part)) => first = Some(part),
-                Some(Act::Wait(pause)) => sleep(pause).await,
-                Some(Act::Chunk(characters)) => self.call.chunk = characters,
-                Some(Act::Fault { place, kind, times }) => self.meet(place, &kind, times)?,
+            match actions.next() {
+                Some(CallAction::Send(part)) => first = Some(part),
+                Some(CallAction::Wait(pause)) => sleep(pause).await,
+                Some(CallAction::Chunk(characters)) => self.call.chunk = characters,
+                Some(CallAction::Fault { place, kind, repeat }) => self.apply_fault(place, &kind, repeat)?,
                 None => break,
             }
         }
-        self.book(1, None);
-        let player = Player { performance: self, acts, cue: Cue::Start { first }, index: 0, output: 0 };
-        Ok(stream::unfold(player, |mut player| async {
+        self.record_usage(1, None);
+        let stream =
+            DemoStream { response: self, actions, state: StreamState::Start { first }, index: 0, output: 0 };
+        Ok(stream::unfold(stream, |mut stream| async {
             // Yielding lets the HTTP layer flush, so that each event is sent
             // as its own chunk.
             yield_now().await;
-            let item = player.next().await?;
-            Some((item, player))
+            let item = stream.next().await?;
+            Some((item, stream))
         })
         .boxed())
     }
 
     /// Fails if a fault is due.
-    fn meet(&mut self, place: usize, kind: &FaultKind, times: Times) -> Result<(), UpstreamFailure> {
-        let due = match times {
-            Times::Always => true,
-            Times::Once => self.memory.take_fault(self.key, place),
+    fn apply_fault(
+        &mut self,
+        place: usize,
+        kind: &FaultKind,
+        repeat: FaultRepeat,
+    ) -> Result<(), UpstreamFailure> {
+        let due = match repeat {
+            FaultRepeat::Always => true,
+            FaultRepeat::Once => self.memory.take_fault(self.key, place),
         };
         if !due {
             return Ok(());
@@ -116,8 +122,8 @@ impl Performance {
                     Some(kind) => error.with_kind(kind.clone()),
                     None => error,
                 };
-                if let Some(books) = &mut self.books {
-                    books.end(RequestEnd::Failed(error.clone()));
+                if let Some(accounting) = &mut self.accounting {
+                    accounting.end(RequestEnd::Failed(error.clone()));
                 }
                 Err(error.into())
             }
@@ -129,18 +135,18 @@ impl Performance {
             log.end(outcome);
         }
         if outcome == AnswerOutcome::Finished
-            && let Some(books) = &mut self.books
+            && let Some(accounting) = &mut self.accounting
         {
-            books.end(RequestEnd::Completed);
+            accounting.end(RequestEnd::Completed);
         }
     }
 
     /// Records the usage so far.
-    fn book(&mut self, output_tokens: usize, stop: Option<StopReason>) {
-        if let Some(books) = &mut self.books {
+    fn record_usage(&mut self, output_tokens: usize, stop: Option<StopReason>) {
+        if let Some(accounting) = &mut self.accounting {
             let stop_reason =
                 stop.and_then(|stop| Some(serde_json::to_value(stop).ok()?.as_str()?.to_owned()));
-            books.update(Reading {
+            accounting.update(Reading {
                 input_tokens: self.input_tokens as u64,
                 output_tokens: output_tokens as u64,
                 stop_reason,
@@ -151,11 +157,11 @@ impl Performance {
 
     fn message<'a>(
         &'a self,
-        content: Vec<WireBlock<'a>>,
+        content: Vec<DemoBlock<'a>>,
         stop_reason: Option<StopReason>,
         output_tokens: usize,
-    ) -> WholeMessage<'a> {
-        WholeMessage {
+    ) -> DemoMessage<'a> {
+        DemoMessage {
             id: &self.message_id,
             tag: "message",
             role: "assistant",
@@ -163,31 +169,31 @@ impl Performance {
             content,
             stop_reason,
             stop_sequence: None,
-            usage: Usage::new(self.input_tokens, output_tokens),
+            usage: TokenUsage::new(self.input_tokens, output_tokens),
         }
     }
 
-    fn block<'a>(&self, index: usize, part: &'a Part) -> WireBlock<'a> {
+    fn block<'a>(&self, index: usize, part: &'a Part) -> DemoBlock<'a> {
         match part {
-            Part::Text(text) => WireBlock::Text { text },
-            Part::Thinking(thinking) => WireBlock::Thinking { thinking, signature: SIGNATURE },
-            Part::ToolUse { name, input } => WireBlock::ToolUse {
+            Part::Text(text) => DemoBlock::Text { text },
+            Part::Thinking(thinking) => DemoBlock::Thinking { thinking, signature: SIGNATURE },
+            Part::ToolUse { name, input } => DemoBlock::ToolUse {
                 id: tool_use_id(&self.message_id, index),
                 name,
-                input: WireInput::Whole(input),
+                input: DemoToolInput::Whole(input),
             },
         }
     }
 
     /// The block at its start, before its first chunk.
-    fn empty_block<'a>(&self, index: usize, part: &'a Part) -> WireBlock<'a> {
+    fn empty_block<'a>(&self, index: usize, part: &'a Part) -> DemoBlock<'a> {
         match part {
-            Part::Text(_) => WireBlock::Text { text: "" },
-            Part::Thinking(_) => WireBlock::Thinking { thinking: "", signature: "" },
-            Part::ToolUse { name, .. } => WireBlock::ToolUse {
+            Part::Text(_) => DemoBlock::Text { text: "" },
+            Part::Thinking(_) => DemoBlock::Thinking { thinking: "", signature: "" },
+            Part::ToolUse { name, .. } => DemoBlock::ToolUse {
                 id: tool_use_id(&self.message_id, index),
                 name,
-                input: WireInput::Empty {},
+                input: DemoToolInput::Empty {},
             },
         }
     }
@@ -195,10 +201,10 @@ impl Performance {
 
 /// A stream that is being played.
 #[derive(Debug)]
-struct Player {
-    performance: Performance,
-    acts: vec::IntoIter<Act>,
-    cue: Cue,
+struct DemoStream {
+    response: DemoResponse,
+    actions: vec::IntoIter<CallAction>,
+    state: StreamState,
     /// Index of the current or next content block.
     index: usize,
     /// Bytes of content sent so far.
@@ -207,7 +213,7 @@ struct Player {
 
 /// The next event to send.
 #[derive(Debug)]
-enum Cue {
+enum StreamState {
     Start {
         first: Option<Part>,
     },
@@ -222,125 +228,124 @@ enum Cue {
     },
     Signature,
     /// The block was sent except for its end.
-    Trail,
+    BlockTail,
     EndOfBlock,
-    NextAct,
+    NextAction,
     Stop,
-    Silence,
+    Ended,
 }
 
-type Item = Result<Bytes, Cut>;
+type EventResult = Result<Bytes, Cut>;
 
-impl Player {
+impl DemoStream {
     /// The next event, or `None` at the end.
-    async fn next(&mut self) -> Option<Item> {
+    async fn next(&mut self) -> Option<EventResult> {
         loop {
-            match std::mem::replace(&mut self.cue, Cue::Silence) {
-                Cue::Start { first } => {
-                    self.cue = Cue::Ping { first };
-                    let message = self.performance.message(Vec::new(), None, 1);
-                    return Some(sent(&StreamEvent::MessageStart { message }));
+            match std::mem::replace(&mut self.state, StreamState::Ended) {
+                StreamState::Start { first } => {
+                    self.state = StreamState::Ping { first };
+                    let message = self.response.message(Vec::new(), None, 1);
+                    return Some(sent(&DemoEvent::MessageStart { message }));
                 }
-                Cue::Ping { first } => {
-                    self.cue = first.map_or(Cue::NextAct, Cue::Block);
-                    return Some(sent(&StreamEvent::Ping));
+                StreamState::Ping { first } => {
+                    self.state = first.map_or(StreamState::NextAction, StreamState::Block);
+                    return Some(sent(&DemoEvent::Ping));
                 }
-                Cue::Block(part) => return Some(self.start_block(part)),
-                Cue::Pieces { part, sent } => {
+                StreamState::Block(part) => return Some(self.start_block(part)),
+                StreamState::Pieces { part, sent } => {
                     if let Some(item) = self.piece(part, sent) {
                         return Some(item);
                     }
                 }
-                Cue::Signature => {
-                    self.cue = Cue::Trail;
+                StreamState::Signature => {
+                    self.state = StreamState::BlockTail;
                     let delta = Delta::SignatureDelta { signature: SIGNATURE };
-                    return Some(sent(&StreamEvent::ContentBlockDelta { index: self.index, delta }));
+                    return Some(sent(&DemoEvent::ContentBlockDelta { index: self.index, delta }));
                 }
-                Cue::Trail => {
-                    if let Some(item) = self.trail().await {
+                StreamState::BlockTail => {
+                    if let Some(item) = self.block_tail().await {
                         return Some(item);
                     }
                 }
-                Cue::EndOfBlock => {
-                    self.cue = Cue::NextAct;
+                StreamState::EndOfBlock => {
+                    self.state = StreamState::NextAction;
                     let index = self.index;
                     self.index += 1;
-                    return Some(sent(&StreamEvent::ContentBlockStop { index }));
+                    return Some(sent(&DemoEvent::ContentBlockStop { index }));
                 }
-                Cue::NextAct => {
-                    if let Some(item) = self.next_act().await {
+                StreamState::NextAction => {
+                    if let Some(item) = self.next_action().await {
                         return Some(item);
                     }
                 }
-                Cue::Stop => {
-                    self.performance.end(AnswerOutcome::Finished);
-                    return Some(sent(&StreamEvent::MessageStop));
+                StreamState::Stop => {
+                    self.response.end(AnswerOutcome::Finished);
+                    return Some(sent(&DemoEvent::MessageStop));
                 }
-                Cue::Silence => return None,
+                StreamState::Ended => return None,
             }
         }
     }
 
-    fn start_block(&mut self, part: Part) -> Item {
-        let content_block = self.performance.empty_block(self.index, &part);
-        let item = sent(&StreamEvent::ContentBlockStart { index: self.index, content_block });
-        self.cue = Cue::Pieces { part, sent: 0 };
+    fn start_block(&mut self, part: Part) -> EventResult {
+        let content_block = self.response.empty_block(self.index, &part);
+        let item = sent(&DemoEvent::ContentBlockStart { index: self.index, content_block });
+        self.state = StreamState::Pieces { part, sent: 0 };
         item
     }
 
     /// Sends the next chunk of a part; `None` when all of it was sent.
-    fn piece(&mut self, part: Part, already: usize) -> Option<Item> {
+    fn piece(&mut self, part: Part, already: usize) -> Option<EventResult> {
         let rest = part.payload().get(already..).unwrap_or_default();
-        let piece = first_piece(rest, self.performance.call.chunk);
+        let piece = first_piece(rest, self.response.call.chunk);
         if piece.is_empty() {
-            self.cue = match part {
-                Part::Thinking(_) => Cue::Signature,
-                Part::Text(_) | Part::ToolUse { .. } => Cue::Trail,
+            self.state = match part {
+                Part::Thinking(_) => StreamState::Signature,
+                Part::Text(_) | Part::ToolUse { .. } => StreamState::BlockTail,
             };
             return None;
         }
-        let item =
-            sent(&StreamEvent::ContentBlockDelta { index: self.index, delta: Delta::of(&part, piece) });
+        let item = sent(&DemoEvent::ContentBlockDelta { index: self.index, delta: Delta::of(&part, piece) });
         let length = piece.len();
         self.output += length;
-        self.cue = Cue::Pieces { part, sent: already + length };
+        self.state = StreamState::Pieces { part, sent: already + length };
         Some(item)
     }
 
     /// Plays a fault that follows a block before the block's end, so that the
     /// stream breaks inside a block, which is the hardest case for clients.
-    async fn trail(&mut self) -> Option<Item> {
-        let is_pause = |act: &&Act| matches!(act, Act::Wait(_) | Act::Chunk(_));
-        let next = self.acts.as_slice().iter().find(|act| !is_pause(act));
-        if !matches!(next, Some(Act::Fault { .. })) {
-            self.cue = Cue::EndOfBlock;
+    async fn block_tail(&mut self) -> Option<EventResult> {
+        let is_pause = |action: &&CallAction| matches!(action, CallAction::Wait(_) | CallAction::Chunk(_));
+        let next = self.actions.as_slice().iter().find(|action| !is_pause(action));
+        if !matches!(next, Some(CallAction::Fault { .. })) {
+            self.state = StreamState::EndOfBlock;
             return None;
         }
-        self.cue = Cue::Trail;
-        let act = self.acts.next()?;
-        self.play(act).await
+        self.state = StreamState::BlockTail;
+        let action = self.actions.next()?;
+        self.play(action).await
     }
 
-    async fn next_act(&mut self) -> Option<Item> {
-        self.cue = Cue::NextAct;
-        if let Some(act) = self.acts.next() {
-            return self.play(act).await;
+    async fn next_action(&mut self) -> Option<EventResult> {
+        self.state = StreamState::NextAction;
+        if let Some(action) = self.actions.next() {
+            return self.play(action).await;
         }
-        self.cue = Cue::Stop;
-        let delta = MessageEnd { stop_reason: self.performance.call.stop, stop_sequence: None };
+        self.state = StreamState::Stop;
+        let delta = MessageEnd { stop_reason: self.response.call.stop, stop_sequence: None };
         let usage = OutputUsage { output_tokens: tokens(self.output) };
-        self.performance.book(usage.output_tokens, Some(delta.stop_reason));
-        Some(sent(&StreamEvent::MessageDelta { delta, usage }))
+        self.response.record_usage(usage.output_tokens, Some(delta.stop_reason));
+        Some(sent(&DemoEvent::MessageDelta { delta, usage }))
     }
 
-    async fn play(&mut self, act: Act) -> Option<Item> {
-        match act {
-            Act::Say(part) => self.cue = Cue::Block(part),
-            Act::Wait(pause) => sleep(pause).await,
-            Act::Chunk(characters) => self.performance.call.chunk = characters,
-            Act::Fault { place, kind, times } => {
-                if let Err(failure) = self.performance.meet(place, &kind, times) {
-                    self.cue = Cue::Silence;
+    async fn play(&mut self, action: CallAction) -> Option<EventResult> {
+        match action {
+            CallAction::Send(part) => self.state = StreamState::Block(part),
+            CallAction::Wait(pause) => sleep(pause).await,
+            CallAction::Chunk(characters) => self.response.call.chunk = characters,
+            CallAction::Fault { place, kind, repeat } => {
+                if let Err(failure) = self.response.apply_fault(place, &kind, repeat) {
+                    self.state = StreamState::Ended;
                     return Some(self.failed(&failure));
                 }
             }
@@ -348,18 +353,18 @@ impl Player {
         None
     }
 
-    fn failed(&self, failure: &UpstreamFailure) -> Item {
+    fn failed(&self, failure: &UpstreamFailure) -> EventResult {
         match failure {
             UpstreamFailure::Cut(cut) => Err(*cut),
             UpstreamFailure::Api(error) => {
-                wire::encode_error(&error.object(&self.performance.request_id)).map_err(|_| Cut)
+                events::encode_error(&error.object(&self.response.request_id)).map_err(|_| Cut)
             }
         }
     }
 }
 
 /// Encodes an event; if that fails, the connection is cut instead of skipping the event.
-fn sent(event: &StreamEvent<'_>) -> Item {
+fn sent(event: &DemoEvent<'_>) -> EventResult {
     event.encode().map_err(|error| {
         tracing::error!(%error, "cannot encode event of the demo model");
         Cut

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::*;
 
-fn performance(call: Call) -> Performance {
-    Performance {
+fn response(call: ModelCall) -> DemoResponse {
+    DemoResponse {
         call,
         key: Fingerprint::EMPTY,
         memory: Arc::default(),
@@ -15,7 +15,7 @@ fn performance(call: Call) -> Performance {
         input_tokens: 7,
         request_id: "req_1".into(),
         log: None,
-        books: None,
+        accounting: None,
     }
 }
 
@@ -30,8 +30,8 @@ fn events(frames: &[Bytes]) -> Vec<(String, Value)> {
         .collect()
 }
 
-async fn played(call: Call) -> Vec<Result<Bytes, Cut>> {
-    performance(call).stream().await.unwrap().collect().await
+async fn played(call: ModelCall) -> Vec<Result<Bytes, Cut>> {
+    response(call).stream().await.unwrap().collect().await
 }
 
 fn parts() -> Vec<Part> {
@@ -44,7 +44,7 @@ fn parts() -> Vec<Part> {
 
 #[tokio::test]
 async fn stream_follows_anthropic_event_order() {
-    let mut call = Call::of(parts());
+    let mut call = ModelCall::of(parts());
     call.chunk = 3;
     let frames: Vec<Bytes> = played(call).await.into_iter().map(Result::unwrap).collect();
     let events = events(&frames);
@@ -80,7 +80,7 @@ async fn stream_follows_anthropic_event_order() {
 
 #[tokio::test]
 async fn complete_message_has_same_blocks() {
-    let json = performance(Call::of(parts())).whole().await.unwrap();
+    let json = response(ModelCall::of(parts())).whole().await.unwrap();
     let expected = serde_json::json!({
         "id": "msg_demo_1", "type": "message", "role": "assistant", "model": "claude-x",
         "content": [
@@ -96,11 +96,11 @@ async fn complete_message_has_same_blocks() {
 
 #[tokio::test(start_paused = true)]
 async fn wait_delays_the_next_step() {
-    let mut call = Call::of(vec![Part::Text("a".into()), Part::Text("b".into())]);
-    call.acts.insert(0, Act::Wait(Duration::from_secs(5)));
-    call.acts.insert(2, Act::Wait(Duration::from_secs(60)));
+    let mut call = ModelCall::of(vec![Part::Text("a".into()), Part::Text("b".into())]);
+    call.actions.insert(0, CallAction::Wait(Duration::from_secs(5)));
+    call.actions.insert(2, CallAction::Wait(Duration::from_secs(60)));
     let begin = tokio::time::Instant::now();
-    let mut stream = performance(call).stream().await.unwrap();
+    let mut stream = response(call).stream().await.unwrap();
     assert_eq!(begin.elapsed().as_secs(), 5);
     let mut times = Vec::new();
     while let Some(item) = stream.next().await {
@@ -116,14 +116,14 @@ async fn wait_delays_the_next_step() {
 
 #[tokio::test]
 async fn fault_inside_stream_ends_it_without_message_stop() {
-    let fault = |kind| Act::Fault { place: 3, kind, times: Times::Always };
-    let mut call = Call::of(vec![Part::Text("a".into())]);
-    call.acts.push(fault(FaultKind::Drop));
+    let fault = |kind| CallAction::Fault { place: 3, kind, repeat: FaultRepeat::Always };
+    let mut call = ModelCall::of(vec![Part::Text("a".into())]);
+    call.actions.push(fault(FaultKind::Drop));
     assert_eq!(played(call).await.last(), Some(&Err(Cut)));
 
-    let mut call = Call::of(vec![Part::Text("a".into())]);
+    let mut call = ModelCall::of(vec![Part::Text("a".into())]);
     let status = http::StatusCode::from_u16(529).unwrap();
-    call.acts.push(fault(FaultKind::Error { status, kind: None }));
+    call.actions.push(fault(FaultKind::Error { status, kind: None }));
     let frames: Vec<Bytes> = played(call).await.into_iter().map(Result::unwrap).collect();
     let events = events(&frames);
     assert!(events.iter().all(|(name, _)| name != "message_stop" && name != "content_block_stop"));
@@ -134,15 +134,16 @@ async fn fault_inside_stream_ends_it_without_message_stop() {
 #[tokio::test]
 async fn stream_is_complete_after_once_only_fault() {
     let call = || {
-        let mut call = Call::of(vec![Part::Text("a".into()), Part::Text("b".into())]);
-        call.acts.insert(1, Act::Wait(Duration::ZERO));
-        call.acts.insert(2, Act::Fault { place: 1, kind: FaultKind::Drop, times: Times::Once });
+        let mut call = ModelCall::of(vec![Part::Text("a".into()), Part::Text("b".into())]);
+        call.actions.insert(1, CallAction::Wait(Duration::ZERO));
+        call.actions
+            .insert(2, CallAction::Fault { place: 1, kind: FaultKind::Drop, repeat: FaultRepeat::Once });
         call
     };
-    let memory: Arc<Memory> = Arc::default();
+    let memory: Arc<AttemptMemory> = Arc::default();
     let attempt = async || {
-        let performance = Performance { memory: Arc::clone(&memory), ..performance(call()) };
-        performance.stream().await.unwrap().collect::<Vec<_>>().await
+        let response = DemoResponse { memory: Arc::clone(&memory), ..response(call()) };
+        response.stream().await.unwrap().collect::<Vec<_>>().await
     };
     assert_eq!(attempt().await.last(), Some(&Err(Cut)));
     let frames: Vec<Bytes> = attempt().await.into_iter().map(Result::unwrap).collect();
@@ -175,7 +176,7 @@ proptest! {
     #[test]
     fn chunk_size_does_not_change_streamed_text(text in any::<String>(), characters in 1_usize..20) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let mut call = Call::of(vec![Part::Text(text.clone())]);
+        let mut call = ModelCall::of(vec![Part::Text(text.clone())]);
         call.chunk = characters;
         let frames: Vec<Bytes> = runtime.block_on(played(call)).into_iter().map(Result::unwrap).collect();
         let streamed: String = events(&frames)

@@ -20,19 +20,19 @@ const WAIT_CAP: Duration = Duration::from_secs(3600);
 
 /// One step of a script.
 #[derive(Clone, Debug)]
-pub(super) enum Step {
+pub(super) enum ScriptStep {
     /// Text.
     Text(String),
     /// Thinking.
     Think(String),
     /// A tool call.
-    Tool { name: String, input: Box<RawValue>, beside: Beside },
+    Tool { name: String, input: Box<RawValue>, placement: ToolPlacement },
     /// A pause before the next step's first byte.
     Wait(Duration),
     /// Characters per streamed chunk from here on.
     Chunk(usize),
     /// A planned fault.
-    Fault { kind: FaultKind, times: Times },
+    Fault { kind: FaultKind, repeat: FaultRepeat },
     /// Outputs the conversation as received.
     Echo,
     /// Ends the response.
@@ -41,7 +41,7 @@ pub(super) enum Step {
 
 /// Whether a tool call is in the same message as the call before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Beside {
+pub(super) enum ToolPlacement {
     Alone,
     Previous,
 }
@@ -57,7 +57,7 @@ pub(super) enum FaultKind {
 
 /// How often a fault occurs for the same request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Times {
+pub(super) enum FaultRepeat {
     Once,
     Always,
 }
@@ -79,7 +79,7 @@ pub(super) fn is_script(text: &str) -> bool {
 }
 
 /// Parses a script; empty lines are skipped.
-pub(super) fn parse(text: &str) -> Result<Vec<Step>, BadLine> {
+pub(super) fn parse(text: &str) -> Result<Vec<ScriptStep>, BadLine> {
     let mut steps = Vec::new();
     let mut repeat_left = REPEAT_CAP;
     for (index, line) in text.trim_start().lines().enumerate().skip(1) {
@@ -95,21 +95,21 @@ pub(super) fn parse(text: &str) -> Result<Vec<Step>, BadLine> {
     Ok(steps)
 }
 
-fn step(line: &str, repeat_left: &mut usize) -> Result<Step, String> {
+fn step(line: &str, repeat_left: &mut usize) -> Result<ScriptStep, String> {
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim_start();
     match word {
-        "text" => words(rest).map(Step::Text),
-        "think" => words(rest).map(Step::Think),
-        "tool" => tool(rest, Beside::Alone),
-        "+tool" => tool(rest, Beside::Previous),
+        "text" => words(rest).map(ScriptStep::Text),
+        "think" => words(rest).map(ScriptStep::Think),
+        "tool" => tool(rest, ToolPlacement::Alone),
+        "+tool" => tool(rest, ToolPlacement::Previous),
         "wait" => wait(rest),
         "chunk" => chunk(rest),
         "repeat" => repeat(rest, repeat_left),
         "error" => error(rest),
         "drop" => drop_step(rest),
-        "echo" => nothing(rest, Step::Echo),
-        "end" => nothing(rest, Step::End),
+        "echo" => nothing(rest, ScriptStep::Echo),
+        "end" => nothing(rest, ScriptStep::End),
         _ => Err(format!("unknown step `{word}`")),
     }
 }
@@ -118,11 +118,11 @@ fn words(rest: &str) -> Result<String, String> {
     if rest.is_empty() { Err("missing text".into()) } else { Ok(rest.to_owned()) }
 }
 
-fn nothing(rest: &str, step: Step) -> Result<Step, String> {
+fn nothing(rest: &str, step: ScriptStep) -> Result<ScriptStep, String> {
     if rest.is_empty() { Ok(step) } else { Err(format!("unexpected `{rest}`; this step has no arguments")) }
 }
 
-fn tool(rest: &str, beside: Beside) -> Result<Step, String> {
+fn tool(rest: &str, placement: ToolPlacement) -> Result<ScriptStep, String> {
     let (name, input) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
     if name.is_empty() {
         return Err("missing tool name".into());
@@ -133,25 +133,25 @@ fn tool(rest: &str, beside: Beside) -> Result<Step, String> {
     if !input.get().starts_with('{') {
         return Err("the input is not a JSON object".into());
     }
-    Ok(Step::Tool { name: name.to_owned(), input, beside })
+    Ok(ScriptStep::Tool { name: name.to_owned(), input, placement })
 }
 
-fn wait(rest: &str) -> Result<Step, String> {
+fn wait(rest: &str) -> Result<ScriptStep, String> {
     let pause = rest.parse().map(Duration::from_millis).map_err(|_| "expected a number of milliseconds")?;
     if pause > WAIT_CAP {
         return Err(format!("the longest wait is {} milliseconds", WAIT_CAP.as_millis()));
     }
-    Ok(Step::Wait(pause))
+    Ok(ScriptStep::Wait(pause))
 }
 
-fn chunk(rest: &str) -> Result<Step, String> {
+fn chunk(rest: &str) -> Result<ScriptStep, String> {
     match rest.parse() {
         Ok(0) | Err(_) => Err("expected a number of characters, 1 or more".into()),
-        Ok(characters) => Ok(Step::Chunk(characters)),
+        Ok(characters) => Ok(ScriptStep::Chunk(characters)),
     }
 }
 
-fn repeat(rest: &str, repeat_left: &mut usize) -> Result<Step, String> {
+fn repeat(rest: &str, repeat_left: &mut usize) -> Result<ScriptStep, String> {
     let (times, rest) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
     let times: usize = times.parse().map_err(|_| "missing repeat count")?;
     let words = words(rest.trim_start())?;
@@ -164,10 +164,10 @@ fn repeat(rest: &str, repeat_left: &mut usize) -> Result<Step, String> {
         .ok_or_else(|| format!("all repeats together produce more than {REPEAT_CAP} characters"))?;
     let mut text = format!("{words} ").repeat(times);
     text.pop();
-    Ok(Step::Text(text))
+    Ok(ScriptStep::Text(text))
 }
 
-fn error(rest: &str) -> Result<Step, String> {
+fn error(rest: &str) -> Result<ScriptStep, String> {
     let mut parts = rest.split_whitespace();
     let status = parts
         .next()
@@ -176,24 +176,24 @@ fn error(rest: &str) -> Result<Step, String> {
         .and_then(|status| StatusCode::from_u16(status).ok())
         .ok_or("expected an HTTP status from 400 to 599")?;
     let mut kind = None;
-    let mut times = Times::Once;
+    let mut repeat = FaultRepeat::Once;
     for part in parts {
         match part {
-            "always" => times = Times::Always,
-            name if kind.is_none() && times == Times::Once => kind = Some(name.to_owned()),
+            "always" => repeat = FaultRepeat::Always,
+            name if kind.is_none() && repeat == FaultRepeat::Once => kind = Some(name.to_owned()),
             other => return Err(format!("unexpected `{other}`")),
         }
     }
-    Ok(Step::Fault { kind: FaultKind::Error { status, kind }, times })
+    Ok(ScriptStep::Fault { kind: FaultKind::Error { status, kind }, repeat })
 }
 
-fn drop_step(rest: &str) -> Result<Step, String> {
-    let times = match rest {
-        "" => Times::Once,
-        "always" => Times::Always,
+fn drop_step(rest: &str) -> Result<ScriptStep, String> {
+    let repeat = match rest {
+        "" => FaultRepeat::Once,
+        "always" => FaultRepeat::Always,
         other => return Err(format!("unexpected `{other}`; expected `always` or nothing")),
     };
-    Ok(Step::Fault { kind: FaultKind::Drop, times })
+    Ok(ScriptStep::Fault { kind: FaultKind::Drop, repeat })
 }
 
 #[cfg(test)]

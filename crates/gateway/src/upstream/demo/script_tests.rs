@@ -1,16 +1,16 @@
 use super::*;
 
 /// A comparable form of a step; raw JSON does not implement equality.
-fn shown(step: &Step) -> String {
+fn shown(step: &ScriptStep) -> String {
     match step {
-        Step::Tool { name, input, beside } => format!("{beside:?} {name} {}", input.get()),
-        Step::Text(_)
-        | Step::Think(_)
-        | Step::Wait(_)
-        | Step::Chunk(_)
-        | Step::Fault { .. }
-        | Step::Echo
-        | Step::End => format!("{step:?}"),
+        ScriptStep::Tool { name, input, placement } => format!("{placement:?} {name} {}", input.get()),
+        ScriptStep::Text(_)
+        | ScriptStep::Think(_)
+        | ScriptStep::Wait(_)
+        | ScriptStep::Chunk(_)
+        | ScriptStep::Fault { .. }
+        | ScriptStep::Echo
+        | ScriptStep::End => format!("{step:?}"),
     }
 }
 
@@ -35,18 +35,18 @@ fn parses_every_step() {
         ("wait 250", "Wait(250ms)"),
         ("chunk 3", "Chunk(3)"),
         ("repeat 3 la la", r#"Text("la la la la la la")"#),
-        ("error 529", "Fault { kind: Error { status: 529, kind: None }, times: Once }"),
+        ("error 529", "Fault { kind: Error { status: 529, kind: None }, repeat: Once }"),
         (
             "error 429 slow_down",
-            r#"Fault { kind: Error { status: 429, kind: Some("slow_down") }, times: Once }"#,
+            r#"Fault { kind: Error { status: 429, kind: Some("slow_down") }, repeat: Once }"#,
         ),
-        ("error 500 always", "Fault { kind: Error { status: 500, kind: None }, times: Always }"),
+        ("error 500 always", "Fault { kind: Error { status: 500, kind: None }, repeat: Always }"),
         (
             "error 400 odd_error always",
-            r#"Fault { kind: Error { status: 400, kind: Some("odd_error") }, times: Always }"#,
+            r#"Fault { kind: Error { status: 400, kind: Some("odd_error") }, repeat: Always }"#,
         ),
-        ("drop", "Fault { kind: Drop, times: Once }"),
-        ("drop always", "Fault { kind: Drop, times: Always }"),
+        ("drop", "Fault { kind: Drop, repeat: Once }"),
+        ("drop always", "Fault { kind: Drop, repeat: Always }"),
         ("echo", "Echo"),
         ("end", "End"),
         ("  text indented", r#"Text("indented")"#),

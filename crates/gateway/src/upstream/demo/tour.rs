@@ -8,7 +8,7 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::conversation::ToolCall;
-use super::plan::{Call, Part};
+use super::plan::{ModelCall, Part};
 use super::words::short;
 
 /// The file that the tour writes, in the working directory.
@@ -28,7 +28,7 @@ The tour needs the tools of a coding agent and this client offers none. \
 Send `tour` in a session of Innkeeper, or write a script: a message whose first line is `#demo`.";
 
 /// Plans the next call of a tour.
-pub(super) fn next_call(calls: &[ToolCall], offered: &[String]) -> Call {
+pub(super) fn next_call(calls: &[ToolCall], offered: &[String]) -> ModelCall {
     let mut guide = Guide { calls: calls.iter(), offered, report: Vec::new() };
     match guide.walk() {
         Err(stop) => {
@@ -39,9 +39,9 @@ pub(super) fn next_call(calls: &[ToolCall], offered: &[String]) -> Call {
             }
             parts.push(Part::Text(stop.text));
             parts.push(Part::ToolUse { name: stop.tool, input: stop.input });
-            Call::of(parts)
+            ModelCall::of(parts)
         }
-        Ok(()) => Call::of(vec![Part::Text(guide.wrap_up())]),
+        Ok(()) => ModelCall::of(vec![Part::Text(guide.wrap_up())]),
     }
 }
 
@@ -54,14 +54,14 @@ struct Guide<'a> {
 }
 
 /// The next stop.
-struct Stop {
+struct TourStop {
     text: String,
     tool: String,
     input: Box<RawValue>,
 }
 
 impl<'a> Guide<'a> {
-    fn walk(&mut self) -> Result<(), Box<Stop>> {
+    fn walk(&mut self) -> Result<(), Box<TourStop>> {
         self.visit("Read `README.md`", "Read", INTRODUCTION, &json!({"file_path": "README.md"}))?;
         self.write()?;
         self.visit(
@@ -99,7 +99,7 @@ impl<'a> Guide<'a> {
 
     /// Writes the file. A file left from an earlier tour is read first, because
     /// the runtime does not overwrite a file that was not read.
-    fn write(&mut self) -> Result<(), Box<Stop>> {
+    fn write(&mut self) -> Result<(), Box<TourStop>> {
         let text = format!(
             "Now I **write** the file `{FILE}`. This changes your directory, so you are asked first."
         );
@@ -125,7 +125,7 @@ impl<'a> Guide<'a> {
         tool: &str,
         text: &str,
         input: &serde_json::Value,
-    ) -> Result<Option<&'a ToolCall>, Box<Stop>> {
+    ) -> Result<Option<&'a ToolCall>, Box<TourStop>> {
         let mut ahead = self.calls.clone();
         if let Some(call) = ahead.next() {
             if call.name != tool {
@@ -140,7 +140,7 @@ impl<'a> Guide<'a> {
         }
         // Encoding a JSON value cannot fail.
         let Ok(input) = to_raw_value(input) else { return Ok(None) };
-        Err(Box::new(Stop { text: text.to_owned(), tool: tool.to_owned(), input }))
+        Err(Box::new(TourStop { text: text.to_owned(), tool: tool.to_owned(), input }))
     }
 
     fn wrap_up(&self) -> String {

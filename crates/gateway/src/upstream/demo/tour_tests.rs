@@ -1,5 +1,5 @@
 use super::*;
-use crate::upstream::demo::plan::{Act, StopReason};
+use crate::upstream::demo::plan::{CallAction, StopReason};
 
 const OFFERED: [&str; 6] = ["Agent", "AskUserQuestion", "Bash", "Edit", "Read", "Write"];
 
@@ -15,11 +15,14 @@ fn take(names: &[&str], respond: impl Fn(&str, usize) -> Option<String>) -> (Vec
         let call = next_call(&calls, &names);
         let mut wrap_up = String::new();
         let mut tool = None;
-        for act in call.acts {
-            match act {
-                Act::Say(Part::Text(text)) => wrap_up = text,
-                Act::Say(Part::ToolUse { name, .. }) => tool = Some(name),
-                Act::Say(Part::Thinking(_)) | Act::Wait(_) | Act::Chunk(_) | Act::Fault { .. } => {}
+        for action in call.actions {
+            match action {
+                CallAction::Send(Part::Text(text)) => wrap_up = text,
+                CallAction::Send(Part::ToolUse { name, .. }) => tool = Some(name),
+                CallAction::Send(Part::Thinking(_))
+                | CallAction::Wait(_)
+                | CallAction::Chunk(_)
+                | CallAction::Fault { .. } => {}
             }
         }
         let Some(name) = tool else {

@@ -39,7 +39,7 @@ const HIGH: usize = 8 * 1024;
 const SMALL: u32 = 2 * 1024;
 
 /// A socket whose reads can be coalesced.
-pub(super) trait Wire: AsyncRead + AsyncWrite + Unpin {
+pub(super) trait LowWaterSocket: AsyncRead + AsyncWrite + Unpin {
     /// Sets how many bytes must be available for the socket to be readable. If
     /// they are, it becomes readable; the end of the stream always makes it so.
     fn set_low_water(&self, bytes: usize) -> io::Result<()>;
@@ -87,7 +87,7 @@ mod linux {
     }
 }
 
-impl Wire for TcpStream {
+impl LowWaterSocket for TcpStream {
     fn set_low_water(&self, bytes: usize) -> io::Result<()> {
         linux::set_low_water(self, bytes)
     }
@@ -98,53 +98,53 @@ impl Wire for TcpStream {
 }
 
 /// A socket that is read in fewer, larger reads while many small chunks arrive.
-pub(super) struct Moderated<W> {
-    wire: W,
-    pace: Pace,
-    gathering: Gathering,
+pub(super) struct CoalescingSocket<W> {
+    socket: W,
+    rate: ArrivalRate,
+    mode: ReadMode,
     /// Created on first use; most connections never need it.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Gathering {
+enum ReadMode {
     /// Each chunk is read when it arrives.
-    No,
+    Immediate,
     /// Chunks accumulate until the timer fires.
-    Yes,
+    Coalescing,
     /// The last read filled the buffer; the rest is read immediately.
-    Rest,
+    Remainder,
 }
 
-impl<W: Wire> Moderated<W> {
-    pub(super) fn new(wire: W) -> Self {
-        Self { wire, pace: Pace::default(), gathering: Gathering::No, timer: None }
+impl<W: LowWaterSocket> CoalescingSocket<W> {
+    pub(super) fn new(socket: W) -> Self {
+        Self { socket, rate: ArrivalRate::default(), mode: ReadMode::Immediate, timer: None }
     }
 
     /// Updates the state after `count` of at most `most` bytes were read.
-    fn took(&mut self, count: usize, most: usize) -> io::Result<()> {
+    fn after_read(&mut self, count: usize, most: usize) -> io::Result<()> {
         let now = Instant::now();
-        match self.gathering {
-            Gathering::No if self.pace.is_fast_after(now, count) => self.gather(now),
-            Gathering::No => {}
-            Gathering::Yes | Gathering::Rest if count == most => self.gathering = Gathering::Rest,
-            Gathering::Yes if !self.pace.is_worth_it(count) => return self.release(),
-            Gathering::Yes | Gathering::Rest => self.wind(now),
+        match self.mode {
+            ReadMode::Immediate if self.rate.is_fast_after(now, count) => self.start_coalescing(now),
+            ReadMode::Immediate => {}
+            ReadMode::Coalescing | ReadMode::Remainder if count == most => self.mode = ReadMode::Remainder,
+            ReadMode::Coalescing if !self.rate.is_worth_it(count) => return self.stop_coalescing(),
+            ReadMode::Coalescing | ReadMode::Remainder => self.arm_timer(now),
         }
         Ok(())
     }
 
-    fn gather(&mut self, now: Instant) {
+    fn start_coalescing(&mut self, now: Instant) {
         // Where the mark is unsupported, reads continue one by one.
-        if self.wire.set_low_water(HIGH).is_ok() {
-            self.wind(now);
+        if self.socket.set_low_water(HIGH).is_ok() {
+            self.arm_timer(now);
         } else {
-            self.pace = Pace::default();
+            self.rate = ArrivalRate::default();
         }
     }
 
-    fn wind(&mut self, now: Instant) {
-        self.gathering = Gathering::Yes;
+    fn arm_timer(&mut self, now: Instant) {
+        self.mode = ReadMode::Coalescing;
         match &mut self.timer {
             Some(timer) => timer.as_mut().reset(now + HOLD),
             None => self.timer = Some(Box::pin(sleep_until(now + HOLD))),
@@ -152,30 +152,34 @@ impl<W: Wire> Moderated<W> {
     }
 
     /// Returns to reading each chunk when it arrives.
-    fn release(&mut self) -> io::Result<()> {
-        self.pace = Pace::default();
-        match std::mem::replace(&mut self.gathering, Gathering::No) {
-            Gathering::No => Ok(()),
-            Gathering::Yes | Gathering::Rest => self.wire.set_low_water(1),
+    fn stop_coalescing(&mut self) -> io::Result<()> {
+        self.rate = ArrivalRate::default();
+        match std::mem::replace(&mut self.mode, ReadMode::Immediate) {
+            ReadMode::Immediate => Ok(()),
+            ReadMode::Coalescing | ReadMode::Remainder => self.socket.set_low_water(1),
         }
     }
 
     /// Reads the accumulated chunks if the timer fired.
-    fn poll_gathered(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.gathering == Gathering::Yes
+    fn poll_coalesced(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.mode == ReadMode::Coalescing
             && let Some(timer) = &mut self.timer
         {
             ready!(timer.as_mut().poll(context));
         }
         let most = buffer.remaining().min(HIGH);
-        match self.wire.read_now(buffer.initialize_unfilled_to(most)) {
+        match self.socket.read_now(buffer.initialize_unfilled_to(most)) {
             Ok(count) => {
                 buffer.advance(count);
-                Poll::Ready(self.took(count, most))
+                Poll::Ready(self.after_read(count, most))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 // The socket was polled just before, so it wakes this task when data arrives.
-                self.release()?;
+                self.stop_coalescing()?;
                 Poll::Pending
             }
             Err(error) => Poll::Ready(Err(error)),
@@ -183,7 +187,7 @@ impl<W: Wire> Moderated<W> {
     }
 }
 
-impl<W: Wire> AsyncRead for Moderated<W> {
+impl<W: LowWaterSocket> AsyncRead for CoalescingSocket<W> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -191,31 +195,33 @@ impl<W: Wire> AsyncRead for Moderated<W> {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let most = buffer.remaining();
-        match Pin::new(&mut this.wire).poll_read(context, buffer) {
-            Poll::Ready(Ok(())) => Poll::Ready(this.took(most.saturating_sub(buffer.remaining()), most)),
-            Poll::Pending if this.gathering != Gathering::No => this.poll_gathered(context, buffer),
+        match Pin::new(&mut this.socket).poll_read(context, buffer) {
+            Poll::Ready(Ok(())) => {
+                Poll::Ready(this.after_read(most.saturating_sub(buffer.remaining()), most))
+            }
+            Poll::Pending if this.mode != ReadMode::Immediate => this.poll_coalesced(context, buffer),
             ready_or_not @ (Poll::Ready(_) | Poll::Pending) => ready_or_not,
         }
     }
 }
 
-impl<W: Wire> AsyncWrite for Moderated<W> {
+impl<W: LowWaterSocket> AsyncWrite for CoalescingSocket<W> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         // The next bytes are the start of a response and must not be delayed.
-        self.release()?;
-        Pin::new(&mut self.wire).poll_write(context, bytes)
+        self.stop_coalescing()?;
+        Pin::new(&mut self.socket).poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.wire).poll_flush(context)
+        Pin::new(&mut self.socket).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.wire).poll_shutdown(context)
+        Pin::new(&mut self.socket).poll_shutdown(context)
     }
 
     fn poll_write_vectored(
@@ -223,24 +229,24 @@ impl<W: Wire> AsyncWrite for Moderated<W> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.release()?;
-        Pin::new(&mut self.wire).poll_write_vectored(context, slices)
+        self.stop_coalescing()?;
+        Pin::new(&mut self.socket).poll_write_vectored(context, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.wire.is_write_vectored()
+        self.socket.is_write_vectored()
     }
 }
 
-impl<W> fmt::Debug for Moderated<W> {
+impl<W> fmt::Debug for CoalescingSocket<W> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Moderated").field("gathering", &self.gathering).finish_non_exhaustive()
+        formatter.debug_struct("CoalescingSocket").field("mode", &self.mode).finish_non_exhaustive()
     }
 }
 
 /// Moving averages of the interval and size of chunks.
 #[derive(Debug)]
-struct Pace {
+struct ArrivalRate {
     /// Average time between two chunks.
     pause: Duration,
     /// Average bytes per chunk.
@@ -248,13 +254,13 @@ struct Pace {
     last: Option<Instant>,
 }
 
-impl Default for Pace {
+impl Default for ArrivalRate {
     fn default() -> Self {
         Self { pause: LONG, size: 0, last: None }
     }
 }
 
-impl Pace {
+impl ArrivalRate {
     /// Records a chunk that was read alone; returns whether chunks arrive fast and small.
     fn is_fast_after(&mut self, now: Instant, count: usize) -> bool {
         let pause = self.last.map_or(LONG, |last| now.saturating_duration_since(last).min(LONG));
@@ -272,5 +278,5 @@ impl Pace {
 }
 
 #[cfg(test)]
-#[path = "moderation_tests.rs"]
+#[path = "coalescing_tests.rs"]
 mod tests;

@@ -13,17 +13,17 @@ use crate::sse;
 /// One event of a streamed response.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum StreamEvent<'a> {
-    MessageStart { message: WholeMessage<'a> },
+pub(super) enum DemoEvent<'a> {
+    MessageStart { message: DemoMessage<'a> },
     Ping,
-    ContentBlockStart { index: usize, content_block: WireBlock<'a> },
+    ContentBlockStart { index: usize, content_block: DemoBlock<'a> },
     ContentBlockDelta { index: usize, delta: Delta<'a> },
     ContentBlockStop { index: usize },
     MessageDelta { delta: MessageEnd, usage: OutputUsage },
     MessageStop,
 }
 
-impl StreamEvent<'_> {
+impl DemoEvent<'_> {
     pub(super) fn encode(&self) -> Result<Bytes, serde_json::Error> {
         let name = match self {
             Self::MessageStart { .. } => "message_start",
@@ -45,31 +45,31 @@ pub(super) fn encode_error(error: &ErrorObject<'_>) -> Result<Bytes, serde_json:
 
 /// A message: a response that is not streamed, or the start of a stream.
 #[derive(Debug, Serialize)]
-pub(super) struct WholeMessage<'a> {
+pub(super) struct DemoMessage<'a> {
     pub(super) id: &'a str,
     #[serde(rename = "type")]
     pub(super) tag: &'static str,
     pub(super) role: &'static str,
     pub(super) model: &'a str,
-    pub(super) content: Vec<WireBlock<'a>>,
+    pub(super) content: Vec<DemoBlock<'a>>,
     pub(super) stop_reason: Option<StopReason>,
     pub(super) stop_sequence: Option<&'a str>,
-    pub(super) usage: Usage,
+    pub(super) usage: TokenUsage,
 }
 
 /// A content block; empty at the start of a streamed block.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum WireBlock<'a> {
+pub(super) enum DemoBlock<'a> {
     Text { text: &'a str },
     Thinking { thinking: &'a str, signature: &'a str },
-    ToolUse { id: String, name: &'a str, input: WireInput<'a> },
+    ToolUse { id: String, name: &'a str, input: DemoToolInput<'a> },
 }
 
 /// The input of a tool use.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub(super) enum WireInput<'a> {
+pub(super) enum DemoToolInput<'a> {
     /// An empty object, before the first chunk of the input.
     Empty {},
     Whole(&'a RawValue),
@@ -106,14 +106,14 @@ pub(super) struct MessageEnd {
 
 /// Token counts of a message.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Usage {
+pub(super) struct TokenUsage {
     pub(super) input_tokens: usize,
     pub(super) cache_creation_input_tokens: usize,
     pub(super) cache_read_input_tokens: usize,
     pub(super) output_tokens: usize,
 }
 
-impl Usage {
+impl TokenUsage {
     pub(super) fn new(input_tokens: usize, output_tokens: usize) -> Self {
         Self { input_tokens, cache_creation_input_tokens: 0, cache_read_input_tokens: 0, output_tokens }
     }

@@ -13,29 +13,29 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures_util::task::AtomicWaker;
 
 /// Not polling: wake-ups are passed on.
-const LOUD: u8 = 0;
+const PASSING: u8 = 0;
 /// The task is polling.
-const MUFFLED: u8 = 1;
+const POLLING: u8 = 1;
 /// The task is polling, and a wake-up arrived meanwhile.
-const MISSED: u8 = 2;
+const WOKEN: u8 = 2;
 
 /// Polls a future or stream that wakes itself.
-pub(super) struct Muffler {
-    bell: Arc<Bell>,
+pub(super) struct WakeFilter {
+    shared: Arc<FilteredWaker>,
     /// The same waker for all polls, so that it is not registered again each time.
     waker: Waker,
 }
 
 #[derive(Default)]
-struct Bell {
+struct FilteredWaker {
     state: AtomicU8,
     task: AtomicWaker,
 }
 
-impl Muffler {
+impl WakeFilter {
     pub(super) fn new() -> Self {
-        let bell = Arc::new(Bell::default());
-        Self { waker: Waker::from(Arc::clone(&bell)), bell }
+        let shared = Arc::new(FilteredWaker::default());
+        Self { waker: Waker::from(Arc::clone(&shared)), shared }
     }
 
     /// Polls with a waker that is silent until the poll returns. If the result
@@ -45,10 +45,10 @@ impl Muffler {
         context: &Context<'_>,
         poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        self.bell.task.register(context.waker());
-        self.bell.state.store(MUFFLED, Ordering::SeqCst);
+        self.shared.task.register(context.waker());
+        self.shared.state.store(POLLING, Ordering::SeqCst);
         let polled = poll(&mut Context::from_waker(&self.waker));
-        let missed = self.bell.state.swap(LOUD, Ordering::SeqCst) == MISSED;
+        let missed = self.shared.state.swap(PASSING, Ordering::SeqCst) == WOKEN;
         if missed && polled.is_pending() {
             context.waker().wake_by_ref();
         }
@@ -56,20 +56,20 @@ impl Muffler {
     }
 }
 
-impl fmt::Debug for Muffler {
+impl fmt::Debug for WakeFilter {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Muffler")
+        formatter.write_str("WakeFilter")
     }
 }
 
-impl Wake for Bell {
+impl Wake for FilteredWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let muffled = self.state.compare_exchange(MUFFLED, MISSED, Ordering::SeqCst, Ordering::SeqCst);
-        if muffled == Err(LOUD) {
+        let previous = self.state.compare_exchange(POLLING, WOKEN, Ordering::SeqCst, Ordering::SeqCst);
+        if previous == Err(PASSING) {
             self.task.wake();
         }
     }
@@ -94,9 +94,9 @@ mod tests {
     fn woken(polled: Poll<()>, wakes: usize) -> (usize, usize) {
         let count = Arc::new(Count::default());
         let task = Waker::from(Arc::clone(&count));
-        let muffler = Muffler::new();
+        let filter = WakeFilter::new();
         let mut kept = None;
-        let result = muffler.poll(&Context::from_waker(&task), |context| {
+        let result = filter.poll(&Context::from_waker(&task), |context| {
             for _ in 0..wakes {
                 context.waker().wake_by_ref();
             }

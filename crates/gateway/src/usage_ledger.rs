@@ -11,7 +11,7 @@ use secrecy::SecretString;
 
 use crate::auth::SessionId;
 use crate::error::ApiError;
-use crate::initiator::{Ask, Initiator, Ticket, TurnBook, TurnMark};
+use crate::initiator::{Initiator, RequestTraits, SessionTurns, TurnMark, TurnReservation};
 use crate::tap::Reading;
 
 /// Sessions in the map. Each takes well below a kilobyte, and a host has some
@@ -67,25 +67,25 @@ pub struct TooManyCredentials;
 
 /// The accounts of all sessions of one gateway.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger(Mutex<Books>);
+pub(crate) struct UsageLedger(Mutex<LedgerState>);
 
 #[derive(Debug, Default)]
-struct Books {
-    sessions: HashMap<SessionId, Entry>,
+struct LedgerState {
+    sessions: HashMap<SessionId, SessionEntry>,
     /// Counts accesses; the entry with the lowest count is the least recently used.
     clock: u64,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct SessionEntry {
     touched: u64,
     usage: SessionUsage,
     last_error: Option<LastError>,
-    turns: TurnBook,
+    turns: SessionTurns,
     credential: Option<SecretString>,
 }
 
-impl Ledger {
+impl UsageLedger {
     /// The account of one session.
     pub(crate) fn account(self: &Arc<Self>, session: &SessionId) -> Account {
         Account { ledger: Arc::clone(self), session: session.clone() }
@@ -108,12 +108,12 @@ impl Ledger {
         session: &SessionId,
         credential: SecretString,
     ) -> Result<(), TooManyCredentials> {
-        let mut books = self.lock();
-        let others = books.sessions.iter().filter(|(id, entry)| *id != session && entry.credential.is_some());
+        let mut state = self.lock();
+        let others = state.sessions.iter().filter(|(id, entry)| *id != session && entry.credential.is_some());
         if others.count() >= MAX_CREDENTIALS {
             return Err(TooManyCredentials);
         }
-        books.entry(session).credential = Some(credential);
+        state.entry(session).credential = Some(credential);
         Ok(())
     }
 
@@ -121,31 +121,31 @@ impl Ledger {
         self.lock().sessions.retain(|id, _| id.as_str() != session);
     }
 
-    fn read<T>(&self, session: &str, look: impl FnOnce(&Entry) -> T) -> Option<T> {
+    fn read<T>(&self, session: &str, look: impl FnOnce(&SessionEntry) -> T) -> Option<T> {
         self.lock().sessions.get(session).map(look)
     }
 
-    fn write<T>(&self, session: &SessionId, change: impl FnOnce(&mut Entry) -> T) -> T {
+    fn write<T>(&self, session: &SessionId, change: impl FnOnce(&mut SessionEntry) -> T) -> T {
         change(self.lock().entry(session))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Books> {
+    fn lock(&self) -> MutexGuard<'_, LedgerState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Books {
-    fn entry(&mut self, session: &SessionId) -> &mut Entry {
+impl LedgerState {
+    fn entry(&mut self, session: &SessionId) -> &mut SessionEntry {
         self.clock += 1;
         if self.sessions.len() >= MAX_SESSIONS && !self.sessions.contains_key(session) {
-            self.forget_silent();
+            self.evict_least_recent();
         }
         let entry = self.sessions.entry(session.clone()).or_default();
         entry.touched = self.clock;
         entry
     }
 
-    fn forget_silent(&mut self) {
+    fn evict_least_recent(&mut self) {
         let without = self.sessions.iter().filter(|(_, entry)| entry.credential.is_none());
         let oldest = without.min_by_key(|(_, entry)| entry.touched).map(|(session, _)| session.clone());
         if let Some(oldest) = oldest {
@@ -157,7 +157,7 @@ impl Books {
 /// The account of one session.
 #[derive(Clone)]
 pub struct Account {
-    ledger: Arc<Ledger>,
+    ledger: Arc<UsageLedger>,
     session: SessionId,
 }
 
@@ -182,8 +182,8 @@ impl Account {
     }
 
     /// Decides the initiator of a request. The ticket is settled with the request.
-    pub(crate) fn initiator(&self, ask: &Ask) -> (Initiator, Ticket) {
-        self.ledger.write(&self.session, |entry| entry.turns.decide(ask))
+    pub(crate) fn initiator(&self, traits: &RequestTraits) -> (Initiator, TurnReservation) {
+        self.ledger.write(&self.session, |entry| entry.turns.decide(traits))
     }
 
     /// Starts accounting for one messages request.
@@ -193,7 +193,7 @@ impl Account {
             account: self.clone(),
             request_id: request_id.to_owned(),
             reading: Reading::default(),
-            ticket: Ticket::none(),
+            reservation: TurnReservation::none(),
             end: None,
         }
     }
@@ -221,14 +221,14 @@ pub(crate) struct OpenRequest {
     account: Account,
     request_id: String,
     reading: Reading,
-    ticket: Ticket,
+    reservation: TurnReservation,
     end: Option<RequestEnd>,
 }
 
 impl OpenRequest {
     /// Sets the ticket that is settled with this request.
-    pub(crate) fn hold(&mut self, ticket: Ticket) {
-        self.ticket = ticket;
+    pub(crate) fn hold(&mut self, reservation: TurnReservation) {
+        self.reservation = reservation;
     }
 
     /// Replaces the usage reading.
@@ -244,8 +244,8 @@ impl OpenRequest {
 
 impl Drop for OpenRequest {
     fn drop(&mut self) {
-        let (reading, ticket, end) =
-            (std::mem::take(&mut self.reading), std::mem::take(&mut self.ticket), self.end.take());
+        let (reading, reservation, end) =
+            (std::mem::take(&mut self.reading), std::mem::take(&mut self.reservation), self.end.take());
         if let Some(RequestEnd::Failed(error)) = &end {
             self.account.note_error(error, &self.request_id);
         }
@@ -256,15 +256,15 @@ impl Drop for OpenRequest {
                 Some(RequestEnd::Completed) => {
                     usage.completed += 1;
                     usage.last_stop_reason = reading.stop_reason;
-                    entry.turns.settle_success(ticket);
+                    entry.turns.settle_success(reservation);
                 }
                 Some(RequestEnd::Failed(_)) => {
                     usage.failed += 1;
-                    entry.turns.settle_failure(&ticket);
+                    entry.turns.settle_failure(&reservation);
                 }
                 None => {
                     usage.aborted += 1;
-                    entry.turns.settle_failure(&ticket);
+                    entry.turns.settle_failure(&reservation);
                 }
             }
         });
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn aborted_request_records_known_usage() {
-        let ledger = Arc::new(Ledger::default());
+        let ledger = Arc::new(UsageLedger::default());
         let mut open = ledger.account(&session("a")).open("req_1");
         open.update(Reading { input_tokens: 7, output_tokens: 3, nano_aiu: Some(5), ..Reading::default() });
         drop(open);
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn least_recently_used_session_without_credential_is_evicted() {
-        let ledger = Arc::new(Ledger::default());
+        let ledger = Arc::new(UsageLedger::default());
         ledger.set_credential(&session("kept"), "secret".to_owned().into()).unwrap();
         for number in 0..MAX_SESSIONS {
             drop(ledger.account(&session(&format!("s{number}"))).open("req"));
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn rejects_too_many_credentials_and_debug_output_hides_them() {
-        let ledger = Arc::new(Ledger::default());
+        let ledger = Arc::new(UsageLedger::default());
         for number in 0..MAX_CREDENTIALS {
             ledger.set_credential(&session(&number.to_string()), "sesame".to_owned().into()).unwrap();
         }

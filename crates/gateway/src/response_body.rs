@@ -15,12 +15,12 @@ use http_body::{Body, Frame, SizeHint};
 use crate::upstream::{Cut, UpstreamBody};
 
 /// The body of a response to a client.
-pub(crate) enum AnswerBody {
+pub(crate) enum ResponseBody {
     Full(Bytes),
     Stream(BoxStream<'static, Result<Bytes, Cut>>),
 }
 
-impl From<UpstreamBody> for AnswerBody {
+impl From<UpstreamBody> for ResponseBody {
     fn from(body: UpstreamBody) -> Self {
         match body {
             UpstreamBody::Full(bytes) => Self::Full(bytes),
@@ -29,7 +29,7 @@ impl From<UpstreamBody> for AnswerBody {
     }
 }
 
-impl Body for AnswerBody {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Cut;
 

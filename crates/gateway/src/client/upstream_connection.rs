@@ -25,7 +25,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::HttpClient;
-use super::muffler::Muffler;
+use super::wake_filter::WakeFilter;
 use crate::endpoint::Endpoint;
 
 /// Largest buffer of a connection in each direction, also the longest response
@@ -38,7 +38,7 @@ const LAG: Duration = Duration::from_secs(2);
 
 /// Why a request got no response.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum RequestFailure {
     /// The connection closed before the first byte of a response.
     Reset,
     /// No byte was sent or received for too long.
@@ -48,37 +48,37 @@ pub(super) enum Failure {
 }
 
 /// One connection, driven by its user.
-pub(crate) struct Link {
+pub(crate) struct UpstreamConnection {
     sender: SendRequest<Full<Bytes>>,
-    connection: Connection<TokioIo<Counted>, Full<Bytes>>,
+    http: Connection<TokioIo<Counted>, Full<Bytes>>,
     traffic: Arc<Traffic>,
     /// The connection has ended and must not be polled again.
-    over: bool,
+    ended: bool,
 }
 
-impl Link {
+impl UpstreamConnection {
     /// Starts HTTP/1.1 on a byte stream.
-    pub(super) async fn open(stream: Box<dyn Stream>) -> Result<Self, hyper::Error> {
+    pub(super) async fn open(stream: Box<dyn ByteStream>) -> Result<Self, hyper::Error> {
         let traffic = Arc::new(Traffic::default());
         let counted = Counted { stream, traffic: Arc::clone(&traffic) };
-        let (sender, connection) =
+        let (sender, http) =
             http1::Builder::new().max_buf_size(BUFFER).handshake(TokioIo::new(counted)).await?;
-        Ok(Self { sender, connection, traffic, over: false })
+        Ok(Self { sender, http, traffic, ended: false })
     }
 
     /// Sends a request and waits for the head of the response.
     pub(super) async fn send(
         &mut self,
         request: Request<Full<Bytes>>,
-        patience: Duration,
-    ) -> Result<Response<Incoming>, Failure> {
+        idle_timeout: Duration,
+    ) -> Result<Response<Incoming>, RequestFailure> {
         let before = self.traffic.received.load(Ordering::Relaxed);
         let mut response = pin!(self.sender.send_request(request));
-        let (connection, over, traffic) = (&mut self.connection, &mut self.over, &self.traffic);
+        let (http, ended, traffic) = (&mut self.http, &mut self.ended, &self.traffic);
         let mut moved = traffic.moved();
-        let mut waiting = pin!(sleep_until(Instant::now() + patience));
+        let mut waiting = pin!(sleep_until(Instant::now() + idle_timeout));
         let answered = poll_fn(|context| {
-            drive(connection, over, context);
+            drive(http, ended, context);
             if let Poll::Ready(result) = response.as_mut().poll(context) {
                 return Poll::Ready(Some(result));
             }
@@ -87,78 +87,76 @@ impl Link {
                 if std::mem::replace(&mut moved, traffic.moved()) == traffic.moved() {
                     return Poll::Ready(None);
                 }
-                waiting.as_mut().reset(Instant::now() + patience);
+                waiting.as_mut().reset(Instant::now() + idle_timeout);
             }
             Poll::Pending
         })
         .await;
         match answered {
             Some(Ok(response)) => Ok(response),
-            Some(Err(_)) if self.traffic.received.load(Ordering::Relaxed) == before => Err(Failure::Reset),
-            Some(Err(error)) => Err(Failure::Protocol(error)),
-            None => Err(Failure::Silent),
+            Some(Err(_)) if self.traffic.received.load(Ordering::Relaxed) == before => {
+                Err(RequestFailure::Reset)
+            }
+            Some(Err(error)) => Err(RequestFailure::Protocol(error)),
+            None => Err(RequestFailure::Silent),
         }
     }
 
     /// Whether another request can be sent on this connection.
     pub(super) fn is_usable(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
-        drive(&mut self.connection, &mut self.over, &mut context);
-        !self.over && matches!(self.sender.poll_ready(&mut context), Poll::Ready(Ok(())))
+        drive(&mut self.http, &mut self.ended, &mut context);
+        !self.ended && matches!(self.sender.poll_ready(&mut context), Poll::Ready(Ok(())))
     }
 }
 
 /// Polls a connection. Its error also reaches the response future or body, so
 /// it is ignored here.
-fn drive(
-    connection: &mut Connection<TokioIo<Counted>, Full<Bytes>>,
-    over: &mut bool,
-    context: &mut Context<'_>,
-) {
-    if !*over && Pin::new(connection).poll(context).is_ready() {
-        *over = true;
+fn drive(http: &mut Connection<TokioIo<Counted>, Full<Bytes>>, ended: &mut bool, context: &mut Context<'_>) {
+    if !*ended && Pin::new(http).poll(context).is_ready() {
+        *ended = true;
     }
 }
 
 /// A response whose head was received.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    pub(crate) data: AnswerData,
+    pub(crate) data: ResponseData,
 }
 
-impl Answer {
+impl HttpResponse {
     pub(super) fn new(
         response: Response<Incoming>,
-        link: Link,
+        connection: UpstreamConnection,
         endpoint: Endpoint,
         client: HttpClient,
     ) -> Self {
         let (Parts { status, headers, .. }, body) = response.into_parts();
-        let connection = Some(Reusable { link, endpoint, client });
-        let data = AnswerData { body, connection, ended: false, muffler: Muffler::new() };
+        let reusable = Some(Reusable { connection, endpoint, client });
+        let data = ResponseData { body, reusable, ended: false, wake_filter: WakeFilter::new() };
         Self { status, headers, data }
     }
 }
 
 /// The body of a response. Dropping it closes the connection, unless the
 /// response was read to its end.
-pub(crate) struct AnswerData {
+pub(crate) struct ResponseData {
     body: Incoming,
     /// `None` after the connection was returned to the client's pool.
-    connection: Option<Reusable>,
+    reusable: Option<Reusable>,
     ended: bool,
-    muffler: Muffler,
+    wake_filter: WakeFilter,
 }
 
 struct Reusable {
-    link: Link,
+    connection: UpstreamConnection,
     endpoint: Endpoint,
     client: HttpClient,
 }
 
-impl AnswerData {
+impl ResponseData {
     /// The next chunk, or `None` at the end.
     pub(crate) fn poll_next(
         &mut self,
@@ -168,15 +166,15 @@ impl AnswerData {
             if self.ended {
                 return Poll::Ready(None);
             }
-            let Some(Reusable { link, .. }) = &mut self.connection else { return Poll::Ready(None) };
+            let Some(Reusable { connection, .. }) = &mut self.reusable else { return Poll::Ready(None) };
             let body = &mut self.body;
-            let frame = self.muffler.poll(context, |context| {
+            let frame = self.wake_filter.poll(context, |context| {
                 // The first poll tells the connection that there is room; the
                 // second returns what the connection then read.
                 if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(context) {
                     return Poll::Ready(frame);
                 }
-                drive(&mut link.connection, &mut link.over, context);
+                drive(&mut connection.http, &mut connection.ended, context);
                 Pin::new(&mut *body).poll_frame(context)
             });
             match ready!(frame) {
@@ -188,13 +186,13 @@ impl AnswerData {
                 }
                 Some(Err(error)) => {
                     self.ended = true;
-                    self.connection = None;
+                    self.reusable = None;
                     return Poll::Ready(Some(Err(error)));
                 }
                 None => {
                     self.ended = true;
-                    if let Some(Reusable { link, endpoint, client }) = self.connection.take() {
-                        client.keep(endpoint, link);
+                    if let Some(Reusable { connection, endpoint, client }) = self.reusable.take() {
+                        client.keep(endpoint, connection);
                     }
                     return Poll::Ready(None);
                 }
@@ -214,7 +212,7 @@ impl AnswerData {
         if self.poll_next(&mut context).is_ready() {
             return;
         }
-        let Some(client) = self.connection.as_ref().map(|connection| connection.client.clone()) else {
+        let Some(client) = self.reusable.as_ref().map(|reusable| reusable.client.clone()) else {
             return;
         };
         client.finish_later(async move {
@@ -224,16 +222,16 @@ impl AnswerData {
     }
 }
 
-impl fmt::Debug for AnswerData {
+impl fmt::Debug for ResponseData {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("AnswerData").field("ended", &self.ended).finish_non_exhaustive()
+        formatter.debug_struct("ResponseData").field("ended", &self.ended).finish_non_exhaustive()
     }
 }
 
 /// A byte stream to an upstream, plain or encrypted.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// Byte counts of a connection.
 #[derive(Debug, Default)]
@@ -250,7 +248,7 @@ impl Traffic {
 
 /// A byte stream that counts its traffic.
 struct Counted {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn ByteStream>,
     traffic: Arc<Traffic>,
 }
 
