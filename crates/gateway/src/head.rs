@@ -14,6 +14,7 @@ use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::error::ApiError;
+use crate::request;
 
 /// The parsed top level of a Messages request.
 #[derive(Debug)]
@@ -41,24 +42,10 @@ pub(crate) struct LastMessage<'a> {
 impl<'a> RequestHead<'a> {
     /// Parses a body, or returns an error that says what is wrong with it.
     pub(crate) fn parse(body: &'a [u8]) -> Result<Self, ApiError> {
-        // Derived structs can also be deserialised from a list of field values.
-        if body.trim_ascii_start().starts_with(b"[") {
-            return Err(ApiError::invalid_request(
-                "the request body is not a Messages request: it is a list",
-            ));
-        }
-        let top: RequestFields<'a> = serde_json::from_slice(body).map_err(|error| {
-            let what = if error.is_data() { "a Messages request" } else { "JSON" };
-            ApiError::invalid_request(format!("the request body is not {what}: {error}"))
-        })?;
+        let top: RequestFields<'a> = request::parse_body(body)?;
         let model: String = serde_json::from_str(top.model.get())
             .map_err(|_| ApiError::invalid_request("model: must be a string"))?;
-        if model.is_empty() {
-            return Err(ApiError::invalid_request("model: must not be empty"));
-        }
-        if top.messages.count == 0 {
-            return Err(ApiError::invalid_request("messages: at least one message is required"));
-        }
+        request::check_required(&model, top.messages.count)?;
         Ok(Self {
             model,
             max_tokens: top.max_tokens.and_then(|raw| raw.get().parse().ok()),

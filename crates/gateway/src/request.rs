@@ -1,8 +1,9 @@
 //! Types for the parts of a Messages request that an upstream may need.
 //!
 //! Tolerant: unknown fields and block types are accepted, and values that are
-//! only forwarded or measured stay raw. A body is parsed once. Also
-//! distinguishes text that the runtime adds from text that the user wrote.
+//! only forwarded or measured stay raw. Owns the parsing of a body, which
+//! `head` shares, and distinguishes text that the runtime adds from text that
+//! the user wrote.
 
 use std::fmt;
 
@@ -31,6 +32,29 @@ pub(crate) fn is_summary_request(text: &str) -> bool {
     text.contains(SUMMARY_REQUEST)
 }
 
+/// Parses a JSON body, or returns an error that says what is wrong with it.
+pub(crate) fn parse_body<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, ApiError> {
+    // Derived structs can also be deserialised from a list of field values.
+    if body.trim_ascii_start().starts_with(b"[") {
+        return Err(ApiError::invalid_request("the request body is not a Messages request: it is a list"));
+    }
+    serde_json::from_slice(body).map_err(|error| {
+        let what = if error.is_data() { "a Messages request" } else { "JSON" };
+        ApiError::invalid_request(format!("the request body is not {what}: {error}"))
+    })
+}
+
+/// Rejects a request without a model or without messages.
+pub(crate) fn check_required(model: &str, message_count: usize) -> Result<(), ApiError> {
+    if model.is_empty() {
+        return Err(ApiError::invalid_request("model: must not be empty"));
+    }
+    if message_count == 0 {
+        return Err(ApiError::invalid_request("messages: at least one message is required"));
+    }
+    Ok(())
+}
+
 /// A request to `/v1/messages` or `/v1/messages/count_tokens`.
 #[derive(Debug, serde::Deserialize)]
 pub(crate) struct MessagesRequest {
@@ -49,22 +73,8 @@ pub(crate) struct MessagesRequest {
 impl MessagesRequest {
     /// Parses a body, or returns an error that says what is wrong with it.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, ApiError> {
-        // Derived structs can also be deserialised from a list of field values.
-        if body.trim_ascii_start().starts_with(b"[") {
-            return Err(ApiError::invalid_request(
-                "the request body is not a Messages request: it is a list",
-            ));
-        }
-        let request: Self = serde_json::from_slice(body).map_err(|error| {
-            let what = if error.is_data() { "a Messages request" } else { "JSON" };
-            ApiError::invalid_request(format!("the request body is not {what}: {error}"))
-        })?;
-        if request.model.is_empty() {
-            return Err(ApiError::invalid_request("model: must not be empty"));
-        }
-        if request.messages.is_empty() {
-            return Err(ApiError::invalid_request("messages: at least one message is required"));
-        }
+        let request: Self = parse_body(body)?;
+        check_required(&request.model, request.messages.len())?;
         Ok(request)
     }
 
