@@ -24,7 +24,7 @@ use crate::front::{self, Front};
 const MAX_CONNECTIONS: usize = 4096;
 
 /// Pause after a failed accept. The usual cause is that the process is out of
-/// file descriptors, and an immediate retry would only burn CPU.
+/// file descriptors, and an immediate retry would only waste CPU.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Largest buffer of a connection in each direction, also the longest request

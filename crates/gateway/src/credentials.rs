@@ -29,7 +29,7 @@ pub(crate) const OWN_NAME: HeaderValue =
     HeaderValue::from_static(concat!("innkeeper/", env!("CARGO_PKG_VERSION")));
 
 /// Largest lookup response; a model list has some hundred kilobytes.
-const MAX_ANSWER: usize = 4 * 1024 * 1024;
+const MAX_RESPONSE: usize = 4 * 1024 * 1024;
 
 /// Limit for a whole lookup; requests wait for it.
 pub(crate) const LOOKUP_TIME: Duration = Duration::from_secs(20);
@@ -110,7 +110,7 @@ pub(crate) async fn fetch(
         }
     };
     let HttpResponse { status, data, .. } = answer;
-    let body = read_all(data, MAX_ANSWER, LOOKUP_TIME).await?;
+    let body = read_all(data, MAX_RESPONSE, LOOKUP_TIME).await?;
     if status.is_success() {
         return Ok(body);
     }

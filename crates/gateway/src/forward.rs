@@ -43,7 +43,7 @@ pub(crate) struct Forward<'a> {
     pub(crate) outgoing: HttpRequest,
     pub(crate) options: RelayOptions,
     /// Selects the response headers for the client.
-    pub(crate) answer_headers: fn(&HeaderMap) -> HeaderMap,
+    pub(crate) response_headers: fn(&HeaderMap) -> HeaderMap,
     /// Usage accounting of this request.
     pub(crate) open: OpenRequest,
 }
@@ -79,14 +79,14 @@ impl Forward<'_> {
     /// Returns an error response, unchanged if it is an Anthropic error object.
     async fn pass_failure(&mut self, answer: HttpResponse) -> UpstreamResponse {
         let (response, error) =
-            failure_response(answer, self.answer_headers, &self.options, self.client.idle_timeout()).await;
+            failure_response(answer, self.response_headers, &self.options, self.client.idle_timeout()).await;
         self.open.end(RequestEnd::Failed(error));
         response
     }
 
     /// Returns a response that is not streamed.
     async fn whole(mut self, answer: HttpResponse) -> Result<UpstreamResponse, ApiError> {
-        let headers = (self.answer_headers)(&answer.headers);
+        let headers = (self.response_headers)(&answer.headers);
         let body = match read_all(answer.data, MAX_WHOLE, self.client.idle_timeout()).await {
             Ok(body) => body,
             Err(error) => return Err(self.fail(error)),
@@ -108,7 +108,7 @@ impl Forward<'_> {
     async fn stream(mut self, answer: HttpResponse) -> UpstreamResponse {
         let idle_timeout = self.client.idle_timeout();
         let HttpResponse { status, headers, mut data } = answer;
-        let mut headers = (self.answer_headers)(&headers);
+        let mut headers = (self.response_headers)(&headers);
         let mut relay = Relay::new(self.options);
         while !relay.has_begun() && relay.closing().is_none() && relay.waiting() < MAX_COMMENTS {
             match timeout(idle_timeout, data.next()).await {
@@ -221,11 +221,11 @@ impl Drop for ForwardedStream {
 /// Builds the client's response from an upstream response with an error status.
 pub(crate) async fn failure_response(
     answer: HttpResponse,
-    answer_headers: fn(&HeaderMap) -> HeaderMap,
+    response_headers: fn(&HeaderMap) -> HeaderMap,
     options: &RelayOptions,
     idle_timeout: Duration,
 ) -> (UpstreamResponse, ApiError) {
-    let mut headers = answer_headers(&answer.headers);
+    let mut headers = response_headers(&answer.headers);
     // A client that can only reach the gateway cannot follow a redirect.
     let status = if answer.status.is_redirection() || answer.status.is_informational() {
         StatusCode::BAD_GATEWAY

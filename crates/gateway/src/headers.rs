@@ -26,7 +26,7 @@ const HOP_BY_HOP: [&str; 9] = [
 ];
 
 /// Headers of a Copilot response that are forwarded, besides those by prefix.
-const ANSWER_NAMES: [&str; 8] = [
+const RESPONSE_NAMES: [&str; 8] = [
     "content-type",
     "cache-control",
     "retry-after",
@@ -38,7 +38,7 @@ const ANSWER_NAMES: [&str; 8] = [
 ];
 
 /// Prefixes of further forwarded response headers.
-const ANSWER_PREFIXES: [&str; 2] = ["anthropic-", "x-ratelimit-"];
+const RESPONSE_PREFIXES: [&str; 2] = ["anthropic-", "x-ratelimit-"];
 
 /// The request headers for an Anthropic-compatible server.
 ///
@@ -53,7 +53,7 @@ pub(crate) fn request_end_to_end(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// The response headers except hop-by-hop headers and those about the body's length and encoding.
-pub(crate) fn answer_end_to_end(headers: &HeaderMap) -> HeaderMap {
+pub(crate) fn response_end_to_end(headers: &HeaderMap) -> HeaderMap {
     let mut kept = end_to_end(headers);
     kept.remove(CONTENT_LENGTH);
     kept.remove(CONTENT_ENCODING);
@@ -61,9 +61,9 @@ pub(crate) fn answer_end_to_end(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// The allowed headers of a Copilot response.
-pub(crate) fn answer_allowed(headers: &HeaderMap) -> HeaderMap {
+pub(crate) fn response_allowed(headers: &HeaderMap) -> HeaderMap {
     keep(headers, |name| {
-        ANSWER_NAMES.contains(&name) || ANSWER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        RESPONSE_NAMES.contains(&name) || RESPONSE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
     })
 }
 
@@ -147,7 +147,7 @@ mod tests {
             ("server", "y"),
             ("transfer-encoding", "chunked"),
         ]);
-        let kept = answer_allowed(&came);
+        let kept = response_allowed(&came);
         let expected = headers(&[
             ("content-type", "application/json"),
             ("retry-after", "3"),

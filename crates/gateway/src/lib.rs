@@ -52,7 +52,7 @@ pub use sse::EventScanner;
 pub use upstream::anthropic::{AnthropicConfig, AnthropicUpstream};
 pub use upstream::copilot::{CopilotConfig, CopilotUpstream, Discovery};
 pub use upstream::demo::{
-    AnswerOutcome, DemoUpstream, LoggedRequest, REQUEST_LOG_CAPACITY, RequestKind, RequestLog,
+    DemoUpstream, LoggedRequest, REQUEST_LOG_CAPACITY, RequestKind, RequestLog, ResponseOutcome,
 };
 pub use upstream::{
     Cut, Upstream, UpstreamBody, UpstreamFailure, UpstreamFuture, UpstreamRequest, UpstreamResponse,

@@ -46,7 +46,7 @@ const DEFAULT_EXPIRY: u64 = 15 * 60;
 const MAX_CODE: usize = 64;
 
 /// Largest response.
-const MAX_ANSWER: usize = 64 * 1024;
+const MAX_RESPONSE: usize = 64 * 1024;
 
 /// Why the sign-in failed.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +56,7 @@ pub enum LoginError {
     Unreachable(#[source] ApiError),
     /// GitHub's response is unusable.
     #[error("unexpected response from GitHub: {0}")]
-    Answer(String),
+    InvalidResponse(String),
     /// The user denied access.
     #[error("access was denied in the browser; start again with `innkeeper login`")]
     Denied,
@@ -118,22 +118,22 @@ impl DeviceLogin {
     /// Requests a code.
     pub async fn begin(&self) -> Result<DeviceCode, LoginError> {
         let form = [("client_id", self.client_id.as_str()), ("scope", SCOPE)];
-        let answer: CodeAnswer = self.ask("/login/device/code", &form).await?;
+        let answer: DeviceCodeResponse = self.ask("/login/device/code", &form).await?;
         if let Some(error) = answer.error {
             return Err(LoginError::Refused(plain(&answer.error_description.unwrap_or(error))));
         }
         let (Some(device_code), Some(user_code), Some(uri)) =
             (answer.device_code, answer.user_code, answer.verification_uri)
         else {
-            return Err(LoginError::Answer("missing code".to_owned()));
+            return Err(LoginError::InvalidResponse("missing code".to_owned()));
         };
         if user_code.len() > MAX_CODE
             || !user_code.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         {
-            return Err(LoginError::Answer("invalid characters in the code".to_owned()));
+            return Err(LoginError::InvalidResponse("invalid characters in the code".to_owned()));
         }
-        let place =
-            Endpoint::from_configuration(&uri).map_err(|error| LoginError::Answer(error.to_string()))?;
+        let place = Endpoint::from_configuration(&uri)
+            .map_err(|error| LoginError::InvalidResponse(error.to_string()))?;
         Ok(DeviceCode {
             user_code,
             verification_uri: place.to_string(),
@@ -169,9 +169,9 @@ impl DeviceLogin {
             let asked = tokio::select! {
                 biased;
                 () = cancel.cancelled() => return Err(LoginError::Cancelled),
-                asked = self.ask::<TokenAnswer>("/login/oauth/access_token", &form) => asked,
+                asked = self.ask::<TokenResponse>("/login/oauth/access_token", &form) => asked,
             };
-            match asked.map(TokenAnswer::read) {
+            match asked.map(TokenResponse::read) {
                 Ok(Progress::Done(token)) => return Ok(token),
                 Ok(Progress::Pending) => {}
                 Ok(Progress::SlowDown(named)) => interval = slower(interval, named),
@@ -211,7 +211,7 @@ impl DeviceLogin {
         }
         // The flow's errors are JSON with status 200 or 400.
         serde_json::from_slice(&body).map_err(|_| {
-            LoginError::Answer(format!("{web}{path} returned {status} without the expected JSON"))
+            LoginError::InvalidResponse(format!("{web}{path} returned {status} without the expected JSON"))
         })
     }
 
@@ -221,7 +221,7 @@ impl DeviceLogin {
         outgoing: &HttpRequest,
     ) -> Result<(StatusCode, Bytes), ApiError> {
         let answer = self.client.send(web, outgoing).await.map_err(|error| unreachable_upstream(&error))?;
-        Ok((answer.status, read_all(answer.data, MAX_ANSWER, LOOKUP_TIME).await?))
+        Ok((answer.status, read_all(answer.data, MAX_RESPONSE, LOOKUP_TIME).await?))
     }
 }
 
@@ -249,7 +249,7 @@ enum Progress {
 }
 
 #[derive(Deserialize)]
-struct CodeAnswer {
+struct DeviceCodeResponse {
     #[serde(default)]
     device_code: Option<String>,
     #[serde(default)]
@@ -267,7 +267,7 @@ struct CodeAnswer {
 }
 
 #[derive(Deserialize)]
-struct TokenAnswer {
+struct TokenResponse {
     #[serde(default)]
     access_token: Option<String>,
     #[serde(default)]
@@ -278,7 +278,7 @@ struct TokenAnswer {
     interval: Option<u64>,
 }
 
-impl TokenAnswer {
+impl TokenResponse {
     fn read(self) -> Progress {
         match (self.access_token, self.error.as_deref()) {
             (_, Some("authorization_pending")) => Progress::Pending,
@@ -289,7 +289,9 @@ impl TokenAnswer {
                 &self.error_description.unwrap_or_else(|| other.to_owned()),
             ))),
             (Some(token), None) if !token.is_empty() => Progress::Done(token.into()),
-            (_, None) => Progress::Failed(LoginError::Answer("neither a token nor an error".to_owned())),
+            (_, None) => {
+                Progress::Failed(LoginError::InvalidResponse("neither a token nor an error".to_owned()))
+            }
         }
     }
 }
@@ -305,7 +307,7 @@ mod tests {
         assert_eq!(slower(five, Some(30)), Duration::from_secs(30));
         assert_eq!(slower(five, Some(1)), Duration::from_secs(10));
         assert_eq!(slower(five, Some(u64::MAX)), Duration::from_secs(MAX_INTERVAL));
-        let answer = TokenAnswer {
+        let answer = TokenResponse {
             access_token: None,
             error: Some("slow_down".to_owned()),
             error_description: None,

@@ -189,7 +189,7 @@ impl GatewayHandle {
 
     /// Stops accepting, cancels every request and waits for their tasks.
     ///
-    /// Idempotent; returns within [`SHUTDOWN_TIME`] even if an upstream is stuck.
+    /// Idempotent; returns within five seconds even if an upstream is stuck.
     pub async fn shutdown(&self) {
         self.cancel.cancel();
         if timeout(SHUTDOWN_TIME, self.tasks.wait()).await.is_err() {

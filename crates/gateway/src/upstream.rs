@@ -1,6 +1,6 @@
 //! The interface between the gateway and the services that answer requests.
 //!
-//! The front authenticates a request and hands it to an [`Upstream`], which
+//! `front` authenticates a request and hands it to an [`Upstream`], which
 //! receives the body as bytes and parses as much of it as it needs. Dropping
 //! a response body cancels the request.
 
@@ -30,7 +30,7 @@ pub struct UpstreamRequest {
     pub body: Bytes,
     /// The id of this request in logs and in the response.
     pub request_id: String,
-    /// The query string; the front itself ignores it.
+    /// The query string; the gateway itself ignores it.
     pub query: Option<String>,
     /// The usage account of the session.
     pub account: Account,

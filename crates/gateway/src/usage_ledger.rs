@@ -181,7 +181,7 @@ impl Account {
         self.ledger.write(&self.session, |entry| entry.last_error = Some(error));
     }
 
-    /// Decides the initiator of a request. The ticket is settled with the request.
+    /// Decides the initiator of a request. The reservation is settled with the request.
     pub(crate) fn initiator(&self, traits: &RequestTraits) -> (Initiator, TurnReservation) {
         self.ledger.write(&self.session, |entry| entry.turns.decide(traits))
     }
@@ -226,7 +226,7 @@ pub(crate) struct OpenRequest {
 }
 
 impl OpenRequest {
-    /// Sets the ticket that is settled with this request.
+    /// Sets the reservation that is settled with this request.
     pub(crate) fn hold(&mut self, reservation: TurnReservation) {
         self.reservation = reservation;
     }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use innkeeper_gateway::{
-    AnswerOutcome, DemoUpstream, Gateway, GatewayConfig, GatewayError, GatewayHandle, RequestKind, RequestLog,
+    DemoUpstream, Gateway, GatewayConfig, GatewayError, GatewayHandle, RequestKind, RequestLog,
+    ResponseOutcome,
 };
 use innkeeper_testkit::in_time;
 use reqwest::{Client, Method, RequestBuilder, Response};
@@ -226,7 +227,7 @@ async fn unknown_model_is_not_found() {
         assert!(json["error"]["message"].as_str().unwrap().contains("gpt-x"));
         check_error(404, "not_found_error", (status, json));
     }
-    assert_eq!(gateway.log.entries()[0].outcome, AnswerOutcome::Failed(404));
+    assert_eq!(gateway.log.entries()[0].outcome, ResponseOutcome::Failed(404));
 }
 
 #[tokio::test]
@@ -269,7 +270,7 @@ async fn first_chunk_arrives_while_response_is_waiting() {
     assert!(seen.contains("now") && !seen.contains("later"));
 
     drop(stream);
-    gateway.log.wait_for(|entries| entries[0].outcome == AnswerOutcome::Cancelled).await;
+    gateway.log.wait_for(|entries| entries[0].outcome == ResponseOutcome::Cancelled).await;
 }
 
 #[tokio::test]
@@ -284,7 +285,7 @@ async fn disconnect_before_first_byte_cancels_request() {
         _ = asked => panic!("unexpected response"),
         () = cancelled => {}
     }
-    gateway.log.wait_for(|entries| entries[0].outcome == AnswerOutcome::Cancelled).await;
+    gateway.log.wait_for(|entries| entries[0].outcome == ResponseOutcome::Cancelled).await;
 }
 
 #[tokio::test]
@@ -358,8 +359,8 @@ async fn drop_step_cuts_connection_at_its_position() {
         request.send().await.expect_err("the connection is cut before a response");
     }
     let outcomes: Vec<_> = gateway.log.entries().iter().map(|entry| entry.outcome).collect();
-    assert_eq!(outcomes[..2], [AnswerOutcome::Cut, AnswerOutcome::Finished]);
-    assert!(outcomes[2..].iter().all(|outcome| *outcome == AnswerOutcome::Cut));
+    assert_eq!(outcomes[..2], [ResponseOutcome::Cut, ResponseOutcome::Finished]);
+    assert!(outcomes[2..].iter().all(|outcome| *outcome == ResponseOutcome::Cut));
 }
 
 #[tokio::test]
@@ -419,7 +420,7 @@ async fn log_records_request_and_session() {
         (entry.last_user_text.as_deref(), &entry.roles[..]),
         (Some("real"), &["user".into(), "system".into()][..])
     );
-    assert_eq!((&entry.tools[..], entry.outcome), (&["Bash".to_owned()][..], AnswerOutcome::Finished));
+    assert_eq!((&entry.tools[..], entry.outcome), (&["Bash".to_owned()][..], ResponseOutcome::Finished));
     assert!(!entry.headers.contains_key("authorization"));
     assert_eq!(entries[1].kind, RequestKind::Models);
     assert_eq!(gateway.log.of_session("session-1").len(), 1);
@@ -443,7 +444,7 @@ async fn shutdown_cuts_running_requests_and_frees_port() {
     in_time(Duration::from_secs(4), "shutdown without waiting for clients", shutdown).await.unwrap();
     let (events, broke) = events_of(running).await;
     assert!(broke && text_of(&events) == "now");
-    assert_eq!(gateway.log.entries()[0].outcome, AnswerOutcome::Cancelled);
+    assert_eq!(gateway.log.entries()[0].outcome, ResponseOutcome::Cancelled);
     assert!(TcpStream::connect(&address).is_err());
     assert!(matches!(half.read(&mut [0]), Ok(0) | Err(_)));
 }
@@ -458,7 +459,7 @@ async fn dropping_handle_stops_gateway() {
     drop(handle);
     let (_, broke) = events_of(running).await;
     assert!(broke);
-    log.wait_for(|entries| entries[0].outcome == AnswerOutcome::Cancelled).await;
+    log.wait_for(|entries| entries[0].outcome == ResponseOutcome::Cancelled).await;
 }
 
 #[tokio::test]

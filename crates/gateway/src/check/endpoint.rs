@@ -99,7 +99,7 @@ const CONNECT_TIME: Duration = Duration::from_secs(10);
 
 /// Largest response that is read at once: a model list, the longest kind, has
 /// some hundred bytes per model.
-const ANSWER_CAP: usize = 4 * 1024 * 1024;
+const RESPONSE_CAP: usize = 4 * 1024 * 1024;
 
 /// The credentials of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,8 +229,8 @@ pub(super) async fn read(mut response: Response) -> Result<CheckResponse, Reques
         body: Vec::new(),
     };
     while let Some(chunk) = response.chunk().await.map_err(|error| RequestFailed(words(&error)))? {
-        if answer.body.len() + chunk.len() > ANSWER_CAP {
-            return Err(RequestFailed(format!("response of more than {ANSWER_CAP} bytes")));
+        if answer.body.len() + chunk.len() > RESPONSE_CAP {
+            return Err(RequestFailed(format!("response of more than {RESPONSE_CAP} bytes")));
         }
         answer.body.extend_from_slice(&chunk);
     }

@@ -22,7 +22,7 @@ use super::upstream_connection::{ByteStream, UpstreamConnection};
 use crate::endpoint::Endpoint;
 
 /// Longest response of a proxy to `CONNECT`; usually a few lines.
-const MAX_PROXY_ANSWER: usize = 8 * 1024;
+const MAX_PROXY_RESPONSE: usize = 8 * 1024;
 
 /// Which proxies are used.
 #[derive(Clone)]
@@ -152,7 +152,7 @@ async fn tunnel(proxy: &Intercept, endpoint: &Endpoint) -> Result<TcpStream, Str
 async fn tunnel_status(socket: &mut TcpStream) -> Result<String, String> {
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
-        if answer.len() >= MAX_PROXY_ANSWER {
+        if answer.len() >= MAX_PROXY_RESPONSE {
             return Err("the proxy's response is too long".to_owned());
         }
         answer.push(socket.read_u8().await.map_err(|error| format!("cannot read from the proxy: {error}"))?);

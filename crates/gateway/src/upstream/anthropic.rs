@@ -23,7 +23,7 @@ use crate::upstream::{
 use crate::usage_ledger::Account;
 
 /// Largest response other than to a messages request.
-const MAX_ANSWER: usize = 4 * 1024 * 1024;
+const MAX_RESPONSE: usize = 4 * 1024 * 1024;
 
 /// The configuration of the upstream.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl AnthropicUpstream {
             endpoint: &self.api,
             outgoing,
             options,
-            answer_headers: headers::answer_end_to_end,
+            response_headers: headers::response_end_to_end,
             open,
         };
         Ok(forward.run().await?)
@@ -102,10 +102,12 @@ impl AnthropicUpstream {
         let answer = sent.map_err(|error| unreachable_upstream(&error))?;
         let idle_timeout = self.client.idle_timeout();
         if !answer.status.is_success() {
-            return Ok(failure_response(answer, headers::answer_end_to_end, &options, idle_timeout).await.0);
+            return Ok(failure_response(answer, headers::response_end_to_end, &options, idle_timeout)
+                .await
+                .0);
         }
-        let headers = headers::answer_end_to_end(&answer.headers);
-        let body = read_all(answer.data, MAX_ANSWER, idle_timeout).await?;
+        let headers = headers::response_end_to_end(&answer.headers);
+        let body = read_all(answer.data, MAX_RESPONSE, idle_timeout).await?;
         Ok(UpstreamResponse { status: answer.status, headers, body: UpstreamBody::Full(body) })
     }
 

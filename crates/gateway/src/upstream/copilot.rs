@@ -1,6 +1,6 @@
 //! GitHub Copilot as an upstream.
 //!
-//! Implements the differences to Anthropic's API: the GitHub token as bearer,
+//! Implements the differences from Anthropic's API: the GitHub token as bearer,
 //! endpoint discovery, model id translation, header and beta filters, and the
 //! initiator of a request. Changes at most the model and a plain-text system
 //! prompt in a body.
@@ -142,7 +142,7 @@ impl CopilotUpstream {
             endpoint: &api,
             outgoing,
             options,
-            answer_headers: headers::answer_allowed,
+            response_headers: headers::response_allowed,
             open,
         };
         let response = forward.run().await?;

@@ -34,7 +34,7 @@ mod script;
 mod tour;
 mod words;
 
-pub use self::log::{AnswerOutcome, LoggedRequest, REQUEST_LOG_CAPACITY, RequestKind, RequestLog};
+pub use self::log::{LoggedRequest, REQUEST_LOG_CAPACITY, RequestKind, RequestLog, ResponseOutcome};
 
 /// The listed models; every other `claude-…` id works too.
 const MODELS: [(&str, &str); 3] = [
@@ -66,7 +66,7 @@ impl DemoUpstream {
         let log = self.log.as_ref().map(|log| log.open(&request, &body));
         if let Err(error) = check_model(&body.model) {
             if let Some(log) = log {
-                log.end(AnswerOutcome::Failed(error.status().as_u16()));
+                log.end(ResponseOutcome::Failed(error.status().as_u16()));
             }
             return Err(error.into());
         }

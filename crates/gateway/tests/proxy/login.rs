@@ -125,7 +125,7 @@ async fn control_characters_of_github_do_not_reach_terminal() {
         json!([]),
     ] {
         fake.github.script(CODE, Reply::json(200, &odd));
-        assert!(matches!(login.begin().await, Err(LoginError::Answer(_))), "{odd}");
+        assert!(matches!(login.begin().await, Err(LoginError::InvalidResponse(_))), "{odd}");
     }
     fake.github.script(
         CODE,

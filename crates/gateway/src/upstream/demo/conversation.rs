@@ -25,7 +25,7 @@ pub(super) enum DemoPrompt<'a> {
 
 /// One response since the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answered {
+pub(super) enum PriorResponse {
     /// It has this many tool calls.
     Tools(usize),
     /// It has no tool call.
@@ -66,8 +66,8 @@ impl<'a> DemoConversation<'a> {
 
     /// Responses since the prompt. Adjacent assistant messages count as one,
     /// because a runtime may store the blocks of a response separately.
-    pub(super) fn answers(&self) -> Vec<Answered> {
-        let mut answers: Vec<Answered> = Vec::new();
+    pub(super) fn responses(&self) -> Vec<PriorResponse> {
+        let mut responses: Vec<PriorResponse> = Vec::new();
         let mut open = false;
         for message in self.after {
             if message.role != "assistant" {
@@ -75,15 +75,15 @@ impl<'a> DemoConversation<'a> {
                 continue;
             }
             let tools = message.content.0.iter().filter(|block| block.kind == "tool_use").count();
-            let before = if open { answers.pop() } else { None };
-            answers.push(match (before, tools) {
-                (Some(Answered::Tools(earlier)), tools) => Answered::Tools(earlier + tools),
-                (Some(Answered::Text) | None, 0) => Answered::Text,
-                (Some(Answered::Text) | None, tools) => Answered::Tools(tools),
+            let before = if open { responses.pop() } else { None };
+            responses.push(match (before, tools) {
+                (Some(PriorResponse::Tools(earlier)), tools) => PriorResponse::Tools(earlier + tools),
+                (Some(PriorResponse::Text) | None, 0) => PriorResponse::Text,
+                (Some(PriorResponse::Text) | None, tools) => PriorResponse::Tools(tools),
             });
             open = true;
         }
-        answers
+        responses
     }
 
     /// Tool calls since the prompt, in order.

@@ -68,7 +68,7 @@ fn responses_since_prompt_are_counted_by_tools() {
             {"role":"user","content":"<system-reminder>wake up"}]"#,
     );
     let conversation = DemoConversation::read(&request);
-    assert_eq!(conversation.answers(), [Answered::Tools(2), Answered::Text]);
+    assert_eq!(conversation.responses(), [PriorResponse::Tools(2), PriorResponse::Text]);
     let call = |name: &str, failure: Option<&str>| ToolCall {
         name: name.into(),
         failure: failure.map(str::to_owned),

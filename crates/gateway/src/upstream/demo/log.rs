@@ -32,7 +32,7 @@ pub enum RequestKind {
 
 /// The outcome of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AnswerOutcome {
+pub enum ResponseOutcome {
     /// Still in progress.
     Open,
     /// Complete.
@@ -71,7 +71,7 @@ pub struct LoggedRequest {
     /// The unmodified body.
     pub body: Bytes,
     /// The outcome of the response.
-    pub outcome: AnswerOutcome,
+    pub outcome: ResponseOutcome,
 }
 
 impl LoggedRequest {
@@ -142,17 +142,17 @@ impl RequestLog {
     /// Logs a request that is answered immediately.
     pub(super) fn note(&self, kind: RequestKind, request: &UpstreamRequest, body: Option<&MessagesRequest>) {
         let outcome = if body.is_none() && kind != RequestKind::Models {
-            AnswerOutcome::Failed(400)
+            ResponseOutcome::Failed(400)
         } else {
-            AnswerOutcome::Finished
+            ResponseOutcome::Finished
         };
         self.push(kind, request, body, outcome);
     }
 
     /// Logs a messages request whose response starts.
-    pub(super) fn open(&self, request: &UpstreamRequest, body: &MessagesRequest) -> OpenAnswer {
-        let number = self.push(RequestKind::Messages, request, Some(body), AnswerOutcome::Open);
-        OpenAnswer { log: self.clone(), number, outcome: AnswerOutcome::Cancelled }
+    pub(super) fn open(&self, request: &UpstreamRequest, body: &MessagesRequest) -> OpenResponse {
+        let number = self.push(RequestKind::Messages, request, Some(body), ResponseOutcome::Open);
+        OpenResponse { log: self.clone(), number, outcome: ResponseOutcome::Cancelled }
     }
 
     fn push(
@@ -160,7 +160,7 @@ impl RequestLog {
         kind: RequestKind,
         request: &UpstreamRequest,
         body: Option<&MessagesRequest>,
-        outcome: AnswerOutcome,
+        outcome: ResponseOutcome,
     ) -> u64 {
         let mut entry = LoggedRequest {
             number: 0,
@@ -191,7 +191,7 @@ impl RequestLog {
         number
     }
 
-    fn settle(&self, number: u64, outcome: AnswerOutcome) {
+    fn settle(&self, number: u64, outcome: ResponseOutcome) {
         if let Some(entry) = self.lock().kept.iter_mut().rev().find(|entry| entry.number == number) {
             entry.outcome = outcome;
         }
@@ -213,20 +213,20 @@ fn roles(body: &MessagesRequest) -> Vec<String> {
 
 /// A response in progress; dropping it before its end records a cancellation.
 #[derive(Debug)]
-pub(super) struct OpenAnswer {
+pub(super) struct OpenResponse {
     log: RequestLog,
     number: u64,
-    outcome: AnswerOutcome,
+    outcome: ResponseOutcome,
 }
 
-impl OpenAnswer {
+impl OpenResponse {
     /// Records the outcome.
-    pub(super) fn end(mut self, outcome: AnswerOutcome) {
+    pub(super) fn end(mut self, outcome: ResponseOutcome) {
         self.outcome = outcome;
     }
 }
 
-impl Drop for OpenAnswer {
+impl Drop for OpenResponse {
     fn drop(&mut self) {
         self.log.settle(self.number, self.outcome);
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::conversation::{Answered, DemoConversation, DemoPrompt};
+use super::conversation::{DemoConversation, DemoPrompt, PriorResponse};
 use super::script::{self, FaultKind, FaultRepeat, ScriptStep, ToolPlacement};
 use super::{tour, words};
 use crate::request::MessagesRequest;
@@ -98,7 +98,7 @@ pub(super) fn next_call(conversation: &DemoConversation<'_>, request: &MessagesR
 }
 
 fn play_on(steps: &[ScriptStep], conversation: &DemoConversation<'_>) -> ModelCall {
-    let place = place(steps, &conversation.answers());
+    let place = place(steps, &conversation.responses());
     let (played, rest) = steps.split_at_checked(place).unwrap_or((steps, &[]));
     let chunk = played.iter().rev().find_map(|step| match step {
         ScriptStep::Chunk(characters) => Some(*characters),
@@ -159,17 +159,17 @@ fn is_parallel(step: &ScriptStep) -> bool {
 /// calls were kept continues with the others. A response without a tool call
 /// ended the script or reached an `end`; one that should have called a tool
 /// was not kept completely and is played again.
-fn place(steps: &[ScriptStep], answers: &[Answered]) -> usize {
+fn place(steps: &[ScriptStep], responses: &[PriorResponse]) -> usize {
     let mut place = 0;
-    for answer in answers {
+    for response in responses {
         let ahead = || steps.iter().enumerate().skip(place);
         let is_tool = |step: &ScriptStep| matches!(step, ScriptStep::Tool { .. });
-        place = match answer {
-            Answered::Tools(count) => ahead()
+        place = match response {
+            PriorResponse::Tools(count) => ahead()
                 .filter(|(_, step)| is_tool(step))
                 .nth(count.saturating_sub(1))
                 .map_or(steps.len(), |(index, _)| index + 1),
-            Answered::Text => {
+            PriorResponse::Text => {
                 match ahead().find(|(_, step)| is_tool(step) || matches!(step, ScriptStep::End)) {
                     Some((index, ScriptStep::End)) => index + 1,
                     Some(_) => place,

@@ -17,7 +17,7 @@ use super::events::{
     self, Delta, DemoBlock, DemoEvent, DemoMessage, DemoToolInput, MessageEnd, OutputUsage, TokenUsage,
 };
 use super::fingerprint::{Fingerprint, tool_use_id};
-use super::log::{AnswerOutcome, OpenAnswer};
+use super::log::{OpenResponse, ResponseOutcome};
 use super::memory::AttemptMemory;
 use super::plan::{CallAction, ModelCall, Part, StopReason};
 use super::script::{FaultKind, FaultRepeat};
@@ -41,7 +41,7 @@ pub(super) struct DemoResponse {
     pub(super) input_tokens: usize,
     pub(super) request_id: String,
     /// Receives the outcome for the log.
-    pub(super) log: Option<OpenAnswer>,
+    pub(super) log: Option<OpenResponse>,
     /// Receives the usage.
     pub(super) accounting: Option<OpenRequest>,
 }
@@ -63,7 +63,7 @@ impl DemoResponse {
         let message = self.message(content, Some(self.call.stop), output);
         let json = serde_json::to_vec(&message).map_err(|error| ApiError::internal(error.to_string()))?;
         self.record_usage(output, Some(self.call.stop));
-        self.end(AnswerOutcome::Finished);
+        self.end(ResponseOutcome::Finished);
         Ok(json.into())
     }
 
@@ -112,11 +112,11 @@ impl DemoResponse {
         }
         match kind {
             FaultKind::Drop => {
-                self.end(AnswerOutcome::Cut);
+                self.end(ResponseOutcome::Cut);
                 Err(Cut.into())
             }
             FaultKind::Error { status, kind } => {
-                self.end(AnswerOutcome::Failed(status.as_u16()));
+                self.end(ResponseOutcome::Failed(status.as_u16()));
                 let error = ApiError::from_status(*status, "error requested by the demo script");
                 let error = match kind {
                     Some(kind) => error.with_kind(kind.clone()),
@@ -130,11 +130,11 @@ impl DemoResponse {
         }
     }
 
-    fn end(&mut self, outcome: AnswerOutcome) {
+    fn end(&mut self, outcome: ResponseOutcome) {
         if let Some(log) = self.log.take() {
             log.end(outcome);
         }
-        if outcome == AnswerOutcome::Finished
+        if outcome == ResponseOutcome::Finished
             && let Some(accounting) = &mut self.accounting
         {
             accounting.end(RequestEnd::Completed);
@@ -279,7 +279,7 @@ impl DemoStream {
                     }
                 }
                 StreamState::Stop => {
-                    self.response.end(AnswerOutcome::Finished);
+                    self.response.end(ResponseOutcome::Finished);
                     return Some(sent(&DemoEvent::MessageStop));
                 }
                 StreamState::Ended => return None,
