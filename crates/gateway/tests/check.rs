@@ -1,5 +1,5 @@
 //! The endpoint check: the gateway passes, and defects are found.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a helper that fails fails its test")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic in a helper fails the test")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
 //! The gateway over a real socket, with the demo model as upstream.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a helper that fails fails its test")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic in a helper fails the test")]
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

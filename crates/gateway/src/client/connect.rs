@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::coalescing::CoalescingSocket;
-use super::upstream_connection::{ByteStream, UpstreamConnection};
+use super::upstream_connection::{UpstreamConnection, UpstreamStream};
 use crate::endpoint::Endpoint;
 
 /// Longest response of a proxy to `CONNECT`; usually a few lines.
@@ -88,7 +88,7 @@ impl Connector {
             None => dial(endpoint.host(), endpoint.port()).await?,
         };
         let socket = CoalescingSocket::new(socket);
-        let stream: Box<dyn ByteStream> = if endpoint.is_secure() {
+        let stream: Box<dyn UpstreamStream> = if endpoint.is_secure() {
             let name = ServerName::try_from(endpoint.host().to_owned())
                 .map_err(|_| format!("invalid server name {} for TLS", endpoint.host()))?;
             let tls = self.tls.get_or_init(trust_of_system).clone()?;

@@ -58,7 +58,7 @@ pub(crate) struct UpstreamConnection {
 
 impl UpstreamConnection {
     /// Starts HTTP/1.1 on a byte stream.
-    pub(super) async fn open(stream: Box<dyn ByteStream>) -> Result<Self, hyper::Error> {
+    pub(super) async fn open(stream: Box<dyn UpstreamStream>) -> Result<Self, hyper::Error> {
         let traffic = Arc::new(Traffic::default());
         let counted = Counted { stream, traffic: Arc::clone(&traffic) };
         let (sender, http) =
@@ -229,9 +229,9 @@ impl fmt::Debug for ResponseData {
 }
 
 /// A byte stream to an upstream, plain or encrypted.
-pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(super) trait UpstreamStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> UpstreamStream for T {}
 
 /// Byte counts of a connection.
 #[derive(Debug, Default)]
@@ -248,7 +248,7 @@ impl Traffic {
 
 /// A byte stream that counts its traffic.
 struct Counted {
-    stream: Box<dyn ByteStream>,
+    stream: Box<dyn UpstreamStream>,
     traffic: Arc<Traffic>,
 }
 

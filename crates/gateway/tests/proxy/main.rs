@@ -1,5 +1,5 @@
 //! The gateway with fake upstreams, over real sockets.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a helper that fails fails its test")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic in a helper fails the test")]
 
 mod accounting;
 mod anthropic;
