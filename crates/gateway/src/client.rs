@@ -159,7 +159,7 @@ impl HttpClient {
                 },
             };
             let error = match result {
-                Ok(answer) => return Ok(answer),
+                Ok(response) => return Ok(response),
                 Err(error) => error,
             };
             tries += 1;

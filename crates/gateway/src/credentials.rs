@@ -79,14 +79,14 @@ pub(crate) async fn discover(
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
     headers.insert(API_VERSION, DISCOVERY_VERSION);
     let body = fetch(client, github, "/copilot_internal/user", headers, token).await?;
-    let answer: DiscoveryResponse = serde_json::from_slice(&body).map_err(|error| {
+    let response: DiscoveryResponse = serde_json::from_slice(&body).map_err(|error| {
         ApiError::bad_gateway(format!("cannot parse GitHub's Copilot discovery response: {error}"))
     })?;
-    let api = match answer.endpoints.and_then(|endpoints| endpoints.api) {
+    let api = match response.endpoints.and_then(|endpoints| endpoints.api) {
         Some(text) => copilot_endpoint(&text)?,
         None => default_copilot(github)?,
     };
-    Ok(CopilotAccount { api, login: answer.login, plan: answer.copilot_plan })
+    Ok(CopilotAccount { api, login: response.login, plan: response.copilot_plan })
 }
 
 /// Sends a GET request with the token as bearer.
@@ -101,15 +101,15 @@ pub(crate) async fn fetch(
     headers.entry(USER_AGENT).or_insert(OWN_NAME);
     let outgoing =
         HttpRequest { method: Method::GET, target: endpoint.target(path, None), headers, body: Bytes::new() };
-    let answer = tokio::time::timeout(LOOKUP_TIME, client.send(endpoint, &outgoing)).await;
-    let answer = match answer {
-        Ok(Ok(answer)) => answer,
+    let response = tokio::time::timeout(LOOKUP_TIME, client.send(endpoint, &outgoing)).await;
+    let response = match response {
+        Ok(Ok(response)) => response,
         Ok(Err(error)) => return Err(unreachable_upstream(&error)),
         Err(_) => {
             return Err(ApiError::timed_out(format!("{endpoint} sent no response within {LOOKUP_TIME:?}")));
         }
     };
-    let HttpResponse { status, data, .. } = answer;
+    let HttpResponse { status, data, .. } = response;
     let body = read_all(data, MAX_RESPONSE, LOOKUP_TIME).await?;
     if status.is_success() {
         return Ok(body);

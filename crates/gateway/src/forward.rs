@@ -51,24 +51,24 @@ pub(crate) struct Forward<'a> {
 impl Forward<'_> {
     /// Sends the request; returns when the response status is decided.
     pub(crate) async fn run(mut self) -> Result<UpstreamResponse, ApiError> {
-        let answer = match self.client.send(self.endpoint, &self.outgoing).await {
-            Ok(answer) => answer,
+        let response = match self.client.send(self.endpoint, &self.outgoing).await {
+            Ok(response) => response,
             Err(error) => return Err(self.fail(unreachable_upstream(&error))),
         };
         // The body was kept only for a retry.
         self.outgoing.body = Bytes::new();
-        if headers::is_encoded(&answer.headers) {
+        if headers::is_encoded(&response.headers) {
             return Err(self.fail(ApiError::bad_gateway(
                 "the upstream sent a compressed response that was not requested",
             )));
         }
-        if !answer.status.is_success() {
-            return Ok(self.pass_failure(answer).await);
+        if !response.status.is_success() {
+            return Ok(self.pass_failure(response).await);
         }
-        if headers::is_event_stream(&answer.headers) {
-            return Ok(self.stream(answer).await);
+        if headers::is_event_stream(&response.headers) {
+            return Ok(self.stream(response).await);
         }
-        self.whole(answer).await
+        self.whole(response).await
     }
 
     fn fail(&mut self, error: ApiError) -> ApiError {
@@ -77,17 +77,18 @@ impl Forward<'_> {
     }
 
     /// Returns an error response, unchanged if it is an Anthropic error object.
-    async fn pass_failure(&mut self, answer: HttpResponse) -> UpstreamResponse {
+    async fn pass_failure(&mut self, response: HttpResponse) -> UpstreamResponse {
         let (response, error) =
-            failure_response(answer, self.response_headers, &self.options, self.client.idle_timeout()).await;
+            failure_response(response, self.response_headers, &self.options, self.client.idle_timeout())
+                .await;
         self.open.end(RequestEnd::Failed(error));
         response
     }
 
     /// Returns a response that is not streamed.
-    async fn whole(mut self, answer: HttpResponse) -> Result<UpstreamResponse, ApiError> {
-        let headers = (self.response_headers)(&answer.headers);
-        let body = match read_all(answer.data, MAX_WHOLE, self.client.idle_timeout()).await {
+    async fn whole(mut self, response: HttpResponse) -> Result<UpstreamResponse, ApiError> {
+        let headers = (self.response_headers)(&response.headers);
+        let body = match read_all(response.data, MAX_WHOLE, self.client.idle_timeout()).await {
             Ok(body) => body,
             Err(error) => return Err(self.fail(error)),
         };
@@ -100,19 +101,19 @@ impl Forward<'_> {
             Some(Edit { span: place.span, text: head::quoted(&name) })
         });
         let body = head::splice(&body, renamed.into_iter().collect());
-        Ok(UpstreamResponse { status: answer.status, headers, body: UpstreamBody::Full(body) })
+        Ok(UpstreamResponse { status: response.status, headers, body: UpstreamBody::Full(body) })
     }
 
     /// Returns an event stream. If the first event is an error, it is returned
     /// as a response with an error status instead.
-    async fn stream(mut self, answer: HttpResponse) -> UpstreamResponse {
+    async fn stream(mut self, response: HttpResponse) -> UpstreamResponse {
         let idle_timeout = self.client.idle_timeout();
-        let HttpResponse { status, headers, mut data } = answer;
+        let HttpResponse { status, headers, mut data } = response;
         let mut headers = (self.response_headers)(&headers);
         let mut relay = Relay::new(self.options);
         while !relay.has_begun() && relay.closing().is_none() && relay.waiting() < MAX_COMMENTS {
             match timeout(idle_timeout, data.next()).await {
-                Ok(Some(Ok(piece))) => relay.push(&piece),
+                Ok(Some(Ok(chunk))) => relay.push(&chunk),
                 Ok(Some(Err(error))) => relay.end(Some(interrupted(&error))),
                 Ok(None) => relay.end(None),
                 Err(_) => relay.end(Some(idle_timed_out(idle_timeout))),
@@ -160,17 +161,17 @@ impl Stream for ForwardedStream {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            if let Some(piece) = this.relay.pop() {
-                return Poll::Ready(Some(Ok(piece)));
+            if let Some(chunk) = this.relay.pop() {
+                return Poll::Ready(Some(Ok(chunk)));
             }
             let Some(data) = this.data.as_mut().filter(|_| this.relay.closing().is_none()) else {
                 this.close();
                 return Poll::Ready(None);
             };
             match data.poll_next(context) {
-                Poll::Ready(Some(Ok(piece))) => {
+                Poll::Ready(Some(Ok(chunk))) => {
                     this.last_chunk = Instant::now();
-                    this.relay.push(&piece);
+                    this.relay.push(&chunk);
                 }
                 Poll::Ready(Some(Err(error))) => this.relay.end(Some(interrupted(&error))),
                 Poll::Ready(None) => this.relay.end(None),
@@ -220,19 +221,19 @@ impl Drop for ForwardedStream {
 
 /// Builds the client's response from an upstream response with an error status.
 pub(crate) async fn failure_response(
-    answer: HttpResponse,
+    response: HttpResponse,
     response_headers: fn(&HeaderMap) -> HeaderMap,
     options: &RelayOptions,
     idle_timeout: Duration,
 ) -> (UpstreamResponse, ApiError) {
-    let mut headers = response_headers(&answer.headers);
+    let mut headers = response_headers(&response.headers);
     // A client that can only reach the gateway cannot follow a redirect.
-    let status = if answer.status.is_redirection() || answer.status.is_informational() {
+    let status = if response.status.is_redirection() || response.status.is_informational() {
         StatusCode::BAD_GATEWAY
     } else {
-        answer.status
+        response.status
     };
-    let body = read_all(answer.data, MAX_ERROR, idle_timeout).await.unwrap_or_default();
+    let body = read_all(response.data, MAX_ERROR, idle_timeout).await.unwrap_or_default();
     let envelope = ErrorEnvelope::read(&body);
     let secret = options.secret.as_ref();
     let kind =
@@ -254,12 +255,12 @@ pub(crate) async fn read_all(
     let mut body = BytesMut::new();
     loop {
         match timeout(idle_timeout, data.next()).await {
-            Ok(Some(Ok(piece))) if body.len() + piece.len() > cap => {
+            Ok(Some(Ok(chunk))) if body.len() + chunk.len() > cap => {
                 return Err(ApiError::bad_gateway(format!(
                     "the upstream's response is larger than {cap} bytes"
                 )));
             }
-            Ok(Some(Ok(piece))) => body.extend_from_slice(&piece),
+            Ok(Some(Ok(chunk))) => body.extend_from_slice(&chunk),
             Ok(Some(Err(error))) => return Err(interrupted(&error)),
             Ok(None) => return Ok(body.freeze()),
             Err(_) => return Err(idle_timed_out(idle_timeout)),

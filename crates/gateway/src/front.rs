@@ -49,8 +49,8 @@ pub(crate) async fn serve(
     let request_id = format!("req_{}", uuid::Uuid::new_v4().simple());
     let (parts, body) = request.into_parts();
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
-    let mut response = match answer(&front, parts, body, &request_id).await {
-        Ok(answer) => into_response(answer),
+    let mut response = match handle(&front, parts, body, &request_id).await {
+        Ok(response) => into_response(response),
         Err(UpstreamFailure::Api(error)) => error.into_response(&request_id),
         Err(UpstreamFailure::Cut(cut)) => return Err(cut),
     };
@@ -61,7 +61,7 @@ pub(crate) async fn serve(
     Ok(response)
 }
 
-async fn answer(
+async fn handle(
     front: &Front,
     parts: Parts,
     body: Incoming,
@@ -139,9 +139,9 @@ fn greeting() -> UpstreamResponse {
     UpstreamResponse { status: http::StatusCode::OK, headers, body: UpstreamBody::Full("ok\n".into()) }
 }
 
-fn into_response(answer: UpstreamResponse) -> Response<ResponseBody> {
-    let mut response = Response::new(answer.body.into());
-    *response.status_mut() = answer.status;
-    *response.headers_mut() = answer.headers;
+fn into_response(upstream: UpstreamResponse) -> Response<ResponseBody> {
+    let mut response = Response::new(upstream.body.into());
+    *response.status_mut() = upstream.status;
+    *response.headers_mut() = upstream.headers;
     response
 }

@@ -118,12 +118,12 @@ impl DeviceLogin {
     /// Requests a code.
     pub async fn begin(&self) -> Result<DeviceCode, LoginError> {
         let form = [("client_id", self.client_id.as_str()), ("scope", SCOPE)];
-        let answer: DeviceCodeResponse = self.ask("/login/device/code", &form).await?;
-        if let Some(error) = answer.error {
-            return Err(LoginError::Refused(plain(&answer.error_description.unwrap_or(error))));
+        let response: DeviceCodeResponse = self.ask("/login/device/code", &form).await?;
+        if let Some(error) = response.error {
+            return Err(LoginError::Refused(plain(&response.error_description.unwrap_or(error))));
         }
         let (Some(device_code), Some(user_code), Some(uri)) =
-            (answer.device_code, answer.user_code, answer.verification_uri)
+            (response.device_code, response.user_code, response.verification_uri)
         else {
             return Err(LoginError::InvalidResponse("missing code".to_owned()));
         };
@@ -138,9 +138,9 @@ impl DeviceLogin {
             user_code,
             verification_uri: place.to_string(),
             device_code: device_code.into(),
-            interval: seconds(answer.interval.unwrap_or(DEFAULT_INTERVAL)),
+            interval: seconds(response.interval.unwrap_or(DEFAULT_INTERVAL)),
             expires: Instant::now()
-                + Duration::from_secs(answer.expires_in.unwrap_or(DEFAULT_EXPIRY).min(3600)),
+                + Duration::from_secs(response.expires_in.unwrap_or(DEFAULT_EXPIRY).min(3600)),
         })
     }
 
@@ -220,8 +220,8 @@ impl DeviceLogin {
         web: &Endpoint,
         outgoing: &HttpRequest,
     ) -> Result<(StatusCode, Bytes), ApiError> {
-        let answer = self.client.send(web, outgoing).await.map_err(|error| unreachable_upstream(&error))?;
-        Ok((answer.status, read_all(answer.data, MAX_RESPONSE, LOOKUP_TIME).await?))
+        let response = self.client.send(web, outgoing).await.map_err(|error| unreachable_upstream(&error))?;
+        Ok((response.status, read_all(response.data, MAX_RESPONSE, LOOKUP_TIME).await?))
     }
 }
 
@@ -307,12 +307,12 @@ mod tests {
         assert_eq!(slower(five, Some(30)), Duration::from_secs(30));
         assert_eq!(slower(five, Some(1)), Duration::from_secs(10));
         assert_eq!(slower(five, Some(u64::MAX)), Duration::from_secs(MAX_INTERVAL));
-        let answer = TokenResponse {
+        let response = TokenResponse {
             access_token: None,
             error: Some("slow_down".to_owned()),
             error_description: None,
             interval: Some(12),
         };
-        assert!(matches!(answer.read(), Progress::SlowDown(Some(12))));
+        assert!(matches!(response.read(), Progress::SlowDown(Some(12))));
     }
 }

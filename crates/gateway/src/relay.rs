@@ -82,17 +82,17 @@ impl Relay {
     }
 
     /// Adds a chunk from the upstream.
-    pub(crate) fn push(&mut self, piece: &Bytes) {
+    pub(crate) fn push(&mut self, chunk: &Bytes) {
         if self.closing.is_some() {
             return;
         }
         let (mut begin, mut sent) = (0, 0);
-        while let Some(length) = self.scanner.next_end(piece.get(begin..).unwrap_or_default()) {
+        while let Some(length) = self.scanner.next_end(chunk.get(begin..).unwrap_or_default()) {
             let end = begin + length;
             let placed = if self.held.is_empty() {
-                self.place(piece, &mut sent, begin, end)
+                self.place(chunk, &mut sent, begin, end)
             } else {
-                self.held.extend_from_slice(piece.get(begin..end).unwrap_or_default());
+                self.held.extend_from_slice(chunk.get(begin..end).unwrap_or_default());
                 sent = end;
                 self.release()
             };
@@ -101,8 +101,8 @@ impl Relay {
             }
             begin = end;
         }
-        self.send(piece, sent, begin);
-        self.held.extend_from_slice(piece.get(begin..).unwrap_or_default());
+        self.send(chunk, sent, begin);
+        self.held.extend_from_slice(chunk.get(begin..).unwrap_or_default());
         if self.held.len() > MAX_EVENT {
             self.fail(too_large());
         }
@@ -156,8 +156,8 @@ impl Relay {
 
     /// Processes the event at `begin..end` of a chunk; the bytes before `sent`
     /// are already processed.
-    fn place(&mut self, piece: &Bytes, sent: &mut usize, begin: usize, end: usize) -> ControlFlow<()> {
-        let event = piece.get(begin..end).unwrap_or_default();
+    fn place(&mut self, chunk: &Bytes, sent: &mut usize, begin: usize, end: usize) -> ControlFlow<()> {
+        let event = chunk.get(begin..end).unwrap_or_default();
         let verdict = if event.len() > MAX_EVENT { None } else { Some(self.tap.read(event)) };
         self.begun |= !matches!(
             verdict,
@@ -168,35 +168,35 @@ impl Relay {
                 ControlFlow::Continue(())
             }
             Some(EventVerdict::Start(Some(place))) => {
-                self.rename(piece, sent, begin, &place);
+                self.rename(chunk, sent, begin, &place);
                 ControlFlow::Continue(())
             }
             Some(EventVerdict::Stop) => {
-                self.send(piece, *sent, end);
+                self.send(chunk, *sent, end);
                 self.closing = Some(Closing::Complete);
                 ControlFlow::Break(())
             }
             Some(EventVerdict::Error(envelope)) => {
-                self.send(piece, *sent, begin);
-                self.pass_error(&piece.slice(begin..end), envelope);
+                self.send(chunk, *sent, begin);
+                self.pass_error(&chunk.slice(begin..end), envelope);
                 ControlFlow::Break(())
             }
             Some(EventVerdict::Broken(what)) => {
-                self.send(piece, *sent, begin);
+                self.send(chunk, *sent, begin);
                 self.fail(ApiError::bad_gateway(format!("invalid upstream response: {what}")));
                 ControlFlow::Break(())
             }
             None => {
-                self.send(piece, *sent, begin);
+                self.send(chunk, *sent, begin);
                 self.fail(too_large());
                 ControlFlow::Break(())
             }
         }
     }
 
-    fn rename(&mut self, piece: &Bytes, sent: &mut usize, begin: usize, place: &ModelPlace) {
+    fn rename(&mut self, chunk: &Bytes, sent: &mut usize, begin: usize, place: &ModelPlace) {
         let Some(name) = self.options.name_model.as_ref().and_then(|name| name(&place.model)) else { return };
-        self.send(piece, *sent, begin + place.span.start);
+        self.send(chunk, *sent, begin + place.span.start);
         self.out.push_back(head::quoted(&name).into());
         *sent = begin + place.span.end;
     }
@@ -226,9 +226,9 @@ impl Relay {
         self.closing = Some(Closing::Failed { error, object });
     }
 
-    fn send(&mut self, piece: &Bytes, from: usize, to: usize) {
-        if from < to && to <= piece.len() {
-            self.out.push_back(piece.slice(from..to));
+    fn send(&mut self, chunk: &Bytes, from: usize, to: usize) {
+        if from < to && to <= chunk.len() {
+            self.out.push_back(chunk.slice(from..to));
         }
     }
 }

@@ -18,11 +18,11 @@ fn options() -> RelayOptions {
 }
 
 /// The output when the upstream sends these chunks and ends.
-fn relayed(pieces: &[&[u8]]) -> (Vec<Bytes>, Closing) {
+fn relayed(chunks: &[&[u8]]) -> (Vec<Bytes>, Closing) {
     let mut relay = Relay::new(options());
     let mut out = Vec::new();
-    for piece in pieces {
-        relay.push(&Bytes::copy_from_slice(piece));
+    for chunk in chunks {
+        relay.push(&Bytes::copy_from_slice(chunk));
         out.extend(std::iter::from_fn(|| relay.pop()));
     }
     relay.end(None);
@@ -30,8 +30,8 @@ fn relayed(pieces: &[&[u8]]) -> (Vec<Bytes>, Closing) {
     (out, relay.closing().unwrap().clone())
 }
 
-fn joined(pieces: &[Bytes]) -> String {
-    String::from_utf8_lossy(&pieces.concat()).into_owned()
+fn joined(chunks: &[Bytes]) -> String {
+    String::from_utf8_lossy(&chunks.concat()).into_owned()
 }
 
 fn whole() -> String {
@@ -58,10 +58,10 @@ fn unchanged_chunk_is_passed_on_without_copy() {
     let mut relay = Relay::new(options());
     relay.push(&Bytes::from_static(START.as_bytes()));
     while relay.pop().is_some() {}
-    let piece = Bytes::from(REST);
-    relay.push(&piece);
+    let chunk = Bytes::from(REST);
+    relay.push(&chunk);
     let out = relay.pop().unwrap();
-    assert_eq!((out.as_ptr(), out.len()), (piece.as_ptr(), piece.len()));
+    assert_eq!((out.as_ptr(), out.len()), (chunk.as_ptr(), chunk.len()));
     assert!(relay.pop().is_none());
 }
 
@@ -150,8 +150,8 @@ fn oversized_event_ends_stream_for_any_chunking() {
 fn all_line_endings_are_preserved() {
     for ending in ["\r\n", "\r", "\n"] {
         let text = whole().replace('\n', ending);
-        let pieces: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
-        let (out, closing) = relayed(&pieces);
+        let chunks: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
+        let (out, closing) = relayed(&chunks);
         assert_eq!((joined(&out), closing), (renamed(&text), Closing::Complete), "{ending:?}");
     }
 }
@@ -173,9 +173,9 @@ proptest! {
         let text = whole().replace('\n', ending).into_bytes();
         let text = &text[..length.index(text.len() + 1)];
         let (at_once, closing) = relayed(&[text]);
-        let (in_pieces, closing_in_pieces) = relayed(&cut(text, &cuts));
-        prop_assert_eq!(joined(&at_once), joined(&in_pieces));
-        prop_assert_eq!(closing, closing_in_pieces);
+        let (in_chunks, closing_in_chunks) = relayed(&cut(text, &cuts));
+        prop_assert_eq!(joined(&at_once), joined(&in_chunks));
+        prop_assert_eq!(closing, closing_in_chunks);
     }
 
     #[test]

@@ -3,16 +3,16 @@ use proptest::prelude::*;
 use super::*;
 
 /// The ends of all events when the text arrives in these chunks.
-fn ends(pieces: &[&[u8]]) -> Vec<usize> {
+fn ends(chunks: &[&[u8]]) -> Vec<usize> {
     let mut scanner = EventScanner::default();
     let (mut ends, mut before) = (Vec::new(), 0);
-    for piece in pieces {
+    for chunk in chunks {
         let mut from = 0;
-        while let Some(length) = scanner.next_end(&piece[from..]) {
+        while let Some(length) = scanner.next_end(&chunk[from..]) {
             from += length;
             ends.push(before + from);
         }
-        before += piece.len();
+        before += chunk.len();
     }
     if scanner.ends_event() {
         ends.push(before);
@@ -58,7 +58,7 @@ proptest! {
         let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
         places.extend([0, text.len()]);
         places.sort_unstable();
-        let pieces: Vec<&[u8]> = places.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect();
-        prop_assert_eq!(ends(&pieces), ends(&[text]));
+        let chunks: Vec<&[u8]> = places.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect();
+        prop_assert_eq!(ends(&chunks), ends(&[text]));
     }
 }

@@ -222,19 +222,19 @@ impl CheckedEndpoint {
 
 /// Reads a response to its end.
 pub(super) async fn read(mut response: Response) -> Result<CheckResponse, RequestFailed> {
-    let mut answer = CheckResponse {
+    let mut complete = CheckResponse {
         status: response.status().as_u16(),
         content_type: content_type(&response),
         has_request_id: response.headers().contains_key("request-id"),
         body: Vec::new(),
     };
     while let Some(chunk) = response.chunk().await.map_err(|error| RequestFailed(words(&error)))? {
-        if answer.body.len() + chunk.len() > RESPONSE_CAP {
+        if complete.body.len() + chunk.len() > RESPONSE_CAP {
             return Err(RequestFailed(format!("response of more than {RESPONSE_CAP} bytes")));
         }
-        answer.body.extend_from_slice(&chunk);
+        complete.body.extend_from_slice(&chunk);
     }
-    Ok(answer)
+    Ok(complete)
 }
 
 /// The media type of a response, without parameters.

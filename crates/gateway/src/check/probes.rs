@@ -43,8 +43,8 @@ pub async fn check(target: CheckTarget, options: CheckOptions) -> Result<CheckRe
     let mut probes = Probes { endpoint, options, report: CheckReport::default() };
     let listed = probes.models().await;
     match target.model.or(listed) {
-        Some(model) => probes.answers(&model).await,
-        None => probes.no_answers(),
+        Some(model) => probes.model_checks(&model).await,
+        None => probes.skip_model_checks(),
     }
     probes.errors(target.credentials.secret().is_some()).await;
     let mut report = probes.report;
@@ -83,23 +83,23 @@ struct Probes {
 impl Probes {
     /// Checks the model list and returns its first entry.
     async fn models(&mut self) -> Option<String> {
-        let answer = self.endpoint.ask(CheckRequest::get(MODELS)).await;
-        let value = self.offered("models", answer, shape::models)?;
+        let response = self.endpoint.ask(CheckRequest::get(MODELS)).await;
+        let value = self.offered("models", response, shape::models)?;
         shape::first_model(&value).map(str::to_owned)
     }
 
     /// Checks everything that needs a model.
-    async fn answers(&mut self, model: &str) {
+    async fn model_checks(&mut self, model: &str) {
         let body = json!({"model": model, "messages": [{"role": "user", "content": PROMPT}]});
-        let answer = self.endpoint.ask(CheckRequest::post(COUNT_TOKENS, &body)).await;
-        self.offered("count_tokens", answer, shape::token_count);
+        let response = self.endpoint.ask(CheckRequest::post(COUNT_TOKENS, &body)).await;
+        self.offered("count_tokens", response, shape::token_count);
 
         let mut body = request(model, PROMPT);
-        let answer = self.endpoint.ask(CheckRequest::post(MESSAGES, &body)).await;
-        self.whole("message", answer);
+        let response = self.endpoint.ask(CheckRequest::post(MESSAGES, &body)).await;
+        self.whole("message", response);
         set(&mut body, "stream", json!(false));
-        let answer = self.endpoint.ask(CheckRequest::post(MESSAGES_WITH_QUERY, &body)).await;
-        self.whole("message.stream-false", answer);
+        let response = self.endpoint.ask(CheckRequest::post(MESSAGES_WITH_QUERY, &body)).await;
+        self.whole("message.stream-false", response);
 
         set(&mut body, "stream", json!(true));
         self.stream("stream", CheckRequest::post(MESSAGES, &body)).await;
@@ -111,7 +111,7 @@ impl Probes {
         }
     }
 
-    fn no_answers(&mut self) {
+    fn skip_model_checks(&mut self) {
         for name in ["count_tokens", "message", "message.stream-false", "stream", "tool-stream"] {
             self.report.skip(name, "no model known: the model list is empty; name a model");
         }
@@ -121,19 +121,19 @@ impl Probes {
     fn offered(
         &mut self,
         name: &str,
-        answer: Result<CheckResponse, RequestFailed>,
+        response: Result<CheckResponse, RequestFailed>,
         faults: fn(&Value) -> Vec<String>,
     ) -> Option<Value> {
-        if let Ok(answer) = &answer {
-            let kind = match answer.status {
+        if let Ok(response) = &response {
+            let kind = match response.status {
                 404 => Some("not_found_error"),
                 501 => Some("api_error"),
                 _ => None,
             };
             if let Some(kind) = kind {
-                let (defects, _) = judge_error(answer, answer.status, kind);
+                let (defects, _) = judge_error(response, response.status, kind);
                 if defects.is_empty() {
-                    let reason = format!("not offered: {} with a well-formed error", answer.status);
+                    let reason = format!("not offered: {} with a well-formed error", response.status);
                     self.report.skip(name, reason);
                 } else {
                     self.report.add(name, defects, Vec::new());
@@ -141,13 +141,13 @@ impl Probes {
                 return None;
             }
         }
-        let (value, defects) = judge_json(answer, faults);
+        let (value, defects) = judge_json(response, faults);
         self.report.add(name, defects, Vec::new());
         value
     }
 
-    fn whole(&mut self, name: &str, answer: Result<CheckResponse, RequestFailed>) {
-        let (_, defects) = judge_json(answer, shape::message);
+    fn whole(&mut self, name: &str, response: Result<CheckResponse, RequestFailed>) {
+        let (_, defects) = judge_json(response, shape::message);
         self.report.add(name, defects, Vec::new());
     }
 
@@ -181,16 +181,16 @@ impl Probes {
     /// Checks all aspects of a streamed response.
     async fn stream(&mut self, name: &str, request: CheckRequest) -> Option<StreamVerdict> {
         let judged = self.judge_stream(request).await;
-        let answered = format!("{name}.answer");
+        let check_name = format!("{name}.answer");
         let verdict = match judged {
             Ok((verdict, broken)) => {
                 let defects =
                     broken.into_iter().map(|RequestFailed(seen)| Defect::new("a complete response", seen));
-                self.report.add(answered, defects.collect(), Vec::new());
+                self.report.add(check_name, defects.collect(), Vec::new());
                 Some(verdict)
             }
             Err(defects) => {
-                self.report.add(answered, defects, Vec::new());
+                self.report.add(check_name, defects, Vec::new());
                 None
             }
         };
@@ -221,7 +221,7 @@ impl Probes {
         let media = endpoint::content_type(&response);
         if response.status() != 200 || media != "text/event-stream" {
             let seen = match endpoint::read(response).await {
-                Ok(answer) => summary(&answer),
+                Ok(response) => summary(&response),
                 Err(RequestFailed(seen)) => seen,
             };
             return Err(vec![Defect::new(expected, seen)]);
@@ -273,8 +273,8 @@ impl Probes {
 
     async fn refused(&mut self, name: &str, request: CheckRequest, status: u16, kind: &str) {
         match self.endpoint.ask(request).await {
-            Ok(answer) => {
-                let (defects, notes) = judge_error(&answer, status, kind);
+            Ok(response) => {
+                let (defects, notes) = judge_error(&response, status, kind);
                 self.report.add(name, defects, notes);
             }
             Err(RequestFailed(seen)) => {
@@ -301,56 +301,56 @@ fn set(body: &mut Value, field: &str, value: Value) {
 
 /// Checks a response that must be 200 with JSON of a certain format.
 fn judge_json(
-    answer: Result<CheckResponse, RequestFailed>,
+    response: Result<CheckResponse, RequestFailed>,
     faults: fn(&Value) -> Vec<String>,
 ) -> (Option<Value>, Vec<Defect>) {
     let expected = "200 and application/json";
-    let answer = match answer {
-        Ok(answer) => answer,
+    let response = match response {
+        Ok(response) => response,
         Err(RequestFailed(seen)) => return (None, vec![Defect::new(expected, seen)]),
     };
-    if answer.status != 200 || answer.content_type != "application/json" {
-        return (None, vec![Defect::new(expected, summary(&answer))]);
+    if response.status != 200 || response.content_type != "application/json" {
+        return (None, vec![Defect::new(expected, summary(&response))]);
     }
-    match serde_json::from_slice::<Value>(&answer.body) {
+    match serde_json::from_slice::<Value>(&response.body) {
         Ok(value) => {
             let shape = "the format of Anthropic's response";
             let defects = faults(&value).into_iter().map(|fault| Defect::new(shape, fault)).collect();
             (Some(value), defects)
         }
         Err(error) => {
-            let seen = format!("{error} in {}", excerpt(&String::from_utf8_lossy(&answer.body)));
+            let seen = format!("{error} in {}", excerpt(&String::from_utf8_lossy(&response.body)));
             (None, vec![Defect::new("JSON", seen)])
         }
     }
 }
 
 /// Checks a response that must be an error with a certain status and type.
-fn judge_error(answer: &CheckResponse, status: u16, kind: &str) -> (Vec<Defect>, Vec<String>) {
+fn judge_error(response: &CheckResponse, status: u16, kind: &str) -> (Vec<Defect>, Vec<String>) {
     let expected = format!("{status} and application/json");
-    if answer.status != status || answer.content_type != "application/json" {
-        return (vec![Defect::new(expected, summary(answer))], Vec::new());
+    if response.status != status || response.content_type != "application/json" {
+        return (vec![Defect::new(expected, summary(response))], Vec::new());
     }
-    let value = serde_json::from_slice::<Value>(&answer.body).unwrap_or(Value::Null);
+    let value = serde_json::from_slice::<Value>(&response.body).unwrap_or(Value::Null);
     let object = value.as_object().cloned().unwrap_or_default();
     let expected = format!("an error object of type {kind}");
     match shape::error_object(&object) {
         Ok(error) if error.kind == kind => {
-            let named = answer.has_request_id || object.contains_key("request_id");
+            let named = response.has_request_id || object.contains_key("request_id");
             let note = (!named).then(|| "missing request id in both the headers and the error".to_owned());
             (Vec::new(), note.into_iter().collect())
         }
         Ok(error) => (vec![Defect::new(expected, format!("type {}", excerpt(error.kind)))], Vec::new()),
         Err(fault) => {
-            let seen = format!("{fault} in {}", excerpt(&String::from_utf8_lossy(&answer.body)));
+            let seen = format!("{fault} in {}", excerpt(&String::from_utf8_lossy(&response.body)));
             (vec![Defect::new(expected, seen)], Vec::new())
         }
     }
 }
 
 /// A response on one line.
-fn summary(answer: &CheckResponse) -> String {
-    let media = if answer.content_type.is_empty() { "no content type" } else { &answer.content_type };
-    let body = excerpt(&String::from_utf8_lossy(&answer.body));
-    format!("{} and {}: {body}", answer.status, excerpt(media))
+fn summary(response: &CheckResponse) -> String {
+    let media = if response.content_type.is_empty() { "no content type" } else { &response.content_type };
+    let body = excerpt(&String::from_utf8_lossy(&response.body));
+    format!("{} and {}: {body}", response.status, excerpt(media))
 }

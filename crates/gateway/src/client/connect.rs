@@ -150,14 +150,15 @@ async fn tunnel(proxy: &Intercept, endpoint: &Endpoint) -> Result<TcpStream, Str
 
 /// Reads a proxy's response byte by byte, because the bytes after it belong to the tunnel.
 async fn tunnel_status(socket: &mut TcpStream) -> Result<String, String> {
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"\r\n\r\n") {
-        if answer.len() >= MAX_PROXY_RESPONSE {
+    let mut response = Vec::new();
+    while !response.ends_with(b"\r\n\r\n") {
+        if response.len() >= MAX_PROXY_RESPONSE {
             return Err("the proxy's response is too long".to_owned());
         }
-        answer.push(socket.read_u8().await.map_err(|error| format!("cannot read from the proxy: {error}"))?);
+        response
+            .push(socket.read_u8().await.map_err(|error| format!("cannot read from the proxy: {error}"))?);
     }
-    let text = String::from_utf8_lossy(&answer);
+    let text = String::from_utf8_lossy(&response);
     let mut words = text.split(' ');
     let status = words.next().filter(|version| version.starts_with("HTTP/1.")).and_then(|_| words.next());
     status

@@ -62,7 +62,7 @@ impl AnthropicUpstream {
         })
     }
 
-    async fn answer(&self, request: UpstreamRequest) -> Result<UpstreamResponse, UpstreamFailure> {
+    async fn respond(&self, request: UpstreamRequest) -> Result<UpstreamResponse, UpstreamFailure> {
         // Reject an invalid body here, with an error that says why.
         RequestHead::parse(&request.body)?;
         let key = self.key(&request.account)?;
@@ -99,16 +99,16 @@ impl AnthropicUpstream {
         };
         let outgoing = self.outgoing(method, path, request, &key)?;
         let sent = self.client.send(&self.api, &outgoing).await;
-        let answer = sent.map_err(|error| unreachable_upstream(&error))?;
+        let response = sent.map_err(|error| unreachable_upstream(&error))?;
         let idle_timeout = self.client.idle_timeout();
-        if !answer.status.is_success() {
-            return Ok(failure_response(answer, headers::response_end_to_end, &options, idle_timeout)
+        if !response.status.is_success() {
+            return Ok(failure_response(response, headers::response_end_to_end, &options, idle_timeout)
                 .await
                 .0);
         }
-        let headers = headers::response_end_to_end(&answer.headers);
-        let body = read_all(answer.data, MAX_RESPONSE, idle_timeout).await?;
-        Ok(UpstreamResponse { status: answer.status, headers, body: UpstreamBody::Full(body) })
+        let headers = headers::response_end_to_end(&response.headers);
+        let body = read_all(response.data, MAX_RESPONSE, idle_timeout).await?;
+        Ok(UpstreamResponse { status: response.status, headers, body: UpstreamBody::Full(body) })
     }
 
     fn outgoing(
@@ -139,7 +139,7 @@ fn with_key(client: &HeaderMap, key: &SecretString) -> Result<HeaderMap, ApiErro
 
 impl Upstream for AnthropicUpstream {
     fn messages(&self, request: UpstreamRequest) -> UpstreamFuture<'_> {
-        self.answer(request).boxed()
+        self.respond(request).boxed()
     }
 
     fn count_tokens(&self, request: UpstreamRequest) -> UpstreamFuture<'_> {

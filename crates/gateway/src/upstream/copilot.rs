@@ -112,7 +112,7 @@ impl CopilotUpstream {
         })
     }
 
-    async fn answer(&self, request: UpstreamRequest) -> Result<UpstreamResponse, UpstreamFailure> {
+    async fn respond(&self, request: UpstreamRequest) -> Result<UpstreamResponse, UpstreamFailure> {
         let head = RequestHead::parse(&request.body)?;
         let token = self.token(&request.account)?;
         self.check_model(&head.model, &token)?;
@@ -252,7 +252,7 @@ impl CopilotUpstream {
 
 impl Upstream for CopilotUpstream {
     fn messages(&self, request: UpstreamRequest) -> UpstreamFuture<'_> {
-        self.answer(request).boxed()
+        self.respond(request).boxed()
     }
 
     fn count_tokens(&self, _: UpstreamRequest) -> UpstreamFuture<'_> {

@@ -61,7 +61,7 @@ impl DemoUpstream {
         Self { memory: Arc::default(), log: Some(log) }
     }
 
-    async fn answer(&self, request: UpstreamRequest) -> Result<UpstreamResponse, UpstreamFailure> {
+    async fn respond(&self, request: UpstreamRequest) -> Result<UpstreamResponse, UpstreamFailure> {
         let body = self.parse(RequestKind::Messages, &request)?;
         let log = self.log.as_ref().map(|log| log.open(&request, &body));
         if let Err(error) = check_model(&body.model) {
@@ -136,7 +136,7 @@ impl DemoUpstream {
 
 impl Upstream for DemoUpstream {
     fn messages(&self, request: UpstreamRequest) -> UpstreamFuture<'_> {
-        self.answer(request).boxed()
+        self.respond(request).boxed()
     }
 
     fn count_tokens(&self, request: UpstreamRequest) -> UpstreamFuture<'_> {

@@ -129,16 +129,16 @@ impl Reader {
     /// Reads until the text ends with `end`.
     pub(crate) async fn until(&mut self, end: &str) {
         while !self.text.ends_with(end) {
-            let piece = self.stream.next().await;
-            assert!(piece.is_some(), "stream ended after {}", self.text);
-            self.text.push_str(std::str::from_utf8(&piece.unwrap().unwrap()).unwrap());
+            let chunk = self.stream.next().await;
+            assert!(chunk.is_some(), "stream ended after {}", self.text);
+            self.text.push_str(std::str::from_utf8(&chunk.unwrap().unwrap()).unwrap());
         }
     }
 
     /// Reads to the end; panics if the stream breaks.
     pub(crate) async fn rest(mut self) -> String {
-        while let Some(piece) = self.stream.next().await {
-            self.text.push_str(std::str::from_utf8(&piece.unwrap()).unwrap());
+        while let Some(chunk) = self.stream.next().await {
+            self.text.push_str(std::str::from_utf8(&chunk.unwrap()).unwrap());
         }
         self.text
     }

@@ -106,10 +106,10 @@ fn other_user_text_ends_script() {
 
 #[test]
 fn invalid_line_is_reported_before_any_step_is_played() {
-    let answer = shown(&plan("#demo\ntext a\ntool A {}\njump", &[]));
+    let response = shown(&plan("#demo\ntext a\ntool A {}\njump", &[]));
     assert!(
-        answer.starts_with("text Line 4 of") && answer.contains("jump") && answer.ends_with("EndTurn"),
-        "{answer}"
+        response.starts_with("text Line 4 of") && response.contains("jump") && response.ends_with("EndTurn"),
+        "{response}"
     );
 }
 
