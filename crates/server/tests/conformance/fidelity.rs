@@ -1,11 +1,11 @@
-//! What becomes of fields that no type knows: the echo carries all of them, published
-//! state keeps some, and the list here says which it loses.
+//! Unknown fields: the echo keeps all of them, the published state keeps some. The snapshot
+//! below lists those that the state drops.
 
 use serde_json::{Map, Value, json};
 
 use crate::scene::Scene;
 
-/// Puts an unknown field into every object of a value.
+/// Adds an unknown field to every object of a value.
 fn marked(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -19,7 +19,7 @@ fn marked(value: &Value) -> Value {
     }
 }
 
-/// The places of what was sent and is not kept.
+/// Collects the paths of the fields that were sent and are not kept.
 fn lost(sent: &Value, kept: &Value, place: &str, found: &mut Vec<String>) {
     match (sent, kept) {
         (Value::Object(sent), Value::Object(kept)) => {
@@ -75,7 +75,7 @@ async fn state_keeps_unknown_fields_only_where_its_types_are_open() {
         ("ahp-root://".to_owned(), json!({"type": "root/configChanged", "config": values})),
     ];
     for (channel, action) in sent {
-        // The echo is compared with what was sent in there.
+        // This also compares the echo with the dispatched action.
         scene.accepted(&channel, action).await;
     }
     let (chat, session) = (scene.wire.snapshot(&chat).await, scene.wire.snapshot(&session).await);

@@ -1,6 +1,16 @@
-//! The protocol as clients see it: every command and action of root, session and chat
-//! over real sockets, with the official client and with a raw one. The agent is played
-//! by the test, all else is the real thing.
+//! Protocol tests over real sockets: every command and every action of the root, session
+//! and chat channels, with the official client and with a raw client. The test scripts the
+//! agent; all other parts are the production code.
+//!
+//! Test vocabulary:
+//!
+//! - `Stage`: an agent provider that a test controls.
+//! - `Player`: one open agent of a stage; the test reads its commands and sends its events.
+//! - `Observer`: the official client with the state that it has accumulated.
+//! - `Wire`: a raw client that records every message it receives.
+//! - `Scene`: a host with one session and three subscribed clients that are compared after
+//!   each step.
+//! - `Room`: a host with one session, which may have several chats, and two clients.
 
 #![expect(
     clippy::unwrap_used,
@@ -8,7 +18,7 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::wildcard_enum_match_arm,
-    reason = "a test fails by panicking, and looks at a few of many kinds"
+    reason = "tests fail by panicking and match only the variants that they need"
 )]
 
 mod branches;
@@ -25,6 +35,7 @@ mod moves;
 mod order;
 mod queue;
 mod random;
+mod random_chats;
 mod reconnect;
 mod repeats;
 mod room;
@@ -35,5 +46,4 @@ mod storage;
 mod tokens;
 mod tools;
 mod turns;
-mod wandering;
 mod wire;

@@ -1,6 +1,5 @@
-//! The seam to agents as clients see it: what agents offer, how they name their
-//! conversations and messages, turns and chats that they start themselves, and what
-//! happens without a capability.
+//! The agent interface as clients see it: what agents offer, resume tokens and message
+//! links, turns and chats that agents start, and behaviour without a capability.
 
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use crate::wire::Wire;
 
 const SESSION: &str = "scripted:/1";
 
-/// A host whose sessions survive it.
+/// A host with persistent storage, one session and one client.
 struct Kept {
     host: StageHost,
     storage: MemoryStorage,
@@ -53,7 +52,7 @@ impl Kept {
         Self { host, storage, alice, chat }
     }
 
-    /// Starts a turn; answers its agent, which was opened for it.
+    /// Starts a turn. Returns the agent that was opened for it.
     async fn begin(&mut self, turn: &str) -> Player {
         self.alice.say(&self.chat, turn, "hello").await.unwrap();
         let mut player = self.host.stage().player().await.unwrap();
@@ -67,12 +66,12 @@ impl Kept {
         self.alice.until_turn_over(&self.chat, turn).await.unwrap();
     }
 
-    /// The last turn as everybody sees it.
+    /// The last turn of the chat as the client sees it.
     fn last_turn(&self) -> Value {
         json!(self.alice.chat(&self.chat).unwrap().turns.last())
     }
 
-    /// Waits until the stored links are as wanted: they follow within a tenth of a second.
+    /// Waits until these links are stored, which takes up to 100 ms.
     async fn links_are(&self, wanted: &[(String, TurnLink)]) {
         while self.links().await != wanted {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -110,7 +109,7 @@ async fn changed_models_reach_a_subscribed_client() {
     let shown =
         |alice: &Observer| alice.root().unwrap().agents[0].models.iter().any(|model| model.id == "new");
     kept.alice.until("the new model", shown).await.unwrap();
-    // What does not concern clients is not told to them.
+    // A change of features is not published to clients.
     let before = kept.alice.last_seq();
     kept.host.stage().change_offer(|offer| offer.features = AgentFeatures::default());
     kept.host.stage().change_offer(|offer| offer.info.models.push(model("newer")));
@@ -127,7 +126,7 @@ async fn resume_token_survives_a_host_restart() {
     player.send(AgentEvent::ResumeToken(ResumeToken::new("first"))).await.unwrap();
     player.send(AgentEvent::ResumeToken(ResumeToken::new("second"))).await.unwrap();
     kept.finish(&player, "t1").await;
-    // Also where the host was killed, and nothing but single writes is there.
+    // The token is also stored if the host crashes.
     let crashed = kept.storage.after_a_crash();
     let session = crashed.load_session(ChannelUri::new(SESSION)).await.unwrap().unwrap();
     assert_eq!(session.chats[0].conversation.resume_token, Some(ResumeToken::new("second")));
@@ -161,7 +160,7 @@ async fn agent_is_opened_with_the_last_selection_after_a_restart() {
     for opening in &openings {
         assert_eq!(json!(opening.selection.model), chosen["message"]["model"]);
     }
-    // A message that names no agent wants none.
+    // A message without an agent selects none.
     assert_eq!(json!(openings[0].selection.agent), chosen["message"]["agent"]);
     assert_eq!(openings[1].selection.agent, None);
     kept.finish(&player, "t2").await;
@@ -181,7 +180,7 @@ async fn child_chat_appears_streams_and_ends() {
     };
     player.send(AgentEvent::ChildStarted(Box::new(started))).await.unwrap();
     let chats = |alice: &Observer| alice.session(SESSION).unwrap().chats.len();
-    kept.alice.until("the child's chat", |alice| chats(alice) == 2).await.unwrap();
+    kept.alice.until("the child chat", |alice| chats(alice) == 2).await.unwrap();
     let uri = kept.alice.session(SESSION).unwrap().chats[1].resource.clone();
     assert_eq!(uri, "ahp-chat://subagent/c2NyaXB0ZWQ6LzE/call1");
     kept.alice.subscribe(&uri).await.unwrap();
@@ -193,11 +192,11 @@ async fn child_chat_appears_streams_and_ends() {
     act(json!({"type": "chat/responsePart", "turnId": "c1", "part": part})).await.unwrap();
     act(json!({"type": "chat/delta", "turnId": "c1", "partId": "p", "content": "found it"})).await.unwrap();
     let streamed = |alice: &Observer| alice.text_so_far(&uri).is_ok_and(|text| text == "found it");
-    kept.alice.until("the child's words", streamed).await.unwrap();
+    kept.alice.until("the text of the child", streamed).await.unwrap();
     let chat = kept.alice.chat(&uri).unwrap();
     assert_eq!(json!(chat.interactivity), "read-only");
     assert_eq!(json!(chat.origin), json!({"kind": "tool", "chat": kept.chat, "toolCallId": "call1"}));
-    // Clients watch it and cannot drive it.
+    // Clients can watch the child chat but not control it.
     let mut wire = Wire::open(&kept.host, "wire", &["1.0.0"]).await;
     for action in [crate::scene::started("x"), cancelled("c1"), pending("queued", "m", "x")] {
         let seq = wire.dispatch(&uri, action.clone()).await;
@@ -229,7 +228,7 @@ async fn child_turns_end_with_the_agent_and_cannot_be_resumed() {
     };
     player.send(AgentEvent::ChildStarted(Box::new(started))).await.unwrap();
     let chats = |alice: &Observer| alice.session(SESSION).unwrap().chats.len();
-    kept.alice.until("the child's chat", |alice| chats(alice) == 2).await.unwrap();
+    kept.alice.until("the child chat", |alice| chats(alice) == 2).await.unwrap();
     let uri = kept.alice.session(SESSION).unwrap().chats[1].resource.clone();
     kept.alice.subscribe(&uri).await.unwrap();
     player.crash().await.unwrap();
@@ -241,7 +240,7 @@ async fn child_turns_end_with_the_agent_and_cannot_be_resumed() {
 }
 
 #[tokio::test]
-async fn turn_that_the_agent_starts_is_stored_and_restored() {
+async fn turn_started_by_the_agent_is_stored_and_restored() {
     let mut kept = Kept::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     kept.finish(&player, "t1").await;
@@ -258,7 +257,7 @@ async fn turn_that_the_agent_starts_is_stored_and_restored() {
 }
 
 #[tokio::test]
-async fn turn_that_the_agent_starts_during_a_users_turn_goes_into_that_turn() {
+async fn turn_started_by_the_agent_during_a_users_turn_is_shown_in_that_turn() {
     let mut kept = Kept::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     let message = said_by(MessageKind::SystemNotification, "The build has finished");
@@ -273,7 +272,7 @@ async fn turn_that_the_agent_starts_during_a_users_turn_goes_into_that_turn() {
 }
 
 #[tokio::test]
-async fn configuration_that_the_agent_changes_is_published() {
+async fn configuration_changed_by_the_agent_is_published() {
     let mut kept = Kept::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     let values = json!({"mode": "bold", "unheardOf": 1}).as_object().unwrap().clone();
@@ -284,7 +283,7 @@ async fn configuration_that_the_agent_changes_is_published() {
 }
 
 #[tokio::test]
-async fn messages_of_a_turn_are_stored_and_dropped_with_it() {
+async fn message_links_of_a_turn_are_stored_and_dropped_with_it() {
     let traits = StageTraits { features: AgentFeatures::ALL, ..StageTraits::default() };
     let mut kept = Kept::start(traits).await;
     let mut player = kept.begin("t1").await;
@@ -331,11 +330,11 @@ async fn turns_without_links_are_matched_by_order() {
     kept.host.stage().keep_records(vec![(summary, vec![record])]);
     player.crash().await.unwrap();
     let _player = kept.begin("t2").await;
-    // The record is read beside the opening.
+    // The record is read while the agent is opened.
     kept.links_are(&[("t1".to_owned(), TurnLink { by_order: true, ..link })]).await;
 }
 
-/// A conversation with one answer whose record is lost, and whose next turn has failed.
+/// A conversation with one completed turn whose record is lost, so that the next turn failed.
 async fn lost() -> Kept {
     let mut kept = Kept::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
@@ -347,7 +346,7 @@ async fn lost() -> Kept {
     kept
 }
 
-/// Resumes the failed turn, which finds nothing again, and answers the question.
+/// Resumes the failed turn while the record is still lost and answers the question.
 async fn resume_and_answer(kept: &mut Kept, answer: Value) {
     kept.host.stage().lose_history("The transcript is gone.");
     kept.alice.dispatch(&kept.chat, json!({"type": "chat/turnResume", "turnId": "t2"})).await.unwrap();
@@ -378,8 +377,8 @@ async fn lost_history_fails_the_turn_with_the_choices_and_can_be_resumed() {
     for choice in ["The transcript is gone.", "Resume", "rebuild", "start fresh", "cancel"] {
         assert!(text.contains(choice), "{text}");
     }
-    assert_eq!(kept.host.stage().openings().len(), 2, "nothing was started without the history");
-    // If the record is back, the turn simply continues.
+    assert_eq!(kept.host.stage().openings().len(), 2, "an agent was started without the history");
+    // If the record is available again, the turn continues.
     kept.alice.dispatch(&kept.chat, json!({"type": "chat/turnResume", "turnId": "t2"})).await.unwrap();
     let mut player = kept.host.stage().player().await.unwrap();
     assert_eq!(player.prompt().await.unwrap(), ("t2".to_owned(), "more".to_owned()));
@@ -388,7 +387,7 @@ async fn lost_history_fails_the_turn_with_the_choices_and_can_be_resumed() {
 }
 
 #[tokio::test]
-async fn lost_history_is_rebuilt_from_the_hosts_record_if_the_user_wants() {
+async fn lost_history_is_rebuilt_from_the_hosts_record_by_choice() {
     let mut kept = lost().await;
     resume_and_answer(&mut kept, json!("rebuild")).await;
     let mut player = kept.host.stage().player().await.unwrap();
@@ -398,14 +397,14 @@ async fn lost_history_is_rebuilt_from_the_hosts_record_if_the_user_wants() {
     assert!(record.contains("User: hello") && record.contains("Assistant: answer"), "{record}");
     assert_eq!(opening.resume_token, None);
     kept.finish(&player, "t2").await;
-    // From now on the agent has a record of its own again.
+    // The agent has its own record again.
     player.crash().await.unwrap();
     let _player = kept.begin("t3").await;
     assert_eq!(kept.host.stage().openings().pop().unwrap().history, History::Resume);
 }
 
 #[tokio::test]
-async fn lost_history_is_given_up_or_the_turn_cancelled_as_the_user_says() {
+async fn lost_history_is_discarded_or_the_turn_cancelled_by_choice() {
     let mut kept = lost().await;
     resume_and_answer(&mut kept, json!("cancel")).await;
     kept.alice.until_turn_over(&kept.chat, "t2").await.unwrap();
@@ -435,7 +434,7 @@ async fn conversation_that_never_answered_starts_fresh_without_a_question() {
 }
 
 #[tokio::test]
-async fn question_about_lost_history_is_dropped_by_a_cancel_and_asked_again_after_a_restart() {
+async fn question_about_lost_history_is_dropped_by_cancel_and_repeated_after_a_restart() {
     let mut kept = lost().await;
     kept.host.stage().lose_history("The transcript is gone.");
     let resume = json!({"type": "chat/turnResume", "turnId": "t2"});
@@ -459,18 +458,18 @@ async fn question_about_lost_history_is_dropped_by_a_cancel_and_asked_again_afte
 }
 
 #[tokio::test]
-async fn without_the_capability_steering_waits_and_becomes_the_next_message() {
+async fn steering_without_the_capability_becomes_the_next_message() {
     let traits = StageTraits { features: AgentFeatures::default(), ..StageTraits::default() };
     let mut scene = Scene::with(traits).await;
     let mut player = scene.begin("t1").await;
-    scene.chat_accepts(pending("steering", "s1", "rather this")).await;
+    scene.chat_accepts(pending("steering", "s1", "do this instead")).await;
     assert_eq!(player.waiting_command(), None);
     player.complete("t1").await.unwrap();
-    assert_eq!(player.prompt().await.unwrap().1, "rather this");
+    assert_eq!(player.prompt().await.unwrap().1, "do this instead");
 }
 
 #[tokio::test]
-async fn without_capabilities_orders_are_rejected_or_kept_from_the_agent() {
+async fn actions_without_the_capability_are_rejected_or_not_forwarded() {
     let traits = StageTraits { features: AgentFeatures::default(), ..StageTraits::default() };
     let mut scene = Scene::with(traits).await;
     let tool = json!({"name": "look", "description": "Looks", "inputSchema": {"type": "object"}});
@@ -479,10 +478,10 @@ async fn without_capabilities_orders_are_rejected_or_kept_from_the_agent() {
     scene.session_accepts(active.clone()).await;
     let mut player = scene.begin("t1").await;
     let opening = scene.host.stage().openings().pop().unwrap();
-    assert!(opening.client_tools.is_empty(), "they are accepted and not offered");
+    assert!(opening.client_tools.is_empty(), "client tools were offered to the agent");
     scene.session_accepts(json!({"type": "session/activeClientRemoved", "clientId": "wire"})).await;
     scene.session_accepts(active).await;
-    // Without `live_config` no property is mutable, and none is changed.
+    // Without `live_config` no property is mutable.
     let config = json!(scene.alice.session(&scene.session).unwrap().config);
     let mutable = |property: &Value| property.get("sessionMutable").is_some();
     assert!(!config["schema"]["properties"].as_object().unwrap().values().any(mutable), "{config}");
@@ -495,7 +494,7 @@ async fn without_capabilities_orders_are_rejected_or_kept_from_the_agent() {
 }
 
 #[tokio::test]
-async fn capabilities_that_come_later_count_from_the_next_opening_on() {
+async fn added_capabilities_apply_from_the_next_opening() {
     let traits = StageTraits { features: AgentFeatures::default(), ..StageTraits::default() };
     let mut scene = Scene::with(traits).await;
     let player = scene.begin("t1").await;
@@ -505,11 +504,11 @@ async fn capabilities_that_come_later_count_from_the_next_opening_on() {
     scene.chat_accepts(started("t2")).await;
     let mut player = scene.host.stage().player().await.unwrap();
     player.prompt().await.unwrap();
-    scene.chat_accepts(pending("steering", "s1", "rather this")).await;
+    scene.chat_accepts(pending("steering", "s1", "do this instead")).await;
     assert!(matches!(player.command().await.unwrap(), AgentCommand::Steer { .. }));
 }
 
-/// VS Code renames on the channel of the chat.
+/// VS Code renames a session on the channel of its chat.
 #[tokio::test]
 async fn rename_on_the_chat_channel_renames_the_session_of_a_default_chat() {
     let mut kept = Kept::start(StageTraits::default()).await;
@@ -533,7 +532,7 @@ async fn rename_on_the_chat_channel_renames_the_session_of_a_default_chat() {
         message["method"] == "root/sessionSummaryChanged" && message["params"]["changes"]["title"] == "Better"
     };
     wire.until(row).await;
-    // Later snapshots have the new title, after a restart too.
+    // Later snapshots have the new title, also after a restart.
     assert_eq!(wire.snapshot(&kept.chat).await["title"], "Better");
     let (kept, left) = tokio::join!(kept.restart(), player.leave_when_told());
     left.unwrap();
@@ -547,7 +546,7 @@ async fn rename_on_the_chat_channel_renames_the_session_of_a_default_chat() {
 }
 
 #[tokio::test]
-async fn rename_of_another_chat_renames_that_chat_alone() {
+async fn rename_of_another_chat_renames_only_that_chat() {
     let mut room = Room::with_side().await;
     let mut wire = Wire::open(&room.host, "renames", &["1.0.0"]).await;
     let before = wire.snapshot(ONE).await["title"].clone();
@@ -563,7 +562,7 @@ async fn rename_of_another_chat_renames_that_chat_alone() {
 }
 
 #[tokio::test]
-async fn forked_chat_keeps_the_messages_of_its_turns() {
+async fn forked_chat_keeps_the_message_links_of_its_turns() {
     let mut room = Room::new().await;
     let main = room.chat.clone();
     let player = room.turn(&main, "t1").await;
@@ -579,7 +578,7 @@ async fn forked_chat_keeps_the_messages_of_its_turns() {
     assert_eq!((fork.links.len(), &fork.links[0].1.prompts), (1, &vec!["u1".to_owned()]));
     let _player = room.begin(SIDE, "t2").await;
     let opening = room.host.stage().openings().pop().unwrap();
-    let History::Branch(branch) = opening.history else { panic!("no branch: {opening:?}") };
+    let History::Branch(branch) = opening.history else { panic!("not a branch: {opening:?}") };
     assert_eq!(branch.link.unwrap().prompts, ["u1"]);
     assert_eq!((branch.resume_token, opening.resume_token), (Some(ResumeToken::new("own")), None));
 }
@@ -593,13 +592,13 @@ fn child(call: &str, turn: &str) -> AgentEvent {
     }))
 }
 
-/// A session with a running turn and a subagent; answers the child's chat.
+/// Creates a session with a running turn and a subagent. Returns the URI of the child chat.
 async fn with_child() -> (Kept, Player, String) {
     let mut kept = Kept::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     player.send(child("call1", "c1")).await.unwrap();
     let chats = |alice: &Observer| alice.session(SESSION).unwrap().chats.len();
-    kept.alice.until("the child's chat", |alice| chats(alice) == 2).await.unwrap();
+    kept.alice.until("the child chat", |alice| chats(alice) == 2).await.unwrap();
     let uri = kept.alice.session(SESSION).unwrap().chats[1].resource.clone();
     kept.alice.subscribe(&uri).await.unwrap();
     (kept, player, uri)
@@ -622,7 +621,7 @@ async fn answer_in_a_child_chat_reaches_the_parents_agent() {
 }
 
 #[tokio::test]
-async fn failed_subagent_does_not_stand_for_its_session() {
+async fn failed_subagent_does_not_set_the_status_of_its_session() {
     let (mut kept, player, uri) = with_child().await;
     let error = serde_json::from_value(json!({"errorType": "x", "message": "y"})).unwrap();
     let outcome = TurnOutcome::Failed(error);
@@ -646,10 +645,14 @@ async fn child_chat_is_started_once_and_only_by_its_parent() {
 }
 
 #[tokio::test]
-async fn finished_child_chats_make_room_and_can_be_disposed() {
+async fn finished_child_chats_are_evicted_and_can_be_disposed() {
     let (mut kept, player, uri) = with_child().await;
     let mut wire = Wire::open(&kept.host, "wire", &["1.0.0"]).await;
-    assert_eq!(wire.refused("disposeChat", json!({"channel": uri})).await, -32602, "it still works");
+    assert_eq!(
+        wire.refused("disposeChat", json!({"channel": uri})).await,
+        -32602,
+        "disposed while its turn runs"
+    );
     let ended = |call: &str| AgentEvent::ChildEnded {
         child: ChildId::of_tool_call(call),
         outcome: TurnOutcome::Completed,
@@ -663,11 +666,11 @@ async fn finished_child_chats_make_room_and_can_be_disposed() {
     kept.finish(&player, "t1").await;
     let chats = &kept.alice.session(SESSION).unwrap().chats;
     assert_eq!(chats.len(), 257);
-    assert!(chats.iter().all(|chat| chat.resource != uri), "the oldest one went");
+    assert!(chats.iter().all(|chat| chat.resource != uri), "the oldest child chat was not evicted");
     let last = chats.last().unwrap().resource.clone();
     assert_eq!(wire.ask("disposeChat", json!({"channel": last})).await, Value::Null);
     let gone = |alice: &Observer| alice.session(SESSION).unwrap().chats.len() == 256;
-    kept.alice.until("the disposed chat is gone", gone).await.unwrap();
+    kept.alice.until("the removal of the disposed chat", gone).await.unwrap();
 }
 
 #[tokio::test]
@@ -699,7 +702,7 @@ async fn cancel_of_a_turn_cancels_the_agents_turn_in_it() {
 }
 
 #[tokio::test]
-async fn agents_turn_continues_after_the_turn_that_it_was_shown_in() {
+async fn agents_turn_continues_after_the_turn_it_was_shown_in() {
     let mut kept = Kept::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     let message = said_by(MessageKind::SystemNotification, "The build has finished");
@@ -715,7 +718,7 @@ async fn agents_turn_continues_after_the_turn_that_it_was_shown_in() {
     assert_eq!(turns[0]["responseParts"][0]["content"], "built");
     assert_eq!(turns[1]["responseParts"][0]["content"], "and tested");
     assert_eq!(turns[1]["message"]["text"], "The build has finished");
-    assert_eq!(kept.links().await[0].0, "t1", "the link is found where the output was shown");
+    assert_eq!(kept.links().await[0].0, "t1", "the link belongs to the turn that shows the output");
 }
 
 #[tokio::test]
@@ -737,14 +740,14 @@ async fn agents_own_turn_does_not_release_a_held_queue() {
 async fn steering_message_that_was_taken_just_before_a_cancel_is_not_sent_again() {
     let mut kept = Kept::start(StageTraits::default()).await;
     let mut player = kept.begin("t1").await;
-    kept.alice.dispatch(&kept.chat, pending("steering", "s1", "rather this")).await.unwrap();
+    kept.alice.dispatch(&kept.chat, pending("steering", "s1", "do this instead")).await.unwrap();
     assert!(matches!(player.command().await.unwrap(), AgentCommand::Steer { .. }));
     kept.alice.dispatch(&kept.chat, cancelled("t1")).await.unwrap();
     assert!(matches!(player.command().await.unwrap(), AgentCommand::Cancel { .. }));
     let queued = |alice: &Observer| alice.chat(&kept.chat).is_ok_and(|chat| chat.queued_messages.is_some());
-    kept.alice.until("it is in the queue", queued).await.unwrap();
+    kept.alice.until("the steering message is queued", queued).await.unwrap();
     player.steered("s1").await.unwrap();
-    kept.alice.until("it is not", |alice| !queued(alice)).await.unwrap();
+    kept.alice.until("the steering message is removed", |alice| !queued(alice)).await.unwrap();
 }
 
 #[tokio::test]
@@ -779,10 +782,10 @@ async fn first_of_two_answers_about_lost_history_wins() {
     let queued = |alice: &Observer| {
         alice.chat(&kept.chat).is_ok_and(|chat| chat.turns.len() > 2 || chat.active_turn.is_some())
     };
-    // To queue a message is a wish to continue; it finds no history either.
+    // A queued message continues the queue; its turn fails for the same reason.
     kept.alice.until("the queue continues", queued).await.unwrap();
     kept.alice
-        .until("it has failed", |alice| alice.chat(&kept.chat).unwrap().turns.len() == 3)
+        .until("the turn fails", |alice| alice.chat(&kept.chat).unwrap().turns.len() == 3)
         .await
         .unwrap();
     let turn = kept.alice.chat(&kept.chat).unwrap().turns[2].id.clone();

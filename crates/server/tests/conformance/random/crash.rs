@@ -1,5 +1,5 @@
-//! Hosts that are killed: what anybody was told of was written down before, and the next
-//! host has it.
+//! Crashes of the host: everything that clients received was stored before, and the next host
+//! restores it.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +7,9 @@ use innkeeper_core::storage::Change;
 use innkeeper_testkit::{CameBack, MemoryStorage, Seen, StageHost, eventually};
 use serde_json::{Value, json};
 
-use super::{PATIENCE, World, options};
+use super::{TIMEOUT, World, options};
 
-/// What a client dispatches that may be told of before it is written down.
+/// Client actions that the host may publish before they are stored.
 const MAY_FOLLOW: [&str; 5] = [
     "chat/draftChanged",
     "chat/inputAnswerChanged",
@@ -18,7 +18,7 @@ const MAY_FOLLOW: [&str; 5] = [
     "session/activeClientRemoved",
 ];
 
-/// What the host itself does not tell of before it is written down.
+/// Host actions that are stored before they are published.
 const BOUNDARIES: [&str; 6] = [
     "chat/turnStarted",
     "chat/turnComplete",
@@ -28,50 +28,55 @@ const BOUNDARIES: [&str; 6] = [
     "chat/truncated",
 ];
 
-/// A chat and its session.
+/// The states of a chat and its session.
 struct Documents {
     chat: Value,
     session: Value,
 }
 
-/// How much of it must be there again.
+/// How much of the state must be restored.
 #[derive(Clone, Copy, PartialEq)]
 enum Written {
-    /// All of it.
+    /// All of the state.
     Everything,
-    /// All but what the agent said last and what clients only began.
+    /// All but the latest agent output and unjournaled client actions such as drafts.
     Decisions,
 }
 
 impl World {
-    /// The host is gone from one moment to the next, and another one finds what it left.
-    pub(super) async fn kill(&mut self, calm: bool) {
-        let before = if calm { Some(self.calm().await) } else { None };
-        self.what_was_told_is_stored();
-        self.guests.all_go().await;
+    /// Crashes the host and starts another one on what it stored. `settled`: whether the crash
+    /// happens after everything is handled, which allows the restored state to be checked.
+    pub(super) async fn kill(&mut self, settled: bool) {
+        let before = if settled { Some(self.settled_documents().await) } else { None };
+        self.check_published_is_stored();
+        self.guests.disconnect_all().await;
         let left = self.storage.after_a_crash();
-        self.bury().await;
+        self.discard_host().await;
         self.storage = left;
         self.taken = 0;
         let host = StageHost::start(options(&self.storage)).await.unwrap();
         self.move_to(host).await;
         for client in self.guests.all() {
-            assert_eq!(client.came_back, Some(CameBack::Snapshots), "nobody knows what it missed");
+            assert_eq!(
+                client.came_back,
+                Some(CameBack::Snapshots),
+                "the host cannot know what the client missed"
+            );
         }
         if let Some((written, before)) = before {
             let after = self.documents().await;
-            before.are_found_again(&after, written);
+            before.check_restored(&after, written);
         }
     }
 
-    /// Waits until all is handled and, if there is an agent to know it by, written down.
-    async fn calm(&mut self) -> (Written, Documents) {
+    /// Waits until everything is handled and, if there is an agent whose marker shows it, stored.
+    async fn settled_documents(&mut self) -> (Written, Documents) {
         self.settle().await;
         let written = match &self.mark {
             Some(mark) => {
                 let text = mark.to_string();
-                let stored = || self.storage.log().iter().any(|change| says(change, &text));
-                eventually(PATIENCE, "what the agent said is written down", stored).await.unwrap();
+                let stored = || self.storage.log().iter().any(|change| contains(change, &text));
+                eventually(TIMEOUT, "the agent output is stored", stored).await.unwrap();
                 Written::Everything
             }
             None => Written::Decisions,
@@ -84,38 +89,38 @@ impl World {
         Documents { chat, session: self.judge.snapshot(&self.session.clone()).await }
     }
 
-    /// Lets go of the host that is thought to be dead. What it still does, nobody sees.
-    async fn bury(&mut self) {
+    /// Stops the host that counts as crashed. Nothing that it still does is used.
+    async fn discard_host(&mut self) {
         self.player = None;
         let host = self.host.take().unwrap();
         let stage = host.stage().clone();
         let agents = async { while stage.player().await.is_ok() {} };
         tokio::select! {
             () = host.stop() => {}
-            () = agents => panic!("the host does not let go of its agents"),
+            () = agents => panic!("the host does not stop its agents"),
         }
     }
 
-    /// What clients have heard so far was in the storage before they did.
-    pub(super) fn what_was_told_is_stored(&self) {
+    /// Checks that every published action that must be stored first is stored.
+    pub(super) fn check_published_is_stored(&self) {
         let stored = journal(&self.storage);
-        let told = self.guests.all().flat_map(|client| &client.seen);
-        for seen in told {
+        let published = self.guests.all().flat_map(|client| &client.seen);
+        for seen in published {
             let Seen::Action(envelope) = seen else { continue };
             let action = json!(envelope.action);
             let kind = action["type"].as_str().unwrap_or_default();
-            let decided = match &envelope.origin {
+            let must_be_stored = match &envelope.origin {
                 Some(_) => envelope.rejection_reason.is_none() && !MAY_FOLLOW.contains(&kind),
                 None => BOUNDARIES.contains(&kind),
             };
-            if decided && envelope.channel != "ahp-root://" {
-                assert!(stored.contains(&action.to_string()), "told and not stored: {action}");
+            if must_be_stored && envelope.channel != "ahp-root://" {
+                assert!(stored.contains(&action.to_string()), "published but not stored: {action}");
             }
         }
     }
 }
 
-/// Every action that was ever written into a journal.
+/// Every action that was written to a journal.
 fn journal(storage: &MemoryStorage) -> BTreeSet<String> {
     let mut actions = BTreeSet::new();
     for change in storage.log() {
@@ -129,8 +134,8 @@ fn journal(storage: &MemoryStorage) -> BTreeSet<String> {
     actions
 }
 
-/// Whether some text is in what was written: in the journal, or in a chat's document.
-fn says(change: &Change, text: &str) -> bool {
+/// Whether a change contains a text, in journal entries or in the document of a chat.
+fn contains(change: &Change, text: &str) -> bool {
     match change {
         Change::Journal { entries, .. } => entries.iter().any(|entry| entry.action.get().contains(text)),
         Change::PutChat { state, .. } => state.get().contains(text),
@@ -139,14 +144,14 @@ fn says(change: &Change, text: &str) -> bool {
 }
 
 impl Documents {
-    /// The next host has all of this, with a turn that was running as a failed one.
-    fn are_found_again(&self, after: &Self, written: Written) {
+    /// Checks that the next host has this state, with a running turn as a failed one.
+    fn check_restored(&self, after: &Self, written: Written) {
         let turns = |documents: &Self| documents.chat["turns"].as_array().unwrap().clone();
         let (old, mut new) = (turns(self), turns(after));
         let active = &self.chat["activeTurn"];
         if active.is_object() {
-            let interrupted = new.pop().expect("the turn that was running");
-            is_closed(active, &interrupted, written);
+            let interrupted = new.pop().expect("the interrupted turn");
+            check_interrupted(active, &interrupted, written);
         }
         assert_eq!(new, old, "finished turns");
         assert_eq!(after.chat.get("activeTurn"), None);
@@ -172,24 +177,24 @@ impl Documents {
     }
 }
 
-/// A turn that was running is over, with what was written of it.
-fn is_closed(active: &Value, interrupted: &Value, written: Written) {
+/// Checks that a running turn was restored as a failed one with its stored output.
+fn check_interrupted(active: &Value, interrupted: &Value, written: Written) {
     assert_eq!((&interrupted["id"], &interrupted["state"]), (&active["id"], &json!("error")));
     assert_eq!(interrupted["message"], active["message"]);
     let parts = |turn: &Value| -> Vec<Value> {
-        turn["responseParts"].as_array().unwrap().iter().map(essence).collect()
+        turn["responseParts"].as_array().unwrap().iter().map(stable_fields).collect()
     };
     let (old, mut new) = (parts(active), parts(interrupted));
-    let error = new.pop().expect("why it is over");
+    let error = new.pop().expect("an error part");
     assert_eq!(error["kind"], "error");
     match written {
-        Written::Everything => assert_eq!(new, old, "all that the agent said"),
-        Written::Decisions => assert!(old.starts_with(&new), "{new:?} is no beginning of {old:?}"),
+        Written::Everything => assert_eq!(new, old, "agent output"),
+        Written::Decisions => assert!(old.starts_with(&new), "{new:?} is not a prefix of {old:?}"),
     }
 }
 
-/// What of a part is the same when its turn is over.
-fn essence(part: &Value) -> Value {
+/// The fields of a part that stay the same when its turn ends.
+fn stable_fields(part: &Value) -> Value {
     json!({
         "kind": part["kind"], "id": part["id"], "content": part["content"],
         "call": part["toolCall"]["toolCallId"], "question": part["request"]["id"],
