@@ -20,7 +20,7 @@ async fn wire() -> (StageHost, Wire) {
     (host, wire)
 }
 
-fn hello(versions: &[&str]) -> Value {
+fn initialize_params(versions: &[&str]) -> Value {
     json!({"channel": ROOT, "protocolVersions": versions, "clientId": "c1"})
 }
 
@@ -44,14 +44,14 @@ async fn only_ping_is_answered_before_the_handshake() {
         assert_eq!(wire.refused(method, json!({"channel": ROOT})).await, -32601, "{method}");
     }
     wire.notify("dispatchAction", json!({"channel": ROOT, "clientSeq": 1, "action": {"type": "x"}})).await;
-    assert_eq!(wire.ask("initialize", hello(&["1.0.0"])).await["protocolVersion"], "1.0.0");
+    assert_eq!(wire.ask("initialize", initialize_params(&["1.0.0"])).await["protocolVersion"], "1.0.0");
 }
 
 #[tokio::test]
 async fn initialize_returns_snapshots_and_omits_unknown_channels() {
     let host = host().await;
     let mut wire = Wire::connect(&host, "c1").await;
-    let mut params = hello(&["1.0.0", "0.9.0"]);
+    let mut params = initialize_params(&["1.0.0", "0.9.0"]);
     params["initialSubscriptions"] = json!([ROOT, "scripted:/gone", "ahp-chat:/gone"]);
     params["locale"] = json!("de");
     params["capabilities"] = json!({"mcpApps": {}, "later": {}});
@@ -74,7 +74,7 @@ async fn initialize_returns_snapshots_and_omits_unknown_channels() {
 #[tokio::test]
 async fn second_handshake_is_rejected() {
     let (_host, mut wire) = wire().await;
-    assert_eq!(wire.refused("initialize", hello(&["1.0.0"])).await, -32600);
+    assert_eq!(wire.refused("initialize", initialize_params(&["1.0.0"])).await, -32600);
     let again = json!({"clientId": "wire", "lastSeenServerSeq": 0, "subscriptions": []});
     assert_eq!(wire.refused("reconnect", again).await, -32600);
     wire.settle().await;
@@ -90,16 +90,16 @@ async fn initialize_rejects_invalid_params() {
         json!({"channel": ROOT, "protocolVersions": ["1.0.0"], "clientId": ""}),
         json!({"channel": ROOT, "protocolVersions": ["1.0.0"], "clientId": 7}),
         json!({"channel": ROOT, "protocolVersions": "1.0.0", "clientId": "c1"}),
-        hello(&["1.0"]),
-        hello(&["1.0.0", "01.0.0"]),
-        hello(&["one"]),
+        initialize_params(&["1.0"]),
+        initialize_params(&["1.0.0", "01.0.0"]),
+        initialize_params(&["one"]),
         json!([]),
         json!("text"),
     ];
     for params in unreadable {
         assert_eq!(wire.refused("initialize", params.clone()).await, -32602, "{params}");
     }
-    assert_eq!(wire.ask("initialize", hello(&["1.0.0"])).await["protocolVersion"], "1.0.0");
+    assert_eq!(wire.ask("initialize", initialize_params(&["1.0.0"])).await["protocolVersion"], "1.0.0");
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn unsupported_version_returns_supported_versions_and_closes() {
     let host = host().await;
     for versions in [&["0.8.0", "0.7.0"][..], &["2.0.0"], &[]] {
         let mut wire = Wire::connect(&host, "c1").await;
-        let answer = wire.request("initialize", hello(versions)).await;
+        let answer = wire.request("initialize", initialize_params(versions)).await;
         assert_eq!(answer["error"]["code"], -32005);
         assert_eq!(answer["error"]["data"]["supportedVersions"], json!(["1.0.0", "0.9.0"]));
         assert_eq!(wire.closed().await, 1000);
@@ -127,7 +127,11 @@ async fn both_protocol_versions_are_served_at_the_same_time() {
     let mut open = Vec::new();
     for (versions, chosen) in offers {
         let mut wire = Wire::connect(&host, "c1").await;
-        assert_eq!(wire.ask("initialize", hello(versions)).await["protocolVersion"], chosen, "{versions:?}");
+        assert_eq!(
+            wire.ask("initialize", initialize_params(versions)).await["protocolVersion"],
+            chosen,
+            "{versions:?}"
+        );
         open.push(wire);
     }
     for wire in &mut open {
@@ -215,10 +219,10 @@ async fn list_is_sorted_by_newest_change_and_paged() {
         json!([]),
         "an unused session is listed"
     );
-    let _players = work_at(&mut scene, &[9, 11, 10]).await;
+    let _players = start_turns_at(&mut scene, &[9, 11, 10]).await;
     let wire = &mut scene.wire;
     let all = wire.ask("listSessions", json!({"channel": ROOT})).await;
-    assert_eq!(names(&all), ["scripted:/11", "scripted:/10", "scripted:/9"]);
+    assert_eq!(session_uris(&all), ["scripted:/11", "scripted:/10", "scripted:/9"]);
     assert_eq!(all.get("nextCursor"), None);
     let row = &all["items"][0];
     assert_eq!(
@@ -228,10 +232,10 @@ async fn list_is_sorted_by_newest_change_and_paged() {
     assert_eq!(row["chats"][0]["status"], 8);
     assert!(row["createdAt"].is_string() && row["modifiedAt"].is_string() && row["defaultChat"].is_string());
     let first = wire.ask("listSessions", json!({"channel": ROOT, "limit": 2})).await;
-    assert_eq!(names(&first), ["scripted:/11", "scripted:/10"]);
+    assert_eq!(session_uris(&first), ["scripted:/11", "scripted:/10"]);
     let rest = json!({"channel": ROOT, "limit": 2, "cursor": first["nextCursor"]});
     let rest = wire.ask("listSessions", rest).await;
-    assert_eq!((names(&rest), rest.get("nextCursor")), (vec!["scripted:/9"], None));
+    assert_eq!((session_uris(&rest), rest.get("nextCursor")), (vec!["scripted:/9"], None));
     for cursor in
         [json!("elsewhere"), json!("999999"), json!(""), json!("7/"), json!("x/scripted:/9"), json!(7)]
     {
@@ -245,24 +249,24 @@ async fn list_is_sorted_by_newest_change_and_paged() {
 #[tokio::test]
 async fn changes_between_two_list_pages_hide_or_repeat_no_other_row() {
     let mut scene = Scene::new().await;
-    let mut players = work_at(&mut scene, &[9, 10, 11, 12]).await;
+    let mut players = start_turns_at(&mut scene, &[9, 10, 11, 12]).await;
     let wire = &mut scene.wire;
     let first = wire.ask("listSessions", json!({"limit": 2})).await;
-    assert_eq!(names(&first), ["scripted:/12", "scripted:/11"]);
+    assert_eq!(session_uris(&first), ["scripted:/12", "scripted:/11"]);
     // The last row of the page is removed, and a new one is added before all the others.
     let leaving = players.remove(2).leave_when_told();
     let disposing = wire.ask("disposeSession", json!({"channel": "scripted:/11"}));
     tokio::join!(disposing, leaving).1.unwrap();
     let second = wire.ask("listSessions", json!({"limit": 1, "cursor": first["nextCursor"]})).await;
-    assert_eq!(names(&second), ["scripted:/10"]);
-    let _player = work_at(&mut scene, &[13]).await;
+    assert_eq!(session_uris(&second), ["scripted:/10"]);
+    let _player = start_turns_at(&mut scene, &[13]).await;
     let third = json!({"limit": 1, "cursor": second["nextCursor"]});
     let third = scene.wire.ask("listSessions", third).await;
-    assert_eq!((names(&third), third.get("nextCursor")), (vec!["scripted:/9"], None));
+    assert_eq!((session_uris(&third), third.get("nextCursor")), (vec!["scripted:/9"], None));
 }
 
 /// Starts a turn in a new session at each of these hours. Returns the agents.
-async fn work_at(scene: &mut Scene, hours: &[u8]) -> Vec<Player> {
+async fn start_turns_at(scene: &mut Scene, hours: &[u8]) -> Vec<Player> {
     let mut players = Vec::new();
     for hour in hours {
         let session = format!("scripted:/{hour}");
@@ -279,7 +283,7 @@ async fn work_at(scene: &mut Scene, hours: &[u8]) -> Vec<Player> {
 }
 
 /// The session URIs of a page of the list.
-fn names(answer: &Value) -> Vec<&str> {
+fn session_uris(answer: &Value) -> Vec<&str> {
     answer["items"].as_array().unwrap().iter().map(|row| row["resource"].as_str().unwrap()).collect()
 }
 

@@ -15,7 +15,7 @@ use crate::scene::{Scene, message};
 use crate::wire::Wire;
 
 /// The name of a command or an action, a test of its success and a test of its failure.
-type Row = (&'static str, &'static str, &'static str);
+type CoverageRow = (&'static str, &'static str, &'static str);
 
 /// The sources of this suite and of the file suite.
 const SOURCES: [&str; 18] = [
@@ -24,13 +24,13 @@ const SOURCES: [&str; 18] = [
     include_str!("commands.rs"),
     include_str!("directories.rs"),
     include_str!("dispatch.rs"),
-    include_str!("grace.rs"),
+    include_str!("timeouts.rs"),
     include_str!("inputs.rs"),
     include_str!("moves.rs"),
     include_str!("order.rs"),
     include_str!("queue.rs"),
     include_str!("reconnect.rs"),
-    include_str!("repeats.rs"),
+    include_str!("deduplication.rs"),
     include_str!("settings.rs"),
     include_str!("storage.rs"),
     include_str!("tokens.rs"),
@@ -43,7 +43,7 @@ const FILES: &str = "the_official_client_works_with_files";
 const FILE_ERRORS: &str = "every_failure_has_the_code_of_the_protocol";
 
 /// The commands of the root, session, chat, resource and resource watch channels.
-const COMMANDS: [Row; 28] = [
+const COMMANDS: [CoverageRow; 28] = [
     (
         "initialize",
         "initialize_returns_snapshots_and_omits_unknown_channels",
@@ -127,24 +127,24 @@ const COMMANDS: [Row; 28] = [
     ),
 ];
 
-const IN_ONE: &str = "rejects_directory_changes_for_a_single_directory_agent";
+const SINGLE_DIRECTORY: &str = "rejects_directory_changes_for_a_single_directory_agent";
 const READ: &str = "read_flag_is_cleared_by_new_output";
 const ARCHIVED: &str = "session_is_archived_and_restored";
-const SERVERS: &str = "mcp_servers_are_started_and_stopped_only_if_they_exist";
-const TAKES_PART: &str = "client_can_activate_and_remove_only_itself";
-const OWN_TOOL: &str = "client_tool_is_completed_only_by_its_client";
+const MCP_SERVERS: &str = "mcp_servers_are_started_and_stopped_only_if_they_exist";
+const ACTIVE_CLIENT: &str = "client_can_activate_and_remove_only_itself";
+const CLIENT_TOOL: &str = "client_tool_is_completed_only_by_its_client";
 
 /// The actions that clients may dispatch.
-const ACTIONS: [Row; 32] = [
+const ACTIONS: [CoverageRow; 32] = [
     (
         "root/configChanged",
         "root_configuration_accepts_any_key_and_merges_or_replaces",
         "root_configuration_accepts_any_key_and_merges_or_replaces",
     ),
     ("session/titleChanged", "title_set_by_a_user_is_kept", "length_of_titles_and_ids_is_limited"),
-    ("session/activeClientSet", TAKES_PART, TAKES_PART),
-    ("session/activeClientRemoved", TAKES_PART, TAKES_PART),
-    ("session/workingDirectorySet", "added_and_removed_directories_are_sent_to_the_agent", IN_ONE),
+    ("session/activeClientSet", ACTIVE_CLIENT, ACTIVE_CLIENT),
+    ("session/activeClientRemoved", ACTIVE_CLIENT, ACTIVE_CLIENT),
+    ("session/workingDirectorySet", "added_and_removed_directories_are_sent_to_the_agent", SINGLE_DIRECTORY),
     (
         "session/workingDirectoryRemoved",
         "added_and_removed_directories_are_sent_to_the_agent",
@@ -160,9 +160,9 @@ const ACTIONS: [Row; 32] = [
         "customizations_are_toggled_only_if_they_exist",
         "customizations_are_toggled_only_if_they_exist",
     ),
-    ("session/mcpServerStartRequested", SERVERS, SERVERS),
-    ("session/mcpServerStopRequested", SERVERS, SERVERS),
-    ("session/mcpServerBackgroundRequested", SERVERS, SERVERS),
+    ("session/mcpServerStartRequested", MCP_SERVERS, MCP_SERVERS),
+    ("session/mcpServerStopRequested", MCP_SERVERS, MCP_SERVERS),
+    ("session/mcpServerBackgroundRequested", MCP_SERVERS, MCP_SERVERS),
     ("session/isReadChanged", READ, READ),
     ("session/isArchivedChanged", ARCHIVED, ARCHIVED),
     (
@@ -186,8 +186,8 @@ const ACTIONS: [Row; 32] = [
         "approved_call_runs_with_the_displayed_input",
         "rejects_confirmation_of_a_call_that_is_not_pending",
     ),
-    ("chat/toolCallComplete", OWN_TOOL, "host_tool_cannot_be_completed_by_a_client"),
-    ("chat/toolCallContentChanged", OWN_TOOL, OWN_TOOL),
+    ("chat/toolCallComplete", CLIENT_TOOL, "host_tool_cannot_be_completed_by_a_client"),
+    ("chat/toolCallContentChanged", CLIENT_TOOL, CLIENT_TOOL),
     (
         "chat/toolCallResultConfirmed",
         "tool_result_waits_for_its_confirmation",
@@ -218,7 +218,11 @@ const ACTIONS: [Row; 32] = [
         "rejects_acceptance_without_the_required_answers",
     ),
     ("chat/truncated", "truncation_rewinds_the_agent", "rejects_truncation_if_the_agent_cannot_rewind"),
-    ("chat/workingDirectorySet", "chat_directories_are_a_subset_of_the_session_directories", IN_ONE),
+    (
+        "chat/workingDirectorySet",
+        "chat_directories_are_a_subset_of_the_session_directories",
+        SINGLE_DIRECTORY,
+    ),
     (
         "chat/workingDirectoryRemoved",
         "directory_removed_from_a_session_is_removed_from_its_chat",
@@ -230,7 +234,7 @@ const ACTIONS: [Row; 32] = [
 fn every_command_and_client_action_names_existing_tests() {
     for (name, success, failure) in COMMANDS.into_iter().chain(ACTIONS) {
         for test in [success, failure] {
-            assert!(is_there(test), "{name}: unknown test {test}");
+            assert!(exists(test), "{name}: unknown test {test}");
         }
     }
 }
@@ -246,7 +250,7 @@ async fn host_implements_every_command_in_the_table() {
 }
 
 /// Whether the suite has a test with this name.
-fn is_there(test: &str) -> bool {
+fn exists(test: &str) -> bool {
     let declared = format!("async fn {test}()");
     SOURCES.iter().any(|source| source.contains(&declared))
 }
@@ -256,31 +260,31 @@ fn doc_tables_name_existing_tests() {
     for (source, rows) in [(include_str!("order.rs"), 11), (include_str!("dispatch.rs"), 36)] {
         let table = source.lines().filter(|line| line.starts_with("//! |"));
         // The first two lines are the header of the table.
-        let named: Vec<&str> = table.skip(2).filter_map(|line| line.rsplit('`').nth(1)).collect();
-        assert_eq!(named.len(), rows);
-        for test in named {
-            assert!(is_there(test), "unknown test {test}");
+        let tests: Vec<&str> = table.skip(2).filter_map(|line| line.rsplit('`').nth(1)).collect();
+        assert_eq!(tests.len(), rows);
+        for test in tests {
+            assert!(exists(test), "unknown test {test}");
         }
     }
 }
 
 /// The actions of one kind of channel: those that clients may dispatch and those that only
 /// hosts publish.
-struct Channel {
+struct ChannelActions {
     prefix: &'static str,
-    of_clients: &'static [&'static str],
-    of_hosts: &'static [&'static str],
+    client_actions: &'static [&'static str],
+    host_actions: &'static [&'static str],
 }
 
-const CHANNELS: [Channel; 3] = [
-    Channel {
+const CHANNELS: [ChannelActions; 3] = [
+    ChannelActions {
         prefix: "root",
-        of_clients: &["configChanged"],
-        of_hosts: &["agentsChanged", "activeSessionsChanged", "terminalsChanged"],
+        client_actions: &["configChanged"],
+        host_actions: &["agentsChanged", "activeSessionsChanged", "terminalsChanged"],
     },
-    Channel {
+    ChannelActions {
         prefix: "session",
-        of_clients: &[
+        client_actions: &[
             "titleChanged",
             "activeClientSet",
             "activeClientRemoved",
@@ -295,7 +299,7 @@ const CHANNELS: [Channel; 3] = [
             "isArchivedChanged",
             "configChanged",
         ],
-        of_hosts: &[
+        host_actions: &[
             "ready",
             "creationFailed",
             "chatAdded",
@@ -315,9 +319,9 @@ const CHANNELS: [Channel; 3] = [
             "metaChanged",
         ],
     },
-    Channel {
+    ChannelActions {
         prefix: "chat",
-        of_clients: &[
+        client_actions: &[
             "turnStarted",
             "turnCancelled",
             "turnResume",
@@ -337,7 +341,7 @@ const CHANNELS: [Channel; 3] = [
             "workingDirectorySet",
             "workingDirectoryRemoved",
         ],
-        of_hosts: &[
+        host_actions: &[
             "delta",
             "responsePart",
             "reasoning",
@@ -365,7 +369,7 @@ const CHANNELS: [Channel; 3] = [
 fn action_table_matches_the_client_actions_of_the_protocol() {
     let of_protocol: BTreeSet<String> = CHANNELS
         .iter()
-        .flat_map(|channel| channel.of_clients.iter().map(|name| format!("{}/{name}", channel.prefix)))
+        .flat_map(|channel| channel.client_actions.iter().map(|name| format!("{}/{name}", channel.prefix)))
         .collect();
     let of_table: BTreeSet<String> = ACTIONS.iter().map(|(action, ..)| (*action).to_owned()).collect();
     assert_eq!(of_table, of_protocol);
@@ -380,7 +384,7 @@ fn complete(kind: &str, chat: &str) -> Value {
         "status": "streaming", "toolCallId": "k", "toolName": "x", "displayName": "X",
     });
     let error = json!({"errorType": "x", "message": "x"});
-    let from_clients = json!({
+    let client_fields = json!({
         "type": kind, "title": "x", "config": {}, "isRead": true, "isArchived": true, "id": "x",
         "activeClient": {"clientId": "wire", "tools": []}, "clientId": "wire", "directory": "file:///w",
         "replacement": "file:///v", "enablement": [], "turnId": "t", "startedAt": time, "message": message("x"), "duration": 1,
@@ -388,7 +392,7 @@ fn complete(kind: &str, chat: &str) -> Value {
         "result": {"success": true, "pastTenseMessage": "x"}, "content": [], "requestId": "q",
         "questionId": "q", "response": "decline",
     });
-    let from_hosts = json!({
+    let host_fields = json!({
         "agents": [], "activeSessions": 1, "terminals": [], "error": error, "changes": {}, "chats": [],
         "summary": {"resource": chat, "title": "", "status": 1, "modifiedAt": time}, "chat": chat,
         "tools": [], "customizations": [], "state": {"kind": "stopped"}, "activity": "x", "movable": true,
@@ -398,8 +402,8 @@ fn complete(kind: &str, chat: &str) -> Value {
         "turns": [], "toolName": "x", "displayName": "X", "invocationMessage": "x",
         "work": {"kind": "unheardOf", "id": "w"}, "auth": {"reason": "required", "resource": {"resource": "https://x"}},
     });
-    let mut action = from_clients;
-    action.as_object_mut().unwrap().extend(from_hosts.as_object().unwrap().clone());
+    let mut action = client_fields;
+    action.as_object_mut().unwrap().extend(host_fields.as_object().unwrap().clone());
     match kind {
         "chat/delta" | "chat/reasoning" | "chat/toolCallDelta" => action["content"] = json!("x"),
         "chat/error" => action["part"] = json!({"kind": "error", "error": error}),
@@ -413,15 +417,15 @@ fn complete(kind: &str, chat: &str) -> Value {
 async fn host_accepts_only_client_actions_from_clients() {
     let mut scene = Scene::new().await;
     let mut wrong = Vec::new();
-    for Channel { prefix, of_clients, of_hosts } in CHANNELS {
+    for ChannelActions { prefix, client_actions, host_actions } in CHANNELS {
         let channel = match prefix {
             "root" => "ahp-root://",
             "session" => scene.session.as_str(),
             _ => scene.chat.as_str(),
         }
         .to_owned();
-        let of_hosts = of_hosts.iter().map(|name| (name, false));
-        for (name, taken) in of_clients.iter().map(|name| (name, true)).chain(of_hosts) {
+        let host_actions = host_actions.iter().map(|name| (name, false));
+        for (name, taken) in client_actions.iter().map(|name| (name, true)).chain(host_actions) {
             let action = complete(&format!("{prefix}/{name}"), &scene.chat);
             let seq = scene.wire.dispatch(&channel, action).await;
             let envelope = scene.wire.envelope(seq).await;

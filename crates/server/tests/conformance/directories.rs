@@ -18,17 +18,17 @@ const THIRD: &str = "file:///third";
 
 /// How an agent treats its first directory.
 #[derive(Clone, Copy)]
-enum First {
+enum FirstDirectory {
     Peer,
     Fixed,
     Replaceable,
 }
 
 /// Traits of an agent that supports several directories.
-fn several(first: First) -> StageTraits {
+fn several_directories(first: FirstDirectory) -> StageTraits {
     let capability = MultipleWorkingDirectoriesCapability {
-        immutable_primary: matches!(first, First::Fixed).then_some(true),
-        primary_replacement: matches!(first, First::Replaceable).then_some(true),
+        immutable_primary: matches!(first, FirstDirectory::Fixed).then_some(true),
+        primary_replacement: matches!(first, FirstDirectory::Replaceable).then_some(true),
     };
     StageTraits {
         capabilities: Some(AgentCapabilities {
@@ -80,7 +80,7 @@ async fn answer(wire: &mut Wire, channel: &str, action: Value) -> Option<Value> 
 }
 
 /// Checks that the agent is next told these directories.
-async fn told(player: &mut Player, paths: &[&str]) {
+async fn expect_directories(player: &mut Player, paths: &[&str]) {
     let paths = paths.iter().map(PathBuf::from).collect();
     assert_eq!(player.command().await.unwrap(), AgentCommand::Directories(paths));
 }
@@ -107,7 +107,7 @@ async fn rejects_directory_changes_for_a_single_directory_agent() {
 
 #[tokio::test]
 async fn added_and_removed_directories_are_sent_to_the_agent() {
-    let mut scene = Scene::with(several(First::Peer)).await;
+    let mut scene = Scene::with(several_directories(FirstDirectory::Peer)).await;
     scene.session_accepts(set(OTHER)).await;
     let mut player = scene.begin("t1").await;
     assert_eq!(
@@ -115,12 +115,12 @@ async fn added_and_removed_directories_are_sent_to_the_agent() {
         [PathBuf::from("/w"), PathBuf::from("/other")]
     );
     scene.session_accepts(set(THIRD)).await;
-    told(&mut player, &["/w", "/other", "/third"]).await;
+    expect_directories(&mut player, &["/w", "/other", "/third"]).await;
     assert_eq!(of_session(&scene), json!([DIRECTORY, OTHER, THIRD]));
     scene.session_accepts(set(OTHER)).await;
     assert_eq!(of_session(&scene), json!([DIRECTORY, OTHER, THIRD]), "the directory was added twice");
     scene.session_accepts(removed(DIRECTORY)).await;
-    told(&mut player, &["/other", "/third"]).await;
+    expect_directories(&mut player, &["/other", "/third"]).await;
     assert_eq!(of_session(&scene), json!([OTHER, THIRD]));
     for action in
         [removed(DIRECTORY), removed("file:///never"), json!({"type": "session/workingDirectoryRemoved"})]
@@ -136,7 +136,7 @@ async fn added_and_removed_directories_are_sent_to_the_agent() {
 
 #[tokio::test]
 async fn number_of_session_directories_is_limited() {
-    let mut scene = Scene::with(several(First::Peer)).await;
+    let mut scene = Scene::with(several_directories(FirstDirectory::Peer)).await;
     let more = |number: usize| format!("file:///d{number}");
     for number in 1..63 {
         scene.wire.dispatch(&scene.session.clone(), set(&more(number))).await;
@@ -150,7 +150,7 @@ async fn number_of_session_directories_is_limited() {
 
 #[tokio::test]
 async fn immutable_primary_directory_cannot_be_changed() {
-    let mut scene = Scene::with(several(First::Fixed)).await;
+    let mut scene = Scene::with(several_directories(FirstDirectory::Fixed)).await;
     scene.session_rejects(removed(DIRECTORY)).await;
     scene.session_rejects(replaced(DIRECTORY, OTHER)).await;
     scene.session_accepts(set(OTHER)).await;
@@ -163,7 +163,7 @@ async fn immutable_primary_directory_cannot_be_changed() {
 
 #[tokio::test]
 async fn rejects_first_directory_after_the_agent_started_without_one() {
-    let mut scene = Scene::with(several(First::Fixed)).await;
+    let mut scene = Scene::with(several_directories(FirstDirectory::Fixed)).await;
     for (session, begun) in [("scripted:/before", false), ("scripted:/after", true)] {
         scene.alice.create(session, &[]).await.unwrap();
         let chat = scene.alice.open_session(session).await.unwrap();
@@ -179,15 +179,15 @@ async fn rejects_first_directory_after_the_agent_started_without_one() {
 
 #[tokio::test]
 async fn replaceable_primary_directory_is_replaced() {
-    let mut scene = Scene::with(several(First::Replaceable)).await;
+    let mut scene = Scene::with(several_directories(FirstDirectory::Replaceable)).await;
     scene.session_accepts(set(OTHER)).await;
     let mut player = scene.begin("t1").await;
     scene.session_rejects(removed(DIRECTORY)).await;
     scene.session_accepts(replaced(DIRECTORY, THIRD)).await;
-    told(&mut player, &["/third", "/other"]).await;
+    expect_directories(&mut player, &["/third", "/other"]).await;
     assert_eq!(of_session(&scene), json!([THIRD, OTHER]));
     scene.session_accepts(replaced(THIRD, OTHER)).await;
-    told(&mut player, &["/other"]).await;
+    expect_directories(&mut player, &["/other"]).await;
     assert_eq!(of_session(&scene), json!([OTHER]), "the existing directory takes the first place");
     scene.session_accepts(replaced(OTHER, OTHER)).await;
     scene.session_rejects(replaced(THIRD, DIRECTORY)).await;
@@ -198,7 +198,7 @@ async fn replaceable_primary_directory_is_replaced() {
 
 #[tokio::test]
 async fn rejects_replacement_of_the_first_of_equal_directories() {
-    let mut scene = Scene::with(several(First::Peer)).await;
+    let mut scene = Scene::with(several_directories(FirstDirectory::Peer)).await;
     scene.session_accepts(set(OTHER)).await;
     scene.session_rejects(replaced(DIRECTORY, THIRD)).await;
     scene.session_accepts(replaced(OTHER, DIRECTORY)).await;
@@ -207,20 +207,20 @@ async fn rejects_replacement_of_the_first_of_equal_directories() {
 
 #[tokio::test]
 async fn chat_directories_are_a_subset_of_the_session_directories() {
-    let mut scene = Scene::with(several(First::Peer)).await;
+    let mut scene = Scene::with(several_directories(FirstDirectory::Peer)).await;
     scene.session_accepts(set(OTHER)).await;
     let mut player = scene.begin("t1").await;
     scene.chat_rejects(chat_set(THIRD)).await;
     scene.chat_rejects(chat_removed(DIRECTORY)).await;
     scene.chat_accepts(chat_set(OTHER)).await;
-    told(&mut player, &["/other"]).await;
+    expect_directories(&mut player, &["/other"]).await;
     assert_eq!(of_chat(&scene), json!([OTHER]));
     scene.chat_accepts(chat_set(DIRECTORY)).await;
-    told(&mut player, &["/w", "/other"]).await;
+    expect_directories(&mut player, &["/w", "/other"]).await;
     scene.chat_accepts(chat_removed(OTHER)).await;
-    told(&mut player, &["/w"]).await;
+    expect_directories(&mut player, &["/w"]).await;
     scene.chat_accepts(chat_removed(DIRECTORY)).await;
-    told(&mut player, &[]).await;
+    expect_directories(&mut player, &[]).await;
     assert_eq!((of_chat(&scene), of_session(&scene)), (json!([]), json!([DIRECTORY, OTHER])));
     scene.chat_rejects(json!({"type": "chat/workingDirectorySet"})).await;
     scene.chat_rejects(json!({"type": "chat/workingDirectoryRemoved"})).await;
@@ -228,17 +228,17 @@ async fn chat_directories_are_a_subset_of_the_session_directories() {
 
 #[tokio::test]
 async fn directory_removed_from_a_session_is_removed_from_its_chat() {
-    let mut scene = Scene::with(several(First::Fixed)).await;
+    let mut scene = Scene::with(several_directories(FirstDirectory::Fixed)).await;
     let mut player = scene.begin("t1").await;
     scene.session_accepts(set(OTHER)).await;
-    told(&mut player, &["/w", "/other"]).await;
+    expect_directories(&mut player, &["/w", "/other"]).await;
     scene.chat_accepts(chat_set(OTHER)).await;
     assert_eq!(player.waiting_command(), None, "the agent keeps its primary directory");
     scene.session_accepts(replaced(OTHER, THIRD)).await;
-    told(&mut player, &["/w", "/third"]).await;
+    expect_directories(&mut player, &["/w", "/third"]).await;
     assert_eq!(of_chat(&scene), json!([THIRD]));
     scene.session_accepts(removed(THIRD)).await;
-    told(&mut player, &["/w"]).await;
+    expect_directories(&mut player, &["/w"]).await;
     assert_eq!((of_chat(&scene), of_session(&scene)), (json!([]), json!([DIRECTORY])));
     let chat = scene.chat.clone();
     let follows = [
@@ -254,7 +254,7 @@ async fn directory_removed_from_a_session_is_removed_from_its_chat() {
 
 #[tokio::test]
 async fn session_directory_changes_apply_to_all_chats() {
-    let mut traits = several(First::Peer);
+    let mut traits = several_directories(FirstDirectory::Peer);
     if let Some(capabilities) = &mut traits.capabilities {
         capabilities.multiple_chats = Some(MultipleChatsCapability::default());
     }
@@ -283,32 +283,32 @@ async fn session_directory_changes_apply_to_all_chats() {
     };
     let session = scene.session.clone();
     assert_eq!(answer(&mut scene.wire, &session, replaced(OTHER, THIRD)).await, None);
-    told(&mut first, &["/w", "/third"]).await;
-    told(&mut second, &["/third"]).await;
+    expect_directories(&mut first, &["/w", "/third"]).await;
+    expect_directories(&mut second, &["/third"]).await;
     assert_eq!(of_second(&mut scene).await, json!([THIRD]));
     assert_eq!(answer(&mut scene.wire, &session, removed(THIRD)).await, None);
-    told(&mut first, &["/w"]).await;
-    told(&mut second, &[]).await;
+    expect_directories(&mut first, &["/w"]).await;
+    expect_directories(&mut second, &[]).await;
     assert_eq!(of_second(&mut scene).await, json!([]));
     second.complete(&turn).await.unwrap();
 }
 
 #[tokio::test]
 async fn directory_change_during_opening_is_sent_before_the_prompt() {
-    let mut scene = Scene::with(several(First::Peer)).await;
+    let mut scene = Scene::with(several_directories(FirstDirectory::Peer)).await;
     scene.host.stage().hold_openings();
     scene.chat_accepts(started("t1")).await;
     scene.host.stage().opened(1).await.unwrap();
     scene.session_accepts(set(OTHER)).await;
     scene.host.stage().release_openings();
     let mut player = scene.host.stage().player().await.unwrap();
-    told(&mut player, &["/w", "/other"]).await;
+    expect_directories(&mut player, &["/w", "/other"]).await;
     assert_eq!(player.prompt().await.unwrap().0, "t1");
 }
 
 #[tokio::test]
 async fn session_is_created_with_several_directories_if_the_agent_supports_them() {
-    let mut scene = Scene::with(several(First::Fixed)).await;
+    let mut scene = Scene::with(several_directories(FirstDirectory::Fixed)).await;
     let many: Vec<String> = (0..65).map(|number| format!("file:///d{number}")).collect();
     let params = |directories: Value| json!({"channel": "scripted:/2", "workingDirectories": directories});
     for wrong in [json!([OTHER, OTHER]), json!([OTHER, "relative"]), json!(many)] {
@@ -330,7 +330,7 @@ async fn clients_can_read_files_in_current_session_directories_only() {
     std::fs::write(folder.path().join("found"), "here").unwrap();
     let directory = format!("file://{}", folder.path().display());
     let read = json!({"channel": "ahp-root://", "uri": format!("{directory}/found")});
-    let mut scene = Scene::with(several(First::Peer)).await;
+    let mut scene = Scene::with(several_directories(FirstDirectory::Peer)).await;
     for listed in [false, true] {
         let player = if listed { Some(scene.begin("t1").await) } else { None };
         assert_eq!(scene.wire.refused("resourceRead", read.clone()).await, -32009);
@@ -350,7 +350,7 @@ async fn directories_survive_a_restart_and_a_crash() {
     for clean in [true, false] {
         let storage = MemoryStorage::new();
         let options = |storage: &MemoryStorage| StageOptions {
-            stage: Stage::new(several(First::Replaceable)),
+            stage: Stage::new(several_directories(FirstDirectory::Replaceable)),
             storage: Arc::new(storage.clone()),
             ..StageOptions::default()
         };
@@ -394,7 +394,7 @@ async fn directories_survive_a_restart_and_a_crash() {
 async fn loaded_chat_drops_directories_that_its_session_lacks() {
     let storage = MemoryStorage::new();
     let options = StageOptions {
-        stage: Stage::new(several(First::Peer)),
+        stage: Stage::new(several_directories(FirstDirectory::Peer)),
         storage: Arc::new(storage.clone()),
         ..StageOptions::default()
     };

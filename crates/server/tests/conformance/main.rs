@@ -10,7 +10,8 @@
 //! - `Wire`: a raw client that records every message it receives.
 //! - `Scene`: a host with one session and three subscribed clients that are compared after
 //!   each step.
-//! - `Room`: a host with one session, which may have several chats, and two clients.
+//! - `Room`: a host with two clients and a session that may have several chats; tests may
+//!   add a second session.
 
 #![expect(
     clippy::unwrap_used,
@@ -21,15 +22,14 @@
     reason = "tests fail by panicking and match only the variants that they need"
 )]
 
+mod agent_interface;
 mod branches;
 mod chats;
 mod commands;
 mod coverage;
+mod deduplication;
 mod directories;
 mod dispatch;
-mod fidelity;
-mod grace;
-mod guests;
 mod inputs;
 mod moves;
 mod order;
@@ -37,13 +37,14 @@ mod queue;
 mod random;
 mod random_chats;
 mod reconnect;
-mod repeats;
 mod room;
 mod scene;
-mod seam;
 mod settings;
 mod storage;
+mod test_clients;
+mod timeouts;
 mod tokens;
 mod tools;
 mod turns;
+mod unknown_fields;
 mod wire;

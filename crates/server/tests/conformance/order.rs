@@ -1,4 +1,5 @@
-//! Message orders that clients rely on, and complete exchanges from the protocol's documentation.
+//! Message orders that clients rely on, and complete exchanges from the protocol
+//! documentation.
 //!
 //! | order | test |
 //! |---|---|
@@ -255,7 +256,7 @@ async fn client_tool_runs_from_its_call_to_its_result() {
     let AgentCommand::ToolAnswer { answer: ToolAnswer::Completed(result), .. } =
         player.command().await.unwrap()
     else {
-        panic!("no result")
+        panic!("not a result")
     };
     assert_eq!(json!(result.past_tense_message), "Found 3");
     assert_eq!(scene.bob.session(&session).unwrap().input_needed, None);

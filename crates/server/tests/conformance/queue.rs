@@ -200,7 +200,7 @@ async fn steering_message_joins_the_running_turn() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     scene.chat_accepts(pending("steering", "s1", "rather this")).await;
     let AgentCommand::Steer { id, turn, message } = player.command().await.unwrap() else {
-        panic!("no steering")
+        panic!("not a steering message")
     };
     assert_eq!((id.as_str(), turn.as_str(), message.text.as_str()), ("s1", "t1", "rather this"));
     player.steered("s1").await.unwrap();
@@ -228,7 +228,7 @@ async fn steering_message_waits_until_the_agent_is_open() {
     // If the agent ends before it reads the prompt, the next agent receives both messages.
     for last in [false, true] {
         let AgentCommand::Prompt { turn, message } = player.command().await.unwrap() else {
-            panic!("no prompt")
+            panic!("not a prompt")
         };
         assert!(matches!(player.command().await.unwrap(), AgentCommand::Steer { id, .. } if id == "s2"));
         assert_eq!(player.waiting_command(), None);

@@ -17,8 +17,8 @@ use innkeeper_testkit::{MemoryStorage, Player, Stage, StageHost, StageOptions, S
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 
-use crate::guests::{CLIENTS, Guests};
 use crate::scene::copies_agree;
+use crate::test_clients::{CLIENTS, TestClients};
 use crate::wire::Wire;
 use steps::{AgentStep, ClientAction, Step};
 
@@ -47,18 +47,18 @@ fn random_steps_leave_all_clients_with_the_same_state() {
 }
 
 async fn run(steps: &[Step]) {
-    let mut world = World::new().await;
+    let mut test = RandomTest::new().await;
     let begin = Step::Client { client: 0, action: ClientAction::Start };
-    world.apply(&begin).await;
-    world.settle().await;
+    test.apply(&begin).await;
+    test.settle().await;
     for (number, step) in steps.iter().enumerate() {
-        world.apply(step).await;
+        test.apply(step).await;
         if number % CHECK_EVERY == CHECK_EVERY - 1 {
-            world.check().await;
+            test.check().await;
         }
     }
-    world.guests.reconnect_all(world.host.as_ref().unwrap()).await;
-    world.check().await;
+    test.clients.reconnect_all(test.host.as_ref().unwrap()).await;
+    test.check().await;
 }
 
 /// Options of a host on this storage.
@@ -78,10 +78,10 @@ fn options(storage: &MemoryStorage) -> StageOptions {
 
 /// The state of a random test: a host, three clients, some of which may be disconnected, and
 /// an agent, if one is open.
-struct World {
+struct RandomTest {
     /// `None` only during a restart.
     host: Option<StageHost>,
-    guests: Guests,
+    clients: TestClients,
     /// The storage of the host.
     storage: MemoryStorage,
     /// The marker that the agent sent after everything was handled, if there is an agent.
@@ -101,7 +101,7 @@ struct World {
     counter: usize,
 }
 
-impl World {
+impl RandomTest {
     async fn new() -> Self {
         let storage = MemoryStorage::new();
         let host = StageHost::start(options(&storage)).await.unwrap();
@@ -110,14 +110,14 @@ impl World {
         judge.ask("createSession", json!({"channel": session, "workingDirectories": ["file:///w"]})).await;
         let chat = judge.snapshot(&session).await["defaultChat"].as_str().unwrap().to_owned();
         judge.snapshot(&chat).await;
-        let mut guests = Guests::connect(&host).await;
-        for client in guests.all_connected() {
+        let mut clients = TestClients::connect(&host).await;
+        for client in clients.all_connected() {
             client.open_session(&session).await.unwrap();
         }
         let (turn, player) = (String::new(), None);
         Self {
             host: Some(host),
-            guests,
+            clients,
             storage,
             mark: None,
             judge,
@@ -137,13 +137,13 @@ impl World {
                 self.counter += 1;
                 let (on_chat, action) = action.to_action(*client, self.counter, &self.turn, &self.calls);
                 let channel = if on_chat { &self.chat } else { &self.session };
-                if let Some(client) = self.guests.connected(*client) {
+                if let Some(client) = self.clients.connected(*client) {
                     client.dispatch(channel, action).await.unwrap();
                 }
             }
             Step::Agent(step) => self.act(step).await,
-            Step::Disconnect { client } => self.guests.disconnect(*client).await,
-            Step::Reconnect { client } => self.guests.reconnect(*client, self.host.as_ref().unwrap()).await,
+            Step::Disconnect { client } => self.clients.disconnect(*client).await,
+            Step::Reconnect { client } => self.clients.reconnect(*client, self.host.as_ref().unwrap()).await,
             Step::Settle => self.settle().await,
             Step::Restart => self.restart().await,
             Step::Kill { settled } => self.kill(*settled).await,
@@ -175,8 +175,8 @@ impl World {
         for channel in [&self.session, &self.chat] {
             self.judge.snapshot(channel).await;
         }
-        self.guests.mark_all_disconnected();
-        self.guests.reconnect_all(host).await;
+        self.clients.mark_all_disconnected();
+        self.clients.reconnect_all(host).await;
     }
 
     /// Lets the agent act, if there is one, whether or not its turn is still running.
@@ -264,8 +264,8 @@ impl World {
     /// Waits until the host has read everything that the clients sent, also the disconnected ones.
     async fn settle_clients(&mut self) {
         let Some(store) = self.host.as_ref().map(|host| host.host().store()) else { return };
-        self.guests.settle().await;
-        for name in self.guests.disconnected() {
+        self.clients.settle().await;
+        for name in self.clients.disconnected() {
             let gone = || !store.has_audience(&[], Some(&ClientId::new(name)));
             eventually(TIMEOUT, "the host detaches disconnected clients", gone).await.unwrap();
         }
@@ -281,7 +281,7 @@ impl World {
         }
         let listed = self.judge.ask("listSessions", json!({})).await;
         let rows: Vec<SessionSummary> = serde_json::from_value(listed["items"].clone()).unwrap();
-        for client in self.guests.all_connected() {
+        for client in self.clients.all_connected() {
             client.settle().await.unwrap();
             for (channel, state) in channels.iter().zip(&fresh) {
                 assert_eq!(json!(client.state(channel)), *state, "{channel}");

@@ -15,9 +15,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 
-use crate::guests::{CLIENTS, Guests};
 use crate::room::{agreed, stage};
 use crate::scene::{DIRECTORY, message, pending, started};
+use crate::test_clients::{CLIENTS, TestClients};
 use crate::wire::Wire;
 
 /// Number of random tests, and the maximum number of steps of one.
@@ -29,7 +29,7 @@ const CHECK_EVERY: usize = 8;
 
 /// One step of a test. Numbers select among the existing chats, sessions, clients or agents.
 #[derive(Clone, Debug)]
-enum Step {
+enum ChatStep {
     Create {
         session: usize,
         source: Option<(usize, bool)>,
@@ -96,32 +96,32 @@ enum Step {
     Kill,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ChatStep> {
     let one = 0..64_usize;
     let client = 0..CLIENTS.len();
     let source = proptest::option::of((one.clone(), any::<bool>()));
     prop_oneof![
-        4 => (one.clone(), source, any::<bool>()).prop_map(|(session, source, begin)| Step::Create { session, source, begin }),
-        2 => one.clone().prop_map(|chat| Step::Dispose { chat }),
+        4 => (one.clone(), source, any::<bool>()).prop_map(|(session, source, begin)| ChatStep::Create { session, source, begin }),
+        2 => one.clone().prop_map(|chat| ChatStep::Dispose { chat }),
         4 => (one.clone(), one.clone(), proptest::option::of(one.clone()))
-            .prop_map(|(chat, session, after)| Step::Move { chat, session, after }),
-        1 => one.clone().prop_map(|chat| Step::MoveOut { chat }),
-        1 => one.clone().prop_map(|session| Step::DisposeSession { session }),
-        5 => (one.clone(), client.clone()).prop_map(|(chat, client)| Step::Start { chat, client }),
-        1 => (one.clone(), client.clone()).prop_map(|(chat, client)| Step::Cancel { chat, client }),
-        2 => (one.clone(), client.clone()).prop_map(|(chat, client)| Step::Queue { chat, client }),
-        1 => (one.clone(), client.clone()).prop_map(|(chat, client)| Step::Draft { chat, client }),
+            .prop_map(|(chat, session, after)| ChatStep::Move { chat, session, after }),
+        1 => one.clone().prop_map(|chat| ChatStep::MoveOut { chat }),
+        1 => one.clone().prop_map(|session| ChatStep::DisposeSession { session }),
+        5 => (one.clone(), client.clone()).prop_map(|(chat, client)| ChatStep::Start { chat, client }),
+        1 => (one.clone(), client.clone()).prop_map(|(chat, client)| ChatStep::Cancel { chat, client }),
+        2 => (one.clone(), client.clone()).prop_map(|(chat, client)| ChatStep::Queue { chat, client }),
+        1 => (one.clone(), client.clone()).prop_map(|(chat, client)| ChatStep::Draft { chat, client }),
         2 => (one.clone(), client.clone(), proptest::option::weighted(0.8, one.clone()))
-            .prop_map(|(chat, client, turn)| Step::Truncate { chat, client, turn }),
-        6 => one.clone().prop_map(|agent| Step::Finish { agent }),
-        1 => one.clone().prop_map(|agent| Step::Ask { agent }),
-        1 => one.prop_map(|agent| Step::Crash { agent }),
-        1 => client.clone().prop_map(|client| Step::Disconnect { client }),
-        2 => client.prop_map(|client| Step::Reconnect { client }),
-        1 => Just(Step::FullDisk),
-        2 => Just(Step::FreeDisk),
-        1 => any::<bool>().prop_map(|settled| Step::Restart { settled }),
-        1 => Just(Step::Kill),
+            .prop_map(|(chat, client, turn)| ChatStep::Truncate { chat, client, turn }),
+        6 => one.clone().prop_map(|agent| ChatStep::Finish { agent }),
+        1 => one.clone().prop_map(|agent| ChatStep::Ask { agent }),
+        1 => one.prop_map(|agent| ChatStep::Crash { agent }),
+        1 => client.clone().prop_map(|client| ChatStep::Disconnect { client }),
+        2 => client.prop_map(|client| ChatStep::Reconnect { client }),
+        1 => Just(ChatStep::FullDisk),
+        2 => Just(ChatStep::FreeDisk),
+        1 => any::<bool>().prop_map(|settled| ChatStep::Restart { settled }),
+        1 => Just(ChatStep::Kill),
     ]
 }
 
@@ -138,35 +138,35 @@ fn random_chat_operations_keep_every_chat_in_one_session_for_all_clients() {
         .unwrap();
 }
 
-async fn run(steps: &[Step]) {
-    let mut world = World::new().await;
+async fn run(steps: &[ChatStep]) {
+    let mut test = RandomChatTest::new().await;
     for (number, step) in steps.iter().enumerate() {
-        world.apply(step).await;
+        test.apply(step).await;
         if number % CHECK_EVERY == CHECK_EVERY - 1 {
-            world.check().await;
+            test.check().await;
         }
     }
-    world.restart_settled().await;
-    world.check().await;
+    test.restart_settled().await;
+    test.check().await;
 }
 
 /// An open agent and the turn that it works on.
-struct Agent {
+struct LiveAgent {
     player: Player,
     turn: Option<String>,
 }
 
 /// The open agents of all chats. Each ends when the host closes it.
 #[derive(Default)]
-struct Agents {
-    live: Vec<Agent>,
+struct LiveAgents {
+    live: Vec<LiveAgent>,
 }
 
-impl Agents {
+impl LiveAgents {
     /// Adds new agents, reads their commands, and ends those that the host closes.
     async fn update(&mut self, host: &StageHost) {
         while let Some(player) = host.stage().waiting_player() {
-            self.live.push(Agent { player, turn: None });
+            self.live.push(LiveAgent { player, turn: None });
         }
         let mut at = 0;
         while at < self.live.len() {
@@ -201,12 +201,12 @@ impl Agents {
 }
 
 /// The state of a random test.
-struct World {
+struct RandomChatTest {
     host: Option<StageHost>,
     storage: MemoryStorage,
-    guests: Guests,
+    clients: TestClients,
     judge: Wire,
-    agents: Agents,
+    agents: LiveAgents,
     /// The URIs of all sessions and chats ever created, in order of creation.
     sessions: Vec<String>,
     chats: Vec<String>,
@@ -219,7 +219,7 @@ async fn host_on(storage: &MemoryStorage) -> StageHost {
     StageHost::start(options).await.unwrap()
 }
 
-impl World {
+impl RandomChatTest {
     async fn new() -> Self {
         let storage = MemoryStorage::new();
         let host = host_on(&storage).await;
@@ -230,16 +230,16 @@ impl World {
             judge.ask("createSession", json!({"channel": session, "workingDirectories": [DIRECTORY]})).await;
             chats.push(judge.snapshot(session).await["defaultChat"].as_str().unwrap().to_owned());
         }
-        let guests = Guests::connect(&host).await;
-        let agents = Agents::default();
-        let mut world =
-            Self { host: Some(host), storage, guests, judge, agents, sessions, chats, counter: 0 };
+        let clients = TestClients::connect(&host).await;
+        let agents = LiveAgents::default();
+        let mut test =
+            Self { host: Some(host), storage, clients, judge, agents, sessions, chats, counter: 0 };
         // A turn lists both sessions; otherwise a later host could remove them as unused.
-        for chat in world.chats.clone() {
-            world.guests.get(0).dispatch(&chat, started("first")).await.unwrap();
+        for chat in test.chats.clone() {
+            test.clients.get(0).dispatch(&chat, started("first")).await.unwrap();
         }
-        world.settle().await;
-        world
+        test.settle().await;
+        test
     }
 
     fn host(&self) -> &StageHost {
@@ -268,44 +268,47 @@ impl World {
 
     async fn dispatch(&mut self, client: usize, chat: usize, action: Value) {
         let chat = self.chat(chat);
-        if let Some(client) = self.guests.connected(client) {
+        if let Some(client) = self.clients.connected(client) {
             client.dispatch(&chat, action).await.unwrap();
         }
     }
 
-    async fn apply(&mut self, step: &Step) {
+    async fn apply(&mut self, step: &ChatStep) {
         match step {
-            Step::Create { .. } | Step::Dispose { .. } | Step::Move { .. } | Step::MoveOut { .. } => {
+            ChatStep::Create { .. }
+            | ChatStep::Dispose { .. }
+            | ChatStep::Move { .. }
+            | ChatStep::MoveOut { .. } => {
                 self.request(step).await;
             }
             // Keeps a minimum of sessions for the following steps.
-            Step::DisposeSession { session } if self.sessions.len() > 3 => {
+            ChatStep::DisposeSession { session } if self.sessions.len() > 3 => {
                 let session = self.session(*session);
                 self.ask("disposeSession", json!({"channel": session})).await;
             }
-            Step::DisposeSession { .. } => {}
-            Step::Start { chat, client } => {
+            ChatStep::DisposeSession { .. } => {}
+            ChatStep::Start { chat, client } => {
                 let turn = self.id("t");
                 self.dispatch(*client, *chat, started(&turn)).await;
             }
-            Step::Cancel { chat, client } => {
+            ChatStep::Cancel { chat, client } => {
                 let turn =
-                    json!(self.guests.get(*client).state(&self.chat(*chat)))["activeTurn"]["id"].clone();
+                    json!(self.clients.get(*client).state(&self.chat(*chat)))["activeTurn"]["id"].clone();
                 let cancelled = json!({"type": "chat/turnCancelled", "turnId": turn, "duration": 1});
                 if turn.is_string() {
                     self.dispatch(*client, *chat, cancelled).await;
                 }
             }
-            Step::Queue { chat, client } => {
+            ChatStep::Queue { chat, client } => {
                 let id = self.id("m");
                 self.dispatch(*client, *chat, pending("queued", &id, "later")).await;
             }
-            Step::Draft { chat, client } => {
+            ChatStep::Draft { chat, client } => {
                 let draft = message(&self.id("d"));
                 self.dispatch(*client, *chat, json!({"type": "chat/draftChanged", "draft": draft})).await;
             }
-            Step::Truncate { chat, client, turn } => {
-                let turns = json!(self.guests.get(*client).state(&self.chat(*chat)))["turns"].clone();
+            ChatStep::Truncate { chat, client, turn } => {
+                let turns = json!(self.clients.get(*client).state(&self.chat(*chat)))["turns"].clone();
                 let turns = turns.as_array().map_or(&[][..], Vec::as_slice);
                 let id = turn.map(|turn| turns.get(turn % turns.len().max(1)).map(|turn| turn["id"].clone()));
                 let truncated = match id {
@@ -314,27 +317,29 @@ impl World {
                 };
                 self.dispatch(*client, *chat, truncated).await;
             }
-            Step::Finish { agent } | Step::Ask { agent } | Step::Crash { agent } => {
+            ChatStep::Finish { agent } | ChatStep::Ask { agent } | ChatStep::Crash { agent } => {
                 self.act(step, *agent).await;
             }
-            Step::Disconnect { client } => self.guests.disconnect(*client).await,
-            Step::Reconnect { client } => self.guests.reconnect(*client, self.host.as_ref().unwrap()).await,
-            Step::FullDisk => self.storage.fail_writes(Some(StorageError::Full)),
-            Step::FreeDisk => self.storage.fail_writes(None),
-            Step::Restart { settled: false } => self.restart().await,
-            Step::Restart { settled: true } => self.restart_settled().await,
-            Step::Kill => self.kill().await,
+            ChatStep::Disconnect { client } => self.clients.disconnect(*client).await,
+            ChatStep::Reconnect { client } => {
+                self.clients.reconnect(*client, self.host.as_ref().unwrap()).await
+            }
+            ChatStep::FullDisk => self.storage.fail_writes(Some(StorageError::Full)),
+            ChatStep::FreeDisk => self.storage.fail_writes(None),
+            ChatStep::Restart { settled: false } => self.restart().await,
+            ChatStep::Restart { settled: true } => self.restart_settled().await,
+            ChatStep::Kill => self.kill().await,
         }
     }
 
-    async fn request(&mut self, step: &Step) {
+    async fn request(&mut self, step: &ChatStep) {
         match step {
-            Step::Create { session, source, begin } => {
+            ChatStep::Create { session, source, begin } => {
                 let chat = format!("ahp-chat:/{}", self.id("c"));
                 let mut params = json!({"channel": self.session(*session), "chat": chat});
                 if let Some((source, fork)) = source {
                     let source = self.chat(*source);
-                    let turns = json!(self.guests.get(0).state(&source))["turns"].clone();
+                    let turns = json!(self.clients.get(0).state(&source))["turns"].clone();
                     let turn = turns.as_array().and_then(|turns| turns.last()).map(|turn| turn["id"].clone());
                     let kind = if *fork { "fork" } else { "sideChat" };
                     params["source"] =
@@ -347,11 +352,11 @@ impl World {
                     self.chats.push(chat);
                 }
             }
-            Step::Dispose { chat } => {
+            ChatStep::Dispose { chat } => {
                 let chat = self.chat(*chat);
                 self.ask("disposeChat", json!({"channel": chat})).await;
             }
-            Step::Move { chat, session, after } => {
+            ChatStep::Move { chat, session, after } => {
                 let mut destination = json!({"kind": "session", "session": self.session(*session)});
                 if let Some(after) = after {
                     destination["after"] = json!(self.chat(*after));
@@ -359,7 +364,7 @@ impl World {
                 let chat = self.chat(*chat);
                 self.ask("moveChat", json!({"channel": chat, "destination": destination})).await;
             }
-            Step::MoveOut { chat } => {
+            ChatStep::MoveOut { chat } => {
                 let chat = self.chat(*chat);
                 let moved = self
                     .ask("moveChat", json!({"channel": chat, "destination": {"kind": "newSession"}}))
@@ -372,14 +377,14 @@ impl World {
     }
 
     /// Lets an agent act, if there is one, whether or not its turn is still running.
-    async fn act(&mut self, step: &Step, number: usize) {
+    async fn act(&mut self, step: &ChatStep, number: usize) {
         let Self { agents, host, .. } = self;
         agents.update(host.as_ref().unwrap()).await;
         let count = agents.live.len();
         if count == 0 {
             return;
         }
-        if matches!(step, Step::Crash { .. }) {
+        if matches!(step, ChatStep::Crash { .. }) {
             // Fails if the host closes the agent at the same time.
             agents.live.remove(number % count).player.crash().await.ok();
             return;
@@ -387,7 +392,7 @@ impl World {
         let call = self.id("k");
         let agent = &self.agents.live[number % count];
         let Some(turn) = &agent.turn else { return };
-        if matches!(step, Step::Ask { .. }) {
+        if matches!(step, ChatStep::Ask { .. }) {
             agent.player.ask_to_run(turn, &call, json!({})).await.ok();
         } else {
             agent.player.text(turn, &call, &["it ", "is ", "done"]).await.ok();
@@ -408,8 +413,8 @@ impl World {
             "other chats were restored"
         );
         for (uri, (session, chat)) in shown {
-            let (home, found) = &found[&uri];
-            assert_eq!(*home, session, "{uri} is in another session");
+            let (found_session, found) = &found[&uri];
+            assert_eq!(*found_session, session, "{uri} is in another session");
             assert_eq!(found.turns.get(..chat.turns.len()), Some(&chat.turns[..]), "{uri}");
             // The running turn was ended by the restart.
             let running = chat.active_turn.as_ref().map(|turn| &turn.id);
@@ -426,7 +431,7 @@ impl World {
     async fn restart(&mut self) {
         // A host cannot start, and cannot shut down cleanly, if writes fail.
         self.storage.fail_writes(None);
-        self.guests.disconnect_all().await;
+        self.clients.disconnect_all().await;
         let host = self.host.take().unwrap();
         let stage = host.stage().clone();
         let mut live = std::mem::take(&mut self.agents.live);
@@ -434,7 +439,7 @@ impl World {
             // Agents may be opened while the host shuts down.
             loop {
                 while let Some(player) = stage.waiting_player() {
-                    live.push(Agent { player, turn: None });
+                    live.push(LiveAgent { player, turn: None });
                 }
                 if let Some(at) = live.iter().position(|agent| agent.player.close().is_cancelled()) {
                     live.remove(at).player.leave_when_told().await.ok();
@@ -451,25 +456,25 @@ impl World {
     }
 
     async fn kill(&mut self) {
-        self.guests.disconnect_all().await;
+        self.clients.disconnect_all().await;
         let left = self.storage.after_a_crash();
         drop(self.host.take());
         self.start_on(left).await;
     }
 
     async fn start_on(&mut self, storage: MemoryStorage) {
-        self.agents = Agents::default();
+        self.agents = LiveAgents::default();
         self.storage = storage;
         let host = host_on(&self.storage).await;
         self.judge = Wire::open(&host, "judge", &["1.0.0"]).await;
-        self.guests.reconnect_all(&host).await;
+        self.clients.reconnect_all(&host).await;
         self.host = Some(host);
     }
 
     /// Waits until everything that the clients and agents have sent is handled.
     async fn settle(&mut self) {
         for _ in 0..3 {
-            self.guests.settle().await;
+            self.clients.settle().await;
             let Self { agents, host, .. } = self;
             let host = host.as_ref().unwrap();
             agents.update(host).await;
@@ -486,10 +491,10 @@ impl World {
             self.settle().await;
             let before = self.host().host().store().seq();
             let chats = self.chats_by_uri().await;
-            let mirrored = self.mirrored(&chats).await;
+            let compared = self.compare_clients(&chats).await;
             self.settle().await;
             if self.host().host().store().seq() == before {
-                mirrored.unwrap();
+                compared.unwrap();
                 return;
             }
             assert!(attempt < 50, "the host never becomes idle");
@@ -511,9 +516,9 @@ impl World {
     }
 
     /// Compares the state of the connected clients. Subscribes them to channels that they lack.
-    async fn mirrored(&mut self, chats: &BTreeMap<String, (String, ChatState)>) -> Result<(), String> {
+    async fn compare_clients(&mut self, chats: &BTreeMap<String, (String, ChatState)>) -> Result<(), String> {
         let mut differs = Ok(());
-        for client in self.guests.all_connected() {
+        for client in self.clients.all_connected() {
             for (uri, (session, chat)) in chats {
                 for channel in [session, uri] {
                     if client.state(channel).is_none() {

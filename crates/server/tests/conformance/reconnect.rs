@@ -12,7 +12,7 @@ fn last_seen(wire: &Wire) -> u64 {
     wire.envelopes().map(|envelope| envelope["serverSeq"].as_u64().unwrap()).max().unwrap_or(0)
 }
 
-async fn back(scene: &Scene, name: &str, seen: u64, channels: &[&str]) -> (Wire, Value) {
+async fn reconnect(scene: &Scene, name: &str, seen: u64, channels: &[&str]) -> (Wire, Value) {
     let mut wire = Wire::connect(&scene.host, name).await;
     let params =
         json!({"channel": ROOT, "clientId": name, "lastSeenServerSeq": seen, "subscriptions": channels});
@@ -40,7 +40,7 @@ async fn reconnected_client_receives_exactly_the_missed_actions() {
     player.complete("t1").await.unwrap();
     scene.until_over("t1").await;
     let channels = [ROOT, &scene.session, &scene.chat, "ahp-chat:/gone"];
-    let (mut guest, result) = back(&scene, "guest", seen, &channels).await;
+    let (mut guest, result) = reconnect(&scene, "guest", seen, &channels).await;
     assert_eq!((&result["type"], &result["missing"]), (&json!("replay"), &json!(["ahp-chat:/gone"])));
     let replayed: Vec<&Value> = result["actions"].as_array().unwrap().iter().collect();
     let of_wire: Vec<&Value> = scene
@@ -78,7 +78,8 @@ async fn reconnect_with_a_future_sequence_number_returns_snapshots() {
     let scene = Scene::new().await;
     let guest = guest(&scene).await;
     drop(guest);
-    let (_guest, result) = back(&scene, "guest", 1_000_000, &[ROOT, &scene.chat, "ahp-chat:/gone"]).await;
+    let (_guest, result) =
+        reconnect(&scene, "guest", 1_000_000, &[ROOT, &scene.chat, "ahp-chat:/gone"]).await;
     assert_eq!(result["type"], "snapshot");
     let snapshots = result["snapshots"].as_array().unwrap();
     let resources: Vec<&Value> = snapshots.iter().map(|snapshot| &snapshot["resource"]).collect();
@@ -95,7 +96,7 @@ async fn replay_contains_own_rejections_but_not_those_of_other_clients() {
     guest.barrier(&scene.chat).await;
     drop(guest);
     scene.chat_rejects(started("another client's")).await;
-    let (_guest, result) = back(&scene, "guest", seen, &[&scene.chat]).await;
+    let (_guest, result) = reconnect(&scene, "guest", seen, &[&scene.chat]).await;
     let own: Vec<(&Value, bool)> = result["actions"]
         .as_array()
         .unwrap()
@@ -118,7 +119,7 @@ async fn repeated_dispatch_after_reconnect_is_not_applied_again() {
     drop(guest);
     player.complete("t1").await.unwrap();
     scene.until_over("t1").await;
-    let (mut guest, _) = back(&scene, "guest", seen, &[&scene.session, &scene.chat]).await;
+    let (mut guest, _) = reconnect(&scene, "guest", seen, &[&scene.session, &scene.chat]).await;
     guest.dispatch_as(2, &scene.chat, queued).await;
     guest.dispatch_as(0, &scene.chat, json!({"type": "chat/draftChanged", "draft": message("zero")})).await;
     guest.dispatch_as(9, &scene.chat, json!({"type": "chat/draftChanged"})).await;
@@ -137,7 +138,7 @@ async fn repeated_dispatch_after_reconnect_is_not_applied_again() {
 async fn client_with_two_connections_receives_actions_on_both() {
     let mut scene = Scene::new().await;
     let mut old = guest(&scene).await;
-    let (mut new, result) = back(&scene, "guest", last_seen(&old), &[&scene.session, &scene.chat]).await;
+    let (mut new, result) = reconnect(&scene, "guest", last_seen(&old), &[&scene.session, &scene.chat]).await;
     assert_eq!(result["type"], "replay");
     scene.session_accepts(json!({"type": "session/titleChanged", "title": "both"})).await;
     for wire in [&mut old, &mut new] {
@@ -194,7 +195,7 @@ async fn repeated_dispatch_is_applied_if_its_answer_was_received() {
     let seen = last_seen(&guest);
     drop(guest);
     scene.chat_accepts(json!({"type": "chat/draftChanged"})).await;
-    let (mut guest, _) = back(&scene, "guest", seen, &[&scene.session, &scene.chat]).await;
+    let (mut guest, _) = reconnect(&scene, "guest", seen, &[&scene.session, &scene.chat]).await;
     let here = json!({"type": "chat/draftChanged", "draft": message("here")});
     guest.dispatch_as(1, &scene.chat, here).await;
     assert_eq!(guest.envelope(1).await.get("rejectionReason"), None);
@@ -209,7 +210,7 @@ async fn replay_starts_after_what_the_newest_connection_received() {
     let mut scene = Scene::new().await;
     let mut old = guest(&scene).await;
     let seen = last_seen(&old);
-    let (mut new, _) = back(&scene, "guest", seen, &[ROOT, &scene.session]).await;
+    let (mut new, _) = reconnect(&scene, "guest", seen, &[ROOT, &scene.session]).await;
     scene.chat_accepts(json!({"type": "chat/draftChanged", "draft": message("missed")})).await;
     let subscribed = new.ask("subscribe", json!({"channel": scene.chat})).await;
     let from = subscribed["snapshot"]["fromSeq"].as_u64().unwrap();
@@ -221,7 +222,7 @@ async fn replay_starts_after_what_the_newest_connection_received() {
                 tokio::task::yield_now().await;
             }
         }
-        let (_newest, result) = back(&scene, "guest", seen, &[ROOT, &scene.session, &scene.chat]).await;
+        let (_newest, result) = reconnect(&scene, "guest", seen, &[ROOT, &scene.session, &scene.chat]).await;
         let told = result["actions"].as_array().unwrap().iter();
         let again = told.filter(|envelope| envelope["channel"] == scene.chat.as_str());
         let again: Vec<u64> = again.map(|envelope| envelope["serverSeq"].as_u64().unwrap()).collect();

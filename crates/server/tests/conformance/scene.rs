@@ -215,7 +215,11 @@ impl Scene {
                 assert_eq!(json!(observer.state(channel)), *state, "{channel} differs from its snapshot");
             }
             let folded = observer.rows.get(&self.session);
-            assert_eq!(folded.map(facts), row.map(facts), "the row differs from the list");
+            assert_eq!(
+                folded.map(maintained_fields),
+                row.map(maintained_fields),
+                "the row differs from the list"
+            );
         }
         for kind in NOT_IN_0_9 {
             let from_host = |seen: &Seen| matches!(seen, Seen::Action(envelope) if envelope.origin.is_none() && json!(envelope.action)["type"] == kind);
@@ -234,7 +238,7 @@ impl Scene {
 }
 
 /// The fields of a row that clients keep up to date.
-fn facts(row: &SessionSummary) -> Value {
+fn maintained_fields(row: &SessionSummary) -> Value {
     json!([row.title, row.status, row.modified_at, row.chats, row.default_chat, row.working_directories])
 }
 
@@ -271,14 +275,14 @@ pub(crate) fn copies_agree(chats: &[ChatState], session: &SessionState, row: Opt
         ]);
         assert_eq!(of_entry, of_chat, "the entry in the session differs from the chat");
         // A tool that a client runs does not need input from a user.
-        let blocked = needs(chat).iter().any(|need| need[0] != "toolClientExecution");
+        let blocked = pending_requests(chat).iter().any(|request| request[0] != "toolClientExecution");
         assert_eq!(chat.status & 16 != 0, blocked);
     }
     let leading = leading(chats, session);
     assert_eq!(session.activity, leading.activity);
-    let mut wanted: Vec<[String; 2]> = chats.iter().flat_map(needs).collect();
+    let mut wanted: Vec<[String; 2]> = chats.iter().flat_map(pending_requests).collect();
     wanted.sort();
-    assert_eq!(named_needs(session), wanted, "the session lists other pending requests");
+    assert_eq!(listed_requests(session), wanted, "the session lists other pending requests");
     let Some(row) = row else { return };
     let compact: Vec<Value> = row
         .chats
@@ -325,15 +329,15 @@ fn leading<'a>(chats: &'a [ChatState], session: &SessionState) -> &'a ChatState 
 }
 
 /// The pending requests of a chat, as kind and id.
-fn needs(chat: &ChatState) -> Vec<[String; 2]> {
+fn pending_requests(chat: &ChatState) -> Vec<[String; 2]> {
     let active = json!(chat.active_turn);
     let parts = active["responseParts"].as_array().cloned().unwrap_or_default();
-    let mut needs: Vec<[String; 2]> = parts.iter().filter_map(need).collect();
+    let mut needs: Vec<[String; 2]> = parts.iter().filter_map(pending_request).collect();
     needs.sort();
     needs
 }
 
-fn need(part: &Value) -> Option<[String; 2]> {
+fn pending_request(part: &Value) -> Option<[String; 2]> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     if part["kind"] == "inputRequest" && part.get("response").is_none() {
         return Some(["chatInput".to_owned(), text(&part["request"]["id"])]);
@@ -349,7 +353,7 @@ fn need(part: &Value) -> Option<[String; 2]> {
 }
 
 /// The pending requests that a session lists, as kind and id.
-fn named_needs(session: &SessionState) -> Vec<[String; 2]> {
+fn listed_requests(session: &SessionState) -> Vec<[String; 2]> {
     let named = json!(session.input_needed);
     let mut ids = Vec::new();
     let mut needs = Vec::new();

@@ -243,13 +243,17 @@ async fn agent_receives_changes_of_configuration_and_client_tools() {
     assert_eq!(player.waiting_command(), None, "the agent was told although nothing changed");
 
     scene.session_accepts(config(json!({"mode": "bold"}))).await;
-    let AgentCommand::Config(told) = player.command().await.unwrap() else { panic!("not told") };
+    let AgentCommand::Config(told) = player.command().await.unwrap() else { panic!("unexpected command") };
     assert_eq!(json!(told), json!({"fixed": "at first", "mode": "bold"}));
     assert_eq!(scene.alice_dispatches(&session, activated("alice", &["usages"])).await, None);
-    let AgentCommand::ClientTools(told) = player.command().await.unwrap() else { panic!("not told") };
+    let AgentCommand::ClientTools(told) = player.command().await.unwrap() else {
+        panic!("unexpected command")
+    };
     assert_eq!(named(&told), [("wire", "usages"), ("wire", "rename"), ("alice", "usages")]);
     scene.session_accepts(json!({"type": "session/activeClientRemoved", "clientId": "wire"})).await;
-    let AgentCommand::ClientTools(told) = player.command().await.unwrap() else { panic!("not told") };
+    let AgentCommand::ClientTools(told) = player.command().await.unwrap() else {
+        panic!("unexpected command")
+    };
     assert_eq!(named(&told), [("alice", "usages")]);
     assert_eq!(player.waiting_command(), None);
 }
@@ -269,7 +273,7 @@ async fn slow_agent_receives_only_the_latest_configuration() {
     assert!(told.len() < 16, "{}", told.len());
     player.complete("t1").await.unwrap();
     scene.until_over("t1").await;
-    let AgentCommand::Config(values) = player.command().await.unwrap() else { panic!("not told") };
+    let AgentCommand::Config(values) = player.command().await.unwrap() else { panic!("unexpected command") };
     assert_eq!(values["effort"], 99, "the agent did not receive the latest value");
 }
 
@@ -281,8 +285,8 @@ async fn changes_during_opening_are_sent_once_the_agent_is_open() {
     player.complete("t1").await.unwrap();
     scene.until_over("t1").await;
     player.crash().await.unwrap();
-    scene.session_accepts(off("plugin")).await;
-    scene.session_accepts(off("skill")).await;
+    scene.session_accepts(disabled("plugin")).await;
+    scene.session_accepts(disabled("skill")).await;
 
     scene.host.stage().hold_openings();
     scene.chat_accepts(started("t2")).await;
@@ -294,7 +298,7 @@ async fn changes_during_opening_are_sent_once_the_agent_is_open() {
     assert_eq!(json!(switched[1].enablement), json!([{"kind": "session", "enabled": false}]));
     scene.session_accepts(config(json!({"mode": "bold"}))).await;
     scene.session_accepts(activated("wire", &["usages"])).await;
-    scene.session_accepts(off("server")).await;
+    scene.session_accepts(disabled("server")).await;
     let on = json!({"type": "session/customizationToggled", "id": "plugin", "enablement": []});
     scene.session_accepts(on).await;
 
@@ -302,14 +306,14 @@ async fn changes_during_opening_are_sent_once_the_agent_is_open() {
     let mut player = scene.host.stage().player().await.unwrap();
     assert!(matches!(player.command().await.unwrap(), AgentCommand::Config(_)));
     assert!(matches!(player.command().await.unwrap(), AgentCommand::ClientTools(_)));
-    let AgentCommand::Toggle(told) = player.command().await.unwrap() else { panic!("not told") };
+    let AgentCommand::Toggle(told) = player.command().await.unwrap() else { panic!("unexpected command") };
     let told: Vec<(&str, usize)> =
         told.iter().map(|told| (told.id.as_str(), told.enablement.len())).collect();
     assert_eq!(told, [("server", 1), ("plugin", 0)]);
     player.prompt().await.unwrap();
 }
 
-fn off(id: &str) -> Value {
+fn disabled(id: &str) -> Value {
     let enablement = json!([{"kind": "session", "enabled": false}]);
     json!({"type": "session/customizationToggled", "id": id, "enablement": enablement})
 }
@@ -329,7 +333,7 @@ fn customizations() -> Value {
 #[tokio::test]
 async fn customizations_are_toggled_only_if_they_exist() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
-    scene.session_rejects(off("plugin")).await;
+    scene.session_rejects(disabled("plugin")).await;
     player
         .act(json!({"type": "session/customizationsChanged", "customizations": customizations()}))
         .await
@@ -339,13 +343,13 @@ async fn customizations_are_toggled_only_if_they_exist() {
         .until("the customizations", |chat| json!(chat.active_turn)["responseParts"][0]["content"] == "x")
         .await;
     for id in ["plugin", "skill", "server", "inner"] {
-        scene.session_accepts(off(id)).await;
+        scene.session_accepts(disabled(id)).await;
         let AgentCommand::Toggle(told) = player.command().await.unwrap() else {
-            panic!("the agent is not told")
+            panic!("unexpected command")
         };
         assert_eq!((told.len(), told[0].id.as_str(), told[0].enablement.len()), (1, id, 1));
     }
-    scene.session_rejects(off("unknown")).await;
+    scene.session_rejects(disabled("unknown")).await;
     assert_eq!(player.waiting_command(), None);
 }
 

@@ -297,9 +297,9 @@ async fn failed_write_at_shutdown_counts_as_unclean_shutdown() {
 
 /// A clock that a test sets, in milliseconds since the Unix epoch.
 #[derive(Debug)]
-struct SetClock(AtomicI64);
+struct ManualClock(AtomicI64);
 
-impl Clock for SetClock {
+impl Clock for ManualClock {
     fn now(&self) -> jiff::Timestamp {
         jiff::Timestamp::from_millisecond(self.0.load(Ordering::SeqCst)).unwrap()
     }
@@ -307,11 +307,11 @@ impl Clock for SetClock {
 
 #[tokio::test]
 async fn clock_that_jumps_back_keeps_order_and_durations() {
-    let clock = Arc::new(SetClock(AtomicI64::new(1_800_000_000_000)));
+    let clock = Arc::new(ManualClock(AtomicI64::new(1_800_000_000_000)));
     let storage = MemoryStorage::new();
     let options = StageOptions {
         storage: Arc::new(storage.clone()),
-        clock: Arc::<SetClock>::clone(&clock),
+        clock: Arc::<ManualClock>::clone(&clock),
         ..StageOptions::default()
     };
     let host = StageHost::start(options.clone()).await.unwrap();
@@ -379,7 +379,7 @@ async fn shows_work(player: &Player, client: &mut Observer, chat: &str) {
 }
 
 /// Whether no activity, background work or running server is left.
-fn at_rest(client: &Observer, chat: &str) -> bool {
+fn is_idle(client: &Observer, chat: &str) -> bool {
     let (chat, session) = (client.chat(chat).unwrap(), client.session(SESSION).unwrap());
     let servers = json!(session.customizations);
     let stopped = servers.as_array().unwrap().iter().all(|server| server["state"]["kind"] == "stopped");
@@ -395,7 +395,7 @@ async fn activity_of_an_agent_is_cleared_when_it_ends() {
     let player = begun(&host, &client, &chat).await;
     shows_work(&player, &mut client, &chat).await;
     player.crash().await.unwrap();
-    client.until("the activity is cleared", |client| at_rest(client, &chat)).await.unwrap();
+    client.until("the activity is cleared", |client| is_idle(client, &chat)).await.unwrap();
 
     client.dispatch(&chat, started("t2")).await.unwrap();
     let mut player = host.stage().player().await.unwrap();
@@ -412,7 +412,7 @@ async fn activity_of_an_agent_is_cleared_when_it_ends() {
         !json!(again.session(SESSION).unwrap().customizations).is_null(),
         "the customizations were not stored"
     );
-    assert!(at_rest(&again, &chat));
+    assert!(is_idle(&again, &chat));
     assert_eq!(again.list_sessions().await.unwrap()[0].activity, None);
 
     // A clean shutdown stores the cleared state.
@@ -421,7 +421,7 @@ async fn activity_of_an_agent_is_cleared_when_it_ends() {
     let next = host_on(&storage).await;
     let mut again = next.observer("again").await.unwrap();
     again.open_session(SESSION).await.unwrap();
-    assert!(at_rest(&again, &chat));
+    assert!(is_idle(&again, &chat));
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ fn authenticate(resource: &str, token: &str) -> Value {
 }
 
 /// Starts a host whose agent requires a token for one resource and accepts one for another.
-async fn needing() -> (StageHost, Wire) {
+async fn host_requiring_a_token() -> (StageHost, Wire) {
     let resources = json!([
         {"resource": API, "resource_name": "The API", "authorization_servers": ["https://login.example"]},
         {"resource": "https://extra.example", "required": false},
@@ -42,7 +42,7 @@ fn secrets(stage: &Stage) -> Vec<Option<String>> {
 
 #[tokio::test]
 async fn session_creation_requires_the_token_of_the_agent() {
-    let (host, mut wire) = needing().await;
+    let (host, mut wire) = host_requiring_a_token().await;
     let agents = wire.snapshot("ahp-root://").await["agents"].clone();
     assert_eq!(agents[0]["protectedResources"][0]["resource_name"], "The API");
     let create = |session: &str| json!({"channel": session});
@@ -73,7 +73,7 @@ async fn session_creation_requires_the_token_of_the_agent() {
 
 #[tokio::test]
 async fn rejected_token_is_not_repeated_in_the_error() {
-    let (host, mut wire) = needing().await;
+    let (host, mut wire) = host_requiring_a_token().await;
     let wrong = [
         authenticate("https://elsewhere.example", SECRET),
         json!({"resource": API}),

@@ -106,7 +106,9 @@ async fn first_confirmation_of_a_call_wins() {
     scene.bob.until("the echo", |bob| !bob.answers("bob", first).is_empty()).await.unwrap();
     scene.chat_rejects(confirmed("t1", "k1")).await;
     assert!(scene.alice_dispatches(&chat, confirmed("t1", "k1")).await.is_some());
-    let ToolAnswer::Confirmed { approval, .. } = answer_of(&mut player).await else { panic!("no answer") };
+    let ToolAnswer::Confirmed { approval, .. } = answer_of(&mut player).await else {
+        panic!("not a confirmation")
+    };
     assert_eq!((approval, player.waiting_command()), (Approval::Denied, None));
 }
 
@@ -152,7 +154,7 @@ async fn tool_input_is_edited_only_if_it_is_editable() {
     let AgentCommand::ToolAnswer { answer: ToolAnswer::Confirmed { input, .. }, .. } =
         player.command().await.unwrap()
     else {
-        panic!("no answer")
+        panic!("not a confirmation")
     };
     assert_eq!(input.as_deref(), Some("ls -l"));
     let parts = json!(scene.alice.chat(&scene.chat).unwrap().active_turn);
@@ -172,7 +174,9 @@ async fn rejects_edit_of_a_tool_input_given_by_reference() {
     assert!(reason.contains("approve it as it is"), "{reason}");
     assert_eq!(player.waiting_command(), None);
     scene.chat_accepts(confirmed("t1", "k1")).await;
-    let ToolAnswer::Confirmed { input, .. } = answer_of(&mut player).await else { panic!("no answer") };
+    let ToolAnswer::Confirmed { input, .. } = answer_of(&mut player).await else {
+        panic!("not a confirmation")
+    };
     assert_eq!(input, None, "the agent already has the input");
 }
 
@@ -189,7 +193,9 @@ async fn rejects_confirmation_with_an_unknown_option() {
     scene.chat_rejects(chosen.clone()).await;
     chosen["selectedOptionId"] = json!("session");
     scene.chat_accepts(chosen).await;
-    let ToolAnswer::Confirmed { option, .. } = answer_of(&mut player).await else { panic!("no answer") };
+    let ToolAnswer::Confirmed { option, .. } = answer_of(&mut player).await else {
+        panic!("not a confirmation")
+    };
     assert_eq!(option.as_deref(), Some("session"));
     assert_eq!(call(scene.alice.chat(&scene.chat).unwrap())["selectedOption"]["id"], "session");
 }
@@ -226,7 +232,7 @@ async fn client_tool_is_completed_only_by_its_client() {
     assert_eq!(scene.alice_dispatches(&chat, content_changed()).await, None);
     assert_eq!(player.waiting_command(), None);
     assert_eq!(scene.alice_dispatches(&chat, tool_complete("t1", "k1")).await, None);
-    let ToolAnswer::Completed(result) = answer_of(&mut player).await else { panic!("no result") };
+    let ToolAnswer::Completed(result) = answer_of(&mut player).await else { panic!("not a result") };
     assert!(result.success);
     assert!(
         scene.alice_dispatches(&chat, tool_complete("t1", "k1")).await.is_some(),
@@ -322,7 +328,7 @@ async fn running_client_tool_fails_when_its_client_leaves() {
         scene.until("the call fails", status_is("completed")).await;
         let failed = call(scene.alice.chat(&scene.chat).unwrap());
         assert_eq!(failed["success"], false, "{way}");
-        let ToolAnswer::Completed(result) = answer_of(&mut player).await else { panic!("no result") };
+        let ToolAnswer::Completed(result) = answer_of(&mut player).await else { panic!("not a result") };
         assert!(!result.success);
         assert!(scene.alice.session(&scene.session).unwrap().active_clients.is_empty(), "{way}");
         guest.settle().await;
@@ -334,7 +340,7 @@ async fn tool_of_an_inactive_client_fails_immediately() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     player.run_at_client("t1", "k1", "absent").await.unwrap();
     scene.until("the call fails", status_is("completed")).await;
-    let ToolAnswer::Completed(result) = answer_of(&mut player).await else { panic!("no result") };
+    let ToolAnswer::Completed(result) = answer_of(&mut player).await else { panic!("not a result") };
     assert!(!result.success);
 }
 

@@ -65,7 +65,7 @@ async fn attached_chat_is_pinned_to_its_last_turn_when_accepted() {
     };
     let pinned = |command: AgentCommand| {
         let (AgentCommand::Prompt { message, .. } | AgentCommand::Steer { message, .. }) = command else {
-            panic!("no message: {command:?}")
+            panic!("not a message: {command:?}")
         };
         json!(message)["attachments"][1]["endTurn"].clone()
     };
@@ -183,7 +183,9 @@ async fn message_fields_besides_the_text_reach_the_agent() {
     action["_meta"] = json!({"k": 1});
     scene.chat_accepts(action.clone()).await;
     let mut player = scene.host.stage().player().await.unwrap();
-    let AgentCommand::Prompt { message, .. } = player.command().await.unwrap() else { panic!("no prompt") };
+    let AgentCommand::Prompt { message, .. } = player.command().await.unwrap() else {
+        panic!("not a prompt")
+    };
     assert_eq!(json!(message), action["message"], "the agent received another message");
 }
 

@@ -7,10 +7,10 @@ use innkeeper_core::storage::Change;
 use innkeeper_testkit::{CameBack, MemoryStorage, Seen, StageHost, eventually};
 use serde_json::{Value, json};
 
-use super::{TIMEOUT, World, options};
+use super::{RandomTest, TIMEOUT, options};
 
 /// Client actions that the host may publish before they are stored.
-const MAY_FOLLOW: [&str; 5] = [
+const STORED_LATER: [&str; 5] = [
     "chat/draftChanged",
     "chat/inputAnswerChanged",
     "chat/toolCallContentChanged",
@@ -19,7 +19,7 @@ const MAY_FOLLOW: [&str; 5] = [
 ];
 
 /// Host actions that are stored before they are published.
-const BOUNDARIES: [&str; 6] = [
+const STORED_FIRST: [&str; 6] = [
     "chat/turnStarted",
     "chat/turnComplete",
     "chat/turnCancelled",
@@ -29,67 +29,67 @@ const BOUNDARIES: [&str; 6] = [
 ];
 
 /// The states of a chat and its session.
-struct Documents {
+struct ChatDocuments {
     chat: Value,
     session: Value,
 }
 
 /// How much of the state must be restored.
 #[derive(Clone, Copy, PartialEq)]
-enum Written {
+enum ExpectedState {
     /// All of the state.
     Everything,
     /// All but the latest agent output and unjournaled client actions such as drafts.
     Decisions,
 }
 
-impl World {
+impl RandomTest {
     /// Crashes the host and starts another one on what it stored. `settled`: whether the crash
     /// happens after everything is handled, which allows the restored state to be checked.
     pub(super) async fn kill(&mut self, settled: bool) {
         let before = if settled { Some(self.settled_documents().await) } else { None };
         self.check_published_is_stored();
-        self.guests.disconnect_all().await;
+        self.clients.disconnect_all().await;
         let left = self.storage.after_a_crash();
         self.discard_host().await;
         self.storage = left;
         self.taken = 0;
         let host = StageHost::start(options(&self.storage)).await.unwrap();
         self.move_to(host).await;
-        for client in self.guests.all() {
+        for client in self.clients.all() {
             assert_eq!(
                 client.came_back,
                 Some(CameBack::Snapshots),
                 "the host cannot know what the client missed"
             );
         }
-        if let Some((written, before)) = before {
+        if let Some((expected, before)) = before {
             let after = self.documents().await;
-            before.check_restored(&after, written);
+            before.check_restored(&after, expected);
         }
     }
 
     /// Waits until everything is handled and, if there is an agent whose marker shows it, stored.
-    async fn settled_documents(&mut self) -> (Written, Documents) {
+    async fn settled_documents(&mut self) -> (ExpectedState, ChatDocuments) {
         self.settle().await;
-        let written = match &self.mark {
+        let expected = match &self.mark {
             Some(mark) => {
                 let text = mark.to_string();
                 let stored = || self.storage.log().iter().any(|change| contains(change, &text));
                 eventually(TIMEOUT, "the agent output is stored", stored).await.unwrap();
-                Written::Everything
+                ExpectedState::Everything
             }
-            None => Written::Decisions,
+            None => ExpectedState::Decisions,
         };
-        (written, self.documents().await)
+        (expected, self.documents().await)
     }
 
-    async fn documents(&mut self) -> Documents {
+    async fn documents(&mut self) -> ChatDocuments {
         let chat = self.judge.snapshot(&self.chat.clone()).await;
-        Documents { chat, session: self.judge.snapshot(&self.session.clone()).await }
+        ChatDocuments { chat, session: self.judge.snapshot(&self.session.clone()).await }
     }
 
-    /// Stops the host that counts as crashed. Nothing that it still does is used.
+    /// Stops the host that counts as crashed. Its remaining output is ignored.
     async fn discard_host(&mut self) {
         self.player = None;
         let host = self.host.take().unwrap();
@@ -104,14 +104,14 @@ impl World {
     /// Checks that every published action that must be stored first is stored.
     pub(super) fn check_published_is_stored(&self) {
         let stored = journal(&self.storage);
-        let published = self.guests.all().flat_map(|client| &client.seen);
+        let published = self.clients.all().flat_map(|client| &client.seen);
         for seen in published {
             let Seen::Action(envelope) = seen else { continue };
             let action = json!(envelope.action);
             let kind = action["type"].as_str().unwrap_or_default();
             let must_be_stored = match &envelope.origin {
-                Some(_) => envelope.rejection_reason.is_none() && !MAY_FOLLOW.contains(&kind),
-                None => BOUNDARIES.contains(&kind),
+                Some(_) => envelope.rejection_reason.is_none() && !STORED_LATER.contains(&kind),
+                None => STORED_FIRST.contains(&kind),
             };
             if must_be_stored && envelope.channel != "ahp-root://" {
                 assert!(stored.contains(&action.to_string()), "published but not stored: {action}");
@@ -143,15 +143,15 @@ fn contains(change: &Change, text: &str) -> bool {
     }
 }
 
-impl Documents {
+impl ChatDocuments {
     /// Checks that the next host has this state, with a running turn as a failed one.
-    fn check_restored(&self, after: &Self, written: Written) {
+    fn check_restored(&self, after: &Self, expected: ExpectedState) {
         let turns = |documents: &Self| documents.chat["turns"].as_array().unwrap().clone();
         let (old, mut new) = (turns(self), turns(after));
         let active = &self.chat["activeTurn"];
         if active.is_object() {
             let interrupted = new.pop().expect("the interrupted turn");
-            check_interrupted(active, &interrupted, written);
+            check_interrupted(active, &interrupted, expected);
         }
         assert_eq!(new, old, "finished turns");
         assert_eq!(after.chat.get("activeTurn"), None);
@@ -165,10 +165,10 @@ impl Documents {
             assert_eq!(after.session[set], self.session[set]);
         }
         let named = self.session["title"].as_str().unwrap().starts_with("named");
-        if named || written == Written::Everything {
+        if named || expected == ExpectedState::Everything {
             assert_eq!(after.session["title"], self.session["title"]);
         }
-        if written == Written::Everything {
+        if expected == ExpectedState::Everything {
             for own in ["draft", "workingDirectories"] {
                 assert_eq!(after.chat.get(own), self.chat.get(own));
             }
@@ -178,7 +178,7 @@ impl Documents {
 }
 
 /// Checks that a running turn was restored as a failed one with its stored output.
-fn check_interrupted(active: &Value, interrupted: &Value, written: Written) {
+fn check_interrupted(active: &Value, interrupted: &Value, expected: ExpectedState) {
     assert_eq!((&interrupted["id"], &interrupted["state"]), (&active["id"], &json!("error")));
     assert_eq!(interrupted["message"], active["message"]);
     let parts = |turn: &Value| -> Vec<Value> {
@@ -187,9 +187,9 @@ fn check_interrupted(active: &Value, interrupted: &Value, written: Written) {
     let (old, mut new) = (parts(active), parts(interrupted));
     let error = new.pop().expect("an error part");
     assert_eq!(error["kind"], "error");
-    match written {
-        Written::Everything => assert_eq!(new, old, "agent output"),
-        Written::Decisions => assert!(old.starts_with(&new), "{new:?} is not a prefix of {old:?}"),
+    match expected {
+        ExpectedState::Everything => assert_eq!(new, old, "agent output"),
+        ExpectedState::Decisions => assert!(old.starts_with(&new), "{new:?} is not a prefix of {old:?}"),
     }
 }
 

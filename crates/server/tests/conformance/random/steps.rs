@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::guests::CLIENTS;
 use crate::scene::{cancelled, confirmed, message, pending, started, tool_complete};
+use crate::test_clients::CLIENTS;
 
 /// One step of a test.
 #[derive(Clone, Debug)]

@@ -21,14 +21,14 @@ use crate::wire::Wire;
 const SESSION: &str = "scripted:/1";
 
 /// A host with persistent storage, one session and one client.
-struct Kept {
+struct StoredHost {
     host: StageHost,
     storage: MemoryStorage,
     alice: Observer,
     chat: String,
 }
 
-impl Kept {
+impl StoredHost {
     async fn start(traits: StageTraits) -> Self {
         let storage = MemoryStorage::new();
         let options = StageOptions {
@@ -72,7 +72,7 @@ impl Kept {
     }
 
     /// Waits until these links are stored, which takes up to 100 ms.
-    async fn links_are(&self, wanted: &[(String, TurnLink)]) {
+    async fn wait_for_links(&self, wanted: &[(String, TurnLink)]) {
         while self.links().await != wanted {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
@@ -103,7 +103,7 @@ fn said_by(kind: MessageKind, text: &str) -> Message {
 
 #[tokio::test]
 async fn changed_models_reach_a_subscribed_client() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     assert!(kept.alice.root().unwrap().agents[0].models.is_empty());
     kept.host.stage().change_offer(|offer| offer.info.models = vec![model("new")]);
     let shown =
@@ -120,7 +120,7 @@ async fn changed_models_reach_a_subscribed_client() {
 
 #[tokio::test]
 async fn resume_token_survives_a_host_restart() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     assert_eq!(kept.host.stage().openings()[0].resume_token, None);
     player.send(AgentEvent::ResumeToken(ResumeToken::new("first"))).await.unwrap();
@@ -141,7 +141,7 @@ async fn resume_token_survives_a_host_restart() {
 
 #[tokio::test]
 async fn agent_is_opened_with_the_last_selection_after_a_restart() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let chosen = json!({
         "type": "chat/turnStarted", "turnId": "t1", "startedAt": "2026-11-15T09:00:05.000Z",
         "message": {
@@ -168,7 +168,7 @@ async fn agent_is_opened_with_the_last_selection_after_a_restart() {
 
 #[tokio::test]
 async fn child_chat_appears_streams_and_ends() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     player.run("t1", "call1").await.unwrap();
     let child = ChildId::of_tool_call("call1");
@@ -218,7 +218,7 @@ async fn child_chat_appears_streams_and_ends() {
 
 #[tokio::test]
 async fn child_turns_end_with_the_agent_and_cannot_be_resumed() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     let started = ChildChat {
         id: ChildId::of_tool_call("call1"),
@@ -241,7 +241,7 @@ async fn child_turns_end_with_the_agent_and_cannot_be_resumed() {
 
 #[tokio::test]
 async fn turn_started_by_the_agent_is_stored_and_restored() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     kept.finish(&player, "t1").await;
     let notice = said_by(MessageKind::SystemNotification, "The build has finished");
@@ -258,7 +258,7 @@ async fn turn_started_by_the_agent_is_stored_and_restored() {
 
 #[tokio::test]
 async fn turn_started_by_the_agent_during_a_users_turn_is_shown_in_that_turn() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     let message = said_by(MessageKind::SystemNotification, "The build has finished");
     player.send(AgentEvent::TurnStarted { turn: TurnId::new("task-1"), message }).await.unwrap();
@@ -273,7 +273,7 @@ async fn turn_started_by_the_agent_during_a_users_turn_is_shown_in_that_turn() {
 
 #[tokio::test]
 async fn configuration_changed_by_the_agent_is_published() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     let values = json!({"mode": "bold", "unheardOf": 1}).as_object().unwrap().clone();
     player.send(AgentEvent::ConfigChanged { values: values.into_iter().collect() }).await.unwrap();
@@ -285,7 +285,7 @@ async fn configuration_changed_by_the_agent_is_published() {
 #[tokio::test]
 async fn message_links_of_a_turn_are_stored_and_dropped_with_it() {
     let traits = StageTraits { features: AgentFeatures::ALL, ..StageTraits::default() };
-    let mut kept = Kept::start(traits).await;
+    let mut kept = StoredHost::start(traits).await;
     let mut player = kept.begin("t1").await;
     let link = |turn: &str, link| AgentEvent::MessageLinked { turn: TurnId::new(turn), link };
     player.send(link("t1", MessageLink::Prompt("u1".to_owned()))).await.unwrap();
@@ -302,16 +302,16 @@ async fn message_links_of_a_turn_are_stored_and_dropped_with_it() {
         by_order: false,
     };
     let (one, two) = (("t1".to_owned(), whole("u1", Some("a2"))), ("t2".to_owned(), whole("u2", None)));
-    kept.links_are(&[one.clone(), two]).await;
+    kept.wait_for_links(&[one.clone(), two]).await;
     kept.alice.dispatch(&kept.chat, json!({"type": "chat/truncated", "turnId": "t1"})).await.unwrap();
     let gone = |alice: &Observer| alice.chat(&kept.chat).is_ok_and(|chat| chat.turns.len() == 1);
     kept.alice.until("the truncation", gone).await.unwrap();
-    kept.links_are(&[one]).await;
+    kept.wait_for_links(&[one]).await;
 }
 
 #[tokio::test]
 async fn turns_without_links_are_matched_by_order() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     player.send(AgentEvent::ResumeToken(ResumeToken::new("own"))).await.unwrap();
     kept.finish(&player, "t1").await;
@@ -331,12 +331,12 @@ async fn turns_without_links_are_matched_by_order() {
     player.crash().await.unwrap();
     let _player = kept.begin("t2").await;
     // The record is read while the agent is opened.
-    kept.links_are(&[("t1".to_owned(), TurnLink { by_order: true, ..link })]).await;
+    kept.wait_for_links(&[("t1".to_owned(), TurnLink { by_order: true, ..link })]).await;
 }
 
 /// A conversation with one completed turn whose record is lost, so that the next turn failed.
-async fn lost() -> Kept {
-    let mut kept = Kept::start(StageTraits::default()).await;
+async fn with_lost_history() -> StoredHost {
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     kept.finish(&player, "t1").await;
     player.crash().await.unwrap();
@@ -347,7 +347,7 @@ async fn lost() -> Kept {
 }
 
 /// Resumes the failed turn while the record is still lost and answers the question.
-async fn resume_and_answer(kept: &mut Kept, answer: Value) {
+async fn resume_and_answer(kept: &mut StoredHost, answer: Value) {
     kept.host.stage().lose_history("The transcript is gone.");
     kept.alice.dispatch(&kept.chat, json!({"type": "chat/turnResume", "turnId": "t2"})).await.unwrap();
     let chat = kept.chat.clone();
@@ -370,7 +370,7 @@ async fn resume_and_answer(kept: &mut Kept, answer: Value) {
 
 #[tokio::test]
 async fn lost_history_fails_the_turn_with_the_choices_and_can_be_resumed() {
-    let mut kept = lost().await;
+    let mut kept = with_lost_history().await;
     let part = kept.last_turn()["responseParts"][0].clone();
     assert_eq!(part["resumable"], true);
     let text = part["error"]["message"].as_str().unwrap();
@@ -388,7 +388,7 @@ async fn lost_history_fails_the_turn_with_the_choices_and_can_be_resumed() {
 
 #[tokio::test]
 async fn lost_history_is_rebuilt_from_the_hosts_record_by_choice() {
-    let mut kept = lost().await;
+    let mut kept = with_lost_history().await;
     resume_and_answer(&mut kept, json!("rebuild")).await;
     let mut player = kept.host.stage().player().await.unwrap();
     assert_eq!(player.prompt().await.unwrap(), ("t2".to_owned(), "more".to_owned()));
@@ -405,12 +405,12 @@ async fn lost_history_is_rebuilt_from_the_hosts_record_by_choice() {
 
 #[tokio::test]
 async fn lost_history_is_discarded_or_the_turn_cancelled_by_choice() {
-    let mut kept = lost().await;
+    let mut kept = with_lost_history().await;
     resume_and_answer(&mut kept, json!("cancel")).await;
     kept.alice.until_turn_over(&kept.chat, "t2").await.unwrap();
     assert_eq!(kept.last_turn()["state"], "cancelled");
     assert_eq!(kept.host.stage().asked(), 3);
-    let mut kept = lost().await;
+    let mut kept = with_lost_history().await;
     resume_and_answer(&mut kept, json!("fresh")).await;
     let mut player = kept.host.stage().player().await.unwrap();
     player.prompt().await.unwrap();
@@ -421,7 +421,7 @@ async fn lost_history_is_discarded_or_the_turn_cancelled_by_choice() {
 
 #[tokio::test]
 async fn conversation_that_never_answered_starts_fresh_without_a_question() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     player.crash().await.unwrap();
     kept.alice.until_turn_over(&kept.chat, "t1").await.unwrap();
@@ -435,7 +435,7 @@ async fn conversation_that_never_answered_starts_fresh_without_a_question() {
 
 #[tokio::test]
 async fn question_about_lost_history_is_dropped_by_cancel_and_repeated_after_a_restart() {
-    let mut kept = lost().await;
+    let mut kept = with_lost_history().await;
     kept.host.stage().lose_history("The transcript is gone.");
     let resume = json!({"type": "chat/turnResume", "turnId": "t2"});
     kept.alice.dispatch(&kept.chat, resume.clone()).await.unwrap();
@@ -447,7 +447,7 @@ async fn question_about_lost_history_is_dropped_by_cancel_and_repeated_after_a_r
     let mut player = kept.host.stage().player().await.unwrap();
     player.prompt().await.unwrap();
     kept.finish(&player, "t2").await;
-    let mut kept = lost().await;
+    let mut kept = with_lost_history().await;
     kept.host.stage().lose_history("The transcript is gone.");
     kept.alice.dispatch(&kept.chat, resume).await.unwrap();
     kept.alice.until("the question", asked).await.unwrap();
@@ -511,7 +511,7 @@ async fn added_capabilities_apply_from_the_next_opening() {
 /// VS Code renames a session on the channel of its chat.
 #[tokio::test]
 async fn rename_on_the_chat_channel_renames_the_session_of_a_default_chat() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     kept.finish(&player, "t1").await;
     let mut wire = Wire::open(&kept.host, "wire", &["0.9.0"]).await;
@@ -593,8 +593,8 @@ fn child(call: &str, turn: &str) -> AgentEvent {
 }
 
 /// Creates a session with a running turn and a subagent. Returns the URI of the child chat.
-async fn with_child() -> (Kept, Player, String) {
-    let mut kept = Kept::start(StageTraits::default()).await;
+async fn with_child() -> (StoredHost, Player, String) {
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     player.send(child("call1", "c1")).await.unwrap();
     let chats = |alice: &Observer| alice.session(SESSION).unwrap().chats.len();
@@ -675,7 +675,7 @@ async fn finished_child_chats_are_evicted_and_can_be_disposed() {
 
 #[tokio::test]
 async fn cancel_of_a_turn_cancels_the_agents_turn_in_it() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let mut player = kept.begin("t1").await;
     let message = said_by(MessageKind::SystemNotification, "The build has finished");
     player.send(AgentEvent::TurnStarted { turn: TurnId::new("task-1"), message }).await.unwrap();
@@ -703,7 +703,7 @@ async fn cancel_of_a_turn_cancels_the_agents_turn_in_it() {
 
 #[tokio::test]
 async fn agents_turn_continues_after_the_turn_it_was_shown_in() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     let message = said_by(MessageKind::SystemNotification, "The build has finished");
     player.send(AgentEvent::TurnStarted { turn: TurnId::new("task-1"), message }).await.unwrap();
@@ -723,7 +723,7 @@ async fn agents_turn_continues_after_the_turn_it_was_shown_in() {
 
 #[tokio::test]
 async fn agents_own_turn_does_not_release_a_held_queue() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let mut player = kept.begin("t1").await;
     kept.alice.dispatch(&kept.chat, pending("queued", "m1", "later")).await.unwrap();
     kept.alice.dispatch(&kept.chat, cancelled("t1")).await.unwrap();
@@ -738,7 +738,7 @@ async fn agents_own_turn_does_not_release_a_held_queue() {
 
 #[tokio::test]
 async fn steering_message_that_was_taken_just_before_a_cancel_is_not_sent_again() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let mut player = kept.begin("t1").await;
     kept.alice.dispatch(&kept.chat, pending("steering", "s1", "do this instead")).await.unwrap();
     assert!(matches!(player.command().await.unwrap(), AgentCommand::Steer { .. }));
@@ -753,7 +753,7 @@ async fn steering_message_that_was_taken_just_before_a_cancel_is_not_sent_again(
 #[tokio::test]
 async fn queue_that_waits_after_a_truncation_waits_after_a_restart() {
     let traits = StageTraits { features: AgentFeatures::ALL, ..StageTraits::default() };
-    let mut kept = Kept::start(traits).await;
+    let mut kept = StoredHost::start(traits).await;
     let mut player = kept.begin("t1").await;
     kept.finish(&player, "t1").await;
     kept.alice.say(&kept.chat, "t2", "more").await.unwrap();
@@ -776,7 +776,7 @@ async fn queue_that_waits_after_a_truncation_waits_after_a_restart() {
 
 #[tokio::test]
 async fn first_of_two_answers_about_lost_history_wins() {
-    let mut kept = lost().await;
+    let mut kept = with_lost_history().await;
     kept.host.stage().lose_history("The transcript is gone.");
     kept.alice.dispatch(&kept.chat, pending("queued", "m1", "later")).await.unwrap();
     let queued = |alice: &Observer| {

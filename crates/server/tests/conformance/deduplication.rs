@@ -31,7 +31,7 @@ async fn guest(host: &StageHost) -> Wire {
 }
 
 /// Reconnects the client. Returns the type of the reconnect result.
-async fn back(host: &StageHost, seen: u64, channels: &[&str]) -> (Wire, String) {
+async fn reconnect(host: &StageHost, seen: u64, channels: &[&str]) -> (Wire, String) {
     let mut wire = Wire::connect(host, "guest").await;
     let params = json!({"clientId": "guest", "lastSeenServerSeq": seen, "subscriptions": channels});
     let told = wire.ask("reconnect", params).await["type"].as_str().unwrap().to_owned();
@@ -52,12 +52,12 @@ fn accepted(envelope: &Value) -> u64 {
     envelope["serverSeq"].as_u64().unwrap()
 }
 
-fn refused(envelope: &Value) {
+fn rejected_as_repeated(envelope: &Value) {
     assert!(envelope["rejectionReason"].as_str().unwrap().contains("handled already"), "{envelope}");
 }
 
 /// Checks how often a change of the title was published.
-async fn named(judge: &mut Wire, times: usize) {
+async fn check_title_changes(judge: &mut Wire, times: usize) {
     judge.barrier(SESSION).await;
     let count = judge.actions(SESSION).iter().filter(|kind| **kind == "session/titleChanged").count();
     assert_eq!(count, times, "{:?}", judge.log);
@@ -74,14 +74,14 @@ async fn after_a_crash_only_unanswered_dispatches_are_repetitions() {
     guest.dispatch(SESSION, title("lost")).await;
     guest.envelope(3).await;
     let next = host_on(&storage.after_a_crash()).await;
-    let (mut guest, told) = back(&next, seen, &[ROOT, SESSION]).await;
+    let (mut guest, told) = reconnect(&next, seen, &[ROOT, SESSION]).await;
     assert_eq!(told, "snapshot");
     for (seq, is_read) in [(1, true), (2, false)] {
         guest.dispatch_as(seq, SESSION, read(is_read)).await;
         accepted(&guest.envelope(seq).await);
     }
     guest.dispatch_as(3, SESSION, title("lost")).await;
-    refused(&guest.envelope(3).await);
+    rejected_as_repeated(&guest.envelope(3).await);
     // The client has received an answer, so the same dispatch is a new one.
     guest.log.clear();
     guest.dispatch_as(3, SESSION, title("lost")).await;
@@ -109,9 +109,9 @@ async fn dispatch_being_written_during_a_crash_is_a_repetition() {
     drop(held);
     assert!(accepted(&guest.envelope(lost).await) > seen);
     let next = host_on(&storage.after_a_crash()).await;
-    let (mut guest, _) = back(&next, seen, &[ROOT, SESSION]).await;
+    let (mut guest, _) = reconnect(&next, seen, &[ROOT, SESSION]).await;
     guest.dispatch_as(lost, SESSION, title("lost")).await;
-    refused(&guest.envelope(lost).await);
+    rejected_as_repeated(&guest.envelope(lost).await);
     // The client has received an answer, so the same dispatch is a new one.
     guest.log.clear();
     guest.dispatch_as(lost, SESSION, title("lost")).await;
@@ -130,12 +130,12 @@ async fn after_a_restart_only_unanswered_dispatches_are_repetitions() {
     guest.envelope(3).await;
     host.stop().await;
     let next = host_on(&storage).await;
-    let (mut guest, told) = back(&next, seen, &[ROOT, SESSION]).await;
+    let (mut guest, told) = reconnect(&next, seen, &[ROOT, SESSION]).await;
     assert_eq!(told, "replay");
     guest.dispatch_as(1, SESSION, read(true)).await;
     accepted(&guest.envelope(1).await);
     guest.dispatch_as(3, SESSION, title("missed")).await;
-    refused(&guest.envelope(3).await);
+    rejected_as_repeated(&guest.envelope(3).await);
 }
 
 #[tokio::test]
@@ -153,13 +153,13 @@ async fn repeated_dispatch_is_rejected_if_its_echo_is_not_sent() {
     for (seen, channels, told) in
         [(seen, [ROOT].as_slice(), "replay"), (seen, &[ROOT, SESSION], "snapshot"), (seen, &[], "replay")]
     {
-        let (mut guest, how) = back(&host, seen, channels).await;
+        let (mut guest, how) = reconnect(&host, seen, channels).await;
         assert_eq!(how, told);
         guest.dispatch_as(2, SESSION, title("once")).await;
-        refused(&guest.envelope(2).await);
+        rejected_as_repeated(&guest.envelope(2).await);
         assert_eq!(guest.answers("guest", 2), 1);
     }
-    named(&mut judge, 1).await;
+    check_title_changes(&mut judge, 1).await;
 }
 
 #[tokio::test]
@@ -176,26 +176,26 @@ async fn pending_answer_reaches_the_new_connection_of_its_client() {
     while storage.waiting() == 0 {
         tokio::task::yield_now().await;
     }
-    let (mut new, _) = back(&host, seen, &[ROOT]).await;
+    let (mut new, _) = reconnect(&host, seen, &[ROOT]).await;
     new.dispatch_as(2, SESSION, title("slow")).await;
     new.settle().await;
     assert_eq!(new.answers("guest", 2), 0, "answered before the write completed");
     drop(held);
     accepted(&new.envelope(2).await);
     accepted(&old.envelope(2).await);
-    named(&mut judge, 1).await;
+    check_title_changes(&mut judge, 1).await;
     new.settle().await;
     assert_eq!(new.answers("guest", 2), 1);
 }
 
 /// A connection without a transport, which a test can drop at any moment.
-struct Bare<'a> {
+struct BareConnection<'a> {
     host: &'a StageHost,
     id: ConnectionId,
     outbox: Arc<Outbox>,
 }
 
-impl<'a> Bare<'a> {
+impl<'a> BareConnection<'a> {
     fn new(host: &'a StageHost) -> Self {
         let outbox = Arc::new(Outbox::default());
         let id = host.host().store().attach(Arc::clone(&outbox));
@@ -241,7 +241,7 @@ impl<'a> Bare<'a> {
 async fn dispatch_dropped_by_a_lost_connection_is_applied_on_the_next() {
     let storage = MemoryStorage::new();
     let host = host_on(&storage).await;
-    let (old, new) = (Bare::new(&host), Bare::new(&host));
+    let (old, new) = (BareConnection::new(&host), BareConnection::new(&host));
     old.introduce().await;
     let config = json!({"type": "root/configChanged", "config": {"a": 1}});
     let held = storage.hold_writes();
@@ -259,7 +259,7 @@ async fn dispatch_dropped_by_a_lost_connection_is_applied_on_the_next() {
 #[tokio::test]
 async fn dispatch_sent_on_two_connections_is_applied_once() {
     let host = host_on(&MemoryStorage::new()).await;
-    let (old, new) = (Bare::new(&host), Bare::new(&host));
+    let (old, new) = (BareConnection::new(&host), BareConnection::new(&host));
     old.introduce().await;
     let seen = host.host().store().seq().0;
     new.resume(seen).await;
@@ -272,7 +272,7 @@ async fn dispatch_sent_on_two_connections_is_applied_once() {
     }
     // A new handshake restarts the sequence numbers.
     let config = json!({"type": "root/configChanged", "config": {"a": new.id.number()}});
-    let fresh = Bare::new(&host);
+    let fresh = BareConnection::new(&host);
     fresh.introduce().await;
     for connection in [&fresh, &old] {
         connection.dispatch(2, ROOT, &config).await;

@@ -7,15 +7,15 @@ use innkeeper_testkit::{Observer, StageHost};
 pub(crate) const CLIENTS: [(&str, &str); 3] = [("ann", "1.0.0"), ("ben", "0.9.0"), ("cat", "1.0.0")];
 
 /// All clients of a random test, each with whether it is connected.
-pub(crate) struct Guests(Vec<(Observer, bool)>);
+pub(crate) struct TestClients(Vec<(Observer, bool)>);
 
-impl Guests {
+impl TestClients {
     pub(crate) async fn connect(host: &StageHost) -> Self {
-        let mut guests = Vec::new();
+        let mut clients = Vec::new();
         for (name, version) in CLIENTS {
-            guests.push((Observer::connect_small(host.address(), name, &[version]).await.unwrap(), true));
+            clients.push((Observer::connect_small(host.address(), name, &[version]).await.unwrap(), true));
         }
-        Self(guests)
+        Self(clients)
     }
 
     /// A client, connected or not.

@@ -20,20 +20,20 @@ fn marked(value: &Value) -> Value {
 }
 
 /// Collects the paths of the fields that were sent and are not kept.
-fn lost(sent: &Value, kept: &Value, place: &str, found: &mut Vec<String>) {
+fn collect_lost(sent: &Value, kept: &Value, place: &str, found: &mut Vec<String>) {
     match (sent, kept) {
         (Value::Object(sent), Value::Object(kept)) => {
             for (key, value) in sent {
                 let place = format!("{place}.{key}");
                 match kept.get(key) {
-                    Some(kept) => lost(value, kept, &place, found),
+                    Some(kept) => collect_lost(value, kept, &place, found),
                     None => found.push(place),
                 }
             }
         }
         (Value::Array(sent), Value::Array(kept)) if sent.len() == kept.len() => {
             for (number, (sent, kept)) in sent.iter().zip(kept).enumerate() {
-                lost(sent, kept, &format!("{place}[{number}]"), found);
+                collect_lost(sent, kept, &format!("{place}[{number}]"), found);
             }
         }
         (sent, kept) if sent == kept => {}
@@ -81,10 +81,10 @@ async fn state_keeps_unknown_fields_only_where_its_types_are_open() {
     let (chat, session) = (scene.wire.snapshot(&chat).await, scene.wire.snapshot(&session).await);
     let root = scene.wire.snapshot("ahp-root://").await;
     let mut all = Vec::new();
-    lost(&message, &chat["draft"], "draft", &mut all);
-    lost(&message, &chat["queuedMessages"][0]["message"], "queuedMessages[].message", &mut all);
-    lost(&active, &session["activeClients"][0], "activeClients[]", &mut all);
-    lost(&values, &root["config"]["values"], "config.values", &mut all);
+    collect_lost(&message, &chat["draft"], "draft", &mut all);
+    collect_lost(&message, &chat["queuedMessages"][0]["message"], "queuedMessages[].message", &mut all);
+    collect_lost(&active, &session["activeClients"][0], "activeClients[]", &mut all);
+    collect_lost(&values, &root["config"]["values"], "config.values", &mut all);
     insta::assert_snapshot!(all.join("\n"), @r"
     draft.agent.x
     draft.attachments[0].range.end.x

@@ -138,7 +138,7 @@ fn activated(client: &str) -> Action {
 async fn client_that_disconnects_before_its_activation_is_handled_is_removed() {
     let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
     let host = start(&stage, &storage).await;
-    let session = never_used(&host).await;
+    let session = unused_session(&host).await;
     let watcher = connected(&host, "c2");
     subscribed(&host, watcher, &session).await;
     let (connection, client) = (connected(&host, "c1"), ClientId::new("c1"));
@@ -157,7 +157,7 @@ async fn client_that_disconnects_before_its_activation_is_handled_is_removed() {
 async fn reconnected_client_stays_active_only_in_subscribed_sessions() {
     let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
     let host = start(&stage, &storage).await;
-    let session = never_used(&host).await;
+    let session = unused_session(&host).await;
     for client in ["c1", "c2", "c3"] {
         let connection = connected(&host, client);
         let origin = Origin { connection, client: ClientId::new(client), client_seq: 1 };
@@ -181,7 +181,7 @@ async fn reconnected_client_stays_active_only_in_subscribed_sessions() {
 async fn reconnected_client_that_activates_late_has_time_to_subscribe() {
     let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
     let host = start(&stage, &storage).await;
-    let (session, client) = (never_used(&host).await, ClientId::new("c1"));
+    let (session, client) = (unused_session(&host).await, ClientId::new("c1"));
     host.store().detach(connected(&host, "c1"));
     host.disconnected(&client);
     let connection = connected(&host, "c1");
@@ -196,7 +196,7 @@ async fn reconnected_client_that_activates_late_has_time_to_subscribe() {
 }
 
 /// Creates a session of `c1` without turns.
-async fn never_used(host: &Host) -> ChannelUri {
+async fn unused_session(host: &Host) -> ChannelUri {
     let session = ChannelUri::new("scripted:/1");
     let new = NewSession {
         uri: session.clone(),
@@ -227,7 +227,7 @@ async fn subscribed(host: &Host, connection: ConnectionId, channel: &ChannelUri)
 }
 
 /// Waits longer than any unused session is kept.
-async fn an_hour() {
+async fn wait_an_hour() {
     tokio::time::sleep(Duration::from_secs(60 * 60)).await;
 }
 
@@ -240,9 +240,9 @@ async fn unused_session_is_removed_after_its_creator_disconnects() {
     let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
     let host = start(&stage, &storage).await;
     let creator = connected(&host, "c1");
-    let session = never_used(&host).await;
+    let session = unused_session(&host).await;
     let chat = ChannelUri::default_chat_of(&session);
-    an_hour().await;
+    wait_an_hour().await;
     assert!(
         host.store().has(&session) && is_stored(&storage, &session).await,
         "removed although its creator is connected"
@@ -261,19 +261,19 @@ async fn unused_session_is_removed_after_its_creator_disconnects() {
     assert!(!host.store().has(&session) && !host.store().has(&chat));
     assert!(!is_stored(&storage, &session).await, "the removed session is stored");
     assert_eq!((host.session_count(), stage.asked()), (0, 0));
-    never_used(&host).await;
+    unused_session(&host).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn unused_session_is_kept_while_it_or_its_chat_has_a_subscriber() {
     let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
     let host = start(&stage, &storage).await;
-    let session = never_used(&host).await;
+    let session = unused_session(&host).await;
     let chat = ChannelUri::default_chat_of(&session);
     for channel in [&session, &chat] {
         let other = connected(&host, "c2");
         subscribed(&host, other, channel).await;
-        an_hour().await;
+        wait_an_hour().await;
         assert!(
             host.store().has(&session) && is_stored(&storage, &session).await,
             "{channel} has a subscriber"
@@ -282,7 +282,7 @@ async fn unused_session_is_kept_while_it_or_its_chat_has_a_subscriber() {
     }
     // A connected client that is neither its creator nor a subscriber does not keep it.
     connected(&host, "c2");
-    an_hour().await;
+    wait_an_hour().await;
     assert!(!host.store().has(&session) && !is_stored(&storage, &session).await);
 }
 
@@ -290,13 +290,13 @@ async fn unused_session_is_kept_while_it_or_its_chat_has_a_subscriber() {
 async fn unused_session_is_removed_after_a_restart() {
     let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
     let host = start(&stage, &storage).await;
-    let session = never_used(&host).await;
+    let session = unused_session(&host).await;
     host.shutdown().await;
     host.finish().await;
     assert!(is_stored(&storage, &session).await);
 
     let host = start(&stage, &storage).await;
-    an_hour().await;
+    wait_an_hour().await;
     assert!(!is_stored(&storage, &session).await);
     assert_eq!(host.session_count(), 0);
 }
@@ -308,7 +308,7 @@ async fn used_session_is_never_removed() {
     let (session, _, player) = with_a_turn(&host, &stage).await;
     player.complete("t1").await.unwrap();
     player.crash().await.unwrap();
-    an_hour().await;
+    wait_an_hour().await;
     assert!(is_stored(&storage, &session).await);
     assert_eq!(host.session_count(), 1);
 }
@@ -317,7 +317,7 @@ async fn used_session_is_never_removed() {
 async fn session_whose_agent_cannot_be_opened_is_listed_and_never_removed() {
     let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
     let host = start(&stage, &storage).await;
-    let (session, client) = (never_used(&host).await, ClientId::new("c1"));
+    let (session, client) = (unused_session(&host).await, ClientId::new("c1"));
     let chat = ChannelUri::default_chat_of(&session);
     stage.hold_openings();
     stage.fail_next_opening("install it first");
@@ -329,7 +329,7 @@ async fn session_whose_agent_cannot_be_opened_is_listed_and_never_removed() {
     assert_eq!(host.list_sessions(None, None).rows.len(), 1, "not listed after its first message");
     stage.release_openings();
     host.store().detach(connection);
-    an_hour().await;
+    wait_an_hour().await;
     assert!(!host.store().has(&session), "the idle session is still loaded");
     assert!(is_stored(&storage, &session).await);
     assert_eq!((host.list_sessions(None, None).rows.len(), host.session_count()), (1, 1));
