@@ -1,6 +1,6 @@
 //! Random tests of one chat: clients and an agent act in random order, validly or not, with
 //! lost connections and with restarts and crashes of the host. All clients end with the same
-//! state, and the host restores everything that it published before a crash.
+//! state, and every decision that the host published before a crash is restored.
 
 mod crash;
 mod steps;

@@ -15,8 +15,8 @@ pub(crate) const ONE: &str = "scripted:/1";
 pub(crate) const TWO: &str = "scripted:/2";
 pub(crate) const SIDE: &str = "ahp-chat:/side";
 
-/// A host with two clients and one or two sessions. Its agent supports several chats, forks and
-/// side chats.
+/// A host with two clients and one or two sessions. Its agent supports several chats, forks
+/// and side chats.
 pub(crate) struct Room {
     pub(crate) host: StageHost,
     pub(crate) storage: MemoryStorage,

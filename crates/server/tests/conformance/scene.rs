@@ -12,9 +12,9 @@ use crate::wire::Wire;
 /// The working directory of the session.
 pub(crate) const DIRECTORY: &str = "file:///w";
 
-/// Actions that protocol 0.9 does not define; clients that speak it ignore them. They still
-/// receive such actions when another client dispatches them. The host itself publishes them
-/// only when a chat moves, which does not happen in a scene.
+/// Actions that protocol 0.9 does not define. Clients of that protocol receive them when
+/// another client dispatches them, and ignore them. The host itself publishes them only when
+/// a chat moves, which does not happen in a scene.
 const NOT_IN_0_9: [&str; 9] = [
     "session/chatsReordered",
     "session/mcpServerBackgroundRequested",

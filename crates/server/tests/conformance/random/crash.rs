@@ -1,5 +1,5 @@
-//! Crashes of the host: everything that clients received was stored before, and the next host
-//! restores it.
+//! Crashes of the host: every decision that clients received was stored before it was
+//! published, and the next host restores it.
 
 use std::collections::BTreeSet;
 
