@@ -1,104 +1,24 @@
 //! The agent interface as clients see it: what agents offer, resume tokens and message
-//! links, turns and chats that agents start, and behaviour without a capability.
+//! links, turns that agents start, and behaviour without a capability.
 
-use std::sync::Arc;
-
-use ahp_types::state::{Message, MessageKind, MessageOrigin, SessionModelInfo};
+use ahp_types::state::{MessageKind, SessionModelInfo};
 use innkeeper_core::agent::{
-    AgentCommand, AgentEvent, AgentFeatures, ChildChat, ChildId, ConversationSummary, History, MessageLink,
-    RecordedTurn, ResumeToken, TurnLink, TurnOutcome,
+    AgentCommand, AgentEvent, AgentFeatures, ConversationSummary, History, MessageLink, RecordedTurn,
+    ResumeToken, TurnLink, TurnOutcome,
 };
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::TurnId;
 use innkeeper_core::storage::Storage as _;
-use innkeeper_testkit::{MemoryStorage, Observer, Player, Stage, StageHost, StageOptions, StageTraits};
+use innkeeper_testkit::{Observer, StageTraits};
 use serde_json::{Value, json};
 
 use crate::room::{ONE, Room, SIDE};
 use crate::scene::{Scene, cancelled, message, pending, started};
+use crate::stored_host::{SESSION, StoredHost, said_by};
 use crate::wire::Wire;
-
-const SESSION: &str = "scripted:/1";
-
-/// A host with persistent storage, one session and one client.
-struct StoredHost {
-    host: StageHost,
-    storage: MemoryStorage,
-    alice: Observer,
-    chat: String,
-}
-
-impl StoredHost {
-    async fn start(traits: StageTraits) -> Self {
-        let storage = MemoryStorage::new();
-        let options = StageOptions {
-            stage: Stage::new(traits),
-            storage: Arc::new(storage.clone()),
-            ..StageOptions::default()
-        };
-        let host = StageHost::start(options).await.unwrap();
-        let mut alice = host.observer("alice").await.unwrap();
-        alice.create(SESSION, &["file:///w"]).await.unwrap();
-        let chat = alice.open_session(SESSION).await.unwrap();
-        Self { host, storage, alice, chat }
-    }
-
-    async fn restart(self) -> Self {
-        let Self { host, storage, alice, chat } = self;
-        drop(alice);
-        let host = host.restart().await.unwrap();
-        let mut alice = host.observer("alice").await.unwrap();
-        alice.open_session(SESSION).await.unwrap();
-        Self { host, storage, alice, chat }
-    }
-
-    /// Starts a turn. Returns the agent that was opened for it.
-    async fn begin(&mut self, turn: &str) -> Player {
-        self.alice.say(&self.chat, turn, "hello").await.unwrap();
-        let mut player = self.host.stage().player().await.unwrap();
-        assert_eq!(player.prompt().await.unwrap().0, turn);
-        player
-    }
-
-    async fn finish(&mut self, player: &Player, turn: &str) {
-        player.text(turn, &format!("{turn}-p"), &["answer"]).await.unwrap();
-        player.complete(turn).await.unwrap();
-        self.alice.until_turn_over(&self.chat, turn).await.unwrap();
-    }
-
-    /// The last turn of the chat as the client sees it.
-    fn last_turn(&self) -> Value {
-        json!(self.alice.chat(&self.chat).unwrap().turns.last())
-    }
-
-    /// Waits until these links are stored, which takes up to 100 ms.
-    async fn wait_for_links(&self, wanted: &[(String, TurnLink)]) {
-        while self.links().await != wanted {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    }
-
-    async fn links(&self) -> Vec<(String, TurnLink)> {
-        let session = self.storage.load_session(ChannelUri::new(SESSION)).await.unwrap().unwrap();
-        let mut links = session.chats[0].links.clone();
-        links.sort_by(|one, other| one.0.cmp(&other.0));
-        links
-    }
-}
 
 fn model(id: &str) -> SessionModelInfo {
     serde_json::from_value(json!({"id": id, "provider": "scripted", "name": id})).unwrap()
-}
-
-fn said_by(kind: MessageKind, text: &str) -> Message {
-    Message {
-        text: text.to_owned(),
-        origin: MessageOrigin { kind },
-        attachments: None,
-        model: None,
-        agent: None,
-        meta: None,
-    }
 }
 
 #[tokio::test]
@@ -164,79 +84,6 @@ async fn agent_is_opened_with_the_last_selection_after_a_restart() {
     assert_eq!(json!(openings[0].selection.agent), chosen["message"]["agent"]);
     assert_eq!(openings[1].selection.agent, None);
     kept.finish(&player, "t2").await;
-}
-
-#[tokio::test]
-async fn child_chat_appears_streams_and_ends() {
-    let mut kept = StoredHost::start(StageTraits::default()).await;
-    let player = kept.begin("t1").await;
-    player.run("t1", "call1").await.unwrap();
-    let child = ChildId::of_tool_call("call1");
-    let started = ChildChat {
-        id: child.clone(),
-        title: "Look around".to_owned(),
-        turn: TurnId::new("c1"),
-        message: said_by(MessageKind::Agent, "look around"),
-    };
-    player.send(AgentEvent::ChildStarted(Box::new(started))).await.unwrap();
-    let chats = |alice: &Observer| alice.session(SESSION).unwrap().chats.len();
-    kept.alice.until("the child chat", |alice| chats(alice) == 2).await.unwrap();
-    let uri = kept.alice.session(SESSION).unwrap().chats[1].resource.clone();
-    assert_eq!(uri, "ahp-chat://subagent/c2NyaXB0ZWQ6LzE/call1");
-    kept.alice.subscribe(&uri).await.unwrap();
-    let act = |action: Value| {
-        let action = serde_json::from_value(action).unwrap();
-        player.send(AgentEvent::ChildAction { child: child.clone(), action })
-    };
-    let part = json!({"kind": "markdown", "id": "p", "content": ""});
-    act(json!({"type": "chat/responsePart", "turnId": "c1", "part": part})).await.unwrap();
-    act(json!({"type": "chat/delta", "turnId": "c1", "partId": "p", "content": "found it"})).await.unwrap();
-    let streamed = |alice: &Observer| alice.text_so_far(&uri).is_ok_and(|text| text == "found it");
-    kept.alice.until("the text of the child", streamed).await.unwrap();
-    let chat = kept.alice.chat(&uri).unwrap();
-    assert_eq!(json!(chat.interactivity), "read-only");
-    assert_eq!(json!(chat.origin), json!({"kind": "tool", "chat": kept.chat, "toolCallId": "call1"}));
-    // Clients can watch the child chat but not control it.
-    let mut wire = Wire::open(&kept.host, "wire", &["1.0.0"]).await;
-    for action in [crate::scene::started("x"), cancelled("c1"), pending("queued", "m", "x")] {
-        let seq = wire.dispatch(&uri, action.clone()).await;
-        assert!(wire.envelope(seq).await["rejectionReason"].is_string(), "{action}");
-    }
-    let ended = AgentEvent::ChildEnded { child: child.clone(), outcome: TurnOutcome::Completed };
-    player.send(ended).await.unwrap();
-    kept.alice.until_turn_over(&uri, "c1").await.unwrap();
-    act(json!({"type": "chat/delta", "turnId": "c1", "partId": "p", "content": "late"})).await.unwrap();
-    kept.finish(&player, "t1").await;
-    kept.alice.agrees_with_a_fresh_client(kept.host.address()).await.unwrap();
-    let (mut kept, left) = tokio::join!(kept.restart(), player.leave_when_told());
-    left.unwrap();
-    kept.alice.subscribe(&uri).await.unwrap();
-    let turns = json!(kept.alice.chat(&uri).unwrap().turns);
-    assert_eq!(turns[0]["responseParts"][0]["content"], "found it");
-    assert_eq!(turns[0]["state"], "complete");
-}
-
-#[tokio::test]
-async fn child_turns_end_with_the_agent_and_cannot_be_resumed() {
-    let mut kept = StoredHost::start(StageTraits::default()).await;
-    let player = kept.begin("t1").await;
-    let started = ChildChat {
-        id: ChildId::of_tool_call("call1"),
-        title: String::new(),
-        turn: TurnId::new("c1"),
-        message: said_by(MessageKind::Agent, "look around"),
-    };
-    player.send(AgentEvent::ChildStarted(Box::new(started))).await.unwrap();
-    let chats = |alice: &Observer| alice.session(SESSION).unwrap().chats.len();
-    kept.alice.until("the child chat", |alice| chats(alice) == 2).await.unwrap();
-    let uri = kept.alice.session(SESSION).unwrap().chats[1].resource.clone();
-    kept.alice.subscribe(&uri).await.unwrap();
-    player.crash().await.unwrap();
-    kept.alice.until_turn_over(&uri, "c1").await.unwrap();
-    let turn = json!(kept.alice.chat(&uri).unwrap().turns[0]);
-    assert_eq!((&turn["state"], turn["responseParts"][0].get("resumable")), (&json!("error"), None));
-    kept.alice.until_turn_over(&kept.chat, "t1").await.unwrap();
-    assert_eq!(kept.last_turn()["responseParts"][0]["resumable"], true);
 }
 
 #[tokio::test]
@@ -332,129 +179,6 @@ async fn turns_without_links_are_matched_by_order() {
     let _player = kept.begin("t2").await;
     // The record is read while the agent is opened.
     kept.wait_for_links(&[("t1".to_owned(), TurnLink { by_order: true, ..link })]).await;
-}
-
-/// A conversation with one completed turn whose record is lost, so that the next turn failed.
-async fn with_lost_history() -> StoredHost {
-    let mut kept = StoredHost::start(StageTraits::default()).await;
-    let player = kept.begin("t1").await;
-    kept.finish(&player, "t1").await;
-    player.crash().await.unwrap();
-    kept.host.stage().lose_history("The transcript is gone.");
-    kept.alice.say(&kept.chat, "t2", "more").await.unwrap();
-    kept.alice.until_turn_over(&kept.chat, "t2").await.unwrap();
-    kept
-}
-
-/// Resumes the failed turn while the record is still lost and answers the question.
-async fn resume_and_answer(kept: &mut StoredHost, answer: Value) {
-    kept.host.stage().lose_history("The transcript is gone.");
-    kept.alice.dispatch(&kept.chat, json!({"type": "chat/turnResume", "turnId": "t2"})).await.unwrap();
-    let chat = kept.chat.clone();
-    let asked = |alice: &Observer| !json!(alice.session(SESSION).unwrap().input_needed).is_null();
-    kept.alice.until("the question", asked).await.unwrap();
-    let request = json!(kept.alice.session(SESSION).unwrap().input_needed)[0]["request"].clone();
-    let question = &request["questions"][0];
-    let options: Vec<&str> =
-        question["options"].as_array().unwrap().iter().map(|option| option["id"].as_str().unwrap()).collect();
-    assert_eq!(
-        (question["kind"].as_str(), options),
-        (Some("single-select"), vec!["rebuild", "fresh", "cancel"])
-    );
-    let answers = json!({"history": {"state": "submitted", "value": {"kind": "selected", "value": answer}}});
-    let completed = json!({
-        "type": "chat/inputCompleted", "requestId": request["id"], "response": "accept", "answers": answers,
-    });
-    kept.alice.dispatch(&chat, completed).await.unwrap();
-}
-
-#[tokio::test]
-async fn lost_history_fails_the_turn_with_the_choices_and_can_be_resumed() {
-    let mut kept = with_lost_history().await;
-    let part = kept.last_turn()["responseParts"][0].clone();
-    assert_eq!(part["resumable"], true);
-    let text = part["error"]["message"].as_str().unwrap();
-    for choice in ["The transcript is gone.", "Resume", "rebuild", "start fresh", "cancel"] {
-        assert!(text.contains(choice), "{text}");
-    }
-    assert_eq!(kept.host.stage().openings().len(), 2, "an agent was started without the history");
-    // If the record is available again, the turn continues.
-    kept.alice.dispatch(&kept.chat, json!({"type": "chat/turnResume", "turnId": "t2"})).await.unwrap();
-    let mut player = kept.host.stage().player().await.unwrap();
-    assert_eq!(player.prompt().await.unwrap(), ("t2".to_owned(), "more".to_owned()));
-    assert_eq!(kept.host.stage().openings().pop().unwrap().history, History::Resume);
-    kept.finish(&player, "t2").await;
-}
-
-#[tokio::test]
-async fn lost_history_is_rebuilt_from_the_hosts_record_by_choice() {
-    let mut kept = with_lost_history().await;
-    resume_and_answer(&mut kept, json!("rebuild")).await;
-    let mut player = kept.host.stage().player().await.unwrap();
-    assert_eq!(player.prompt().await.unwrap(), ("t2".to_owned(), "more".to_owned()));
-    let opening = kept.host.stage().openings().pop().unwrap();
-    let History::Rebuild(record) = &opening.history else { panic!("{opening:?}") };
-    assert!(record.contains("User: hello") && record.contains("Assistant: answer"), "{record}");
-    assert_eq!(opening.resume_token, None);
-    kept.finish(&player, "t2").await;
-    // The agent has its own record again.
-    player.crash().await.unwrap();
-    let _player = kept.begin("t3").await;
-    assert_eq!(kept.host.stage().openings().pop().unwrap().history, History::Resume);
-}
-
-#[tokio::test]
-async fn lost_history_is_discarded_or_the_turn_cancelled_by_choice() {
-    let mut kept = with_lost_history().await;
-    resume_and_answer(&mut kept, json!("cancel")).await;
-    kept.alice.until_turn_over(&kept.chat, "t2").await.unwrap();
-    assert_eq!(kept.last_turn()["state"], "cancelled");
-    assert_eq!(kept.host.stage().asked(), 3);
-    let mut kept = with_lost_history().await;
-    resume_and_answer(&mut kept, json!("fresh")).await;
-    let mut player = kept.host.stage().player().await.unwrap();
-    player.prompt().await.unwrap();
-    assert_eq!(kept.host.stage().openings().pop().unwrap().history, History::Fresh);
-    kept.finish(&player, "t2").await;
-    assert_eq!(json!(kept.alice.session(SESSION).unwrap().input_needed), Value::Null);
-}
-
-#[tokio::test]
-async fn conversation_that_never_answered_starts_fresh_without_a_question() {
-    let mut kept = StoredHost::start(StageTraits::default()).await;
-    let player = kept.begin("t1").await;
-    player.crash().await.unwrap();
-    kept.alice.until_turn_over(&kept.chat, "t1").await.unwrap();
-    kept.host.stage().lose_history("The transcript is gone.");
-    let player = kept.begin("t2").await;
-    let histories: Vec<History> =
-        kept.host.stage().openings().into_iter().map(|opening| opening.history).collect();
-    assert_eq!(histories, [History::Fresh, History::Resume, History::Fresh]);
-    kept.finish(&player, "t2").await;
-}
-
-#[tokio::test]
-async fn question_about_lost_history_is_dropped_by_cancel_and_repeated_after_a_restart() {
-    let mut kept = with_lost_history().await;
-    kept.host.stage().lose_history("The transcript is gone.");
-    let resume = json!({"type": "chat/turnResume", "turnId": "t2"});
-    kept.alice.dispatch(&kept.chat, resume.clone()).await.unwrap();
-    let asked = |alice: &Observer| !json!(alice.session(SESSION).unwrap().input_needed).is_null();
-    kept.alice.until("the question", asked).await.unwrap();
-    let mut kept = kept.restart().await;
-    assert_eq!(kept.last_turn()["responseParts"].as_array().unwrap().last().unwrap()["resumable"], true);
-    resume_and_answer(&mut kept, json!("fresh")).await;
-    let mut player = kept.host.stage().player().await.unwrap();
-    player.prompt().await.unwrap();
-    kept.finish(&player, "t2").await;
-    let mut kept = with_lost_history().await;
-    kept.host.stage().lose_history("The transcript is gone.");
-    kept.alice.dispatch(&kept.chat, resume).await.unwrap();
-    kept.alice.until("the question", asked).await.unwrap();
-    kept.alice.dispatch(&kept.chat, cancelled("t2")).await.unwrap();
-    kept.alice.until_turn_over(&kept.chat, "t2").await.unwrap();
-    let player = kept.begin("t3").await;
-    kept.finish(&player, "t3").await;
 }
 
 #[tokio::test]
@@ -583,96 +307,6 @@ async fn forked_chat_keeps_the_message_links_of_its_turns() {
     assert_eq!((branch.resume_token, opening.resume_token), (Some(ResumeToken::new("own")), None));
 }
 
-fn child(call: &str, turn: &str) -> AgentEvent {
-    AgentEvent::ChildStarted(Box::new(ChildChat {
-        id: ChildId::of_tool_call(call),
-        title: String::new(),
-        turn: TurnId::new(turn),
-        message: said_by(MessageKind::Agent, "look around"),
-    }))
-}
-
-/// Creates a session with a running turn and a subagent. Returns the URI of the child chat.
-async fn with_child() -> (StoredHost, Player, String) {
-    let mut kept = StoredHost::start(StageTraits::default()).await;
-    let player = kept.begin("t1").await;
-    player.send(child("call1", "c1")).await.unwrap();
-    let chats = |alice: &Observer| alice.session(SESSION).unwrap().chats.len();
-    kept.alice.until("the child chat", |alice| chats(alice) == 2).await.unwrap();
-    let uri = kept.alice.session(SESSION).unwrap().chats[1].resource.clone();
-    kept.alice.subscribe(&uri).await.unwrap();
-    (kept, player, uri)
-}
-
-#[tokio::test]
-async fn answer_in_a_child_chat_reaches_the_parents_agent() {
-    let (mut kept, mut player, uri) = with_child().await;
-    let request = json!({"id": "q1", "message": "Which one?", "questions": []});
-    let asked = serde_json::from_value(json!({"type": "chat/inputRequested", "request": request})).unwrap();
-    let event = AgentEvent::ChildAction { child: ChildId::of_tool_call("call1"), action: asked };
-    player.send(event).await.unwrap();
-    let needed = |alice: &Observer| !json!(alice.session(SESSION).unwrap().input_needed).is_null();
-    kept.alice.until("the question", needed).await.unwrap();
-    let completed = json!({"type": "chat/inputCompleted", "requestId": "q1", "response": "decline"});
-    kept.alice.dispatch(&uri, completed).await.unwrap();
-    assert!(
-        matches!(player.command().await.unwrap(), AgentCommand::InputAnswer(answer) if answer.request == "q1")
-    );
-}
-
-#[tokio::test]
-async fn failed_subagent_does_not_set_the_status_of_its_session() {
-    let (mut kept, player, uri) = with_child().await;
-    let error = serde_json::from_value(json!({"errorType": "x", "message": "y"})).unwrap();
-    let outcome = TurnOutcome::Failed(error);
-    player.send(AgentEvent::ChildEnded { child: ChildId::of_tool_call("call1"), outcome }).await.unwrap();
-    kept.alice.until_turn_over(&uri, "c1").await.unwrap();
-    kept.finish(&player, "t1").await;
-    kept.alice.settle().await.unwrap();
-    assert_eq!(kept.alice.chat(&uri).unwrap().status & 2, 2);
-    assert_eq!(kept.alice.rows[SESSION].status & 31, 1, "the session is idle");
-}
-
-#[tokio::test]
-async fn child_chat_is_started_once_and_only_by_its_parent() {
-    let (mut kept, player, uri) = with_child().await;
-    player.send(child("call1", "c1")).await.unwrap();
-    player.send(child("call1", "c2")).await.unwrap();
-    player.send(child(&"x".repeat(300), "c3")).await.unwrap();
-    kept.finish(&player, "t1").await;
-    assert_eq!(kept.alice.session(SESSION).unwrap().chats.len(), 2);
-    assert_eq!(kept.alice.chat(&uri).unwrap().active_turn.as_ref().unwrap().id, "c1");
-}
-
-#[tokio::test]
-async fn finished_child_chats_are_evicted_and_can_be_disposed() {
-    let (mut kept, player, uri) = with_child().await;
-    let mut wire = Wire::open(&kept.host, "wire", &["1.0.0"]).await;
-    assert_eq!(
-        wire.refused("disposeChat", json!({"channel": uri})).await,
-        -32602,
-        "disposed while its turn runs"
-    );
-    let ended = |call: &str| AgentEvent::ChildEnded {
-        child: ChildId::of_tool_call(call),
-        outcome: TurnOutcome::Completed,
-    };
-    player.send(ended("call1")).await.unwrap();
-    for number in 0..256 {
-        let call = format!("more{number}");
-        player.send(child(&call, "c1")).await.unwrap();
-        player.send(ended(&call)).await.unwrap();
-    }
-    kept.finish(&player, "t1").await;
-    let chats = &kept.alice.session(SESSION).unwrap().chats;
-    assert_eq!(chats.len(), 257);
-    assert!(chats.iter().all(|chat| chat.resource != uri), "the oldest child chat was not evicted");
-    let last = chats.last().unwrap().resource.clone();
-    assert_eq!(wire.ask("disposeChat", json!({"channel": last})).await, Value::Null);
-    let gone = |alice: &Observer| alice.session(SESSION).unwrap().chats.len() == 256;
-    kept.alice.until("the removal of the disposed chat", gone).await.unwrap();
-}
-
 #[tokio::test]
 async fn cancel_of_a_turn_cancels_the_agents_turn_in_it() {
     let mut kept = StoredHost::start(StageTraits::default()).await;
@@ -772,41 +406,4 @@ async fn queue_that_waits_after_a_truncation_waits_after_a_restart() {
     wire.envelope(seq).await;
     wire.barrier(&kept.chat).await;
     assert!(wire.snapshot(&kept.chat).await.get("activeTurn").is_none());
-}
-
-#[tokio::test]
-async fn first_of_two_answers_about_lost_history_wins() {
-    let mut kept = with_lost_history().await;
-    kept.host.stage().lose_history("The transcript is gone.");
-    kept.alice.dispatch(&kept.chat, pending("queued", "m1", "later")).await.unwrap();
-    let queued = |alice: &Observer| {
-        alice.chat(&kept.chat).is_ok_and(|chat| chat.turns.len() > 2 || chat.active_turn.is_some())
-    };
-    // A queued message continues the queue; its turn fails for the same reason.
-    kept.alice.until("the queue continues", queued).await.unwrap();
-    kept.alice
-        .until("the turn fails", |alice| alice.chat(&kept.chat).unwrap().turns.len() == 3)
-        .await
-        .unwrap();
-    let turn = kept.alice.chat(&kept.chat).unwrap().turns[2].id.clone();
-    kept.host.stage().lose_history("The transcript is gone.");
-    kept.alice.dispatch(&kept.chat, json!({"type": "chat/turnResume", "turnId": turn})).await.unwrap();
-    let asked = |alice: &Observer| !json!(alice.session(SESSION).unwrap().input_needed).is_null();
-    kept.alice.until("the question", asked).await.unwrap();
-    let request = json!(kept.alice.session(SESSION).unwrap().input_needed)[0]["request"]["id"].clone();
-    let mut wire = Wire::open(&kept.host, "wire", &["1.0.0"]).await;
-    let mut verdicts = Vec::new();
-    for choice in ["fresh", "rebuild"] {
-        let answers =
-            json!({"history": {"state": "submitted", "value": {"kind": "selected", "value": choice}}});
-        let completed = json!({
-            "type": "chat/inputCompleted", "requestId": request, "response": "accept", "answers": answers,
-        });
-        let seq = wire.dispatch(&kept.chat, completed).await;
-        verdicts.push(wire.envelope(seq).await.get("rejectionReason").is_none());
-    }
-    assert_eq!(verdicts, [true, false]);
-    let mut player = kept.host.stage().player().await.unwrap();
-    player.prompt().await.unwrap();
-    assert_eq!(kept.host.stage().openings().pop().unwrap().history, History::Fresh);
 }
