@@ -1,5 +1,5 @@
-//! Conversations that begin in another one, and those that go back: what the agent is
-//! told, and that a host which starts later tells it too.
+//! Conversations that branch from another one, and rewinds: what the agent is told, also
+//! after a restart of the host.
 
 use ahp_types::state::ChatOrigin;
 use innkeeper_core::agent::{AgentCommand, BranchKind, History};
@@ -9,7 +9,7 @@ use crate::room::{ONE, Room, SIDE, TWO, host_on};
 use crate::scene::{DIRECTORY, started};
 
 #[tokio::test]
-async fn a_fork_has_the_turns_up_to_its_source_and_its_agent_is_told_where_it_begins() {
+async fn fork_has_the_turns_up_to_its_source_and_is_opened_as_a_branch() {
     let mut room = Room::new().await;
     let main = room.chat.clone();
     let mut player = room.turn(&main, "t1").await;
@@ -23,7 +23,7 @@ async fn a_fork_has_the_turns_up_to_its_source_and_its_agent_is_told_where_it_be
     let elsewhere = room.alice.open_session(TWO).await.unwrap();
     room.alice.dispatch(&main, started("t4")).await.unwrap();
     room.alice
-        .until("it runs", |alice| alice.chat(&main).is_ok_and(|chat| chat.active_turn.is_some()))
+        .until("the turn runs", |alice| alice.chat(&main).is_ok_and(|chat| chat.active_turn.is_some()))
         .await
         .unwrap();
     for source in
@@ -39,7 +39,7 @@ async fn a_fork_has_the_turns_up_to_its_source_and_its_agent_is_told_where_it_be
     assert_eq!(fork.origin, Some(ChatOrigin::Fork { chat: main.clone(), turn_id: "t2".to_owned() }));
     room.agree().await;
 
-    // Also a host that starts later knows where it begins, until its agent has worked on it.
+    // After a restart the chat is still opened as a branch, until its agent has worked on it.
     let (storage, kept) = (room.storage.clone(), room.alice.chat(SIDE).unwrap().turns.clone());
     drop(player);
     room.host.stop().await;
@@ -67,13 +67,13 @@ async fn a_fork_has_the_turns_up_to_its_source_and_its_agent_is_told_where_it_be
 }
 
 #[tokio::test]
-async fn a_side_chat_knows_of_a_running_turn_and_shows_nothing_of_it() {
+async fn side_chat_passes_a_running_turn_to_its_agent_without_showing_it() {
     let mut room = Room::new().await;
     let main = room.chat.clone();
     let player = room.begin(&main, "t1").await;
     player.text("t1", "p", &["so ", "far"]).await.unwrap();
     room.alice
-        .until("it answers", |alice| alice.text_so_far(&main).is_ok_and(|text| text == "so far"))
+        .until("the text", |alice| alice.text_so_far(&main).is_ok_and(|text| text == "so far"))
         .await
         .unwrap();
     let selection = json!({"text": " far ", "responsePartId": "p"});
@@ -103,13 +103,13 @@ async fn a_side_chat_knows_of_a_running_turn_and_shows_nothing_of_it() {
     };
     assert_eq!((selection.text.as_str(), branch.turn.as_str(), running.id.as_str()), (" far ", "t1", "t1"));
     assert_eq!(json!(running.response_parts)[0]["content"], "so far");
-    assert_eq!(running.response_parts.len(), 1, "what came later is not in it");
+    assert_eq!(running.response_parts.len(), 1, "later output is included");
     assert_eq!(branch.conversation, player.conversation);
     room.agree().await;
 }
 
 #[tokio::test]
-async fn going_back_is_not_forgotten_when_the_host_ends_before_the_agent_is_told() {
+async fn pending_rewind_survives_a_restart_and_a_crash() {
     let mut room = Room::new().await;
     let main = room.chat.clone();
     let mut player = room.turn(&main, "t1").await;
@@ -119,7 +119,7 @@ async fn going_back_is_not_forgotten_when_the_host_ends_before_the_agent_is_told
     player.crash().await.unwrap();
     room.alice.dispatch(&main, json!({"type": "chat/truncated", "turnId": "t1"})).await.unwrap();
     room.alice
-        .until("it is short", |alice| alice.chat(&main).is_ok_and(|chat| chat.turns.len() == 1))
+        .until("the truncation", |alice| alice.chat(&main).is_ok_and(|chat| chat.turns.len() == 1))
         .await
         .unwrap();
     let killed = room.storage.after_a_crash();
@@ -131,20 +131,22 @@ async fn going_back_is_not_forgotten_when_the_host_ends_before_the_agent_is_told
         assert_eq!(alice.chat(&main).unwrap().turns.len(), 1);
         alice.dispatch(&main, started("t3")).await.unwrap();
         let mut player = host.stage().player().await.unwrap();
-        let AgentCommand::Rewind { to } = player.command().await.unwrap() else { panic!("not told first") };
+        let AgentCommand::Rewind { to } = player.command().await.unwrap() else {
+            panic!("no rewind before the prompt")
+        };
         assert_eq!(to.unwrap().as_str(), "t1");
         player.prompt().await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_branch_is_begun_again_until_its_agent_has_shown_that_it_works() {
+async fn branch_is_opened_as_a_branch_until_its_agent_produces_output() {
     let mut room = Room::new().await;
     let main = room.chat.clone();
     let mut first = room.turn(&main, "t1").await;
     room.create(json!({"source": {"kind": "fork", "chat": main, "turnId": "t1"}})).await;
     room.alice.subscribe(SIDE).await.unwrap();
-    // A fork of it, before any agent has worked on it, comes from where it comes.
+    // A fork of a branch that no agent has worked on branches from the original conversation.
     let source = json!({"kind": "fork", "chat": SIDE, "turnId": "t1"});
     room.wire.ask("createChat", json!({"channel": ONE, "chat": "ahp-chat:/twice", "source": source})).await;
     room.begin(SIDE, "s1").await;
@@ -154,12 +156,12 @@ async fn a_branch_is_begun_again_until_its_agent_has_shown_that_it_works() {
         let History::Branch(branch) = &opening.history else { panic!("{opening:?}") };
         assert_eq!(branch.conversation, first.conversation);
     }
-    // The end of another chat's turn writes all of them down.
+    // The end of a turn in another chat stores all chats.
     room.again(&mut first, &main, "t2").await;
     first.complete("t2").await.unwrap();
     room.alice.until_turn_over(&main, "t2").await.unwrap();
     room.alice.dispatch(ONE, json!({"type": "session/titleChanged", "title": "stored"})).await.unwrap();
-    room.alice.until("it is stored", |alice| alice.session(ONE).unwrap().title == "stored").await.unwrap();
+    room.alice.until("the title", |alice| alice.session(ONE).unwrap().title == "stored").await.unwrap();
     let host = host_on(&room.storage.after_a_crash()).await;
     let alice = host.observer("alice").await.unwrap();
     alice.dispatch(SIDE, started("s2")).await.unwrap();
@@ -168,7 +170,7 @@ async fn a_branch_is_begun_again_until_its_agent_has_shown_that_it_works() {
 }
 
 #[tokio::test]
-async fn an_agent_that_dies_before_it_works_is_followed_by_one_that_is_told_how_far_to_go_back() {
+async fn rewind_is_repeated_until_an_agent_produces_output() {
     let mut room = Room::new().await;
     let main = room.chat.clone();
     let mut player = room.turn(&main, "t1").await;
@@ -181,7 +183,9 @@ async fn an_agent_that_dies_before_it_works_is_followed_by_one_that_is_told_how_
     room.alice.dispatch(&main, started("t3")).await.unwrap();
     for turn in ["t3", "t4"] {
         let mut player = room.host.stage().player().await.unwrap();
-        let AgentCommand::Rewind { to } = player.command().await.unwrap() else { panic!("not told first") };
+        let AgentCommand::Rewind { to } = player.command().await.unwrap() else {
+            panic!("no rewind before the prompt")
+        };
         assert_eq!(to.unwrap().as_str(), "t1");
         assert_eq!(player.prompt().await.unwrap().0, turn);
         player.crash().await.unwrap();
@@ -190,14 +194,14 @@ async fn an_agent_that_dies_before_it_works_is_followed_by_one_that_is_told_how_
             room.alice.dispatch(&main, started("t4")).await.unwrap();
         }
     }
-    // One that works has done it, and the next is not sent back again.
+    // An agent that produces output has rewound, so the next one is not told again.
     room.alice.dispatch(&main, started("t5")).await.unwrap();
     let mut player = room.host.stage().player().await.unwrap();
     assert!(matches!(player.command().await.unwrap(), AgentCommand::Rewind { .. }));
     player.prompt().await.unwrap();
     player.text("t5", "p", &["it works"]).await.unwrap();
     room.alice
-        .until("it works", |alice| alice.text_so_far(&main).is_ok_and(|text| !text.is_empty()))
+        .until("the text", |alice| alice.text_so_far(&main).is_ok_and(|text| !text.is_empty()))
         .await
         .unwrap();
     player.crash().await.unwrap();

@@ -1,5 +1,4 @@
-//! Several chats in a session: how they are created and disposed, and what of them is
-//! there after a restart.
+//! Sessions with several chats: creation, disposal, and the stored state after a restart.
 
 use ahp_types::state::{ChatState, TurnState};
 use innkeeper_core::storage::StorageError;
@@ -11,7 +10,7 @@ use crate::scene::{DIRECTORY, message, pending};
 use crate::wire::Wire;
 
 #[tokio::test]
-async fn a_new_chat_is_shown_to_all_and_has_an_agent_of_its_own() {
+async fn new_chat_is_published_and_has_its_own_agent() {
     let mut room = Room::with_side().await;
     let main = room.chat.clone();
     assert_eq!(room.chats_of(ONE), [main.as_str(), SIDE]);
@@ -29,7 +28,7 @@ async fn a_new_chat_is_shown_to_all_and_has_an_agent_of_its_own() {
     room.alice.until("both answer", both).await.unwrap();
     room.agree().await;
     let active = |alice: &Observer| json!(alice.state("ahp-root://"))["activeSessions"].clone();
-    assert_eq!(active(&room.alice), 1, "a session counts once");
+    assert_eq!(active(&room.alice), 1, "a session is counted once");
     second.complete("t1").await.unwrap();
     room.alice.until_turn_over(SIDE, "t1").await.unwrap();
     room.agree().await;
@@ -41,7 +40,7 @@ async fn a_new_chat_is_shown_to_all_and_has_an_agent_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_chat_that_cannot_be_is_refused_with_the_reason() {
+async fn rejects_invalid_chat_creation_with_the_matching_code() {
     let mut room = Room::with_side().await;
     room.alice.create(TWO, &[DIRECTORY]).await.unwrap();
     let wrong = json!({"text": "x", "origin": {"kind": "agent"}});
@@ -74,7 +73,7 @@ async fn a_chat_that_cannot_be_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_chat_can_begin_with_a_message_and_in_a_directory() {
+async fn chat_is_created_with_a_message_and_a_directory() {
     let mut room = Room::new().await;
     let more = json!({"initialMessage": message("look around\nplease"), "workingDirectories": [DIRECTORY]});
     room.create(more).await;
@@ -94,11 +93,11 @@ async fn a_chat_can_begin_with_a_message_and_in_a_directory() {
 }
 
 #[tokio::test]
-async fn a_chat_that_is_attached_is_pinned_wherever_it_is() {
+async fn attached_chat_of_an_unloaded_session_is_pinned() {
     let mut room = Room::new().await;
     let elsewhere = room.chat.clone();
     room.turn(&elsewhere, "t1").await;
-    // Nobody has looked at the first session since this host started.
+    // This host has not loaded the first session yet.
     let host = host_on(&room.storage.after_a_crash()).await;
     let mut wire = Wire::open(&host, "wire", &["1.0.0"]).await;
     wire.ask("createSession", json!({"channel": TWO, "provider": "scripted"})).await;
@@ -112,7 +111,7 @@ async fn a_chat_that_is_attached_is_pinned_wherever_it_is() {
 }
 
 #[tokio::test]
-async fn what_several_chats_wait_for_is_in_the_session_until_each_is_answered() {
+async fn session_lists_pending_requests_of_all_chats_until_answered() {
     let mut room = Room::with_side().await;
     let main = room.chat.clone();
     let first = room.begin(&main, "t1").await;
@@ -136,7 +135,7 @@ async fn what_several_chats_wait_for_is_in_the_session_until_each_is_answered() 
 }
 
 #[tokio::test]
-async fn a_chat_that_is_disposed_takes_its_turn_and_its_agent_with_it() {
+async fn disposed_chat_ends_its_turn_and_its_agent() {
     let mut room = Room::with_side().await;
     let main = room.chat.clone();
     let player = room.begin(SIDE, "t1").await;
@@ -157,12 +156,12 @@ async fn a_chat_that_is_disposed_takes_its_turn_and_its_agent_with_it() {
     assert_eq!(room.wire.refused("disposeChat", json!({"channel": SIDE})).await, -32008);
     room.create(json!({})).await;
     room.alice.subscribe(SIDE).await.unwrap();
-    assert_eq!(room.alice.chat(SIDE).unwrap().turns, [], "it is another one at the same address");
+    assert_eq!(room.alice.chat(SIDE).unwrap().turns, [], "the new chat has turns of the disposed one");
     room.agree().await;
 }
 
 #[tokio::test]
-async fn a_chat_that_cannot_be_stored_or_removed_changes_nothing() {
+async fn failed_write_of_a_chat_command_changes_nothing() {
     let mut room = Room::with_side().await;
     room.turn(SIDE, "t1").await.crash().await.unwrap();
     room.storage.fail_writes(Some(StorageError::Full));
@@ -181,7 +180,7 @@ async fn a_chat_that_cannot_be_stored_or_removed_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_session_ends_with_the_agents_of_all_of_its_chats() {
+async fn disposed_session_ends_the_agents_of_all_chats() {
     let mut room = Room::with_side().await;
     let main = room.chat.clone();
     let players = [room.begin(&main, "t1").await, room.begin(SIDE, "t1").await];
@@ -197,7 +196,7 @@ async fn a_session_ends_with_the_agents_of_all_of_its_chats() {
 }
 
 #[tokio::test]
-async fn chats_and_their_turns_survive_the_host() {
+async fn chats_and_turns_survive_a_crash() {
     let mut room = Room::with_side().await;
     let main = room.chat.clone();
     room.turn(&main, "t1").await;
@@ -205,13 +204,13 @@ async fn chats_and_their_turns_survive_the_host() {
     room.again(&mut player, SIDE, "s2").await;
     player.text("s2", "p", &["half"]).await.unwrap();
     room.alice
-        .until("it answers", |alice| alice.text_so_far(SIDE).is_ok_and(|text| text == "half"))
+        .until("the text", |alice| alice.text_so_far(SIDE).is_ok_and(|text| text == "half"))
         .await
         .unwrap();
-    // A decision takes all that was before it into the journal.
+    // Storing a decision also stores all earlier actions.
     room.alice.dispatch(SIDE, pending("queued", "m", "later")).await.unwrap();
     let queued = |alice: &Observer| alice.chat(SIDE).is_ok_and(|chat| chat.queued_messages.is_some());
-    room.alice.until("it waits", queued).await.unwrap();
+    room.alice.until("the queued message", queued).await.unwrap();
     let host = host_on(&room.storage.after_a_crash()).await;
     let mut judge = Wire::open(&host, "judge", &["1.0.0"]).await;
     let chats = agreed(&mut judge, ONE).await;
@@ -224,7 +223,7 @@ async fn chats_and_their_turns_survive_the_host() {
 }
 
 #[tokio::test]
-async fn the_address_of_a_chat_or_session_that_is_not_in_memory_is_taken_all_the_same() {
+async fn rejects_reuse_of_the_uri_of_an_unloaded_chat_or_session() {
     let mut room = Room::with_side().await;
     let main = room.chat.clone();
     room.turn(&main, "t1").await.crash().await.unwrap();
@@ -246,7 +245,7 @@ async fn the_address_of_a_chat_or_session_that_is_not_in_memory_is_taken_all_the
 }
 
 #[tokio::test]
-async fn another_chat_at_the_same_address_has_nothing_of_the_one_before() {
+async fn chat_recreated_at_the_same_uri_starts_empty() {
     let mut room = Room::with_side().await;
     room.alice.dispatch(SIDE, json!({"type": "chat/draftChanged", "draft": message("old")})).await.unwrap();
     room.alice.until("a draft", |alice| alice.chat(SIDE).unwrap().draft.is_some()).await.unwrap();
@@ -257,7 +256,7 @@ async fn another_chat_at_the_same_address_has_nothing_of_the_one_before() {
     room.wire.ask("disposeChat", json!({"channel": SIDE})).await;
     room.create(json!({"initialMessage": message("new")})).await;
     room.host.stage().player().await.unwrap().prompt().await.unwrap();
-    // Who was away gets the new one, not the old one with the actions of the new.
+    // A reconnecting client gets the new chat, not the old chat with the new actions.
     bob.reconnect(room.host.address(), "bob").await.unwrap();
     let fresh = room.wire.snapshot(SIDE).await;
     assert_eq!(json!(bob.state(SIDE)), fresh);

@@ -1,4 +1,4 @@
-//! Commands: a success and each error, ids as they came, and what real clients leave out.
+//! Commands: success, each error, request ids, and fields that real clients omit.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ async fn wire() -> (StageHost, Wire) {
     (host, wire)
 }
 
-fn hello(versions: &[&str]) -> Value {
+fn initialize_params(versions: &[&str]) -> Value {
     json!({"channel": ROOT, "protocolVersions": versions, "clientId": "c1"})
 }
 
 #[tokio::test]
-async fn ids_of_requests_come_back_as_they_were() {
+async fn response_has_the_id_of_its_request() {
     let (_host, mut wire) = wire().await;
     for id in [json!(0), json!(7), json!(9_007_199_254_740_991_u64), json!("seven"), json!(""), json!(-3)] {
         let answer = wire.request_as(id.clone(), "ping", json!({"channel": ROOT})).await;
@@ -36,7 +36,7 @@ async fn ids_of_requests_come_back_as_they_were() {
 }
 
 #[tokio::test]
-async fn ping_is_answered_before_the_handshake_and_nothing_else_is() {
+async fn only_ping_is_answered_before_the_handshake() {
     let host = host().await;
     let mut wire = Wire::connect(&host, "c1").await;
     assert_eq!(wire.ask("ping", json!({"channel": ROOT})).await, Value::Null);
@@ -44,14 +44,14 @@ async fn ping_is_answered_before_the_handshake_and_nothing_else_is() {
         assert_eq!(wire.refused(method, json!({"channel": ROOT})).await, -32601, "{method}");
     }
     wire.notify("dispatchAction", json!({"channel": ROOT, "clientSeq": 1, "action": {"type": "x"}})).await;
-    assert_eq!(wire.ask("initialize", hello(&["1.0.0"])).await["protocolVersion"], "1.0.0");
+    assert_eq!(wire.ask("initialize", initialize_params(&["1.0.0"])).await["protocolVersion"], "1.0.0");
 }
 
 #[tokio::test]
-async fn initialize_answers_what_a_client_needs_and_leaves_out_what_is_not_there() {
+async fn initialize_returns_snapshots_and_omits_unknown_channels() {
     let host = host().await;
     let mut wire = Wire::connect(&host, "c1").await;
-    let mut params = hello(&["1.0.0", "0.9.0"]);
+    let mut params = initialize_params(&["1.0.0", "0.9.0"]);
     params["initialSubscriptions"] = json!([ROOT, "scripted:/gone", "ahp-chat:/gone"]);
     params["locale"] = json!("de");
     params["capabilities"] = json!({"mcpApps": {}, "later": {}});
@@ -63,7 +63,7 @@ async fn initialize_answers_what_a_client_needs_and_leaves_out_what_is_not_there
     assert_eq!(result["serverInfo"]["name"], "innkeeper");
     assert_eq!(result["defaultDirectory"], "file:///home/somebody");
     let snapshots = result["snapshots"].as_array().unwrap();
-    assert_eq!(snapshots.len(), 1, "unknown channels are left out");
+    assert_eq!(snapshots.len(), 1, "unknown channels are not omitted");
     assert_eq!((&snapshots[0]["resource"], &snapshots[0]["fromSeq"]), (&json!(ROOT), &result["serverSeq"]));
     let root = &snapshots[0]["state"];
     assert_eq!(root["agents"][0]["provider"], "scripted");
@@ -72,16 +72,16 @@ async fn initialize_answers_what_a_client_needs_and_leaves_out_what_is_not_there
 }
 
 #[tokio::test]
-async fn a_second_handshake_is_an_error_and_changes_nothing() {
+async fn second_handshake_is_rejected() {
     let (_host, mut wire) = wire().await;
-    assert_eq!(wire.refused("initialize", hello(&["1.0.0"])).await, -32600);
+    assert_eq!(wire.refused("initialize", initialize_params(&["1.0.0"])).await, -32600);
     let again = json!({"clientId": "wire", "lastSeenServerSeq": 0, "subscriptions": []});
     assert_eq!(wire.refused("reconnect", again).await, -32600);
     wire.settle().await;
 }
 
 #[tokio::test]
-async fn initialize_refuses_what_it_cannot_read() {
+async fn initialize_rejects_invalid_params() {
     let host = host().await;
     let mut wire = Wire::connect(&host, "c1").await;
     let unreadable = [
@@ -90,24 +90,24 @@ async fn initialize_refuses_what_it_cannot_read() {
         json!({"channel": ROOT, "protocolVersions": ["1.0.0"], "clientId": ""}),
         json!({"channel": ROOT, "protocolVersions": ["1.0.0"], "clientId": 7}),
         json!({"channel": ROOT, "protocolVersions": "1.0.0", "clientId": "c1"}),
-        hello(&["1.0"]),
-        hello(&["1.0.0", "01.0.0"]),
-        hello(&["one"]),
+        initialize_params(&["1.0"]),
+        initialize_params(&["1.0.0", "01.0.0"]),
+        initialize_params(&["one"]),
         json!([]),
         json!("text"),
     ];
     for params in unreadable {
         assert_eq!(wire.refused("initialize", params.clone()).await, -32602, "{params}");
     }
-    assert_eq!(wire.ask("initialize", hello(&["1.0.0"])).await["protocolVersion"], "1.0.0");
+    assert_eq!(wire.ask("initialize", initialize_params(&["1.0.0"])).await["protocolVersion"], "1.0.0");
 }
 
 #[tokio::test]
-async fn without_a_common_version_the_client_is_told_which_there_are_and_let_go() {
+async fn unsupported_version_returns_supported_versions_and_closes() {
     let host = host().await;
     for versions in [&["0.8.0", "0.7.0"][..], &["2.0.0"], &[]] {
         let mut wire = Wire::connect(&host, "c1").await;
-        let answer = wire.request("initialize", hello(versions)).await;
+        let answer = wire.request("initialize", initialize_params(versions)).await;
         assert_eq!(answer["error"]["code"], -32005);
         assert_eq!(answer["error"]["data"]["supportedVersions"], json!(["1.0.0", "0.9.0"]));
         assert_eq!(wire.closed().await, 1000);
@@ -115,7 +115,7 @@ async fn without_a_common_version_the_client_is_told_which_there_are_and_let_go(
 }
 
 #[tokio::test]
-async fn both_versions_are_spoken_side_by_side() {
+async fn both_protocol_versions_are_served_at_the_same_time() {
     let host = host().await;
     let offers = [
         (&["1.0.0"][..], "1.0.0"),
@@ -127,7 +127,11 @@ async fn both_versions_are_spoken_side_by_side() {
     let mut open = Vec::new();
     for (versions, chosen) in offers {
         let mut wire = Wire::connect(&host, "c1").await;
-        assert_eq!(wire.ask("initialize", hello(versions)).await["protocolVersion"], chosen, "{versions:?}");
+        assert_eq!(
+            wire.ask("initialize", initialize_params(versions)).await["protocolVersion"],
+            chosen,
+            "{versions:?}"
+        );
         open.push(wire);
     }
     for wire in &mut open {
@@ -136,7 +140,7 @@ async fn both_versions_are_spoken_side_by_side() {
 }
 
 #[tokio::test]
-async fn a_missing_channel_means_the_root() {
+async fn missing_channel_defaults_to_the_root() {
     let (host, mut wire) = wire().await;
     assert_eq!(wire.ask("ping", json!({})).await, Value::Null);
     assert_eq!(wire.ask("listSessions", json!({})).await["items"], json!([]));
@@ -152,7 +156,7 @@ async fn a_missing_channel_means_the_root() {
 }
 
 #[tokio::test]
-async fn unknown_fields_and_meta_are_tolerated_everywhere() {
+async fn unknown_fields_and_meta_are_ignored_in_all_commands() {
     let (_host, mut wire) = wire().await;
     let more = |mut params: Value| {
         params["_meta"] = json!({"vendor.key": {"deep": [1, 2]}});
@@ -170,7 +174,7 @@ async fn unknown_fields_and_meta_are_tolerated_everywhere() {
 }
 
 #[tokio::test]
-async fn subscribe_answers_a_snapshot_or_that_there_is_no_such_channel() {
+async fn subscribe_returns_a_snapshot_and_rejects_unknown_channels() {
     let mut scene = Scene::new().await;
     let wire = &mut scene.wire;
     for channel in [ROOT, &scene.session, &scene.chat] {
@@ -188,7 +192,7 @@ async fn subscribe_answers_a_snapshot_or_that_there_is_no_such_channel() {
 }
 
 #[tokio::test]
-async fn who_unsubscribes_hears_no_more_and_who_subscribes_twice_hears_once() {
+async fn unsubscribe_stops_actions_and_second_subscribe_does_not_duplicate_them() {
     let mut scene = Scene::new().await;
     let session = scene.session.clone();
     scene.wire.snapshot(&session).await;
@@ -204,21 +208,21 @@ async fn who_unsubscribes_hears_no_more_and_who_subscribes_twice_hears_once() {
         .collect();
     assert_eq!(titles, ["heard once"]);
     let answer = scene.wire.ask("unsubscribe", json!({"channel": "ahp-chat:/gone"})).await;
-    assert_eq!(answer, Value::Null, "a client that wants an answer gets one");
+    assert_eq!(answer, Value::Null, "a notification sent as a request gets no response");
 }
 
 #[tokio::test]
-async fn the_list_has_the_newest_change_first_and_can_be_paged() {
+async fn list_is_sorted_by_newest_change_and_paged() {
     let mut scene = Scene::new().await;
     assert_eq!(
         scene.wire.ask("listSessions", json!({"channel": ROOT})).await["items"],
         json!([]),
-        "provisional"
+        "an unused session is listed"
     );
-    let _players = work_at(&mut scene, &[9, 11, 10]).await;
+    let _players = start_turns_at(&mut scene, &[9, 11, 10]).await;
     let wire = &mut scene.wire;
     let all = wire.ask("listSessions", json!({"channel": ROOT})).await;
-    assert_eq!(names(&all), ["scripted:/11", "scripted:/10", "scripted:/9"]);
+    assert_eq!(session_uris(&all), ["scripted:/11", "scripted:/10", "scripted:/9"]);
     assert_eq!(all.get("nextCursor"), None);
     let row = &all["items"][0];
     assert_eq!(
@@ -228,10 +232,10 @@ async fn the_list_has_the_newest_change_first_and_can_be_paged() {
     assert_eq!(row["chats"][0]["status"], 8);
     assert!(row["createdAt"].is_string() && row["modifiedAt"].is_string() && row["defaultChat"].is_string());
     let first = wire.ask("listSessions", json!({"channel": ROOT, "limit": 2})).await;
-    assert_eq!(names(&first), ["scripted:/11", "scripted:/10"]);
+    assert_eq!(session_uris(&first), ["scripted:/11", "scripted:/10"]);
     let rest = json!({"channel": ROOT, "limit": 2, "cursor": first["nextCursor"]});
     let rest = wire.ask("listSessions", rest).await;
-    assert_eq!((names(&rest), rest.get("nextCursor")), (vec!["scripted:/9"], None));
+    assert_eq!((session_uris(&rest), rest.get("nextCursor")), (vec!["scripted:/9"], None));
     for cursor in
         [json!("elsewhere"), json!("999999"), json!(""), json!("7/"), json!("x/scripted:/9"), json!(7)]
     {
@@ -243,26 +247,26 @@ async fn the_list_has_the_newest_change_first_and_can_be_paged() {
 }
 
 #[tokio::test]
-async fn what_changes_between_two_pages_of_the_list_hides_and_repeats_no_other_row() {
+async fn changes_between_two_list_pages_hide_or_repeat_no_other_row() {
     let mut scene = Scene::new().await;
-    let mut players = work_at(&mut scene, &[9, 10, 11, 12]).await;
+    let mut players = start_turns_at(&mut scene, &[9, 10, 11, 12]).await;
     let wire = &mut scene.wire;
     let first = wire.ask("listSessions", json!({"limit": 2})).await;
-    assert_eq!(names(&first), ["scripted:/12", "scripted:/11"]);
-    // The last row of the page is gone, and a new one comes before all the others.
+    assert_eq!(session_uris(&first), ["scripted:/12", "scripted:/11"]);
+    // The last row of the page is removed, and a new one is added before all the others.
     let leaving = players.remove(2).leave_when_told();
     let disposing = wire.ask("disposeSession", json!({"channel": "scripted:/11"}));
     tokio::join!(disposing, leaving).1.unwrap();
     let second = wire.ask("listSessions", json!({"limit": 1, "cursor": first["nextCursor"]})).await;
-    assert_eq!(names(&second), ["scripted:/10"]);
-    let _player = work_at(&mut scene, &[13]).await;
+    assert_eq!(session_uris(&second), ["scripted:/10"]);
+    let _player = start_turns_at(&mut scene, &[13]).await;
     let third = json!({"limit": 1, "cursor": second["nextCursor"]});
     let third = scene.wire.ask("listSessions", third).await;
-    assert_eq!((names(&third), third.get("nextCursor")), (vec!["scripted:/9"], None));
+    assert_eq!((session_uris(&third), third.get("nextCursor")), (vec!["scripted:/9"], None));
 }
 
-/// Starts a turn in a new session at each of these hours; answers the agents.
-async fn work_at(scene: &mut Scene, hours: &[u8]) -> Vec<Player> {
+/// Starts a turn in a new session at each of these hours. Returns the agents.
+async fn start_turns_at(scene: &mut Scene, hours: &[u8]) -> Vec<Player> {
     let mut players = Vec::new();
     for hour in hours {
         let session = format!("scripted:/{hour}");
@@ -278,13 +282,13 @@ async fn work_at(scene: &mut Scene, hours: &[u8]) -> Vec<Player> {
     players
 }
 
-/// The sessions of a page of the list.
-fn names(answer: &Value) -> Vec<&str> {
+/// The session URIs of a page of the list.
+fn session_uris(answer: &Value) -> Vec<&str> {
     answer["items"].as_array().unwrap().iter().map(|row| row["resource"].as_str().unwrap()).collect()
 }
 
 #[tokio::test]
-async fn a_session_is_created_as_asked_and_known_to_nobody_until_it_is_used() {
+async fn created_session_has_the_requested_settings_and_is_not_listed_before_use() {
     let (host, mut wire) = wire().await;
     let params = json!({
         "channel": "scripted:/1", "provider": "scripted", "workingDirectories": ["file:///w"],
@@ -296,22 +300,22 @@ async fn a_session_is_created_as_asked_and_known_to_nobody_until_it_is_used() {
     assert_eq!(
         state["config"]["values"],
         json!({"mode": "bold", "fixed": "chosen"}),
-        "keys outside the form go"
+        "keys outside the schema are dropped"
     );
     assert_eq!(state["activeClients"][0]["tools"][0]["name"], "usages");
     assert_eq!((&state["workingDirectories"], &state["status"]), (&json!(["file:///w"]), &json!(1)));
     assert_eq!((&state["title"], &state["provider"]), (&json!(""), &json!("scripted")));
     assert_eq!(wire.ask("listSessions", json!({})).await["items"], json!([]));
-    assert!(host.stage().openings().is_empty(), "nothing is started");
+    assert!(host.stage().openings().is_empty(), "an agent was opened");
 }
 
 #[tokio::test]
-async fn a_session_that_cannot_be_is_refused_with_the_right_code() {
+async fn rejects_invalid_session_creation_with_the_matching_code() {
     let (_host, mut wire) = wire().await;
     wire.ask("createSession", json!({"channel": "scripted:/1"})).await;
     let refused = [
         (json!({"channel": "scripted:/1"}), -32003),
-        (json!({"channel": "scripted:/2", "provider": "nobody"}), -32002),
+        (json!({"channel": "scripted:/2", "provider": "unknown"}), -32002),
         (json!({"channel": "scripted:/2", "workingDirectories": ["file:///a", "file:///b"]}), -32602),
         (json!({"channel": "scripted:/2", "workingDirectories": ["https://example.com/"]}), -32602),
         (json!({"channel": "scripted:/2", "workingDirectories": ["relative"]}), -32602),
@@ -325,11 +329,15 @@ async fn a_session_that_cannot_be_is_refused_with_the_right_code() {
     for (params, code) in refused {
         assert_eq!(wire.refused("createSession", params.clone()).await, code, "{params}");
     }
-    assert_eq!(wire.refused("subscribe", json!({"channel": "scripted:/2"})).await, -32008, "nothing is left");
+    assert_eq!(
+        wire.refused("subscribe", json!({"channel": "scripted:/2"})).await,
+        -32008,
+        "the rejected session exists"
+    );
 }
 
 #[tokio::test]
-async fn disposing_ends_the_agent_tells_everybody_and_happens_once() {
+async fn disposed_session_ends_its_agent_and_is_removed_for_all_clients() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     let params = json!({"channel": scene.session});
     let agent = player.leave_when_told();
@@ -337,16 +345,16 @@ async fn disposing_ends_the_agent_tells_everybody_and_happens_once() {
     left.unwrap();
     assert_eq!(answer, Value::Null);
     let removed = scene.wire.log.iter().position(|message| message["method"] == "root/sessionRemoved");
-    assert!(removed.is_some(), "told before the answer");
+    assert!(removed.is_some(), "the removal follows the response");
     assert_eq!(scene.wire.refused("disposeSession", params).await, -32001);
     assert_eq!(scene.wire.refused("subscribe", json!({"channel": scene.chat})).await, -32008);
     assert_eq!(scene.wire.refused("disposeSession", json!({"channel": "scripted:/never"})).await, -32001);
     assert_eq!(scene.wire.ask("listSessions", json!({})).await["items"], json!([]));
-    scene.bob.until("the row is gone", |bob| bob.rows.is_empty()).await.unwrap();
+    scene.bob.until("the removal of the row", |bob| bob.rows.is_empty()).await.unwrap();
 }
 
 #[tokio::test]
-async fn the_default_chat_is_created_by_its_session_and_stays_with_it() {
+async fn default_chat_cannot_be_disposed_or_moved() {
     let mut scene = Scene::new().await;
     let (session, chat) = (scene.session.clone(), scene.chat.clone());
     let wire = &mut scene.wire;
@@ -368,7 +376,7 @@ async fn the_default_chat_is_created_by_its_session_and_stays_with_it() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_only_stored_is_there_for_every_command() {
+async fn stored_session_is_loaded_for_every_command() {
     let options = StageOptions { storage: Arc::new(MemoryStorage::new()), ..StageOptions::default() };
     let host = StageHost::start(options).await.unwrap();
     let mut wire = Wire::open(&host, "wire", &["1.0.0"]).await;
@@ -391,7 +399,7 @@ async fn a_session_that_is_only_stored_is_there_for_every_command() {
 }
 
 #[tokio::test]
-async fn the_form_of_a_new_session_comes_with_the_values_in_effect() {
+async fn session_config_schema_is_returned_with_the_effective_values() {
     let (_host, mut wire) = wire().await;
     let burst: Vec<Value> = (0..5).map(|number| json!(format!("r{number}"))).collect();
     for id in &burst {
@@ -404,12 +412,12 @@ async fn the_form_of_a_new_session_comes_with_the_values_in_effect() {
         assert_eq!(result["values"], json!({"mode": "bold", "fixed": "at first"}));
         assert_eq!(result["schema"]["properties"]["mode"]["sessionMutable"], true);
     }
-    assert_eq!(wire.refused("resolveSessionConfig", json!({"provider": "nobody"})).await, -32002);
+    assert_eq!(wire.refused("resolveSessionConfig", json!({"provider": "unknown"})).await, -32002);
     assert_eq!(wire.refused("resolveSessionConfig", json!({"config": []})).await, -32602);
 }
 
 #[tokio::test]
-async fn what_the_host_does_not_have_is_method_not_found() {
+async fn unsupported_methods_return_method_not_found() {
     let (_host, mut wire) = wire().await;
     let absent = [
         "createTerminal",
@@ -430,7 +438,7 @@ async fn what_the_host_does_not_have_is_method_not_found() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_answered_without_an_id() {
+async fn invalid_message_is_answered_with_a_null_id() {
     let (_host, mut wire) = wire().await;
     for (text, code) in [
         ("{", -32700),

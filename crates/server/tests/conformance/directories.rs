@@ -1,5 +1,5 @@
-//! Where sessions and chats work: with agents that work in one directory, in several
-//! alike, and in several with a first one that they live in.
+//! Working directories of sessions and chats, for agents that support one directory, several
+//! equal directories, and several with a primary one.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::wire::Wire;
 const OTHER: &str = "file:///other";
 const THIRD: &str = "file:///third";
 
-/// What an agent makes of its first directory.
+/// How an agent treats its first directory.
 #[derive(Clone, Copy)]
-enum First {
+enum FirstDirectory {
     Peer,
     Fixed,
     Replaceable,
 }
 
-/// An agent that works in several directories.
-fn several(first: First) -> StageTraits {
+/// Traits of an agent that supports several directories.
+fn several_directories(first: FirstDirectory) -> StageTraits {
     let capability = MultipleWorkingDirectoriesCapability {
-        immutable_primary: matches!(first, First::Fixed).then_some(true),
-        primary_replacement: matches!(first, First::Replaceable).then_some(true),
+        immutable_primary: matches!(first, FirstDirectory::Fixed).then_some(true),
+        primary_replacement: matches!(first, FirstDirectory::Replaceable).then_some(true),
     };
     StageTraits {
         capabilities: Some(AgentCapabilities {
@@ -59,34 +59,34 @@ fn chat_removed(directory: &str) -> Value {
     json!({"type": "chat/workingDirectoryRemoved", "directory": directory})
 }
 
-/// The session's directories, which its row has too, if there is one.
+/// The directories of the session. Checks that its row, if any, has the same.
 fn of_session(scene: &Scene) -> Value {
     let held = json!(scene.bob.session(&scene.session).unwrap().working_directories);
     if let Some(row) = scene.bob.rows.get(&scene.session) {
-        assert_eq!(json!(row.working_directories), held, "the row follows");
+        assert_eq!(json!(row.working_directories), held, "the row differs from the session");
     }
     held
 }
 
-/// The chat's own directories, which the session's entry has too.
+/// The directories of the chat.
 fn of_chat(scene: &Scene) -> Value {
     json!(scene.bob.chat(&scene.chat).unwrap().working_directories)
 }
 
-/// Why an action was rejected, if it was.
+/// Dispatches an action. Returns the rejection reason, if any.
 async fn answer(wire: &mut Wire, channel: &str, action: Value) -> Option<Value> {
     let seq = wire.dispatch(channel, action).await;
     wire.envelope(seq).await.get("rejectionReason").cloned()
 }
 
-/// What the agent is told, which must be this.
-async fn told(player: &mut Player, paths: &[&str]) {
+/// Checks that the agent is next told these directories.
+async fn expect_directories(player: &mut Player, paths: &[&str]) {
     let paths = paths.iter().map(PathBuf::from).collect();
     assert_eq!(player.command().await.unwrap(), AgentCommand::Directories(paths));
 }
 
 #[tokio::test]
-async fn the_directories_stay_where_the_agent_works_in_one() {
+async fn rejects_directory_changes_for_a_single_directory_agent() {
     let mut scene = Scene::new().await;
     for action in [
         set(OTHER),
@@ -106,8 +106,8 @@ async fn the_directories_stay_where_the_agent_works_in_one() {
 }
 
 #[tokio::test]
-async fn a_session_gets_and_loses_directories_and_its_agent_is_told() {
-    let mut scene = Scene::with(several(First::Peer)).await;
+async fn added_and_removed_directories_are_sent_to_the_agent() {
+    let mut scene = Scene::with(several_directories(FirstDirectory::Peer)).await;
     scene.session_accepts(set(OTHER)).await;
     let mut player = scene.begin("t1").await;
     assert_eq!(
@@ -115,12 +115,12 @@ async fn a_session_gets_and_loses_directories_and_its_agent_is_told() {
         [PathBuf::from("/w"), PathBuf::from("/other")]
     );
     scene.session_accepts(set(THIRD)).await;
-    told(&mut player, &["/w", "/other", "/third"]).await;
+    expect_directories(&mut player, &["/w", "/other", "/third"]).await;
     assert_eq!(of_session(&scene), json!([DIRECTORY, OTHER, THIRD]));
     scene.session_accepts(set(OTHER)).await;
-    assert_eq!(of_session(&scene), json!([DIRECTORY, OTHER, THIRD]), "once is enough");
+    assert_eq!(of_session(&scene), json!([DIRECTORY, OTHER, THIRD]), "the directory was added twice");
     scene.session_accepts(removed(DIRECTORY)).await;
-    told(&mut player, &["/other", "/third"]).await;
+    expect_directories(&mut player, &["/other", "/third"]).await;
     assert_eq!(of_session(&scene), json!([OTHER, THIRD]));
     for action in
         [removed(DIRECTORY), removed("file:///never"), json!({"type": "session/workingDirectoryRemoved"})]
@@ -131,12 +131,12 @@ async fn a_session_gets_and_loses_directories_and_its_agent_is_told() {
         scene.session_rejects(set(wrong)).await;
     }
     scene.session_rejects(json!({"type": "session/workingDirectorySet"})).await;
-    assert_eq!(player.waiting_command(), None, "of what changes nothing it is not told");
+    assert_eq!(player.waiting_command(), None, "the agent was told although nothing changed");
 }
 
 #[tokio::test]
-async fn a_session_has_only_so_many_directories() {
-    let mut scene = Scene::with(several(First::Peer)).await;
+async fn number_of_session_directories_is_limited() {
+    let mut scene = Scene::with(several_directories(FirstDirectory::Peer)).await;
     let more = |number: usize| format!("file:///d{number}");
     for number in 1..63 {
         scene.wire.dispatch(&scene.session.clone(), set(&more(number))).await;
@@ -149,8 +149,8 @@ async fn a_session_has_only_so_many_directories() {
 }
 
 #[tokio::test]
-async fn the_directory_that_an_agent_lives_in_stays() {
-    let mut scene = Scene::with(several(First::Fixed)).await;
+async fn immutable_primary_directory_cannot_be_changed() {
+    let mut scene = Scene::with(several_directories(FirstDirectory::Fixed)).await;
     scene.session_rejects(removed(DIRECTORY)).await;
     scene.session_rejects(replaced(DIRECTORY, OTHER)).await;
     scene.session_accepts(set(OTHER)).await;
@@ -162,8 +162,8 @@ async fn the_directory_that_an_agent_lives_in_stays() {
 }
 
 #[tokio::test]
-async fn an_agent_that_began_without_a_directory_does_not_move_to_one() {
-    let mut scene = Scene::with(several(First::Fixed)).await;
+async fn rejects_first_directory_after_the_agent_started_without_one() {
+    let mut scene = Scene::with(several_directories(FirstDirectory::Fixed)).await;
     for (session, begun) in [("scripted:/before", false), ("scripted:/after", true)] {
         scene.alice.create(session, &[]).await.unwrap();
         let chat = scene.alice.open_session(session).await.unwrap();
@@ -178,17 +178,17 @@ async fn an_agent_that_began_without_a_directory_does_not_move_to_one() {
 }
 
 #[tokio::test]
-async fn the_directory_that_an_agent_lives_in_is_replaced_where_it_can_move() {
-    let mut scene = Scene::with(several(First::Replaceable)).await;
+async fn replaceable_primary_directory_is_replaced() {
+    let mut scene = Scene::with(several_directories(FirstDirectory::Replaceable)).await;
     scene.session_accepts(set(OTHER)).await;
     let mut player = scene.begin("t1").await;
     scene.session_rejects(removed(DIRECTORY)).await;
     scene.session_accepts(replaced(DIRECTORY, THIRD)).await;
-    told(&mut player, &["/third", "/other"]).await;
+    expect_directories(&mut player, &["/third", "/other"]).await;
     assert_eq!(of_session(&scene), json!([THIRD, OTHER]));
     scene.session_accepts(replaced(THIRD, OTHER)).await;
-    told(&mut player, &["/other"]).await;
-    assert_eq!(of_session(&scene), json!([OTHER]), "one that is there already moves up");
+    expect_directories(&mut player, &["/other"]).await;
+    assert_eq!(of_session(&scene), json!([OTHER]), "the existing directory takes the first place");
     scene.session_accepts(replaced(OTHER, OTHER)).await;
     scene.session_rejects(replaced(THIRD, DIRECTORY)).await;
     scene.session_rejects(replaced(OTHER, "relative")).await;
@@ -197,48 +197,48 @@ async fn the_directory_that_an_agent_lives_in_is_replaced_where_it_can_move() {
 }
 
 #[tokio::test]
-async fn agents_whose_directories_are_alike_have_no_first_one_to_replace() {
-    let mut scene = Scene::with(several(First::Peer)).await;
+async fn rejects_replacement_of_the_first_of_equal_directories() {
+    let mut scene = Scene::with(several_directories(FirstDirectory::Peer)).await;
     scene.session_accepts(set(OTHER)).await;
     scene.session_rejects(replaced(DIRECTORY, THIRD)).await;
     scene.session_accepts(replaced(OTHER, DIRECTORY)).await;
-    assert_eq!(of_session(&scene), json!([DIRECTORY]), "the earlier place counts");
+    assert_eq!(of_session(&scene), json!([DIRECTORY]), "the directory keeps its earlier place");
 }
 
 #[tokio::test]
-async fn a_chats_directories_are_some_of_its_sessions() {
-    let mut scene = Scene::with(several(First::Peer)).await;
+async fn chat_directories_are_a_subset_of_the_session_directories() {
+    let mut scene = Scene::with(several_directories(FirstDirectory::Peer)).await;
     scene.session_accepts(set(OTHER)).await;
     let mut player = scene.begin("t1").await;
     scene.chat_rejects(chat_set(THIRD)).await;
     scene.chat_rejects(chat_removed(DIRECTORY)).await;
     scene.chat_accepts(chat_set(OTHER)).await;
-    told(&mut player, &["/other"]).await;
+    expect_directories(&mut player, &["/other"]).await;
     assert_eq!(of_chat(&scene), json!([OTHER]));
     scene.chat_accepts(chat_set(DIRECTORY)).await;
-    told(&mut player, &["/w", "/other"]).await;
+    expect_directories(&mut player, &["/w", "/other"]).await;
     scene.chat_accepts(chat_removed(OTHER)).await;
-    told(&mut player, &["/w"]).await;
+    expect_directories(&mut player, &["/w"]).await;
     scene.chat_accepts(chat_removed(DIRECTORY)).await;
-    told(&mut player, &[]).await;
+    expect_directories(&mut player, &[]).await;
     assert_eq!((of_chat(&scene), of_session(&scene)), (json!([]), json!([DIRECTORY, OTHER])));
     scene.chat_rejects(json!({"type": "chat/workingDirectorySet"})).await;
     scene.chat_rejects(json!({"type": "chat/workingDirectoryRemoved"})).await;
 }
 
 #[tokio::test]
-async fn what_a_session_loses_its_chat_loses_too() {
-    let mut scene = Scene::with(several(First::Fixed)).await;
+async fn directory_removed_from_a_session_is_removed_from_its_chat() {
+    let mut scene = Scene::with(several_directories(FirstDirectory::Fixed)).await;
     let mut player = scene.begin("t1").await;
     scene.session_accepts(set(OTHER)).await;
-    told(&mut player, &["/w", "/other"]).await;
+    expect_directories(&mut player, &["/w", "/other"]).await;
     scene.chat_accepts(chat_set(OTHER)).await;
-    assert_eq!(player.waiting_command(), None, "it lives in the first one, whatever the chat has");
+    assert_eq!(player.waiting_command(), None, "the agent keeps its primary directory");
     scene.session_accepts(replaced(OTHER, THIRD)).await;
-    told(&mut player, &["/w", "/third"]).await;
+    expect_directories(&mut player, &["/w", "/third"]).await;
     assert_eq!(of_chat(&scene), json!([THIRD]));
     scene.session_accepts(removed(THIRD)).await;
-    told(&mut player, &["/w"]).await;
+    expect_directories(&mut player, &["/w"]).await;
     assert_eq!((of_chat(&scene), of_session(&scene)), (json!([]), json!([DIRECTORY])));
     let chat = scene.chat.clone();
     let follows = [
@@ -249,12 +249,12 @@ async fn what_a_session_loses_its_chat_loses_too() {
     ];
     let seen: Vec<&str> =
         scene.wire.actions(&chat).into_iter().filter(|kind| kind.contains("workingDirectory")).collect();
-    assert_eq!(seen, follows, "the host says so on the chat");
+    assert_eq!(seen, follows, "the change is not published on the chat");
 }
 
 #[tokio::test]
-async fn where_a_session_works_concerns_all_of_its_chats() {
-    let mut traits = several(First::Peer);
+async fn session_directory_changes_apply_to_all_chats() {
+    let mut traits = several_directories(FirstDirectory::Peer);
     if let Some(capabilities) = &mut traits.capabilities {
         capabilities.multiple_chats = Some(MultipleChatsCapability::default());
     }
@@ -274,37 +274,41 @@ async fn where_a_session_works_concerns_all_of_its_chats() {
         let session = scene.wire.snapshot(&scene.session.clone()).await;
         let entry =
             session["chats"].as_array().unwrap().iter().find(|chat| chat["resource"] == "ahp-chat:/second");
-        assert_eq!(entry.unwrap()["workingDirectories"], state["workingDirectories"], "the session's entry");
+        assert_eq!(
+            entry.unwrap()["workingDirectories"],
+            state["workingDirectories"],
+            "the entry in the session differs"
+        );
         state["workingDirectories"].clone()
     };
     let session = scene.session.clone();
     assert_eq!(answer(&mut scene.wire, &session, replaced(OTHER, THIRD)).await, None);
-    told(&mut first, &["/w", "/third"]).await;
-    told(&mut second, &["/third"]).await;
+    expect_directories(&mut first, &["/w", "/third"]).await;
+    expect_directories(&mut second, &["/third"]).await;
     assert_eq!(of_second(&mut scene).await, json!([THIRD]));
     assert_eq!(answer(&mut scene.wire, &session, removed(THIRD)).await, None);
-    told(&mut first, &["/w"]).await;
-    told(&mut second, &[]).await;
+    expect_directories(&mut first, &["/w"]).await;
+    expect_directories(&mut second, &[]).await;
     assert_eq!(of_second(&mut scene).await, json!([]));
     second.complete(&turn).await.unwrap();
 }
 
 #[tokio::test]
-async fn what_changes_while_the_agent_is_opened_it_hears_before_its_message() {
-    let mut scene = Scene::with(several(First::Peer)).await;
+async fn directory_change_during_opening_is_sent_before_the_prompt() {
+    let mut scene = Scene::with(several_directories(FirstDirectory::Peer)).await;
     scene.host.stage().hold_openings();
     scene.chat_accepts(started("t1")).await;
     scene.host.stage().opened(1).await.unwrap();
     scene.session_accepts(set(OTHER)).await;
     scene.host.stage().release_openings();
     let mut player = scene.host.stage().player().await.unwrap();
-    told(&mut player, &["/w", "/other"]).await;
+    expect_directories(&mut player, &["/w", "/other"]).await;
     assert_eq!(player.prompt().await.unwrap().0, "t1");
 }
 
 #[tokio::test]
-async fn a_session_is_created_with_several_directories_where_the_agent_works_in_them() {
-    let mut scene = Scene::with(several(First::Fixed)).await;
+async fn session_is_created_with_several_directories_if_the_agent_supports_them() {
+    let mut scene = Scene::with(several_directories(FirstDirectory::Fixed)).await;
     let many: Vec<String> = (0..65).map(|number| format!("file:///d{number}")).collect();
     let params = |directories: Value| json!({"channel": "scripted:/2", "workingDirectories": directories});
     for wrong in [json!([OTHER, OTHER]), json!([OTHER, "relative"]), json!(many)] {
@@ -321,18 +325,18 @@ async fn a_session_is_created_with_several_directories_where_the_agent_works_in_
 }
 
 #[tokio::test]
-async fn clients_reach_the_files_of_the_directories_that_a_session_has_now() {
+async fn clients_can_read_files_in_current_session_directories_only() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("found"), "here").unwrap();
     let directory = format!("file://{}", folder.path().display());
     let read = json!({"channel": "ahp-root://", "uri": format!("{directory}/found")});
-    let mut scene = Scene::with(several(First::Peer)).await;
+    let mut scene = Scene::with(several_directories(FirstDirectory::Peer)).await;
     for listed in [false, true] {
         let player = if listed { Some(scene.begin("t1").await) } else { None };
         assert_eq!(scene.wire.refused("resourceRead", read.clone()).await, -32009);
         scene.session_accepts(set(&directory)).await;
         assert_eq!(scene.wire.ask("resourceRead", read.clone()).await["data"], "here");
-        // No waiting for all to agree: with the answer it must be so.
+        // The removal is in effect as soon as it is answered.
         let session = scene.session.clone();
         let seq = scene.wire.dispatch(&session, removed(&directory)).await;
         scene.wire.envelope(seq).await;
@@ -342,11 +346,11 @@ async fn clients_reach_the_files_of_the_directories_that_a_session_has_now() {
 }
 
 #[tokio::test]
-async fn directories_outlive_a_restart_and_a_crash() {
+async fn directories_survive_a_restart_and_a_crash() {
     for clean in [true, false] {
         let storage = MemoryStorage::new();
         let options = |storage: &MemoryStorage| StageOptions {
-            stage: Stage::new(several(First::Replaceable)),
+            stage: Stage::new(several_directories(FirstDirectory::Replaceable)),
             storage: Arc::new(storage.clone()),
             ..StageOptions::default()
         };
@@ -387,10 +391,10 @@ async fn directories_outlive_a_restart_and_a_crash() {
 }
 
 #[tokio::test]
-async fn a_chat_is_found_without_the_directories_that_its_session_had_lost() {
+async fn loaded_chat_drops_directories_that_its_session_lacks() {
     let storage = MemoryStorage::new();
     let options = StageOptions {
-        stage: Stage::new(several(First::Peer)),
+        stage: Stage::new(several_directories(FirstDirectory::Peer)),
         storage: Arc::new(storage.clone()),
         ..StageOptions::default()
     };
@@ -403,7 +407,8 @@ async fn a_chat_is_found_without_the_directories_that_its_session_had_lost() {
         assert_eq!(answer(&mut wire, &chat, chat_set(directory)).await, None);
     }
     host.stop().await;
-    // As if the host had been killed right after it had said that the session lost it.
+    // As if the host had crashed after it stored the removal in the session and before it
+    // stored the chat.
     let put = storage.log().into_iter().rev().find(|change| matches!(change, Change::PutSession { .. }));
     let Some(Change::PutSession { session: uri, created_at, row, state }) = put else { panic!("not stored") };
     let mut document: Value = serde_json::from_str(state.get()).unwrap();

@@ -1,45 +1,45 @@
-//! What becomes of a dispatch, whatever it says: the decision table of the protocol.
+//! How the host answers each kind of dispatch: the decision table of the protocol.
 //!
-//! | action | not accepted when | shown by |
+//! | action | not accepted when | test |
 //! |---|---|---|
-//! | any action | it is not for clients | `actions_of_the_hosts_own_are_rejected_from_clients` |
-//! | any action | it is malformed | `a_malformed_action_is_rejected` |
-//! | any action | nobody knows it | `an_unknown_action_is_rejected_so_that_its_sender_stops_waiting` |
-//! | any action | it is for another kind of channel | `an_action_on_the_wrong_channel_is_rejected` |
-//! | any action | there is no such channel (ignored) | `an_action_for_an_unknown_channel_is_ignored_silently` |
-//! | any action | its channel only informs | `a_watch_takes_no_actions_from_clients` |
-//! | any action | its session cannot be read | `an_action_for_a_session_that_cannot_be_read_is_refused_with_the_reason` |
-//! | any action | it was made before | `a_repetition_is_answered_where_no_echo_of_it_is_told` |
-//! | `chat/turnStarted` | a turn is active | `a_turn_is_not_started_while_one_is_active` |
-//! |  | its message is not a user's | `a_turn_is_not_started_by_anybody_but_a_user` |
-//! |  | the chat is read-only or hidden | `a_turn_is_not_started_in_a_chat_that_is_not_for_writing` |
-//! |  | the chat has had its id | `a_turn_is_not_started_under_an_id_that_the_chat_has_had` |
-//! |  | nobody can read its time | `a_turn_is_not_started_at_a_time_that_nobody_can_read` |
-//! | `chat/turnCancelled` | that turn does not run | `a_turn_that_does_not_run_cannot_be_cancelled` |
-//! | `chat/turnResume` | a turn is active, or it is not the last, or its error does not allow it | `only_the_last_turn_is_resumed_and_only_after_an_error_that_allows_it` |
-//! | `chat/toolCallConfirmed` | the call does not wait in the active turn | `a_call_that_does_not_wait_cannot_be_confirmed` |
-//! |  | its input or option is not one that was offered | `an_input_is_edited_only_if_it_may_be` |
-//! | `chat/toolCallComplete`, `chat/toolCallContentChanged` | the tool is another client's | `a_tool_of_a_clients_is_completed_by_that_client_alone` |
-//! |  | the tool is the host's | `a_tool_of_the_hosts_is_completed_by_no_client` |
-//! |  | it succeeds without the sign-in that it waits for | `a_call_that_needs_a_sign_in_is_given_up_by_anybody_and_completed_by_nobody` |
-//! | `chat/toolCallResultConfirmed` | the result does not wait | `a_result_waits_for_its_confirmation` |
-//! | `chat/inputAnswerChanged`, `chat/inputCompleted` | there is no such request or question | `an_unknown_request_or_question_is_not_answered` |
-//! |  | the answer is of another kind | `an_answer_is_of_its_questions_kind` |
-//! |  | what is required is missing | `an_accepted_request_answers_what_is_required` |
-//! | `chat/pendingMessageRemoved` | there is no such message | `a_message_that_does_not_wait_cannot_be_removed` |
-//! | `chat/truncated` | there is no such turn, or one is active | `an_agent_that_can_go_back_is_told_how_far` |
-//! |  | the agent cannot go back | `an_agent_that_cannot_go_back_keeps_its_history` |
-//! | `chat/workingDirectorySet` | the session does not have the directory | `a_chats_directories_are_some_of_its_sessions` |
-//! | `session/workingDirectory*` | the agent works in one directory | `the_directories_stay_where_the_agent_works_in_one` |
-//! |  | the agent lives in the directory | `the_directory_that_an_agent_lives_in_stays` |
-//! | `session/activeClient*` | it is about another client | `a_client_takes_part_for_itself_only_and_exactly_as_it_says` |
-//! | `session/customizationToggled` | there is no such customization | `customizations_are_switched_where_there_are_any` |
-//! | `session/mcpServer*` | there is no such server | `servers_are_started_and_stopped_where_there_are_any` |
-//! | `session/configChanged` | the form does not let it be changed | `configuration_is_changed_where_the_form_allows_it` |
-//! |  | the value is of another type | `a_configured_value_is_of_its_type` |
-//! | `terminal/*`, `changeset/*`, `annotations/*`, `automation/*`, `automationRun/*` | always: this host has none | `what_is_about_things_that_this_host_does_not_have_is_never_accepted` |
+//! | any action | only hosts may publish it | `host_only_actions_are_rejected_from_clients` |
+//! | any action | it is malformed | `malformed_action_is_rejected` |
+//! | any action | its type is unknown | `unknown_action_is_rejected` |
+//! | any action | it is for another kind of channel | `action_on_the_wrong_channel_is_rejected` |
+//! | any action | the channel does not exist (ignored) | `action_for_an_unknown_channel_is_ignored` |
+//! | any action | its channel is read-only | `a_watch_takes_no_actions_from_clients` |
+//! | any action | its session cannot be loaded | `rejects_action_for_an_unreadable_session_with_the_reason` |
+//! | any action | it repeats an earlier dispatch | `repeated_dispatch_is_rejected_if_its_echo_is_not_sent` |
+//! | `chat/turnStarted` | a turn is active | `rejects_turn_start_while_a_turn_is_active` |
+//! |  | its message is not from a user | `rejects_turn_start_of_non_user_origin` |
+//! |  | the chat is read-only or hidden | `rejects_turn_start_in_a_read_only_or_hidden_chat` |
+//! |  | its id is already used in the chat | `rejects_turn_start_with_a_used_id` |
+//! |  | its time is invalid | `rejects_turn_start_with_an_invalid_time` |
+//! | `chat/turnCancelled` | the turn is not running | `rejects_cancellation_of_a_turn_that_is_not_running` |
+//! | `chat/turnResume` | a turn is active, the turn is not the last one, or its error is not resumable | `only_the_last_turn_is_resumed_and_only_after_a_resumable_error` |
+//! | `chat/toolCallConfirmed` | the call is not pending in the active turn | `rejects_confirmation_of_a_call_that_is_not_pending` |
+//! |  | the input is not editable or the option was not offered | `tool_input_is_edited_only_if_it_is_editable` |
+//! | `chat/toolCallComplete`, `chat/toolCallContentChanged` | the tool belongs to another client | `client_tool_is_completed_only_by_its_client` |
+//! |  | the tool belongs to the host | `host_tool_cannot_be_completed_by_a_client` |
+//! |  | the call waits for a sign-in and the result is a success | `call_awaiting_sign_in_can_be_failed_but_not_completed` |
+//! | `chat/toolCallResultConfirmed` | the result is not pending | `tool_result_waits_for_its_confirmation` |
+//! | `chat/inputAnswerChanged`, `chat/inputCompleted` | the request or question is unknown | `rejects_answer_to_an_unknown_request_or_question` |
+//! |  | the answer has another kind than the question | `rejects_answer_of_another_kind_than_its_question` |
+//! |  | a required answer is missing | `rejects_acceptance_without_the_required_answers` |
+//! | `chat/pendingMessageRemoved` | the message is unknown | `rejects_removal_of_an_unknown_pending_message` |
+//! | `chat/truncated` | the turn is unknown, or a turn is active | `truncation_rewinds_the_agent` |
+//! |  | the agent cannot rewind | `rejects_truncation_if_the_agent_cannot_rewind` |
+//! | `chat/workingDirectorySet` | the session does not have the directory | `chat_directories_are_a_subset_of_the_session_directories` |
+//! | `session/workingDirectory*` | the agent supports one directory only | `rejects_directory_changes_for_a_single_directory_agent` |
+//! |  | the directory is the primary one and immutable | `immutable_primary_directory_cannot_be_changed` |
+//! | `session/activeClient*` | it names another client | `client_can_activate_and_remove_only_itself` |
+//! | `session/customizationToggled` | the customization is unknown | `customizations_are_toggled_only_if_they_exist` |
+//! | `session/mcpServer*` | the server is unknown | `mcp_servers_are_started_and_stopped_only_if_they_exist` |
+//! | `session/configChanged` | the schema does not allow the change | `configuration_changes_only_where_the_schema_allows_it` |
+//! |  | the value has another type | `rejects_configuration_value_of_another_type` |
+//! | `terminal/*`, `changeset/*`, `annotations/*`, `automation/*`, `automationRun/*` | always: this host does not support them | `rejects_actions_for_unsupported_kinds_of_channels` |
 //!
-//! The suite checks that the tests in this table are there.
+//! The suite checks that the tests in this table exist.
 
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ use crate::scene::{Scene, message, pending, started};
 use crate::wire::Wire;
 
 #[tokio::test]
-async fn an_action_for_an_unknown_channel_is_ignored_silently() {
+async fn action_for_an_unknown_channel_is_ignored() {
     let mut scene = Scene::new().await;
     let seq = scene.wire.dispatch("ahp-chat:/gone", started("t1")).await;
     scene.agree().await;
@@ -55,7 +55,7 @@ async fn an_action_for_an_unknown_channel_is_ignored_silently() {
 }
 
 #[tokio::test]
-async fn an_unknown_action_is_rejected_so_that_its_sender_stops_waiting() {
+async fn unknown_action_is_rejected() {
     let mut scene = Scene::new().await;
     for channel in [scene.session.clone(), scene.chat.clone(), "ahp-root://".to_owned()] {
         for action in [
@@ -73,7 +73,7 @@ async fn an_unknown_action_is_rejected_so_that_its_sender_stops_waiting() {
 }
 
 #[tokio::test]
-async fn a_malformed_action_is_rejected() {
+async fn malformed_action_is_rejected() {
     let mut scene = Scene::new().await;
     let malformed = [
         json!({"type": "chat/turnStarted"}),
@@ -92,7 +92,7 @@ async fn a_malformed_action_is_rejected() {
 }
 
 #[tokio::test]
-async fn actions_of_the_hosts_own_are_rejected_from_clients() {
+async fn host_only_actions_are_rejected_from_clients() {
     let (mut scene, _player) = Scene::in_turn("t1").await;
     let (chat, session) = (scene.chat.clone(), scene.session.clone());
     let summary = json!({"resource": "ahp-chat:/2", "title": "", "status": 1, "modifiedAt": "2026-11-15T09:00:05.000Z"});
@@ -155,7 +155,7 @@ async fn actions_of_the_hosts_own_are_rejected_from_clients() {
 }
 
 #[tokio::test]
-async fn an_action_on_the_wrong_channel_is_rejected() {
+async fn action_on_the_wrong_channel_is_rejected() {
     let mut scene = Scene::new().await;
     let (chat, session) = (scene.chat.clone(), scene.session.clone());
     let rename = json!({"type": "session/titleChanged", "title": "x"});
@@ -168,7 +168,7 @@ async fn an_action_on_the_wrong_channel_is_rejected() {
 }
 
 #[tokio::test]
-async fn who_does_not_subscribe_may_dispatch_and_is_answered() {
+async fn client_without_a_subscription_may_dispatch_and_is_answered() {
     let mut scene = Scene::new().await;
     let mut stranger = Wire::open(&scene.host, "stranger", &["0.9.0"]).await;
     let active =
@@ -182,12 +182,12 @@ async fn who_does_not_subscribe_may_dispatch_and_is_answered() {
     scene.agree().await;
     stranger.settle().await;
     let own = stranger.envelopes().filter(|envelope| envelope["channel"] != "ahp-root://").count();
-    assert_eq!(own, 3, "the answers and nothing else: {:?}", stranger.log);
+    assert_eq!(own, 3, "received more than the answers: {:?}", stranger.log);
     assert_eq!(scene.alice.session(&scene.session).unwrap().active_clients[0].client_id, "stranger");
 }
 
 #[tokio::test]
-async fn an_action_without_effect_is_echoed_once_and_followed_by_nothing() {
+async fn action_without_effect_is_echoed_once_and_causes_no_other_action() {
     let (mut scene, _player) = Scene::after_turn("t1").await;
     let same = [
         (scene.session.clone(), json!({"type": "session/titleChanged", "title": "list files"})),
@@ -208,7 +208,7 @@ async fn an_action_without_effect_is_echoed_once_and_followed_by_nothing() {
 }
 
 #[tokio::test]
-async fn number_zero_is_no_identity_and_is_handled_each_time() {
+async fn dispatch_with_sequence_number_zero_is_never_deduplicated() {
     let mut scene = Scene::new().await;
     for value in ["a", "a", "b"] {
         let action = json!({"type": "root/configChanged", "config": {"k": value}});
@@ -220,7 +220,7 @@ async fn number_zero_is_no_identity_and_is_handled_each_time() {
 }
 
 #[tokio::test]
-async fn echoes_come_in_the_order_of_the_dispatches_with_rejections_in_between() {
+async fn echoes_and_rejections_arrive_in_dispatch_order() {
     let mut scene = Scene::new().await;
     let chat = scene.chat.clone();
     let mut sent = Vec::new();
@@ -248,7 +248,7 @@ async fn echoes_come_in_the_order_of_the_dispatches_with_rejections_in_between()
 }
 
 #[tokio::test]
-async fn a_disposed_session_takes_no_more_actions() {
+async fn rejects_dispatch_to_a_disposed_session() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     let (session, chat) = (scene.session.clone(), scene.chat.clone());
     let dispose =
@@ -264,7 +264,7 @@ async fn a_disposed_session_takes_no_more_actions() {
 }
 
 #[tokio::test]
-async fn a_notification_that_cannot_be_read_changes_nothing_and_ends_nothing() {
+async fn malformed_notification_is_ignored() {
     let mut scene = Scene::new().await;
     let rename = json!({"type": "session/titleChanged", "title": "x"});
     for params in [
@@ -284,7 +284,7 @@ async fn a_notification_that_cannot_be_read_changes_nothing_and_ends_nothing() {
 }
 
 #[tokio::test]
-async fn a_dispatch_that_wants_an_answer_gets_one_after_its_echo() {
+async fn dispatch_sent_as_a_request_gets_a_response() {
     let mut scene = Scene::new().await;
     let rename = json!({"type": "session/titleChanged", "title": "asked"});
     let params = json!({"channel": scene.session, "clientSeq": 900, "action": rename});
@@ -293,7 +293,7 @@ async fn a_dispatch_that_wants_an_answer_gets_one_after_its_echo() {
 }
 
 #[tokio::test]
-async fn what_is_about_things_that_this_host_does_not_have_is_never_accepted() {
+async fn rejects_actions_for_unsupported_kinds_of_channels() {
     let mut scene = Scene::new().await;
     let kinds = [
         "terminal/input",
@@ -312,7 +312,7 @@ async fn what_is_about_things_that_this_host_does_not_have_is_never_accepted() {
         "automation/removed",
         "automationRun/cancelRequested",
     ];
-    // All that any of them needs, so that none is refused for what it lacks.
+    // All fields that any of them needs, so that none is rejected for a missing field.
     let annotation = json!({
         "id": "a", "resource": "file:///w/a", "resolved": false, "turnId": "t1",
         "entries": [{"id": "e", "text": "x"}],
@@ -328,7 +328,7 @@ async fn what_is_about_things_that_this_host_does_not_have_is_never_accepted() {
         for channel in [scene.session.clone(), scene.chat.clone(), "ahp-root://".to_owned()] {
             scene.rejected(&channel, action.clone()).await;
         }
-        // Nobody is there who could answer for such a channel.
+        // The channel does not exist, so the dispatch is ignored.
         let channel = format!("ahp-{}:/1", kind.split('/').next().unwrap());
         let seq = scene.wire.dispatch(&channel, action).await;
         scene.agree().await;

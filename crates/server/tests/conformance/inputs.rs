@@ -1,4 +1,4 @@
-//! Questions to the user: shared drafts, the first valid completion, and its checks.
+//! Questions to the user: shared draft answers, the first valid completion, and validation.
 
 use ahp_types::state::{ChatInputAnswer, ChatInputResponseKind, ChatState};
 use innkeeper_core::agent::{AgentCommand, InputAnswer};
@@ -23,7 +23,7 @@ fn questions() -> Value {
 async fn asked() -> (Scene, Player) {
     let (mut scene, player) = Scene::in_turn("t1").await;
     player.ask("q1", questions()).await.unwrap();
-    scene.until("it asks", |chat| chat.status == 24).await;
+    scene.until("the question", |chat| chat.status == 24).await;
     (scene, player)
 }
 
@@ -45,7 +45,7 @@ fn completed(response: &str, answers: Value) -> Value {
 async fn answer_of(player: &mut Player) -> InputAnswer {
     match player.command().await.unwrap() {
         AgentCommand::InputAnswer(answer) => answer,
-        other => panic!("no answer: {other:?}"),
+        other => panic!("not an answer: {other:?}"),
     }
 }
 
@@ -56,7 +56,7 @@ fn request(chat: &ChatState) -> Value {
 }
 
 #[tokio::test]
-async fn drafts_are_shared_and_complete_what_the_completion_leaves_out() {
+async fn draft_answers_are_shared_and_fill_in_missing_answers() {
     let (mut scene, mut player) = asked().await;
     let chat = scene.chat.clone();
     assert_eq!(scene.alice_dispatches(&chat, draft("name", "text", json!("Al"))).await, None);
@@ -67,7 +67,7 @@ async fn drafts_are_shared_and_complete_what_the_completion_leaves_out() {
     let mut taken_back = draft("count", "number", json!(3));
     taken_back.as_object_mut().unwrap().remove("answer");
     scene.chat_accepts(taken_back).await;
-    assert_eq!(player.waiting_command(), None, "a draft is no answer");
+    assert_eq!(player.waiting_command(), None, "a draft reached the agent");
     scene
         .chat_accepts(completed("accept", json!({"sure": answer("submitted", "boolean", json!(true))})))
         .await;
@@ -81,7 +81,7 @@ async fn drafts_are_shared_and_complete_what_the_completion_leaves_out() {
 }
 
 #[tokio::test]
-async fn the_first_completion_wins() {
+async fn first_completion_of_a_request_wins() {
     let (mut scene, mut player) = asked().await;
     let chat = scene.chat.clone();
     assert_eq!(scene.alice_dispatches(&chat, completed("decline", json!({}))).await, None);
@@ -93,7 +93,7 @@ async fn the_first_completion_wins() {
 }
 
 #[tokio::test]
-async fn an_accepted_request_answers_what_is_required() {
+async fn rejects_acceptance_without_the_required_answers() {
     let (mut scene, mut player) = asked().await;
     scene.chat_rejects(completed("accept", json!({}))).await;
     scene.chat_rejects(json!({"type": "chat/inputCompleted", "requestId": "q1", "response": "accept"})).await;
@@ -105,7 +105,7 @@ async fn an_accepted_request_answers_what_is_required() {
 }
 
 #[tokio::test]
-async fn a_request_is_declined_or_cancelled_without_answers() {
+async fn request_is_declined_or_cancelled_without_answers() {
     for (response, kind) in
         [("decline", ChatInputResponseKind::Decline), ("cancel", ChatInputResponseKind::Cancel)]
     {
@@ -117,7 +117,7 @@ async fn a_request_is_declined_or_cancelled_without_answers() {
 }
 
 #[tokio::test]
-async fn an_answer_is_of_its_questions_kind() {
+async fn rejects_answer_of_another_kind_than_its_question() {
     let (mut scene, mut player) = asked().await;
     let wrong = [
         ("name", "number", json!(7)),
@@ -151,14 +151,14 @@ async fn an_answer_is_of_its_questions_kind() {
 }
 
 #[tokio::test]
-async fn a_submitted_answer_is_within_its_questions_limits() {
+async fn rejects_submitted_answer_outside_the_limits_of_its_question() {
     let (mut scene, mut player) = asked().await;
     for (question, kind, value) in [
         ("size", "number", json!(10)),
         ("size", "number", json!(0.5)),
         ("many", "selected-many", json!(["a", "b", "c"])),
     ] {
-        // A draft may still be on its way to something better.
+        // A draft may be outside the limits.
         scene.chat_accepts(draft(question, kind, value.clone())).await;
         let answers = json!({
             "name": answer("submitted", "text", json!("Alice")), question: answer("submitted", kind, value),
@@ -172,7 +172,7 @@ async fn a_submitted_answer_is_within_its_questions_limits() {
 }
 
 #[tokio::test]
-async fn an_unknown_request_or_question_is_not_answered() {
+async fn rejects_answer_to_an_unknown_request_or_question() {
     let (mut scene, player) = asked().await;
     scene.chat_rejects(draft("unknown", "text", json!("x"))).await;
     let unknown = json!({"unknown": answer("submitted", "text", json!("x"))});
@@ -188,7 +188,7 @@ async fn an_unknown_request_or_question_is_not_answered() {
 }
 
 #[tokio::test]
-async fn the_question_of_a_cancelled_turn_is_gone_everywhere() {
+async fn cancelled_turn_removes_its_question() {
     let (mut scene, _player) = asked().await;
     scene.chat_accepts(cancelled("t1")).await;
     assert_eq!(scene.alice.session(&scene.session).unwrap().input_needed, None);

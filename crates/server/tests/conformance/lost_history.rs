@@ -1,16 +1,16 @@
-//! What clients see when the agent's own record of a conversation is missing.
+//! Conversations whose record the agent has lost: the question to the user and its answers.
 
 use innkeeper_core::agent::History;
 use innkeeper_testkit::{Observer, StageTraits};
 use serde_json::{Value, json};
 
-use crate::kept::{Kept, SESSION};
 use crate::scene::{cancelled, pending};
+use crate::stored_host::{SESSION, StoredHost};
 use crate::wire::Wire;
 
-/// A conversation with one answer whose record is lost, and whose next turn has failed.
-async fn lost() -> Kept {
-    let mut kept = Kept::start(StageTraits::default()).await;
+/// A conversation with one completed turn whose record is lost, so that the next turn failed.
+async fn with_lost_history() -> StoredHost {
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     kept.finish(&player, "t1").await;
     player.crash().await.unwrap();
@@ -20,8 +20,8 @@ async fn lost() -> Kept {
     kept
 }
 
-/// Resumes the failed turn, which finds nothing again, and answers the question.
-async fn resume_and_answer(kept: &mut Kept, answer: Value) {
+/// Resumes the failed turn while the record is still lost and answers the question.
+async fn resume_and_answer(kept: &mut StoredHost, answer: Value) {
     kept.host.stage().lose_history("The transcript is gone.");
     kept.alice.dispatch(&kept.chat, json!({"type": "chat/turnResume", "turnId": "t2"})).await.unwrap();
     let chat = kept.chat.clone();
@@ -44,15 +44,15 @@ async fn resume_and_answer(kept: &mut Kept, answer: Value) {
 
 #[tokio::test]
 async fn lost_history_fails_the_turn_with_the_choices_and_can_be_resumed() {
-    let mut kept = lost().await;
+    let mut kept = with_lost_history().await;
     let part = kept.last_turn()["responseParts"][0].clone();
     assert_eq!(part["resumable"], true);
     let text = part["error"]["message"].as_str().unwrap();
     for choice in ["The transcript is gone.", "Resume", "rebuild", "start fresh", "cancel"] {
         assert!(text.contains(choice), "{text}");
     }
-    assert_eq!(kept.host.stage().openings().len(), 2, "nothing was started without the history");
-    // If the record is back, the turn simply continues.
+    assert_eq!(kept.host.stage().openings().len(), 2, "an agent was started without the history");
+    // If the record is available again, the turn continues.
     kept.alice.dispatch(&kept.chat, json!({"type": "chat/turnResume", "turnId": "t2"})).await.unwrap();
     let mut player = kept.host.stage().player().await.unwrap();
     assert_eq!(player.prompt().await.unwrap(), ("t2".to_owned(), "more".to_owned()));
@@ -61,8 +61,8 @@ async fn lost_history_fails_the_turn_with_the_choices_and_can_be_resumed() {
 }
 
 #[tokio::test]
-async fn lost_history_is_rebuilt_from_the_hosts_record_if_the_user_wants() {
-    let mut kept = lost().await;
+async fn lost_history_is_rebuilt_from_the_hosts_record_by_choice() {
+    let mut kept = with_lost_history().await;
     resume_and_answer(&mut kept, json!("rebuild")).await;
     let mut player = kept.host.stage().player().await.unwrap();
     assert_eq!(player.prompt().await.unwrap(), ("t2".to_owned(), "more".to_owned()));
@@ -71,20 +71,20 @@ async fn lost_history_is_rebuilt_from_the_hosts_record_if_the_user_wants() {
     assert!(record.contains("User: hello") && record.contains("Assistant: answer"), "{record}");
     assert_eq!(opening.resume_token, None);
     kept.finish(&player, "t2").await;
-    // From now on the agent has a record of its own again.
+    // The agent has its own record again.
     player.crash().await.unwrap();
     let _player = kept.begin("t3").await;
     assert_eq!(kept.host.stage().openings().pop().unwrap().history, History::Resume);
 }
 
 #[tokio::test]
-async fn lost_history_is_given_up_or_the_turn_cancelled_as_the_user_says() {
-    let mut kept = lost().await;
+async fn lost_history_is_discarded_or_the_turn_cancelled_by_choice() {
+    let mut kept = with_lost_history().await;
     resume_and_answer(&mut kept, json!("cancel")).await;
     kept.alice.until_turn_over(&kept.chat, "t2").await.unwrap();
     assert_eq!(kept.last_turn()["state"], "cancelled");
     assert_eq!(kept.host.stage().asked(), 3);
-    let mut kept = lost().await;
+    let mut kept = with_lost_history().await;
     resume_and_answer(&mut kept, json!("fresh")).await;
     let mut player = kept.host.stage().player().await.unwrap();
     player.prompt().await.unwrap();
@@ -95,7 +95,7 @@ async fn lost_history_is_given_up_or_the_turn_cancelled_as_the_user_says() {
 
 #[tokio::test]
 async fn conversation_that_never_answered_starts_fresh_without_a_question() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     player.crash().await.unwrap();
     kept.alice.until_turn_over(&kept.chat, "t1").await.unwrap();
@@ -108,8 +108,8 @@ async fn conversation_that_never_answered_starts_fresh_without_a_question() {
 }
 
 #[tokio::test]
-async fn question_about_lost_history_is_dropped_by_a_cancel_and_asked_again_after_a_restart() {
-    let mut kept = lost().await;
+async fn question_about_lost_history_is_dropped_by_cancel_and_repeated_after_a_restart() {
+    let mut kept = with_lost_history().await;
     kept.host.stage().lose_history("The transcript is gone.");
     let resume = json!({"type": "chat/turnResume", "turnId": "t2"});
     kept.alice.dispatch(&kept.chat, resume.clone()).await.unwrap();
@@ -121,7 +121,7 @@ async fn question_about_lost_history_is_dropped_by_a_cancel_and_asked_again_afte
     let mut player = kept.host.stage().player().await.unwrap();
     player.prompt().await.unwrap();
     kept.finish(&player, "t2").await;
-    let mut kept = lost().await;
+    let mut kept = with_lost_history().await;
     kept.host.stage().lose_history("The transcript is gone.");
     kept.alice.dispatch(&kept.chat, resume).await.unwrap();
     kept.alice.until("the question", asked).await.unwrap();
@@ -133,16 +133,16 @@ async fn question_about_lost_history_is_dropped_by_a_cancel_and_asked_again_afte
 
 #[tokio::test]
 async fn first_of_two_answers_about_lost_history_wins() {
-    let mut kept = lost().await;
+    let mut kept = with_lost_history().await;
     kept.host.stage().lose_history("The transcript is gone.");
     kept.alice.dispatch(&kept.chat, pending("queued", "m1", "later")).await.unwrap();
     let queued = |alice: &Observer| {
         alice.chat(&kept.chat).is_ok_and(|chat| chat.turns.len() > 2 || chat.active_turn.is_some())
     };
-    // To queue a message is a wish to continue; it finds no history either.
+    // A queued message continues the queue; its turn fails for the same reason.
     kept.alice.until("the queue continues", queued).await.unwrap();
     kept.alice
-        .until("it has failed", |alice| alice.chat(&kept.chat).unwrap().turns.len() == 3)
+        .until("the turn fails", |alice| alice.chat(&kept.chat).unwrap().turns.len() == 3)
         .await
         .unwrap();
     let turn = kept.alice.chat(&kept.chat).unwrap().turns[2].id.clone();

@@ -1,6 +1,17 @@
-//! The protocol as clients see it: every command and action of root, session and chat
-//! over real sockets, with the official client and with a raw one. The agent is played
-//! by the test, all else is the real thing.
+//! Protocol tests over real sockets: every command and every action of the root, session
+//! and chat channels, with the official client and with a raw client. The test scripts the
+//! agent; all other parts are the production code.
+//!
+//! Test vocabulary:
+//!
+//! - `Stage`: an agent provider that a test controls.
+//! - `Player`: one open agent of a stage; the test reads its commands and sends its events.
+//! - `Observer`: the official client with the state that it has accumulated.
+//! - `Wire`: a raw client that records every message it receives.
+//! - `Scene`: a host with one session and three subscribed clients that are compared after
+//!   each step.
+//! - `Room`: a host with two clients and a session that may have several chats; tests may
+//!   add a second session.
 
 #![expect(
     clippy::unwrap_used,
@@ -8,35 +19,35 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::wildcard_enum_match_arm,
-    reason = "a test fails by panicking, and looks at a few of many kinds"
+    reason = "tests fail by panicking and match only the variants that they need"
 )]
 
+mod agent_interface;
 mod branches;
 mod chats;
-mod children;
+mod child_chats;
 mod commands;
 mod coverage;
+mod deduplication;
 mod directories;
 mod dispatch;
-mod fidelity;
-mod grace;
-mod guests;
 mod inputs;
-mod kept;
 mod lost_history;
 mod moves;
 mod order;
 mod queue;
 mod random;
+mod random_chats;
 mod reconnect;
-mod repeats;
 mod room;
 mod scene;
-mod seam;
 mod settings;
 mod storage;
+mod stored_host;
+mod test_clients;
+mod timeouts;
 mod tokens;
 mod tools;
 mod turns;
-mod wandering;
+mod unknown_fields;
 mod wire;

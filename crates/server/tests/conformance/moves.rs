@@ -1,5 +1,5 @@
-//! Chats that change their place, and what of it is there after a host that was killed at
-//! any moment.
+//! Moves of chats within a session and between sessions, and the stored result after a crash
+//! at any moment.
 
 use ahp_types::state::SessionSummary;
 use innkeeper_core::agent::History;
@@ -11,7 +11,7 @@ use crate::scene::{DIRECTORY, started};
 use crate::wire::Wire;
 
 #[tokio::test]
-async fn chats_can_be_put_into_another_order() {
+async fn chats_are_reordered_and_invalid_moves_are_rejected() {
     let mut room = Room::with_side().await;
     let main = room.chat.clone();
     room.wire.ask("createChat", json!({"channel": ONE, "chat": "ahp-chat:/third"})).await;
@@ -45,11 +45,11 @@ async fn chats_can_be_put_into_another_order() {
     }
     room.agree().await;
     assert_eq!(room.chats_of(ONE), [main.as_str(), SIDE, "ahp-chat:/third"]);
-    assert_eq!(room.host.host().session_count(), 1, "what was made for a move that failed is gone");
+    assert_eq!(room.host.host().session_count(), 1, "a failed move left a session");
 }
 
 #[tokio::test]
-async fn a_chat_moves_to_another_session_with_its_turns_its_clients_and_its_conversation() {
+async fn moved_chat_keeps_its_turns_subscribers_and_conversation() {
     let mut room = Room::with_side().await;
     let player = room.turn(SIDE, "t1").await;
     room.alice.create(TWO, &[DIRECTORY]).await.unwrap();
@@ -60,7 +60,7 @@ async fn a_chat_moves_to_another_session_with_its_turns_its_clients_and_its_conv
     let to_two = json!({"kind": "session", "session": TWO, "after": other});
     room.alice.dispatch(SIDE, started("t2")).await.unwrap();
     room.alice
-        .until("it runs", |alice| alice.chat(SIDE).is_ok_and(|chat| chat.active_turn.is_some()))
+        .until("the turn runs", |alice| alice.chat(SIDE).is_ok_and(|chat| chat.active_turn.is_some()))
         .await
         .unwrap();
     assert_eq!(room.wire.refused("moveChat", json!({"channel": SIDE, "destination": to_two})).await, -32004);
@@ -82,12 +82,12 @@ async fn a_chat_moves_to_another_session_with_its_turns_its_clients_and_its_conv
         .filter(|kind| ["session/chatRemoved", "session/chatAdded"].contains(kind))
         .collect();
     assert_eq!(order, ["session/chatRemoved", "session/chatAdded"]);
-    // Who watched it still does, and it goes on where it was.
+    // The subscription continues, and so does the conversation.
     let player = room.turn(SIDE, "t3").await;
     assert_eq!(player.conversation, conversation);
     assert_eq!(room.host.stage().openings().last().unwrap().history, History::Resume);
     room.agree().await;
-    // The session that it left can go; the one that it is in takes it along.
+    // Disposing its old session keeps the chat; disposing its new session removes it.
     room.wire.ask("disposeSession", json!({"channel": ONE})).await;
     room.wire.ask("subscribe", json!({"channel": SIDE})).await;
     let disposed = room.wire.ask("disposeSession", json!({"channel": TWO}));
@@ -97,11 +97,11 @@ async fn a_chat_moves_to_another_session_with_its_turns_its_clients_and_its_conv
 }
 
 #[tokio::test]
-async fn a_chat_can_get_a_session_of_its_own() {
+async fn chat_moved_to_a_new_session_becomes_its_default_chat() {
     let mut room = Room::with_side().await;
     room.turn(SIDE, "t1").await.crash().await.unwrap();
     room.alice.dispatch(ONE, json!({"type": "session/titleChanged", "title": "mine"})).await.unwrap();
-    room.alice.until("it has a name", |alice| alice.session(ONE).unwrap().title == "mine").await.unwrap();
+    room.alice.until("the title", |alice| alice.session(ONE).unwrap().title == "mine").await.unwrap();
     let session = room.move_to(json!({"kind": "newSession"})).await;
     room.alice.subscribe(&session).await.unwrap();
     let state = room.alice.session(&session).unwrap();
@@ -127,7 +127,7 @@ async fn a_chat_can_get_a_session_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_killed_at_any_moment_leaves_every_chat_in_one_session_whole() {
+async fn crash_at_any_write_leaves_every_chat_complete_in_one_session() {
     let mut room = Room::with_side().await;
     let main = room.chat.clone();
     room.turn(&main, "t1").await.crash().await.unwrap();
@@ -146,7 +146,7 @@ async fn a_host_that_is_killed_at_any_moment_leaves_every_chat_in_one_session_wh
     for storage in moments {
         let host = host_on(&storage).await;
         let mut judge = Wire::open(&host, "judge", &["1.0.0"]).await;
-        // Its session may not have been in the list yet; it is as soon as it is loaded.
+        // Its session may not be listed yet; loading it lists it.
         judge.snapshot(SIDE).await;
         let listed = judge.ask("listSessions", json!({})).await;
         let rows: Vec<SessionSummary> = serde_json::from_value(listed["items"].clone()).unwrap();
@@ -167,7 +167,7 @@ async fn a_host_that_is_killed_at_any_moment_leaves_every_chat_in_one_session_wh
 }
 
 #[tokio::test]
-async fn what_is_sent_to_a_chat_on_its_way_is_answered_and_its_new_session_waits_for_it() {
+async fn dispatch_to_a_moving_chat_is_rejected_and_disposal_of_its_new_session_waits() {
     let mut room = Room::with_side().await;
     let player = room.turn(SIDE, "t1").await;
     room.alice.create(TWO, &[DIRECTORY]).await.unwrap();
@@ -176,7 +176,7 @@ async fn what_is_sent_to_a_chat_on_its_way_is_answered_and_its_new_session_waits
     let moving = json!({"jsonrpc": "2.0", "id": id, "method": "moveChat", "params": {"channel": SIDE, "destination": destination}});
     room.wire.send(&moving.to_string()).await;
     player.close().cancelled().await;
-    // Its agent takes its time; meanwhile the chat takes nothing, and its new session cannot go.
+    // Until the agent has ended, the chat rejects actions, and its new session is not disposed.
     let seq = room.alice.dispatch(SIDE, started("t2")).await.unwrap();
     room.alice.until("the answer", |alice| !alice.answers("alice", seq).is_empty()).await.unwrap();
     assert!(room.alice.answers("alice", seq)[0].rejection_reason.is_some());
@@ -186,7 +186,7 @@ async fn what_is_sent_to_a_chat_on_its_way_is_answered_and_its_new_session_waits
     judge.send(&ending.to_string()).await;
     player.leave_when_told().await.unwrap();
     assert_eq!(room.wire.answer(&id).await["result"]["session"], TWO);
-    // Then it goes, with what it has.
+    // Then the session is disposed with the chat.
     assert_eq!(judge.answer(&json!("end")).await["result"], Value::Null);
     assert_eq!(judge.refused("subscribe", json!({"channel": SIDE})).await, -32008);
     room.alice.settle().await.unwrap();
@@ -195,7 +195,7 @@ async fn what_is_sent_to_a_chat_on_its_way_is_answered_and_its_new_session_waits
 }
 
 #[tokio::test]
-async fn a_host_that_shuts_down_finishes_a_move_first() {
+async fn shutdown_during_a_move_leaves_the_chat_in_one_session() {
     let mut room = Room::with_side().await;
     let player = room.turn(SIDE, "t1").await;
     room.alice.create(TWO, &[DIRECTORY]).await.unwrap();
@@ -214,22 +214,22 @@ async fn a_host_that_shuts_down_finishes_a_move_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_move_that_the_storage_does_not_answer_in_time_loses_nothing_however_late_it_is_done() {
+async fn move_that_times_out_in_the_storage_loses_nothing() {
     for to_new in [true, false] {
         let mut room = Room::with_side().await;
         room.turn(SIDE, "t1").await.crash().await.unwrap();
         room.alice.create(TWO, &[DIRECTORY]).await.unwrap();
         let destination =
             if to_new { json!({"kind": "newSession"}) } else { json!({"kind": "session", "session": TWO}) };
-        // The storage stops when it is to be written down whose the chat is.
-        let gives = |change: &Change| matches!(change, Change::PutChat { chat, session, .. } if chat.as_str() == SIDE && session.as_str() != ONE);
-        let held = room.storage.hold_writes_from(move |changes| changes.iter().any(gives));
+        // The storage holds the write that assigns the chat to another session.
+        let reassigns = |change: &Change| matches!(change, Change::PutChat { chat, session, .. } if chat.as_str() == SIDE && session.as_str() != ONE);
+        let held = room.storage.hold_writes_from(move |changes| changes.iter().any(reassigns));
         let moving = json!({"channel": SIDE, "destination": destination});
         let error = room.wire.request("moveChat", moving).await["error"].clone();
         assert_eq!(error["code"], -32603, "{error}");
         assert!(room.storage.waiting() > 0);
         drop(held);
-        // However it ended: the chat is in one session, whole, now and for the next host.
+        // The chat is complete and in one session, now and after a restart.
         room.agree().await;
         assert_eq!(room.chats_of(ONE).len(), 2);
         room.turn(SIDE, "t2").await;

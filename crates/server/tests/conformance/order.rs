@@ -1,20 +1,21 @@
-//! Orders that clients rely on, and whole exchanges as the protocol describes them.
+//! Message orders that clients rely on, and complete exchanges from the protocol
+//! documentation.
 //!
-//! | what comes first | shown by |
+//! | order | test |
 //! |---|---|
-//! | the answer that a session is there, then what happens in it | `a_session_says_nothing_to_who_creates_it_before_it_is_there` |
-//! | older turns, then the answer to who asked for them | `older_turns_come_before_the_answer_that_they_were_loaded` |
-//! | a chat in its session, then whatever names it | `a_chat_is_added_before_anything_else_names_it` |
-//! | a part, then what is added to it | `a_turn_comes_in_the_order_that_its_parts_need` |
-//! | a tool call's start, its input, its readiness, its end | `a_tool_call_comes_from_its_start_to_its_end` |
-//! | the echo of a turn's start, then what the turn gives | `a_turn_comes_in_the_order_that_its_parts_need` |
-//! | an edited input, at the latest with the echo of its confirmation | `an_edited_input_is_there_with_the_echo_of_its_confirmation` |
-//! | a chat that moves: gone, added, its place, the rows | `a_chat_that_moves_is_told_in_the_order_that_keeps_it_in_one_session` |
-//! | a session's end in the list, then the answer to who ended it | `a_disposed_session_leaves_the_list_before_the_answer` |
-//! | what a session waits for, beside what causes it | `a_turn_comes_in_the_order_that_its_parts_need` |
-//! | a status, then its copies in session and list | `statuses_follow_in_the_session_and_in_the_list` |
+//! | the response to `createSession`, then actions of the session | `creator_receives_no_session_actions_before_the_response` |
+//! | older turns, then the response to `fetchTurns` | `older_turns_arrive_before_the_response` |
+//! | `session/chatAdded`, then other messages that name the chat | `chat_is_added_before_other_messages_name_it` |
+//! | a response part, then its deltas | `turn_actions_arrive_in_protocol_order` |
+//! | start, input, readiness and end of a tool call | `tool_call_actions_arrive_in_protocol_order` |
+//! | the echo of a turn's start, then its output | `turn_actions_arrive_in_protocol_order` |
+//! | an edited input, at the latest with the echo of its confirmation | `edited_tool_input_is_visible_with_the_echo_of_its_confirmation` |
+//! | a moved chat: removed, added, reordered, then the rows | `moved_chat_is_removed_then_added_and_rows_change_last` |
+//! | removal from the list, then the response to `disposeSession` | `disposed_session_leaves_the_list_before_the_response` |
+//! | a pending request in the session, next to its cause | `turn_actions_arrive_in_protocol_order` |
+//! | a status, then its copies in the session and the list | `chat_status_is_copied_to_the_session_and_the_list` |
 //!
-//! The suite checks that the tests in this table are there.
+//! The suite checks that the tests in this table exist.
 
 use innkeeper_core::agent::{AgentCommand, ToolAnswer};
 use innkeeper_core::ids::TurnId;
@@ -25,7 +26,7 @@ use crate::room::{ONE, Room, SIDE, TWO};
 use crate::scene::{DIRECTORY, Scene, cancelled, confirmed, message, pending, started, tool_complete};
 use crate::wire::Wire;
 
-/// The places of some action types in what came on all channels, in order.
+/// The positions of the first actions of the given types among all received envelopes.
 fn places(wire: &Wire, kinds: &[&str]) -> Vec<usize> {
     let all: Vec<&str> =
         wire.envelopes().map(|envelope| envelope["action"]["type"].as_str().unwrap_or_default()).collect();
@@ -42,16 +43,16 @@ fn in_order(wire: &Wire, kinds: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_turn_comes_in_the_order_that_its_parts_need() {
+async fn turn_actions_arrive_in_protocol_order() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     player.text("t1", "p1", &["a", "b"]).await.unwrap();
     player.ask_to_run("t1", "k1", json!({})).await.unwrap();
-    scene.until("it asks", |chat| chat.status == 24).await;
+    scene.until("the confirmation request", |chat| chat.status == 24).await;
     scene.chat_accepts(confirmed("t1", "k1")).await;
     player.command().await.unwrap();
     player.ran("t1", "k1", json!({})).await.unwrap();
     player.ask("q1", json!([])).await.unwrap();
-    scene.until("it asks", |chat| chat.status == 24).await;
+    scene.until("the confirmation request", |chat| chat.status == 24).await;
     scene
         .chat_accepts(json!({"type": "chat/inputCompleted", "requestId": "q1", "response": "decline"}))
         .await;
@@ -69,7 +70,7 @@ async fn a_turn_comes_in_the_order_that_its_parts_need() {
     in_order(wire, &["chat/toolCallReady", "session/inputNeededSet", "chat/toolCallConfirmed"]);
     in_order(wire, &["chat/toolCallConfirmed", "session/inputNeededRemoved", "chat/inputRequested"]);
     in_order(wire, &["chat/inputRequested", "chat/inputCompleted", "chat/turnComplete"]);
-    // What a session waits for is told right beside what causes it.
+    // A change of the pending requests follows its cause within three actions.
     let all: Vec<&str> = wire
         .envelopes()
         .filter(|envelope| envelope.get("rejectionReason").is_none() && envelope["channel"] != "ahp-root://")
@@ -82,7 +83,7 @@ async fn a_turn_comes_in_the_order_that_its_parts_need() {
 }
 
 #[tokio::test]
-async fn statuses_follow_in_the_session_and_in_the_list() {
+async fn chat_status_is_copied_to_the_session_and_the_list() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     player.complete("t1").await.unwrap();
     scene.until_over("t1").await;
@@ -113,7 +114,7 @@ async fn statuses_follow_in_the_session_and_in_the_list() {
 }
 
 #[tokio::test]
-async fn a_snapshot_and_what_comes_after_it_are_exactly_everything() {
+async fn snapshot_and_following_actions_give_the_full_state() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     let chat = scene.chat.clone();
     let part = json!({"kind": "markdown", "id": "p1", "content": ""});
@@ -126,7 +127,7 @@ async fn a_snapshot_and_what_comes_after_it_are_exactly_everything() {
         }
         player.complete("t1").await.unwrap();
     };
-    // Clients come while the agent talks.
+    // Clients subscribe while the agent streams.
     let listen = async {
         let mut late = Vec::new();
         for number in 0..8 {
@@ -145,7 +146,7 @@ async fn a_snapshot_and_what_comes_after_it_are_exactly_everything() {
 }
 
 #[tokio::test]
-async fn a_first_turn_with_an_approved_command() {
+async fn first_turn_with_an_approved_command_runs_to_completion() {
     let mut scene = Scene::new().await;
     let (session, chat) = (scene.session.clone(), scene.chat.clone());
     let mut player = scene.begin("t1").await;
@@ -156,7 +157,7 @@ async fn a_first_turn_with_an_approved_command() {
     ]);
     let more = json!({"confirmationTitle": "Run command?", "options": options});
     player.ask_to_run("t1", "k1", more).await.unwrap();
-    scene.until("it asks", |chat| chat.status == 24).await;
+    scene.until("the confirmation request", |chat| chat.status == 24).await;
     let needed = json!(scene.bob.session(&session).unwrap().input_needed);
     let need = &needed[0];
     assert_eq!(
@@ -198,10 +199,10 @@ async fn a_first_turn_with_an_approved_command() {
 }
 
 #[tokio::test]
-async fn a_burst_that_cancels_approves_and_queues_does_not_run_the_tool() {
+async fn burst_that_cancels_and_approves_does_not_run_the_tool() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     player.ask_to_run("t1", "k1", json!({})).await.unwrap();
-    scene.until("it asks", |chat| chat.status == 24).await;
+    scene.until("the confirmation request", |chat| chat.status == 24).await;
     let chat = scene.chat.clone();
     let burst = [
         cancelled("t1"),
@@ -222,7 +223,7 @@ async fn a_burst_that_cancels_approves_and_queues_does_not_run_the_tool() {
     assert_eq!(player.command().await.unwrap(), AgentCommand::Cancel { turn: TurnId::new("t1") });
     let (turn, text) = player.prompt().await.unwrap();
     assert_eq!(text, "something else");
-    assert_eq!(player.waiting_command(), None, "nothing else reaches the agent");
+    assert_eq!(player.waiting_command(), None, "the agent received another command");
     let state = scene.alice.chat(&chat).unwrap();
     let call = &json!(state.turns)[0]["responseParts"][0]["toolCall"];
     assert_eq!((&call["status"], &call["reason"]), (&json!("cancelled"), &json!("skipped")));
@@ -236,7 +237,7 @@ async fn a_burst_that_cancels_approves_and_queues_does_not_run_the_tool() {
 }
 
 #[tokio::test]
-async fn a_tool_at_a_client_from_its_call_to_its_result() {
+async fn client_tool_runs_from_its_call_to_its_result() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     let (session, chat) = (scene.session.clone(), scene.chat.clone());
     let active = json!({
@@ -250,12 +251,12 @@ async fn a_tool_at_a_client_from_its_call_to_its_result() {
     let request = &set["params"]["action"]["request"];
     assert_eq!((&request["kind"], &request["clientId"]), (&json!("toolClientExecution"), &json!("wire")));
     assert_eq!(request["toolCall"]["toolInput"], "ls");
-    scene.until("it runs", |chat| chat.status == 8).await;
+    scene.until("the call runs", |chat| chat.status == 8).await;
     scene.chat_accepts(tool_complete("t1", "k1")).await;
     let AgentCommand::ToolAnswer { answer: ToolAnswer::Completed(result), .. } =
         player.command().await.unwrap()
     else {
-        panic!("no result")
+        panic!("not a result")
     };
     assert_eq!(json!(result.past_tense_message), "Found 3");
     assert_eq!(scene.bob.session(&session).unwrap().input_needed, None);
@@ -264,11 +265,11 @@ async fn a_tool_at_a_client_from_its_call_to_its_result() {
 }
 
 #[tokio::test]
-async fn the_first_message_may_come_before_anything_was_subscribed_to() {
+async fn first_message_is_accepted_before_any_subscription() {
     let mut scene = Scene::new().await;
     let mut hasty = Wire::open(&scene.host, "hasty", &["0.9.0"]).await;
     let session = "scripted:/hasty";
-    // As VS Code does: one burst, no answer waited for.
+    // VS Code sends these in one burst without waiting for responses.
     let create =
         json!({"jsonrpc": "2.0", "id": "c", "method": "createSession", "params": {"channel": session}});
     hasty.send(&create.to_string()).await;
@@ -293,11 +294,11 @@ async fn the_first_message_may_come_before_anything_was_subscribed_to() {
 }
 
 #[tokio::test]
-async fn a_session_says_nothing_to_who_creates_it_before_it_is_there() {
+async fn creator_receives_no_session_actions_before_the_response() {
     let scene = Scene::new().await;
     let mut wire = Wire::open(&scene.host, "creator", &["1.0.0"]).await;
     let session = "scripted:/new";
-    // It does not wait for the answer, so whatever comes early is there to be seen.
+    // The client does not wait for the response, so an early action would be recorded.
     let message =
         json!({"jsonrpc": "2.0", "id": "new", "method": "createSession", "params": {"channel": session}});
     wire.send(&message.to_string()).await;
@@ -308,7 +309,7 @@ async fn a_session_says_nothing_to_who_creates_it_before_it_is_there() {
 }
 
 #[tokio::test]
-async fn older_turns_come_before_the_answer_that_they_were_loaded() {
+async fn older_turns_arrive_before_the_response() {
     let (mut scene, mut player) = Scene::after_turn("t1").await;
     for turn in ["t2", "t3"] {
         scene.chat_accepts(started(turn)).await;
@@ -322,14 +323,14 @@ async fn older_turns_come_before_the_answer_that_they_were_loaded() {
     let state = wire.ask("subscribe", window).await["snapshot"]["state"].clone();
     assert_eq!(state["turns"].as_array().unwrap().len(), 1);
     wire.ask("fetchTurns", json!({"channel": chat, "cursor": state["turnsNextCursor"]})).await;
-    // The answer was waited for and nothing after it was read.
+    // The client has read up to the response and no further.
     let loaded = wire.envelopes().find(|envelope| envelope["action"]["type"] == "chat/turnsLoaded");
-    let turns = &loaded.expect("they come before the answer")["action"]["turns"];
+    let turns = &loaded.expect("older turns before the response")["action"]["turns"];
     assert_eq!((&turns[0]["id"], &turns[1]["id"]), (&json!("t1"), &json!("t2")));
 }
 
 #[tokio::test]
-async fn a_chat_is_added_before_anything_else_names_it() {
+async fn chat_is_added_before_other_messages_name_it() {
     let mut room = Room::new().await;
     room.wire.snapshot(ONE).await;
     let main = room.chat.clone();
@@ -357,7 +358,7 @@ async fn a_chat_is_added_before_anything_else_names_it() {
 }
 
 #[tokio::test]
-async fn a_tool_call_comes_from_its_start_to_its_end() {
+async fn tool_call_actions_arrive_in_protocol_order() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     let chat = scene.chat.clone();
     let call = |kind: &str, more: Value| {
@@ -372,7 +373,7 @@ async fn a_tool_call_comes_from_its_start_to_its_end() {
     }
     let ready = json!({"invocationMessage": "Run `ls`", "toolInput": "ls"});
     player.act(call("chat/toolCallReady", ready)).await.unwrap();
-    scene.until("it asks", |chat| chat.status == 24).await;
+    scene.until("the confirmation request", |chat| chat.status == 24).await;
     scene.chat_accepts(confirmed("t1", "k1")).await;
     player.command().await.unwrap();
     player.ran("t1", "k1", json!({})).await.unwrap();
@@ -393,20 +394,20 @@ async fn a_tool_call_comes_from_its_start_to_its_end() {
 }
 
 #[tokio::test]
-async fn an_edited_input_is_there_with_the_echo_of_its_confirmation() {
+async fn edited_tool_input_is_visible_with_the_echo_of_its_confirmation() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     let chat = scene.chat.clone();
     player.ask_to_run("t1", "k1", json!({"editable": true})).await.unwrap();
-    scene.until("it asks", |chat| chat.status == 24).await;
+    scene.until("the confirmation request", |chat| chat.status == 24).await;
     let input = |state: &Value| state["activeTurn"]["responseParts"][0]["toolCall"]["toolInput"].clone();
     let mut edited = confirmed("t1", "k1");
     edited["editedToolInput"] = json!("ls -l");
     let seq = scene.wire.dispatch(&chat, edited).await;
-    // Who has the echo and nothing after it has the input.
+    // A client that has the echo and nothing after it has the input.
     let echo = |seen: &Seen| matches!(seen, Seen::Action(envelope) if envelope.origin.as_ref().is_some_and(|origin| origin.client_seq == seq && origin.client_id == "wire"));
     scene.alice.until("the echo", |alice| alice.seen.iter().any(echo)).await.unwrap();
     assert_eq!(input(&json!(scene.alice.state(&chat))), "ls -l");
-    // So has who comes when the host has told it.
+    // So has a client that subscribes after the echo.
     let number = scene.wire.envelope(seq).await["serverSeq"].clone();
     let mut late = Wire::open(&scene.host, "late", &["1.0.0"]).await;
     let snapshot = late.ask("subscribe", json!({"channel": chat})).await["snapshot"].clone();
@@ -416,7 +417,7 @@ async fn an_edited_input_is_there_with_the_echo_of_its_confirmation() {
 }
 
 #[tokio::test]
-async fn a_chat_that_moves_is_told_in_the_order_that_keeps_it_in_one_session() {
+async fn moved_chat_is_removed_then_added_and_rows_change_last() {
     let mut room = Room::with_side().await;
     room.turn(SIDE, "t1").await.crash().await.unwrap();
     room.alice.create(TWO, &[DIRECTORY]).await.unwrap();
@@ -427,7 +428,7 @@ async fn a_chat_that_moves_is_told_in_the_order_that_keeps_it_in_one_session() {
     }
     room.wire.settle().await;
     room.wire.log.clear();
-    // To the front, so that the order is told as well.
+    // To the front, so that the reordering is published as well.
     room.move_to(json!({"kind": "session", "session": TWO})).await;
     room.agree().await;
     assert_eq!(room.chats_of(TWO), [SIDE, other.as_str()]);
@@ -451,7 +452,7 @@ async fn a_chat_that_moves_is_told_in_the_order_that_keeps_it_in_one_session() {
             told.push(step);
         }
     }
-    // The rows last, so that no list shows the chat in no session.
+    // The rows change last, so that a list never shows the chat in no session.
     let row = "root/sessionSummaryChanged";
     let moved = [
         (ONE, "session/chatRemoved"),
@@ -464,17 +465,17 @@ async fn a_chat_that_moves_is_told_in_the_order_that_keeps_it_in_one_session() {
 }
 
 #[tokio::test]
-async fn a_disposed_session_leaves_the_list_before_the_answer() {
+async fn disposed_session_leaves_the_list_before_the_response() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     let session = scene.session.clone();
     let disposed = scene.wire.ask("disposeSession", json!({"channel": session}));
     let (_, left) = tokio::join!(disposed, player.leave_when_told());
     left.unwrap();
-    // The answer was waited for and nothing after it was read.
+    // The client has read up to the response and no further.
     let removed = scene.wire.log.iter().position(|seen| seen["method"] == "root/sessionRemoved");
-    let removed = removed.expect("it comes before the answer");
+    let removed = removed.expect("removal before the response");
     let cancelled = |seen: &Value| seen["params"]["action"]["type"] == "chat/turnCancelled";
-    let cancelled = scene.wire.log.iter().position(cancelled).expect("its turn ends before it");
+    let cancelled = scene.wire.log.iter().position(cancelled).expect("cancellation before the removal");
     assert!(cancelled < removed);
     scene.wire.settle().await;
     let after = &scene.wire.log[removed + 1..];

@@ -1,4 +1,4 @@
-//! Messages that wait: the queue, and the one that steers.
+//! Pending messages: the queue and the steering message.
 
 use ahp_types::state::ChatState;
 use innkeeper_core::agent::{AgentCommand, Unsent};
@@ -19,7 +19,7 @@ fn waiting(chat: &ChatState) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn queued_messages_start_turns_one_after_the_other() {
+async fn queued_messages_start_turns_in_order() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     scene.chat_accepts(pending("queued", "m1", "first")).await;
     scene.chat_accepts(pending("queued", "m2", "second")).await;
@@ -36,7 +36,7 @@ async fn queued_messages_start_turns_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn a_message_queued_in_an_idle_chat_starts_at_once() {
+async fn message_queued_in_an_idle_chat_starts_a_turn_immediately() {
     let mut scene = Scene::new().await;
     scene.chat_accepts(pending("queued", "m1", "now")).await;
     let mut player = scene.host.stage().player().await.unwrap();
@@ -47,7 +47,7 @@ async fn a_message_queued_in_an_idle_chat_starts_at_once() {
 }
 
 #[tokio::test]
-async fn a_queued_message_is_replaced_under_its_id() {
+async fn queued_message_is_replaced_by_one_with_the_same_id() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     scene.chat_accepts(pending("queued", "m1", "first")).await;
     scene.chat_accepts(pending("queued", "m2", "second")).await;
@@ -58,16 +58,16 @@ async fn a_queued_message_is_replaced_under_its_id() {
 }
 
 #[tokio::test]
-async fn removal_wins_over_consumption() {
+async fn removed_queued_message_is_never_sent() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     scene.chat_accepts(pending("queued", "m1", "never sent")).await;
     scene.chat_accepts(pending("queued", "m2", "sent")).await;
-    // What is removed before the turn ends is never sent.
+    // A message that is removed before the turn ends is never sent.
     scene.chat_accepts(removed("queued", "m1")).await;
     player.complete("t1").await.unwrap();
     let (turn, text) = player.prompt().await.unwrap();
     assert_eq!(text, "sent");
-    // And what was taken cannot be removed.
+    // A message that has started a turn cannot be removed.
     scene.chat_rejects(removed("queued", "m2")).await;
     player.complete(&turn).await.unwrap();
     scene.until_over(&turn).await;
@@ -103,7 +103,7 @@ async fn queue_waits_after_a_cancel_until_a_client_continues() {
         scene.chat_accepts(pending("steering", "s1", "steers")).await;
         scene.chat_accepts(cancelled("t1")).await;
         assert_eq!(waiting(scene.alice.chat(&scene.chat).unwrap()), ["s1", "m1"]);
-        // Reading, and taking a message back, are not wishes to continue.
+        // Reading, and removing a message, do not continue the queue.
         scene.session_accepts(json!({"type": "session/isReadChanged", "isRead": true})).await;
         scene.chat_accepts(removed("queued", "s1")).await;
         scene.agree().await;
@@ -119,7 +119,7 @@ async fn queue_waits_after_a_cancel_until_a_client_continues() {
 }
 
 #[tokio::test]
-async fn a_message_that_does_not_wait_cannot_be_removed() {
+async fn rejects_removal_of_an_unknown_pending_message() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     scene.chat_accepts(pending("queued", "m1", "queued")).await;
     scene.chat_rejects(removed("queued", "unknown")).await;
@@ -130,7 +130,7 @@ async fn a_message_that_does_not_wait_cannot_be_removed() {
 }
 
 #[tokio::test]
-async fn the_queue_is_put_into_another_order() {
+async fn queue_is_reordered() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     for id in ["m1", "m2", "m3"] {
         scene.chat_accepts(pending("queued", id, id)).await;
@@ -142,7 +142,7 @@ async fn the_queue_is_put_into_another_order() {
 }
 
 #[tokio::test]
-async fn an_order_of_an_older_queue_is_completed_for_all_to_see() {
+async fn outdated_queue_order_is_completed_in_the_echo() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     let chat = scene.chat.clone();
     for id in ["m1", "m2", "m3", "m4"] {
@@ -150,7 +150,7 @@ async fn an_order_of_an_older_queue_is_completed_for_all_to_see() {
     }
     player.complete("t1").await.unwrap();
     assert_eq!(player.prompt().await.unwrap().1, "m1");
-    scene.until("the first is taken", |chat| waiting(chat).len() == 3).await;
+    scene.until("the first message starts a turn", |chat| waiting(chat).len() == 3).await;
     for (sent, echoed) in [
         (&["m4", "m3", "m2", "m1"][..], ["m4", "m3", "m2"]),
         (&["m3"], ["m3", "m4", "m2"]),
@@ -163,7 +163,7 @@ async fn an_order_of_an_older_queue_is_completed_for_all_to_see() {
 }
 
 #[tokio::test]
-async fn a_message_of_nobodys_does_not_wait() {
+async fn rejects_pending_message_of_non_user_origin() {
     let (mut scene, _player) = Scene::in_turn("t1").await;
     for kind in ["queued", "steering"] {
         let mut action = pending(kind, "m1", "x");
@@ -173,7 +173,7 @@ async fn a_message_of_nobodys_does_not_wait() {
 }
 
 #[tokio::test]
-async fn two_messages_do_not_wait_under_one_id() {
+async fn rejects_second_pending_message_with_the_same_id() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     scene.chat_accepts(pending("queued", "m1", "queued")).await;
     scene.chat_rejects(pending("steering", "m1", "steering")).await;
@@ -183,7 +183,7 @@ async fn two_messages_do_not_wait_under_one_id() {
 }
 
 #[tokio::test]
-async fn the_queue_ends_somewhere() {
+async fn queue_length_is_limited() {
     let (mut scene, _player) = Scene::in_turn("t1").await;
     let chat = scene.chat.clone();
     for number in 0..256 {
@@ -192,28 +192,32 @@ async fn the_queue_ends_somewhere() {
     scene.agree().await;
     let reason = scene.chat_rejects(pending("queued", "one more", "x")).await;
     assert!(reason.contains("too many"), "{reason}");
-    scene.chat_accepts(pending("queued", "m7", "another text is no other message")).await;
+    scene.chat_accepts(pending("queued", "m7", "replaced text")).await;
 }
 
 #[tokio::test]
-async fn a_steering_message_goes_into_the_running_turn() {
+async fn steering_message_joins_the_running_turn() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     scene.chat_accepts(pending("steering", "s1", "rather this")).await;
     let AgentCommand::Steer { id, turn, message } = player.command().await.unwrap() else {
-        panic!("no steering")
+        panic!("not a steering message")
     };
     assert_eq!((id.as_str(), turn.as_str(), message.text.as_str()), ("s1", "t1", "rather this"));
     player.steered("s1").await.unwrap();
-    scene.until("it is taken", |chat| chat.steering_message.is_none()).await;
+    scene.until("the steering message is consumed", |chat| chat.steering_message.is_none()).await;
     scene.chat_rejects(removed("steering", "s1")).await;
     player.complete("t1").await.unwrap();
     scene.until_over("t1").await;
-    assert_eq!(scene.alice.chat(&scene.chat).unwrap().turns.len(), 1, "it was part of the turn");
+    assert_eq!(
+        scene.alice.chat(&scene.chat).unwrap().turns.len(),
+        1,
+        "the steering message started its own turn"
+    );
     assert_eq!(player.waiting_command(), None);
 }
 
 #[tokio::test]
-async fn a_steering_message_waits_for_an_agent_that_is_being_opened() {
+async fn steering_message_waits_until_the_agent_is_open() {
     let mut scene = Scene::new().await;
     scene.host.stage().hold_openings();
     scene.chat_accepts(started("t1")).await;
@@ -221,10 +225,10 @@ async fn a_steering_message_waits_for_an_agent_that_is_being_opened() {
     scene.chat_accepts(pending("steering", "s2", "rather this")).await;
     scene.host.stage().release_openings();
     let mut player = scene.host.stage().player().await.unwrap();
-    // One that dies at once passes both on to the next.
+    // If the agent ends before it reads the prompt, the next agent receives both messages.
     for last in [false, true] {
         let AgentCommand::Prompt { turn, message } = player.command().await.unwrap() else {
-            panic!("no prompt")
+            panic!("not a prompt")
         };
         assert!(matches!(player.command().await.unwrap(), AgentCommand::Steer { id, .. } if id == "s2"));
         assert_eq!(player.waiting_command(), None);
@@ -236,26 +240,26 @@ async fn a_steering_message_waits_for_an_agent_that_is_being_opened() {
     player.steered("s2").await.unwrap();
     player.complete("t1").await.unwrap();
     scene.until_over("t1").await;
-    assert_eq!(player.waiting_command(), None, "it was part of the turn");
+    assert_eq!(player.waiting_command(), None, "the steering message started its own turn");
 }
 
 #[tokio::test]
-async fn a_steering_message_that_was_not_taken_starts_a_turn_of_its_own_before_the_queue() {
+async fn unused_steering_message_starts_its_own_turn_before_the_queue() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     scene.chat_accepts(pending("queued", "m1", "queued")).await;
     scene.chat_accepts(pending("steering", "s1", "steering")).await;
     assert!(matches!(player.command().await.unwrap(), AgentCommand::Steer { .. }));
     player.complete("t1").await.unwrap();
     assert_eq!(player.prompt().await.unwrap().1, "steering");
-    scene.until("the slot is free", |chat| chat.steering_message.is_none()).await;
-    // The agent's late word that it took it changes nothing.
+    scene.until("the steering message is consumed", |chat| chat.steering_message.is_none()).await;
+    // A late report that the agent consumed the message changes nothing.
     player.steered("s1").await.unwrap();
     scene.agree().await;
     assert_eq!(waiting(scene.alice.chat(&scene.chat).unwrap()), ["m1"]);
 }
 
 #[tokio::test]
-async fn a_new_steering_message_replaces_the_old_one_and_removal_takes_it_back() {
+async fn steering_message_can_be_replaced_and_removed() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     scene.chat_accepts(pending("steering", "s1", "one")).await;
     assert!(matches!(player.command().await.unwrap(), AgentCommand::Steer { .. }));
@@ -270,14 +274,14 @@ async fn a_new_steering_message_replaces_the_old_one_and_removal_takes_it_back()
 }
 
 #[tokio::test]
-async fn after_a_crash_the_queue_waits_for_somebody() {
+async fn queue_waits_for_a_client_after_an_agent_crash() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     scene.chat_accepts(pending("queued", "m1", "later")).await;
     player.crash().await.unwrap();
     scene.until_over("t1").await;
     assert_eq!(waiting(scene.alice.chat(&scene.chat).unwrap()), ["m1"]);
-    assert_eq!(scene.host.stage().openings().len(), 1, "the agent is not opened again by itself");
-    // To look at it, to type and to name it is not to want it to go on.
+    assert_eq!(scene.host.stage().openings().len(), 1, "the agent was opened without a request");
+    // Reading, typing and renaming do not continue the queue.
     scene.chat_accepts(json!({"type": "chat/draftChanged", "draft": message("typing")})).await;
     scene.chat_accepts(json!({"type": "chat/isReadChanged", "isRead": true})).await;
     scene.session_accepts(json!({"type": "session/titleChanged", "title": "mine"})).await;
@@ -289,7 +293,7 @@ async fn after_a_crash_the_queue_waits_for_somebody() {
 }
 
 #[tokio::test]
-async fn a_turn_of_the_hosts_never_takes_an_id_that_a_client_used() {
+async fn host_turn_never_reuses_a_client_turn_id() {
     let mut scene = Scene::new().await;
     let mut player = scene.begin("m1-1").await;
     player.complete("m1-1").await.unwrap();

@@ -1,7 +1,6 @@
-//! Random clients and a random agent: whatever they do, valid or not, in whatever
-//! order, with whatever connections lost and whatever restarts of the host, everybody
-//! ends up with the same state. What anybody was told of is there after the host was
-//! killed.
+//! Random tests of one chat: clients and an agent act in random order, validly or not, with
+//! lost connections and with restarts and crashes of the host. All clients end with the same
+//! state, and every decision that the host published before a crash is restored.
 
 mod crash;
 mod steps;
@@ -18,51 +17,51 @@ use innkeeper_testkit::{MemoryStorage, Player, Stage, StageHost, StageOptions, S
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 
-use crate::guests::{CLIENTS, Guests};
 use crate::scene::copies_agree;
+use crate::test_clients::{CLIENTS, TestClients};
 use crate::wire::Wire;
 use steps::{AgentStep, ClientAction, Step};
 
-/// Plays that are tried, and how long one is.
-const PLAYS: u32 = 20;
+/// Number of random tests, and the maximum number of steps of one.
+const CASES: u32 = 20;
 const STEPS: usize = 100;
 
-/// After how many steps everybody is compared.
+/// Number of steps between comparisons of all clients.
 const CHECK_EVERY: usize = 10;
 
-/// How long something may take that must happen.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long to wait for an expected condition.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[test]
-fn whatever_happens_everybody_ends_up_with_the_same_state() {
+fn random_steps_leave_all_clients_with_the_same_state() {
     let config =
-        Config { cases: PLAYS, max_shrink_iters: 64, failure_persistence: None, ..Config::default() };
-    let plays = proptest::collection::vec(steps::step(), 1..STEPS);
+        Config { cases: CASES, max_shrink_iters: 64, failure_persistence: None, ..Config::default() };
+    let cases = proptest::collection::vec(steps::step(), 1..STEPS);
     TestRunner::new(config)
-        .run(&plays, |play| {
+        .run(&cases, |steps| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(perform(&play));
+            runtime.block_on(run(&steps));
             Ok(())
         })
         .unwrap();
 }
 
-async fn perform(play: &[Step]) {
-    let mut world = World::new().await;
-    let begin = Step::Client { who: 0, action: ClientAction::Start };
-    world.take(&begin).await;
-    world.settle().await;
-    for (number, step) in play.iter().enumerate() {
-        world.take(step).await;
+async fn run(steps: &[Step]) {
+    let mut test = RandomTest::new().await;
+    let begin = Step::Client { client: 0, action: ClientAction::Start };
+    test.apply(&begin).await;
+    test.settle().await;
+    for (number, step) in steps.iter().enumerate() {
+        test.apply(step).await;
         if number % CHECK_EVERY == CHECK_EVERY - 1 {
-            world.check().await;
+            test.check().await;
         }
     }
-    world.guests.all_come_back(world.host.as_ref().unwrap()).await;
-    world.check().await;
+    test.clients.reconnect_all(test.host.as_ref().unwrap()).await;
+    test.check().await;
 }
 
-/// What a host on this storage is started with.
+/// Options of a host on this storage.
 fn options(storage: &MemoryStorage) -> StageOptions {
     let capabilities = AgentCapabilities {
         multiple_working_directories: Some(MultipleWorkingDirectoriesCapability::default()),
@@ -77,31 +76,32 @@ fn options(storage: &MemoryStorage) -> StageOptions {
     StageOptions { stage, storage: Arc::new(storage.clone()), ..StageOptions::default() }
 }
 
-/// Three clients, of which some may be away, and an agent, which may not be there.
-struct World {
-    /// There is always one, but for the moment between two.
+/// The state of a random test: a host, three clients, some of which may be disconnected, and
+/// an agent, if one is open.
+struct RandomTest {
+    /// `None` only during a restart.
     host: Option<StageHost>,
-    guests: Guests,
-    /// What the host writes down, and what it cannot but find again.
+    clients: TestClients,
+    /// The storage of the host.
     storage: MemoryStorage,
-    /// The last thing that the agent said when all was handled.
+    /// The marker that the agent sent after everything was handled, if there is an agent.
     mark: Option<Value>,
-    /// Sees everything and compares.
+    /// Fetches the snapshots that the clients are compared with.
     judge: Wire,
     session: String,
     chat: String,
     player: Option<Player>,
-    /// Agents that were taken from the stage.
+    /// Number of agents taken from the stage.
     taken: usize,
-    /// The turn that the agent was last asked to work on.
+    /// The latest turn that the agent was prompted for.
     turn: String,
-    /// The calls of that turn, since an agent begins each of them once.
+    /// The calls of that turn; an agent starts each call once.
     calls: Vec<usize>,
-    /// For ids that were not used before.
+    /// Source of unique ids.
     counter: usize,
 }
 
-impl World {
+impl RandomTest {
     async fn new() -> Self {
         let storage = MemoryStorage::new();
         let host = StageHost::start(options(&storage)).await.unwrap();
@@ -110,14 +110,14 @@ impl World {
         judge.ask("createSession", json!({"channel": session, "workingDirectories": ["file:///w"]})).await;
         let chat = judge.snapshot(&session).await["defaultChat"].as_str().unwrap().to_owned();
         judge.snapshot(&chat).await;
-        let mut guests = Guests::connect(&host).await;
-        for client in guests.all_present() {
+        let mut clients = TestClients::connect(&host).await;
+        for client in clients.all_connected() {
             client.open_session(&session).await.unwrap();
         }
         let (turn, player) = (String::new(), None);
         Self {
             host: Some(host),
-            guests,
+            clients,
             storage,
             mark: None,
             judge,
@@ -131,22 +131,22 @@ impl World {
         }
     }
 
-    async fn take(&mut self, step: &Step) {
+    async fn apply(&mut self, step: &Step) {
         match step {
-            Step::Client { who, action } => {
+            Step::Client { client, action } => {
                 self.counter += 1;
-                let (on_chat, action) = action.on_the_wire(*who, self.counter, &self.turn, &self.calls);
+                let (on_chat, action) = action.to_action(*client, self.counter, &self.turn, &self.calls);
                 let channel = if on_chat { &self.chat } else { &self.session };
-                if let Some(client) = self.guests.present(*who) {
+                if let Some(client) = self.clients.connected(*client) {
                     client.dispatch(channel, action).await.unwrap();
                 }
             }
             Step::Agent(step) => self.act(step).await,
-            Step::Away { who } => self.guests.go(*who).await,
-            Step::Back { who } => self.guests.come_back(*who, self.host.as_ref().unwrap()).await,
-            Step::Listen => self.settle().await,
+            Step::Disconnect { client } => self.clients.disconnect(*client).await,
+            Step::Reconnect { client } => self.clients.reconnect(*client, self.host.as_ref().unwrap()).await,
+            Step::Settle => self.settle().await,
             Step::Restart => self.restart().await,
-            Step::Kill { calm } => self.kill(*calm).await,
+            Step::Kill { settled } => self.kill(*settled).await,
         }
     }
 
@@ -154,7 +154,7 @@ impl World {
         self.host.as_ref().unwrap()
     }
 
-    /// Another host goes on where this one ends, and everybody comes back to it.
+    /// Shuts down the host cleanly, starts another one, and reconnects all clients.
     async fn restart(&mut self) {
         self.settle().await;
         let player = self.player.take();
@@ -168,24 +168,24 @@ impl World {
         self.move_to(host.unwrap()).await;
     }
 
-    /// Everybody comes to another host.
+    /// Continues with another host, to which all clients reconnect.
     async fn move_to(&mut self, host: StageHost) {
         let host = self.host.insert(host);
         self.judge = Wire::open(host, "judge", &["1.0.0"]).await;
         for channel in [&self.session, &self.chat] {
             self.judge.snapshot(channel).await;
         }
-        self.guests.are_left();
-        self.guests.all_come_back(host).await;
+        self.clients.mark_all_disconnected();
+        self.clients.reconnect_all(host).await;
     }
 
-    /// What the agent does, if there is one. It does not look whether its turn still runs.
+    /// Lets the agent act, if there is one, whether or not its turn is still running.
     async fn act(&mut self, step: &AgentStep) {
         if self.host().stage().asked() > self.taken {
             self.player = Some(self.host().stage().player().await.unwrap());
             self.taken += 1;
         }
-        self.hear();
+        self.read_commands();
         self.counter += 1;
         let Some(player) = self.player.take() else { return };
         let (turn, id) = (self.turn.clone(), format!("p{}", self.counter));
@@ -199,9 +199,9 @@ impl World {
                     json!({"editable": true, "options": [{"id": "o", "label": "O", "kind": "approve"}]});
                 player.ask_to_run(&turn, &steps::call_id(*call), more).await.unwrap();
             }
-            AgentStep::RunAtClient { call, who } => {
+            AgentStep::RunAtClient { call, client } => {
                 self.calls.push(*call);
-                player.run_at_client(&turn, &steps::call_id(*call), CLIENTS[*who].0).await.unwrap();
+                player.run_at_client(&turn, &steps::call_id(*call), CLIENTS[*client].0).await.unwrap();
             }
             AgentStep::Ran { call, confirm } => {
                 let more = json!({"requiresResultConfirmation": confirm});
@@ -224,8 +224,8 @@ impl World {
         self.player = Some(player);
     }
 
-    /// Takes the agent's orders.
-    fn hear(&mut self) {
+    /// Reads the commands of the agent.
+    fn read_commands(&mut self) {
         while let Some(command) = self.player.as_mut().and_then(Player::waiting_command) {
             if let AgentCommand::Prompt { turn, .. } = command {
                 self.turn = turn.as_str().to_owned();
@@ -234,7 +234,7 @@ impl World {
         }
     }
 
-    /// Waits until everything that clients and agent have said is handled.
+    /// Waits until everything that the clients and the agent have sent is handled.
     async fn settle(&mut self) {
         self.mark = None;
         loop {
@@ -244,16 +244,16 @@ impl World {
                 self.player = Some(self.host().stage().player().await.unwrap());
                 self.taken += 1;
             }
-            self.hear();
+            self.read_commands();
             if let Some(player) = &self.player {
-                // A mark that the session publishes after all that the agent said before.
+                // The session publishes this marker after everything that the agent sent before it.
                 self.counter += 1;
                 let mark = json!(format!("mark {}", self.counter));
                 player.act(json!({"type": "chat/activityChanged", "activity": mark})).await.unwrap();
                 self.judge.until(|message| message["params"]["action"]["activity"] == mark).await;
                 self.judge.barrier(&self.chat).await;
                 self.mark = Some(mark);
-                self.hear();
+                self.read_commands();
             }
             if self.host().stage().asked() == self.taken {
                 return;
@@ -261,17 +261,17 @@ impl World {
         }
     }
 
-    /// Waits until the host has read what the clients sent, also those that are gone.
+    /// Waits until the host has read everything that the clients sent, also the disconnected ones.
     async fn settle_clients(&mut self) {
         let Some(store) = self.host.as_ref().map(|host| host.host().store()) else { return };
-        self.guests.settle().await;
-        for name in self.guests.absent() {
+        self.clients.settle().await;
+        for name in self.clients.disconnected() {
             let gone = || !store.has_audience(&[], Some(&ClientId::new(name)));
-            eventually(PATIENCE, "the host lets go of who is gone", gone).await.unwrap();
+            eventually(TIMEOUT, "the host detaches disconnected clients", gone).await.unwrap();
         }
     }
 
-    /// Everybody who is there has what somebody gets who comes now.
+    /// Checks that all connected clients have the state that a new client receives.
     async fn check(&mut self) {
         self.settle().await;
         let channels = ["ahp-root://", &self.session, &self.chat];
@@ -281,7 +281,7 @@ impl World {
         }
         let listed = self.judge.ask("listSessions", json!({})).await;
         let rows: Vec<SessionSummary> = serde_json::from_value(listed["items"].clone()).unwrap();
-        for client in self.guests.all_present() {
+        for client in self.clients.all_connected() {
             client.settle().await.unwrap();
             for (channel, state) in channels.iter().zip(&fresh) {
                 assert_eq!(json!(client.state(channel)), *state, "{channel}");
@@ -293,14 +293,14 @@ impl World {
         let chat: ChatState = serde_json::from_value(fresh[2].clone()).unwrap();
         let session: SessionState = serde_json::from_value(fresh[1].clone()).unwrap();
         copies_agree(std::slice::from_ref(&chat), &session, rows.first());
-        self.never(&chat, &session);
+        self.check_invariants(&chat, &session);
     }
 
-    /// What must never be, whatever happened.
-    fn never(&self, chat: &ChatState, session: &SessionState) {
+    /// Checks invariants of every reachable state.
+    fn check_invariants(&self, chat: &ChatState, session: &SessionState) {
         let known = session.working_directories.as_deref().unwrap_or_default();
         let foreign = chat.working_directories.iter().flatten().find(|directory| !known.contains(directory));
-        assert_eq!(foreign, None, "a chat works where its session does not");
+        assert_eq!(foreign, None, "the chat has a directory that its session lacks");
         let mut ids: Vec<&str> = chat.turns.iter().map(|turn| turn.id.as_str()).collect();
         ids.extend(chat.active_turn.as_ref().map(|turn| turn.id.as_str()));
         let all = ids.len();
@@ -308,7 +308,7 @@ impl World {
         ids.dedup();
         assert_eq!(ids.len(), all, "two turns with one id");
         if let Some(active) = &chat.active_turn {
-            assert_eq!(active.id, self.turn, "the agent works on what runs");
+            assert_eq!(active.id, self.turn, "the agent works on another turn");
         }
         let open: Vec<Value> = json!(chat.turns)
             .as_array()
@@ -318,6 +318,6 @@ impl World {
             .filter(|part| part["kind"] == "toolCall")
             .filter(|part| !matches!(part["toolCall"]["status"].as_str(), Some("completed" | "cancelled")))
             .collect();
-        assert_eq!(open, [] as [Value; 0], "a turn that is over has no open call");
+        assert_eq!(open, [] as [Value; 0], "an ended turn has an open call");
     }
 }

@@ -1,4 +1,4 @@
-//! Clients that come back: replay, snapshots, and nothing handled twice.
+//! Reconnects: replay, snapshots, and deduplication of repeated dispatches.
 
 use innkeeper_testkit::Observer;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ fn last_seen(wire: &Wire) -> u64 {
     wire.envelopes().map(|envelope| envelope["serverSeq"].as_u64().unwrap()).max().unwrap_or(0)
 }
 
-async fn back(scene: &Scene, name: &str, seen: u64, channels: &[&str]) -> (Wire, Value) {
+async fn reconnect(scene: &Scene, name: &str, seen: u64, channels: &[&str]) -> (Wire, Value) {
     let mut wire = Wire::connect(&scene.host, name).await;
     let params =
         json!({"channel": ROOT, "clientId": name, "lastSeenServerSeq": seen, "subscriptions": channels});
@@ -20,7 +20,7 @@ async fn back(scene: &Scene, name: &str, seen: u64, channels: &[&str]) -> (Wire,
     (wire, result)
 }
 
-/// A client that subscribes to all of a scene, and how much it has seen.
+/// A client that is subscribed to the session and the chat and has dispatched one action.
 async fn guest(scene: &Scene) -> Wire {
     let mut guest = Wire::open(&scene.host, "guest", &["1.0.0"]).await;
     guest.snapshot(&scene.session).await;
@@ -31,7 +31,7 @@ async fn guest(scene: &Scene) -> Wire {
 }
 
 #[tokio::test]
-async fn who_comes_back_is_told_exactly_what_it_missed() {
+async fn reconnected_client_receives_exactly_the_missed_actions() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     let guest = guest(&scene).await;
     let seen = last_seen(&guest);
@@ -40,7 +40,7 @@ async fn who_comes_back_is_told_exactly_what_it_missed() {
     player.complete("t1").await.unwrap();
     scene.until_over("t1").await;
     let channels = [ROOT, &scene.session, &scene.chat, "ahp-chat:/gone"];
-    let (mut guest, result) = back(&scene, "guest", seen, &channels).await;
+    let (mut guest, result) = reconnect(&scene, "guest", seen, &channels).await;
     assert_eq!((&result["type"], &result["missing"]), (&json!("replay"), &json!(["ahp-chat:/gone"])));
     let replayed: Vec<&Value> = result["actions"].as_array().unwrap().iter().collect();
     let of_wire: Vec<&Value> = scene
@@ -50,13 +50,13 @@ async fn who_comes_back_is_told_exactly_what_it_missed() {
             envelope["serverSeq"].as_u64().unwrap() > seen && envelope.get("rejectionReason").is_none()
         })
         .collect();
-    assert_eq!(replayed, of_wire, "the same as somebody who was there, byte for byte");
+    assert_eq!(replayed, of_wire, "the replay differs from what a connected client received");
     scene.chat_accepts(started("t2")).await;
     guest.until(|message| message["params"]["action"]["turnId"] == "t2").await;
 }
 
 #[tokio::test]
-async fn who_is_not_known_has_to_introduce_itself() {
+async fn reconnect_of_an_unknown_client_is_rejected() {
     let scene = Scene::new().await;
     let mut stranger = Wire::connect(&scene.host, "stranger").await;
     let params = json!({"clientId": "stranger", "lastSeenServerSeq": 0, "subscriptions": [ROOT]});
@@ -74,11 +74,12 @@ async fn who_is_not_known_has_to_introduce_itself() {
 }
 
 #[tokio::test]
-async fn who_has_seen_what_never_was_gets_snapshots() {
+async fn reconnect_with_a_future_sequence_number_returns_snapshots() {
     let scene = Scene::new().await;
     let guest = guest(&scene).await;
     drop(guest);
-    let (_guest, result) = back(&scene, "guest", 1_000_000, &[ROOT, &scene.chat, "ahp-chat:/gone"]).await;
+    let (_guest, result) =
+        reconnect(&scene, "guest", 1_000_000, &[ROOT, &scene.chat, "ahp-chat:/gone"]).await;
     assert_eq!(result["type"], "snapshot");
     let snapshots = result["snapshots"].as_array().unwrap();
     let resources: Vec<&Value> = snapshots.iter().map(|snapshot| &snapshot["resource"]).collect();
@@ -86,7 +87,7 @@ async fn who_has_seen_what_never_was_gets_snapshots() {
 }
 
 #[tokio::test]
-async fn an_answer_that_was_missed_comes_with_the_replay_and_nobody_elses_rejection_does() {
+async fn replay_contains_own_rejections_but_not_those_of_other_clients() {
     let (mut scene, _player) = Scene::in_turn("t1").await;
     let mut guest = guest(&scene).await;
     let seen = last_seen(&guest);
@@ -94,8 +95,8 @@ async fn an_answer_that_was_missed_comes_with_the_replay_and_nobody_elses_reject
     guest.dispatch(&scene.chat, started("rejected")).await;
     guest.barrier(&scene.chat).await;
     drop(guest);
-    scene.chat_rejects(started("somebody else's")).await;
-    let (_guest, result) = back(&scene, "guest", seen, &[&scene.chat]).await;
+    scene.chat_rejects(started("another client's")).await;
+    let (_guest, result) = reconnect(&scene, "guest", seen, &[&scene.chat]).await;
     let own: Vec<(&Value, bool)> = result["actions"]
         .as_array()
         .unwrap()
@@ -104,11 +105,11 @@ async fn an_answer_that_was_missed_comes_with_the_replay_and_nobody_elses_reject
         .map(|envelope| (&envelope["origin"]["clientSeq"], envelope["rejectionReason"].is_string()))
         .collect();
     assert_eq!(own, [(&json!(2), false), (&json!(3), true), (&json!(4), true)]);
-    assert!(!result.to_string().contains("somebody else's"));
+    assert!(!result.to_string().contains("another client's"));
 }
 
 #[tokio::test]
-async fn what_is_sent_again_after_a_reconnect_is_not_done_again() {
+async fn repeated_dispatch_after_reconnect_is_not_applied_again() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     let mut guest = guest(&scene).await;
     let seen = last_seen(&guest);
@@ -118,22 +119,26 @@ async fn what_is_sent_again_after_a_reconnect_is_not_done_again() {
     drop(guest);
     player.complete("t1").await.unwrap();
     scene.until_over("t1").await;
-    let (mut guest, _) = back(&scene, "guest", seen, &[&scene.session, &scene.chat]).await;
+    let (mut guest, _) = reconnect(&scene, "guest", seen, &[&scene.session, &scene.chat]).await;
     guest.dispatch_as(2, &scene.chat, queued).await;
     guest.dispatch_as(0, &scene.chat, json!({"type": "chat/draftChanged", "draft": message("zero")})).await;
     guest.dispatch_as(9, &scene.chat, json!({"type": "chat/draftChanged"})).await;
     assert_eq!(guest.envelope(9).await.get("rejectionReason"), None);
     scene.agree().await;
     assert_eq!(scene.wire.answers("guest", 2), 1);
-    assert_eq!(scene.wire.answers("guest", 0), 1, "number zero is handled each time");
-    assert_eq!(scene.alice.chat(&scene.chat).unwrap().queued_messages, None, "it was taken, and is not back");
+    assert_eq!(scene.wire.answers("guest", 0), 1, "sequence number zero is never deduplicated");
+    assert_eq!(
+        scene.alice.chat(&scene.chat).unwrap().queued_messages,
+        None,
+        "the consumed message was queued again"
+    );
 }
 
 #[tokio::test]
-async fn one_client_may_have_two_connections() {
+async fn client_with_two_connections_receives_actions_on_both() {
     let mut scene = Scene::new().await;
     let mut old = guest(&scene).await;
-    let (mut new, result) = back(&scene, "guest", last_seen(&old), &[&scene.session, &scene.chat]).await;
+    let (mut new, result) = reconnect(&scene, "guest", last_seen(&old), &[&scene.session, &scene.chat]).await;
     assert_eq!(result["type"], "replay");
     scene.session_accepts(json!({"type": "session/titleChanged", "title": "both"})).await;
     for wire in [&mut old, &mut new] {
@@ -145,14 +150,14 @@ async fn one_client_may_have_two_connections() {
 }
 
 #[tokio::test]
-async fn the_official_client_comes_back_into_the_same_state() {
+async fn official_client_has_the_current_state_after_reconnect() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     let seen = scene.alice.last_seq();
     scene.alice.client.shutdown().await;
     player.text("t1", "p1", &["unseen"]).await.unwrap();
     let chat = scene.chat.clone();
     let heard = |observer: &Observer| observer.text_so_far(&chat).is_ok_and(|text| text == "unseen");
-    scene.bob.until("bob hears it", heard).await.unwrap();
+    scene.bob.until("bob has the text", heard).await.unwrap();
     scene.alice.reconnect(scene.host.address(), "alice").await.unwrap();
     assert!(scene.alice.last_seq() > seen);
     scene.agree().await;
@@ -161,9 +166,9 @@ async fn the_official_client_comes_back_into_the_same_state() {
     scene.until_over("t1").await;
 }
 
-/// The official client begins to count anew with every connection.
+/// The official client restarts its sequence numbers with every connection.
 #[tokio::test]
-async fn a_number_that_was_used_before_is_no_repetition_of_another_action() {
+async fn reused_sequence_number_with_another_action_is_not_a_repetition() {
     let mut scene = Scene::new().await;
     let session = scene.session.clone();
     let rename = |title: &str| json!({"type": "session/titleChanged", "title": title});
@@ -184,13 +189,13 @@ async fn a_number_that_was_used_before_is_no_repetition_of_another_action() {
 }
 
 #[tokio::test]
-async fn what_a_client_has_an_answer_to_it_means_again_when_it_says_it_again() {
+async fn repeated_dispatch_is_applied_if_its_answer_was_received() {
     let mut scene = Scene::new().await;
     let guest = guest(&scene).await;
     let seen = last_seen(&guest);
     drop(guest);
     scene.chat_accepts(json!({"type": "chat/draftChanged"})).await;
-    let (mut guest, _) = back(&scene, "guest", seen, &[&scene.session, &scene.chat]).await;
+    let (mut guest, _) = reconnect(&scene, "guest", seen, &[&scene.session, &scene.chat]).await;
     let here = json!({"type": "chat/draftChanged", "draft": message("here")});
     guest.dispatch_as(1, &scene.chat, here).await;
     assert_eq!(guest.envelope(1).await.get("rejectionReason"), None);
@@ -198,14 +203,14 @@ async fn what_a_client_has_an_answer_to_it_means_again_when_it_says_it_again() {
     assert!(scene.alice.chat(&scene.chat).unwrap().draft.is_some());
 }
 
-/// An old socket that nobody reads stays open, knows of more channels than the client
-/// does, and is not asked.
+/// The host ignores an old connection that stays open, although it is subscribed to more
+/// channels than the newest connection of the client.
 #[tokio::test]
-async fn what_a_client_has_is_what_its_newest_connection_was_told() {
+async fn replay_starts_after_what_the_newest_connection_received() {
     let mut scene = Scene::new().await;
     let mut old = guest(&scene).await;
     let seen = last_seen(&old);
-    let (mut new, _) = back(&scene, "guest", seen, &[ROOT, &scene.session]).await;
+    let (mut new, _) = reconnect(&scene, "guest", seen, &[ROOT, &scene.session]).await;
     scene.chat_accepts(json!({"type": "chat/draftChanged", "draft": message("missed")})).await;
     let subscribed = new.ask("subscribe", json!({"channel": scene.chat})).await;
     let from = subscribed["snapshot"]["fromSeq"].as_u64().unwrap();
@@ -217,11 +222,11 @@ async fn what_a_client_has_is_what_its_newest_connection_was_told() {
                 tokio::task::yield_now().await;
             }
         }
-        let (_newest, result) = back(&scene, "guest", seen, &[ROOT, &scene.session, &scene.chat]).await;
+        let (_newest, result) = reconnect(&scene, "guest", seen, &[ROOT, &scene.session, &scene.chat]).await;
         let told = result["actions"].as_array().unwrap().iter();
         let again = told.filter(|envelope| envelope["channel"] == scene.chat.as_str());
         let again: Vec<u64> = again.map(|envelope| envelope["serverSeq"].as_u64().unwrap()).collect();
-        assert!(again.iter().all(|seq| *seq > from), "{again:?} are in the snapshot at {from}");
+        assert!(again.iter().all(|seq| *seq > from), "{again:?} are already in the snapshot at {from}");
     }
     old.settle().await;
 }

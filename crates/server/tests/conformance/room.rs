@@ -1,5 +1,5 @@
-//! Two sessions with several chats, two clients in front of them and a played agent
-//! behind each chat, and the check that all copies of all chats' facts agree.
+//! Sessions with several chats, two clients and a scripted agent per chat, and the check
+//! that all copies of chat fields agree.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ pub(crate) const ONE: &str = "scripted:/1";
 pub(crate) const TWO: &str = "scripted:/2";
 pub(crate) const SIDE: &str = "ahp-chat:/side";
 
-/// Two clients in front of a host whose agent has all there is of chats.
+/// A host with two clients and one or two sessions. Its agent supports several chats, forks
+/// and side chats.
 pub(crate) struct Room {
     pub(crate) host: StageHost,
     pub(crate) storage: MemoryStorage,
@@ -52,7 +53,7 @@ impl Room {
         Self { host, storage, alice, wire, chat }
     }
 
-    /// A room whose first session has a second chat.
+    /// Creates a room whose first session has a second chat.
     pub(crate) async fn with_side() -> Self {
         let mut room = Self::new().await;
         room.create(json!({})).await;
@@ -61,7 +62,7 @@ impl Room {
         room
     }
 
-    /// Creates the second chat.
+    /// Creates the second chat, with additional parameters.
     pub(crate) async fn create(&mut self, more: Value) {
         let mut params = json!({"channel": ONE, "chat": SIDE});
         params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -73,7 +74,7 @@ impl Room {
         moved["session"].as_str().unwrap().to_owned()
     }
 
-    /// Starts a turn in a chat whose agent is not there yet; answers that agent.
+    /// Starts a turn in a chat without an open agent. Returns the agent that is opened.
     pub(crate) async fn begin(&mut self, chat: &str, turn: &str) -> Player {
         self.alice.dispatch(chat, started(turn)).await.unwrap();
         let mut player = self.host.stage().player().await.unwrap();
@@ -81,7 +82,7 @@ impl Room {
         player
     }
 
-    /// Runs a whole turn in such a chat.
+    /// Runs a turn to completion in a chat without an open agent. Returns the agent.
     pub(crate) async fn turn(&mut self, chat: &str, turn: &str) -> Player {
         let player = self.begin(chat, turn).await;
         player.text(turn, &format!("{turn}-p"), &["an ", "answer"]).await.unwrap();
@@ -90,13 +91,13 @@ impl Room {
         player
     }
 
-    /// Starts another turn with an agent that is there.
+    /// Starts another turn in a chat with an open agent.
     pub(crate) async fn again(&mut self, player: &mut Player, chat: &str, turn: &str) {
         self.alice.dispatch(chat, started(turn)).await.unwrap();
         assert_eq!(player.prompt().await.unwrap().0, turn);
     }
 
-    /// Everybody has the same of everything.
+    /// Checks that the clients have the same state as a new client.
     pub(crate) async fn agree(&mut self) {
         self.alice.settle().await.unwrap();
         let mut judge = Wire::open(&self.host, "judge", &["1.0.0"]).await;
@@ -116,13 +117,13 @@ impl Room {
         }
     }
 
-    /// The address of a chat that could not be stored is free.
+    /// Checks that the URI of a chat that could not be stored can be used.
     pub(crate) async fn create_again(&mut self) {
         self.wire.ask("createChat", json!({"channel": ONE, "chat": "ahp-chat:/new"})).await;
         self.agree().await;
     }
 
-    /// A turn in the second session, which is listed then.
+    /// Runs a turn in the second session, so that it is listed.
     pub(crate) async fn turn_in_two(&mut self) {
         let chat = self.alice.open_session(TWO).await.unwrap();
         self.turn(&chat, "o1").await.crash().await.unwrap();
@@ -133,7 +134,7 @@ impl Room {
     }
 }
 
-/// Checks that the copies of the facts of all chats of a session agree; answers the chats.
+/// Checks that the copies of the chat fields of a session agree. Returns its chats.
 pub(crate) async fn agreed(judge: &mut Wire, session: &str) -> Vec<ChatState> {
     let state: SessionState = serde_json::from_value(judge.snapshot(session).await).unwrap();
     let mut chats = Vec::new();

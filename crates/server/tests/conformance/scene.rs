@@ -1,5 +1,5 @@
-//! A session with three clients in front of it and a played agent behind it, and the
-//! check that must hold after every step: everybody sees the same, everywhere.
+//! A session with three clients and a scripted agent, and the check that all clients have
+//! the same state of all channels after every step.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use crate::wire::Wire;
 
-/// The session's directory.
+/// The working directory of the session.
 pub(crate) const DIRECTORY: &str = "file:///w";
 
-/// Actions that a client of the older protocol does not know, and ignores. What another
-/// client did it is told all the same; of its own accord the host says such things only
-/// when a chat moves, which nobody does in these scenes.
+/// Actions that protocol 0.9 does not define. Clients of that protocol receive them when
+/// another client dispatches them, and ignore them. The host itself publishes them only when
+/// a chat moves, which does not happen in a scene.
 const NOT_IN_0_9: [&str; 9] = [
     "session/chatsReordered",
     "session/mcpServerBackgroundRequested",
@@ -27,26 +27,27 @@ const NOT_IN_0_9: [&str; 9] = [
     "chat/canvasesChanged",
 ];
 
-/// Three clients of one session: two official ones, which fold every action, and a raw
-/// one, which sees every byte. One of them speaks the older protocol.
+/// A host with one session and three clients: two official ones, which apply every action
+/// to their state, and a raw one, which records every message. One of them speaks
+/// protocol 0.9.
 pub(crate) struct Scene {
     pub(crate) host: StageHost,
     pub(crate) alice: Observer,
     pub(crate) bob: Observer,
     pub(crate) wire: Wire,
-    /// Takes a fresh snapshot whenever the others are compared.
+    /// Fetches the fresh snapshots that the other clients are compared with.
     judge: Wire,
     pub(crate) session: String,
     pub(crate) chat: String,
 }
 
 impl Scene {
-    /// A session that nobody has said anything in.
+    /// Creates a session without turns.
     pub(crate) async fn new() -> Self {
         Self::with(StageTraits::default()).await
     }
 
-    /// The same with an agent that can do more.
+    /// Creates a session without turns, for an agent with these traits.
     pub(crate) async fn with(traits: StageTraits) -> Self {
         let host = StageHost::start(StageOptions { stage: Stage::new(traits), ..StageOptions::default() })
             .await
@@ -64,14 +65,14 @@ impl Scene {
         Self { host, alice, bob, wire, judge, session, chat }
     }
 
-    /// A session in which a turn is running; answers the agent that works on it.
+    /// Creates a session with a running turn. Returns its agent.
     pub(crate) async fn in_turn(turn: &str) -> (Self, Player) {
         let mut scene = Self::new().await;
         let player = scene.begin(turn).await;
         (scene, player)
     }
 
-    /// Starts the first turn; answers the agent that was opened for it.
+    /// Starts the first turn. Returns the agent that was opened for it.
     pub(crate) async fn begin(&mut self, turn: &str) -> Player {
         self.accepted(&self.chat.clone(), started(turn)).await;
         let mut player = self.host.stage().player().await.unwrap();
@@ -79,7 +80,7 @@ impl Scene {
         player
     }
 
-    /// A session with one finished turn.
+    /// Creates a session with one completed turn.
     pub(crate) async fn after_turn(turn: &str) -> (Self, Player) {
         let (mut scene, player) = Self::in_turn(turn).await;
         player.complete(turn).await.unwrap();
@@ -87,14 +88,14 @@ impl Scene {
         (scene, player)
     }
 
-    /// Waits until a turn is over, for all to see.
+    /// Waits until all clients see that a turn has ended.
     pub(crate) async fn until_over(&mut self, turn: &str) {
         let chat = self.chat.clone();
         self.alice.until_turn_over(&chat, turn).await.unwrap();
         self.agree().await;
     }
 
-    /// Waits until the chat is as wanted, for all to see.
+    /// Waits until the chat meets a condition for all clients.
     pub(crate) async fn until(&mut self, what: &str, holds: impl Fn(&ChatState) -> bool) {
         let chat = self.chat.clone();
         let wanted = |observer: &Observer| observer.chat(&chat).is_ok_and(&holds);
@@ -102,14 +103,14 @@ impl Scene {
         self.agree().await;
     }
 
-    /// Dispatches an action, with a field that no type knows, which must be accepted:
-    /// echoed once to everybody, as it came. Answers the envelope.
+    /// Dispatches an action, with an added unknown field, and checks that it is accepted
+    /// and echoed unchanged, once, to all clients. Returns the envelope.
     pub(crate) async fn accepted(&mut self, channel: &str, action: Value) -> Value {
         self.completed(channel, action.clone(), action).await
     }
 
-    /// The same with an action that the host completes: this is the one case in which
-    /// the echo is another than what was sent, and only in what the client left open.
+    /// Like [`Self::accepted`], for an action to which the host adds fields that the client
+    /// left out. Only then does the echo differ from the dispatched action.
     pub(crate) async fn completed(&mut self, channel: &str, mut action: Value, mut echo: Value) -> Value {
         for action in [&mut action, &mut echo] {
             action["x-unknown"] = json!({"kept": ["as", "it", "came"]});
@@ -127,8 +128,8 @@ impl Scene {
         envelope
     }
 
-    /// Dispatches an action that must be rejected: its sender is told once and why,
-    /// nobody else hears of it, and nothing changes. Answers the reason.
+    /// Dispatches an action and checks that it is rejected: only the sender gets an
+    /// envelope, once, with a reason, and the state does not change. Returns the reason.
     pub(crate) async fn rejected(&mut self, channel: &str, action: Value) -> String {
         let envelope = self.answered_to_sender(channel, action).await;
         let reason = envelope["rejectionReason"].as_str().unwrap_or_else(|| panic!("accepted: {envelope}"));
@@ -136,22 +137,22 @@ impl Scene {
         reason.to_owned()
     }
 
-    /// Dispatches an action that must be accepted and changes nothing: its sender gets one
-    /// echo, and other clients get nothing.
+    /// Dispatches an action and checks that it is accepted without a change: the sender
+    /// gets one echo, and other clients get nothing.
     pub(crate) async fn echoed_to_sender(&mut self, channel: &str, action: Value) {
         let envelope = self.answered_to_sender(channel, action).await;
         assert_eq!(envelope.get("rejectionReason"), None, "{envelope}");
     }
 
-    /// Dispatches an action that is answered to its sender only and changes nothing.
-    /// Returns the answer.
+    /// Dispatches an action and checks that only its sender gets an envelope and that the
+    /// state does not change. Returns the envelope.
     async fn answered_to_sender(&mut self, channel: &str, action: Value) -> Value {
         let before = self.everything().await;
         let seq = self.wire.dispatch(channel, action.clone()).await;
         let envelope = self.wire.envelope(seq).await;
         assert_eq!(envelope["action"], action);
         let after = self.everything().await;
-        assert_eq!(after, before, "{action} changed something");
+        assert_eq!(after, before, "{action} changed the state");
         let name = self.wire.name.clone();
         assert_eq!(self.wire.answers(&name, seq), 1, "{action}");
         for observer in [&self.alice, &self.bob] {
@@ -160,27 +161,27 @@ impl Scene {
         envelope
     }
 
-    /// Accepted on the chat.
+    /// [`Self::accepted`] on the chat's channel.
     pub(crate) async fn chat_accepts(&mut self, action: Value) -> Value {
         self.accepted(&self.chat.clone(), action).await
     }
 
-    /// Rejected on the chat.
+    /// [`Self::rejected`] on the chat's channel.
     pub(crate) async fn chat_rejects(&mut self, action: Value) -> String {
         self.rejected(&self.chat.clone(), action).await
     }
 
-    /// Accepted on the session.
+    /// [`Self::accepted`] on the session's channel.
     pub(crate) async fn session_accepts(&mut self, action: Value) -> Value {
         self.accepted(&self.session.clone(), action).await
     }
 
-    /// Rejected on the session.
+    /// [`Self::rejected`] on the session's channel.
     pub(crate) async fn session_rejects(&mut self, action: Value) -> String {
         self.rejected(&self.session.clone(), action).await
     }
 
-    /// What an official client dispatches; answers why it was rejected, if it was.
+    /// Dispatches an action with an official client. Returns the rejection reason, if any.
     pub(crate) async fn alice_dispatches(&mut self, channel: &str, action: Value) -> Option<String> {
         let seq = self.alice.dispatch(channel, action).await.unwrap();
         let answered = |observer: &Observer| !observer.answers("alice", seq).is_empty();
@@ -191,12 +192,12 @@ impl Scene {
         reason
     }
 
-    /// Checks that all that clients know is the same, as often as one likes.
+    /// Checks that all clients have the same state. Can be called repeatedly.
     pub(crate) async fn agree(&mut self) {
         self.everything().await;
     }
 
-    /// The same; answers what a client learns that comes now.
+    /// Like [`Self::agree`]. Returns the state that a new client receives.
     async fn everything(&mut self) -> Vec<Value> {
         self.wire.barrier(&self.chat).await;
         let channels = ["ahp-root://", &self.session, &self.chat];
@@ -211,14 +212,21 @@ impl Scene {
         for observer in [&mut self.alice, &mut self.bob] {
             observer.settle().await.unwrap();
             for (channel, state) in channels.iter().zip(&fresh) {
-                assert_eq!(json!(observer.state(channel)), *state, "{channel} differs");
+                assert_eq!(json!(observer.state(channel)), *state, "{channel} differs from its snapshot");
             }
             let folded = observer.rows.get(&self.session);
-            assert_eq!(folded.map(facts), row.map(facts), "the row differs");
+            assert_eq!(
+                folded.map(maintained_fields),
+                row.map(maintained_fields),
+                "the row differs from the list"
+            );
         }
         for kind in NOT_IN_0_9 {
-            let of_the_host = |seen: &Seen| matches!(seen, Seen::Action(envelope) if envelope.origin.is_none() && json!(envelope.action)["type"] == kind);
-            assert!(!self.bob.seen.iter().any(of_the_host), "{kind} went to a client that does not know it");
+            let from_host = |seen: &Seen| matches!(seen, Seen::Action(envelope) if envelope.origin.is_none() && json!(envelope.action)["type"] == kind);
+            assert!(
+                !self.bob.seen.iter().any(from_host),
+                "{kind} was sent to a client that does not know it"
+            );
         }
         let chat: ChatState = serde_json::from_value(fresh[2].clone()).unwrap();
         let session: SessionState = serde_json::from_value(fresh[1].clone()).unwrap();
@@ -229,17 +237,18 @@ impl Scene {
     }
 }
 
-/// What a client folds of a row.
-fn facts(row: &SessionSummary) -> Value {
+/// The fields of a row that clients keep up to date.
+fn maintained_fields(row: &SessionSummary) -> Value {
     json!([row.title, row.status, row.modified_at, row.chats, row.default_chat, row.working_directories])
 }
 
-/// A chat's facts are in three places, and what it waits for in two. These are all chats
-/// of the session.
+/// Checks that the copies of chat fields in the session and in the list agree with the
+/// chats, and that the session lists what its chats wait for. `chats` are all chats of the
+/// session.
 pub(crate) fn copies_agree(chats: &[ChatState], session: &SessionState, row: Option<&SessionSummary>) {
     let listed: BTreeSet<&str> = session.chats.iter().map(|entry| entry.resource.as_str()).collect();
     let there: BTreeSet<&str> = chats.iter().map(|chat| chat.resource.as_str()).collect();
-    assert_eq!((listed, session.chats.len()), (there, chats.len()), "the session's list of chats");
+    assert_eq!((listed, session.chats.len()), (there, chats.len()), "the session lists other chats");
     for chat in chats {
         let entry = session.chats.iter().find(|entry| entry.resource == chat.resource).expect("an entry");
         let of_chat = json!([
@@ -264,16 +273,16 @@ pub(crate) fn copies_agree(chats: &[ChatState], session: &SessionState, row: Opt
             entry.interactivity,
             entry.working_directories,
         ]);
-        assert_eq!(of_entry, of_chat, "the session's entry differs from the chat");
-        // The client's own work is nothing that a person has to do.
-        let blocked = needs(chat).iter().any(|need| need[0] != "toolClientExecution");
+        assert_eq!(of_entry, of_chat, "the entry in the session differs from the chat");
+        // A tool that a client runs does not need input from a user.
+        let blocked = pending_requests(chat).iter().any(|request| request[0] != "toolClientExecution");
         assert_eq!(chat.status & 16 != 0, blocked);
     }
     let leading = leading(chats, session);
     assert_eq!(session.activity, leading.activity);
-    let mut wanted: Vec<[String; 2]> = chats.iter().flat_map(needs).collect();
+    let mut wanted: Vec<[String; 2]> = chats.iter().flat_map(pending_requests).collect();
     wanted.sort();
-    assert_eq!(named_needs(session), wanted, "what the session waits for");
+    assert_eq!(listed_requests(session), wanted, "the session lists other pending requests");
     let Some(row) = row else { return };
     let compact: Vec<Value> = row
         .chats
@@ -297,7 +306,7 @@ pub(crate) fn copies_agree(chats: &[ChatState], session: &SessionState, row: Opt
             json!([chat.resource, chat.title, chat.status, chat.changes, chat.origin, chat.interactivity])
         })
         .collect();
-    assert_eq!(compact, of_session, "the row's chats differ from the session's");
+    assert_eq!(compact, of_session, "the chats in the row differ from those in the session");
     let when = |time: &&String| time.parse::<jiff::Timestamp>().ok();
     let newest = chats.iter().map(|chat| &chat.modified_at).max_by_key(when).expect("a chat");
     assert_eq!((&row.title, &row.modified_at), (&session.title, newest));
@@ -305,8 +314,9 @@ pub(crate) fn copies_agree(chats: &[ChatState], session: &SessionState, row: Opt
     assert_eq!((row.status & 31, row.status & 96), (leading.status & 31, session.status & 96));
 }
 
-/// The chat that stands for its session: one that waits, else one that failed, else the
-/// default one. Of several the default one, else the first in the list.
+/// The chat whose status and activity its session shows: one that waits for input, else one
+/// that failed, else the default chat. Among several, the default chat, else the first one
+/// in the list.
 fn leading<'a>(chats: &'a [ChatState], session: &SessionState) -> &'a ChatState {
     let default = |chat: &ChatState| Some(&chat.resource) == session.default_chat.as_ref();
     let place = |chat: &ChatState| session.chats.iter().position(|entry| entry.resource == chat.resource);
@@ -318,16 +328,16 @@ fn leading<'a>(chats: &'a [ChatState], session: &SessionState) -> &'a ChatState 
     chats.iter().min_by_key(rank).expect("a chat")
 }
 
-/// What a chat waits for: kind and id.
-fn needs(chat: &ChatState) -> Vec<[String; 2]> {
+/// The pending requests of a chat, as kind and id.
+fn pending_requests(chat: &ChatState) -> Vec<[String; 2]> {
     let active = json!(chat.active_turn);
     let parts = active["responseParts"].as_array().cloned().unwrap_or_default();
-    let mut needs: Vec<[String; 2]> = parts.iter().filter_map(need).collect();
+    let mut needs: Vec<[String; 2]> = parts.iter().filter_map(pending_request).collect();
     needs.sort();
     needs
 }
 
-fn need(part: &Value) -> Option<[String; 2]> {
+fn pending_request(part: &Value) -> Option<[String; 2]> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     if part["kind"] == "inputRequest" && part.get("response").is_none() {
         return Some(["chatInput".to_owned(), text(&part["request"]["id"])]);
@@ -342,8 +352,8 @@ fn need(part: &Value) -> Option<[String; 2]> {
     Some([kind.to_owned(), text(&call["toolCallId"])])
 }
 
-/// What a session says that it waits for: kind and id.
-fn named_needs(session: &SessionState) -> Vec<[String; 2]> {
+/// The pending requests that a session lists, as kind and id.
+fn listed_requests(session: &SessionState) -> Vec<[String; 2]> {
     let named = json!(session.input_needed);
     let mut ids = Vec::new();
     let mut needs = Vec::new();
@@ -359,17 +369,17 @@ fn named_needs(session: &SessionState) -> Vec<[String; 2]> {
     let all = ids.len();
     ids.sort();
     ids.dedup();
-    assert_eq!(ids.len(), all, "ids of needs are unique");
+    assert_eq!(ids.len(), all, "ids of pending requests repeat");
     needs.sort();
     needs
 }
 
-/// A user's message.
+/// A message from a user.
 pub(crate) fn message(text: &str) -> Value {
     json!({"text": text, "origin": {"kind": "user"}})
 }
 
-/// The start of a turn.
+/// An action that starts a turn.
 pub(crate) fn started(turn: &str) -> Value {
     json!({
         "type": "chat/turnStarted", "turnId": turn, "startedAt": "2026-11-15T09:00:05.000Z",
@@ -377,12 +387,12 @@ pub(crate) fn started(turn: &str) -> Value {
     })
 }
 
-/// The cancellation of a turn.
+/// An action that cancels a turn.
 pub(crate) fn cancelled(turn: &str) -> Value {
     json!({"type": "chat/turnCancelled", "turnId": turn, "duration": 6994})
 }
 
-/// What a tool gave, from the client that ran it.
+/// An action with the result of a tool that a client ran.
 pub(crate) fn tool_complete(turn: &str, call: &str) -> Value {
     json!({
         "type": "chat/toolCallComplete", "turnId": turn, "toolCallId": call,
@@ -390,7 +400,7 @@ pub(crate) fn tool_complete(turn: &str, call: &str) -> Value {
     })
 }
 
-/// A yes to a tool call.
+/// An action that approves a tool call.
 pub(crate) fn confirmed(turn: &str, call: &str) -> Value {
     json!({
         "type": "chat/toolCallConfirmed", "turnId": turn, "toolCallId": call, "approved": true,
@@ -398,7 +408,7 @@ pub(crate) fn confirmed(turn: &str, call: &str) -> Value {
     })
 }
 
-/// A message that waits.
+/// An action that adds a pending message.
 pub(crate) fn pending(kind: &str, id: &str, text: &str) -> Value {
     json!({"type": "chat/pendingMessageSet", "kind": kind, "id": id, "message": message(text)})
 }

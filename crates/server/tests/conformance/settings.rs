@@ -1,5 +1,5 @@
-//! What clients set in a session and in the root: titles, flags, drafts, who takes
-//! part, configuration, customizations.
+//! Settings of a session and of the root: titles, flags, drafts, active clients,
+//! configuration, customizations.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ fn values(scene: &Scene) -> Value {
 }
 
 #[tokio::test]
-async fn the_root_configuration_takes_any_key_and_merges_or_replaces() {
+async fn root_configuration_accepts_any_key_and_merges_or_replaces() {
     let mut scene = Scene::new().await;
     let change = |config: Value| json!({"type": "root/configChanged", "config": config});
     scene.accepted(ROOT, change(json!({"http.proxy": "x", "sandbox": {"on": true}}))).await;
@@ -51,7 +51,7 @@ async fn unchanged_root_configuration_is_echoed_to_its_sender_only() {
 }
 
 #[tokio::test]
-async fn a_session_gets_a_name_at_once_and_a_better_one_later() {
+async fn session_title_comes_from_the_first_message_and_then_from_the_agent() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     let title = |scene: &Scene| scene.bob.session(&scene.session).unwrap().title.clone();
     assert_eq!(title(&scene), "list files");
@@ -64,7 +64,7 @@ async fn a_session_gets_a_name_at_once_and_a_better_one_later() {
 }
 
 #[tokio::test]
-async fn a_name_that_a_user_gave_stays() {
+async fn title_set_by_a_user_is_kept() {
     let mut scene = Scene::new().await;
     scene.session_accepts(rename("Mine")).await;
     let player = scene.begin("t1").await;
@@ -78,7 +78,7 @@ async fn a_name_that_a_user_gave_stays() {
 }
 
 #[tokio::test]
-async fn names_are_not_of_any_length_since_everybody_gets_them_in_the_list() {
+async fn length_of_titles_and_ids_is_limited() {
     let mut scene = Scene::new().await;
     let long = "ü".repeat(513);
     let reason = scene.session_rejects(rename(&long)).await;
@@ -92,7 +92,7 @@ async fn names_are_not_of_any_length_since_everybody_gets_them_in_the_list() {
     let player = scene.begin("t1").await;
     player.send(AgentEvent::TitleSuggested { title: "🎉".repeat(500) }).await.unwrap();
     player.act(json!({"type": "chat/activityChanged", "activity": "🎉".repeat(500)})).await.unwrap();
-    scene.until("it is busy", |chat| chat.activity.is_some()).await;
+    scene.until("the activity", |chat| chat.activity.is_some()).await;
     let session = scene.bob.session(&scene.session).unwrap();
     let cut = format!("{}…", "🎉".repeat(255));
     assert_eq!((&session.title, session.activity.as_ref()), (&cut, Some(&cut)));
@@ -100,29 +100,29 @@ async fn names_are_not_of_any_length_since_everybody_gets_them_in_the_list() {
 }
 
 #[tokio::test]
-async fn a_session_is_read_until_something_happens_in_it() {
+async fn read_flag_is_cleared_by_new_output() {
     let (mut scene, mut player) = Scene::after_turn("t1").await;
     let modified = scene.bob.rows[&scene.session].modified_at.clone();
     scene.session_accepts(json!({"type": "session/isReadChanged", "isRead": true})).await;
     scene.chat_accepts(json!({"type": "chat/isReadChanged", "isRead": true})).await;
     let row = &scene.bob.rows[&scene.session];
-    assert_eq!((row.status, &row.modified_at), (33, &modified), "looking is no change");
+    assert_eq!((row.status, &row.modified_at), (33, &modified), "reading changed the row");
     scene.chat_accepts(started("t2")).await;
     player.prompt().await.unwrap();
-    assert_eq!(scene.bob.rows[&scene.session].status, 8 | 32, "a user's own message is not news");
+    assert_eq!(scene.bob.rows[&scene.session].status, 8 | 32, "the user's own message cleared the read flag");
     player.ask("q1", json!([])).await.unwrap();
-    scene.until("it asks", |chat| chat.status == 24).await;
+    scene.until("the question", |chat| chat.status == 24).await;
     assert_eq!(scene.bob.rows[&scene.session].status, 24);
     scene.session_accepts(json!({"type": "session/isReadChanged", "isRead": true})).await;
     player.complete("t2").await.unwrap();
     scene.until_over("t2").await;
-    assert_eq!(scene.bob.rows[&scene.session].status, 1, "the answer is news");
+    assert_eq!(scene.bob.rows[&scene.session].status, 1, "the output did not clear the read flag");
     scene.session_rejects(json!({"type": "session/isReadChanged", "isRead": "yes"})).await;
     scene.chat_rejects(json!({"type": "chat/isReadChanged"})).await;
 }
 
 #[tokio::test]
-async fn a_session_is_archived_and_brought_back() {
+async fn session_is_archived_and_restored() {
     let (mut scene, _player) = Scene::after_turn("t1").await;
     for (archived, status) in [(true, 65), (false, 1)] {
         scene.session_accepts(json!({"type": "session/isArchivedChanged", "isArchived": archived})).await;
@@ -135,20 +135,20 @@ async fn a_session_is_archived_and_brought_back() {
 }
 
 #[tokio::test]
-async fn a_draft_is_everybodys() {
+async fn draft_is_shared_by_all_clients() {
     let mut scene = Scene::new().await;
     let mut draft = message("half a thou");
     draft["attachments"] = json!([{"type": "simple", "label": "x", "_meta": {"kept": true}}]);
     scene.chat_accepts(json!({"type": "chat/draftChanged", "draft": draft})).await;
     assert_eq!(json!(scene.bob.chat(&scene.chat).unwrap().draft), draft);
-    assert!(scene.bob.rows.is_empty(), "typing does not list a session");
+    assert!(scene.bob.rows.is_empty(), "a draft listed the session");
     scene.chat_accepts(json!({"type": "chat/draftChanged"})).await;
     assert_eq!(scene.bob.chat(&scene.chat).unwrap().draft, None);
     scene.chat_rejects(json!({"type": "chat/draftChanged", "draft": "text"})).await;
 }
 
 #[tokio::test]
-async fn a_client_takes_part_for_itself_only_and_exactly_as_it_says() {
+async fn client_can_activate_and_remove_only_itself() {
     let mut scene = Scene::new().await;
     let tools = json!([{"name": "usages", "inputSchema": {"type": "object"}, "_meta": {"kept": 1}}]);
     let active = |client: &str| {
@@ -171,7 +171,7 @@ async fn a_client_takes_part_for_itself_only_and_exactly_as_it_says() {
 }
 
 #[tokio::test]
-async fn configuration_is_changed_where_the_form_allows_it() {
+async fn configuration_changes_only_where_the_schema_allows_it() {
     let mut scene = Scene::new().await;
     assert_eq!(values(&scene), json!({"fixed": "at first", "mode": "careful"}));
     scene.session_accepts(config(json!({"mode": "bold", "effort": 3, "loud": true, "names": ["a"]}))).await;
@@ -189,7 +189,7 @@ async fn configuration_is_changed_where_the_form_allows_it() {
 }
 
 #[tokio::test]
-async fn a_configured_value_is_of_its_type() {
+async fn rejects_configuration_value_of_another_type() {
     let mut scene = Scene::new().await;
     for wrong in [
         json!({"mode": 7}),
@@ -209,7 +209,7 @@ async fn a_configured_value_is_of_its_type() {
 }
 
 #[tokio::test]
-async fn the_agent_is_opened_with_the_configuration_of_the_moment() {
+async fn agent_is_opened_with_the_current_configuration() {
     let mut scene = Scene::new().await;
     scene.session_accepts(config(json!({"mode": "bold"}))).await;
     let _player = scene.begin("t1").await;
@@ -218,44 +218,48 @@ async fn the_agent_is_opened_with_the_configuration_of_the_moment() {
     assert_eq!(request.working_directories, [PathBuf::from("/w")]);
 }
 
-fn takes_part(client: &str, tools: &[&str]) -> Value {
+fn activated(client: &str, tools: &[&str]) -> Value {
     let tools: Vec<Value> = tools.iter().map(|name| json!({"name": name})).collect();
     json!({"type": "session/activeClientSet", "activeClient": {"clientId": client, "tools": tools}})
 }
 
-/// The clients and names of tools.
+/// The client and the name of each tool.
 fn named(tools: &[ClientTool]) -> Vec<(&str, &str)> {
     tools.iter().map(|tool| (tool.client.as_str(), tool.tool.name.as_str())).collect()
 }
 
 #[tokio::test]
-async fn an_agent_knows_the_configuration_and_the_tools_of_all_clients_and_is_told_what_changes() {
+async fn agent_receives_changes_of_configuration_and_client_tools() {
     let mut scene = Scene::new().await;
     let session = scene.session.clone();
-    scene.session_accepts(takes_part("wire", &["usages", "rename"])).await;
+    scene.session_accepts(activated("wire", &["usages", "rename"])).await;
     let mut player = scene.begin("t1").await;
     assert_eq!(
         named(&scene.host.stage().openings()[0].client_tools),
         [("wire", "usages"), ("wire", "rename")]
     );
-    scene.session_accepts(takes_part("wire", &["usages", "rename"])).await;
+    scene.session_accepts(activated("wire", &["usages", "rename"])).await;
     scene.session_accepts(config(json!({"mode": "careful"}))).await;
-    assert_eq!(player.waiting_command(), None, "nothing is new");
+    assert_eq!(player.waiting_command(), None, "the agent was told although nothing changed");
 
     scene.session_accepts(config(json!({"mode": "bold"}))).await;
-    let AgentCommand::Config(told) = player.command().await.unwrap() else { panic!("not told") };
+    let AgentCommand::Config(told) = player.command().await.unwrap() else { panic!("unexpected command") };
     assert_eq!(json!(told), json!({"fixed": "at first", "mode": "bold"}));
-    assert_eq!(scene.alice_dispatches(&session, takes_part("alice", &["usages"])).await, None);
-    let AgentCommand::ClientTools(told) = player.command().await.unwrap() else { panic!("not told") };
+    assert_eq!(scene.alice_dispatches(&session, activated("alice", &["usages"])).await, None);
+    let AgentCommand::ClientTools(told) = player.command().await.unwrap() else {
+        panic!("unexpected command")
+    };
     assert_eq!(named(&told), [("wire", "usages"), ("wire", "rename"), ("alice", "usages")]);
     scene.session_accepts(json!({"type": "session/activeClientRemoved", "clientId": "wire"})).await;
-    let AgentCommand::ClientTools(told) = player.command().await.unwrap() else { panic!("not told") };
+    let AgentCommand::ClientTools(told) = player.command().await.unwrap() else {
+        panic!("unexpected command")
+    };
     assert_eq!(named(&told), [("alice", "usages")]);
     assert_eq!(player.waiting_command(), None);
 }
 
 #[tokio::test]
-async fn an_agent_that_does_not_listen_is_not_drowned_in_what_clients_change() {
+async fn slow_agent_receives_only_the_latest_configuration() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     for effort in 0..100 {
         scene.wire.dispatch(&scene.session.clone(), config(json!({"effort": effort}))).await;
@@ -269,20 +273,20 @@ async fn an_agent_that_does_not_listen_is_not_drowned_in_what_clients_change() {
     assert!(told.len() < 16, "{}", told.len());
     player.complete("t1").await.unwrap();
     scene.until_over("t1").await;
-    let AgentCommand::Config(values) = player.command().await.unwrap() else { panic!("not told") };
-    assert_eq!(values["effort"], 99, "it is told the latest once it has room");
+    let AgentCommand::Config(values) = player.command().await.unwrap() else { panic!("unexpected command") };
+    assert_eq!(values["effort"], 99, "the agent did not receive the latest value");
 }
 
 #[tokio::test]
-async fn what_changes_while_an_agent_is_opened_is_told_when_it_is_there() {
+async fn changes_during_opening_are_sent_once_the_agent_is_open() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     let offer = json!({"type": "session/customizationsChanged", "customizations": customizations()});
     player.act(offer).await.unwrap();
     player.complete("t1").await.unwrap();
     scene.until_over("t1").await;
     player.crash().await.unwrap();
-    scene.session_accepts(off("plugin")).await;
-    scene.session_accepts(off("skill")).await;
+    scene.session_accepts(disabled("plugin")).await;
+    scene.session_accepts(disabled("skill")).await;
 
     scene.host.stage().hold_openings();
     scene.chat_accepts(started("t2")).await;
@@ -290,11 +294,11 @@ async fn what_changes_while_an_agent_is_opened_is_told_when_it_is_there() {
     let mut switched = scene.host.stage().openings()[1].switches.clone();
     switched.sort_by(|one, other| one.id.cmp(&other.id));
     let ids: Vec<&str> = switched.iter().map(|switch| switch.id.as_str()).collect();
-    assert_eq!(ids, ["plugin", "skill"], "what was switched without an agent is not lost");
+    assert_eq!(ids, ["plugin", "skill"], "toggles without an agent were lost");
     assert_eq!(json!(switched[1].enablement), json!([{"kind": "session", "enabled": false}]));
     scene.session_accepts(config(json!({"mode": "bold"}))).await;
-    scene.session_accepts(takes_part("wire", &["usages"])).await;
-    scene.session_accepts(off("server")).await;
+    scene.session_accepts(activated("wire", &["usages"])).await;
+    scene.session_accepts(disabled("server")).await;
     let on = json!({"type": "session/customizationToggled", "id": "plugin", "enablement": []});
     scene.session_accepts(on).await;
 
@@ -302,14 +306,14 @@ async fn what_changes_while_an_agent_is_opened_is_told_when_it_is_there() {
     let mut player = scene.host.stage().player().await.unwrap();
     assert!(matches!(player.command().await.unwrap(), AgentCommand::Config(_)));
     assert!(matches!(player.command().await.unwrap(), AgentCommand::ClientTools(_)));
-    let AgentCommand::Toggle(told) = player.command().await.unwrap() else { panic!("not told") };
+    let AgentCommand::Toggle(told) = player.command().await.unwrap() else { panic!("unexpected command") };
     let told: Vec<(&str, usize)> =
         told.iter().map(|told| (told.id.as_str(), told.enablement.len())).collect();
     assert_eq!(told, [("server", 1), ("plugin", 0)]);
     player.prompt().await.unwrap();
 }
 
-fn off(id: &str) -> Value {
+fn disabled(id: &str) -> Value {
     let enablement = json!([{"kind": "session", "enabled": false}]);
     json!({"type": "session/customizationToggled", "id": id, "enablement": enablement})
 }
@@ -327,28 +331,30 @@ fn customizations() -> Value {
 }
 
 #[tokio::test]
-async fn customizations_are_switched_where_there_are_any() {
+async fn customizations_are_toggled_only_if_they_exist() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
-    scene.session_rejects(off("plugin")).await;
+    scene.session_rejects(disabled("plugin")).await;
     player
         .act(json!({"type": "session/customizationsChanged", "customizations": customizations()}))
         .await
         .unwrap();
     player.text("t1", "p1", &["x"]).await.unwrap();
-    scene.until("they are there", |chat| json!(chat.active_turn)["responseParts"][0]["content"] == "x").await;
+    scene
+        .until("the customizations", |chat| json!(chat.active_turn)["responseParts"][0]["content"] == "x")
+        .await;
     for id in ["plugin", "skill", "server", "inner"] {
-        scene.session_accepts(off(id)).await;
+        scene.session_accepts(disabled(id)).await;
         let AgentCommand::Toggle(told) = player.command().await.unwrap() else {
-            panic!("the agent is not told")
+            panic!("unexpected command")
         };
         assert_eq!((told.len(), told[0].id.as_str(), told[0].enablement.len()), (1, id, 1));
     }
-    scene.session_rejects(off("unknown")).await;
+    scene.session_rejects(disabled("unknown")).await;
     assert_eq!(player.waiting_command(), None);
 }
 
 #[tokio::test]
-async fn servers_are_started_and_stopped_where_there_are_any() {
+async fn mcp_servers_are_started_and_stopped_only_if_they_exist() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     let ask = |kind: &str, id: &str| json!({"type": format!("session/mcpServer{kind}Requested"), "id": id});
     let kinds = [
@@ -364,7 +370,9 @@ async fn servers_are_started_and_stopped_where_there_are_any() {
         .await
         .unwrap();
     player.text("t1", "p1", &["x"]).await.unwrap();
-    scene.until("they are there", |chat| json!(chat.active_turn)["responseParts"][0]["content"] == "x").await;
+    scene
+        .until("the customizations", |chat| json!(chat.active_turn)["responseParts"][0]["content"] == "x")
+        .await;
     for (kind, request) in kinds {
         for id in ["server", "inner"] {
             scene.session_accepts(ask(kind, id)).await;

@@ -1,4 +1,4 @@
-//! What is stored when, and what happens when it cannot be.
+//! When changes are stored, and how the host behaves if they cannot be stored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -29,7 +29,7 @@ async fn opened(host: &StageHost) -> (Observer, String) {
     (client, chat)
 }
 
-/// Starts the first turn; answers the agent that works on it.
+/// Starts the first turn. Returns its agent.
 async fn begun(host: &StageHost, client: &Observer, chat: &str) -> Player {
     client.dispatch(chat, started("t1")).await.unwrap();
     let mut player = host.stage().player().await.unwrap();
@@ -37,7 +37,7 @@ async fn begun(host: &StageHost, client: &Observer, chat: &str) -> Player {
     player
 }
 
-/// Dispatches an action and waits for the answer: why it was refused, if it was.
+/// Dispatches an action and waits for the answer. Returns the rejection reason, if any.
 async fn answer(client: &mut Observer, channel: &str, action: Value) -> Option<String> {
     let seq = client.dispatch(channel, action).await.unwrap();
     client.until("the answer", |client| !client.answers("alice", seq).is_empty()).await.unwrap();
@@ -50,7 +50,7 @@ fn queued(id: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_turn_and_a_decision_are_stored_before_anybody_is_told() {
+async fn turns_and_decisions_are_stored_before_they_are_published() {
     let storage = MemoryStorage::new();
     let host = host_on(&storage).await;
     let (mut client, chat) = opened(&host).await;
@@ -62,7 +62,7 @@ async fn a_turn_and_a_decision_are_stored_before_anybody_is_told() {
             tokio::task::yield_now().await;
         }
         client.settle().await.unwrap();
-        assert!(client.answers("alice", seq).is_empty(), "it is not stored yet");
+        assert!(client.answers("alice", seq).is_empty(), "answered before it was stored");
         drop(held);
         client.until("the echo", |client| !client.answers("alice", seq).is_empty()).await.unwrap();
         assert_eq!(client.answers("alice", seq)[0].rejection_reason, None);
@@ -70,13 +70,13 @@ async fn a_turn_and_a_decision_are_stored_before_anybody_is_told() {
 }
 
 #[tokio::test]
-async fn the_name_that_a_session_gets_from_its_first_message_is_stored_when_it_is_told() {
+async fn initial_title_is_stored_when_it_is_published() {
     let storage = MemoryStorage::new();
     let host = host_on(&storage).await;
     let (mut client, chat) = opened(&host).await;
     client.dispatch(&chat, started("t1")).await.unwrap();
     let named = |client: &Observer| client.session(SESSION).is_ok_and(|session| !session.title.is_empty());
-    client.until("the name", named).await.unwrap();
+    client.until("the title", named).await.unwrap();
     let next = host_on(&storage.after_a_crash()).await;
     let mut again = next.observer("again").await.unwrap();
     again.subscribe(SESSION).await.unwrap();
@@ -84,23 +84,23 @@ async fn the_name_that_a_session_gets_from_its_first_message_is_stored_when_it_i
 }
 
 #[tokio::test]
-async fn an_action_that_cannot_be_stored_is_refused_with_the_reason_and_changes_nothing() {
+async fn action_that_cannot_be_stored_is_rejected_with_the_reason() {
     let storage = MemoryStorage::new();
     let host = host_on(&storage).await;
     let (mut client, chat) = opened(&host).await;
     storage.fail_writes(Some(StorageError::Full));
     assert!(answer(&mut client, &chat, started("t1")).await.unwrap().contains("disk is full"));
-    assert_eq!(host.stage().asked(), 0, "no agent is opened for it");
+    assert_eq!(host.stage().asked(), 0, "an agent was opened for a rejected turn");
     let created = client.create("scripted:/2", &[DIRECTORY]).await;
     assert!(format!("{:#}", created.unwrap_err()).contains("disk is full"));
     let config = json!({"type": "root/configChanged", "config": {"a": 1}});
     assert!(answer(&mut client, "ahp-root://", config).await.unwrap().contains("disk is full"));
     storage.fail_writes(None);
-    assert_eq!(answer(&mut client, &chat, started("t1")).await, None, "the same once there is room");
+    assert_eq!(answer(&mut client, &chat, started("t1")).await, None, "rejected although the disk has space");
 }
 
 #[tokio::test]
-async fn what_an_agent_did_while_the_disk_was_full_is_shown_and_stored_later() {
+async fn agent_output_during_a_full_disk_is_published_and_stored_later() {
     let storage = MemoryStorage::new();
     let host = host_on(&storage).await;
     let (mut client, chat) = opened(&host).await;
@@ -111,7 +111,7 @@ async fn what_an_agent_did_while_the_disk_was_full_is_shown_and_stored_later() {
     client.until_turn_over(&chat, "t1").await.unwrap();
     storage.fail_writes(None);
     let told = client.chat(&chat).unwrap().turns.clone();
-    // The host tries again by itself; how soon does not matter here.
+    // The host retries the write after some delay.
     loop {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let next = host_on(&storage.after_a_crash()).await;
@@ -124,7 +124,7 @@ async fn what_an_agent_did_while_the_disk_was_full_is_shown_and_stored_later() {
 }
 
 #[tokio::test]
-async fn after_a_crash_the_turn_can_be_resumed_with_all_that_was_journaled_and_the_queue_waits() {
+async fn journaled_turn_can_be_resumed_after_a_crash_and_the_queue_waits() {
     let storage = MemoryStorage::new();
     let host = host_on(&storage).await;
     let (mut client, chat) = opened(&host).await;
@@ -134,7 +134,7 @@ async fn after_a_crash_the_turn_can_be_resumed_with_all_that_was_journaled_and_t
     let asked =
         |client: &Observer| client.session(SESSION).is_ok_and(|session| session.input_needed.is_some());
     client.until("the question", asked).await.unwrap();
-    // A decision takes all that was before it into the journal.
+    // Storing a decision also stores all earlier actions.
     assert_eq!(answer(&mut client, &chat, queued("m1")).await, None);
     let next = host_on(&storage.after_a_crash()).await;
     let mut again = next.observer("again").await.unwrap();
@@ -150,19 +150,23 @@ async fn after_a_crash_the_turn_can_be_resumed_with_all_that_was_journaled_and_t
     assert_eq!(text, Some("half an answer"));
     let Some(ResponsePart::Error(error)) = turn.response_parts.last() else { panic!("{turn:?}") };
     assert_eq!(error.resumable, Some(true));
-    assert_eq!(state.queued_messages.as_ref().map(Vec::len), Some(1), "still queued");
-    assert_eq!(again.session(SESSION).unwrap().input_needed, None, "nobody waits for an answer any more");
-    assert_eq!(next.stage().asked(), 0, "reading starts nothing");
+    assert_eq!(state.queued_messages.as_ref().map(Vec::len), Some(1), "the queue was lost");
+    assert_eq!(
+        again.session(SESSION).unwrap().input_needed,
+        None,
+        "the interrupted question is still listed"
+    );
+    assert_eq!(next.stage().asked(), 0, "an agent was opened by reading");
 
     again.dispatch(&chat, json!({"type": "chat/turnResume", "turnId": "t1"})).await.unwrap();
     let mut player = next.stage().player().await.unwrap();
     assert_eq!(player.prompt().await.unwrap().0, "t1");
     player.complete("t1").await.unwrap();
-    assert!(player.prompt().await.unwrap().0.starts_with("m1"), "the queue goes on");
+    assert!(player.prompt().await.unwrap().0.starts_with("m1"), "the queue does not continue");
 }
 
 #[tokio::test]
-async fn a_session_that_cannot_be_read_says_so_and_stays_in_the_list() {
+async fn unreadable_session_returns_the_reason_and_stays_listed() {
     let storage = MemoryStorage::new();
     let host = host_on(&storage).await;
     let (mut client, chat) = opened(&host).await;
@@ -171,18 +175,19 @@ async fn a_session_that_cannot_be_read_says_so_and_stays_in_the_list() {
     client.until_turn_over(&chat, "t1").await.unwrap();
     tokio::join!(host.stop(), async { player.leave_when_told().await.unwrap() });
     let next = host_on(&storage).await;
-    let reason = "bits fell out".to_owned();
+    let reason = "checksum mismatch".to_owned();
     storage.fail_loads(Some(StorageError::Damaged { what: "the session".to_owned(), reason }));
     let mut again = next.observer("again").await.unwrap();
     let error = again.subscribe(&chat).await.unwrap_err();
-    assert!(format!("{error:#}").contains("bits fell out"), "{error:#}");
+    assert!(format!("{error:#}").contains("checksum mismatch"), "{error:#}");
     assert_eq!(again.list_sessions().await.unwrap().len(), 1);
     storage.fail_loads(None);
     again.subscribe(&chat).await.unwrap();
-    assert_eq!(again.chat(&chat).unwrap().turns.len(), 1, "nothing was lost");
+    assert_eq!(again.chat(&chat).unwrap().turns.len(), 1, "turns were lost");
 }
 
-/// A host in whose storage there is a session that it has not looked at yet.
+/// Starts a host whose storage contains a session that it has not loaded yet. Returns the
+/// chat and the last sequence number that the client has seen.
 async fn with_stored_session(storage: &MemoryStorage) -> (StageHost, String, u64) {
     let host = host_on(storage).await;
     let (mut client, chat) = opened(&host).await;
@@ -198,11 +203,11 @@ async fn with_stored_session(storage: &MemoryStorage) -> (StageHost, String, u64
 }
 
 fn damaged() -> StorageError {
-    StorageError::Damaged { what: "the session".to_owned(), reason: "bits fell out".to_owned() }
+    StorageError::Damaged { what: "the session".to_owned(), reason: "checksum mismatch".to_owned() }
 }
 
 #[tokio::test]
-async fn a_damaged_session_does_not_keep_a_client_from_the_others_when_it_comes_back() {
+async fn damaged_session_does_not_block_reconnect_to_other_sessions() {
     let storage = MemoryStorage::new();
     let (host, _, seen) = with_stored_session(&storage).await;
     let mut other = host.observer("other").await.unwrap();
@@ -227,7 +232,7 @@ async fn a_damaged_session_does_not_keep_a_client_from_the_others_when_it_comes_
 }
 
 #[tokio::test]
-async fn an_action_for_a_session_that_cannot_be_read_is_refused_with_the_reason() {
+async fn rejects_action_for_an_unreadable_session_with_the_reason() {
     let storage = MemoryStorage::new();
     let (host, chat, _) = with_stored_session(&storage).await;
     storage.fail_loads(Some(damaged()));
@@ -235,21 +240,21 @@ async fn an_action_for_a_session_that_cannot_be_read_is_refused_with_the_reason(
     for channel in [SESSION, chat.as_str()] {
         let seq = wire.dispatch(channel, json!({"type": "session/isReadChanged", "isRead": true})).await;
         let answer = wire.envelope(seq).await;
-        assert!(answer["rejectionReason"].as_str().unwrap().contains("bits fell out"), "{answer}");
+        assert!(answer["rejectionReason"].as_str().unwrap().contains("checksum mismatch"), "{answer}");
     }
     storage.fail_loads(None);
     let seq = wire.dispatch(SESSION, json!({"type": "session/isReadChanged", "isRead": true})).await;
     assert_eq!(wire.envelope(seq).await.get("rejectionReason"), None);
 }
 
-/// A storage that refuses the documents of sessions when it is told to.
+/// A storage that can be told to reject writes of session documents.
 #[derive(Clone, Debug, Default)]
-struct NoDocuments {
+struct DocumentRejectingStorage {
     storage: MemoryStorage,
     refuses: Arc<AtomicBool>,
 }
 
-impl Storage for NoDocuments {
+impl Storage for DocumentRejectingStorage {
     fn load_index(&self) -> BoxFuture<Result<Index, StorageError>> {
         self.storage.load_index()
     }
@@ -268,13 +273,13 @@ impl Storage for NoDocuments {
 }
 
 #[tokio::test]
-async fn a_host_that_could_not_store_a_session_at_its_end_did_not_end_in_order() {
+async fn failed_write_at_shutdown_counts_as_unclean_shutdown() {
     for (refuses, told) in [(false, "replay"), (true, "snapshot")] {
-        let storage = NoDocuments::default();
+        let storage = DocumentRejectingStorage::default();
         let options = StageOptions { storage: Arc::new(storage.clone()), ..StageOptions::default() };
         let host = StageHost::start(options).await.unwrap();
         let (mut client, chat) = opened(&host).await;
-        // Not in the journal at once, so it needs the documents.
+        // A draft is not journaled immediately, so it is stored with the documents.
         let draft = json!({"text": "half a thou", "origin": {"kind": "user"}});
         let draft = json!({"type": "chat/draftChanged", "draft": draft});
         assert_eq!(answer(&mut client, &chat, draft).await, None);
@@ -290,23 +295,23 @@ async fn a_host_that_could_not_store_a_session_at_its_end_did_not_end_in_order()
     }
 }
 
-/// A clock that a test sets, in milliseconds since 1970.
+/// A clock that a test sets, in milliseconds since the Unix epoch.
 #[derive(Debug)]
-struct SetClock(AtomicI64);
+struct ManualClock(AtomicI64);
 
-impl Clock for SetClock {
+impl Clock for ManualClock {
     fn now(&self) -> jiff::Timestamp {
         jiff::Timestamp::from_millisecond(self.0.load(Ordering::SeqCst)).unwrap()
     }
 }
 
 #[tokio::test]
-async fn a_clock_that_jumps_back_changes_neither_order_nor_durations() {
-    let clock = Arc::new(SetClock(AtomicI64::new(1_800_000_000_000)));
+async fn clock_that_jumps_back_keeps_order_and_durations() {
+    let clock = Arc::new(ManualClock(AtomicI64::new(1_800_000_000_000)));
     let storage = MemoryStorage::new();
     let options = StageOptions {
         storage: Arc::new(storage.clone()),
-        clock: Arc::<SetClock>::clone(&clock),
+        clock: Arc::<ManualClock>::clone(&clock),
         ..StageOptions::default()
     };
     let host = StageHost::start(options.clone()).await.unwrap();
@@ -333,18 +338,18 @@ async fn a_clock_that_jumps_back_changes_neither_order_nor_durations() {
     assert_eq!(again.chat(&chat).unwrap().turns, turns);
     let seq = again.dispatch(&chat, json!({"type": "chat/isReadChanged", "isRead": true})).await.unwrap();
     again.until("the echo", |again| !again.answers("again", seq).is_empty()).await.unwrap();
-    assert!(again.last_seq() > seen, "numbers do not follow the clock");
+    assert!(again.last_seq() > seen, "sequence numbers went back with the clock");
 }
 
 #[tokio::test]
-async fn a_crash_right_after_a_turn_leaves_the_copies_of_its_facts_in_agreement() {
+async fn copies_of_chat_fields_agree_after_a_crash_right_after_a_turn() {
     let storage = MemoryStorage::new();
     let host = host_on(&storage).await;
     let (mut client, chat) = opened(&host).await;
     let player = begun(&host, &client, &chat).await;
     player.complete("t1").await.unwrap();
     client.until_turn_over(&chat, "t1").await.unwrap();
-    // Whatever moment after the end of the turn: also the one before anything else is stored.
+    // The crash happens before anything after the end of the turn is stored.
     let next = host_on(&storage.after_a_crash()).await;
     let mut again = next.observer("again").await.unwrap();
     again.open_session(SESSION).await.unwrap();
@@ -356,7 +361,7 @@ async fn a_crash_right_after_a_turn_leaves_the_copies_of_its_facts_in_agreement(
     assert_eq!(json!(session.lifecycle), json!("ready"));
 }
 
-/// Shows a client that an agent works, in every way that there is.
+/// Publishes activity, background work and running servers of an agent.
 async fn shows_work(player: &Player, client: &mut Observer, chat: &str) {
     let server = |id: &str, state: &str| json!({"type": "mcpServer", "id": id, "uri": "file:///m", "name": "M", "state": {"kind": state}});
     let shell = json!({"kind": "shell", "id": "w1", "title": "Build", "command": "make"});
@@ -369,12 +374,12 @@ async fn shows_work(player: &Player, client: &mut Observer, chat: &str) {
         player.act(action).await.unwrap();
     }
     let busy = |client: &Observer| client.session(SESSION).is_ok_and(|session| session.activity.is_some());
-    client.until("it shows", busy).await.unwrap();
+    client.until("the activity", busy).await.unwrap();
     assert_eq!(client.chat(chat).unwrap().background_work.as_ref().unwrap().len(), 1);
 }
 
-/// Nothing of that is left.
-fn at_rest(client: &Observer, chat: &str) -> bool {
+/// Whether no activity, background work or running server is left.
+fn is_idle(client: &Observer, chat: &str) -> bool {
     let (chat, session) = (client.chat(chat).unwrap(), client.session(SESSION).unwrap());
     let servers = json!(session.customizations);
     let stopped = servers.as_array().unwrap().iter().all(|server| server["state"]["kind"] == "stopped");
@@ -383,41 +388,44 @@ fn at_rest(client: &Observer, chat: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_an_agent_shows_of_its_work_does_not_outlive_it() {
+async fn activity_of_an_agent_is_cleared_when_it_ends() {
     let storage = MemoryStorage::new();
     let host = host_on(&storage).await;
     let (mut client, chat) = opened(&host).await;
     let player = begun(&host, &client, &chat).await;
     shows_work(&player, &mut client, &chat).await;
     player.crash().await.unwrap();
-    client.until("it is gone", |client| at_rest(client, &chat)).await.unwrap();
+    client.until("the activity is cleared", |client| is_idle(client, &chat)).await.unwrap();
 
     client.dispatch(&chat, started("t2")).await.unwrap();
     let mut player = host.stage().player().await.unwrap();
     player.prompt().await.unwrap();
     shows_work(&player, &mut client, &chat).await;
-    // A decision is stored, and all that was said before it.
+    // Storing a decision also stores all earlier actions.
     let title = json!({"type": "session/titleChanged", "title": "mine"});
     assert_eq!(answer(&mut client, SESSION, title).await, None);
     let next = host_on(&storage.after_a_crash()).await;
     let mut again = next.observer("again").await.unwrap();
     again.open_session(SESSION).await.unwrap();
     assert_eq!(again.session(SESSION).unwrap().title, "mine");
-    assert!(!json!(again.session(SESSION).unwrap().customizations).is_null(), "it was stored");
-    assert!(at_rest(&again, &chat));
+    assert!(
+        !json!(again.session(SESSION).unwrap().customizations).is_null(),
+        "the customizations were not stored"
+    );
+    assert!(is_idle(&again, &chat));
     assert_eq!(again.list_sessions().await.unwrap()[0].activity, None);
 
-    // A host that ends in order says so to those who watch.
+    // A clean shutdown stores the cleared state.
     let ((), left) = tokio::join!(host.stop(), player.leave_when_told());
     left.unwrap();
     let next = host_on(&storage).await;
     let mut again = next.observer("again").await.unwrap();
     again.open_session(SESSION).await.unwrap();
-    assert!(at_rest(&again, &chat));
+    assert!(is_idle(&again, &chat));
 }
 
 #[tokio::test]
-async fn a_client_with_the_newest_turns_of_a_chat_pages_back_and_comes_back_to_a_snapshot() {
+async fn windowed_client_pages_back_and_gets_a_snapshot_on_reconnect() {
     let host = host_on(&MemoryStorage::new()).await;
     let (mut client, chat) = opened(&host).await;
     let mut player = begun(&host, &client, &chat).await;
@@ -439,7 +447,7 @@ async fn a_client_with_the_newest_turns_of_a_chat_pages_back_and_comes_back_to_a
     let mut cursor = state["turnsNextCursor"].clone();
     let mut pages = Vec::new();
     while !cursor.is_null() {
-        // The turns come before the answer.
+        // The turns arrive before the response.
         let fetch = json!({"jsonrpc": "2.0", "id": 77, "method": "fetchTurns", "params": {"channel": chat, "cursor": cursor}});
         raw.send_text(&fetch.to_string()).await.unwrap();
         let loaded = raw.receive().await.unwrap();
@@ -469,11 +477,11 @@ async fn a_client_with_the_newest_turns_of_a_chat_pages_back_and_comes_back_to_a
     let mut back = host.raw().await.unwrap();
     let params = json!({"clientId": "short", "lastSeenServerSeq": seen, "subscriptions": [chat]});
     let answer = back.request("reconnect", params).await.unwrap();
-    assert_eq!(answer["result"]["type"], "snapshot", "nobody knows which turns it has");
+    assert_eq!(answer["result"]["type"], "snapshot", "the host does not know which turns the client has");
     assert_eq!(answer["result"]["snapshots"][0]["state"]["turns"].as_array().unwrap().len(), 120);
 }
 
-/// What somebody sees who comes now: the root, the session and its row, and the chat.
+/// The state that a new client receives: the root, the session, the chat and the list.
 async fn everything(host: &StageHost, chat: &str) -> Vec<Value> {
     let mut judge = Wire::open(host, "judge", &["1.0.0"]).await;
     let mut seen = Vec::new();
@@ -481,15 +489,15 @@ async fn everything(host: &StageHost, chat: &str) -> Vec<Value> {
         seen.push(judge.snapshot(channel).await);
     }
     seen.push(judge.ask("listSessions", json!({})).await["items"].clone());
-    // How many sessions are in memory is not stored.
+    // The number of loaded sessions is not stored.
     seen[0]["activeSessions"] = Value::Null;
     seen
 }
 
-/// What somebody sees now is what somebody sees at the next host, however this one ends.
-async fn outlives(host: StageHost, storage: &MemoryStorage, chat: &str) -> (StageHost, Vec<Value>) {
+/// Checks that a new client receives the same state after a crash and after a restart.
+async fn survives(host: StageHost, storage: &MemoryStorage, chat: &str) -> (StageHost, Vec<Value>) {
     let before = everything(&host, chat).await;
-    // First the crash, since a host that ends in order writes down more.
+    // The crash comes first, since a clean shutdown writes more.
     let killed = host_on(&storage.after_a_crash()).await;
     assert_eq!(everything(&killed, chat).await, before, "after a crash");
     host.stop().await;
@@ -497,12 +505,12 @@ async fn outlives(host: StageHost, storage: &MemoryStorage, chat: &str) -> (Stag
     assert_eq!(everything(&next, chat).await, before, "after a restart");
     next.stop().await;
     let third = host_on(storage).await;
-    assert_eq!(everything(&third, chat).await, before, "after one that was only looked at");
+    assert_eq!(everything(&third, chat).await, before, "after a restart without changes");
     (third, before)
 }
 
 #[tokio::test]
-async fn what_a_user_sets_and_what_a_turn_used_outlive_a_restart_and_a_crash() {
+async fn settings_and_usage_survive_a_restart_and_a_crash() {
     let storage = MemoryStorage::new();
     let host = host_on(&storage).await;
     let (mut client, chat) = opened(&host).await;
@@ -523,13 +531,13 @@ async fn what_a_user_sets_and_what_a_turn_used_outlive_a_restart_and_a_crash() {
         (&chat, json!({"type": "chat/isReadChanged", "isRead": true})),
         (&chat, json!({"type": "chat/isArchivedChanged", "isArchived": true})),
         (&chat, json!({"type": "chat/draftChanged", "draft": draft})),
-        // A decision takes all that was before it into the journal.
+        // Storing a decision also stores all earlier actions.
         (SESSION, json!({"type": "session/titleChanged", "title": "mine"})),
     ] {
         assert_eq!(answer(&mut client, channel, action.clone()).await, None, "{action}");
     }
     client.client.shutdown().await;
-    let (_host, seen) = outlives(host, &storage, &chat).await;
+    let (_host, seen) = survives(host, &storage, &chat).await;
     let [root, session, state, rows] = &seen[..] else { panic!("{seen:?}") };
     assert_eq!(root["config"]["values"]["anything"], json!({"deep": [1]}));
     assert_eq!((&session["title"], &rows[0]["title"]), (&json!("mine"), &json!("mine")));
@@ -543,7 +551,7 @@ async fn what_a_user_sets_and_what_a_turn_used_outlive_a_restart_and_a_crash() {
 }
 
 #[tokio::test]
-async fn the_order_of_the_queue_and_the_usage_of_a_failed_turn_outlive_a_restart_and_a_crash() {
+async fn queue_order_and_usage_of_a_failed_turn_survive_a_restart_and_a_crash() {
     let storage = MemoryStorage::new();
     let host = host_on(&storage).await;
     let (mut client, chat) = opened(&host).await;
@@ -555,15 +563,15 @@ async fn the_order_of_the_queue_and_the_usage_of_a_failed_turn_outlive_a_restart
     for action in [queued("m1"), queued("m2"), queued("m3"), order, removed] {
         assert_eq!(answer(&mut client, &chat, action).await, None);
     }
-    // When their turn fails, the messages wait for somebody.
+    // After a failed turn the queue waits for a client.
     player.crash().await.unwrap();
     client.until_turn_over(&chat, "t1").await.unwrap();
     client.client.shutdown().await;
-    let (host, seen) = outlives(host, &storage, &chat).await;
+    let (host, seen) = survives(host, &storage, &chat).await;
     let state = &seen[2];
     let waiting: Vec<&Value> =
         state["queuedMessages"].as_array().unwrap().iter().map(|queued| &queued["id"]).collect();
     assert_eq!(waiting, ["m3", "m2"]);
     assert_eq!(state["turns"][0]["usage"], usage);
-    assert_eq!(host.stage().asked(), 0, "reading starts nothing");
+    assert_eq!(host.stage().asked(), 0, "an agent was opened by reading");
 }

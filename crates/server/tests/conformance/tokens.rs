@@ -1,5 +1,5 @@
-//! Tokens that clients hand over: for what a kind of agent says that it needs, and for
-//! what a session waits for at the moment.
+//! Tokens that clients send with `authenticate`, for resources that an agent declares and
+//! for resources that a session currently waits for.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ fn authenticate(resource: &str, token: &str) -> Value {
     json!({"channel": "ahp-root://", "resource": resource, "token": token})
 }
 
-/// A host whose agent needs a token for one thing and likes one for another.
-async fn needing() -> (StageHost, Wire) {
+/// Starts a host whose agent requires a token for one resource and accepts one for another.
+async fn host_requiring_a_token() -> (StageHost, Wire) {
     let resources = json!([
         {"resource": API, "resource_name": "The API", "authorization_servers": ["https://login.example"]},
         {"resource": "https://extra.example", "required": false},
@@ -41,20 +41,20 @@ fn secrets(stage: &Stage) -> Vec<Option<String>> {
 }
 
 #[tokio::test]
-async fn an_agent_that_needs_a_token_works_once_it_has_one_and_as_long_as_it_has() {
-    let (host, mut wire) = needing().await;
+async fn session_creation_requires_the_token_of_the_agent() {
+    let (host, mut wire) = host_requiring_a_token().await;
     let agents = wire.snapshot("ahp-root://").await["agents"].clone();
     assert_eq!(agents[0]["protectedResources"][0]["resource_name"], "The API");
     let create = |session: &str| json!({"channel": session});
     let refused = wire.request("createSession", create("scripted:/1")).await;
     assert_eq!(refused["error"]["code"], -32007);
     assert_eq!(refused["error"]["data"]["resources"], json!([agents[0]["protectedResources"][0]]));
-    assert_eq!(wire.refused("subscribe", create("scripted:/1")).await, -32008, "nothing is left of it");
+    assert_eq!(wire.refused("subscribe", create("scripted:/1")).await, -32008, "the rejected session exists");
     let mut params = authenticate(API, SECRET);
     params["expiresIn"] = json!(3600);
     params["scopes"] = json!(["read"]);
     assert_eq!(wire.ask("authenticate", params.clone()).await, json!({}));
-    assert_eq!(wire.ask("authenticate", params).await, json!({}), "twice is fine");
+    assert_eq!(wire.ask("authenticate", params).await, json!({}), "the token cannot be sent twice");
     let wanted = ResourceToken {
         resource: API.to_owned(),
         token: Some(SecretString::from(SECRET)),
@@ -65,15 +65,15 @@ async fn an_agent_that_needs_a_token_works_once_it_has_one_and_as_long_as_it_has
     assert_eq!(wire.ask("createSession", create("scripted:/1")).await, Value::Null);
     let mut revoke = authenticate(API, "");
     revoke["expiresIn"] = json!(0);
-    assert_eq!(wire.ask("authenticate", revoke).await, json!({}), "of no token it does not matter");
+    assert_eq!(wire.ask("authenticate", revoke).await, json!({}), "expiry is ignored for an empty token");
     assert_eq!(wire.refused("createSession", create("scripted:/2")).await, -32007);
     assert_eq!(secrets(host.stage()), [Some(SECRET.to_owned()), Some(SECRET.to_owned()), None]);
     assert!(!format!("{:?}", host.stage().tokens()).contains(SECRET));
 }
 
 #[tokio::test]
-async fn a_token_that_nobody_can_use_is_refused_without_being_repeated() {
-    let (host, mut wire) = needing().await;
+async fn rejected_token_is_not_repeated_in_the_error() {
+    let (host, mut wire) = host_requiring_a_token().await;
     let wrong = [
         authenticate("https://elsewhere.example", SECRET),
         json!({"resource": API}),
@@ -103,7 +103,7 @@ async fn a_token_that_nobody_can_use_is_refused_without_being_repeated() {
     assert!(host.stage().tokens().is_empty());
 }
 
-/// The next command, which must be a token.
+/// The next command of the agent, which must be a token.
 async fn token(player: &mut Player) -> ResourceToken {
     match player.command().await.unwrap() {
         AgentCommand::Token(token) => token,
@@ -112,7 +112,7 @@ async fn token(player: &mut Player) -> ResourceToken {
 }
 
 #[tokio::test]
-async fn a_tool_call_that_waits_for_a_sign_in_gets_the_token_and_goes_on() {
+async fn tool_call_awaiting_sign_in_receives_the_token_and_continues() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     assert_eq!(scene.wire.refused("authenticate", authenticate(MCP, SECRET)).await, -32602);
     let start = json!({
@@ -129,20 +129,24 @@ async fn a_tool_call_that_waits_for_a_sign_in_gets_the_token_and_goes_on() {
     let required =
         json!({"type": "chat/toolCallAuthRequired", "turnId": "t1", "toolCallId": "k1", "auth": auth});
     player.act(required).await.unwrap();
-    scene.until("it waits", |chat| chat.status == 24).await;
+    scene.until("the call waits", |chat| chat.status == 24).await;
     assert_eq!(scene.wire.ask("authenticate", authenticate(MCP, SECRET)).await, json!({}));
     let told = token(&mut player).await;
     assert_eq!((told.resource.as_str(), told.token.unwrap().expose_secret()), (MCP, SECRET));
-    assert_eq!(secrets(scene.host.stage()), [Some(SECRET.to_owned())], "its provider has it, too");
+    assert_eq!(
+        secrets(scene.host.stage()),
+        [Some(SECRET.to_owned())],
+        "the provider did not receive the token"
+    );
     let resolved = json!({"type": "chat/toolCallAuthResolved", "turnId": "t1", "toolCallId": "k1"});
     player.act(resolved).await.unwrap();
-    scene.until("it goes on", |chat| chat.status == 8).await;
+    scene.until("the call continues", |chat| chat.status == 8).await;
     assert_eq!(scene.wire.refused("authenticate", authenticate(MCP, SECRET)).await, -32602);
     assert_eq!(player.waiting_command(), None);
 }
 
 #[tokio::test]
-async fn a_server_that_waits_for_a_sign_in_gets_the_token() {
+async fn mcp_server_awaiting_sign_in_receives_the_token() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     let waiting = |resource: &str| json!({"kind": "authRequired", "reason": "required", "resource": {"resource": resource}});
     let server = |id: &str, state: Value| json!({"type": "mcpServer", "id": id, "uri": "file:///m", "name": "M", "state": state});
@@ -151,7 +155,9 @@ async fn a_server_that_waits_for_a_sign_in_gets_the_token() {
     let offered = json!([server("server", waiting(MCP)), plugin]);
     player.act(json!({"type": "session/customizationsChanged", "customizations": offered})).await.unwrap();
     player.text("t1", "p1", &["x"]).await.unwrap();
-    scene.until("they are there", |chat| json!(chat.active_turn)["responseParts"][0]["content"] == "x").await;
+    scene
+        .until("the customizations", |chat| json!(chat.active_turn)["responseParts"][0]["content"] == "x")
+        .await;
     for resource in [MCP, inner] {
         assert_eq!(scene.wire.ask("authenticate", authenticate(resource, SECRET)).await, json!({}));
         assert_eq!(token(&mut player).await.resource, resource);
@@ -166,11 +172,15 @@ async fn a_server_that_waits_for_a_sign_in_gets_the_token() {
     assert_eq!(scene.wire.refused("authenticate", authenticate(MCP, SECRET)).await, -32602);
     player.crash().await.unwrap();
     assert_eq!(scene.wire.ask("authenticate", authenticate(inner, "another")).await, json!({}));
-    assert_eq!(secrets(scene.host.stage()).last(), Some(&Some("another".to_owned())), "for the next agent");
+    assert_eq!(
+        secrets(scene.host.stage()).last(),
+        Some(&Some("another".to_owned())),
+        "the provider did not receive the token for the next agent"
+    );
 }
 
 #[tokio::test]
-async fn a_host_that_needs_no_token_says_so() {
+async fn rejects_token_if_none_is_required() {
     let mut scene = Scene::new().await;
     let answer = scene.wire.request("authenticate", authenticate(API, SECRET)).await;
     assert_eq!(answer["error"]["code"], -32602);

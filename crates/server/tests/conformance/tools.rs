@@ -1,4 +1,4 @@
-//! Tool calls: confirmations, results that need one, and tools that clients run.
+//! Tool calls: confirmations, results that need a confirmation, and tools that clients run.
 
 use ahp_types::state::ChatState;
 use innkeeper_core::agent::{AgentCommand, Approval, ToolAnswer};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::scene::{Scene, cancelled, confirmed, tool_complete};
 
-/// The state of the chat's only tool call.
+/// The state of the first tool call in the chat's latest turn.
 fn call(chat: &ChatState) -> Value {
     let turns = json!([chat.active_turn, chat.turns.last()]);
     let turn = if turns[0].is_null() { &turns[1] } else { &turns[0] };
@@ -20,15 +20,15 @@ fn status_is(wanted: &str) -> impl Fn(&ChatState) -> bool {
     move |chat| call(chat)["status"] == wanted
 }
 
-/// A turn with a call that waits for a confirmation; `more` adds to the question.
+/// Creates a turn with a call that waits for confirmation. `more` adds fields to the request.
 async fn pending_call(more: Value) -> (Scene, Player) {
     let (mut scene, player) = Scene::in_turn("t1").await;
     player.ask_to_run("t1", "k1", more).await.unwrap();
-    scene.until("it asks", status_is("pending-confirmation")).await;
+    scene.until("the confirmation request", status_is("pending-confirmation")).await;
     (scene, player)
 }
 
-/// What the agent is told next, beside which tools there are.
+/// The next answer that the agent receives, skipping updates of the client tools.
 async fn answer_of(player: &mut Player) -> ToolAnswer {
     let mut command = player.command().await.unwrap();
     while let AgentCommand::ClientTools(_) = command {
@@ -39,7 +39,7 @@ async fn answer_of(player: &mut Player) -> ToolAnswer {
             assert_eq!((turn, tool_call.as_str()), (TurnId::new("t1"), "k1"));
             answer
         }
-        other => panic!("no answer: {other:?}"),
+        other => panic!("not an answer: {other:?}"),
     }
 }
 
@@ -62,7 +62,7 @@ fn active(client: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_approved_call_runs_with_the_input_that_was_shown() {
+async fn approved_call_runs_with_the_displayed_input() {
     let (mut scene, mut player) = pending_call(json!({"confirmationTitle": "Run command?"})).await;
     assert_eq!(scene.alice.chat(&scene.chat).unwrap().status, 24);
     scene.chat_accepts(confirmed("t1", "k1")).await;
@@ -75,11 +75,11 @@ async fn an_approved_call_runs_with_the_input_that_was_shown() {
     assert_eq!(answer_of(&mut player).await, yes);
     assert_eq!(scene.alice.chat(&scene.chat).unwrap().status, 8);
     player.ran("t1", "k1", json!({})).await.unwrap();
-    scene.until("it ran", status_is("completed")).await;
+    scene.until("the call completes", status_is("completed")).await;
 }
 
 #[tokio::test]
-async fn a_denied_call_never_runs_and_the_agent_learns_what_the_user_wants_instead() {
+async fn denied_call_does_not_run_and_the_agent_receives_the_suggestion() {
     let (mut scene, mut player) = pending_call(json!({})).await;
     let mut no = confirmed("t1", "k1");
     no["approved"] = json!(false);
@@ -97,7 +97,7 @@ async fn a_denied_call_never_runs_and_the_agent_learns_what_the_user_wants_inste
 }
 
 #[tokio::test]
-async fn the_first_confirmation_wins() {
+async fn first_confirmation_of_a_call_wins() {
     let (mut scene, mut player) = pending_call(json!({})).await;
     let chat = scene.chat.clone();
     let mut no = confirmed("t1", "k1");
@@ -106,20 +106,22 @@ async fn the_first_confirmation_wins() {
     scene.bob.until("the echo", |bob| !bob.answers("bob", first).is_empty()).await.unwrap();
     scene.chat_rejects(confirmed("t1", "k1")).await;
     assert!(scene.alice_dispatches(&chat, confirmed("t1", "k1")).await.is_some());
-    let ToolAnswer::Confirmed { approval, .. } = answer_of(&mut player).await else { panic!("no answer") };
+    let ToolAnswer::Confirmed { approval, .. } = answer_of(&mut player).await else {
+        panic!("not a confirmation")
+    };
     assert_eq!((approval, player.waiting_command()), (Approval::Denied, None));
 }
 
 #[tokio::test]
-async fn a_call_that_does_not_wait_cannot_be_confirmed() {
+async fn rejects_confirmation_of_a_call_that_is_not_pending() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     scene.chat_rejects(confirmed("t1", "unknown")).await;
     player.run("t1", "k1").await.unwrap();
-    scene.until("it runs", status_is("running")).await;
+    scene.until("the call runs", status_is("running")).await;
     scene.chat_rejects(confirmed("t1", "k1")).await;
     scene.chat_rejects(confirmed("t2", "k1")).await;
     player.ran("t1", "k1", json!({})).await.unwrap();
-    scene.until("it ran", status_is("completed")).await;
+    scene.until("the call completes", status_is("completed")).await;
     scene.chat_rejects(confirmed("t1", "k1")).await;
     player.complete("t1").await.unwrap();
     scene.until_over("t1").await;
@@ -128,7 +130,7 @@ async fn a_call_that_does_not_wait_cannot_be_confirmed() {
 }
 
 #[tokio::test]
-async fn a_call_of_a_cancelled_turn_is_skipped_and_cannot_be_confirmed() {
+async fn pending_call_of_a_cancelled_turn_is_skipped() {
     let (mut scene, mut player) = pending_call(json!({})).await;
     scene.chat_accepts(cancelled("t1")).await;
     scene.chat_rejects(confirmed("t1", "k1")).await;
@@ -139,28 +141,31 @@ async fn a_call_of_a_cancelled_turn_is_skipped_and_cannot_be_confirmed() {
 }
 
 #[tokio::test]
-async fn an_input_is_edited_only_if_it_may_be() {
+async fn tool_input_is_edited_only_if_it_is_editable() {
     let (mut scene, mut player) = pending_call(json!({})).await;
     let mut edited = confirmed("t1", "k1");
     edited["editedToolInput"] = json!("ls -l");
     scene.chat_rejects(edited.clone()).await;
     player.ask_to_run("t1", "k2", json!({"editable": true})).await.unwrap();
     let both = |chat: &ChatState| json!(chat.active_turn)["responseParts"][1]["toolCall"]["editable"] == true;
-    scene.until("the second asks", both).await;
+    scene.until("the second confirmation request", both).await;
     edited["toolCallId"] = json!("k2");
     scene.chat_accepts(edited).await;
     let AgentCommand::ToolAnswer { answer: ToolAnswer::Confirmed { input, .. }, .. } =
         player.command().await.unwrap()
     else {
-        panic!("no answer")
+        panic!("not a confirmation")
     };
     assert_eq!(input.as_deref(), Some("ls -l"));
     let parts = json!(scene.alice.chat(&scene.chat).unwrap().active_turn);
-    assert_eq!(parts["responseParts"][1]["toolCall"]["toolInput"], "ls -l", "everybody sees it");
+    assert_eq!(
+        parts["responseParts"][1]["toolCall"]["toolInput"], "ls -l",
+        "the edited input is not published"
+    );
 }
 
 #[tokio::test]
-async fn an_input_that_is_kept_elsewhere_is_not_edited() {
+async fn rejects_edit_of_a_tool_input_given_by_reference() {
     let elsewhere = json!({"editable": true, "toolInput": {"uri": "content:/input"}});
     let (mut scene, mut player) = pending_call(elsewhere).await;
     let mut edited = confirmed("t1", "k1");
@@ -169,12 +174,14 @@ async fn an_input_that_is_kept_elsewhere_is_not_edited() {
     assert!(reason.contains("approve it as it is"), "{reason}");
     assert_eq!(player.waiting_command(), None);
     scene.chat_accepts(confirmed("t1", "k1")).await;
-    let ToolAnswer::Confirmed { input, .. } = answer_of(&mut player).await else { panic!("no answer") };
-    assert_eq!(input, None, "the agent knows it");
+    let ToolAnswer::Confirmed { input, .. } = answer_of(&mut player).await else {
+        panic!("not a confirmation")
+    };
+    assert_eq!(input, None, "the agent already has the input");
 }
 
 #[tokio::test]
-async fn an_option_is_one_of_those_that_were_given() {
+async fn rejects_confirmation_with_an_unknown_option() {
     let options = json!([
         {"id": "once", "label": "Allow", "kind": "approve"},
         {"id": "session", "label": "Allow in this session", "kind": "approve"},
@@ -182,24 +189,26 @@ async fn an_option_is_one_of_those_that_were_given() {
     ]);
     let (mut scene, mut player) = pending_call(json!({"options": options})).await;
     let mut chosen = confirmed("t1", "k1");
-    chosen["selectedOptionId"] = json!("for ever");
+    chosen["selectedOptionId"] = json!("always");
     scene.chat_rejects(chosen.clone()).await;
     chosen["selectedOptionId"] = json!("session");
     scene.chat_accepts(chosen).await;
-    let ToolAnswer::Confirmed { option, .. } = answer_of(&mut player).await else { panic!("no answer") };
+    let ToolAnswer::Confirmed { option, .. } = answer_of(&mut player).await else {
+        panic!("not a confirmation")
+    };
     assert_eq!(option.as_deref(), Some("session"));
     assert_eq!(call(scene.alice.chat(&scene.chat).unwrap())["selectedOption"]["id"], "session");
 }
 
 #[tokio::test]
-async fn a_result_waits_for_its_confirmation() {
+async fn tool_result_waits_for_its_confirmation() {
     for (approved, status) in [(true, "completed"), (false, "cancelled")] {
         let (mut scene, mut player) = Scene::in_turn("t1").await;
         player.run("t1", "k1").await.unwrap();
-        scene.until("it runs", status_is("running")).await;
+        scene.until("the call runs", status_is("running")).await;
         scene.chat_rejects(result_confirmed(approved)).await;
         player.ran("t1", "k1", json!({"requiresResultConfirmation": true})).await.unwrap();
-        scene.until("it waits", status_is("pending-result-confirmation")).await;
+        scene.until("the result waits", status_is("pending-result-confirmation")).await;
         scene.chat_rejects(confirmed("t1", "k1")).await;
         scene.chat_accepts(result_confirmed(approved)).await;
         let wanted = if approved { Approval::Approved } else { Approval::Denied };
@@ -210,38 +219,41 @@ async fn a_result_waits_for_its_confirmation() {
 }
 
 #[tokio::test]
-async fn a_tool_of_a_clients_is_completed_by_that_client_alone() {
+async fn client_tool_is_completed_only_by_its_client() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     let (session, chat) = (scene.session.clone(), scene.chat.clone());
     assert_eq!(scene.alice_dispatches(&session, active("alice")).await, None);
     assert!(matches!(player.command().await.unwrap(), AgentCommand::ClientTools(_)));
     player.run_at_client("t1", "k1", "alice").await.unwrap();
-    scene.until("it runs", status_is("running")).await;
-    assert_eq!(scene.alice.chat(&scene.chat).unwrap().status, 8, "nobody has to do anything");
+    scene.until("the call runs", status_is("running")).await;
+    assert_eq!(scene.alice.chat(&scene.chat).unwrap().status, 8, "no user input is needed");
     scene.chat_rejects(content_changed()).await;
     scene.chat_rejects(tool_complete("t1", "k1")).await;
     assert_eq!(scene.alice_dispatches(&chat, content_changed()).await, None);
     assert_eq!(player.waiting_command(), None);
     assert_eq!(scene.alice_dispatches(&chat, tool_complete("t1", "k1")).await, None);
-    let ToolAnswer::Completed(result) = answer_of(&mut player).await else { panic!("no result") };
+    let ToolAnswer::Completed(result) = answer_of(&mut player).await else { panic!("not a result") };
     assert!(result.success);
-    assert!(scene.alice_dispatches(&chat, tool_complete("t1", "k1")).await.is_some(), "once");
+    assert!(
+        scene.alice_dispatches(&chat, tool_complete("t1", "k1")).await.is_some(),
+        "a second completion was accepted"
+    );
 }
 
 #[tokio::test]
-async fn a_result_of_a_clients_tool_reaches_the_agent_when_it_is_confirmed() {
+async fn client_tool_result_reaches_the_agent_after_its_confirmation() {
     for approved in [true, false] {
         let (mut scene, mut player) = Scene::in_turn("t1").await;
         scene.session_accepts(active("wire")).await;
         assert!(matches!(player.command().await.unwrap(), AgentCommand::ClientTools(_)));
         player.run_at_client("t1", "k1", "wire").await.unwrap();
-        scene.until("it runs", status_is("running")).await;
+        scene.until("the call runs", status_is("running")).await;
         let mut complete = tool_complete("t1", "k1");
         complete["requiresResultConfirmation"] = json!(true);
         let result = complete["result"].clone();
         scene.chat_accepts(complete).await;
         assert_eq!(call(scene.alice.chat(&scene.chat).unwrap())["status"], "pending-result-confirmation");
-        assert_eq!(player.waiting_command(), None, "a user has to see it first");
+        assert_eq!(player.waiting_command(), None, "the result reached the agent before its confirmation");
         scene.chat_accepts(result_confirmed(approved)).await;
         let expected = if approved {
             ToolAnswer::Completed(serde_json::from_value(result).unwrap())
@@ -254,18 +266,18 @@ async fn a_result_of_a_clients_tool_reaches_the_agent_when_it_is_confirmed() {
 }
 
 #[tokio::test]
-async fn a_tool_of_the_hosts_is_completed_by_no_client() {
+async fn host_tool_cannot_be_completed_by_a_client() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     scene.chat_rejects(tool_complete("t1", "k1")).await;
     player.run("t1", "k1").await.unwrap();
-    scene.until("it runs", status_is("running")).await;
+    scene.until("the call runs", status_is("running")).await;
     scene.chat_rejects(tool_complete("t1", "k1")).await;
     scene.chat_rejects(content_changed()).await;
     assert_eq!(player.waiting_command(), None);
 }
 
 #[tokio::test]
-async fn a_client_tool_that_needs_a_confirmation_runs_after_it() {
+async fn client_tool_runs_after_its_confirmation() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     scene.session_accepts(active("wire")).await;
     let contributor = json!({"kind": "client", "clientId": "wire"});
@@ -280,7 +292,7 @@ async fn a_client_tool_that_needs_a_confirmation_runs_after_it() {
         .act(json!({"type": "chat/toolCallReady", "turnId": "t1", "toolCallId": "k1", "invocationMessage": "x"}))
         .await
         .unwrap();
-    scene.until("it asks", status_is("pending-confirmation")).await;
+    scene.until("the confirmation request", status_is("pending-confirmation")).await;
     scene.chat_rejects(tool_complete("t1", "k1")).await;
     scene.chat_accepts(confirmed("t1", "k1")).await;
     answer_of(&mut player).await;
@@ -288,9 +300,9 @@ async fn a_client_tool_that_needs_a_confirmation_runs_after_it() {
     answer_of(&mut player).await;
 }
 
-/// The ways in which a client leaves while it runs a tool.
+/// A client leaves by removing itself, unsubscribing, or reconnecting without the session.
 #[tokio::test]
-async fn a_client_that_leaves_fails_its_tools() {
+async fn running_client_tool_fails_when_its_client_leaves() {
     for way in ["removed", "unsubscribed", "reconnected"] {
         let (mut scene, mut player) = Scene::in_turn("t1").await;
         let mut guest = crate::wire::Wire::open(&scene.host, "guest", &["1.0.0"]).await;
@@ -298,7 +310,7 @@ async fn a_client_that_leaves_fails_its_tools() {
         let seq = guest.dispatch(&scene.session, active("guest")).await;
         guest.envelope(seq).await;
         player.run_at_client("t1", "k1", "guest").await.unwrap();
-        scene.until("it runs", status_is("running")).await;
+        scene.until("the call runs", status_is("running")).await;
         match way {
             "removed" => {
                 let remove = json!({"type": "session/activeClientRemoved", "clientId": "guest"});
@@ -313,10 +325,10 @@ async fn a_client_that_leaves_fails_its_tools() {
                 guest.ask("reconnect", params).await;
             }
         }
-        scene.until("it failed", status_is("completed")).await;
+        scene.until("the call fails", status_is("completed")).await;
         let failed = call(scene.alice.chat(&scene.chat).unwrap());
         assert_eq!(failed["success"], false, "{way}");
-        let ToolAnswer::Completed(result) = answer_of(&mut player).await else { panic!("no result") };
+        let ToolAnswer::Completed(result) = answer_of(&mut player).await else { panic!("not a result") };
         assert!(!result.success);
         assert!(scene.alice.session(&scene.session).unwrap().active_clients.is_empty(), "{way}");
         guest.settle().await;
@@ -324,23 +336,23 @@ async fn a_client_that_leaves_fails_its_tools() {
 }
 
 #[tokio::test]
-async fn a_tool_of_a_client_that_takes_no_part_fails_at_once() {
+async fn tool_of_an_inactive_client_fails_immediately() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
-    player.run_at_client("t1", "k1", "nobody").await.unwrap();
-    scene.until("it failed", status_is("completed")).await;
-    let ToolAnswer::Completed(result) = answer_of(&mut player).await else { panic!("no result") };
+    player.run_at_client("t1", "k1", "absent").await.unwrap();
+    scene.until("the call fails", status_is("completed")).await;
+    let ToolAnswer::Completed(result) = answer_of(&mut player).await else { panic!("not a result") };
     assert!(!result.success);
 }
 
 #[tokio::test]
-async fn a_reconnect_that_names_the_session_keeps_the_client_in_it() {
+async fn reconnect_with_the_session_keeps_the_client_active() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     let mut guest = crate::wire::Wire::open(&scene.host, "guest", &["1.0.0"]).await;
     guest.snapshot(&scene.session).await;
     let seq = guest.dispatch(&scene.session, active("guest")).await;
     guest.envelope(seq).await;
     player.run_at_client("t1", "k1", "guest").await.unwrap();
-    scene.until("it runs", status_is("running")).await;
+    scene.until("the call runs", status_is("running")).await;
     drop(guest);
     let mut guest = crate::wire::Wire::connect(&scene.host, "guest").await;
     let params = json!({"clientId": "guest", "lastSeenServerSeq": 0, "subscriptions": [scene.session]});
@@ -353,7 +365,7 @@ async fn a_reconnect_that_names_the_session_keeps_the_client_in_it() {
 }
 
 #[tokio::test]
-async fn a_call_that_needs_a_sign_in_is_given_up_by_anybody_and_completed_by_nobody() {
+async fn call_awaiting_sign_in_can_be_failed_but_not_completed() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     let contributor = json!({"kind": "mcp", "customizationId": "s"});
     let start = json!({
@@ -371,7 +383,7 @@ async fn a_call_that_needs_a_sign_in_is_given_up_by_anybody_and_completed_by_nob
         player.act(action).await.unwrap();
     }
     let chat = scene.chat.clone();
-    // The official types cannot read such a call out of a snapshot, so this looks at what comes.
+    // The official types cannot decode such a call from a snapshot, so this reads the action.
     scene.wire.until(|seen| seen["params"]["action"]["type"] == "chat/toolCallAuthRequired").await;
     let seq = scene.wire.dispatch(&chat, tool_complete("t1", "k1")).await;
     assert!(scene.wire.envelope(seq).await["rejectionReason"].is_string());
@@ -379,5 +391,5 @@ async fn a_call_that_needs_a_sign_in_is_given_up_by_anybody_and_completed_by_nob
     failed["result"]["success"] = json!(false);
     let seq = scene.wire.dispatch(&chat, failed).await;
     assert_eq!(scene.wire.envelope(seq).await.get("rejectionReason"), None);
-    scene.until("it is given up", status_is("completed")).await;
+    scene.until("the call fails", status_is("completed")).await;
 }

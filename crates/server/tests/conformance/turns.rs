@@ -1,4 +1,4 @@
-//! Turns: their start, cancellation, resumption and truncation, from clients' side.
+//! Turns: start, cancellation, resumption and truncation as clients see them.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn resume(turn: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_turn_runs_from_its_start_to_its_end() {
+async fn turn_runs_from_start_to_completion() {
     let (mut scene, player) = Scene::in_turn("request_1").await;
     assert_eq!(scene.alice.root().unwrap().active_sessions, Some(1));
     player.reasoning("request_1", "r1", &["hm", "…"]).await.unwrap();
@@ -49,7 +49,7 @@ async fn a_turn_runs_from_its_start_to_its_end() {
 }
 
 #[tokio::test]
-async fn an_attached_chat_is_meant_as_far_as_it_had_come_when_its_message_was_accepted() {
+async fn attached_chat_is_pinned_to_its_last_turn_when_accepted() {
     let (mut scene, mut player) = Scene::after_turn("t1").await;
     let chat = scene.chat.clone();
     let with_chat = |mut action: Value, end: Option<&str>| {
@@ -63,9 +63,9 @@ async fn an_attached_chat_is_meant_as_far_as_it_had_come_when_its_message_was_ac
         action["message"]["attachments"] = json!([other, attached, chosen]);
         action
     };
-    let meant = |command: AgentCommand| {
+    let pinned = |command: AgentCommand| {
         let (AgentCommand::Prompt { message, .. } | AgentCommand::Steer { message, .. }) = command else {
-            panic!("no message: {command:?}")
+            panic!("not a message: {command:?}")
         };
         json!(message)["attachments"][1]["endTurn"].clone()
     };
@@ -73,18 +73,18 @@ async fn an_attached_chat_is_meant_as_far_as_it_had_come_when_its_message_was_ac
         let echo = with_chat(action.clone(), Some("t1"));
         scene.completed(&chat, with_chat(action, None), echo).await;
     }
-    assert_eq!(meant(player.command().await.unwrap()), "t1");
-    assert_eq!(meant(player.command().await.unwrap()), "t1");
+    assert_eq!(pinned(player.command().await.unwrap()), "t1");
+    assert_eq!(pinned(player.command().await.unwrap()), "t1");
     player.steered("s1").await.unwrap();
     player.complete("t2").await.unwrap();
     scene.until_over("t2").await;
-    assert_eq!(meant(player.command().await.unwrap()), "t1", "it has not come to mean more");
+    assert_eq!(pinned(player.command().await.unwrap()), "t1", "the pinned turn changed");
     let active = json!(scene.alice.chat(&chat).unwrap().active_turn);
     assert_eq!(active["message"]["attachments"][1]["endTurn"], "t1");
 }
 
 #[tokio::test]
-async fn a_message_with_very_many_chats_to_look_up_is_refused() {
+async fn rejects_message_with_too_many_attached_chats() {
     let (mut scene, _player) = Scene::after_turn("t1").await;
     let with_chats = |mut action: Value, count: usize| {
         let attached = json!({"type": "chat", "label": "it", "resource": "ahp-chat:/nowhere"});
@@ -98,7 +98,7 @@ async fn a_message_with_very_many_chats_to_look_up_is_refused() {
 }
 
 #[tokio::test]
-async fn a_turn_is_not_started_while_one_is_active() {
+async fn rejects_turn_start_while_a_turn_is_active() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     scene.chat_rejects(started("t2")).await;
     let chat = scene.chat.clone();
@@ -107,7 +107,7 @@ async fn a_turn_is_not_started_while_one_is_active() {
 }
 
 #[tokio::test]
-async fn a_turn_is_not_started_by_anybody_but_a_user() {
+async fn rejects_turn_start_of_non_user_origin() {
     let mut scene = Scene::new().await;
     for kind in ["agent", "tool", "automation", "systemNotification", "unheardOf"] {
         let mut action = started("t1");
@@ -118,14 +118,14 @@ async fn a_turn_is_not_started_by_anybody_but_a_user() {
 }
 
 #[tokio::test]
-async fn a_turn_is_not_started_under_an_id_that_the_chat_has_had() {
+async fn rejects_turn_start_with_a_used_id() {
     let (mut scene, mut player) = Scene::after_turn("t1").await;
     scene.chat_rejects(started("t1")).await;
     assert_eq!(player.waiting_command(), None);
 }
 
 #[tokio::test]
-async fn a_turn_is_not_started_at_a_time_that_nobody_can_read() {
+async fn rejects_turn_start_with_an_invalid_time() {
     let mut scene = Scene::new().await;
     for time in ["yesterday", "", "2026-11-15", "2026-13-01T00:00:00Z", "9999-12-31T23:59:59Z"] {
         let mut action = started("t1");
@@ -138,7 +138,7 @@ async fn a_turn_is_not_started_at_a_time_that_nobody_can_read() {
 }
 
 #[tokio::test]
-async fn a_turn_is_not_started_in_a_chat_that_is_not_for_writing() {
+async fn rejects_turn_start_in_a_read_only_or_hidden_chat() {
     for (interactivity, writable) in [("full", true), ("read-only", false), ("hidden", false)] {
         let storage = MemoryStorage::new();
         let options = StageOptions { storage: Arc::new(storage.clone()), ..StageOptions::default() };
@@ -146,7 +146,7 @@ async fn a_turn_is_not_started_in_a_chat_that_is_not_for_writing() {
         let mut wire = Wire::open(&host, "wire", &["1.0.0"]).await;
         wire.ask("createSession", json!({"channel": "scripted:/1"})).await;
         host.stop().await;
-        // No agent makes such chats yet, so it is made behind the host's back.
+        // The stored chat is edited directly, since clients cannot create such chats.
         let put = storage.log().into_iter().rev().find(|change| matches!(change, Change::PutChat { .. }));
         let Some(Change::PutChat { chat, session, conversation, state }) = put else {
             panic!("no chat was stored")
@@ -168,7 +168,7 @@ async fn a_turn_is_not_started_in_a_chat_that_is_not_for_writing() {
 }
 
 #[tokio::test]
-async fn a_message_may_carry_more_than_text() {
+async fn message_fields_besides_the_text_reach_the_agent() {
     let mut scene = Scene::new().await;
     let mut action = started("t1");
     action["message"] = json!({
@@ -183,18 +183,20 @@ async fn a_message_may_carry_more_than_text() {
     action["_meta"] = json!({"k": 1});
     scene.chat_accepts(action.clone()).await;
     let mut player = scene.host.stage().player().await.unwrap();
-    let AgentCommand::Prompt { message, .. } = player.command().await.unwrap() else { panic!("no prompt") };
-    assert_eq!(json!(message), action["message"], "the agent gets all of it");
+    let AgentCommand::Prompt { message, .. } = player.command().await.unwrap() else {
+        panic!("not a prompt")
+    };
+    assert_eq!(json!(message), action["message"], "the agent received another message");
 }
 
 #[tokio::test]
-async fn a_cancelled_turn_is_over_at_once_and_what_comes_late_for_it_is_dropped() {
+async fn cancelled_turn_ends_immediately_and_its_late_output_is_dropped() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     player.text("t1", "p1", &["so far"]).await.unwrap();
     let streamed = |chat: &ahp_types::state::ChatState| {
         json!(chat.active_turn)["responseParts"][0]["content"] == "so far"
     };
-    scene.until("the text came", streamed).await;
+    scene.until("the text", streamed).await;
     scene.chat_accepts(cancelled("t1")).await;
     let cancel = AgentCommand::Cancel { turn: TurnId::new("t1") };
     assert_eq!(player.command().await.unwrap(), cancel);
@@ -212,7 +214,7 @@ async fn a_cancelled_turn_is_over_at_once_and_what_comes_late_for_it_is_dropped(
 }
 
 #[tokio::test]
-async fn a_turn_that_does_not_run_cannot_be_cancelled() {
+async fn rejects_cancellation_of_a_turn_that_is_not_running() {
     let mut scene = Scene::new().await;
     scene.chat_rejects(cancelled("t1")).await;
     let mut player = scene.begin("t1").await;
@@ -228,7 +230,7 @@ async fn a_turn_that_does_not_run_cannot_be_cancelled() {
 }
 
 #[tokio::test]
-async fn a_turn_is_cancelled_while_its_agent_is_being_opened() {
+async fn turn_can_be_cancelled_while_its_agent_is_being_opened() {
     let mut scene = Scene::new().await;
     scene.host.stage().hold_openings();
     scene.chat_accepts(started("t1")).await;
@@ -237,11 +239,11 @@ async fn a_turn_is_cancelled_while_its_agent_is_being_opened() {
     scene.chat_accepts(started("t2")).await;
     scene.host.stage().release_openings();
     let mut player = scene.host.stage().player().await.unwrap();
-    assert_eq!(player.prompt().await.unwrap().0, "t2", "the agent never sees the cancelled one");
+    assert_eq!(player.prompt().await.unwrap().0, "t2", "the agent received the cancelled turn");
 }
 
 #[tokio::test]
-async fn a_turn_that_failed_with_its_agent_is_resumed_as_the_same_turn() {
+async fn turn_that_failed_with_its_agent_is_resumed_under_its_id() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     player.text("t1", "p1", &["half an ans"]).await.unwrap();
     player.crash().await.unwrap();
@@ -257,7 +259,7 @@ async fn a_turn_that_failed_with_its_agent_is_resumed_as_the_same_turn() {
 }
 
 #[tokio::test]
-async fn an_agent_that_cannot_be_opened_fails_the_turn_in_a_way_that_can_be_resumed() {
+async fn turn_whose_agent_cannot_be_opened_fails_and_can_be_resumed() {
     let mut scene = Scene::new().await;
     scene.host.stage().fail_next_opening("install it first");
     scene.chat_accepts(started("t1")).await;
@@ -270,7 +272,7 @@ async fn an_agent_that_cannot_be_opened_fails_the_turn_in_a_way_that_can_be_resu
 }
 
 #[tokio::test]
-async fn a_session_whose_first_agent_cannot_be_opened_says_so_and_is_ready_with_the_next_one() {
+async fn session_reports_a_failed_opening_and_is_ready_after_the_next() {
     let mut scene = Scene::new().await;
     let lifecycle = |scene: &Scene| json!(scene.bob.session(&scene.session).unwrap().lifecycle);
     for (turn, reason) in [("t1", "install it first"), ("t2", "install it now")] {
@@ -279,8 +281,12 @@ async fn a_session_whose_first_agent_cannot_be_opened_says_so_and_is_ready_with_
         scene.until_over(turn).await;
         let session = scene.bob.session(&scene.session).unwrap();
         assert_eq!(session.creation_error.as_ref().unwrap().message, reason);
-        assert_eq!((lifecycle(&scene), session.status), (json!("failed"), 1), "its status is not touched");
-        assert_eq!(scene.bob.rows[&scene.session].status, 2, "everybody sees the session, and its failure");
+        assert_eq!(
+            (lifecycle(&scene), session.status),
+            (json!("failed"), 1),
+            "the status of the session changed"
+        );
+        assert_eq!(scene.bob.rows[&scene.session].status, 2, "the row does not show the failure");
     }
     let player = scene.begin("t3").await;
     player.complete("t3").await.unwrap();
@@ -290,7 +296,7 @@ async fn a_session_whose_first_agent_cannot_be_opened_says_so_and_is_ready_with_
 }
 
 #[tokio::test]
-async fn only_the_last_turn_is_resumed_and_only_after_an_error_that_allows_it() {
+async fn only_the_last_turn_is_resumed_and_only_after_a_resumable_error() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     scene.chat_rejects(resume("t1")).await;
     player.complete("t1").await.unwrap();
@@ -312,7 +318,7 @@ async fn only_the_last_turn_is_resumed_and_only_after_an_error_that_allows_it() 
 }
 
 #[tokio::test]
-async fn an_agent_that_cannot_go_back_keeps_its_history() {
+async fn rejects_truncation_if_the_agent_cannot_rewind() {
     let (mut scene, mut player) = Scene::after_turn("t1").await;
     let reason = scene.chat_rejects(truncated(Some("t1"))).await;
     assert!(reason.contains("cannot go back"), "{reason}");
@@ -321,7 +327,7 @@ async fn an_agent_that_cannot_go_back_keeps_its_history() {
 }
 
 #[tokio::test]
-async fn an_agent_that_can_go_back_is_told_how_far() {
+async fn truncation_rewinds_the_agent() {
     let mut scene = Scene::with(StageTraits { features: AgentFeatures::ALL, ..StageTraits::default() }).await;
     let mut player = scene.begin("t1").await;
     scene.chat_rejects(truncated(Some("t1"))).await;
@@ -343,7 +349,7 @@ async fn an_agent_that_can_go_back_is_told_how_far() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_not_there_is_told_when_it_is() {
+async fn truncation_without_an_agent_rewinds_the_next_one() {
     let mut scene = Scene::with(StageTraits { features: AgentFeatures::ALL, ..StageTraits::default() }).await;
     let player = scene.begin("t1").await;
     player.complete("t1").await.unwrap();
@@ -359,31 +365,31 @@ async fn an_agent_that_is_not_there_is_told_when_it_is() {
     scene.until_over("t2").await;
     scene.chat_accepts(started("t3")).await;
     let mut player = scene.host.stage().player().await.unwrap();
-    assert_eq!(player.prompt().await.unwrap().0, "t3", "once");
+    assert_eq!(player.prompt().await.unwrap().0, "t3", "the rewind was repeated");
 }
 
 #[tokio::test]
-async fn a_turn_goes_on_when_nobody_watches() {
+async fn turn_continues_without_subscribers() {
     let (scene, player) = Scene::in_turn("t1").await;
     let Scene { host, alice, bob, wire, chat, session, .. } = scene;
     alice.client.shutdown().await;
     bob.client.shutdown().await;
     drop(wire);
-    player.text("t1", "p1", &["to nobody"]).await.unwrap();
+    player.text("t1", "p1", &["unseen"]).await.unwrap();
     player.complete("t1").await.unwrap();
     let mut late = host.observer("late").await.unwrap();
     late.open_session(&session).await.unwrap();
     late.until_turn_over(&chat, "t1").await.unwrap();
-    assert_eq!(json!(late.chat(&chat).unwrap().turns[0])["responseParts"][0]["content"], "to nobody");
+    assert_eq!(json!(late.chat(&chat).unwrap().turns[0])["responseParts"][0]["content"], "unseen");
 }
 
 #[tokio::test]
-async fn what_an_agent_may_not_say_is_not_published() {
+async fn forbidden_agent_actions_are_not_published() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     for action in [
         json!({"type": "chat/turnComplete", "turnId": "t1", "duration": 1}),
         json!({"type": "chat/turnStarted", "turnId": "t9", "startedAt": "2026-11-15T09:00:05.000Z", "message": message("x")}),
-        pending("queued", "m1", "from nobody"),
+        pending("queued", "m1", "from the agent"),
         json!({"type": "session/titleChanged", "title": "x"}),
         json!({"type": "root/configChanged", "config": {"x": 1}}),
     ] {
@@ -396,49 +402,51 @@ async fn what_an_agent_may_not_say_is_not_published() {
 }
 
 #[tokio::test]
-async fn what_the_agent_is_doing_shows_in_every_copy_and_goes_away_again() {
+async fn activity_is_published_and_cleared_in_every_copy() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     for activity in [json!("Reading"), json!("Writing")] {
         player.act(json!({"type": "chat/activityChanged", "activity": activity})).await.unwrap();
-        scene.until("it shows", |chat| json!(chat.activity) == activity).await;
+        scene.until("the activity", |chat| json!(chat.activity) == activity).await;
         assert_eq!(json!(scene.alice.session(&scene.session).unwrap().activity), activity);
         let changed = |message: &Value| message["params"]["changes"]["activity"] == activity;
         scene.wire.until(changed).await;
     }
     player.act(json!({"type": "chat/activityChanged"})).await.unwrap();
-    scene.until("it is gone", |chat| chat.activity.is_none()).await;
+    scene.until("the activity is cleared", |chat| chat.activity.is_none()).await;
     let cleared = |message: &Value| message["params"]["changes"].get("activity") == Some(&Value::Null);
     scene.wire.until(cleared).await;
 }
 
 #[tokio::test]
-async fn what_the_agent_is_doing_goes_with_its_turn() {
+async fn activity_is_cleared_when_its_turn_ends() {
     let (mut scene, mut player) = Scene::in_turn("t1").await;
     let busy = json!({"type": "chat/activityChanged", "activity": "Reading"});
     for (turn, next) in [("t1", "t2"), ("t2", "t3"), ("t3", "t4")] {
         player.act(busy.clone()).await.unwrap();
-        scene.until("it shows", |chat| chat.activity.is_some()).await;
+        scene.until("the activity", |chat| chat.activity.is_some()).await;
         match turn {
             "t1" => player.complete(turn).await.unwrap(),
             "t2" => player.end(turn, failure()).await.unwrap(),
             _ => {
                 scene.chat_accepts(cancelled(turn)).await;
                 assert!(matches!(player.command().await.unwrap(), AgentCommand::Cancel { .. }));
-                scene.until("it is gone at once", |chat| chat.activity.is_none()).await;
-                // What it says before it has stopped goes when it has.
+                scene.until("the activity is cleared immediately", |chat| chat.activity.is_none()).await;
+                // Activity that the agent reports before it stops is cleared when it stops.
                 player.act(busy.clone()).await.unwrap();
-                scene.until("it shows", |chat| chat.activity.is_some()).await;
+                scene.until("the activity", |chat| chat.activity.is_some()).await;
                 player.end(turn, TurnOutcome::Cancelled).await.unwrap();
             }
         }
-        scene.until("it is gone", |chat| chat.activity.is_none() && chat.active_turn.is_none()).await;
+        scene
+            .until("the activity is cleared", |chat| chat.activity.is_none() && chat.active_turn.is_none())
+            .await;
         scene.chat_accepts(started(next)).await;
         player.prompt().await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_message_that_the_agent_never_read_goes_to_the_next_one() {
+async fn unread_prompt_is_sent_to_the_next_agent() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     let unsent = innkeeper_core::agent::Unsent {
         turn: TurnId::new("t1"),
@@ -454,7 +462,7 @@ async fn a_message_that_the_agent_never_read_goes_to_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_message_that_reaches_an_agent_which_is_ending_goes_to_the_next_one() {
+async fn prompt_for_an_ending_agent_is_sent_to_the_next_agent() {
     let (mut scene, mut player) = Scene::after_turn("t1").await;
     player.stop_listening();
     scene.chat_accepts(started("t2")).await;

@@ -1,15 +1,15 @@
-//! A raw client that keeps everything it is told, in order.
+//! A raw client that records every message it receives, in order.
 
 use innkeeper_testkit::{RawClient, StageHost};
 use serde_json::{Value, json};
 
-/// A raw connection of a client, with what came over it.
+/// A raw client connection that records every message it receives.
 #[derive(Debug)]
 pub(crate) struct Wire {
     raw: RawClient,
     /// The client's name.
     pub(crate) name: String,
-    /// Every message but the answers that were asked for, in order.
+    /// Received messages in order, without the responses that were awaited.
     pub(crate) log: Vec<Value>,
     next_id: u64,
     next_seq: i64,
@@ -22,7 +22,7 @@ impl Wire {
         Self { raw, name: name.to_owned(), log: Vec::new(), next_id: 1, next_seq: 1 }
     }
 
-    /// Connects and introduces itself.
+    /// Connects and completes the handshake.
     pub(crate) async fn open(host: &StageHost, name: &str, versions: &[&str]) -> Self {
         let mut wire = Self::connect(host, name).await;
         let answer = wire.request(
@@ -33,26 +33,26 @@ impl Wire {
         wire
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for its response.
     pub(crate) async fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.next_id;
         self.next_id += 1;
         self.request_as(json!(id), method, params).await
     }
 
-    /// The same with an id of the test's choice.
+    /// Like [`Self::request`], with the given id.
     pub(crate) async fn request_as(&mut self, id: Value, method: &str, params: Value) -> Value {
         let message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         self.send(&message.to_string()).await;
         self.answer(&id).await
     }
 
-    /// Sends a frame as it is.
+    /// Sends a text frame unchanged.
     pub(crate) async fn send(&mut self, text: &str) {
         self.raw.send_text(text).await.unwrap();
     }
 
-    /// Waits for the answer to a request.
+    /// Waits for the response to a request.
     pub(crate) async fn answer(&mut self, id: &Value) -> Value {
         let wanted = |message: &Value| message.get("method").is_none() && message["id"] == *id;
         loop {
@@ -66,16 +66,16 @@ impl Wire {
         }
     }
 
-    /// A request that must fail; answers the code.
+    /// Sends a request that must fail. Returns the error code.
     pub(crate) async fn refused(&mut self, method: &str, params: Value) -> i64 {
         let answer = self.request(method, params).await;
         let error = &answer["error"];
         assert!(answer.get("result").is_none(), "{method} succeeded: {answer}");
-        assert!(error["message"].as_str().is_some_and(|text| !text.is_empty()), "no reason: {answer}");
+        assert!(error["message"].as_str().is_some_and(|text| !text.is_empty()), "no error message: {answer}");
         error["code"].as_i64().unwrap()
     }
 
-    /// A request that must succeed; answers the result.
+    /// Sends a request that must succeed. Returns the result.
     pub(crate) async fn ask(&mut self, method: &str, params: Value) -> Value {
         let answer = self.request(method, params).await;
         answer.get("result").unwrap_or_else(|| panic!("{method} failed: {answer}")).clone()
@@ -86,7 +86,7 @@ impl Wire {
         self.raw.notify(method, params).await.unwrap();
     }
 
-    /// Dispatches an action under the next number, which it answers.
+    /// Dispatches an action under the next sequence number. Returns the number.
     pub(crate) async fn dispatch(&mut self, channel: &str, action: Value) -> i64 {
         let seq = self.next_seq;
         self.next_seq += 1;
@@ -94,7 +94,7 @@ impl Wire {
         seq
     }
 
-    /// The same under a number of the test's choice.
+    /// Like [`Self::dispatch`], under the given sequence number.
     pub(crate) async fn dispatch_as(&mut self, seq: i64, channel: &str, action: Value) {
         let params = json!({"channel": channel, "clientSeq": seq, "action": action});
         self.notify("dispatchAction", params).await;
@@ -112,7 +112,7 @@ impl Wire {
         }
     }
 
-    /// Waits for a message that is as wanted, among those that came and those to come.
+    /// Waits for a message that meets a condition, starting with those already received.
     pub(crate) async fn until(&mut self, holds: impl Fn(&Value) -> bool) -> Value {
         let mut looked = 0;
         loop {
@@ -127,12 +127,12 @@ impl Wire {
         }
     }
 
-    /// The envelopes that came, in order.
+    /// The received envelopes, in order.
     pub(crate) fn envelopes(&self) -> impl Iterator<Item = &Value> {
         self.log.iter().filter(|message| message["method"] == "action").map(|message| &message["params"])
     }
 
-    /// The types of the actions that came on a channel, in order, without rejected ones.
+    /// The types of the accepted actions received on a channel, in order.
     pub(crate) fn actions(&self, channel: &str) -> Vec<&str> {
         self.envelopes()
             .filter(|envelope| envelope["channel"] == channel && envelope.get("rejectionReason").is_none())
@@ -140,31 +140,31 @@ impl Wire {
             .collect()
     }
 
-    /// How many envelopes answer a dispatch of some client's.
+    /// Counts the envelopes that answer a dispatch of the given client.
     pub(crate) fn answers(&self, client: &str, seq: i64) -> usize {
         let origin = json!({"clientId": client, "clientSeq": seq});
         self.envelopes().filter(|envelope| envelope["origin"] == origin).count()
     }
 
-    /// Waits until the host has handled everything that was sent to it for a channel
-    /// before, by this client or on another connection that was answered. The action is
-    /// one that no host knows, so it changes nothing and is answered by a rejection.
+    /// Waits until the host has handled everything sent to a channel before, by this client
+    /// or by answered requests on other connections. Dispatches an unknown action, which
+    /// changes nothing and is answered with a rejection.
     pub(crate) async fn barrier(&mut self, channel: &str) {
         let seq = self.dispatch(channel, json!({"type": "test/barrier"})).await;
         assert!(self.envelope(seq).await["rejectionReason"].is_string());
     }
 
-    /// Takes everything that the host has queued for this client so far.
+    /// Receives everything that the host has queued for this client so far.
     pub(crate) async fn settle(&mut self) {
         assert_eq!(self.ask("ping", json!({"channel": "ahp-root://"})).await, Value::Null);
     }
 
-    /// The state of a channel now.
+    /// Subscribes to a channel and returns its current state.
     pub(crate) async fn snapshot(&mut self, channel: &str) -> Value {
         self.ask("subscribe", json!({"channel": channel})).await["snapshot"]["state"].clone()
     }
 
-    /// Reads until the host closes the connection; answers the code.
+    /// Reads until the host closes the connection. Returns the close code.
     pub(crate) async fn closed(&mut self) -> u16 {
         self.raw.closed().await.unwrap().expect("a close frame").code.into()
     }

@@ -1,5 +1,5 @@
-//! Hosts that are killed: what anybody was told of was written down before, and the next
-//! host has it.
+//! Crashes of the host: every decision that clients received was stored before it was
+//! published, and the next host restores it.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use innkeeper_core::storage::Change;
 use innkeeper_testkit::{CameBack, MemoryStorage, Seen, StageHost, eventually};
 use serde_json::{Value, json};
 
-use super::{PATIENCE, World, options};
+use super::{RandomTest, TIMEOUT, options};
 
-/// What a client dispatches that may be told of before it is written down.
-const MAY_FOLLOW: [&str; 5] = [
+/// Client actions that the host may publish before they are stored.
+const STORED_LATER: [&str; 5] = [
     "chat/draftChanged",
     "chat/inputAnswerChanged",
     "chat/toolCallContentChanged",
@@ -18,8 +18,8 @@ const MAY_FOLLOW: [&str; 5] = [
     "session/activeClientRemoved",
 ];
 
-/// What the host itself does not tell of before it is written down.
-const BOUNDARIES: [&str; 6] = [
+/// Host actions that are stored before they are published.
+const STORED_FIRST: [&str; 6] = [
     "chat/turnStarted",
     "chat/turnComplete",
     "chat/turnCancelled",
@@ -28,94 +28,99 @@ const BOUNDARIES: [&str; 6] = [
     "chat/truncated",
 ];
 
-/// A chat and its session.
-struct Documents {
+/// The states of a chat and its session.
+struct ChatDocuments {
     chat: Value,
     session: Value,
 }
 
-/// How much of it must be there again.
+/// How much of the state must be restored.
 #[derive(Clone, Copy, PartialEq)]
-enum Written {
-    /// All of it.
+enum ExpectedState {
+    /// All of the state.
     Everything,
-    /// All but what the agent said last and what clients only began.
+    /// All but the latest agent output and unjournaled client actions such as drafts.
     Decisions,
 }
 
-impl World {
-    /// The host is gone from one moment to the next, and another one finds what it left.
-    pub(super) async fn kill(&mut self, calm: bool) {
-        let before = if calm { Some(self.calm().await) } else { None };
-        self.what_was_told_is_stored();
-        self.guests.all_go().await;
+impl RandomTest {
+    /// Crashes the host and starts another one on what it stored. `settled`: whether the crash
+    /// happens after everything is handled, which allows the restored state to be checked.
+    pub(super) async fn kill(&mut self, settled: bool) {
+        let before = if settled { Some(self.settled_documents().await) } else { None };
+        self.check_published_is_stored();
+        self.clients.disconnect_all().await;
         let left = self.storage.after_a_crash();
-        self.bury().await;
+        self.discard_host().await;
         self.storage = left;
         self.taken = 0;
         let host = StageHost::start(options(&self.storage)).await.unwrap();
         self.move_to(host).await;
-        for client in self.guests.all() {
-            assert_eq!(client.came_back, Some(CameBack::Snapshots), "nobody knows what it missed");
+        for client in self.clients.all() {
+            assert_eq!(
+                client.came_back,
+                Some(CameBack::Snapshots),
+                "the host cannot know what the client missed"
+            );
         }
-        if let Some((written, before)) = before {
+        if let Some((expected, before)) = before {
             let after = self.documents().await;
-            before.are_found_again(&after, written);
+            before.check_restored(&after, expected);
         }
     }
 
-    /// Waits until all is handled and, if there is an agent to know it by, written down.
-    async fn calm(&mut self) -> (Written, Documents) {
+    /// Waits until everything is handled and, if there is an agent whose marker shows it, stored.
+    async fn settled_documents(&mut self) -> (ExpectedState, ChatDocuments) {
         self.settle().await;
-        let written = match &self.mark {
+        let expected = match &self.mark {
             Some(mark) => {
                 let text = mark.to_string();
-                let stored = || self.storage.log().iter().any(|change| says(change, &text));
-                eventually(PATIENCE, "what the agent said is written down", stored).await.unwrap();
-                Written::Everything
+                let stored = || self.storage.log().iter().any(|change| contains(change, &text));
+                eventually(TIMEOUT, "the agent output is stored", stored).await.unwrap();
+                ExpectedState::Everything
             }
-            None => Written::Decisions,
+            None => ExpectedState::Decisions,
         };
-        (written, self.documents().await)
+        (expected, self.documents().await)
     }
 
-    async fn documents(&mut self) -> Documents {
+    async fn documents(&mut self) -> ChatDocuments {
         let chat = self.judge.snapshot(&self.chat.clone()).await;
-        Documents { chat, session: self.judge.snapshot(&self.session.clone()).await }
+        ChatDocuments { chat, session: self.judge.snapshot(&self.session.clone()).await }
     }
 
-    /// Lets go of the host that is thought to be dead. What it still does, nobody sees.
-    async fn bury(&mut self) {
+    /// Stops the host that counts as crashed. Its remaining output is ignored.
+    async fn discard_host(&mut self) {
         self.player = None;
         let host = self.host.take().unwrap();
         let stage = host.stage().clone();
         let agents = async { while stage.player().await.is_ok() {} };
         tokio::select! {
             () = host.stop() => {}
-            () = agents => panic!("the host does not let go of its agents"),
+            () = agents => panic!("the host does not stop its agents"),
         }
     }
 
-    /// What clients have heard so far was in the storage before they did.
-    pub(super) fn what_was_told_is_stored(&self) {
+    /// Checks that every published action that must be stored first is stored.
+    pub(super) fn check_published_is_stored(&self) {
         let stored = journal(&self.storage);
-        let told = self.guests.all().flat_map(|client| &client.seen);
-        for seen in told {
+        let published = self.clients.all().flat_map(|client| &client.seen);
+        for seen in published {
             let Seen::Action(envelope) = seen else { continue };
             let action = json!(envelope.action);
             let kind = action["type"].as_str().unwrap_or_default();
-            let decided = match &envelope.origin {
-                Some(_) => envelope.rejection_reason.is_none() && !MAY_FOLLOW.contains(&kind),
-                None => BOUNDARIES.contains(&kind),
+            let must_be_stored = match &envelope.origin {
+                Some(_) => envelope.rejection_reason.is_none() && !STORED_LATER.contains(&kind),
+                None => STORED_FIRST.contains(&kind),
             };
-            if decided && envelope.channel != "ahp-root://" {
-                assert!(stored.contains(&action.to_string()), "told and not stored: {action}");
+            if must_be_stored && envelope.channel != "ahp-root://" {
+                assert!(stored.contains(&action.to_string()), "published but not stored: {action}");
             }
         }
     }
 }
 
-/// Every action that was ever written into a journal.
+/// Every action that was written to a journal.
 fn journal(storage: &MemoryStorage) -> BTreeSet<String> {
     let mut actions = BTreeSet::new();
     for change in storage.log() {
@@ -129,8 +134,8 @@ fn journal(storage: &MemoryStorage) -> BTreeSet<String> {
     actions
 }
 
-/// Whether some text is in what was written: in the journal, or in a chat's document.
-fn says(change: &Change, text: &str) -> bool {
+/// Whether a change contains a text, in journal entries or in the document of a chat.
+fn contains(change: &Change, text: &str) -> bool {
     match change {
         Change::Journal { entries, .. } => entries.iter().any(|entry| entry.action.get().contains(text)),
         Change::PutChat { state, .. } => state.get().contains(text),
@@ -138,15 +143,15 @@ fn says(change: &Change, text: &str) -> bool {
     }
 }
 
-impl Documents {
-    /// The next host has all of this, with a turn that was running as a failed one.
-    fn are_found_again(&self, after: &Self, written: Written) {
+impl ChatDocuments {
+    /// Checks that the next host has this state, with a running turn as a failed one.
+    fn check_restored(&self, after: &Self, expected: ExpectedState) {
         let turns = |documents: &Self| documents.chat["turns"].as_array().unwrap().clone();
         let (old, mut new) = (turns(self), turns(after));
         let active = &self.chat["activeTurn"];
         if active.is_object() {
-            let interrupted = new.pop().expect("the turn that was running");
-            is_closed(active, &interrupted, written);
+            let interrupted = new.pop().expect("the interrupted turn");
+            check_interrupted(active, &interrupted, expected);
         }
         assert_eq!(new, old, "finished turns");
         assert_eq!(after.chat.get("activeTurn"), None);
@@ -160,10 +165,10 @@ impl Documents {
             assert_eq!(after.session[set], self.session[set]);
         }
         let named = self.session["title"].as_str().unwrap().starts_with("named");
-        if named || written == Written::Everything {
+        if named || expected == ExpectedState::Everything {
             assert_eq!(after.session["title"], self.session["title"]);
         }
-        if written == Written::Everything {
+        if expected == ExpectedState::Everything {
             for own in ["draft", "workingDirectories"] {
                 assert_eq!(after.chat.get(own), self.chat.get(own));
             }
@@ -172,24 +177,24 @@ impl Documents {
     }
 }
 
-/// A turn that was running is over, with what was written of it.
-fn is_closed(active: &Value, interrupted: &Value, written: Written) {
+/// Checks that a running turn was restored as a failed one with its stored output.
+fn check_interrupted(active: &Value, interrupted: &Value, expected: ExpectedState) {
     assert_eq!((&interrupted["id"], &interrupted["state"]), (&active["id"], &json!("error")));
     assert_eq!(interrupted["message"], active["message"]);
     let parts = |turn: &Value| -> Vec<Value> {
-        turn["responseParts"].as_array().unwrap().iter().map(essence).collect()
+        turn["responseParts"].as_array().unwrap().iter().map(stable_fields).collect()
     };
     let (old, mut new) = (parts(active), parts(interrupted));
-    let error = new.pop().expect("why it is over");
+    let error = new.pop().expect("an error part");
     assert_eq!(error["kind"], "error");
-    match written {
-        Written::Everything => assert_eq!(new, old, "all that the agent said"),
-        Written::Decisions => assert!(old.starts_with(&new), "{new:?} is no beginning of {old:?}"),
+    match expected {
+        ExpectedState::Everything => assert_eq!(new, old, "agent output"),
+        ExpectedState::Decisions => assert!(old.starts_with(&new), "{new:?} is not a prefix of {old:?}"),
     }
 }
 
-/// What of a part is the same when its turn is over.
-fn essence(part: &Value) -> Value {
+/// The fields of a part that stay the same when its turn ends.
+fn stable_fields(part: &Value) -> Value {
     json!({
         "kind": part["kind"], "id": part["id"], "content": part["content"],
         "call": part["toolCall"]["toolCallId"], "question": part["request"]["id"],

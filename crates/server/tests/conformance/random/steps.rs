@@ -1,31 +1,32 @@
-//! The steps of a random play, and how they look on the wire.
+//! The steps of a random test and their encoding as actions.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::guests::CLIENTS;
 use crate::scene::{cancelled, confirmed, message, pending, started, tool_complete};
+use crate::test_clients::CLIENTS;
 
-/// Something that happens.
+/// One step of a test.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    /// A client dispatches something, if it is connected.
-    Client { who: usize, action: ClientAction },
-    /// The agent says something, if there is one.
+    /// A client dispatches an action, if it is connected.
+    Client { client: usize, action: ClientAction },
+    /// The agent sends an event, if there is an agent.
     Agent(AgentStep),
-    /// A client's connection breaks.
-    Away { who: usize },
-    /// A client comes back.
-    Back { who: usize },
-    /// Nobody does anything until all is handled.
-    Listen,
-    /// The host ends in order, and another one takes over.
+    /// A client disconnects.
+    Disconnect { client: usize },
+    /// A client reconnects.
+    Reconnect { client: usize },
+    /// The test waits until everything is handled.
+    Settle,
+    /// The host shuts down cleanly, and another one starts.
     Restart,
-    /// The host is killed, in the middle of everything or when all was written down.
-    Kill { calm: bool },
+    /// The host crashes, at once or after everything is handled and stored.
+    Kill { settled: bool },
 }
 
-/// What a client dispatches. Ids are out of small sets, so that some fit and some do not.
+/// An action that a client dispatches. Ids come from small sets, so that some match existing
+/// objects and some do not.
 #[derive(Clone, Debug)]
 pub(super) enum ClientAction {
     Start,
@@ -50,12 +51,12 @@ pub(super) enum ClientAction {
     Nonsense { kind: usize },
 }
 
-/// What the agent says.
+/// An event that the agent sends.
 #[derive(Clone, Debug)]
 pub(super) enum AgentStep {
     Text,
     AskToRun { call: usize },
-    RunAtClient { call: usize, who: usize },
+    RunAtClient { call: usize, client: usize },
     Ran { call: usize, confirm: bool },
     Ask,
     Steered { message: usize },
@@ -73,15 +74,15 @@ pub(super) fn message_id(number: usize) -> String {
 }
 
 pub(super) fn step() -> impl Strategy<Value = Step> {
-    let who = 0..CLIENTS.len();
+    let client = 0..CLIENTS.len();
     prop_oneof![
-        12 => (who.clone(), client_action()).prop_map(|(who, action)| Step::Client { who, action }),
+        12 => (client.clone(), client_action()).prop_map(|(client, action)| Step::Client { client, action }),
         8 => agent_step().prop_map(Step::Agent),
-        1 => who.clone().prop_map(|who| Step::Away { who }),
-        4 => who.prop_map(|who| Step::Back { who }),
-        5 => Just(Step::Listen),
+        1 => client.clone().prop_map(|client| Step::Disconnect { client }),
+        4 => client.prop_map(|client| Step::Reconnect { client }),
+        5 => Just(Step::Settle),
         1 => Just(Step::Restart),
-        1 => any::<bool>().prop_map(|calm| Step::Kill { calm }),
+        1 => any::<bool>().prop_map(|settled| Step::Kill { settled }),
     ]
 }
 
@@ -128,7 +129,7 @@ fn agent_step() -> impl Strategy<Value = AgentStep> {
     prop_oneof![
         3 => Just(AgentStep::Text),
         5 => few.clone().prop_map(|call| AgentStep::AskToRun { call }),
-        2 => (few.clone(), few.clone()).prop_map(|(call, who)| AgentStep::RunAtClient { call, who }),
+        2 => (few.clone(), few.clone()).prop_map(|(call, client)| AgentStep::RunAtClient { call, client }),
         1 => (few.clone(), any::<bool>()).prop_map(|(call, confirm)| AgentStep::Ran { call, confirm }),
         2 => Just(AgentStep::Ask),
         1 => few.prop_map(|message| AgentStep::Steered { message }),
@@ -139,17 +140,17 @@ fn agent_step() -> impl Strategy<Value = AgentStep> {
 }
 
 impl ClientAction {
-    /// Whether the action is the chat's, and the action. `counter` was never used
-    /// before; `turn` is the one that the agent was last asked to work on, with its calls.
-    pub(super) fn on_the_wire(
+    /// Returns whether the action goes to the chat's channel, and the action. `counter` is
+    /// unique; `turn` is the latest turn that the agent was prompted for, `calls` its calls.
+    pub(super) fn to_action(
         &self,
-        who: usize,
+        client: usize,
         counter: usize,
         turn: &str,
         calls: &[usize],
     ) -> (bool, Value) {
-        let own = CLIENTS[who].0;
-        // One of the turn's calls, mostly.
+        let own = CLIENTS[client].0;
+        // Prefers a call of the turn.
         let call_id = |number: usize| call_id(calls.get(number).copied().unwrap_or(number));
         match self {
             Self::Start => (true, started(&format!("t{counter}"))),
@@ -217,7 +218,7 @@ impl ClientAction {
                 (false, json!({"type": "session/configChanged", "config": values}))
             }
             Self::TakePart { leave, other } => {
-                let client = if *other { "somebody else" } else { own };
+                let client = if *other { "another client" } else { own };
                 let action = if *leave {
                     json!({"type": "session/activeClientRemoved", "clientId": client})
                 } else {

@@ -1,7 +1,7 @@
-//! Random chats: whatever is created, forked, moved, worked on, taken back and disposed,
-//! in whatever order, with whatever connections lost, disks full and hosts ended or
-//! killed, every chat is in one session, and everybody has the same of it. What anybody
-//! was shown is there at the next host if this one ends in order.
+//! Random tests of several chats: chats are created, forked, moved, used, truncated and
+//! disposed in random order, with lost connections, full disks, and restarts and crashes of
+//! the host. Every chat is in exactly one session, and all clients have the same state of it.
+//! After a clean shutdown the next host has everything that was published.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 
-use crate::guests::{CLIENTS, Guests};
 use crate::room::{agreed, stage};
 use crate::scene::{DIRECTORY, message, pending, started};
+use crate::test_clients::{CLIENTS, TestClients};
 use crate::wire::Wire;
 
-/// Plays that are tried, and how long one is.
-const PLAYS: u32 = 16;
+/// Number of random tests, and the maximum number of steps of one.
+const CASES: u32 = 16;
 const STEPS: usize = 40;
 
-/// After how many steps everybody is compared.
+/// Number of steps between comparisons of all clients.
 const CHECK_EVERY: usize = 8;
 
-/// Something that happens. Numbers choose among what there is.
+/// One step of a test. Numbers select among the existing chats, sessions, clients or agents.
 #[derive(Clone, Debug)]
-enum Step {
+enum ChatStep {
     Create {
         session: usize,
         source: Option<(usize, bool)>,
@@ -51,23 +51,23 @@ enum Step {
     },
     Start {
         chat: usize,
-        who: usize,
+        client: usize,
     },
     Cancel {
         chat: usize,
-        who: usize,
+        client: usize,
     },
     Queue {
         chat: usize,
-        who: usize,
+        client: usize,
     },
     Draft {
         chat: usize,
-        who: usize,
+        client: usize,
     },
     Truncate {
         chat: usize,
-        who: usize,
+        client: usize,
         turn: Option<usize>,
     },
     Finish {
@@ -79,94 +79,94 @@ enum Step {
     Crash {
         agent: usize,
     },
-    Away {
-        who: usize,
+    Disconnect {
+        client: usize,
     },
-    Back {
-        who: usize,
+    Reconnect {
+        client: usize,
     },
-    /// From now on nothing can be stored.
+    /// Writes fail from now on.
     FullDisk,
-    /// There is room again.
+    /// Writes succeed again.
     FreeDisk,
-    /// In order; in the middle of everything, or when all is said.
+    /// A clean shutdown and a new host, at once or after everything is handled.
     Restart {
-        calm: bool,
+        settled: bool,
     },
     Kill,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ChatStep> {
     let one = 0..64_usize;
-    let who = 0..CLIENTS.len();
+    let client = 0..CLIENTS.len();
     let source = proptest::option::of((one.clone(), any::<bool>()));
     prop_oneof![
-        4 => (one.clone(), source, any::<bool>()).prop_map(|(session, source, begin)| Step::Create { session, source, begin }),
-        2 => one.clone().prop_map(|chat| Step::Dispose { chat }),
+        4 => (one.clone(), source, any::<bool>()).prop_map(|(session, source, begin)| ChatStep::Create { session, source, begin }),
+        2 => one.clone().prop_map(|chat| ChatStep::Dispose { chat }),
         4 => (one.clone(), one.clone(), proptest::option::of(one.clone()))
-            .prop_map(|(chat, session, after)| Step::Move { chat, session, after }),
-        1 => one.clone().prop_map(|chat| Step::MoveOut { chat }),
-        1 => one.clone().prop_map(|session| Step::DisposeSession { session }),
-        5 => (one.clone(), who.clone()).prop_map(|(chat, who)| Step::Start { chat, who }),
-        1 => (one.clone(), who.clone()).prop_map(|(chat, who)| Step::Cancel { chat, who }),
-        2 => (one.clone(), who.clone()).prop_map(|(chat, who)| Step::Queue { chat, who }),
-        1 => (one.clone(), who.clone()).prop_map(|(chat, who)| Step::Draft { chat, who }),
-        2 => (one.clone(), who.clone(), proptest::option::weighted(0.8, one.clone()))
-            .prop_map(|(chat, who, turn)| Step::Truncate { chat, who, turn }),
-        6 => one.clone().prop_map(|agent| Step::Finish { agent }),
-        1 => one.clone().prop_map(|agent| Step::Ask { agent }),
-        1 => one.prop_map(|agent| Step::Crash { agent }),
-        1 => who.clone().prop_map(|who| Step::Away { who }),
-        2 => who.prop_map(|who| Step::Back { who }),
-        1 => Just(Step::FullDisk),
-        2 => Just(Step::FreeDisk),
-        1 => any::<bool>().prop_map(|calm| Step::Restart { calm }),
-        1 => Just(Step::Kill),
+            .prop_map(|(chat, session, after)| ChatStep::Move { chat, session, after }),
+        1 => one.clone().prop_map(|chat| ChatStep::MoveOut { chat }),
+        1 => one.clone().prop_map(|session| ChatStep::DisposeSession { session }),
+        5 => (one.clone(), client.clone()).prop_map(|(chat, client)| ChatStep::Start { chat, client }),
+        1 => (one.clone(), client.clone()).prop_map(|(chat, client)| ChatStep::Cancel { chat, client }),
+        2 => (one.clone(), client.clone()).prop_map(|(chat, client)| ChatStep::Queue { chat, client }),
+        1 => (one.clone(), client.clone()).prop_map(|(chat, client)| ChatStep::Draft { chat, client }),
+        2 => (one.clone(), client.clone(), proptest::option::weighted(0.8, one.clone()))
+            .prop_map(|(chat, client, turn)| ChatStep::Truncate { chat, client, turn }),
+        6 => one.clone().prop_map(|agent| ChatStep::Finish { agent }),
+        1 => one.clone().prop_map(|agent| ChatStep::Ask { agent }),
+        1 => one.prop_map(|agent| ChatStep::Crash { agent }),
+        1 => client.clone().prop_map(|client| ChatStep::Disconnect { client }),
+        2 => client.prop_map(|client| ChatStep::Reconnect { client }),
+        1 => Just(ChatStep::FullDisk),
+        2 => Just(ChatStep::FreeDisk),
+        1 => any::<bool>().prop_map(|settled| ChatStep::Restart { settled }),
+        1 => Just(ChatStep::Kill),
     ]
 }
 
 #[test]
-fn whatever_chats_do_each_is_in_one_session_and_everybody_has_the_same_of_it() {
+fn random_chat_operations_keep_every_chat_in_one_session_for_all_clients() {
     let config =
-        Config { cases: PLAYS, max_shrink_iters: 64, failure_persistence: None, ..Config::default() };
+        Config { cases: CASES, max_shrink_iters: 64, failure_persistence: None, ..Config::default() };
     TestRunner::new(config)
-        .run(&proptest::collection::vec(step(), 1..STEPS), |play| {
+        .run(&proptest::collection::vec(step(), 1..STEPS), |steps| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(perform(&play));
+            runtime.block_on(run(&steps));
             Ok(())
         })
         .unwrap();
 }
 
-async fn perform(play: &[Step]) {
-    let mut world = World::new().await;
-    for (number, step) in play.iter().enumerate() {
-        world.take(step).await;
+async fn run(steps: &[ChatStep]) {
+    let mut test = RandomChatTest::new().await;
+    for (number, step) in steps.iter().enumerate() {
+        test.apply(step).await;
         if number % CHECK_EVERY == CHECK_EVERY - 1 {
-            world.check().await;
+            test.check().await;
         }
     }
-    world.restart_calmly().await;
-    world.check().await;
+    test.restart_settled().await;
+    test.check().await;
 }
 
-/// A live agent and the turn that it works on.
-struct Agent {
+/// An open agent and the turn that it works on.
+struct LiveAgent {
     player: Player,
     turn: Option<String>,
 }
 
-/// The agents of all chats. They end when they are told to.
+/// The open agents of all chats. Each ends when the host closes it.
 #[derive(Default)]
-struct Agents {
-    live: Vec<Agent>,
+struct LiveAgents {
+    live: Vec<LiveAgent>,
 }
 
-impl Agents {
-    /// Takes in new agents, hears what they are asked, and lets go who shall end.
-    async fn tend(&mut self, host: &StageHost) {
+impl LiveAgents {
+    /// Adds new agents, reads their commands, and ends those that the host closes.
+    async fn update(&mut self, host: &StageHost) {
         while let Some(player) = host.stage().waiting_player() {
-            self.live.push(Agent { player, turn: None });
+            self.live.push(LiveAgent { player, turn: None });
         }
         let mut at = 0;
         while at < self.live.len() {
@@ -177,7 +177,7 @@ impl Agents {
                 }
             }
             if agent.player.close().is_cancelled() {
-                // If the host was killed, nobody hears it.
+                // Fails if the host has crashed.
                 self.live.remove(at).player.leave_when_told().await.ok();
             } else {
                 at += 1;
@@ -185,28 +185,29 @@ impl Agents {
         }
     }
 
-    /// Tends them until something else is done.
+    /// Updates the agents until a future completes.
     async fn while_waiting<T>(&mut self, host: &StageHost, done: impl Future<Output = T>) -> T {
-        let tending = async {
+        let updating = async {
             loop {
-                self.tend(host).await;
+                self.update(host).await;
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         tokio::select! {
             done = done => done,
-            () = tending => unreachable!("it goes on for ever"),
+            () = updating => unreachable!("the loop never ends"),
         }
     }
 }
 
-struct World {
+/// The state of a random test.
+struct RandomChatTest {
     host: Option<StageHost>,
     storage: MemoryStorage,
-    guests: Guests,
+    clients: TestClients,
     judge: Wire,
-    agents: Agents,
-    /// The addresses of all that there was, in the order of creation.
+    agents: LiveAgents,
+    /// The URIs of all sessions and chats ever created, in order of creation.
     sessions: Vec<String>,
     chats: Vec<String>,
     counter: usize,
@@ -218,7 +219,7 @@ async fn host_on(storage: &MemoryStorage) -> StageHost {
     StageHost::start(options).await.unwrap()
 }
 
-impl World {
+impl RandomChatTest {
     async fn new() -> Self {
         let storage = MemoryStorage::new();
         let host = host_on(&storage).await;
@@ -229,16 +230,16 @@ impl World {
             judge.ask("createSession", json!({"channel": session, "workingDirectories": [DIRECTORY]})).await;
             chats.push(judge.snapshot(session).await["defaultChat"].as_str().unwrap().to_owned());
         }
-        let guests = Guests::connect(&host).await;
-        let agents = Agents::default();
-        let mut world =
-            Self { host: Some(host), storage, guests, judge, agents, sessions, chats, counter: 0 };
-        // Both are listed, or a host that starts later could find them not worth keeping.
-        for chat in world.chats.clone() {
-            world.guests.one(0).dispatch(&chat, started("first")).await.unwrap();
+        let clients = TestClients::connect(&host).await;
+        let agents = LiveAgents::default();
+        let mut test =
+            Self { host: Some(host), storage, clients, judge, agents, sessions, chats, counter: 0 };
+        // A turn lists both sessions; otherwise a later host could remove them as unused.
+        for chat in test.chats.clone() {
+            test.clients.get(0).dispatch(&chat, started("first")).await.unwrap();
         }
-        world.settle().await;
-        world
+        test.settle().await;
+        test
     }
 
     fn host(&self) -> &StageHost {
@@ -258,81 +259,87 @@ impl World {
         self.sessions[number % self.sessions.len()].clone()
     }
 
-    /// A request of the judge's, which may fail.
+    /// Sends a request that may fail. Returns the result, if any.
     async fn ask(&mut self, method: &str, params: Value) -> Option<Value> {
         let Self { agents, judge, host, .. } = self;
         let answer = agents.while_waiting(host.as_ref().unwrap(), judge.request(method, params)).await;
         answer.get("result").cloned()
     }
 
-    async fn dispatch(&mut self, who: usize, chat: usize, action: Value) {
+    async fn dispatch(&mut self, client: usize, chat: usize, action: Value) {
         let chat = self.chat(chat);
-        if let Some(client) = self.guests.present(who) {
+        if let Some(client) = self.clients.connected(client) {
             client.dispatch(&chat, action).await.unwrap();
         }
     }
 
-    async fn take(&mut self, step: &Step) {
+    async fn apply(&mut self, step: &ChatStep) {
         match step {
-            Step::Create { .. } | Step::Dispose { .. } | Step::Move { .. } | Step::MoveOut { .. } => {
-                self.ask_for(step).await;
+            ChatStep::Create { .. }
+            | ChatStep::Dispose { .. }
+            | ChatStep::Move { .. }
+            | ChatStep::MoveOut { .. } => {
+                self.request(step).await;
             }
-            // The last one stays, or nothing would be left to play with.
-            Step::DisposeSession { session } if self.sessions.len() > 3 => {
+            // Keeps a minimum of sessions for the following steps.
+            ChatStep::DisposeSession { session } if self.sessions.len() > 3 => {
                 let session = self.session(*session);
                 self.ask("disposeSession", json!({"channel": session})).await;
             }
-            Step::DisposeSession { .. } => {}
-            Step::Start { chat, who } => {
+            ChatStep::DisposeSession { .. } => {}
+            ChatStep::Start { chat, client } => {
                 let turn = self.id("t");
-                self.dispatch(*who, *chat, started(&turn)).await;
+                self.dispatch(*client, *chat, started(&turn)).await;
             }
-            Step::Cancel { chat, who } => {
-                let turn = json!(self.guests.one(*who).state(&self.chat(*chat)))["activeTurn"]["id"].clone();
+            ChatStep::Cancel { chat, client } => {
+                let turn =
+                    json!(self.clients.get(*client).state(&self.chat(*chat)))["activeTurn"]["id"].clone();
                 let cancelled = json!({"type": "chat/turnCancelled", "turnId": turn, "duration": 1});
                 if turn.is_string() {
-                    self.dispatch(*who, *chat, cancelled).await;
+                    self.dispatch(*client, *chat, cancelled).await;
                 }
             }
-            Step::Queue { chat, who } => {
+            ChatStep::Queue { chat, client } => {
                 let id = self.id("m");
-                self.dispatch(*who, *chat, pending("queued", &id, "later")).await;
+                self.dispatch(*client, *chat, pending("queued", &id, "later")).await;
             }
-            Step::Draft { chat, who } => {
+            ChatStep::Draft { chat, client } => {
                 let draft = message(&self.id("d"));
-                self.dispatch(*who, *chat, json!({"type": "chat/draftChanged", "draft": draft})).await;
+                self.dispatch(*client, *chat, json!({"type": "chat/draftChanged", "draft": draft})).await;
             }
-            Step::Truncate { chat, who, turn } => {
-                let turns = json!(self.guests.one(*who).state(&self.chat(*chat)))["turns"].clone();
+            ChatStep::Truncate { chat, client, turn } => {
+                let turns = json!(self.clients.get(*client).state(&self.chat(*chat)))["turns"].clone();
                 let turns = turns.as_array().map_or(&[][..], Vec::as_slice);
                 let id = turn.map(|turn| turns.get(turn % turns.len().max(1)).map(|turn| turn["id"].clone()));
                 let truncated = match id {
                     None => json!({"type": "chat/truncated"}),
                     Some(id) => json!({"type": "chat/truncated", "turnId": id.unwrap_or(json!("none"))}),
                 };
-                self.dispatch(*who, *chat, truncated).await;
+                self.dispatch(*client, *chat, truncated).await;
             }
-            Step::Finish { agent } | Step::Ask { agent } | Step::Crash { agent } => {
+            ChatStep::Finish { agent } | ChatStep::Ask { agent } | ChatStep::Crash { agent } => {
                 self.act(step, *agent).await;
             }
-            Step::Away { who } => self.guests.go(*who).await,
-            Step::Back { who } => self.guests.come_back(*who, self.host.as_ref().unwrap()).await,
-            Step::FullDisk => self.storage.fail_writes(Some(StorageError::Full)),
-            Step::FreeDisk => self.storage.fail_writes(None),
-            Step::Restart { calm: false } => self.restart().await,
-            Step::Restart { calm: true } => self.restart_calmly().await,
-            Step::Kill => self.kill().await,
+            ChatStep::Disconnect { client } => self.clients.disconnect(*client).await,
+            ChatStep::Reconnect { client } => {
+                self.clients.reconnect(*client, self.host.as_ref().unwrap()).await
+            }
+            ChatStep::FullDisk => self.storage.fail_writes(Some(StorageError::Full)),
+            ChatStep::FreeDisk => self.storage.fail_writes(None),
+            ChatStep::Restart { settled: false } => self.restart().await,
+            ChatStep::Restart { settled: true } => self.restart_settled().await,
+            ChatStep::Kill => self.kill().await,
         }
     }
 
-    async fn ask_for(&mut self, step: &Step) {
+    async fn request(&mut self, step: &ChatStep) {
         match step {
-            Step::Create { session, source, begin } => {
+            ChatStep::Create { session, source, begin } => {
                 let chat = format!("ahp-chat:/{}", self.id("c"));
                 let mut params = json!({"channel": self.session(*session), "chat": chat});
                 if let Some((source, fork)) = source {
                     let source = self.chat(*source);
-                    let turns = json!(self.guests.one(0).state(&source))["turns"].clone();
+                    let turns = json!(self.clients.get(0).state(&source))["turns"].clone();
                     let turn = turns.as_array().and_then(|turns| turns.last()).map(|turn| turn["id"].clone());
                     let kind = if *fork { "fork" } else { "sideChat" };
                     params["source"] =
@@ -345,11 +352,11 @@ impl World {
                     self.chats.push(chat);
                 }
             }
-            Step::Dispose { chat } => {
+            ChatStep::Dispose { chat } => {
                 let chat = self.chat(*chat);
                 self.ask("disposeChat", json!({"channel": chat})).await;
             }
-            Step::Move { chat, session, after } => {
+            ChatStep::Move { chat, session, after } => {
                 let mut destination = json!({"kind": "session", "session": self.session(*session)});
                 if let Some(after) = after {
                     destination["after"] = json!(self.chat(*after));
@@ -357,7 +364,7 @@ impl World {
                 let chat = self.chat(*chat);
                 self.ask("moveChat", json!({"channel": chat, "destination": destination})).await;
             }
-            Step::MoveOut { chat } => {
+            ChatStep::MoveOut { chat } => {
                 let chat = self.chat(*chat);
                 let moved = self
                     .ask("moveChat", json!({"channel": chat, "destination": {"kind": "newSession"}}))
@@ -369,23 +376,23 @@ impl World {
         }
     }
 
-    /// What an agent does, if there is one. It does not look whether its turn still runs.
-    async fn act(&mut self, step: &Step, number: usize) {
+    /// Lets an agent act, if there is one, whether or not its turn is still running.
+    async fn act(&mut self, step: &ChatStep, number: usize) {
         let Self { agents, host, .. } = self;
-        agents.tend(host.as_ref().unwrap()).await;
+        agents.update(host.as_ref().unwrap()).await;
         let count = agents.live.len();
         if count == 0 {
             return;
         }
-        if matches!(step, Step::Crash { .. }) {
-            // It may be told to end at the same time.
+        if matches!(step, ChatStep::Crash { .. }) {
+            // Fails if the host closes the agent at the same time.
             agents.live.remove(number % count).player.crash().await.ok();
             return;
         }
         let call = self.id("k");
         let agent = &self.agents.live[number % count];
         let Some(turn) = &agent.turn else { return };
-        if matches!(step, Step::Ask { .. }) {
+        if matches!(step, ChatStep::Ask { .. }) {
             agent.player.ask_to_run(turn, &call, json!({})).await.ok();
         } else {
             agent.player.text(turn, &call, &["it ", "is ", "done"]).await.ok();
@@ -393,18 +400,23 @@ impl World {
         }
     }
 
-    /// A restart after which all must be there that was shown before it.
-    async fn restart_calmly(&mut self) {
+    /// Restarts the host after everything is handled and checks that all published state is
+    /// restored.
+    async fn restart_settled(&mut self) {
         self.check().await;
-        let shown = self.homes().await;
+        let shown = self.chats_by_uri().await;
         self.restart().await;
-        let found = self.homes().await;
-        assert_eq!(found.keys().collect::<Vec<_>>(), shown.keys().collect::<Vec<_>>(), "the chats");
+        let found = self.chats_by_uri().await;
+        assert_eq!(
+            found.keys().collect::<Vec<_>>(),
+            shown.keys().collect::<Vec<_>>(),
+            "other chats were restored"
+        );
         for (uri, (session, chat)) in shown {
-            let (home, found) = &found[&uri];
-            assert_eq!(*home, session, "{uri} is elsewhere");
+            let (found_session, found) = &found[&uri];
+            assert_eq!(*found_session, session, "{uri} is in another session");
             assert_eq!(found.turns.get(..chat.turns.len()), Some(&chat.turns[..]), "{uri}");
-            // The turn that ran is over.
+            // The running turn was ended by the restart.
             let running = chat.active_turn.as_ref().map(|turn| &turn.id);
             assert_eq!(found.turns.get(chat.turns.len()).map(|turn| &turn.id), running, "{uri}");
             let waiting = json!([chat.queued_messages, chat.steering_message, chat.draft, chat.title]);
@@ -417,17 +429,17 @@ impl World {
     }
 
     async fn restart(&mut self) {
-        // A host that cannot store anything does not start, and one that ends cannot help it.
+        // A host cannot start, and cannot shut down cleanly, if writes fail.
         self.storage.fail_writes(None);
-        self.guests.all_go().await;
+        self.clients.disconnect_all().await;
         let host = self.host.take().unwrap();
         let stage = host.stage().clone();
         let mut live = std::mem::take(&mut self.agents.live);
         let leaving = async {
-            // Some may be opened while the host ends.
+            // Agents may be opened while the host shuts down.
             loop {
                 while let Some(player) = stage.waiting_player() {
-                    live.push(Agent { player, turn: None });
+                    live.push(LiveAgent { player, turn: None });
                 }
                 if let Some(at) = live.iter().position(|agent| agent.player.close().is_cancelled()) {
                     live.remove(at).player.leave_when_told().await.ok();
@@ -438,76 +450,76 @@ impl World {
         };
         tokio::select! {
             () = host.stop() => {}
-            () = leaving => unreachable!("it goes on for ever"),
+            () = leaving => unreachable!("the loop never ends"),
         }
-        self.begin_on(self.storage.clone()).await;
+        self.start_on(self.storage.clone()).await;
     }
 
     async fn kill(&mut self) {
-        self.guests.all_go().await;
+        self.clients.disconnect_all().await;
         let left = self.storage.after_a_crash();
         drop(self.host.take());
-        self.begin_on(left).await;
+        self.start_on(left).await;
     }
 
-    async fn begin_on(&mut self, storage: MemoryStorage) {
-        self.agents = Agents::default();
+    async fn start_on(&mut self, storage: MemoryStorage) {
+        self.agents = LiveAgents::default();
         self.storage = storage;
         let host = host_on(&self.storage).await;
         self.judge = Wire::open(&host, "judge", &["1.0.0"]).await;
-        self.guests.all_come_back(&host).await;
+        self.clients.reconnect_all(&host).await;
         self.host = Some(host);
     }
 
-    /// Waits until everything that clients and agents have said is handled.
+    /// Waits until everything that the clients and agents have sent is handled.
     async fn settle(&mut self) {
         for _ in 0..3 {
-            self.guests.settle().await;
+            self.clients.settle().await;
             let Self { agents, host, .. } = self;
             let host = host.as_ref().unwrap();
-            agents.tend(host).await;
-            // An opening, or the end of an agent, takes a few turns of the wheel.
+            agents.update(host).await;
+            // Opening or ending an agent takes a few scheduler rounds.
             agents.while_waiting(host, tokio::time::sleep(Duration::from_millis(5))).await;
         }
     }
 
-    /// Every chat is in one session, all copies of its facts agree, and everybody who is
-    /// there has what somebody gets who comes now.
+    /// Checks that every chat is in one session, that all copies of its fields agree, and
+    /// that all connected clients have the state that a new client receives.
     async fn check(&mut self) {
-        // What the agents did meanwhile may still be on its way; then it is looked at again.
+        // Agent output may still be in transit; then the check is repeated.
         for attempt in 0.. {
             self.settle().await;
             let before = self.host().host().store().seq();
-            let homes = self.homes().await;
-            let mirrored = self.mirrored(&homes).await;
+            let chats = self.chats_by_uri().await;
+            let compared = self.compare_clients(&chats).await;
             self.settle().await;
             if self.host().host().store().seq() == before {
-                mirrored.unwrap();
+                compared.unwrap();
                 return;
             }
-            assert!(attempt < 50, "the host never rests");
+            assert!(attempt < 50, "the host never becomes idle");
         }
     }
 
-    /// The chats and their sessions.
-    async fn homes(&mut self) -> BTreeMap<String, (String, ChatState)> {
+    /// All chats by URI, each with its session. Checks that no chat is in two sessions.
+    async fn chats_by_uri(&mut self) -> BTreeMap<String, (String, ChatState)> {
         let listed = self.judge.ask("listSessions", json!({})).await;
         let rows: Vec<SessionSummary> = serde_json::from_value(listed["items"].clone()).unwrap();
-        let mut homes = BTreeMap::new();
+        let mut chats = BTreeMap::new();
         for row in &rows {
             for chat in agreed(&mut self.judge, &row.resource).await {
-                let elsewhere = homes.insert(chat.resource.clone(), (row.resource.clone(), chat));
-                assert!(elsewhere.is_none(), "{elsewhere:?} and {}", row.resource);
+                let elsewhere = chats.insert(chat.resource.clone(), (row.resource.clone(), chat));
+                assert!(elsewhere.is_none(), "{elsewhere:?} is also in {}", row.resource);
             }
         }
-        homes
+        chats
     }
 
-    /// Compares what the clients have; they begin to watch what they did not yet.
-    async fn mirrored(&mut self, homes: &BTreeMap<String, (String, ChatState)>) -> Result<(), String> {
+    /// Compares the state of the connected clients. Subscribes them to channels that they lack.
+    async fn compare_clients(&mut self, chats: &BTreeMap<String, (String, ChatState)>) -> Result<(), String> {
         let mut differs = Ok(());
-        for client in self.guests.all_present() {
-            for (uri, (session, chat)) in homes {
+        for client in self.clients.all_connected() {
+            for (uri, (session, chat)) in chats {
                 for channel in [session, uri] {
                     if client.state(channel).is_none() {
                         client.subscribe(channel).await.map_err(|error| format!("{channel}: {error:#}"))?;

@@ -1,4 +1,4 @@
-//! Chats of subagents: shown, filled and ended by the agent of their parent chat.
+//! Chats of subagents, which an agent starts as children of a tool call.
 
 use ahp_types::state::MessageKind;
 use innkeeper_core::agent::{AgentCommand, AgentEvent, ChildChat, ChildId, TurnOutcome};
@@ -6,13 +6,13 @@ use innkeeper_core::ids::TurnId;
 use innkeeper_testkit::{Observer, Player, StageTraits};
 use serde_json::{Value, json};
 
-use crate::kept::{Kept, SESSION, said_by};
 use crate::scene::{cancelled, pending};
+use crate::stored_host::{SESSION, StoredHost, said_by};
 use crate::wire::Wire;
 
 #[tokio::test]
 async fn child_chat_appears_streams_and_ends() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     player.run("t1", "call1").await.unwrap();
     let child = ChildId::of_tool_call("call1");
@@ -24,7 +24,7 @@ async fn child_chat_appears_streams_and_ends() {
     };
     player.send(AgentEvent::ChildStarted(Box::new(started))).await.unwrap();
     let chats = |alice: &Observer| alice.session(SESSION).unwrap().chats.len();
-    kept.alice.until("the child's chat", |alice| chats(alice) == 2).await.unwrap();
+    kept.alice.until("the child chat", |alice| chats(alice) == 2).await.unwrap();
     let uri = kept.alice.session(SESSION).unwrap().chats[1].resource.clone();
     assert_eq!(uri, "ahp-chat://subagent/c2NyaXB0ZWQ6LzE/call1");
     kept.alice.subscribe(&uri).await.unwrap();
@@ -36,11 +36,11 @@ async fn child_chat_appears_streams_and_ends() {
     act(json!({"type": "chat/responsePart", "turnId": "c1", "part": part})).await.unwrap();
     act(json!({"type": "chat/delta", "turnId": "c1", "partId": "p", "content": "found it"})).await.unwrap();
     let streamed = |alice: &Observer| alice.text_so_far(&uri).is_ok_and(|text| text == "found it");
-    kept.alice.until("the child's words", streamed).await.unwrap();
+    kept.alice.until("the text of the child", streamed).await.unwrap();
     let chat = kept.alice.chat(&uri).unwrap();
     assert_eq!(json!(chat.interactivity), "read-only");
     assert_eq!(json!(chat.origin), json!({"kind": "tool", "chat": kept.chat, "toolCallId": "call1"}));
-    // Clients watch it and cannot drive it.
+    // Clients can watch the child chat but not control it.
     let mut wire = Wire::open(&kept.host, "wire", &["1.0.0"]).await;
     for action in [crate::scene::started("x"), cancelled("c1"), pending("queued", "m", "x")] {
         let seq = wire.dispatch(&uri, action.clone()).await;
@@ -62,7 +62,7 @@ async fn child_chat_appears_streams_and_ends() {
 
 #[tokio::test]
 async fn child_turns_end_with_the_agent_and_cannot_be_resumed() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     let started = ChildChat {
         id: ChildId::of_tool_call("call1"),
@@ -72,7 +72,7 @@ async fn child_turns_end_with_the_agent_and_cannot_be_resumed() {
     };
     player.send(AgentEvent::ChildStarted(Box::new(started))).await.unwrap();
     let chats = |alice: &Observer| alice.session(SESSION).unwrap().chats.len();
-    kept.alice.until("the child's chat", |alice| chats(alice) == 2).await.unwrap();
+    kept.alice.until("the child chat", |alice| chats(alice) == 2).await.unwrap();
     let uri = kept.alice.session(SESSION).unwrap().chats[1].resource.clone();
     kept.alice.subscribe(&uri).await.unwrap();
     player.crash().await.unwrap();
@@ -92,13 +92,13 @@ fn child(call: &str, turn: &str) -> AgentEvent {
     }))
 }
 
-/// A session with a running turn and a subagent; answers the child's chat.
-async fn with_child() -> (Kept, Player, String) {
-    let mut kept = Kept::start(StageTraits::default()).await;
+/// Creates a session with a running turn and a subagent. Returns the URI of the child chat.
+async fn with_child() -> (StoredHost, Player, String) {
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     player.send(child("call1", "c1")).await.unwrap();
     let chats = |alice: &Observer| alice.session(SESSION).unwrap().chats.len();
-    kept.alice.until("the child's chat", |alice| chats(alice) == 2).await.unwrap();
+    kept.alice.until("the child chat", |alice| chats(alice) == 2).await.unwrap();
     let uri = kept.alice.session(SESSION).unwrap().chats[1].resource.clone();
     kept.alice.subscribe(&uri).await.unwrap();
     (kept, player, uri)
@@ -121,7 +121,7 @@ async fn answer_in_a_child_chat_reaches_the_parents_agent() {
 }
 
 #[tokio::test]
-async fn failed_subagent_does_not_stand_for_its_session() {
+async fn failed_subagent_does_not_set_the_status_of_its_session() {
     let (mut kept, player, uri) = with_child().await;
     let error = serde_json::from_value(json!({"errorType": "x", "message": "y"})).unwrap();
     let outcome = TurnOutcome::Failed(error);
@@ -145,10 +145,14 @@ async fn child_chat_is_started_once_and_only_by_its_parent() {
 }
 
 #[tokio::test]
-async fn finished_child_chats_make_room_and_can_be_disposed() {
+async fn finished_child_chats_are_evicted_and_can_be_disposed() {
     let (mut kept, player, uri) = with_child().await;
     let mut wire = Wire::open(&kept.host, "wire", &["1.0.0"]).await;
-    assert_eq!(wire.refused("disposeChat", json!({"channel": uri})).await, -32602, "it still works");
+    assert_eq!(
+        wire.refused("disposeChat", json!({"channel": uri})).await,
+        -32602,
+        "disposed while its turn runs"
+    );
     let ended = |call: &str| AgentEvent::ChildEnded {
         child: ChildId::of_tool_call(call),
         outcome: TurnOutcome::Completed,
@@ -162,9 +166,9 @@ async fn finished_child_chats_make_room_and_can_be_disposed() {
     kept.finish(&player, "t1").await;
     let chats = &kept.alice.session(SESSION).unwrap().chats;
     assert_eq!(chats.len(), 257);
-    assert!(chats.iter().all(|chat| chat.resource != uri), "the oldest one went");
+    assert!(chats.iter().all(|chat| chat.resource != uri), "the oldest child chat was not evicted");
     let last = chats.last().unwrap().resource.clone();
     assert_eq!(wire.ask("disposeChat", json!({"channel": last})).await, Value::Null);
     let gone = |alice: &Observer| alice.session(SESSION).unwrap().chats.len() == 256;
-    kept.alice.until("the disposed chat is gone", gone).await.unwrap();
+    kept.alice.until("the removal of the disposed chat", gone).await.unwrap();
 }

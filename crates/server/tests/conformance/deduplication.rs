@@ -1,5 +1,5 @@
-//! What a client says again because it does not know what became of it: never done
-//! twice, and never left without an answer.
+//! Repeated dispatches: a client that has received no answer dispatches an action again. The
+//! host never applies it twice and always answers it.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ async fn host_on(storage: &MemoryStorage) -> StageHost {
     StageHost::start(options).await.unwrap()
 }
 
-/// A client with a session of its own.
+/// A client that has created a session and is subscribed to it.
 async fn guest(host: &StageHost) -> Wire {
     let mut guest = Wire::open(host, "guest", &["1.0.0"]).await;
     guest.ask("createSession", json!({"channel": SESSION, "workingDirectories": [DIRECTORY]})).await;
@@ -30,8 +30,8 @@ async fn guest(host: &StageHost) -> Wire {
     guest
 }
 
-/// The client again, and how it was told what it missed.
-async fn back(host: &StageHost, seen: u64, channels: &[&str]) -> (Wire, String) {
+/// Reconnects the client. Returns the type of the reconnect result.
+async fn reconnect(host: &StageHost, seen: u64, channels: &[&str]) -> (Wire, String) {
     let mut wire = Wire::connect(host, "guest").await;
     let params = json!({"clientId": "guest", "lastSeenServerSeq": seen, "subscriptions": channels});
     let told = wire.ask("reconnect", params).await["type"].as_str().unwrap().to_owned();
@@ -46,25 +46,25 @@ fn title(title: &str) -> Value {
     json!({"type": "session/titleChanged", "title": title})
 }
 
-/// The number of an answer that must not be a rejection.
+/// The server sequence number of an answer that must not be a rejection.
 fn accepted(envelope: &Value) -> u64 {
     assert_eq!(envelope.get("rejectionReason"), None, "{envelope}");
     envelope["serverSeq"].as_u64().unwrap()
 }
 
-fn refused(envelope: &Value) {
+fn rejected_as_repeated(envelope: &Value) {
     assert!(envelope["rejectionReason"].as_str().unwrap().contains("handled already"), "{envelope}");
 }
 
-/// How often a change of the title was published.
-async fn named(judge: &mut Wire, times: usize) {
+/// Checks how often a change of the title was published.
+async fn check_title_changes(judge: &mut Wire, times: usize) {
     judge.barrier(SESSION).await;
     let count = judge.actions(SESSION).iter().filter(|kind| **kind == "session/titleChanged").count();
     assert_eq!(count, times, "{:?}", judge.log);
 }
 
 #[tokio::test]
-async fn after_a_crash_only_what_a_client_has_no_answer_to_is_a_repetition() {
+async fn after_a_crash_only_unanswered_dispatches_are_repetitions() {
     let storage = MemoryStorage::new();
     let host = host_on(&storage).await;
     let mut guest = guest(&host).await;
@@ -74,22 +74,22 @@ async fn after_a_crash_only_what_a_client_has_no_answer_to_is_a_repetition() {
     guest.dispatch(SESSION, title("lost")).await;
     guest.envelope(3).await;
     let next = host_on(&storage.after_a_crash()).await;
-    let (mut guest, told) = back(&next, seen, &[ROOT, SESSION]).await;
+    let (mut guest, told) = reconnect(&next, seen, &[ROOT, SESSION]).await;
     assert_eq!(told, "snapshot");
     for (seq, is_read) in [(1, true), (2, false)] {
         guest.dispatch_as(seq, SESSION, read(is_read)).await;
         accepted(&guest.envelope(seq).await);
     }
     guest.dispatch_as(3, SESSION, title("lost")).await;
-    refused(&guest.envelope(3).await);
-    // Now the client has an answer, and means it when it says it again.
+    rejected_as_repeated(&guest.envelope(3).await);
+    // The client has received an answer, so the same dispatch is a new one.
     guest.log.clear();
     guest.dispatch_as(3, SESSION, title("lost")).await;
     accepted(&guest.envelope(3).await);
 }
 
 #[tokio::test]
-async fn what_was_being_written_in_a_crash_is_a_repetition_whatever_its_client_saw_meanwhile() {
+async fn dispatch_being_written_during_a_crash_is_a_repetition() {
     let storage = MemoryStorage::new();
     let host = host_on(&storage).await;
     let mut guest = guest(&host).await;
@@ -109,17 +109,17 @@ async fn what_was_being_written_in_a_crash_is_a_repetition_whatever_its_client_s
     drop(held);
     assert!(accepted(&guest.envelope(lost).await) > seen);
     let next = host_on(&storage.after_a_crash()).await;
-    let (mut guest, _) = back(&next, seen, &[ROOT, SESSION]).await;
+    let (mut guest, _) = reconnect(&next, seen, &[ROOT, SESSION]).await;
     guest.dispatch_as(lost, SESSION, title("lost")).await;
-    refused(&guest.envelope(lost).await);
-    // Now the client has an answer, and means it when it says it again.
+    rejected_as_repeated(&guest.envelope(lost).await);
+    // The client has received an answer, so the same dispatch is a new one.
     guest.log.clear();
     guest.dispatch_as(lost, SESSION, title("lost")).await;
     accepted(&guest.envelope(lost).await);
 }
 
 #[tokio::test]
-async fn after_a_restart_only_what_a_client_has_no_answer_to_is_a_repetition() {
+async fn after_a_restart_only_unanswered_dispatches_are_repetitions() {
     let storage = MemoryStorage::new();
     let host = host_on(&storage).await;
     let mut guest = guest(&host).await;
@@ -130,16 +130,16 @@ async fn after_a_restart_only_what_a_client_has_no_answer_to_is_a_repetition() {
     guest.envelope(3).await;
     host.stop().await;
     let next = host_on(&storage).await;
-    let (mut guest, told) = back(&next, seen, &[ROOT, SESSION]).await;
+    let (mut guest, told) = reconnect(&next, seen, &[ROOT, SESSION]).await;
     assert_eq!(told, "replay");
     guest.dispatch_as(1, SESSION, read(true)).await;
     accepted(&guest.envelope(1).await);
     guest.dispatch_as(3, SESSION, title("missed")).await;
-    refused(&guest.envelope(3).await);
+    rejected_as_repeated(&guest.envelope(3).await);
 }
 
 #[tokio::test]
-async fn a_repetition_is_answered_where_no_echo_of_it_is_told() {
+async fn repeated_dispatch_is_rejected_if_its_echo_is_not_sent() {
     let host = host_on(&MemoryStorage::new()).await;
     let mut guest = guest(&host).await;
     let mut judge = Wire::open(&host, "judge", &["1.0.0"]).await;
@@ -149,21 +149,21 @@ async fn a_repetition_is_answered_where_no_echo_of_it_is_told() {
     guest.dispatch(SESSION, title("once")).await;
     guest.envelope(2).await;
     drop(guest);
-    // Without the channel; with a snapshot; and when the answer itself was lost once more.
+    // Without the channel; with a snapshot; and again, as if the answer had been lost.
     for (seen, channels, told) in
         [(seen, [ROOT].as_slice(), "replay"), (seen, &[ROOT, SESSION], "snapshot"), (seen, &[], "replay")]
     {
-        let (mut guest, how) = back(&host, seen, channels).await;
+        let (mut guest, how) = reconnect(&host, seen, channels).await;
         assert_eq!(how, told);
         guest.dispatch_as(2, SESSION, title("once")).await;
-        refused(&guest.envelope(2).await);
+        rejected_as_repeated(&guest.envelope(2).await);
         assert_eq!(guest.answers("guest", 2), 1);
     }
-    named(&mut judge, 1).await;
+    check_title_changes(&mut judge, 1).await;
 }
 
 #[tokio::test]
-async fn who_moves_on_while_the_host_is_busy_gets_the_answer_where_it_is() {
+async fn pending_answer_reaches_the_new_connection_of_its_client() {
     let storage = MemoryStorage::new();
     let host = host_on(&storage).await;
     let mut old = guest(&host).await;
@@ -176,26 +176,26 @@ async fn who_moves_on_while_the_host_is_busy_gets_the_answer_where_it_is() {
     while storage.waiting() == 0 {
         tokio::task::yield_now().await;
     }
-    let (mut new, _) = back(&host, seen, &[ROOT]).await;
+    let (mut new, _) = reconnect(&host, seen, &[ROOT]).await;
     new.dispatch_as(2, SESSION, title("slow")).await;
     new.settle().await;
-    assert_eq!(new.answers("guest", 2), 0, "nobody knows yet what becomes of it");
+    assert_eq!(new.answers("guest", 2), 0, "answered before the write completed");
     drop(held);
     accepted(&new.envelope(2).await);
     accepted(&old.envelope(2).await);
-    named(&mut judge, 1).await;
+    check_title_changes(&mut judge, 1).await;
     new.settle().await;
     assert_eq!(new.answers("guest", 2), 1);
 }
 
-/// A connection below the transports, which a test can lose at any moment.
-struct Bare<'a> {
+/// A connection without a transport, which a test can drop at any moment.
+struct BareConnection<'a> {
     host: &'a StageHost,
     id: ConnectionId,
     outbox: Arc<Outbox>,
 }
 
-impl<'a> Bare<'a> {
+impl<'a> BareConnection<'a> {
     fn new(host: &'a StageHost) -> Self {
         let outbox = Arc::new(Outbox::default());
         let id = host.host().store().attach(Arc::clone(&outbox));
@@ -228,7 +228,7 @@ impl<'a> Bare<'a> {
         self.host.host().dispatch(ChannelUri::new(channel), action, origin)
     }
 
-    /// The answers that came, and whether they are rejections.
+    /// For each received answer, whether it is a rejection.
     fn answers(&self) -> Vec<bool> {
         let frames = self.outbox.try_batch().and_then(Result::ok).unwrap_or_default();
         let messages = frames.iter().map(|frame| serde_json::from_slice::<Value>(frame.bytes()).unwrap());
@@ -238,10 +238,10 @@ impl<'a> Bare<'a> {
 }
 
 #[tokio::test]
-async fn what_a_lost_connection_did_not_hand_over_is_done_over_the_next() {
+async fn dispatch_dropped_by_a_lost_connection_is_applied_on_the_next() {
     let storage = MemoryStorage::new();
     let host = host_on(&storage).await;
-    let (old, new) = (Bare::new(&host), Bare::new(&host));
+    let (old, new) = (BareConnection::new(&host), BareConnection::new(&host));
     old.introduce().await;
     let config = json!({"type": "root/configChanged", "config": {"a": 1}});
     let held = storage.hold_writes();
@@ -249,7 +249,7 @@ async fn what_a_lost_connection_did_not_hand_over_is_done_over_the_next() {
     assert!(first.as_mut().now_or_never().is_none());
     new.resume(0).await;
     let mut again = Box::pin(new.dispatch(1, ROOT, &config));
-    assert!(again.as_mut().now_or_never().is_none(), "the first one may still get there");
+    assert!(again.as_mut().now_or_never().is_none(), "the first dispatch may still be applied");
     drop(first);
     drop(held);
     again.await;
@@ -257,9 +257,9 @@ async fn what_a_lost_connection_did_not_hand_over_is_done_over_the_next() {
 }
 
 #[tokio::test]
-async fn what_waited_unread_at_an_old_connection_is_not_done_after_the_new_one_said_it() {
+async fn dispatch_sent_on_two_connections_is_applied_once() {
     let host = host_on(&MemoryStorage::new()).await;
-    let (old, new) = (Bare::new(&host), Bare::new(&host));
+    let (old, new) = (BareConnection::new(&host), BareConnection::new(&host));
     old.introduce().await;
     let seen = host.host().store().seq().0;
     new.resume(seen).await;
@@ -270,9 +270,9 @@ async fn what_waited_unread_at_an_old_connection_is_not_done_after_the_new_one_s
         second.dispatch(2, ROOT, &config).await;
         assert_eq!(second.answers(), [true]);
     }
-    // Who introduces itself counts anew.
+    // A new handshake restarts the sequence numbers.
     let config = json!({"type": "root/configChanged", "config": {"a": new.id.number()}});
-    let fresh = Bare::new(&host);
+    let fresh = BareConnection::new(&host);
     fresh.introduce().await;
     for connection in [&fresh, &old] {
         connection.dispatch(2, ROOT, &config).await;

@@ -1,11 +1,11 @@
-//! What becomes of fields that no type knows: the echo carries all of them, published
-//! state keeps some, and the list here says which it loses.
+//! Unknown fields: the echo keeps all of them, the published state keeps some. The snapshot
+//! below lists those that the state drops.
 
 use serde_json::{Map, Value, json};
 
 use crate::scene::Scene;
 
-/// Puts an unknown field into every object of a value.
+/// Adds an unknown field to every object of a value.
 fn marked(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -19,21 +19,21 @@ fn marked(value: &Value) -> Value {
     }
 }
 
-/// The places of what was sent and is not kept.
-fn lost(sent: &Value, kept: &Value, place: &str, found: &mut Vec<String>) {
+/// Collects the paths of the fields that were sent and are not kept.
+fn collect_lost(sent: &Value, kept: &Value, place: &str, found: &mut Vec<String>) {
     match (sent, kept) {
         (Value::Object(sent), Value::Object(kept)) => {
             for (key, value) in sent {
                 let place = format!("{place}.{key}");
                 match kept.get(key) {
-                    Some(kept) => lost(value, kept, &place, found),
+                    Some(kept) => collect_lost(value, kept, &place, found),
                     None => found.push(place),
                 }
             }
         }
         (Value::Array(sent), Value::Array(kept)) if sent.len() == kept.len() => {
             for (number, (sent, kept)) in sent.iter().zip(kept).enumerate() {
-                lost(sent, kept, &format!("{place}[{number}]"), found);
+                collect_lost(sent, kept, &format!("{place}[{number}]"), found);
             }
         }
         (sent, kept) if sent == kept => {}
@@ -75,16 +75,16 @@ async fn state_keeps_unknown_fields_only_where_its_types_are_open() {
         ("ahp-root://".to_owned(), json!({"type": "root/configChanged", "config": values})),
     ];
     for (channel, action) in sent {
-        // The echo is compared with what was sent in there.
+        // This also compares the echo with the dispatched action.
         scene.accepted(&channel, action).await;
     }
     let (chat, session) = (scene.wire.snapshot(&chat).await, scene.wire.snapshot(&session).await);
     let root = scene.wire.snapshot("ahp-root://").await;
     let mut all = Vec::new();
-    lost(&message, &chat["draft"], "draft", &mut all);
-    lost(&message, &chat["queuedMessages"][0]["message"], "queuedMessages[].message", &mut all);
-    lost(&active, &session["activeClients"][0], "activeClients[]", &mut all);
-    lost(&values, &root["config"]["values"], "config.values", &mut all);
+    collect_lost(&message, &chat["draft"], "draft", &mut all);
+    collect_lost(&message, &chat["queuedMessages"][0]["message"], "queuedMessages[].message", &mut all);
+    collect_lost(&active, &session["activeClients"][0], "activeClients[]", &mut all);
+    collect_lost(&values, &root["config"]["values"], "config.values", &mut all);
     insta::assert_snapshot!(all.join("\n"), @r"
     draft.agent.x
     draft.attachments[0].range.end.x

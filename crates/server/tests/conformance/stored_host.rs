@@ -1,4 +1,4 @@
-//! A host whose sessions survive it, with one client and a played agent.
+//! A host whose storage survives restarts, for tests of the agent interface.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use serde_json::{Value, json};
 
 pub(crate) const SESSION: &str = "scripted:/1";
 
-/// A host whose sessions survive it.
-pub(crate) struct Kept {
+/// A host with persistent storage, one session and one client.
+pub(crate) struct StoredHost {
     pub(crate) host: StageHost,
     pub(crate) storage: MemoryStorage,
     pub(crate) alice: Observer,
     pub(crate) chat: String,
 }
 
-impl Kept {
+impl StoredHost {
     pub(crate) async fn start(traits: StageTraits) -> Self {
         let storage = MemoryStorage::new();
         let options = StageOptions {
@@ -43,7 +43,7 @@ impl Kept {
         Self { host, storage, alice, chat }
     }
 
-    /// Starts a turn; answers its agent, which was opened for it.
+    /// Starts a turn. Returns the agent that was opened for it.
     pub(crate) async fn begin(&mut self, turn: &str) -> Player {
         self.alice.say(&self.chat, turn, "hello").await.unwrap();
         let mut player = self.host.stage().player().await.unwrap();
@@ -57,13 +57,13 @@ impl Kept {
         self.alice.until_turn_over(&self.chat, turn).await.unwrap();
     }
 
-    /// The last turn as everybody sees it.
+    /// The last turn of the chat as the client sees it.
     pub(crate) fn last_turn(&self) -> Value {
         json!(self.alice.chat(&self.chat).unwrap().turns.last())
     }
 
-    /// Waits until the stored links are as wanted: they follow within a tenth of a second.
-    pub(crate) async fn links_are(&self, wanted: &[(String, TurnLink)]) {
+    /// Waits until these links are stored, which takes up to 100 ms.
+    pub(crate) async fn wait_for_links(&self, wanted: &[(String, TurnLink)]) {
         while self.links().await != wanted {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }

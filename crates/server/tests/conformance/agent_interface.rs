@@ -1,6 +1,5 @@
-//! The seam to agents as clients see it: what agents offer, how they name their
-//! conversations and messages, turns that they start themselves, and what happens without
-//! a capability.
+//! The agent interface as clients see it: what agents offer, resume tokens and message
+//! links, turns that agents start, and behaviour without a capability.
 
 use ahp_types::state::{MessageKind, SessionModelInfo};
 use innkeeper_core::agent::{
@@ -13,9 +12,9 @@ use innkeeper_core::storage::Storage as _;
 use innkeeper_testkit::{Observer, StageTraits};
 use serde_json::{Value, json};
 
-use crate::kept::{Kept, SESSION, said_by};
 use crate::room::{ONE, Room, SIDE};
 use crate::scene::{Scene, cancelled, message, pending, started};
+use crate::stored_host::{SESSION, StoredHost, said_by};
 use crate::wire::Wire;
 
 fn model(id: &str) -> SessionModelInfo {
@@ -24,13 +23,13 @@ fn model(id: &str) -> SessionModelInfo {
 
 #[tokio::test]
 async fn changed_models_reach_a_subscribed_client() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     assert!(kept.alice.root().unwrap().agents[0].models.is_empty());
     kept.host.stage().change_offer(|offer| offer.info.models = vec![model("new")]);
     let shown =
         |alice: &Observer| alice.root().unwrap().agents[0].models.iter().any(|model| model.id == "new");
     kept.alice.until("the new model", shown).await.unwrap();
-    // What does not concern clients is not told to them.
+    // A change of features is not published to clients.
     let before = kept.alice.last_seq();
     kept.host.stage().change_offer(|offer| offer.features = AgentFeatures::default());
     kept.host.stage().change_offer(|offer| offer.info.models.push(model("newer")));
@@ -41,13 +40,13 @@ async fn changed_models_reach_a_subscribed_client() {
 
 #[tokio::test]
 async fn resume_token_survives_a_host_restart() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     assert_eq!(kept.host.stage().openings()[0].resume_token, None);
     player.send(AgentEvent::ResumeToken(ResumeToken::new("first"))).await.unwrap();
     player.send(AgentEvent::ResumeToken(ResumeToken::new("second"))).await.unwrap();
     kept.finish(&player, "t1").await;
-    // Also where the host was killed, and nothing but single writes is there.
+    // The token is also stored if the host crashes.
     let crashed = kept.storage.after_a_crash();
     let session = crashed.load_session(ChannelUri::new(SESSION)).await.unwrap().unwrap();
     assert_eq!(session.chats[0].conversation.resume_token, Some(ResumeToken::new("second")));
@@ -62,7 +61,7 @@ async fn resume_token_survives_a_host_restart() {
 
 #[tokio::test]
 async fn agent_is_opened_with_the_last_selection_after_a_restart() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let chosen = json!({
         "type": "chat/turnStarted", "turnId": "t1", "startedAt": "2026-11-15T09:00:05.000Z",
         "message": {
@@ -81,15 +80,15 @@ async fn agent_is_opened_with_the_last_selection_after_a_restart() {
     for opening in &openings {
         assert_eq!(json!(opening.selection.model), chosen["message"]["model"]);
     }
-    // A message that names no agent wants none.
+    // A message without an agent selects none.
     assert_eq!(json!(openings[0].selection.agent), chosen["message"]["agent"]);
     assert_eq!(openings[1].selection.agent, None);
     kept.finish(&player, "t2").await;
 }
 
 #[tokio::test]
-async fn turn_that_the_agent_starts_is_stored_and_restored() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+async fn turn_started_by_the_agent_is_stored_and_restored() {
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     kept.finish(&player, "t1").await;
     let notice = said_by(MessageKind::SystemNotification, "The build has finished");
@@ -105,8 +104,8 @@ async fn turn_that_the_agent_starts_is_stored_and_restored() {
 }
 
 #[tokio::test]
-async fn turn_that_the_agent_starts_during_a_users_turn_goes_into_that_turn() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+async fn turn_started_by_the_agent_during_a_users_turn_is_shown_in_that_turn() {
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     let message = said_by(MessageKind::SystemNotification, "The build has finished");
     player.send(AgentEvent::TurnStarted { turn: TurnId::new("task-1"), message }).await.unwrap();
@@ -120,8 +119,8 @@ async fn turn_that_the_agent_starts_during_a_users_turn_goes_into_that_turn() {
 }
 
 #[tokio::test]
-async fn configuration_that_the_agent_changes_is_published() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+async fn configuration_changed_by_the_agent_is_published() {
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     let values = json!({"mode": "bold", "unheardOf": 1}).as_object().unwrap().clone();
     player.send(AgentEvent::ConfigChanged { values: values.into_iter().collect() }).await.unwrap();
@@ -131,9 +130,9 @@ async fn configuration_that_the_agent_changes_is_published() {
 }
 
 #[tokio::test]
-async fn messages_of_a_turn_are_stored_and_dropped_with_it() {
+async fn message_links_of_a_turn_are_stored_and_dropped_with_it() {
     let traits = StageTraits { features: AgentFeatures::ALL, ..StageTraits::default() };
-    let mut kept = Kept::start(traits).await;
+    let mut kept = StoredHost::start(traits).await;
     let mut player = kept.begin("t1").await;
     let link = |turn: &str, link| AgentEvent::MessageLinked { turn: TurnId::new(turn), link };
     player.send(link("t1", MessageLink::Prompt("u1".to_owned()))).await.unwrap();
@@ -150,16 +149,16 @@ async fn messages_of_a_turn_are_stored_and_dropped_with_it() {
         by_order: false,
     };
     let (one, two) = (("t1".to_owned(), whole("u1", Some("a2"))), ("t2".to_owned(), whole("u2", None)));
-    kept.links_are(&[one.clone(), two]).await;
+    kept.wait_for_links(&[one.clone(), two]).await;
     kept.alice.dispatch(&kept.chat, json!({"type": "chat/truncated", "turnId": "t1"})).await.unwrap();
     let gone = |alice: &Observer| alice.chat(&kept.chat).is_ok_and(|chat| chat.turns.len() == 1);
     kept.alice.until("the truncation", gone).await.unwrap();
-    kept.links_are(&[one]).await;
+    kept.wait_for_links(&[one]).await;
 }
 
 #[tokio::test]
 async fn turns_without_links_are_matched_by_order() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     player.send(AgentEvent::ResumeToken(ResumeToken::new("own"))).await.unwrap();
     kept.finish(&player, "t1").await;
@@ -178,23 +177,23 @@ async fn turns_without_links_are_matched_by_order() {
     kept.host.stage().keep_records(vec![(summary, vec![record])]);
     player.crash().await.unwrap();
     let _player = kept.begin("t2").await;
-    // The record is read beside the opening.
-    kept.links_are(&[("t1".to_owned(), TurnLink { by_order: true, ..link })]).await;
+    // The record is read while the agent is opened.
+    kept.wait_for_links(&[("t1".to_owned(), TurnLink { by_order: true, ..link })]).await;
 }
 
 #[tokio::test]
-async fn without_the_capability_steering_waits_and_becomes_the_next_message() {
+async fn steering_without_the_capability_becomes_the_next_message() {
     let traits = StageTraits { features: AgentFeatures::default(), ..StageTraits::default() };
     let mut scene = Scene::with(traits).await;
     let mut player = scene.begin("t1").await;
-    scene.chat_accepts(pending("steering", "s1", "rather this")).await;
+    scene.chat_accepts(pending("steering", "s1", "do this instead")).await;
     assert_eq!(player.waiting_command(), None);
     player.complete("t1").await.unwrap();
-    assert_eq!(player.prompt().await.unwrap().1, "rather this");
+    assert_eq!(player.prompt().await.unwrap().1, "do this instead");
 }
 
 #[tokio::test]
-async fn without_capabilities_orders_are_rejected_or_kept_from_the_agent() {
+async fn actions_without_the_capability_are_rejected_or_not_forwarded() {
     let traits = StageTraits { features: AgentFeatures::default(), ..StageTraits::default() };
     let mut scene = Scene::with(traits).await;
     let tool = json!({"name": "look", "description": "Looks", "inputSchema": {"type": "object"}});
@@ -203,10 +202,10 @@ async fn without_capabilities_orders_are_rejected_or_kept_from_the_agent() {
     scene.session_accepts(active.clone()).await;
     let mut player = scene.begin("t1").await;
     let opening = scene.host.stage().openings().pop().unwrap();
-    assert!(opening.client_tools.is_empty(), "they are accepted and not offered");
+    assert!(opening.client_tools.is_empty(), "client tools were offered to the agent");
     scene.session_accepts(json!({"type": "session/activeClientRemoved", "clientId": "wire"})).await;
     scene.session_accepts(active).await;
-    // Without `live_config` no property is mutable, and none is changed.
+    // Without `live_config` no property is mutable.
     let config = json!(scene.alice.session(&scene.session).unwrap().config);
     let mutable = |property: &Value| property.get("sessionMutable").is_some();
     assert!(!config["schema"]["properties"].as_object().unwrap().values().any(mutable), "{config}");
@@ -219,7 +218,7 @@ async fn without_capabilities_orders_are_rejected_or_kept_from_the_agent() {
 }
 
 #[tokio::test]
-async fn capabilities_that_come_later_count_from_the_next_opening_on() {
+async fn added_capabilities_apply_from_the_next_opening() {
     let traits = StageTraits { features: AgentFeatures::default(), ..StageTraits::default() };
     let mut scene = Scene::with(traits).await;
     let player = scene.begin("t1").await;
@@ -229,14 +228,14 @@ async fn capabilities_that_come_later_count_from_the_next_opening_on() {
     scene.chat_accepts(started("t2")).await;
     let mut player = scene.host.stage().player().await.unwrap();
     player.prompt().await.unwrap();
-    scene.chat_accepts(pending("steering", "s1", "rather this")).await;
+    scene.chat_accepts(pending("steering", "s1", "do this instead")).await;
     assert!(matches!(player.command().await.unwrap(), AgentCommand::Steer { .. }));
 }
 
-/// VS Code renames on the channel of the chat.
+/// VS Code renames a session on the channel of its chat.
 #[tokio::test]
 async fn rename_on_the_chat_channel_renames_the_session_of_a_default_chat() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     kept.finish(&player, "t1").await;
     let mut wire = Wire::open(&kept.host, "wire", &["0.9.0"]).await;
@@ -257,7 +256,7 @@ async fn rename_on_the_chat_channel_renames_the_session_of_a_default_chat() {
         message["method"] == "root/sessionSummaryChanged" && message["params"]["changes"]["title"] == "Better"
     };
     wire.until(row).await;
-    // Later snapshots have the new title, after a restart too.
+    // Later snapshots have the new title, also after a restart.
     assert_eq!(wire.snapshot(&kept.chat).await["title"], "Better");
     let (kept, left) = tokio::join!(kept.restart(), player.leave_when_told());
     left.unwrap();
@@ -271,7 +270,7 @@ async fn rename_on_the_chat_channel_renames_the_session_of_a_default_chat() {
 }
 
 #[tokio::test]
-async fn rename_of_another_chat_renames_that_chat_alone() {
+async fn rename_of_another_chat_renames_only_that_chat() {
     let mut room = Room::with_side().await;
     let mut wire = Wire::open(&room.host, "renames", &["1.0.0"]).await;
     let before = wire.snapshot(ONE).await["title"].clone();
@@ -287,7 +286,7 @@ async fn rename_of_another_chat_renames_that_chat_alone() {
 }
 
 #[tokio::test]
-async fn forked_chat_keeps_the_messages_of_its_turns() {
+async fn forked_chat_keeps_the_message_links_of_its_turns() {
     let mut room = Room::new().await;
     let main = room.chat.clone();
     let player = room.turn(&main, "t1").await;
@@ -303,14 +302,14 @@ async fn forked_chat_keeps_the_messages_of_its_turns() {
     assert_eq!((fork.links.len(), &fork.links[0].1.prompts), (1, &vec!["u1".to_owned()]));
     let _player = room.begin(SIDE, "t2").await;
     let opening = room.host.stage().openings().pop().unwrap();
-    let History::Branch(branch) = opening.history else { panic!("no branch: {opening:?}") };
+    let History::Branch(branch) = opening.history else { panic!("not a branch: {opening:?}") };
     assert_eq!(branch.link.unwrap().prompts, ["u1"]);
     assert_eq!((branch.resume_token, opening.resume_token), (Some(ResumeToken::new("own")), None));
 }
 
 #[tokio::test]
 async fn cancel_of_a_turn_cancels_the_agents_turn_in_it() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let mut player = kept.begin("t1").await;
     let message = said_by(MessageKind::SystemNotification, "The build has finished");
     player.send(AgentEvent::TurnStarted { turn: TurnId::new("task-1"), message }).await.unwrap();
@@ -337,8 +336,8 @@ async fn cancel_of_a_turn_cancels_the_agents_turn_in_it() {
 }
 
 #[tokio::test]
-async fn agents_turn_continues_after_the_turn_that_it_was_shown_in() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+async fn agents_turn_continues_after_the_turn_it_was_shown_in() {
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let player = kept.begin("t1").await;
     let message = said_by(MessageKind::SystemNotification, "The build has finished");
     player.send(AgentEvent::TurnStarted { turn: TurnId::new("task-1"), message }).await.unwrap();
@@ -353,12 +352,12 @@ async fn agents_turn_continues_after_the_turn_that_it_was_shown_in() {
     assert_eq!(turns[0]["responseParts"][0]["content"], "built");
     assert_eq!(turns[1]["responseParts"][0]["content"], "and tested");
     assert_eq!(turns[1]["message"]["text"], "The build has finished");
-    assert_eq!(kept.links().await[0].0, "t1", "the link is found where the output was shown");
+    assert_eq!(kept.links().await[0].0, "t1", "the link belongs to the turn that shows the output");
 }
 
 #[tokio::test]
 async fn agents_own_turn_does_not_release_a_held_queue() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let mut player = kept.begin("t1").await;
     kept.alice.dispatch(&kept.chat, pending("queued", "m1", "later")).await.unwrap();
     kept.alice.dispatch(&kept.chat, cancelled("t1")).await.unwrap();
@@ -373,22 +372,22 @@ async fn agents_own_turn_does_not_release_a_held_queue() {
 
 #[tokio::test]
 async fn steering_message_that_was_taken_just_before_a_cancel_is_not_sent_again() {
-    let mut kept = Kept::start(StageTraits::default()).await;
+    let mut kept = StoredHost::start(StageTraits::default()).await;
     let mut player = kept.begin("t1").await;
-    kept.alice.dispatch(&kept.chat, pending("steering", "s1", "rather this")).await.unwrap();
+    kept.alice.dispatch(&kept.chat, pending("steering", "s1", "do this instead")).await.unwrap();
     assert!(matches!(player.command().await.unwrap(), AgentCommand::Steer { .. }));
     kept.alice.dispatch(&kept.chat, cancelled("t1")).await.unwrap();
     assert!(matches!(player.command().await.unwrap(), AgentCommand::Cancel { .. }));
     let queued = |alice: &Observer| alice.chat(&kept.chat).is_ok_and(|chat| chat.queued_messages.is_some());
-    kept.alice.until("it is in the queue", queued).await.unwrap();
+    kept.alice.until("the steering message is queued", queued).await.unwrap();
     player.steered("s1").await.unwrap();
-    kept.alice.until("it is not", |alice| !queued(alice)).await.unwrap();
+    kept.alice.until("the steering message is removed", |alice| !queued(alice)).await.unwrap();
 }
 
 #[tokio::test]
 async fn queue_that_waits_after_a_truncation_waits_after_a_restart() {
     let traits = StageTraits { features: AgentFeatures::ALL, ..StageTraits::default() };
-    let mut kept = Kept::start(traits).await;
+    let mut kept = StoredHost::start(traits).await;
     let mut player = kept.begin("t1").await;
     kept.finish(&player, "t1").await;
     kept.alice.say(&kept.chat, "t2", "more").await.unwrap();

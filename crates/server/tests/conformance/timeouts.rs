@@ -1,5 +1,5 @@
-//! What takes time, on a paused clock and so without sockets: clients that do not come
-//! back to the next host, and sessions that nobody uses.
+//! Timeouts, on a paused clock and therefore without sockets: clients that do not reconnect
+//! after a restart, and sessions that are not used.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ async fn open(host: &Host, channel: &ChannelUri) -> bool {
     found
 }
 
-/// A session of `c1` with a running turn.
+/// Creates a session of `c1` with a running turn.
 async fn with_a_turn(host: &Host, stage: &Stage) -> (ChannelUri, ChannelUri, Player) {
     let (session, client) = (ChannelUri::new("scripted:/1"), ClientId::new("c1"));
     let chat = ChannelUri::default_chat_of(&session);
@@ -56,7 +56,7 @@ async fn with_a_turn(host: &Host, stage: &Stage) -> (ChannelUri, ChannelUri, Pla
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_nobody_uses_leaves_the_memory_once_it_is_stored_and_comes_back_when_it_is_wanted() {
+async fn idle_session_is_unloaded_once_stored_and_loaded_on_demand() {
     let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
     let host = start(&stage, &storage).await;
     let (session, chat, player) = with_a_turn(&host, &stage).await;
@@ -65,11 +65,11 @@ async fn a_session_that_nobody_uses_leaves_the_memory_once_it_is_stored_and_come
 
     storage.fail_writes(Some(StorageError::Full));
     tokio::time::sleep(Duration::from_secs(60 * 60)).await;
-    assert!(host.store().has(&chat), "it could not be stored");
+    assert!(host.store().has(&chat), "unloaded although it could not be stored");
     storage.fail_writes(None);
     tokio::time::sleep(Duration::from_secs(60 * 60)).await;
     assert!(!host.store().has(&chat) && !host.store().has(&session));
-    assert_eq!(host.list_sessions(None, None).rows.len(), 1, "it is still in the list");
+    assert_eq!(host.list_sessions(None, None).rows.len(), 1, "the unloaded session is not listed");
 
     assert!(open(&host, &chat).await);
     let turns = host.store().read(&chat, |state| state.chat_doc().map(|chat| chat.turns().len())).flatten();
@@ -77,7 +77,7 @@ async fn a_session_that_nobody_uses_leaves_the_memory_once_it_is_stored_and_come
 }
 
 #[tokio::test(start_paused = true)]
-async fn streamed_text_is_stored_within_a_tenth_of_a_second() {
+async fn streamed_text_is_stored_within_100_ms() {
     let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
     let host = start(&stage, &storage).await;
     let (_, chat, player) = with_a_turn(&host, &stage).await;
@@ -89,12 +89,12 @@ async fn streamed_text_is_stored_within_a_tenth_of_a_second() {
     assert!(json!(turns).to_string().contains("half an answer"), "{turns:?}");
 }
 
-fn taking_part(host: &Host, session: &ChannelUri) -> Option<usize> {
+fn active_clients(host: &Host, session: &ChannelUri) -> Option<usize> {
     host.store().read(session, |state| state.session().map(|session| session.active_clients.len())).flatten()
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_come_back_to_the_next_host_leaves_the_session_there() {
+async fn active_client_is_removed_if_it_does_not_reconnect_after_a_restart() {
     let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
     let (session, client) = (ChannelUri::new("scripted:/1"), ClientId::new("gone"));
     let chat = ChannelUri::default_chat_of(&session);
@@ -123,9 +123,9 @@ async fn who_does_not_come_back_to_the_next_host_leaves_the_session_there() {
     let how = Subscription::default();
     let subscribed = host.subscribe(connection, &session, how, |snapshot| Frame::encode(&snapshot.is_some()));
     subscribed.await.unwrap().unwrap();
-    assert_eq!(taking_part(&host, &session), Some(1), "it may come back");
+    assert_eq!(active_clients(&host, &session), Some(1), "removed before its reconnect time is over");
     tokio::time::sleep(Duration::from_secs(31)).await;
-    assert_eq!(taking_part(&host, &session), Some(0));
+    assert_eq!(active_clients(&host, &session), Some(0));
 }
 
 fn activated(client: &str) -> Action {
@@ -135,10 +135,10 @@ fn activated(client: &str) -> Action {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_says_that_it_takes_part_and_is_gone_before_it_is_heard_leaves_in_time() {
+async fn client_that_disconnects_before_its_activation_is_handled_is_removed() {
     let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
     let host = start(&stage, &storage).await;
-    let session = never_used(&host).await;
+    let session = unused_session(&host).await;
     let watcher = connected(&host, "c2");
     subscribed(&host, watcher, &session).await;
     let (connection, client) = (connected(&host, "c1"), ClientId::new("c1"));
@@ -146,18 +146,18 @@ async fn who_says_that_it_takes_part_and_is_gone_before_it_is_heard_leaves_in_ti
     host.dispatch(session.clone(), activated("c1"), origin).await;
     host.store().detach(connection);
     host.disconnected(&client);
-    assert_eq!(taking_part(&host, &session), Some(0), "the session has not come to it yet");
+    assert_eq!(active_clients(&host, &session), Some(0), "the session has already handled the activation");
     tokio::time::sleep(Duration::from_secs(29)).await;
-    assert_eq!(taking_part(&host, &session), Some(1), "it may come back");
+    assert_eq!(active_clients(&host, &session), Some(1), "removed before its reconnect time is over");
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(taking_part(&host, &session), Some(0));
+    assert_eq!(active_clients(&host, &session), Some(0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_back_to_the_next_host_takes_part_only_where_it_listens() {
+async fn reconnected_client_stays_active_only_in_subscribed_sessions() {
     let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
     let host = start(&stage, &storage).await;
-    let session = never_used(&host).await;
+    let session = unused_session(&host).await;
     for client in ["c1", "c2", "c3"] {
         let connection = connected(&host, client);
         let origin = Origin { connection, client: ClientId::new(client), client_seq: 1 };
@@ -170,18 +170,18 @@ async fn who_comes_back_to_the_next_host_takes_part_only_where_it_listens() {
     connected(&host, "c1");
     subscribed(&host, connected(&host, "c2"), &session).await;
     subscribed(&host, connected(&host, "c3"), &ChannelUri::default_chat_of(&session)).await;
-    assert_eq!(taking_part(&host, &session), Some(3));
+    assert_eq!(active_clients(&host, &session), Some(3));
     tokio::time::sleep(Duration::from_secs(59)).await;
-    assert_eq!(taking_part(&host, &session), Some(3), "who is there has more time");
+    assert_eq!(active_clients(&host, &session), Some(3), "a connected client has more time");
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(taking_part(&host, &session), Some(2), "one of them listens to nothing of it");
+    assert_eq!(active_clients(&host, &session), Some(2), "a client without a subscription is still active");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_back_and_joins_late_has_time_to_listen() {
+async fn reconnected_client_that_activates_late_has_time_to_subscribe() {
     let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
     let host = start(&stage, &storage).await;
-    let (session, client) = (never_used(&host).await, ClientId::new("c1"));
+    let (session, client) = (unused_session(&host).await, ClientId::new("c1"));
     host.store().detach(connected(&host, "c1"));
     host.disconnected(&client);
     let connection = connected(&host, "c1");
@@ -189,14 +189,14 @@ async fn who_is_back_and_joins_late_has_time_to_listen() {
     let origin = Origin { connection, client, client_seq: 1 };
     host.dispatch(session.clone(), activated("c1"), origin).await;
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(taking_part(&host, &session), Some(1));
+    assert_eq!(active_clients(&host, &session), Some(1));
     subscribed(&host, connection, &session).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(taking_part(&host, &session), Some(1));
+    assert_eq!(active_clients(&host, &session), Some(1));
 }
 
-/// A session of `c1` that nobody has said anything in.
-async fn never_used(host: &Host) -> ChannelUri {
+/// Creates a session of `c1` without turns.
+async fn unused_session(host: &Host) -> ChannelUri {
     let session = ChannelUri::new("scripted:/1");
     let new = NewSession {
         uri: session.clone(),
@@ -210,7 +210,7 @@ async fn never_used(host: &Host) -> ChannelUri {
     session
 }
 
-/// A connection of a client that subscribes to nothing.
+/// Connects a client without subscriptions.
 fn connected(host: &Host, client: &str) -> ConnectionId {
     let connection = host.store().attach(Arc::new(Outbox::default()));
     let introduced = host.store().introduce(connection, &ClientId::new(client), &[], |_, snapshots| {
@@ -226,8 +226,8 @@ async fn subscribed(host: &Host, connection: ConnectionId, channel: &ChannelUri)
     subscribed.await.unwrap().unwrap();
 }
 
-/// Waits longer than any session stays that nobody wants.
-async fn an_hour() {
+/// Waits longer than any unused session is kept.
+async fn wait_an_hour() {
     tokio::time::sleep(Duration::from_secs(60 * 60)).await;
 }
 
@@ -236,82 +236,88 @@ async fn is_stored(storage: &MemoryStorage, session: &ChannelUri) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_was_never_used_goes_away_when_its_creator_is_gone() {
+async fn unused_session_is_removed_after_its_creator_disconnects() {
     let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
     let host = start(&stage, &storage).await;
     let creator = connected(&host, "c1");
-    let session = never_used(&host).await;
+    let session = unused_session(&host).await;
     let chat = ChannelUri::default_chat_of(&session);
-    an_hour().await;
-    assert!(host.store().has(&session) && is_stored(&storage, &session).await, "its creator is there");
+    wait_an_hour().await;
+    assert!(
+        host.store().has(&session) && is_stored(&storage, &session).await,
+        "removed although its creator is connected"
+    );
 
     host.store().detach(creator);
     tokio::time::sleep(Duration::from_secs(4 * 60)).await;
-    assert!(host.store().has(&session), "a window that reloads comes back");
+    assert!(host.store().has(&session), "removed before its creator could reconnect");
     let creator = connected(&host, "c1");
     tokio::time::sleep(Duration::from_secs(4 * 60)).await;
     host.store().detach(creator);
     tokio::time::sleep(Duration::from_secs(4 * 60)).await;
-    assert!(host.store().has(&session), "the time begins anew when it leaves again");
+    assert!(host.store().has(&session), "the timeout did not restart");
 
     tokio::time::sleep(Duration::from_secs(2 * 60)).await;
     assert!(!host.store().has(&session) && !host.store().has(&chat));
-    assert!(!is_stored(&storage, &session).await, "nothing of it is left");
+    assert!(!is_stored(&storage, &session).await, "the removed session is stored");
     assert_eq!((host.session_count(), stage.asked()), (0, 0));
-    never_used(&host).await;
+    unused_session(&host).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_was_never_used_stays_while_somebody_watches_it_or_its_chat() {
+async fn unused_session_is_kept_while_it_or_its_chat_has_a_subscriber() {
     let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
     let host = start(&stage, &storage).await;
-    let session = never_used(&host).await;
+    let session = unused_session(&host).await;
     let chat = ChannelUri::default_chat_of(&session);
     for channel in [&session, &chat] {
         let other = connected(&host, "c2");
         subscribed(&host, other, channel).await;
-        an_hour().await;
-        assert!(host.store().has(&session) && is_stored(&storage, &session).await, "{channel} is watched");
+        wait_an_hour().await;
+        assert!(
+            host.store().has(&session) && is_stored(&storage, &session).await,
+            "{channel} has a subscriber"
+        );
         host.store().detach(other);
     }
-    // Somebody who is only connected, and did not create it, does not keep it.
+    // A connected client that is neither its creator nor a subscriber does not keep it.
     connected(&host, "c2");
-    an_hour().await;
+    wait_an_hour().await;
     assert!(!host.store().has(&session) && !is_stored(&storage, &session).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_was_never_used_goes_away_at_the_next_host_too() {
+async fn unused_session_is_removed_after_a_restart() {
     let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
     let host = start(&stage, &storage).await;
-    let session = never_used(&host).await;
+    let session = unused_session(&host).await;
     host.shutdown().await;
     host.finish().await;
     assert!(is_stored(&storage, &session).await);
 
     let host = start(&stage, &storage).await;
-    an_hour().await;
+    wait_an_hour().await;
     assert!(!is_stored(&storage, &session).await);
     assert_eq!(host.session_count(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_was_used_is_never_thrown_away() {
+async fn used_session_is_never_removed() {
     let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
     let host = start(&stage, &storage).await;
     let (session, _, player) = with_a_turn(&host, &stage).await;
     player.complete("t1").await.unwrap();
     player.crash().await.unwrap();
-    an_hour().await;
+    wait_an_hour().await;
     assert!(is_stored(&storage, &session).await);
     assert_eq!(host.session_count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_whose_agent_cannot_be_opened_is_listed_at_once_and_never_thrown_away() {
+async fn session_whose_agent_cannot_be_opened_is_listed_and_never_removed() {
     let (stage, storage) = (Stage::default(), Arc::new(MemoryStorage::new()));
     let host = start(&stage, &storage).await;
-    let (session, client) = (never_used(&host).await, ClientId::new("c1"));
+    let (session, client) = (unused_session(&host).await, ClientId::new("c1"));
     let chat = ChannelUri::default_chat_of(&session);
     stage.hold_openings();
     stage.fail_next_opening("install it first");
@@ -320,11 +326,11 @@ async fn a_session_whose_agent_cannot_be_opened_is_listed_at_once_and_never_thro
     let origin = Origin { connection, client, client_seq: 1 };
     host.dispatch(chat.clone(), Action::from_client(action).unwrap(), origin).await;
     stage.opened(1).await.unwrap();
-    assert_eq!(host.list_sessions(None, None).rows.len(), 1, "from its first message on");
+    assert_eq!(host.list_sessions(None, None).rows.len(), 1, "not listed after its first message");
     stage.release_openings();
     host.store().detach(connection);
-    an_hour().await;
-    assert!(!host.store().has(&session), "it is not needed in memory");
+    wait_an_hour().await;
+    assert!(!host.store().has(&session), "the idle session is still loaded");
     assert!(is_stored(&storage, &session).await);
     assert_eq!((host.list_sessions(None, None).rows.len(), host.session_count()), (1, 1));
     assert!(open(&host, &chat).await);
