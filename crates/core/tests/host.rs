@@ -1,4 +1,4 @@
-//! A host with a scripted agent: what sessions do at the seam to their agents.
+//! Tests of sessions in a host with a scripted agent.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -22,14 +22,14 @@ use serde_json::json;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-/// An agent that a test plays itself.
+/// An agent provider controlled by the test.
 #[derive(Default)]
 struct Stage {
     opened: AtomicUsize,
     requests: Mutex<Vec<OpenAgent>>,
-    /// Lets one opening go on; without a permit it waits.
+    /// One permit lets one `open` call continue.
     gate: Notify,
-    /// The agent's ends of the links that were opened.
+    /// The agent's ends of the opened links.
     wings: Mutex<Vec<Wing>>,
     entered: Notify,
 }
@@ -125,7 +125,7 @@ impl Scene {
         self.host.store().read(&self.chat, |state| state.chat_doc().unwrap().whole().unwrap()).unwrap()
     }
 
-    /// Gives the other tasks turns until the published chat is as wanted.
+    /// Yields to other tasks until the published chat satisfies `holds`.
     async fn until(&self, what: &str, holds: impl Fn(&ChatState) -> bool) {
         for _ in 0..10_000 {
             if holds(&self.chat()) {
@@ -152,9 +152,9 @@ fn ended(turn: &str, outcome: TurnOutcome) -> AgentEvent {
 }
 
 #[tokio::test]
-async fn the_first_message_opens_the_agent_once_and_the_second_uses_it() {
+async fn agent_is_opened_by_first_message_and_reused_by_second() {
     let scene = Scene::new().await;
-    assert_eq!(scene.stage.opened.load(Ordering::SeqCst), 0, "creating opens nothing");
+    assert_eq!(scene.stage.opened.load(Ordering::SeqCst), 0, "creating a session does not open an agent");
     assert!(scene.host.list_sessions(None, None).rows.is_empty());
     scene.say("t1").await;
     scene.say("too early").await;
@@ -163,18 +163,18 @@ async fn the_first_message_opens_the_agent_once_and_the_second_uses_it() {
     let Some(AgentCommand::Prompt { turn, .. }) = wing.commands.recv().await else { panic!("no prompt") };
     assert_eq!(turn.as_str(), "t1");
     wing.events.send(ended("t1", TurnOutcome::Completed)).await.unwrap();
-    scene.until("the turn is over", |chat| chat.turns.len() == 1).await;
+    scene.until("the turn ended", |chat| chat.turns.len() == 1).await;
     scene.say("t2").await;
     let Some(AgentCommand::Prompt { turn, .. }) = wing.commands.recv().await else { panic!("no prompt") };
     assert_eq!(turn.as_str(), "t2");
     assert_eq!(scene.stage.opened.load(Ordering::SeqCst), 1);
     assert_eq!(scene.host.list_sessions(None, None).rows.len(), 1);
     let directory = scene.stage.requests.lock().unwrap()[0].working_directories.clone();
-    assert_eq!(directory, [PathBuf::from("/w x")], "the address is decoded");
+    assert_eq!(directory, [PathBuf::from("/w x")], "the directory URI is decoded");
 }
 
 #[tokio::test]
-async fn a_message_that_is_cancelled_while_the_agent_opens_never_reaches_it() {
+async fn message_cancelled_during_opening_is_not_sent_to_agent() {
     let scene = Scene::new().await;
     scene.say("t1").await;
     scene.stage.entered.notified().await;
@@ -184,12 +184,12 @@ async fn a_message_that_is_cancelled_while_the_agent_opens_never_reaches_it() {
     scene.stage.gate.notify_one();
     let mut wing = scene.wing().await;
     let Some(AgentCommand::Prompt { turn, .. }) = wing.commands.recv().await else { panic!("no prompt") };
-    assert_eq!(turn.as_str(), "t2", "only the message that is still wanted");
+    assert_eq!(turn.as_str(), "t2", "only the message that was not cancelled");
     assert_eq!(scene.chat().turns[0].state, TurnState::Cancelled);
 }
 
 #[tokio::test]
-async fn disposing_while_the_agent_opens_cancels_the_opening() {
+async fn dispose_during_opening_cancels_opening() {
     let scene = Scene::new().await;
     scene.say("t1").await;
     scene.stage.entered.notified().await;
@@ -200,7 +200,7 @@ async fn disposing_while_the_agent_opens_cancels_the_opening() {
 }
 
 #[tokio::test]
-async fn disposing_waits_until_the_agent_is_gone() {
+async fn dispose_waits_for_agent_to_exit() {
     let scene = Scene::new().await;
     scene.say("t1").await;
     scene.stage.gate.notify_one();
@@ -210,7 +210,7 @@ async fn disposing_waits_until_the_agent_is_gone() {
         wing.close.cancelled().await;
         assert!(
             scene.host.store().read(&scene.session, |_| ()).is_some(),
-            "it is there until the agent is gone"
+            "the session exists until the agent has exited"
         );
         wing.events.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await.unwrap();
     };
@@ -220,7 +220,7 @@ async fn disposing_waits_until_the_agent_is_gone() {
 }
 
 #[tokio::test]
-async fn an_agent_that_vanishes_fails_the_turn_and_is_opened_again_to_resume() {
+async fn turn_fails_when_agent_exits_and_resume_reopens_agent() {
     let scene = Scene::new().await;
     scene.say("t1").await;
     scene.stage.gate.notify_one();
@@ -237,7 +237,7 @@ async fn an_agent_that_vanishes_fails_the_turn_and_is_opened_again_to_resume() {
 }
 
 #[tokio::test]
-async fn shutting_down_ends_every_agent_and_takes_no_new_session() {
+async fn shutdown_closes_agents_and_rejects_new_sessions() {
     let scene = Scene::new().await;
     scene.say("t1").await;
     scene.stage.gate.notify_one();
@@ -262,7 +262,7 @@ async fn shutting_down_ends_every_agent_and_takes_no_new_session() {
 }
 
 #[tokio::test]
-async fn shutdown_ends_provisional_opening_and_live_sessions_and_may_be_called_twice() {
+async fn shutdown_closes_sessions_in_every_state_and_is_idempotent() {
     let scene = Scene::new().await;
     scene.say("t1").await;
     scene.stage.gate.notify_one();
@@ -296,14 +296,14 @@ async fn shutdown_ends_provisional_opening_and_live_sessions_and_may_be_called_t
     };
     let both = async { tokio::join!(scene.host.shutdown(), scene.host.shutdown(), agent) };
     tokio::time::timeout(std::time::Duration::from_secs(30), both).await.unwrap();
-    assert!(live.events.is_closed(), "the session has let go of its agent");
-    assert_eq!(scene.stage.opened.load(Ordering::SeqCst), 2, "the provisional session opened nothing");
+    assert!(live.events.is_closed(), "the session dropped its agent link");
+    assert_eq!(scene.stage.opened.load(Ordering::SeqCst), 2, "the provisional session did not open an agent");
     assert!(scene.stage.wings.lock().unwrap().is_empty(), "the opening was cancelled");
     tokio::time::timeout(std::time::Duration::from_secs(1), scene.host.shutdown()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_was_never_used_goes_away_when_nobody_is_there_for_it() {
+async fn unused_session_is_removed_after_its_creator_disconnects() {
     let scene = Scene::new().await;
     let exists = || scene.host.store().read(&scene.session, |_| ()).is_some();
     let connection = scene.origin.connection;
@@ -315,14 +315,14 @@ async fn a_session_that_was_never_used_goes_away_when_nobody_is_there_for_it() {
     assert!(exists(), "its creator is connected");
     scene.host.store().detach(connection);
     tokio::time::sleep(std::time::Duration::from_secs(4 * 60)).await;
-    assert!(exists(), "the creator may come back");
+    assert!(exists(), "the creator may reconnect");
     tokio::time::sleep(std::time::Duration::from_secs(3 * 60)).await;
     assert!(!exists());
     assert!(scene.host.dispose_session(&scene.session).await.is_err());
 }
 
-/// A session with a running turn in which `c1` takes part and runs a tool.
-async fn with_a_tool_at_c1() -> (Scene, Wing) {
+/// A session with a running turn, in which client `c1` runs a tool.
+async fn running_client_tool() -> (Scene, Wing) {
     let scene = Scene::new().await;
     let introduced =
         scene.host.store().introduce(scene.origin.connection, &scene.origin.client, &[], |_, _| {
@@ -365,17 +365,17 @@ fn disconnect(scene: &Scene) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_does_not_come_back_leaves_its_sessions_and_its_tools_fail() {
-    let (scene, mut wing) = with_a_tool_at_c1().await;
+async fn tools_fail_when_client_does_not_reconnect() {
+    let (scene, mut wing) = running_client_tool().await;
     disconnect(&scene);
     tokio::time::sleep(std::time::Duration::from_secs(29)).await;
-    assert_eq!(tool_status(&scene.chat()), "running", "it may come back");
+    assert_eq!(tool_status(&scene.chat()), "running", "the client may reconnect");
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     assert_eq!(tool_status(&scene.chat()), "completed");
     let Some(AgentCommand::ToolAnswer { tool_call, answer: ToolAnswer::Completed(result), .. }) =
         wing.commands.recv().await
     else {
-        panic!("the agent is not told")
+        panic!("the agent did not receive the answer")
     };
     assert_eq!((tool_call.as_str(), result.success), ("k1", false));
     let clients = scene
@@ -386,8 +386,8 @@ async fn a_client_that_does_not_come_back_leaves_its_sessions_and_its_tools_fail
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_is_back_in_time_goes_on_with_its_tools() {
-    let (scene, mut wing) = with_a_tool_at_c1().await;
+async fn tools_continue_when_client_reconnects_in_time() {
+    let (scene, mut wing) = running_client_tool().await;
     disconnect(&scene);
     tokio::time::sleep(std::time::Duration::from_secs(20)).await;
     let connection = scene.host.store().attach(Arc::new(Outbox::default()));

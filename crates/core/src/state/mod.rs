@@ -1,8 +1,8 @@
-//! Published state: what every client sees, and how it reaches them.
+//! Published state and its delivery to clients.
 //!
-//! `store` owns the state of every channel and the one sequence of actions over
-//! all of them; `frame` is a message encoded once; `outbox` is what waits for one
-//! connection.
+//! `store` owns the state of every channel and the single sequence of actions across all
+//! of them. `frame` holds a message that is encoded once. `outbox` is the send queue of
+//! one connection.
 
 mod chat;
 mod clients;
