@@ -1,4 +1,4 @@
-//! How each change looks in SQL. Whoever calls has a transaction open.
+//! Translates each change to SQL. The caller must have a transaction open.
 
 use innkeeper_core::agent::{History, ResumeToken, TurnLink};
 use innkeeper_core::channel::ChannelUri;
@@ -11,19 +11,21 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::failure::Failure;
 
-/// How many handled dispatches of a client are remembered: more than any client repeats after a reconnect.
+/// Number of handled dispatches kept per client: more than a client repeats after a
+/// reconnect.
 pub(crate) const HANDLED_KEPT: usize = 256;
 
-/// How many clients are remembered; the least recently connected ones are forgotten first.
+/// Number of clients kept; the least recently connected ones are removed first.
 pub(crate) const CLIENTS_KEPT: usize = 4096;
 
-/// Superfluous clients are looked for after this many new ones, since looking means counting them.
+/// Number of new clients between two prunings, since pruning has to count all clients.
 const CLIENTS_BETWEEN_LOOKS: i64 = 64;
 
-/// Bytes of one dispatch in `client.handled`: two numbers.
+/// Size of one dispatch in `client.handled`: two numbers.
 const DISPATCH: usize = 2 * size_of::<i64>();
 
-/// Stands there for the answer of a dispatch that has none. No answer has this number: the first action is 1.
+/// Encodes a dispatch without a response. Not a valid sequence number: the first action
+/// is 1.
 const NO_ANSWER: u64 = 0;
 
 /// Applies one change.
@@ -45,7 +47,8 @@ pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), Failure> {
                     chat,
                     session,
                     conversation: id.to_string(),
-                    // What is rebuilt is not kept: the agent's own record is looked for again.
+                    // Rebuilt history is not stored: the next start looks for the agent's
+                    // own record again.
                     resumes: matches!(history, History::Resume | History::Rebuild(_)),
                     resume_token: resume_token.as_ref().map(ResumeToken::as_str),
                     branch,
@@ -67,11 +70,11 @@ pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), Failure> {
         Change::Answered { client, mark, answer } => answered(db, client, *mark, *answer),
         Change::PutRootConfig { values } => Ok(put_host(db, "root_config", &serde_json::to_string(values)?)?),
         Change::ReserveSeq { through } => reserve_seq(db, *through),
-        Change::EndInOrder { seq, replay, clients } => end_in_order(db, *seq, replay, clients),
+        Change::EndInOrder { seq, replay, clients } => record_clean_shutdown(db, *seq, replay, clients),
     }
 }
 
-/// About how much memory a change holds while it waits to be written.
+/// Approximate memory of a change while it waits in the queue.
 pub(crate) fn size_of_change(change: &Change) -> usize {
     let body = match change {
         Change::PutSession { row, state, .. } => {
@@ -97,12 +100,12 @@ pub(crate) fn size_of_change(change: &Change) -> usize {
     body + size_of::<Change>()
 }
 
-/// Forgets that the last host ended in order, and what it left for this one.
-pub(crate) fn unmark_end(db: &Connection) -> rusqlite::Result<()> {
+/// Removes the clean shutdown marker and the data that the last host stored with it.
+pub(crate) fn clear_clean_shutdown(db: &Connection) -> rusqlite::Result<()> {
     db.execute_batch("DELETE FROM host WHERE name = 'clean'; DELETE FROM replay; DELETE FROM mark;")
 }
 
-/// Forgets the clients that are too many.
+/// Removes clients above the limit.
 pub(crate) fn prune_clients(db: &Connection) -> rusqlite::Result<()> {
     db.prepare_cached(
         "DELETE FROM client WHERE used <= (SELECT used FROM client ORDER BY used DESC LIMIT 1 OFFSET ?1)",
@@ -111,7 +114,7 @@ pub(crate) fn prune_clients(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Writes down a fact about the host.
+/// Sets a host-wide value.
 pub(crate) fn put_host(db: &Connection, name: &str, value: &str) -> rusqlite::Result<()> {
     db.prepare_cached(
         "INSERT INTO host (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
@@ -120,14 +123,14 @@ pub(crate) fn put_host(db: &Connection, name: &str, value: &str) -> rusqlite::Re
     Ok(())
 }
 
-/// A fact about the host.
+/// Reads a host-wide value.
 pub(crate) fn host_value(db: &Connection, name: &str) -> rusqlite::Result<Option<Vec<u8>>> {
     let mut select = db.prepare_cached("SELECT CAST(value AS BLOB) FROM host WHERE name = ?1")?;
     select.query_row([name], |row| row.get(0)).optional()
 }
 
-/// The handled dispatches from their column. Of one that does not consist of whole ones
-/// nothing is known: none of its numbers can be told from another.
+/// Decodes the column of handled dispatches. If its length is not a multiple of the
+/// record size, the column is ignored, because the record boundaries are unknown.
 pub(crate) fn decode_handled(column: &[u8]) -> Vec<StoredDispatch> {
     let (dispatches, []) = column.as_chunks::<DISPATCH>() else { return Vec::new() };
     let decode = |dispatch: &[u8; DISPATCH]| {
@@ -176,7 +179,7 @@ fn put_row(db: &Connection, row: &StoredRow) -> Result<(), Failure> {
     let known = db
         .prepare_cached("UPDATE session SET modified_at = ?2, summary = ?3 WHERE uri = ?1")?
         .execute(values)?;
-    // A session that was disposed meanwhile has no row any more.
+    // A session that was disposed since does not have a row.
     if known > 0 {
         db.prepare_cached(
             "INSERT INTO session_row (uri, modified_at, summary) VALUES (?1, ?2, ?3)
@@ -187,7 +190,7 @@ fn put_row(db: &Connection, row: &StoredRow) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A chat as its table has it.
+/// A row of the `chat` table.
 struct ChatRecord<'a> {
     chat: &'a ChannelUri,
     session: &'a ChannelUri,
@@ -238,7 +241,7 @@ fn put_token(db: &Connection, chat: i64, token: &str) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Stores an agent's name of a conversation. A chat that was removed meanwhile needs none.
+/// Stores an agent's id of a conversation. Ignored if the chat was removed since.
 fn put_resume_token(db: &Connection, chat: &ChannelUri, token: &ResumeToken) -> Result<(), Failure> {
     match chat_id(db, chat)? {
         Some(id) => Ok(put_token(db, id, token.as_str())?),
@@ -279,7 +282,8 @@ fn put_turns(db: &Connection, chat: &ChannelUri, keep: usize, turns: &[StoredTur
             Failure::NoChat(chat.clone())
         });
     };
-    // Turns that were lost while the host still counts them must not leave a gap behind the last one.
+    // If turns were lost that the host still counts, append after the last one without a
+    // gap.
     let mut select = db.prepare_cached("SELECT coalesce(max(place) + 1, 0) FROM turn WHERE chat = ?1")?;
     let behind: i64 = select.query_row([id], |row| row.get(0))?;
     let keep = column(keep as u64)?.min(behind);
@@ -319,7 +323,7 @@ fn remove_session(db: &Connection, session: &ChannelUri) -> Result<(), Failure> 
 }
 
 fn remove_chat(db: &Connection, chat: &ChannelUri) -> Result<(), Failure> {
-    // What was published in it must not be taken for another chat's at the same address.
+    // Otherwise a later chat at the same address would inherit these actions.
     db.prepare_cached(
         "DELETE FROM journal WHERE channel = ?1
          AND session = (SELECT session.id FROM session JOIN chat ON chat.session = session.uri WHERE chat.uri = ?1)",
@@ -348,7 +352,7 @@ fn handled(db: &Connection, client: &ClientId, mark: i64) -> Result<(), Failure>
     put_handled(db, id, &column)
 }
 
-/// Puts a number to the newest of a client's dispatches that is known by this and has none.
+/// Sets the response of the client's newest dispatch that has this mark and no response.
 fn answered(db: &Connection, client: &ClientId, mark: i64, answer: ServerSeq) -> Result<(), Failure> {
     let mut select = db.prepare_cached("SELECT id, handled FROM client WHERE name = ?1")?;
     let found = select.query_row([client.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
@@ -360,7 +364,7 @@ fn answered(db: &Connection, client: &ClientId, mark: i64, answer: ServerSeq) ->
     put_handled(db, id, &dispatches.iter().flat_map(encode_handled).collect::<Vec<u8>>())
 }
 
-/// Keeps the newest of a client's dispatches.
+/// Stores a client's dispatches, dropping the oldest above the limit.
 fn put_handled(db: &Connection, id: i64, column: &[u8]) -> Result<(), Failure> {
     let superfluous = column.len().saturating_sub(HANDLED_KEPT * DISPATCH);
     let kept = column.get(superfluous..).unwrap_or_default();
@@ -368,7 +372,8 @@ fn put_handled(db: &Connection, id: i64, column: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A client's record, made if need be: a client that was forgotten may go on.
+/// Returns a client's record, creating it if needed: an evicted client may still be
+/// connected.
 fn client_record(db: &Connection, client: &ClientId) -> Result<(i64, Vec<u8>), Failure> {
     let mut select = db.prepare_cached("SELECT id, handled FROM client WHERE name = ?1")?;
     let found = select.query_row([client.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
@@ -387,7 +392,7 @@ fn client_record(db: &Connection, client: &ClientId) -> Result<(i64, Vec<u8>), F
 }
 
 fn reserve_seq(db: &Connection, through: ServerSeq) -> Result<(), Failure> {
-    // A bound never goes down: a number that may have been used is used.
+    // Never lower the bound: a number that may have been used must not be used again.
     db.prepare_cached(
         "INSERT INTO host (name, value) VALUES ('seq', ?1) ON CONFLICT (name) DO UPDATE
          SET value = excluded.value WHERE CAST(excluded.value AS INTEGER) > CAST(value AS INTEGER)",
@@ -396,13 +401,13 @@ fn reserve_seq(db: &Connection, through: ServerSeq) -> Result<(), Failure> {
     Ok(())
 }
 
-fn end_in_order(
+fn record_clean_shutdown(
     db: &Connection,
     seq: ServerSeq,
     replay: &[StoredEnvelope],
     clients: &[StoredClient],
 ) -> Result<(), Failure> {
-    unmark_end(db)?;
+    clear_clean_shutdown(db)?;
     put_host(db, "seq", &column(seq.0)?.to_string())?;
     put_host(db, "clean", "1")?;
     let mut insert =
@@ -439,12 +444,13 @@ fn session_id(db: &Connection, session: &ChannelUri) -> Result<i64, Failure> {
     }
 }
 
-/// Looks for a record that its index does not have. Slow, and nothing that a host that knows its sessions asks for.
+/// Searches a table without its index. Slow, and only used to distinguish a damaged index
+/// from a missing record.
 fn is_in_table(db: &Connection, table: &str, uri: &ChannelUri) -> rusqlite::Result<bool> {
     db.prepare(&format!("SELECT 1 FROM {table} NOT INDEXED WHERE uri = ?1"))?.exists([uri.as_str()])
 }
 
-/// A number as a column has it.
+/// Converts a number to an SQL integer.
 fn column(number: u64) -> Result<i64, Failure> {
     i64::try_from(number).map_err(|_| Failure::TooLarge(number))
 }

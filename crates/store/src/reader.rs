@@ -1,7 +1,7 @@
-//! The thread that loads sessions, beside the one that writes.
+//! The thread that loads sessions, concurrently with the writer.
 //!
-//! It changes nothing: a session with flaws is passed on to the writer, which may
-//! take them out of the way.
+//! Does not write: a session with unusable records is passed to the writer, which may set
+//! them aside.
 
 use std::sync::PoisonError;
 
@@ -16,49 +16,49 @@ use crate::problems::Problems;
 use crate::session;
 use crate::writer::{Order, ReadConnection, Reply};
 
-/// Sessions that may wait to be loaded. After a start many clients ask for one each; when it is full, the next
-/// one is refused at once as `Busy`.
+/// Capacity of the load queue. After a start, many clients load one session each. If the
+/// queue is full, a load is rejected immediately as `Busy`.
 pub(crate) const QUEUE: usize = 1024;
 
-/// A session that somebody waits for.
+/// A request to load a session.
 #[derive(Debug)]
 pub(crate) struct Load {
-    /// The session.
+    /// The session to load.
     pub(crate) session: ChannelUri,
-    /// Who waits.
+    /// Receives the result.
     pub(crate) reply: Reply<Option<StoredSession>>,
 }
 
-/// What the thread owns.
+/// The state of the reader thread.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// The database's files.
+    /// The database files.
     pub(crate) files: Files,
-    /// The connection, which the writer may take away between two sessions.
+    /// The connection, which the writer may close between two loads.
     pub(crate) read: ReadConnection,
-    /// The way to the writer.
+    /// Requests to the writer.
     pub(crate) writer: mpsc::Sender<Order>,
-    /// Where problems are reported.
+    /// The report of problems.
     pub(crate) problems: Problems,
 }
 
-/// What came of reading a session.
+/// The result of reading a session.
 enum Outcome {
-    /// The answer.
+    /// The result for the caller.
     Answer(Result<Option<StoredSession>, StorageError>),
-    /// The writer has to look at it.
+    /// The writer must repair the session first.
     Flawed,
 }
 
 impl Reader {
-    /// Works until nobody can ask for anything any more.
+    /// Runs until all senders are dropped.
     pub(crate) fn run(self, mut loads: mpsc::Receiver<Load>) {
         while let Some(Load { session, reply }) = loads.blocking_recv() {
             if reply.is_closed() {
                 continue;
             }
             match self.load(&session) {
-                // Whoever asked may have gone away meanwhile.
+                // The caller may have been dropped.
                 Outcome::Answer(answer) => reply.send(answer).unwrap_or_default(),
                 Outcome::Flawed => {
                     if let Err(mpsc::error::SendError(Order::Mend(_, reply))) =
@@ -86,7 +86,7 @@ impl Reader {
             Err(failure) if failure.is_damaged_file() => Outcome::Flawed,
             Err(failure) => {
                 self.problems.report_damage(session, &failure);
-                Outcome::Answer(Err(failure.told()))
+                Outcome::Answer(Err(failure.to_storage_error()))
             }
         }
     }
@@ -100,7 +100,7 @@ impl Reader {
     }
 }
 
-/// What a caller is told when the threads are gone.
+/// The error after the store was closed.
 pub(crate) fn stopped() -> StorageError {
-    StorageError::Failed("it was closed".to_owned())
+    StorageError::Failed("the store is closed".to_owned())
 }

@@ -1,7 +1,7 @@
-//! Replaces a damaged database by what can be read of it.
+//! Replaces a damaged database by a new one with all readable records.
 //!
-//! Invariant: at every moment of it, a crash leaves files from which the next start
-//! goes on. The damaged files are renamed, never changed and never deleted.
+//! Invariant: after a crash at any point, the next start can continue. The damaged files
+//! are renamed, never changed or deleted.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -21,19 +21,19 @@ use crate::migrate::{self, MigrateError};
 /// Why a database could not be replaced.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SalvageError {
-    /// A file could not be made or renamed.
+    /// A file could not be created or renamed.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The new database could not be filled.
     #[error(transparent)]
     Sql(#[from] rusqlite::Error),
-    /// The new database could not be made.
+    /// The new database could not be created.
     #[error(transparent)]
     Schema(#[from] MigrateError),
 }
 
 impl SalvageError {
-    /// Whether there was no room.
+    /// Whether the disk was full.
     pub(crate) fn is_full(&self) -> bool {
         match self {
             Self::Io(error) => error.kind() == io::ErrorKind::StorageFull,
@@ -43,8 +43,8 @@ impl SalvageError {
     }
 }
 
-/// Makes a new database from what can be read of the damaged one, and puts it into
-/// that one's place. No connection to it is open.
+/// Creates a new database from the readable records of the damaged one and replaces it.
+/// The caller must have closed all connections.
 pub(crate) fn replace(files: &Files, mender: &Mender, reason: &str) -> Result<(), SalvageError> {
     let new = files.salvaging();
     remove_leftovers(files)?;
@@ -62,15 +62,15 @@ pub(crate) fn replace(files: &Files, mender: &Mender, reason: &str) -> Result<()
     Ok(())
 }
 
-/// Puts a complete new database into the place of the damaged one. Goes on from
-/// wherever an earlier attempt was interrupted. Returns where the damaged one is.
+/// Renames a complete new database to the database path. Continues wherever an earlier
+/// attempt was interrupted. Returns the new path of the damaged one.
 pub(crate) fn finish(files: &Files, mender: &Mender) -> io::Result<Option<String>> {
     if !files.salvaged().try_exists()? {
         return Ok(None);
     }
     let database = files.database();
     let aside = files.damaged(&mender.stamp());
-    // The log first: beside a new database, an old log would be taken for its own.
+    // Rename the log first: SQLite would apply an old log to the new database.
     for suffix in ["-wal", "-shm", ""] {
         rename_if_there(&beside(&database, suffix), &beside(&aside, suffix))?;
     }
@@ -81,28 +81,28 @@ pub(crate) fn finish(files: &Files, mender: &Mender) -> io::Result<Option<String
     Ok(Some(aside.display().to_string()))
 }
 
-/// How many records could be read.
+/// Counts of salvaged and lost records.
 #[derive(Debug, Default)]
 struct Tally {
     /// Records in the new database.
     copied: u64,
-    /// Places in the file where nothing could be read, each of which hides any number of records.
+    /// Unreadable places in the file; each may hide any number of records.
     holes: u64,
-    /// Records that were read and made no sense.
-    senseless: u64,
-    /// Records without what they belong to.
+    /// Records that were readable but invalid.
+    invalid: u64,
+    /// Records whose parent record is missing.
     orphans: usize,
 }
 
 impl Tally {
     fn sentence(&self) -> String {
         if self.copied == 0 {
-            return "nothing in it could be read, so this host starts without sessions".to_owned();
+            return "no records could be read, so this host starts without sessions".to_owned();
         }
         format!(
-            "{} records were taken over, {} were unusable or belonged to something lost, and {} places could not be read",
+            "{} records were recovered, {} were invalid or lost their parent record, and {} places were unreadable",
             self.copied,
-            self.senseless + self.orphans as u64,
+            self.invalid + self.orphans as u64,
             self.holes
         )
     }
@@ -125,12 +125,12 @@ fn fill(files: &Files, mender: &Mender) -> Result<Tally, SalvageError> {
     Ok(tally)
 }
 
-/// The damaged database, if any of it can be read.
+/// Opens the damaged database, if it is readable at all.
 fn source(files: &Files, expected: &[String]) -> Result<Option<Connection>, SalvageError> {
     let damaged = files.database();
     let length = fs::metadata(&damaged)?.len();
     if length == 0 {
-        // SQLite would throw the log beside it away.
+        // SQLite would delete the log of an empty database.
         return Ok(None);
     }
     let is_as_expected = |db: &Connection| definitions(db).is_ok_and(|found| found == expected);
@@ -138,24 +138,24 @@ fn source(files: &Files, expected: &[String]) -> Result<Option<Connection>, Salv
     if opened.as_ref().is_some_and(is_as_expected) || length <= PAGE {
         return Ok(opened);
     }
-    put_a_head_on(files, length)?;
+    replace_first_page(files, length)?;
     let headed = connect(&files.headed(), Purpose::Salvage).ok().filter(is_as_expected);
     Ok(headed.or(opened))
 }
 
-/// Bytes of a page. Databases are made with SQLite's default.
+/// Page size. Databases are created with SQLite's default.
 const PAGE: u64 = 4096;
 
-/// Makes a copy of the damaged database with the first page of the new one: without
-/// the definitions there nothing can be found, and the same steps put the same tables onto
-/// the same pages. What a later step put elsewhere is not found, or does not fit the
-/// columns that it is read into.
-fn put_a_head_on(files: &Files, length: u64) -> io::Result<()> {
+/// Copies the damaged database and gives it the first page of the new one. The first page
+/// contains the table definitions, and the same migrations put the same tables onto the
+/// same pages. Tables that a later migration put elsewhere are not found, or do not match
+/// the columns that they are read into.
+fn replace_first_page(files: &Files, length: u64) -> io::Result<()> {
     let mut head = Vec::new();
     File::open(files.salvaging())?.take(PAGE).read_to_end(&mut head)?;
     let pages = u32::try_from(length / PAGE).unwrap_or(u32::MAX);
-    // From the description of the file format: 18 and 19 say whether there is a log, 28 how many pages there
-    // are, 32 where the unused ones start, 36 how many of those there are.
+    // Offsets from the SQLite file format: 18 and 19 select the log mode, 28 is the
+    // number of pages, 32 the first free page, 36 the number of free pages.
     for (offset, bytes) in [(18, &[2, 2][..]), (28, &pages.to_be_bytes()), (32, &[0; 8])] {
         if let Some(field) = head.get_mut(offset..offset + bytes.len()) {
             field.copy_from_slice(bytes);
@@ -167,29 +167,31 @@ fn put_a_head_on(files: &Files, length: u64) -> io::Result<()> {
     private().open(&copy)?.write_all(&head)
 }
 
-/// How many unreadable places of one table are passed. A disk that lost more than this is another matter.
+/// Maximum number of unreadable places skipped per table. More damage than this is not
+/// salvaged.
 const HOLES: usize = 1000;
 
-/// The fewest bytes that a record takes in a file.
+/// Minimum size of a record in the file.
 const SMALLEST_RECORD: u64 = 4;
 
-/// How many numbers behind an unreadable record are tried one by one.
+/// Number of record ids after an unreadable one that are tried one by one.
 const ONE_BY_ONE: i64 = 4096;
 
-/// Copies what can be read of one table.
+/// Copies the readable records of one table.
 struct Copy<'a> {
     table: &'static str,
     from: &'a Connection,
     into: &'a Connection,
     mender: &'a Mender,
-    /// More records than the file has room for: a damaged table may lead in circles.
+    /// An upper bound of the number of records, because a damaged table may contain
+    /// cycles.
     most: u64,
 }
 
-/// A record: its number and its columns.
+/// A record: its id and its columns.
 type Record = (i64, Vec<Column>);
 
-/// A column's value; text that is none is kept as it is, for a person to look at.
+/// A column's value; invalid text is kept as bytes for inspection.
 enum Column {
     Fine(Value),
     Wrong(Vec<u8>),
@@ -204,8 +206,8 @@ impl Copy<'_> {
                 return Ok(());
             }
             tally.holes += 1;
-            // Damaged numbers may go back; looking for the next place must not, or it never ends.
-            match self.behind_the_hole(next.max(from)) {
+            // Damaged ids may decrease; the search must not, or it would not terminate.
+            match self.after_hole(next.max(from)) {
                 Some(found) => from = found,
                 None => return Ok(()),
             }
@@ -213,7 +215,8 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Copies records from a number on, until the end or until they cannot be read. `next` is where it stopped.
+    /// Copies records starting at an id, until the end or an unreadable record. `next` is
+    /// set to the id where it stopped.
     fn copy_from(&self, next: &mut i64, tally: &mut Tally) -> Result<Walk, SalvageError> {
         let sql = format!("SELECT rowid, * FROM {} NOT INDEXED WHERE rowid >= ?1 ORDER BY rowid", self.table);
         let Ok(mut select) = self.from.prepare_cached(&sql) else { return Ok(Walk::End) };
@@ -231,9 +234,10 @@ impl Copy<'_> {
         Ok(Walk::End)
     }
 
-    /// The smallest number from which on something can be read again: first one by one, since a page has few
-    /// records, then by steps that double, and then between the last two of those.
-    fn behind_the_hole(&self, hole: i64) -> Option<i64> {
+    /// The smallest id after a hole from which records can be read again. Tries ids one
+    /// by one first, since a page holds few records, then doubles the step, then bisects
+    /// the last step.
+    fn after_hole(&self, hole: i64) -> Option<i64> {
         let hole = hole.max(0);
         let mut step: i64 = 1;
         let mut unreadable = hole;
@@ -256,7 +260,7 @@ impl Copy<'_> {
         Some(readable)
     }
 
-    /// Whether the first record from this number on can be read, or there is none.
+    /// Whether the first record at or after this id is readable, or does not exist.
     fn can_read(&self, from: i64) -> bool {
         let sql = format!("SELECT rowid, * FROM {} NOT INDEXED WHERE rowid >= ?1 ORDER BY rowid", self.table);
         let Ok(mut select) = self.from.prepare_cached(&sql) else { return false };
@@ -274,7 +278,7 @@ impl Copy<'_> {
             match column {
                 Column::Fine(value) => values.push(value),
                 Column::Wrong(bytes) => {
-                    tally.senseless += 1;
+                    tally.invalid += 1;
                     return self.keep(id, &bytes, "not text");
                 }
             }
@@ -286,10 +290,10 @@ impl Copy<'_> {
         match inserted {
             Ok(_) => tally.copied += 1,
             Err(error) if is_full(&error) => return Err(error.into()),
-            // Read a second time, from behind a place that could not be read.
+            // Already copied before the hole.
             Err(_) if self.has(id) => {}
             Err(error) => {
-                tally.senseless += 1;
+                tally.invalid += 1;
                 return self.keep(id, format!("{values:?}").as_bytes(), &error.to_string());
             }
         }
@@ -306,7 +310,7 @@ impl Copy<'_> {
     }
 }
 
-/// How reading from a place on ended.
+/// How a scan ended.
 enum Walk {
     End,
     Hole,
@@ -330,8 +334,8 @@ fn read_record(row: &rusqlite::Row<'_>) -> rusqlite::Result<Record> {
     Ok((id, columns))
 }
 
-/// Makes the new database consistent in itself: nothing without what it belongs to, the list complete, and no
-/// number used twice. Returns how many records had nothing to belong to.
+/// Makes the new database consistent: removes orphans, completes the session list, and
+/// ensures that sequence numbers are not reused. Returns the number of orphans.
 fn settle(db: &Connection, mender: &Mender) -> rusqlite::Result<usize> {
     let mut orphans = 0;
     for sql in [
@@ -351,16 +355,16 @@ fn settle(db: &Connection, mender: &Mender) -> rusqlite::Result<usize> {
     )?;
     correct_addresses(db)?;
     note_lost(db, mender)?;
-    // Clients get a snapshot, because nobody knows what is missing.
-    apply::unmark_end(db)?;
+    // Clients must receive snapshots, because it is unknown which data is missing.
+    apply::clear_clean_shutdown(db)?;
     if apply::host_value(db, "seq")?.is_none() {
-        // Milliseconds since 1970 are above every number that can have been used.
+        // Milliseconds since 1970 are larger than any sequence number in use.
         apply::put_host(db, "seq", &mender.now().to_string())?;
     }
     Ok(orphans)
 }
 
-/// Gives default chats the address that they have by definition.
+/// Restores the derived address of default chats.
 fn correct_addresses(db: &Connection) -> rusqlite::Result<()> {
     let mut select = db.prepare("SELECT id, session, derived, uri FROM chat")?;
     let mut records = select.query([])?;
@@ -377,7 +381,8 @@ fn correct_addresses(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Remembers which sessions lost their document or their default chat: they are damaged, not unknown or new.
+/// Records which sessions lost their document or default chat, so that they are reported
+/// as damaged instead of unknown or new.
 fn note_lost(db: &Connection, mender: &Mender) -> rusqlite::Result<()> {
     let mut select = db.prepare("SELECT uri FROM session_row WHERE uri NOT IN (SELECT uri FROM session)")?;
     for session in select.query_map([], |row| row.get::<_, String>(0))? {
@@ -400,7 +405,7 @@ fn note_lost(db: &Connection, mender: &Mender) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Removes what only a repair needs, from this one or from one that was interrupted.
+/// Removes temporary files of this repair or of an interrupted one.
 fn remove_leftovers(files: &Files) -> io::Result<()> {
     for base in [files.salvaging(), files.headed()] {
         for suffix in ["", "-journal", "-wal", "-shm"] {

@@ -1,4 +1,4 @@
-//! One session with all that belongs to it.
+//! Loads one session with its chats, turns and journal.
 
 use std::borrow::Cow;
 
@@ -16,39 +16,39 @@ use uuid::Uuid;
 use crate::failure::Failure;
 use crate::index::{channel, json, text};
 
-/// A record that cannot be used, and why. Taking it out of the way is the writer's work.
+/// An unusable record and the reason. The writer sets it aside.
 #[derive(Debug)]
 pub(crate) enum Flaw {
-    /// A chat other than the default one.
+    /// A chat other than the default chat.
     Chat {
-        /// Its record.
+        /// Record id.
         id: i64,
-        /// What is wrong with it.
+        /// Why it is unusable.
         reason: String,
     },
     /// A turn.
     Turn {
-        /// Its record.
+        /// Record id.
         id: i64,
-        /// What is wrong with it.
+        /// Why it is unusable.
         reason: String,
     },
-    /// An entry of the journal.
+    /// A journal entry.
     Entry {
-        /// Its record.
+        /// Record id.
         id: i64,
-        /// What is wrong with it.
+        /// Why it is unusable.
         reason: String,
     },
-    /// A chat's turns do not have the places 0, 1, 2 and so on.
+    /// A chat's turns are not numbered 0, 1, 2 and so on.
     Places {
-        /// The chat's record.
+        /// Record id of the chat.
         chat: i64,
     },
 }
 
-/// Reads a session; what is in the way of using all of it is added to `flaws`.
-/// Whoever calls has a transaction open.
+/// Loads a session and adds unusable records to `flaws`. The caller must have a
+/// transaction open.
 pub(crate) fn load(
     db: &Connection,
     session: &ChannelUri,
@@ -78,7 +78,8 @@ pub(crate) fn load(
     }))
 }
 
-/// A session that is in the list and has no document was lost, and is not the same as none.
+/// A session that is in the list but does not have a document was lost, which is not the
+/// same as unknown.
 fn without_document(db: &Connection, session: &ChannelUri) -> Result<Option<StoredSession>, Failure> {
     let mut select = db.prepare_cached("SELECT 1 FROM session_row WHERE uri = ?1")?;
     if !select.exists([session.as_str()])? {
@@ -90,10 +91,10 @@ fn without_document(db: &Connection, session: &ChannelUri) -> Result<Option<Stor
     Err(Failure::Index)
 }
 
-/// What is said of something that a repair did not find.
+/// The reason for a record that a repair could not find.
 const LOST: &str = "it was lost with a damaged part of the database, which was set aside";
 
-/// The chat without which a session is of no use: the one that its document names.
+/// The default chat named in the session's document. A session cannot be used without it.
 fn default_chat(session: &ChannelUri, state: &Json) -> ChannelUri {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -140,7 +141,7 @@ fn chats(
     Ok(chats)
 }
 
-/// A chat without its turns; or why it cannot be used.
+/// Decodes a chat without its turns, or returns why it is unusable.
 fn chat(record: &Row<'_>, uri: ChannelUri) -> rusqlite::Result<Result<StoredChat, String>> {
     let conversation =
         text(record, 3)?.and_then(|name| Uuid::parse_str(name).map_err(|error| error.to_string()));
@@ -167,7 +168,7 @@ fn chat(record: &Row<'_>, uri: ChannelUri) -> rusqlite::Result<Result<StoredChat
     })())
 }
 
-/// What a column has as JSON, if it has anything.
+/// Decodes an optional JSON column.
 fn optional<T: DeserializeOwned>(
     record: &Row<'_>,
     column: usize,
@@ -180,7 +181,7 @@ fn optional<T: DeserializeOwned>(
     Ok(decoded.map(Some))
 }
 
-/// Whether a repair did not find it.
+/// Whether a repair could not find this record.
 fn was_lost(db: &Connection, kind: &str, uri: &ChannelUri) -> rusqlite::Result<bool> {
     db.prepare_cached("SELECT 1 FROM set_aside WHERE key = ?1 AND kind = ?2")?.exists([uri.as_str(), kind])
 }
@@ -188,15 +189,15 @@ fn was_lost(db: &Connection, kind: &str, uri: &ChannelUri) -> rusqlite::Result<b
 fn resume_token(db: &Connection, chat: i64) -> Result<Option<ResumeToken>, Failure> {
     let mut select = db.prepare_cached("SELECT token FROM resume_token WHERE chat = ?1")?;
     let mut records = select.query([chat])?;
-    // Without one that can be read, the agent's record is looked for under the host's id.
+    // If it is not readable, the agent's record is looked up by the host's id.
     Ok(match records.next()? {
         Some(record) => text(record, 0)?.ok().map(ResumeToken::new),
         None => None,
     })
 }
 
-/// The agent's messages of a chat's turns. One that cannot be read is left out: the turn is then matched by
-/// order.
+/// The agent's message ids of a chat's turns. Unreadable ones are skipped; the turn is
+/// then matched by order.
 fn links(db: &Connection, chat: i64) -> Result<Vec<(String, TurnLink)>, Failure> {
     let mut select = db.prepare_cached("SELECT turn_id, link FROM turn_link WHERE chat = ?1")?;
     let mut records = select.query([chat])?;

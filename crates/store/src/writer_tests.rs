@@ -1,4 +1,4 @@
-//! The writer's own behaviour, with a queue that was filled beforehand.
+//! Tests of the writer with a queue that was filled beforehand.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -39,7 +39,7 @@ impl Fixture {
         db
     }
 
-    /// Lets the writer do what was ordered, on this thread.
+    /// Runs the writer on this thread until its queue is empty.
     fn run(self, db: Connection) -> TempDir {
         let mender = Mender::new(Arc::new(SystemClock), Problems::default());
         let read = Arc::new(Mutex::new(None));
@@ -71,7 +71,7 @@ fn stored(directory: &TempDir) -> Vec<String> {
 }
 
 #[test]
-fn what_waits_is_written_in_order_and_answered() {
+fn queued_batches_are_written_in_order_and_acknowledged() {
     let fixture = Fixture::new();
     let db = fixture.connection();
     let answers: Vec<_> = (0..500).map(|number| fixture.order(vec![put(number, 1)])).collect();
@@ -87,7 +87,7 @@ fn what_waits_is_written_in_order_and_answered() {
 }
 
 #[test]
-fn a_batch_that_fails_fails_alone_and_as_a_whole() {
+fn failed_batch_is_rolled_back_without_affecting_others() {
     let fixture = Fixture::new();
     let db = fixture.connection();
     let nowhere = Change::PutTurns {
@@ -101,13 +101,13 @@ fn a_batch_that_fails_fails_alone_and_as_a_whole() {
     let directory = fixture.run(db);
     before.try_recv().unwrap().unwrap();
     let error = bad.try_recv().unwrap().unwrap_err();
-    assert_eq!(error.to_string(), "the storage failed: there is no chat ahp-chat://nowhere");
+    assert_eq!(error.to_string(), "the storage failed: unknown chat ahp-chat://nowhere");
     after.try_recv().unwrap().unwrap();
     assert_eq!(stored(&directory), ["claude:/1", "claude:/3"]);
 }
 
 #[test]
-fn a_batch_without_room_is_told_so_and_a_smaller_one_behind_it_is_stored() {
+fn batch_fails_on_full_disk_and_smaller_batch_after_it_succeeds() {
     let fixture = Fixture::new();
     let db = fixture.connection();
     let pages: i64 = db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
@@ -123,7 +123,7 @@ fn a_batch_without_room_is_told_so_and_a_smaller_one_behind_it_is_stored() {
 }
 
 #[test]
-fn numbers_that_do_not_fit_are_refused() {
+fn rejects_numbers_too_large_for_sqlite() {
     let fixture = Fixture::new();
     let db = fixture.connection();
     let mut answer =

@@ -1,9 +1,10 @@
-//! What the world does to a store: no room, no permission, a second host, a sudden end.
+//! Tests with external faults: a full disk, missing permissions, a second host, a killed
+//! process.
 
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
-    reason = "what a test helper cannot do fails the test"
+    reason = "a test helper that fails must fail the test"
 )]
 
 mod support;
@@ -20,7 +21,7 @@ use innkeeper_store::{OpenStoreError, Store, StoreConfig};
 use support::{open, put, session, sql, turn_numbers, turns};
 
 #[tokio::test]
-async fn a_second_store_on_the_same_directory_is_refused_until_the_first_is_closed() {
+async fn second_store_is_rejected_until_first_is_closed() {
     let directory = tempfile::tempdir().expect("a directory");
     let store = open(directory.path());
     let error = Store::open(StoreConfig::new(directory.path())).expect_err("it is in use");
@@ -32,13 +33,13 @@ async fn a_second_store_on_the_same_directory_is_refused_until_the_first_is_clos
             std::process::id()
         )
     );
-    store.write(put(1)).await.expect("the first one is not disturbed");
+    store.write(put(1)).await.expect("the first store still works");
     store.close();
     open(directory.path());
 }
 
-/// Writes until one is refused, while another program keeps the disk from taking any of it.
-async fn refused_while_the_disk_stalls(directory: &Path, change: impl Fn(usize) -> Vec<Change>) -> usize {
+/// Writes until a write is rejected, while another connection blocks the database.
+async fn rejected_while_disk_stalls(directory: &Path, change: impl Fn(usize) -> Vec<Change>) -> usize {
     let store = open(directory);
     store.write(put(0)).await.expect("it is stored");
     let other = sql(directory);
@@ -46,24 +47,24 @@ async fn refused_while_the_disk_stalls(directory: &Path, change: impl Fn(usize) 
     let mut accepted = Vec::new();
     let refused = loop {
         let mut write = store.write(change(accepted.len()));
-        match answer_now(&mut write) {
-            Some(answer) => break answer.expect_err("nothing can be stored at the moment"),
+        match poll_once(&mut write) {
+            Some(answer) => break answer.expect_err("the database is locked"),
             None => accepted.push(write),
         }
-        assert!(accepted.len() < 10_000, "the queue has no end");
+        assert!(accepted.len() < 10_000, "the queue is unbounded");
     };
     assert!(matches!(refused, StorageError::Busy), "{refused:?}");
     other.execute_batch("COMMIT").expect("it is unlocked");
     let count = accepted.len();
     for write in accepted {
-        write.await.expect("what was accepted is stored");
+        write.await.expect("an accepted write is stored");
     }
     store.write(put(1)).await.expect("there is room again");
     count
 }
 
-/// What a future says when it is asked once.
-fn answer_now<T>(future: &mut BoxFuture<T>) -> Option<T> {
+/// Polls a future once.
+fn poll_once<T>(future: &mut BoxFuture<T>) -> Option<T> {
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => Some(answer),
         Poll::Pending => None,
@@ -71,10 +72,10 @@ fn answer_now<T>(future: &mut BoxFuture<T>) -> Option<T> {
 }
 
 #[tokio::test]
-async fn more_batches_than_the_queue_holds_are_refused_at_once_and_the_others_stored() {
+async fn batch_is_rejected_when_queue_is_full() {
     let directory = tempfile::tempdir().expect("a directory");
     let accepted =
-        refused_while_the_disk_stalls(directory.path(), |number| vec![support::journal(0, number as u64)]);
+        rejected_while_disk_stalls(directory.path(), |number| vec![support::journal(0, number as u64)]);
     let accepted = accepted.await;
     assert!((4096..=4096 + 128).contains(&accepted), "{accepted}");
     let store = open(directory.path());
@@ -84,10 +85,10 @@ async fn more_batches_than_the_queue_holds_are_refused_at_once_and_the_others_st
 }
 
 #[tokio::test]
-async fn more_bytes_than_the_queue_holds_are_refused_at_once_and_the_others_stored() {
+async fn batch_is_rejected_when_queued_bytes_exceed_limit() {
     let directory = tempfile::tempdir().expect("a directory");
     let body = support::json(&format!("\"{}\"", "x".repeat(4 * 1024 * 1024)));
-    let accepted = refused_while_the_disk_stalls(directory.path(), |number| {
+    let accepted = rejected_while_disk_stalls(directory.path(), |number| {
         let turns = vec![StoredTurn { id: number.to_string(), body: body.clone() }];
         vec![Change::PutTurns { chat: support::chat(0), keep: 0, turns }]
     });
@@ -96,20 +97,21 @@ async fn more_bytes_than_the_queue_holds_are_refused_at_once_and_the_others_stor
 }
 
 #[test]
-fn a_directory_that_is_a_file_is_a_clear_error() {
+fn rejects_data_directory_that_is_a_file() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("file");
     fs::write(&file, b"").expect("it is written");
-    let error = Store::open(StoreConfig::new(&file)).expect_err("it is no directory");
+    let error = Store::open(StoreConfig::new(&file)).expect_err("it is not a directory");
     assert!(error.to_string().contains("choose another --data-dir"), "{error}");
 }
 
-/// Where the child of the next test writes; set by its parent alone.
+/// The directory that the child process of the next test writes to; set only by its
+/// parent.
 const CHILD: &str = "INNKEEPER_STORE_TEST_CHILD";
 
 #[tokio::test]
-#[ignore = "what the killed process of the next test does"]
-async fn child_that_writes_until_it_is_killed() {
+#[ignore = "runs as the child process of the next test"]
+async fn child_process_writes_until_killed() {
     let Some(directory) = std::env::var_os(CHILD) else { return };
     let store = open(Path::new(&directory));
     store.load_index().await.expect("the index loads");
@@ -123,19 +125,19 @@ async fn child_that_writes_until_it_is_killed() {
     let mut out = std::io::stdout();
     for number in written.. {
         let last = store.write(vec![turns(1, number..number + 1)]);
-        // One more on its way, which may or may not be there afterwards.
+        // One more write in flight, which may or may not be stored.
         let unanswered =
             store.write(vec![Change::TrimJournal { session: session(1), through: number as u64 }]);
         last.await.expect("it is stored");
-        writeln!(out, "\nwritten {number}").expect("the parent listens");
+        writeln!(out, "\nwritten {number}").expect("the parent reads the line");
         drop(unanswered);
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a process that can be killed")]
+#[expect(clippy::disallowed_methods, reason = "the test needs a process that it can kill")]
 fn start_child(directory: &Path) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "child_that_writes_until_it_is_killed", "--ignored", "--nocapture"])
+        .args(["--exact", "child_process_writes_until_killed", "--ignored", "--nocapture"])
         .env(CHILD, directory)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -144,7 +146,7 @@ fn start_child(directory: &Path) -> Child {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_survives_a_kill() {
+async fn acknowledged_writes_survive_kill() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut acknowledged = 0;
     for cycle in 1..=8_usize {
@@ -168,7 +170,7 @@ async fn what_was_acknowledged_survives_a_kill() {
         let store = open(directory.path());
         let found = turn_numbers(&store, 1).await;
         assert!(found.len() >= acknowledged, "{} of {acknowledged} turns are there", found.len());
-        assert_eq!(found, (0..found.len()).collect::<Vec<_>>(), "none is missing and none is there twice");
+        assert_eq!(found, (0..found.len()).collect::<Vec<_>>(), "no missing or duplicate turns");
         assert_eq!(store.problems(), Vec::<String>::new());
         drop(store);
         let whole: String = sql(directory.path())
@@ -187,15 +189,15 @@ mod mounted {
 
     use super::*;
 
-    /// A directory whose mounts nobody else sees. Threads that are started from here see them too.
-    /// Where mounting is not permitted, the test is left out.
+    /// Creates a directory in a private mount namespace, which threads started from here
+    /// share. Returns `None` where mounting is not permitted; the test is then skipped.
     fn private_mounts() -> Option<TempDir> {
         let private = unshare(CloneFlags::CLONE_NEWNS).and_then(|()| {
             mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
         });
         if let Err(error) = private {
             leave_out(&format!("mounting is not permitted ({error}); run this test as root"))
-                .expect("a machine that permits to mount");
+                .expect("mounting is permitted");
             return None;
         }
         Some(tempfile::tempdir().expect("a directory"))
@@ -207,7 +209,7 @@ mod mounted {
     }
 
     #[tokio::test]
-    async fn a_full_disk_fails_the_write_loses_nothing_and_is_survived() {
+    async fn full_disk_fails_write_without_losing_data() {
         let Some(directory) = private_mounts() else { return };
         mount_small_disk(directory.path(), "2m");
         let store = open(directory.path());
@@ -223,9 +225,9 @@ mod mounted {
             assert!(stored < 10_000, "the disk never fills");
         };
         assert!(matches!(error, StorageError::Full), "{error:?}");
-        assert_eq!(turn_numbers(&store, 1).await.len(), stored, "all that was acknowledged");
+        assert_eq!(turn_numbers(&store, 1).await.len(), stored, "all acknowledged turns");
         fs::remove_file(&ballast).expect("there is room again");
-        store.write(vec![turns(1, stored..stored + 5)]).await.expect("it goes on");
+        store.write(vec![turns(1, stored..stored + 5)]).await.expect("the store still works");
         drop(store);
         let store = open(directory.path());
         assert_eq!(turn_numbers(&store, 1).await.len(), stored + 5);
@@ -233,7 +235,7 @@ mod mounted {
     }
 
     #[test]
-    fn a_disk_without_room_for_a_database_is_a_clear_error() {
+    fn open_reports_full_disk() {
         let Some(directory) = private_mounts() else { return };
         mount_small_disk(directory.path(), "16k");
         let error = Store::open(StoreConfig::new(directory.path())).expect_err("there is no room");
@@ -242,12 +244,12 @@ mod mounted {
     }
 
     #[tokio::test]
-    async fn a_read_only_directory_is_a_clear_error() {
+    async fn open_reports_read_only_directory() {
         let Some(directory) = private_mounts() else { return };
         mount_small_disk(directory.path(), "2m");
         support::fill(directory.path(), 1, 1).await;
         let flags = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
-        mount(None::<&str>, directory.path(), None::<&str>, flags, None::<&str>).expect("it is mounted anew");
+        mount(None::<&str>, directory.path(), None::<&str>, flags, None::<&str>).expect("it is remounted");
         let error = Store::open(StoreConfig::new(directory.path())).expect_err("it is read-only");
         assert!(matches!(error, OpenStoreError::ReadOnly { .. }), "{error:?}");
         assert!(error.to_string().contains("make it writable"), "{error}");
@@ -257,7 +259,7 @@ mod mounted {
     }
 
     #[tokio::test]
-    async fn a_full_disk_still_reads() {
+    async fn full_disk_allows_reads() {
         let Some(directory) = private_mounts() else { return };
         mount_small_disk(directory.path(), "2m");
         let store = open(directory.path());

@@ -1,7 +1,7 @@
-//! The store against a model: whatever is written, the store and the storage in memory give the same answers,
-//! however often the store is closed or killed in between.
+//! Compares the store with a model: for any sequence of writes, closes and kills, the
+//! store and the in-memory storage return the same results.
 
-#![allow(clippy::expect_used, reason = "what a test helper cannot do fails the test")]
+#![allow(clippy::expect_used, reason = "a test helper that fails must fail the test")]
 
 mod support;
 
@@ -19,26 +19,26 @@ use innkeeper_store::Store;
 use innkeeper_testkit::MemoryStorage;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use support::{copy_of_a_running_store, json, open, session};
+use support::{copy_running_store, json, open, session};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-/// Few names, so that changes meet.
+/// Few names, so that changes often refer to the same records.
 const SESSIONS: usize = 3;
 const CLIENTS: usize = 3;
 
-/// Something that happens to the store.
+/// A step of the property test.
 #[derive(Clone, Debug)]
 enum Step {
     /// One batch.
     Write(Vec<Change>),
-    /// Several batches, handed over before the first is answered.
+    /// Several batches, queued before the first is acknowledged.
     WriteMany(Vec<Vec<Change>>),
-    /// Closed and opened again.
+    /// Closes and reopens the store.
     Reopen,
-    /// Killed, and opened by another process.
+    /// Reopens the store from the files that a killed process leaves.
     Kill,
-    /// A host starts: its index is read.
+    /// Starts a host: loads the index.
     Start,
 }
 
@@ -127,7 +127,7 @@ fn any_host_change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Few of them are often the same.
+/// Few values, so that marks often repeat.
 fn any_mark() -> impl Strategy<Value = i64> {
     prop_oneof![0..3_i64, any::<i64>()]
 }
@@ -190,7 +190,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// An index without the order that nobody promises.
+/// Removes the unspecified order from an index.
 fn comparable(mut index: Index) -> String {
     index.rows.sort_by(|one, other| one.session.cmp(&other.session));
     index.unlisted.sort();
@@ -199,7 +199,7 @@ fn comparable(mut index: Index) -> String {
     format!("{index:#?}")
 }
 
-/// Both storages, side by side.
+/// The store and its model.
 struct Pair {
     directory: TempDir,
     store: Store,
@@ -223,7 +223,7 @@ impl Pair {
             }
             Step::Kill => {
                 let other = tempfile::tempdir().expect("a directory");
-                copy_of_a_running_store(self.directory.path(), other.path());
+                copy_running_store(self.directory.path(), other.path());
                 self.store = open(other.path());
                 self.directory = other;
             }
@@ -254,7 +254,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_store_answers_as_its_model_through_restarts_and_kills(steps in vec(any_step(), 1..40)) {
+    fn store_matches_model_across_restarts_and_kills(steps in vec(any_step(), 1..40)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
             let mut pair = Pair::new();
@@ -268,7 +268,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_client_keeps_its_newest_numbers_and_the_newest_clients_are_kept() {
+async fn newest_dispatches_and_newest_clients_are_kept() {
     let mut pair = Pair::new();
     for number in 0..300 {
         let client = ClientId::new("busy");
@@ -284,7 +284,7 @@ async fn a_client_keeps_its_newest_numbers_and_the_newest_clients_are_kept() {
     let index = pair.store.load_index().await.expect("the index loads");
     assert_eq!(index.clients.len(), 4096);
     assert_eq!(index.clients.last().map(|client| client.id.as_str().to_owned()).as_deref(), Some("150"));
-    assert!(index.clients.iter().all(|client| client.id.as_str() != "busy"), "the oldest one is forgotten");
+    assert!(index.clients.iter().all(|client| client.id.as_str() != "busy"), "the oldest client is evicted");
 
     let mut pair = Pair::new();
     for number in 0..300 {
@@ -300,7 +300,7 @@ async fn a_client_keeps_its_newest_numbers_and_the_newest_clients_are_kept() {
 }
 
 #[tokio::test]
-async fn an_end_in_order_is_seen_once_and_anything_written_after_it_undoes_it() {
+async fn clean_shutdown_is_read_once_and_undone_by_later_writes() {
     let pair = Pair::new();
     let end = || {
         vec![Change::EndInOrder {
@@ -328,31 +328,31 @@ async fn an_end_in_order_is_seen_once_and_anything_written_after_it_undoes_it() 
 }
 
 #[tokio::test]
-async fn a_closed_store_says_so_and_can_be_opened_again_at_once() {
+async fn closed_store_rejects_calls_and_can_be_reopened() {
     let directory = tempfile::tempdir().expect("a directory");
     let store = Arc::new(open(directory.path()));
     let last = store.write(support::put(1));
     store.close();
     store.close();
-    last.await.expect("what was handed over is stored");
+    last.await.expect("a queued write is stored");
     let error = store.write(support::put(2)).await.expect_err("it is closed");
     assert!(error.to_string().contains("closed"), "{error}");
     store.load_session(session(1)).await.expect_err("it is closed");
     store.load_index().await.expect_err("it is closed");
-    assert_eq!(support::names(directory.path(), "innkeeper.db"), ["innkeeper.db"], "no log stays behind");
+    assert_eq!(support::names(directory.path(), "innkeeper.db"), ["innkeeper.db"], "the log is removed");
     let again = open(directory.path());
     assert!(again.load_session(session(1)).await.expect("it loads").is_some());
 }
 
 #[tokio::test]
-async fn database_of_the_first_schema_keeps_its_sessions_and_takes_links() {
+async fn first_schema_is_migrated_with_its_sessions() {
     let directory = tempfile::tempdir().expect("a directory");
     let store = support::open(directory.path());
     store.write(support::put(1)).await.expect("it is stored");
     let turns = Change::PutTurns { chat: support::chat(1), keep: 0, turns: vec![support::turn(1)] };
     store.write(vec![turns]).await.expect("it is stored");
     drop(store);
-    // As the first version left it.
+    // Restore the state of schema version 1.
     support::sql(directory.path())
         .execute_batch("DROP TABLE turn_link; DROP TABLE resume_token; PRAGMA user_version = 1;")
         .expect("it is changed");
