@@ -1,18 +1,18 @@
-//! The order to stop, which long operations look at as they go.
+//! A stop flag that long operations check.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the host is stopping. Once it is, it stays so.
+/// Whether the host is shutting down. Never reset.
 #[derive(Debug, Default)]
 pub(crate) struct Stop(AtomicBool);
 
 impl Stop {
-    /// Asks everything that can end early to do so.
-    pub(crate) fn order(&self) {
+    /// Requests all cancellable operations to stop.
+    pub(crate) fn request(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    pub(crate) fn is_ordered(&self) -> bool {
+    pub(crate) fn is_requested(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }

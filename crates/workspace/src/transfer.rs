@@ -1,4 +1,4 @@
-//! Operations that change what is where: copy, move, delete, make a directory.
+//! Operations on directory entries: copy, move, delete, create a directory.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -51,14 +51,14 @@ pub(crate) fn relocate(parts: &Parts, transfer: &Transfer) -> Result<(), FileErr
     must_be_apart(to, &source.path, &destination.path)?;
     let _held = parts.locks.hold(&[&source.path, &destination.path]);
     match put((source.dir(), source.name()), &destination, transfer.existing) {
-        // Another disk: a copy, and then the original goes.
+        // Another file system: copy, then remove the original.
         Err(TreeError::Failed(Errno::EXDEV)) => {
             copy_over(from, &source, to, &destination, transfer.existing, &parts.stop)?;
             let why = Removal::Wanted(&parts.stop);
             tree::remove(source.dir(), source.name(), why, Level::default())
                 .map_err(|error| failed(from, error))
         }
-        // Something was in the way, or it is gone.
+        // The destination exists, or the source does not.
         Err(error) => Err(failed(if error == TreeError::Failed(Errno::ENOENT) { from } else { to }, error)),
         Ok(()) => Ok(()),
     }
@@ -80,7 +80,7 @@ pub(crate) fn delete(parts: &Parts, uri: &str, extent: Extent) -> Result<(), Fil
         Extent::Single => {
             let flag = if found.is_dir() { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
             unlinkat(place.dir(), place.name(), flag).map_err(|errno| {
-                // Some systems say that something exists, namely in it.
+                // Some systems return EEXIST for a directory that is not empty.
                 asked.failed(if errno == Errno::EEXIST { Errno::ENOTEMPTY } else { errno })
             })
         }
@@ -120,19 +120,19 @@ fn same_place(asked: Asked<'_>, existing: Existing) -> Result<(), FileError> {
     }
 }
 
-/// Neither may be inside the other: a copy would never end, and a move would
-/// destroy what it moves.
+/// Neither path may contain the other: a copy would not terminate, and a move would
+/// destroy its source.
 fn must_be_apart(asked: Asked<'_>, source: &Path, destination: &Path) -> Result<(), FileError> {
     if destination.starts_with(source) {
-        return Err(asked.invalid("is inside of what is to go there"));
+        return Err(asked.invalid("is inside of the source"));
     }
     if source.starts_with(destination) {
-        return Err(asked.invalid("contains what is to go there"));
+        return Err(asked.invalid("contains the source"));
     }
     Ok(())
 }
 
-/// Copies beside the destination first, so that it is replaced as a whole.
+/// Copies to a temporary entry next to the destination, then replaces it as a whole.
 fn copy_over(
     from: Asked<'_>,
     source: &Place,
@@ -158,7 +158,7 @@ fn copy_over(
     copied
 }
 
-/// Renames to the destination; what is there is replaced or stays.
+/// Renames to the destination. An existing entry is replaced or kept.
 fn put(from: (BorrowedFd<'_>, &OsStr), to: &Place, existing: Existing) -> Result<(), TreeError> {
     match rename_new(from.0, from.1, to.dir(), to.name()) {
         Err(Errno::EEXIST) if existing == Existing::Replace => {}
@@ -168,8 +168,8 @@ fn put(from: (BorrowedFd<'_>, &OsStr), to: &Place, existing: Existing) -> Result
     if !is_directory(from.0, from.1) && !is_directory(to.dir(), to.name()) {
         return Ok(renameat(from.0, from.1, to.dir(), to.name())?);
     }
-    // A directory cannot be replaced in one step. It is put aside, so that nothing
-    // is lost if the second step fails.
+    // A directory cannot be replaced in one step. It is renamed first, so that nothing is
+    // lost if the second step fails.
     let aside = draft_name(true);
     renameat(to.dir(), to.name(), to.dir(), aside.as_os_str())?;
     if let Err(errno) = rename_new(from.0, from.1, to.dir(), to.name()) {
@@ -183,7 +183,7 @@ fn put(from: (BorrowedFd<'_>, &OsStr), to: &Place, existing: Existing) -> Result
 fn discard(dir: BorrowedFd<'_>, name: &OsStr) {
     match tree::remove(dir, name, Removal::Leftover, Level::default()) {
         Ok(()) | Err(TreeError::Failed(Errno::ENOENT)) => {}
-        Err(error) => tracing::warn!(?error, ?name, "something that is not needed any more stays behind"),
+        Err(error) => tracing::warn!(?error, ?name, "could not remove a temporary entry"),
     }
 }
 
@@ -195,6 +195,6 @@ fn failed(asked: Asked<'_>, error: TreeError) -> FileError {
         TreeError::NoRoom => asked.no_room(),
         TreeError::TooDeep => asked.too_large("128 levels of directories"),
         TreeError::Stopped => asked.stopped(),
-        TreeError::Special => asked.invalid("is or contains a pipe, a socket or a device"),
+        TreeError::Special => asked.invalid("is or contains a pipe, socket or device"),
     }
 }

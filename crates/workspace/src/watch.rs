@@ -1,10 +1,10 @@
 //! Watches of files and directories.
 //!
-//! Changes are collected for a moment, merged per path, and handed out in batches
-//! of bounded size: when too many come at once, the watched resource itself is
-//! reported as changed. Links are not followed. The system is told a path and not a
-//! handle, so the path is checked again once the watch is in place. Invariant: nothing
-//! is handed out of a place that is not allowed in that moment.
+//! Changes are collected for a short time, merged per path, and returned in batches of
+//! bounded size: if there are too many, the watched resource itself is reported as
+//! changed. Links are not followed. The system watches a path and not a handle, so the
+//! path is checked again once the watch is active. Invariant: no change is returned for a
+//! path that is not allowed at that moment.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,23 +27,25 @@ use crate::glob::Globs;
 use crate::roots::Closed;
 use crate::write::{NEW_DRAFT, REPLACING_DRAFT};
 
-/// How long changes are collected: a person does not notice, and a build that
-/// writes a file a hundred times is one change.
+/// How long changes are collected: not noticeable to a user, and long enough that a build
+/// which writes a file a hundred times causes one change.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// Paths in a batch. Above it, the watched resource as a whole is reported.
+/// Maximum number of paths in a batch. Above it, the watched resource as a whole is
+/// reported.
 const MAX_PATHS: usize = 1_000;
 
-/// A watch that is in place.
+/// An active watch.
 pub(crate) struct Watching {
     parts: Arc<Parts>,
     seen: Arc<Seen>,
-    /// Finds out whether the watched resource may still be seen. It outlives a caller that
-    /// goes away: who comes next waits for the same answer and for no thread of its own.
+    /// A running check whether the watched resource is still allowed. It survives a
+    /// cancelled call: the next call waits for the same check instead of using another
+    /// thread.
     checking: Option<BoxFuture<Result<bool, FileError>>>,
-    /// Ends the system's watch when it is dropped.
+    /// Ends the system's watch when dropped.
     _watcher: RecommendedWatcher,
-    /// Counts towards the watches of the host.
+    /// Counts toward the maximum number of watches.
     _permit: OwnedSemaphorePermit,
 }
 
@@ -53,13 +55,13 @@ impl fmt::Debug for Watching {
     }
 }
 
-/// What the system has reported and nobody has taken yet.
+/// Changes that the system has reported and that were not returned yet.
 #[derive(Debug)]
 struct Seen {
     root: PathBuf,
-    /// The address by which the client knows the root.
+    /// The URI by which the client knows the root.
     uri: String,
-    /// What is not shown, also below the root.
+    /// Paths that are hidden, also below the root.
     closed: Closed,
     includes: Globs,
     excludes: Globs,
@@ -70,11 +72,11 @@ struct Seen {
 #[derive(Debug, Default)]
 struct Batch {
     changes: BTreeMap<PathBuf, ChangeKind>,
-    /// More happened than is listed.
+    /// More changes occurred than are listed.
     overflowed: bool,
 }
 
-/// Puts a watch in place.
+/// Starts a watch.
 pub(crate) fn start(
     parts: Arc<Parts>,
     request: &WatchRequest,
@@ -83,8 +85,8 @@ pub(crate) fn start(
     let asked = Asked::to_read(&request.uri);
     let place = parts.roots.locate(asked, Links::Follow)?;
     let found = place.look().map_err(|errno| asked.failed(errno))?.ok_or_else(|| asked.not_found())?;
-    // A file is often replaced by another one of the same name, so its name is
-    // watched, and that is its directory's.
+    // A file is often replaced by another one of the same name, so its directory is
+    // watched.
     let watched = match place.path.parent() {
         Some(parent) if !found.is_dir() => parent,
         _ => &place.path,
@@ -108,7 +110,7 @@ pub(crate) fn start(
         .map_err(|error| failed(asked, error))?;
     watcher.watch(watched, mode).map_err(|error| failed(asked, error))?;
     if watched.canonicalize().ok().as_deref() != Some(watched) {
-        return Err(asked.denied("a link was put in its place"));
+        return Err(asked.denied("it was replaced by a link"));
     }
     Ok(Watching { parts, seen, checking: None, _watcher: watcher, _permit: permit })
 }
@@ -136,10 +138,10 @@ impl FileWatch for Watching {
 }
 
 impl Watching {
-    /// Whether the watched resource may still be seen: sessions come and go.
+    /// Whether the watched resource is still allowed, since sessions change.
     async fn is_allowed(&mut self) -> bool {
         let (parts, seen) = (&self.parts, &self.seen);
-        // Finding out where a new session works asks the disk.
+        // Resolving the directory of a new session accesses the disk.
         let checking = self.checking.get_or_insert_with(|| {
             let seen = Arc::clone(seen);
             Arc::clone(parts).run(move |parts| Ok(parts.roots.allows(&seen.root)))
@@ -148,10 +150,10 @@ impl Watching {
         self.checking = None;
         match checked {
             Ok(allowed) => allowed,
-            // Whoever listens goes away with the host, and hears nothing until then.
-            Err(_) if self.parts.stop.is_ordered() => std::future::pending().await,
+            // The caller ends with the host and receives no more changes.
+            Err(_) if self.parts.stop.is_requested() => std::future::pending().await,
             Err(error) => {
-                tracing::error!(%error, "it is unknown whether a watch is still allowed, so it ends");
+                tracing::error!(%error, "could not check whether a watch is still allowed; ending it");
                 false
             }
         }
@@ -159,13 +161,13 @@ impl Watching {
 }
 
 impl Seen {
-    /// Takes a report of the system. Runs on the system watch's own thread.
+    /// Records an event of the system. Runs on the thread of the system's watch.
     fn record(&self, event: notify::Result<Event>) {
         match event {
             Ok(event) if event.need_rescan() => self.lock().overflow(),
             Ok(event) => self.record_event(&event),
             Err(error) => {
-                tracing::warn!(%error, root = %self.root.display(), "a watch missed something");
+                tracing::warn!(%error, root = %self.root.display(), "a watch may have missed changes");
                 self.lock().overflow();
             }
         }
@@ -183,8 +185,8 @@ impl Seen {
                 ChangeKind::Deleted
             }
             EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => {
-                // Both halves came already. What matters is whether the host itself
-                // has replaced something, which is not something new.
+                // Both halves were already reported. If the host itself replaced an
+                // entry, report an update instead of a new entry.
                 if let [from, to] = paths
                     && is_draft(from, &[REPLACING_DRAFT])
                     && let Some(known) = self.lock().changes.get_mut(to)
@@ -195,7 +197,8 @@ impl Seen {
             }
             EventKind::Modify(ModifyKind::Name(RenameMode::Any | RenameMode::Other)) => {
                 for path in paths {
-                    // Without the lock: a disk that hangs must not hold up who takes the batch.
+                    // Without the lock: a hanging disk must not block the caller that
+                    // takes the batch.
                     let exists = path.symlink_metadata().is_ok();
                     let kind = if exists { ChangeKind::Added } else { ChangeKind::Deleted };
                     self.note(&mut self.lock(), path, kind);
@@ -263,7 +266,7 @@ impl Batch {
     }
 }
 
-/// Two changes of the same path as one; nothing if they undo each other.
+/// Merges two changes of the same path; `None` if they cancel out.
 fn merged(known: Option<ChangeKind>, new: ChangeKind) -> Option<ChangeKind> {
     match (known, new) {
         (None, new) => Some(new),
@@ -286,13 +289,13 @@ fn failed(asked: Asked<'_>, error: notify::Error) -> FileError {
     match error.kind {
         notify::ErrorKind::MaxFilesWatch => FileError::TooLarge {
             what: asked.uri.to_owned(),
-            limit: "as many directories as the system watches (fs.inotify.max_user_watches)",
+            limit: "the system's number of watched directories (fs.inotify.max_user_watches)",
         },
         notify::ErrorKind::PathNotFound | notify::ErrorKind::WatchNotFound => asked.not_found(),
         notify::ErrorKind::Io(error) if error.raw_os_error() == Some(nix::libc::EMFILE) => {
             FileError::TooLarge {
                 what: "the number of watches".to_owned(),
-                limit: "as many as the system gives to a user (fs.inotify.max_user_instances)",
+                limit: "the system's number of watches per user (fs.inotify.max_user_instances)",
             }
         }
         notify::ErrorKind::Io(error) => asked.broke(&error),
