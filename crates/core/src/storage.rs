@@ -320,7 +320,7 @@ pub enum Change {
         /// The client.
         client: ClientId,
         /// Whether the client's sequence numbers restarted.
-        anew: bool,
+        restarted: bool,
     },
     /// Records that a client's dispatch was handled. It does not have a response yet.
     Handled {
@@ -350,7 +350,7 @@ pub enum Change {
         through: ServerSeq,
     },
     /// Records a clean shutdown. The last write of a host.
-    EndInOrder {
+    CleanShutdown {
         /// The last sequence number that was used.
         seq: ServerSeq,
         /// Recent actions that clients may have missed.

@@ -9,7 +9,7 @@ use innkeeper_core::storage::{
 };
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::failure::Failure;
+use crate::failure::StoreFailure;
 
 /// Number of handled dispatches kept per client: more than a client repeats after a
 /// reconnect.
@@ -29,7 +29,7 @@ const DISPATCH: usize = 2 * size_of::<i64>();
 const NO_ANSWER: u64 = 0;
 
 /// Applies one change.
-pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), Failure> {
+pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), StoreFailure> {
     match change {
         Change::PutSession { session, created_at, row, state } => {
             put_session(db, session, created_at, row.as_ref(), state.get())
@@ -65,12 +65,12 @@ pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), Failure> {
         Change::TrimJournal { session, through } => trim_journal(db, session, *through),
         Change::RemoveSession { session } => remove_session(db, session),
         Change::RemoveChat { chat } => remove_chat(db, chat),
-        Change::PutClient { client, anew } => put_client(db, client, *anew),
+        Change::PutClient { client, restarted } => put_client(db, client, *restarted),
         Change::Handled { client, mark } => handled(db, client, *mark),
         Change::Answered { client, mark, answer } => answered(db, client, *mark, *answer),
         Change::PutRootConfig { values } => Ok(put_host(db, "root_config", &serde_json::to_string(values)?)?),
         Change::ReserveSeq { through } => reserve_seq(db, *through),
-        Change::EndInOrder { seq, replay, clients } => record_clean_shutdown(db, *seq, replay, clients),
+        Change::CleanShutdown { seq, replay, clients } => record_clean_shutdown(db, *seq, replay, clients),
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn size_of_change(change: &Change) -> usize {
         Change::PutChat { state, .. } => state.get().len(),
         Change::PutTurns { turns, .. } => turns.iter().map(|turn| turn.body.get().len()).sum(),
         Change::Journal { entries, .. } => entries.iter().map(|entry| entry.action.get().len()).sum(),
-        Change::EndInOrder { replay, .. } => replay.iter().map(|entry| entry.envelope.len()).sum(),
+        Change::CleanShutdown { replay, .. } => replay.iter().map(|entry| entry.envelope.len()).sum(),
         Change::TrimJournal { .. }
         | Change::RemoveSession { .. }
         | Change::RemoveChat { .. }
@@ -153,7 +153,7 @@ fn put_session(
     created_at: &str,
     row: Option<&StoredRow>,
     state: &str,
-) -> Result<(), Failure> {
+) -> Result<(), StoreFailure> {
     let modified_at = row.map(|row| row.modified_at);
     let summary = row.map(|row| row.summary.get());
     db.prepare_cached(
@@ -174,7 +174,7 @@ fn put_session(
     Ok(())
 }
 
-fn put_row(db: &Connection, row: &StoredRow) -> Result<(), Failure> {
+fn put_row(db: &Connection, row: &StoredRow) -> Result<(), StoreFailure> {
     let values = params![row.session.as_str(), row.modified_at, row.summary.get()];
     let known = db
         .prepare_cached("UPDATE session SET modified_at = ?2, summary = ?3 WHERE uri = ?1")?
@@ -202,7 +202,7 @@ struct ChatRecord<'a> {
     state: &'a str,
 }
 
-fn put_chat(db: &Connection, record: &ChatRecord<'_>) -> Result<(), Failure> {
+fn put_chat(db: &Connection, record: &ChatRecord<'_>) -> Result<(), StoreFailure> {
     session_id(db, record.session)?;
     let derived = *record.chat == ChannelUri::default_chat_of(record.session);
     db.prepare_cached(
@@ -222,7 +222,7 @@ fn put_chat(db: &Connection, record: &ChatRecord<'_>) -> Result<(), Failure> {
         record.rewind,
         record.state
     ])?;
-    let id = chat_id(db, record.chat)?.ok_or(Failure::Index)?;
+    let id = chat_id(db, record.chat)?.ok_or(StoreFailure::Index)?;
     match record.resume_token {
         Some(token) => put_token(db, id, token)?,
         None => {
@@ -242,14 +242,14 @@ fn put_token(db: &Connection, chat: i64, token: &str) -> rusqlite::Result<()> {
 }
 
 /// Stores an agent's id of a conversation. Ignored if the chat was removed since.
-fn put_resume_token(db: &Connection, chat: &ChannelUri, token: &ResumeToken) -> Result<(), Failure> {
+fn put_resume_token(db: &Connection, chat: &ChannelUri, token: &ResumeToken) -> Result<(), StoreFailure> {
     match chat_id(db, chat)? {
         Some(id) => Ok(put_token(db, id, token.as_str())?),
         None => Ok(()),
     }
 }
 
-fn put_turn_link(db: &Connection, chat: &ChannelUri, turn: &str, link: &TurnLink) -> Result<(), Failure> {
+fn put_turn_link(db: &Connection, chat: &ChannelUri, turn: &str, link: &TurnLink) -> Result<(), StoreFailure> {
     let Some(id) = chat_id(db, chat)? else { return Ok(()) };
     db.prepare_cached(
         "INSERT INTO turn_link (chat, turn_id, link) VALUES (?1, ?2, ?3)
@@ -259,7 +259,7 @@ fn put_turn_link(db: &Connection, chat: &ChannelUri, turn: &str, link: &TurnLink
     Ok(())
 }
 
-fn remove_turn_links(db: &Connection, chat: &ChannelUri, turns: &[String]) -> Result<(), Failure> {
+fn remove_turn_links(db: &Connection, chat: &ChannelUri, turns: &[String]) -> Result<(), StoreFailure> {
     let Some(id) = chat_id(db, chat)? else { return Ok(()) };
     let mut delete = db.prepare_cached("DELETE FROM turn_link WHERE chat = ?1 AND turn_id = ?2")?;
     for turn in turns {
@@ -274,12 +274,12 @@ fn chat_id(db: &Connection, chat: &ChannelUri) -> rusqlite::Result<Option<i64>> 
         .optional()
 }
 
-fn put_turns(db: &Connection, chat: &ChannelUri, keep: usize, turns: &[StoredTurn]) -> Result<(), Failure> {
+fn put_turns(db: &Connection, chat: &ChannelUri, keep: usize, turns: &[StoredTurn]) -> Result<(), StoreFailure> {
     let Some(id) = chat_id(db, chat)? else {
         return Err(if is_in_table(db, "chat", chat)? {
-            Failure::Index
+            StoreFailure::Index
         } else {
-            Failure::NoChat(chat.clone())
+            StoreFailure::NoChat(chat.clone())
         });
     };
     // If turns were lost that the host still counts, append after the last one without a
@@ -296,7 +296,7 @@ fn put_turns(db: &Connection, chat: &ChannelUri, keep: usize, turns: &[StoredTur
     Ok(())
 }
 
-fn journal(db: &Connection, session: &ChannelUri, entries: &[JournalEntry]) -> Result<(), Failure> {
+fn journal(db: &Connection, session: &ChannelUri, entries: &[JournalEntry]) -> Result<(), StoreFailure> {
     let id = session_id(db, session)?;
     let mut insert = db.prepare_cached(
         "INSERT INTO journal (session, number, channel, at, action) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -308,7 +308,7 @@ fn journal(db: &Connection, session: &ChannelUri, entries: &[JournalEntry]) -> R
     Ok(())
 }
 
-fn trim_journal(db: &Connection, session: &ChannelUri, through: u64) -> Result<(), Failure> {
+fn trim_journal(db: &Connection, session: &ChannelUri, through: u64) -> Result<(), StoreFailure> {
     db.prepare_cached(
         "DELETE FROM journal WHERE session = (SELECT id FROM session WHERE uri = ?1) AND number <= ?2",
     )?
@@ -316,13 +316,13 @@ fn trim_journal(db: &Connection, session: &ChannelUri, through: u64) -> Result<(
     Ok(())
 }
 
-fn remove_session(db: &Connection, session: &ChannelUri) -> Result<(), Failure> {
+fn remove_session(db: &Connection, session: &ChannelUri) -> Result<(), StoreFailure> {
     db.prepare_cached("DELETE FROM session_row WHERE uri = ?1")?.execute([session.as_str()])?;
     db.prepare_cached("DELETE FROM session WHERE uri = ?1")?.execute([session.as_str()])?;
     Ok(())
 }
 
-fn remove_chat(db: &Connection, chat: &ChannelUri) -> Result<(), Failure> {
+fn remove_chat(db: &Connection, chat: &ChannelUri) -> Result<(), StoreFailure> {
     // Otherwise a later chat at the same address would inherit these actions.
     db.prepare_cached(
         "DELETE FROM journal WHERE channel = ?1
@@ -333,9 +333,9 @@ fn remove_chat(db: &Connection, chat: &ChannelUri) -> Result<(), Failure> {
     Ok(())
 }
 
-fn put_client(db: &Connection, client: &ClientId, anew: bool) -> Result<(), Failure> {
+fn put_client(db: &Connection, client: &ClientId, restarted: bool) -> Result<(), StoreFailure> {
     let (id, known) = client_record(db, client)?;
-    let kept = if anew { &[] } else { known.as_slice() };
+    let kept = if restarted { &[] } else { known.as_slice() };
     db.prepare_cached(
         "UPDATE client SET used = (SELECT max(used) + 1 FROM client), handled = ?2 WHERE id = ?1",
     )?
@@ -343,7 +343,7 @@ fn put_client(db: &Connection, client: &ClientId, anew: bool) -> Result<(), Fail
     Ok(())
 }
 
-fn handled(db: &Connection, client: &ClientId, mark: i64) -> Result<(), Failure> {
+fn handled(db: &Connection, client: &ClientId, mark: i64) -> Result<(), StoreFailure> {
     let (id, mut column) = client_record(db, client)?;
     if column.len() % DISPATCH != 0 {
         column.clear();
@@ -353,7 +353,7 @@ fn handled(db: &Connection, client: &ClientId, mark: i64) -> Result<(), Failure>
 }
 
 /// Sets the response of the client's newest dispatch that has this mark and no response.
-fn answered(db: &Connection, client: &ClientId, mark: i64, answer: ServerSeq) -> Result<(), Failure> {
+fn answered(db: &Connection, client: &ClientId, mark: i64, answer: ServerSeq) -> Result<(), StoreFailure> {
     let mut select = db.prepare_cached("SELECT id, handled FROM client WHERE name = ?1")?;
     let found = select.query_row([client.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     let Some((id, column)): Option<(i64, Vec<u8>)> = found else { return Ok(()) };
@@ -365,7 +365,7 @@ fn answered(db: &Connection, client: &ClientId, mark: i64, answer: ServerSeq) ->
 }
 
 /// Stores a client's dispatches, dropping the oldest above the limit.
-fn put_handled(db: &Connection, id: i64, column: &[u8]) -> Result<(), Failure> {
+fn put_handled(db: &Connection, id: i64, column: &[u8]) -> Result<(), StoreFailure> {
     let superfluous = column.len().saturating_sub(HANDLED_KEPT * DISPATCH);
     let kept = column.get(superfluous..).unwrap_or_default();
     db.prepare_cached("UPDATE client SET handled = ?2 WHERE id = ?1")?.execute(params![id, kept])?;
@@ -374,7 +374,7 @@ fn put_handled(db: &Connection, id: i64, column: &[u8]) -> Result<(), Failure> {
 
 /// Returns a client's record, creating it if needed: an evicted client may still be
 /// connected.
-fn client_record(db: &Connection, client: &ClientId) -> Result<(i64, Vec<u8>), Failure> {
+fn client_record(db: &Connection, client: &ClientId) -> Result<(i64, Vec<u8>), StoreFailure> {
     let mut select = db.prepare_cached("SELECT id, handled FROM client WHERE name = ?1")?;
     let found = select.query_row([client.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     if let Some(found) = found {
@@ -391,7 +391,7 @@ fn client_record(db: &Connection, client: &ClientId) -> Result<(i64, Vec<u8>), F
     Ok((id, Vec::new()))
 }
 
-fn reserve_seq(db: &Connection, through: ServerSeq) -> Result<(), Failure> {
+fn reserve_seq(db: &Connection, through: ServerSeq) -> Result<(), StoreFailure> {
     // Never lower the bound: a number that may have been used must not be used again.
     db.prepare_cached(
         "INSERT INTO host (name, value) VALUES ('seq', ?1) ON CONFLICT (name) DO UPDATE
@@ -406,7 +406,7 @@ fn record_clean_shutdown(
     seq: ServerSeq,
     replay: &[StoredEnvelope],
     clients: &[StoredClient],
-) -> Result<(), Failure> {
+) -> Result<(), StoreFailure> {
     clear_clean_shutdown(db)?;
     put_host(db, "seq", &column(seq.0)?.to_string())?;
     put_host(db, "clean", "1")?;
@@ -434,13 +434,13 @@ fn record_clean_shutdown(
     Ok(())
 }
 
-fn session_id(db: &Connection, session: &ChannelUri) -> Result<i64, Failure> {
+fn session_id(db: &Connection, session: &ChannelUri) -> Result<i64, StoreFailure> {
     let mut select = db.prepare_cached("SELECT id FROM session WHERE uri = ?1")?;
     let id: Option<i64> = select.query_row([session.as_str()], |row| row.get(0)).optional()?;
     match id {
         Some(id) => Ok(id),
-        None if is_in_table(db, "session", session)? => Err(Failure::Index),
-        None => Err(Failure::NoSession(session.clone())),
+        None if is_in_table(db, "session", session)? => Err(StoreFailure::Index),
+        None => Err(StoreFailure::NoSession(session.clone())),
     }
 }
 
@@ -451,6 +451,6 @@ fn is_in_table(db: &Connection, table: &str, uri: &ChannelUri) -> rusqlite::Resu
 }
 
 /// Converts a number to an SQL integer.
-fn column(number: u64) -> Result<i64, Failure> {
-    i64::try_from(number).map_err(|_| Failure::TooLarge(number))
+fn column(number: u64) -> Result<i64, StoreFailure> {
+    i64::try_from(number).map_err(|_| StoreFailure::TooLarge(number))
 }

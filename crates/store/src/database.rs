@@ -19,11 +19,11 @@ const LOG_SIZE: i64 = 16 * 1024 * 1024;
 
 /// The paths of a store's files.
 #[derive(Clone, Debug)]
-pub(crate) struct Files {
+pub(crate) struct StoreFiles {
     directory: PathBuf,
 }
 
-impl Files {
+impl StoreFiles {
     /// The files in a data directory.
     pub(crate) fn of(directory: &Path) -> Self {
         Self { directory: directory.to_owned() }
@@ -71,7 +71,7 @@ pub(crate) fn beside(database: &Path, suffix: &str) -> PathBuf {
 
 /// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum ConnectionPurpose {
     /// The only connection that writes.
     Write,
     /// Reads concurrently with the writer.
@@ -84,27 +84,27 @@ pub(crate) enum Purpose {
 
 /// Opens an existing database.
 #[expect(clippy::disallowed_methods, reason = "the only place that opens connections")]
-pub(crate) fn connect(database: &Path, purpose: Purpose) -> rusqlite::Result<Connection> {
+pub(crate) fn connect(database: &Path, purpose: ConnectionPurpose) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(database, flags)?;
     db.busy_timeout(BUSY)?;
     match purpose {
-        Purpose::Write | Purpose::Read => {
+        ConnectionPurpose::Write | ConnectionPurpose::Read => {
             db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
             db.pragma_update(None, "synchronous", "NORMAL")?;
             db.pragma_update(None, "journal_size_limit", LOG_SIZE)?;
             db.pragma_update(None, "foreign_keys", true)?;
             db.pragma_update(None, "cell_size_check", true)?;
-            db.pragma_update(None, "query_only", purpose == Purpose::Read)?;
+            db.pragma_update(None, "query_only", purpose == ConnectionPurpose::Read)?;
         }
-        Purpose::Salvage => {
+        ConnectionPurpose::Salvage => {
             db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
             db.pragma_update(None, "cell_size_check", true)?;
             db.pragma_update(None, "query_only", true)?;
             // Without this, SQLite refuses a file that is shorter than its header says.
             db.pragma_update(None, "writable_schema", true)?;
         }
-        Purpose::Fill => {
+        ConnectionPurpose::Fill => {
             db.pragma_update(None, "synchronous", "OFF")?;
             db.pragma_update(None, "foreign_keys", false)?;
         }

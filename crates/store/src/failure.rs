@@ -10,7 +10,7 @@ const LOG_INDEX_DID_NOT_GROW: i32 = rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
 
 /// Why a change could not be applied or a record could not be loaded.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum StoreFailure {
     /// An SQLite error.
     #[error(transparent)]
     Sql(#[from] rusqlite::Error),
@@ -39,7 +39,7 @@ pub(crate) enum Failure {
     },
 }
 
-impl Failure {
+impl StoreFailure {
     /// Whether the database file is damaged, as opposed to a record in it.
     pub(crate) fn is_damaged_file(&self) -> bool {
         match self {

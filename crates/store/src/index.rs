@@ -15,11 +15,11 @@ use rusqlite::{Connection, Row};
 use serde_json::value::RawValue;
 
 use crate::apply::{self, CLIENTS_KEPT};
-use crate::failure::Failure;
+use crate::failure::StoreFailure;
 use crate::mend::Mender;
 
 /// Loads the index. The caller must have a write transaction open.
-pub(crate) fn load(db: &Connection, mender: &Mender) -> Result<Index, Failure> {
+pub(crate) fn load(db: &Connection, mender: &Mender) -> Result<Index, StoreFailure> {
     let clean = apply::host_value(db, "clean")?.is_some();
     let mut marks = marks(db)?;
     let index = Index {
@@ -71,7 +71,7 @@ pub(crate) fn channel(row: &Row<'_>, column: usize) -> rusqlite::Result<ChannelU
     })
 }
 
-fn seq(db: &Connection, mender: &Mender) -> Result<ServerSeq, Failure> {
+fn seq(db: &Connection, mender: &Mender) -> Result<ServerSeq, StoreFailure> {
     let Some(value) = apply::host_value(db, "seq")? else {
         return Ok(ServerSeq(0));
     };
@@ -86,7 +86,7 @@ fn seq(db: &Connection, mender: &Mender) -> Result<ServerSeq, Failure> {
     Ok(ServerSeq(number))
 }
 
-fn rows(db: &Connection, mender: &Mender) -> Result<Vec<StoredRow>, Failure> {
+fn rows(db: &Connection, mender: &Mender) -> Result<Vec<StoredRow>, StoreFailure> {
     let mut found = Vec::new();
     let mut broken = Vec::new();
     {
@@ -128,7 +128,7 @@ fn further_chats(db: &Connection) -> rusqlite::Result<Vec<(ChannelUri, ChannelUr
 fn root_config(
     db: &Connection,
     mender: &Mender,
-) -> Result<Option<serde_json::Map<String, serde_json::Value>>, Failure> {
+) -> Result<Option<serde_json::Map<String, serde_json::Value>>, StoreFailure> {
     let Some(value) = apply::host_value(db, "root_config")? else {
         return Ok(None);
     };
@@ -143,10 +143,10 @@ fn root_config(
 }
 
 /// The snapshots that clients received, by client record id.
-type Marks = HashMap<i64, Vec<(ChannelUri, ServerSeq, ServerSeq)>>;
+type StoredMarks = HashMap<i64, Vec<(ChannelUri, ServerSeq, ServerSeq)>>;
 
-fn marks(db: &Connection) -> rusqlite::Result<Marks> {
-    let mut marks = Marks::new();
+fn marks(db: &Connection) -> rusqlite::Result<StoredMarks> {
+    let mut marks = StoredMarks::new();
     let mut select = db.prepare("SELECT client, channel, first, last FROM mark ORDER BY id")?;
     let mut records = select.query([])?;
     while let Some(record) = records.next()? {
@@ -156,7 +156,7 @@ fn marks(db: &Connection) -> rusqlite::Result<Marks> {
     Ok(marks)
 }
 
-fn clients(db: &Connection, marks: &mut Marks) -> rusqlite::Result<Vec<StoredClient>> {
+fn clients(db: &Connection, marks: &mut StoredMarks) -> rusqlite::Result<Vec<StoredClient>> {
     apply::prune_clients(db)?;
     let mut clients = Vec::new();
     let mut select = db.prepare("SELECT id, name, handled FROM client ORDER BY used DESC LIMIT ?1")?;

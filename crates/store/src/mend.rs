@@ -10,7 +10,7 @@ use innkeeper_core::clock::Clock;
 use innkeeper_core::storage::StoredRow;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::failure::Failure;
+use crate::failure::StoreFailure;
 use crate::index::{channel, json};
 use crate::problems::Problems;
 use crate::session::Flaw;
@@ -86,7 +86,7 @@ impl Mender {
         db: &Connection,
         id: i64,
         reason: &str,
-    ) -> Result<Option<StoredRow>, Failure> {
+    ) -> Result<Option<StoredRow>, StoreFailure> {
         let (session, body) =
             db.query_row("SELECT uri, CAST(summary AS BLOB) FROM session_row WHERE id = ?1", [id], |row| {
                 Ok((channel(row, 0)?, row.get::<_, Vec<u8>>(1)?))
@@ -111,7 +111,7 @@ impl Mender {
     }
 
     /// Sets aside the unusable records of a session.
-    pub(crate) fn mend_session(&self, db: &Connection, flaws: &[Flaw]) -> Result<(), Failure> {
+    pub(crate) fn mend_session(&self, db: &Connection, flaws: &[Flaw]) -> Result<(), StoreFailure> {
         for flaw in flaws {
             match flaw {
                 Flaw::Chat { id, reason } => self.take_chat(db, *id, reason)?,
@@ -129,7 +129,7 @@ impl Mender {
         Ok(())
     }
 
-    fn take_chat(&self, db: &Connection, id: i64, reason: &str) -> Result<(), Failure> {
+    fn take_chat(&self, db: &Connection, id: i64, reason: &str) -> Result<(), StoreFailure> {
         let (uri, body) =
             db.query_row("SELECT uri, CAST(state AS BLOB) FROM chat WHERE id = ?1", [id], |row| {
                 Ok((channel(row, 0)?, row.get::<_, Vec<u8>>(1)?))
@@ -147,14 +147,14 @@ impl Mender {
         Ok(())
     }
 
-    fn take_turn(&self, db: &Connection, id: i64, reason: &str) -> Result<(), Failure> {
+    fn take_turn(&self, db: &Connection, id: i64, reason: &str) -> Result<(), StoreFailure> {
         let (key, body) = turn_record(db, id)?;
         self.set_aside(db, "turn", &key, &body, reason)?;
         db.execute("DELETE FROM turn WHERE id = ?1", [id])?;
         Ok(())
     }
 
-    fn take_entry(&self, db: &Connection, id: i64, reason: &str) -> Result<(), Failure> {
+    fn take_entry(&self, db: &Connection, id: i64, reason: &str) -> Result<(), StoreFailure> {
         let (uri, number, body) = db.query_row(
             "SELECT channel, number, CAST(action AS BLOB) FROM journal WHERE id = ?1",
             [id],
@@ -167,7 +167,7 @@ impl Mender {
 }
 
 /// A turn's readable key, and its body.
-fn turn_record(db: &Connection, id: i64) -> Result<(String, Vec<u8>), Failure> {
+fn turn_record(db: &Connection, id: i64) -> Result<(String, Vec<u8>), StoreFailure> {
     Ok(db.query_row(
         "SELECT chat.uri, turn.place, CAST(turn.body AS BLOB) FROM turn JOIN chat ON chat.id = turn.chat
          WHERE turn.id = ?1",
@@ -177,7 +177,7 @@ fn turn_record(db: &Connection, id: i64) -> Result<(String, Vec<u8>), Failure> {
 }
 
 /// Numbers a chat's turns 0, 1, 2 and so on.
-fn renumber(db: &Connection, chat: i64) -> Result<(), Failure> {
+fn renumber(db: &Connection, chat: i64) -> Result<(), StoreFailure> {
     let turns: Vec<i64> = {
         let mut select = db.prepare("SELECT id FROM turn WHERE chat = ?1 ORDER BY place")?;
         select.query_map([chat], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use innkeeper_core::channel::ChannelUri;
 
-use crate::failure::Failure;
+use crate::failure::StoreFailure;
 
 /// Maximum number of sentences kept; later ones are only logged. Many damaged records
 /// usually have one cause.
@@ -26,8 +26,8 @@ impl Problems {
     }
 
     /// Reports a damaged session, if the error is about damage.
-    pub(crate) fn report_damage(&self, session: &ChannelUri, failure: &Failure) {
-        if let Failure::Damaged { .. } = failure {
+    pub(crate) fn report_damage(&self, session: &ChannelUri, failure: &StoreFailure) {
+        if let StoreFailure::Damaged { .. } = failure {
             self.report(format!(
                 "The session {session} cannot be opened ({failure}). It is kept unchanged in the database until it is \
                  disposed of; all other data is intact."

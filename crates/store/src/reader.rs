@@ -10,11 +10,11 @@ use innkeeper_core::storage::{StorageError, StoredSession};
 use rusqlite::Connection;
 use tokio::sync::mpsc;
 
-use crate::database::{Files, Purpose, connect};
-use crate::failure::Failure;
+use crate::database::{StoreFiles, ConnectionPurpose, connect};
+use crate::failure::StoreFailure;
 use crate::problems::Problems;
 use crate::session;
-use crate::writer::{Order, ReadConnection, Reply};
+use crate::writer::{WriterRequest, ReadConnection, ReplySender};
 
 /// Capacity of the load queue. After a start, many clients load one session each. If the
 /// queue is full, a load is rejected immediately as `Busy`.
@@ -22,47 +22,47 @@ pub(crate) const QUEUE: usize = 1024;
 
 /// A request to load a session.
 #[derive(Debug)]
-pub(crate) struct Load {
+pub(crate) struct LoadRequest {
     /// The session to load.
     pub(crate) session: ChannelUri,
     /// Receives the result.
-    pub(crate) reply: Reply<Option<StoredSession>>,
+    pub(crate) reply: ReplySender<Option<StoredSession>>,
 }
 
 /// The state of the reader thread.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct StoreReader {
     /// The database files.
-    pub(crate) files: Files,
+    pub(crate) files: StoreFiles,
     /// The connection, which the writer may close between two loads.
     pub(crate) read: ReadConnection,
     /// Requests to the writer.
-    pub(crate) writer: mpsc::Sender<Order>,
+    pub(crate) writer: mpsc::Sender<WriterRequest>,
     /// The report of problems.
     pub(crate) problems: Problems,
 }
 
 /// The result of reading a session.
-enum Outcome {
+enum LoadOutcome {
     /// The result for the caller.
     Answer(Result<Option<StoredSession>, StorageError>),
     /// The writer must repair the session first.
     Flawed,
 }
 
-impl Reader {
+impl StoreReader {
     /// Runs until all senders are dropped.
-    pub(crate) fn run(self, mut loads: mpsc::Receiver<Load>) {
-        while let Some(Load { session, reply }) = loads.blocking_recv() {
+    pub(crate) fn run(self, mut loads: mpsc::Receiver<LoadRequest>) {
+        while let Some(LoadRequest { session, reply }) = loads.blocking_recv() {
             if reply.is_closed() {
                 continue;
             }
             match self.load(&session) {
                 // The caller may have been dropped.
-                Outcome::Answer(answer) => reply.send(answer).unwrap_or_default(),
-                Outcome::Flawed => {
-                    if let Err(mpsc::error::SendError(Order::Mend(_, reply))) =
-                        self.writer.blocking_send(Order::Mend(session, reply))
+                LoadOutcome::Answer(answer) => reply.send(answer).unwrap_or_default(),
+                LoadOutcome::Flawed => {
+                    if let Err(mpsc::error::SendError(WriterRequest::Mend(_, reply))) =
+                        self.writer.blocking_send(WriterRequest::Mend(session, reply))
                     {
                         reply.send(Err(stopped())).unwrap_or_default();
                     }
@@ -71,7 +71,7 @@ impl Reader {
         }
     }
 
-    fn load(&self, session: &ChannelUri) -> Outcome {
+    fn load(&self, session: &ChannelUri) -> LoadOutcome {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let mut flaws = Vec::new();
         let loaded = self.connection(&mut read).and_then(|db| {
@@ -81,20 +81,20 @@ impl Reader {
             Ok(loaded)
         });
         match loaded {
-            Ok(loaded) if flaws.is_empty() => Outcome::Answer(Ok(loaded)),
-            Ok(_) => Outcome::Flawed,
-            Err(failure) if failure.is_damaged_file() => Outcome::Flawed,
+            Ok(loaded) if flaws.is_empty() => LoadOutcome::Answer(Ok(loaded)),
+            Ok(_) => LoadOutcome::Flawed,
+            Err(failure) if failure.is_damaged_file() => LoadOutcome::Flawed,
             Err(failure) => {
                 self.problems.report_damage(session, &failure);
-                Outcome::Answer(Err(failure.to_storage_error()))
+                LoadOutcome::Answer(Err(failure.to_storage_error()))
             }
         }
     }
 
-    fn connection<'a>(&self, read: &'a mut Option<Connection>) -> Result<&'a mut Connection, Failure> {
+    fn connection<'a>(&self, read: &'a mut Option<Connection>) -> Result<&'a mut Connection, StoreFailure> {
         let db = match read.take() {
             Some(db) => db,
-            None => connect(&self.files.database(), Purpose::Read)?,
+            None => connect(&self.files.database(), ConnectionPurpose::Read)?,
         };
         Ok(read.insert(db))
     }

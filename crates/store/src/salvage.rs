@@ -12,7 +12,7 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params, params_from_iter};
 
 use crate::apply;
-use crate::database::{Files, Purpose, TABLES, beside, connect, definitions};
+use crate::database::{StoreFiles, ConnectionPurpose, TABLES, beside, connect, definitions};
 use crate::failure::is_full;
 use crate::lock::private;
 use crate::mend::Mender;
@@ -45,11 +45,11 @@ impl SalvageError {
 
 /// Creates a new database from the readable records of the damaged one and replaces it.
 /// The caller must have closed all connections.
-pub(crate) fn replace(files: &Files, mender: &Mender, reason: &str) -> Result<(), SalvageError> {
+pub(crate) fn replace(files: &StoreFiles, mender: &Mender, reason: &str) -> Result<(), SalvageError> {
     let new = files.salvaging();
     remove_leftovers(files)?;
     let file = private().open(&new)?;
-    let tally = fill(files, mender)?;
+    let counts = fill(files, mender)?;
     file.sync_all()?;
     fs::rename(&new, files.salvaged())?;
     let aside = finish(files, mender)?;
@@ -57,14 +57,14 @@ pub(crate) fn replace(files: &Files, mender: &Mender, reason: &str) -> Result<()
     mender.problems().report(format!(
         "The database was damaged ({reason}). It was set aside as {}; {}.",
         aside.unwrap_or_default(),
-        tally.sentence()
+        counts.sentence()
     ));
     Ok(())
 }
 
 /// Renames a complete new database to the database path. Continues wherever an earlier
 /// attempt was interrupted. Returns the new path of the damaged one.
-pub(crate) fn finish(files: &Files, mender: &Mender) -> io::Result<Option<String>> {
+pub(crate) fn finish(files: &StoreFiles, mender: &Mender) -> io::Result<Option<String>> {
     if !files.salvaged().try_exists()? {
         return Ok(None);
     }
@@ -83,7 +83,7 @@ pub(crate) fn finish(files: &Files, mender: &Mender) -> io::Result<Option<String
 
 /// Counts of salvaged and lost records.
 #[derive(Debug, Default)]
-struct Tally {
+struct SalvageCounts {
     /// Records in the new database.
     copied: u64,
     /// Unreadable places in the file; each may hide any number of records.
@@ -94,7 +94,7 @@ struct Tally {
     orphans: usize,
 }
 
-impl Tally {
+impl SalvageCounts {
     fn sentence(&self) -> String {
         if self.copied == 0 {
             return "no records could be read, so this host starts without sessions".to_owned();
@@ -108,25 +108,25 @@ impl Tally {
     }
 }
 
-fn fill(files: &Files, mender: &Mender) -> Result<Tally, SalvageError> {
-    let mut into = connect(&files.salvaging(), Purpose::Fill)?;
+fn fill(files: &StoreFiles, mender: &Mender) -> Result<SalvageCounts, SalvageError> {
+    let mut into = connect(&files.salvaging(), ConnectionPurpose::Fill)?;
     migrate::run(&mut into)?;
-    let mut tally = Tally::default();
+    let mut counts = SalvageCounts::default();
     let source = source(files, &definitions(&into)?)?;
     let filling = into.transaction()?;
     if let Some(from) = source {
         let most = fs::metadata(files.database())?.len() / SMALLEST_RECORD;
         for table in TABLES {
-            Copy { table, from: &from, into: &filling, mender, most }.run(&mut tally)?;
+            TableCopy { table, from: &from, into: &filling, mender, most }.run(&mut counts)?;
         }
     }
-    tally.orphans = settle(&filling, mender)?;
+    counts.orphans = settle(&filling, mender)?;
     filling.commit()?;
-    Ok(tally)
+    Ok(counts)
 }
 
 /// Opens the damaged database, if it is readable at all.
-fn source(files: &Files, expected: &[String]) -> Result<Option<Connection>, SalvageError> {
+fn source(files: &StoreFiles, expected: &[String]) -> Result<Option<Connection>, SalvageError> {
     let damaged = files.database();
     let length = fs::metadata(&damaged)?.len();
     if length == 0 {
@@ -134,12 +134,12 @@ fn source(files: &Files, expected: &[String]) -> Result<Option<Connection>, Salv
         return Ok(None);
     }
     let is_as_expected = |db: &Connection| definitions(db).is_ok_and(|found| found == expected);
-    let opened = connect(&damaged, Purpose::Salvage).ok();
+    let opened = connect(&damaged, ConnectionPurpose::Salvage).ok();
     if opened.as_ref().is_some_and(is_as_expected) || length <= PAGE {
         return Ok(opened);
     }
     replace_first_page(files, length)?;
-    let headed = connect(&files.headed(), Purpose::Salvage).ok().filter(is_as_expected);
+    let headed = connect(&files.headed(), ConnectionPurpose::Salvage).ok().filter(is_as_expected);
     Ok(headed.or(opened))
 }
 
@@ -150,7 +150,7 @@ const PAGE: u64 = 4096;
 /// contains the table definitions, and the same migrations put the same tables onto the
 /// same pages. Tables that a later migration put elsewhere are not found, or do not match
 /// the columns that they are read into.
-fn replace_first_page(files: &Files, length: u64) -> io::Result<()> {
+fn replace_first_page(files: &StoreFiles, length: u64) -> io::Result<()> {
     let mut head = Vec::new();
     File::open(files.salvaging())?.take(PAGE).read_to_end(&mut head)?;
     let pages = u32::try_from(length / PAGE).unwrap_or(u32::MAX);
@@ -178,7 +178,7 @@ const SMALLEST_RECORD: u64 = 4;
 const ONE_BY_ONE: i64 = 4096;
 
 /// Copies the readable records of one table.
-struct Copy<'a> {
+struct TableCopy<'a> {
     table: &'static str,
     from: &'a Connection,
     into: &'a Connection,
@@ -189,23 +189,23 @@ struct Copy<'a> {
 }
 
 /// A record: its id and its columns.
-type Record = (i64, Vec<Column>);
+type SalvagedRecord = (i64, Vec<SalvagedColumn>);
 
 /// A column's value; invalid text is kept as bytes for inspection.
-enum Column {
+enum SalvagedColumn {
     Fine(Value),
     Wrong(Vec<u8>),
 }
 
-impl Copy<'_> {
-    fn run(&self, tally: &mut Tally) -> Result<(), SalvageError> {
+impl TableCopy<'_> {
+    fn run(&self, counts: &mut SalvageCounts) -> Result<(), SalvageError> {
         let mut from = i64::MIN;
         for _ in 0..HOLES {
             let mut next = from;
-            if matches!(self.copy_from(&mut next, tally)?, Walk::End) {
+            if matches!(self.copy_from(&mut next, counts)?, Walk::End) {
                 return Ok(());
             }
-            tally.holes += 1;
+            counts.holes += 1;
             // Damaged ids may decrease; the search must not, or it would not terminate.
             match self.after_hole(next.max(from)) {
                 Some(found) => from = found,
@@ -217,7 +217,7 @@ impl Copy<'_> {
 
     /// Copies records starting at an id, until the end or an unreadable record. `next` is
     /// set to the id where it stopped.
-    fn copy_from(&self, next: &mut i64, tally: &mut Tally) -> Result<Walk, SalvageError> {
+    fn copy_from(&self, next: &mut i64, counts: &mut SalvageCounts) -> Result<Walk, SalvageError> {
         let sql = format!("SELECT rowid, * FROM {} NOT INDEXED WHERE rowid >= ?1 ORDER BY rowid", self.table);
         let Ok(mut select) = self.from.prepare_cached(&sql) else { return Ok(Walk::End) };
         let Ok(mut records) = select.query([*next]) else { return Ok(Walk::Hole) };
@@ -228,7 +228,7 @@ impl Copy<'_> {
                 Err(_) => return Ok(Walk::Hole),
             };
             let Ok((id, columns)) = record else { return Ok(Walk::Hole) };
-            self.insert(id, columns, tally)?;
+            self.insert(id, columns, counts)?;
             *next = id.saturating_add(1);
         }
         Ok(Walk::End)
@@ -272,13 +272,13 @@ impl Copy<'_> {
         }
     }
 
-    fn insert(&self, id: i64, columns: Vec<Column>, tally: &mut Tally) -> Result<(), SalvageError> {
+    fn insert(&self, id: i64, columns: Vec<SalvagedColumn>, counts: &mut SalvageCounts) -> Result<(), SalvageError> {
         let mut values = Vec::with_capacity(columns.len());
         for column in columns {
             match column {
-                Column::Fine(value) => values.push(value),
-                Column::Wrong(bytes) => {
-                    tally.invalid += 1;
+                SalvagedColumn::Fine(value) => values.push(value),
+                SalvagedColumn::Wrong(bytes) => {
+                    counts.invalid += 1;
                     return self.keep(id, &bytes, "not text");
                 }
             }
@@ -288,12 +288,12 @@ impl Copy<'_> {
         let inserted =
             self.into.prepare_cached(&sql).and_then(|mut insert| insert.execute(params_from_iter(&values)));
         match inserted {
-            Ok(_) => tally.copied += 1,
+            Ok(_) => counts.copied += 1,
             Err(error) if is_full(&error) => return Err(error.into()),
             // Already copied before the hole.
             Err(_) if self.has(id) => {}
             Err(error) => {
-                tally.invalid += 1;
+                counts.invalid += 1;
                 return self.keep(id, format!("{values:?}").as_bytes(), &error.to_string());
             }
         }
@@ -316,18 +316,18 @@ enum Walk {
     Hole,
 }
 
-fn read_record(row: &rusqlite::Row<'_>) -> rusqlite::Result<Record> {
+fn read_record(row: &rusqlite::Row<'_>) -> rusqlite::Result<SalvagedRecord> {
     let id = row.get(0)?;
     let mut columns = Vec::with_capacity(row.as_ref().column_count());
     for column in 1..row.as_ref().column_count() {
         columns.push(match row.get_ref(column)? {
-            ValueRef::Null => Column::Fine(Value::Null),
-            ValueRef::Integer(number) => Column::Fine(Value::Integer(number)),
-            ValueRef::Real(number) => Column::Fine(Value::Real(number)),
-            ValueRef::Blob(bytes) => Column::Fine(Value::Blob(bytes.to_vec())),
+            ValueRef::Null => SalvagedColumn::Fine(Value::Null),
+            ValueRef::Integer(number) => SalvagedColumn::Fine(Value::Integer(number)),
+            ValueRef::Real(number) => SalvagedColumn::Fine(Value::Real(number)),
+            ValueRef::Blob(bytes) => SalvagedColumn::Fine(Value::Blob(bytes.to_vec())),
             ValueRef::Text(bytes) => match str::from_utf8(bytes) {
-                Ok(text) => Column::Fine(Value::Text(text.to_owned())),
-                Err(_) => Column::Wrong(bytes.to_vec()),
+                Ok(text) => SalvagedColumn::Fine(Value::Text(text.to_owned())),
+                Err(_) => SalvagedColumn::Wrong(bytes.to_vec()),
             },
         });
     }
@@ -406,7 +406,7 @@ fn note_lost(db: &Connection, mender: &Mender) -> rusqlite::Result<()> {
 }
 
 /// Removes temporary files of this repair or of an interrupted one.
-fn remove_leftovers(files: &Files) -> io::Result<()> {
+fn remove_leftovers(files: &StoreFiles) -> io::Result<()> {
     for base in [files.salvaging(), files.headed()] {
         for suffix in ["", "-journal", "-wal", "-shm"] {
             match fs::remove_file(beside(&base, suffix)) {

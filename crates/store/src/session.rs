@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-use crate::failure::Failure;
+use crate::failure::StoreFailure;
 use crate::index::{channel, json, text};
 
 /// An unusable record and the reason. The writer sets it aside.
@@ -53,7 +53,7 @@ pub(crate) fn load(
     db: &Connection,
     session: &ChannelUri,
     flaws: &mut Vec<Flaw>,
-) -> Result<Option<StoredSession>, Failure> {
+) -> Result<Option<StoredSession>, StoreFailure> {
     let mut select = db.prepare_cached(
         "SELECT id, modified_at IS NOT NULL, created_at, state FROM session WHERE uri = ?1",
     )?;
@@ -66,7 +66,7 @@ pub(crate) fn load(
     let Some((id, listed, created_at, state)) = found else {
         return without_document(db, session);
     };
-    let damaged = |reason| Failure::Damaged { what: format!("the session {session}"), reason };
+    let damaged = |reason| StoreFailure::Damaged { what: format!("the session {session}"), reason };
     let state = state.map_err(damaged)?;
     let chats = chats(db, session, &default_chat(session, &state), flaws)?;
     Ok(Some(StoredSession {
@@ -80,15 +80,15 @@ pub(crate) fn load(
 
 /// A session that is in the list but does not have a document was lost, which is not the
 /// same as unknown.
-fn without_document(db: &Connection, session: &ChannelUri) -> Result<Option<StoredSession>, Failure> {
+fn without_document(db: &Connection, session: &ChannelUri) -> Result<Option<StoredSession>, StoreFailure> {
     let mut select = db.prepare_cached("SELECT 1 FROM session_row WHERE uri = ?1")?;
     if !select.exists([session.as_str()])? {
         return Ok(None);
     }
     if was_lost(db, "session", session)? {
-        return Err(Failure::Damaged { what: format!("the session {session}"), reason: LOST.to_owned() });
+        return Err(StoreFailure::Damaged { what: format!("the session {session}"), reason: LOST.to_owned() });
     }
-    Err(Failure::Index)
+    Err(StoreFailure::Index)
 }
 
 /// The reason for a record that a repair could not find.
@@ -98,11 +98,11 @@ const LOST: &str = "it was lost with a damaged part of the database, which was s
 fn default_chat(session: &ChannelUri, state: &Json) -> ChannelUri {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Named<'a> {
+    struct DefaultChatField<'a> {
         #[serde(borrow)]
         default_chat: Option<Cow<'a, str>>,
     }
-    let named = serde_json::from_str::<Named<'_>>(state.get()).ok().and_then(|named| named.default_chat);
+    let named = serde_json::from_str::<DefaultChatField<'_>>(state.get()).ok().and_then(|named| named.default_chat);
     named.map_or_else(|| ChannelUri::default_chat_of(session), |chat| ChannelUri::new(&chat))
 }
 
@@ -111,9 +111,9 @@ fn chats(
     session: &ChannelUri,
     default: &ChannelUri,
     flaws: &mut Vec<Flaw>,
-) -> Result<Vec<StoredChat>, Failure> {
+) -> Result<Vec<StoredChat>, StoreFailure> {
     let derived = ChannelUri::default_chat_of(session);
-    let damaged = |reason| Failure::Damaged { what: format!("the chat {default}"), reason };
+    let damaged = |reason| StoreFailure::Damaged { what: format!("the chat {default}"), reason };
     let mut chats = Vec::new();
     let mut select = db.prepare_cached(
         "SELECT id, uri, resumes, conversation, state, derived, branch, rewind FROM chat WHERE session = ?1
@@ -124,7 +124,7 @@ fn chats(
         let id: i64 = record.get(0)?;
         let uri = channel(record, 1)?;
         if record.get::<_, bool>(5)? != (uri == derived) {
-            return Err(Failure::Index);
+            return Err(StoreFailure::Index);
         }
         match chat(record, uri.clone())? {
             Ok(mut chat) => {
@@ -186,7 +186,7 @@ fn was_lost(db: &Connection, kind: &str, uri: &ChannelUri) -> rusqlite::Result<b
     db.prepare_cached("SELECT 1 FROM set_aside WHERE key = ?1 AND kind = ?2")?.exists([uri.as_str(), kind])
 }
 
-fn resume_token(db: &Connection, chat: i64) -> Result<Option<ResumeToken>, Failure> {
+fn resume_token(db: &Connection, chat: i64) -> Result<Option<ResumeToken>, StoreFailure> {
     let mut select = db.prepare_cached("SELECT token FROM resume_token WHERE chat = ?1")?;
     let mut records = select.query([chat])?;
     // If it is not readable, the agent's record is looked up by the host's id.
@@ -198,7 +198,7 @@ fn resume_token(db: &Connection, chat: i64) -> Result<Option<ResumeToken>, Failu
 
 /// The agent's message ids of a chat's turns. Unreadable ones are skipped; the turn is
 /// then matched by order.
-fn links(db: &Connection, chat: i64) -> Result<Vec<(String, TurnLink)>, Failure> {
+fn links(db: &Connection, chat: i64) -> Result<Vec<(String, TurnLink)>, StoreFailure> {
     let mut select = db.prepare_cached("SELECT turn_id, link FROM turn_link WHERE chat = ?1")?;
     let mut records = select.query([chat])?;
     let mut links = Vec::new();
@@ -212,7 +212,7 @@ fn links(db: &Connection, chat: i64) -> Result<Vec<(String, TurnLink)>, Failure>
     Ok(links)
 }
 
-fn turns(db: &Connection, chat: i64, flaws: &mut Vec<Flaw>) -> Result<Vec<StoredTurn>, Failure> {
+fn turns(db: &Connection, chat: i64, flaws: &mut Vec<Flaw>) -> Result<Vec<StoredTurn>, StoreFailure> {
     let mut turns = Vec::new();
     let mut in_order = true;
     let mut select =
@@ -233,7 +233,7 @@ fn turns(db: &Connection, chat: i64, flaws: &mut Vec<Flaw>) -> Result<Vec<Stored
     Ok(turns)
 }
 
-fn journal(db: &Connection, session: i64, flaws: &mut Vec<Flaw>) -> Result<Vec<JournalEntry>, Failure> {
+fn journal(db: &Connection, session: i64, flaws: &mut Vec<Flaw>) -> Result<Vec<JournalEntry>, StoreFailure> {
     let mut entries = Vec::new();
     let mut select = db.prepare_cached(
         "SELECT id, number, channel, at, action FROM journal WHERE session = ?1 ORDER BY number",

@@ -15,15 +15,15 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::apply::size_of_change;
-use crate::database::{Files, Purpose, beside, connect, definitions, in_memory};
+use crate::database::{StoreFiles, ConnectionPurpose, beside, connect, definitions, in_memory};
 use crate::failure::{is_damage, is_full, is_rejection};
 use crate::lock::{HostLock, NotLocked, private};
 use crate::mend::Mender;
 use crate::migrate::{self, MigrateError};
 use crate::problems::Problems;
-use crate::reader::{self, Load, Reader, stopped};
+use crate::reader::{self, LoadRequest, StoreReader, stopped};
 use crate::salvage::{self, SalvageError};
-use crate::writer::{self, Batch, Order, Writer};
+use crate::writer::{self, WriteBatch, WriterRequest, StoreWriter};
 
 /// The configuration of a store.
 #[derive(Clone)]
@@ -121,16 +121,16 @@ fn pid_text(pid: &Option<u32>) -> String {
 #[derive(Debug)]
 pub struct Store {
     /// The threads and their queues, until the store is closed.
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<StoreThreads>>,
     /// Number of bytes queued for the writer.
     queued: Arc<AtomicUsize>,
     problems: Problems,
 }
 
 #[derive(Debug)]
-struct Running {
-    orders: mpsc::Sender<Order>,
-    loads: mpsc::Sender<Load>,
+struct StoreThreads {
+    orders: mpsc::Sender<WriterRequest>,
+    loads: mpsc::Sender<LoadRequest>,
     writer: JoinHandle<()>,
     reader: JoinHandle<()>,
     /// Held until both threads have ended.
@@ -141,7 +141,7 @@ impl Store {
     /// Opens the store in a data directory, creating it if needed. Blocks on disk I/O; a
     /// damaged database is repaired here, which takes longer.
     pub fn open(config: StoreConfig) -> Result<Self, OpenStoreError> {
-        let files = Files::of(&config.directory);
+        let files = StoreFiles::of(&config.directory);
         make_directory(&config.directory)?;
         let lock = HostLock::take(&files.lock()).map_err(|error| match error {
             NotLocked::Taken(pid) => OpenStoreError::InUse { pid },
@@ -155,11 +155,11 @@ impl Store {
         let read = Arc::new(Mutex::new(None));
         let (orders, order_queue) = mpsc::channel(writer::QUEUE);
         let (loads, load_queue) = mpsc::channel(reader::QUEUE);
-        let to_write = Writer::new(files.clone(), db, Arc::clone(&read), Arc::clone(&queued), mender);
-        let to_read = Reader { files, read, writer: orders.clone(), problems: problems.clone() };
+        let to_write = StoreWriter::new(files.clone(), db, Arc::clone(&read), Arc::clone(&queued), mender);
+        let to_read = StoreReader { files, read, writer: orders.clone(), problems: problems.clone() };
         let writer = spawn("store-writer", &config.directory, move || to_write.run(order_queue))?;
         let reader = spawn("store-reader", &config.directory, move || to_read.run(load_queue))?;
-        let running = Mutex::new(Some(Running { orders, loads, writer, reader, lock }));
+        let running = Mutex::new(Some(StoreThreads { orders, loads, writer, reader, lock }));
         Ok(Self { running, queued, problems })
     }
 
@@ -172,7 +172,7 @@ impl Store {
     /// Later calls of the storage fail. A second call does nothing.
     pub fn close(&self) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Running { orders, loads, writer, reader, lock }) = running else { return };
+        let Some(StoreThreads { orders, loads, writer, reader, lock }) = running else { return };
         // The reader sends requests to the writer, so it must end first.
         drop(loads);
         join(reader);
@@ -182,13 +182,13 @@ impl Store {
     }
 
     /// Enqueues a request to the writer.
-    fn order(&self, order: Order) -> Result<(), StorageError> {
+    fn order(&self, order: WriterRequest) -> Result<(), StorageError> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.as_ref().ok_or_else(stopped)?.orders.try_send(order).map_err(|error| refused(&error))
     }
 
     /// Enqueues a request to load a session.
-    fn load(&self, load: Load) -> Result<(), StorageError> {
+    fn load(&self, load: LoadRequest) -> Result<(), StorageError> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.as_ref().ok_or_else(stopped)?.loads.try_send(load).map_err(|error| refused(&error))
     }
@@ -207,7 +207,7 @@ impl Store {
         }
         let (reply, answer) = oneshot::channel();
         self.queued.fetch_add(bytes, Ordering::Relaxed);
-        orders.try_send(Order::Write(Batch { changes, bytes, reply })).map_err(|error| {
+        orders.try_send(WriterRequest::Write(WriteBatch { changes, bytes, reply })).map_err(|error| {
             self.queued.fetch_sub(bytes, Ordering::Relaxed);
             refused(&error)
         })?;
@@ -224,7 +224,7 @@ impl Drop for Store {
 impl Storage for Store {
     fn load_index(&self) -> BoxFuture<Result<Index, StorageError>> {
         let (reply, answer) = oneshot::channel();
-        let handed_over = self.order(Order::LoadIndex(reply));
+        let handed_over = self.order(WriterRequest::LoadIndex(reply));
         Box::pin(async move {
             handed_over?;
             answer.await.unwrap_or_else(|_| Err(stopped()))
@@ -233,7 +233,7 @@ impl Storage for Store {
 
     fn load_session(&self, session: ChannelUri) -> BoxFuture<Result<Option<StoredSession>, StorageError>> {
         let (reply, answer) = oneshot::channel();
-        let handed_over = self.load(Load { session, reply });
+        let handed_over = self.load(LoadRequest { session, reply });
         Box::pin(async move {
             handed_over?;
             answer.await.unwrap_or_else(|_| Err(stopped()))
@@ -280,7 +280,7 @@ fn make_directory(directory: &Path) -> Result<(), OpenStoreError> {
 }
 
 /// Opens the database, repairing it first if it is damaged.
-fn open_database(files: &Files, mender: &Mender) -> Result<Connection, OpenStoreError> {
+fn open_database(files: &StoreFiles, mender: &Mender) -> Result<Connection, OpenStoreError> {
     let path = files.database();
     salvage::finish(files, mender).map_err(|source| io_error(&path, source))?;
     let file = private().open(&path).map_err(|source| io_error(&path, source))?;
@@ -310,7 +310,7 @@ enum Opened {
 }
 
 fn try_open(path: &Path) -> Result<Opened, OpenStoreError> {
-    let inspected = connect(path, Purpose::Write).map_err(MigrateError::from).and_then(|db| {
+    let inspected = connect(path, ConnectionPurpose::Write).map_err(MigrateError::from).and_then(|db| {
         migrate::found(&db)?;
         definitions(&db)?;
         Ok(db)

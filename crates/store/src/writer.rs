@@ -13,8 +13,8 @@ use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::apply;
-use crate::database::{Files, Purpose, connect};
-use crate::failure::Failure;
+use crate::database::{StoreFiles, ConnectionPurpose, connect};
+use crate::failure::StoreFailure;
 use crate::index;
 use crate::mend::Mender;
 use crate::salvage;
@@ -44,34 +44,34 @@ const REPAIRS: u8 = 3;
 pub(crate) type ReadConnection = Arc<Mutex<Option<Connection>>>;
 
 /// Sends the result to the caller.
-pub(crate) type Reply<T> = oneshot::Sender<Result<T, StorageError>>;
+pub(crate) type ReplySender<T> = oneshot::Sender<Result<T, StorageError>>;
 
 /// A request to the writer.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum WriterRequest {
     /// Writes these changes.
-    Write(Batch),
+    Write(WriteBatch),
     /// Loads the index.
-    LoadIndex(Reply<Index>),
+    LoadIndex(ReplySender<Index>),
     /// Sets aside the unusable records of a session, then loads it.
-    Mend(ChannelUri, Reply<Option<StoredSession>>),
+    Mend(ChannelUri, ReplySender<Option<StoredSession>>),
 }
 
 /// Changes that are written together or not at all.
 #[derive(Debug)]
-pub(crate) struct Batch {
+pub(crate) struct WriteBatch {
     /// The changes.
     pub(crate) changes: Vec<Change>,
     /// Their share of the queued bytes.
     pub(crate) bytes: usize,
     /// Receives the result.
-    pub(crate) reply: Reply<()>,
+    pub(crate) reply: ReplySender<()>,
 }
 
 /// The state of the writer thread.
 #[derive(Debug)]
-pub(crate) struct Writer {
-    files: Files,
+pub(crate) struct StoreWriter {
+    files: StoreFiles,
     db: Option<Connection>,
     read: ReadConnection,
     queued: Arc<AtomicUsize>,
@@ -82,10 +82,10 @@ pub(crate) struct Writer {
     repairs_left: u8,
 }
 
-impl Writer {
+impl StoreWriter {
     /// Creates a writer for an open connection.
     pub(crate) fn new(
-        files: Files,
+        files: StoreFiles,
         db: Connection,
         read: ReadConnection,
         queued: Arc<AtomicUsize>,
@@ -95,14 +95,14 @@ impl Writer {
     }
 
     /// Runs until all senders are dropped, then checkpoints the log.
-    pub(crate) fn run(mut self, mut orders: mpsc::Receiver<Order>) {
+    pub(crate) fn run(mut self, mut orders: mpsc::Receiver<WriterRequest>) {
         let mut next = orders.blocking_recv();
         while let Some(order) = next.take() {
             match order {
-                Order::Write(batch) => next = self.write(batch, &mut orders),
+                WriterRequest::Write(batch) => next = self.write(batch, &mut orders),
                 // The caller may have been dropped, here and below.
-                Order::LoadIndex(reply) => reply.send(self.load_index()).unwrap_or_default(),
-                Order::Mend(session, reply) => reply.send(self.load_session(&session)).unwrap_or_default(),
+                WriterRequest::LoadIndex(reply) => reply.send(self.load_index()).unwrap_or_default(),
+                WriterRequest::Mend(session, reply) => reply.send(self.load_session(&session)).unwrap_or_default(),
             }
             if next.is_none() {
                 next = orders.blocking_recv();
@@ -113,13 +113,13 @@ impl Writer {
 
     /// Writes a batch and the batches queued after it. Returns the first other request
     /// that it finds among them.
-    fn write(&mut self, first: Batch, orders: &mut mpsc::Receiver<Order>) -> Option<Order> {
+    fn write(&mut self, first: WriteBatch, orders: &mut mpsc::Receiver<WriterRequest>) -> Option<WriterRequest> {
         let mut bytes = first.bytes;
         let mut group = vec![first];
         let mut other = None;
         while group.len() < GROUP && bytes < GROUP_BYTES && other.is_none() {
             match orders.try_recv() {
-                Ok(Order::Write(batch)) => {
+                Ok(WriterRequest::Write(batch)) => {
                     bytes += batch.bytes;
                     group.push(batch);
                 }
@@ -132,7 +132,7 @@ impl Writer {
         other
     }
 
-    fn write_group(&mut self, group: Vec<Batch>) {
+    fn write_group(&mut self, group: Vec<WriteBatch>) {
         let together = self.guarded(|writer| writer.commit(&group));
         let alone = group.len() == 1;
         for batch in group {
@@ -153,7 +153,7 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, group: &[Batch]) -> Result<(), Failure> {
+    fn commit(&mut self, group: &[WriteBatch]) -> Result<(), StoreFailure> {
         let mut ended = self.ended;
         let transaction = self.transaction()?;
         for change in group.iter().flat_map(|batch| &batch.changes) {
@@ -161,7 +161,7 @@ impl Writer {
                 apply::clear_clean_shutdown(&transaction)?;
             }
             apply::apply(&transaction, change)?;
-            ended = matches!(change, Change::EndInOrder { .. });
+            ended = matches!(change, Change::CleanShutdown { .. });
         }
         transaction.commit()?;
         self.ended = ended;
@@ -205,7 +205,7 @@ impl Writer {
 
     /// Runs an operation. If it fails because the file is damaged, repairs the file and
     /// retries once.
-    fn guarded<T>(&mut self, mut action: impl FnMut(&mut Self) -> Result<T, Failure>) -> Result<T, Failure> {
+    fn guarded<T>(&mut self, mut action: impl FnMut(&mut Self) -> Result<T, StoreFailure>) -> Result<T, StoreFailure> {
         match action(self) {
             Err(failure) if failure.is_damaged_file() && self.repair(&failure) => action(self),
             outcome => outcome,
@@ -214,7 +214,7 @@ impl Writer {
 
     /// Replaces the database by a new one with all readable records. Returns whether that
     /// succeeded.
-    fn repair(&mut self, failure: &Failure) -> bool {
+    fn repair(&mut self, failure: &StoreFailure) -> bool {
         if self.repairs_left == 0 {
             return false;
         }
@@ -234,10 +234,10 @@ impl Writer {
     }
 
     /// Starts a transaction, reopening the connection after a repair.
-    fn transaction(&mut self) -> Result<rusqlite::Transaction<'_>, Failure> {
+    fn transaction(&mut self) -> Result<rusqlite::Transaction<'_>, StoreFailure> {
         let db = match self.db.take() {
             Some(db) => db,
-            None => connect(&self.files.database(), Purpose::Write)?,
+            None => connect(&self.files.database(), ConnectionPurpose::Write)?,
         };
         let db = self.db.insert(db);
         Ok(db.transaction_with_behavior(TransactionBehavior::Immediate)?)

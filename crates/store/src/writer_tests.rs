@@ -14,8 +14,8 @@ use crate::problems::Problems;
 
 struct Fixture {
     directory: TempDir,
-    orders: mpsc::Sender<Order>,
-    queue: mpsc::Receiver<Order>,
+    orders: mpsc::Sender<WriterRequest>,
+    queue: mpsc::Receiver<WriterRequest>,
 }
 
 impl Fixture {
@@ -27,14 +27,14 @@ impl Fixture {
 
     fn order(&self, changes: Vec<Change>) -> oneshot::Receiver<Result<(), StorageError>> {
         let (reply, answer) = oneshot::channel();
-        self.orders.try_send(Order::Write(Batch { changes, bytes: 0, reply })).unwrap();
+        self.orders.try_send(WriterRequest::Write(WriteBatch { changes, bytes: 0, reply })).unwrap();
         answer
     }
 
     fn connection(&self) -> Connection {
-        let files = Files::of(self.directory.path());
+        let files = StoreFiles::of(self.directory.path());
         private().open(files.database()).unwrap();
-        let mut db = connect(&files.database(), Purpose::Write).unwrap();
+        let mut db = connect(&files.database(), ConnectionPurpose::Write).unwrap();
         migrate::run(&mut db).unwrap();
         db
     }
@@ -43,8 +43,8 @@ impl Fixture {
     fn run(self, db: Connection) -> TempDir {
         let mender = Mender::new(Arc::new(SystemClock), Problems::default());
         let read = Arc::new(Mutex::new(None));
-        let files = Files::of(self.directory.path());
-        let writer = Writer::new(files, db, read, Arc::new(AtomicUsize::new(0)), mender);
+        let files = StoreFiles::of(self.directory.path());
+        let writer = StoreWriter::new(files, db, read, Arc::new(AtomicUsize::new(0)), mender);
         drop(self.orders);
         writer.run(self.queue);
         self.directory
@@ -65,7 +65,7 @@ fn put(number: usize, size: usize) -> Change {
 }
 
 fn stored(directory: &TempDir) -> Vec<String> {
-    let db = connect(&Files::of(directory.path()).database(), Purpose::Read).unwrap();
+    let db = connect(&StoreFiles::of(directory.path()).database(), ConnectionPurpose::Read).unwrap();
     let mut select = db.prepare("SELECT uri FROM session ORDER BY id").unwrap();
     select.query_map([], |row| row.get(0)).unwrap().collect::<rusqlite::Result<_>>().unwrap()
 }

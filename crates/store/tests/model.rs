@@ -112,7 +112,7 @@ fn any_session_change() -> impl Strategy<Value = Change> {
 
 fn any_host_change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        3 => (any_client(), any::<bool>()).prop_map(|(client, anew)| Change::PutClient { client, anew }),
+        3 => (any_client(), any::<bool>()).prop_map(|(client, restarted)| Change::PutClient { client, restarted }),
         3 => (any_client(), any_mark()).prop_map(|(client, mark)| Change::Handled { client, mark }),
         3 => (any_client(), any_mark(), 1..=u64::MAX).prop_map(|(client, mark, answer)| Change::Answered {
             client,
@@ -168,7 +168,7 @@ fn any_end() -> impl Strategy<Value = Change> {
                 true
             }
         });
-        Change::EndInOrder {
+        Change::CleanShutdown {
             seq: ServerSeq(seq),
             replay: replay.into_iter().map(envelope).collect(),
             clients,
@@ -275,10 +275,10 @@ async fn newest_dispatches_and_newest_clients_are_kept() {
         pair.write(vec![vec![Change::Handled { client, mark: number }]]).await;
     }
     let clients =
-        (0..4200).map(|number| Change::PutClient { client: ClientId::new(&number.to_string()), anew: false });
+        (0..4200).map(|number| Change::PutClient { client: ClientId::new(&number.to_string()), restarted: false });
     pair.write(vec![
         clients.collect(),
-        vec![Change::PutClient { client: ClientId::new("150"), anew: false }],
+        vec![Change::PutClient { client: ClientId::new("150"), restarted: false }],
     ])
     .await;
     let index = pair.store.load_index().await.expect("the index loads");
@@ -303,7 +303,7 @@ async fn newest_dispatches_and_newest_clients_are_kept() {
 async fn clean_shutdown_is_read_once_and_undone_by_later_writes() {
     let pair = Pair::new();
     let end = || {
-        vec![Change::EndInOrder {
+        vec![Change::CleanShutdown {
             seq: ServerSeq(7),
             replay: vec![StoredEnvelope {
                 seq: ServerSeq(7),

@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(look(Some(there)), Ok(there));
     }
 
-    type Open = fn(BorrowedFd<'_>, &Path) -> Result<OwnedFd, Errno>;
+    type OpenDirectory = fn(BorrowedFd<'_>, &Path) -> Result<OwnedFd, Errno>;
 
     #[test]
     fn links_and_parent_paths_are_not_followed() {
@@ -203,7 +203,7 @@ mod tests {
         std::os::unix::fs::symlink("a", dir.path().join("top/inner")).unwrap();
         std::os::unix::fs::symlink(dir.path().join("outside"), dir.path().join("top/outer")).unwrap();
         let top = directory(&dir.path().canonicalize().unwrap().join("top")).unwrap();
-        for open in [directory_below as Open, walk as Open] {
+        for open in [directory_below as OpenDirectory, walk as OpenDirectory] {
             let at = |path: &str| open(top.as_fd(), Path::new(path)).map(drop);
             assert_eq!(at("a/b"), Ok(()));
             assert_eq!(at(""), Ok(()));

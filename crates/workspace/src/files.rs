@@ -13,11 +13,11 @@ use innkeeper_core::files::{
 };
 use tokio::sync::Semaphore;
 
-use crate::asked::{Asked, STOPPING};
+use crate::access_request::{AccessRequest, STOPPING};
 use crate::locks::Locks;
 use crate::roots::{Roots, SessionDirectories};
 use crate::search::Lists;
-use crate::stop::Stop;
+use crate::stop_flag::StopFlag;
 use crate::{look, transfer, watch, write};
 
 /// Maximum number of concurrent operations: enough to keep a disk busy, few enough that a
@@ -59,7 +59,7 @@ pub(crate) struct Parts {
     pub(crate) roots: Roots,
     pub(crate) locks: Locks,
     lists: Lists,
-    pub(crate) stop: Stop,
+    pub(crate) stop: StopFlag,
     running: Arc<Semaphore>,
 }
 
@@ -72,7 +72,7 @@ impl LocalFiles {
                 roots,
                 locks: Locks::default(),
                 lists: Lists::default(),
-                stop: Stop::default(),
+                stop: StopFlag::default(),
                 running: Arc::new(Semaphore::new(MAX_RUNNING as usize)),
             }),
             watches: Arc::new(Semaphore::new(MAX_WATCHES)),
@@ -161,7 +161,7 @@ impl Files for LocalFiles {
     }
 
     fn check(&self, uri: String) -> BoxFuture<Result<(), FileError>> {
-        self.run(move |parts| parts.roots.find(Asked::to_read(&uri), Links::Follow).map(drop))
+        self.run(move |parts| parts.roots.find(AccessRequest::to_read(&uri), Links::Follow).map(drop))
     }
 
     fn watch(&self, request: WatchRequest) -> BoxFuture<Result<Box<dyn FileWatch>, FileError>> {

@@ -18,7 +18,7 @@ struct World {
     dir: TempDir,
     files: LocalFiles,
     /// How often operations asked for the session directories.
-    asked: Arc<AtomicUsize>,
+    lookups: Arc<AtomicUsize>,
 }
 
 impl World {
@@ -30,19 +30,19 @@ impl World {
         std::fs::write(dir.path().join("root/file.txt"), "inside").unwrap();
         std::fs::write(dir.path().join("outside/secret"), "secret").unwrap();
         let root = dir.path().join("root");
-        let asked = Arc::new(AtomicUsize::new(0));
-        let asks = Arc::clone(&asked);
+        let lookups = Arc::new(AtomicUsize::new(0));
+        let asks = Arc::clone(&lookups);
         let sessions = Arc::new(move || {
             asks.fetch_add(1, Ordering::SeqCst);
             vec![root.clone()]
         });
         let files = LocalFiles::new(FilesConfig { sessions, granted: Vec::new(), closed: Vec::new() });
-        Self { dir, files, asked }
+        Self { dir, files, lookups }
     }
 
     /// Waits until one more operation has started.
     async fn begins(&self, before: usize) {
-        while self.asked.load(Ordering::SeqCst) == before {
+        while self.lookups.load(Ordering::SeqCst) == before {
             tokio::task::yield_now().await;
         }
     }

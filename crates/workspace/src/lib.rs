@@ -5,7 +5,7 @@
 //! messages; implements an interface of `core`.
 
 mod address;
-mod asked;
+mod access_request;
 mod beneath;
 mod files;
 mod glob;
@@ -15,7 +15,7 @@ mod media;
 mod pins;
 mod roots;
 mod search;
-mod stop;
+mod stop_flag;
 mod transfer;
 mod tree;
 mod watch;

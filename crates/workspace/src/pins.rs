@@ -18,12 +18,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Directories and their canonical paths.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
-    state: Mutex<State>,
+    state: Mutex<PinState>,
     answered: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PinState {
     known: HashMap<PathBuf, PathBuf>,
     /// Directories being resolved, with the start time.
     asking: HashMap<PathBuf, Instant>,
@@ -75,7 +75,7 @@ impl Pins {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PinState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

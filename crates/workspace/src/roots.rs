@@ -2,7 +2,7 @@
 //! directory.
 //!
 //! A root is a working directory of a session, the host's own content, or a directory
-//! granted by the configuration. Invariant: the canonical path of a [`Place`] is inside a
+//! granted by the configuration. Invariant: the canonical path of a [`AllowedEntry`] is inside a
 //! root, and its directory was opened from the root without following any link.
 
 use std::ffi::{OsStr, OsString};
@@ -18,7 +18,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
 use crate::address;
-use crate::asked::Asked;
+use crate::access_request::AccessRequest;
 use crate::beneath;
 use crate::pins::{Pin, Pins};
 
@@ -51,13 +51,13 @@ impl fmt::Debug for Roots {
 /// Directories of the host and the system, without the granted directories inside of
 /// them. They stay hidden even if a session works there.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Closed {
+pub(crate) struct HiddenPaths {
     closed: Vec<PathBuf>,
     /// Granted directories inside of hidden ones, as canonical paths.
     open: Vec<PathBuf>,
 }
 
-impl Closed {
+impl HiddenPaths {
     /// Whether a canonical path is hidden from clients.
     pub(crate) fn hides(&self, path: &Path) -> bool {
         let open_in =
@@ -68,7 +68,7 @@ impl Closed {
 
 /// An allowed path, which need not exist.
 #[derive(Debug)]
-pub(crate) struct Spot {
+pub(crate) struct AllowedPath {
     /// Canonical as far as it exists.
     pub(crate) path: PathBuf,
     /// The canonical root that contains the path.
@@ -77,7 +77,7 @@ pub(crate) struct Spot {
 
 /// An allowed path whose parent directory is open.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct AllowedEntry {
     /// Canonical as far as it exists.
     pub(crate) path: PathBuf,
     dir: OwnedFd,
@@ -92,8 +92,8 @@ impl Roots {
     }
 
     /// The currently hidden directories.
-    pub(crate) fn closed(&self) -> Closed {
-        Closed { closed: self.closed.clone(), open: self.pin(self.fixed.clone()) }
+    pub(crate) fn closed(&self) -> HiddenPaths {
+        HiddenPaths { closed: self.closed.clone(), open: self.pin(self.fixed.clone()) }
     }
 
     /// The canonical paths of all existing roots.
@@ -124,8 +124,8 @@ impl Roots {
     }
 
     /// Resolves a URI and checks that the path is allowed.
-    pub(crate) fn find(&self, asked: Asked<'_>, links: Links) -> Result<Spot, FileError> {
-        let Canonical { path, base, upwards } = canonical(&address::path_of(asked.uri)?, links);
+    pub(crate) fn find(&self, access: AccessRequest<'_>, links: Links) -> Result<AllowedPath, FileError> {
+        let Canonical { path, base, upwards } = canonical(&address::path_of(access.uri)?, links);
         let inside = if upwards { &base } else { &path };
         // Do not reveal anything about other paths, not even whether they exist.
         let roots = self.current();
@@ -134,14 +134,14 @@ impl Roots {
             .filter(|root| inside.starts_with(root))
             .max_by_key(|root| root.as_os_str().len());
         let root = root
-            .ok_or_else(|| asked.denied("it is not in a session's directory or a granted directory"))?;
+            .ok_or_else(|| access.denied("it is not in a session's directory or a granted directory"))?;
         if self.closed().hides(inside) {
-            return Err(asked.denied("it belongs to the host or to the system"));
+            return Err(access.denied("it belongs to the host or to the system"));
         }
         if upwards {
-            return Err(asked.not_found());
+            return Err(access.not_found());
         }
-        Ok(Spot { path, root })
+        Ok(AllowedPath { path, root })
     }
 
     /// Whether a canonical path is still allowed.
@@ -150,15 +150,15 @@ impl Roots {
     }
 
     /// Resolves a URI and opens the parent directory.
-    pub(crate) fn locate(&self, asked: Asked<'_>, links: Links) -> Result<Place, FileError> {
-        self.find(asked, links)?.enter().map_err(|errno| {
+    pub(crate) fn locate(&self, access: AccessRequest<'_>, links: Links) -> Result<AllowedEntry, FileError> {
+        self.find(access, links)?.enter().map_err(|errno| {
             // A parent of the path is a file, so the path does not exist.
-            asked.failed(if errno == Errno::ENOTDIR { Errno::ENOENT } else { errno })
+            access.failed(if errno == Errno::ENOTDIR { Errno::ENOENT } else { errno })
         })
     }
 
     /// Rejects changes that would remove or replace a root or a hidden directory.
-    pub(crate) fn guard(&self, asked: Asked<'_>, path: &Path) -> Result<(), FileError> {
+    pub(crate) fn guard(&self, access: AccessRequest<'_>, path: &Path) -> Result<(), FileError> {
         let relied_on = |listed: PathBuf| match self.lead(&listed) {
             Pin::To(root) => root.starts_with(path),
             // Compare by name while the disk does not respond.
@@ -166,21 +166,21 @@ impl Roots {
             Pin::Nowhere => false,
         };
         if self.listed().into_iter().any(relied_on) {
-            return Err(asked.denied("a session works in it, or it is a granted directory"));
+            return Err(access.denied("a session works in it, or it is a granted directory"));
         }
-        self.guard_closed(asked, path)
+        self.guard_closed(access, path)
     }
 
     /// Rejects a path that contains a hidden directory.
-    pub(crate) fn guard_closed(&self, asked: Asked<'_>, path: &Path) -> Result<(), FileError> {
+    pub(crate) fn guard_closed(&self, access: AccessRequest<'_>, path: &Path) -> Result<(), FileError> {
         if self.closed.iter().any(|closed| closed.starts_with(path)) {
-            return Err(asked.denied("it contains a directory of the host or the system"));
+            return Err(access.denied("it contains a directory of the host or the system"));
         }
         Ok(())
     }
 }
 
-impl Spot {
+impl AllowedPath {
     /// Opens the root.
     pub(crate) fn open_root(&self) -> Result<OwnedFd, Errno> {
         beneath::directory(&self.root)
@@ -192,7 +192,7 @@ impl Spot {
     }
 
     /// Opens the parent directory.
-    pub(crate) fn enter(self) -> Result<Place, Errno> {
+    pub(crate) fn enter(self) -> Result<AllowedEntry, Errno> {
         let root = self.open_root()?;
         let relative = self.relative();
         let (parent, name) = match (relative.parent(), relative.file_name()) {
@@ -201,11 +201,11 @@ impl Spot {
             _ => (PathBuf::new(), OsString::from(".")),
         };
         let dir = beneath::directory_below(root.as_fd(), &parent)?;
-        Ok(Place { path: self.path, dir, name })
+        Ok(AllowedEntry { path: self.path, dir, name })
     }
 }
 
-impl Place {
+impl AllowedEntry {
     /// The open parent directory.
     pub(crate) fn dir(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()

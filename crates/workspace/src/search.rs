@@ -14,8 +14,8 @@ use innkeeper_core::files::{FileKind, FoundFile, Links};
 use tokio::time::Instant;
 
 use crate::address;
-use crate::asked::Asked;
-use crate::roots::{Closed, Roots};
+use crate::access_request::AccessRequest;
+use crate::roots::{HiddenPaths, Roots};
 
 /// Maximum number of entries that are visited.
 const MAX_WALKED: usize = 20_000;
@@ -45,11 +45,11 @@ pub(crate) struct Lists {
 #[derive(Clone, Debug)]
 struct List {
     made: Instant,
-    entries: Arc<Vec<Entry>>,
+    entries: Arc<Vec<ListedFile>>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ListedFile {
     /// Path relative to the directory.
     path: String,
     kind: FileKind,
@@ -59,10 +59,10 @@ impl Lists {
     /// Returns the best matches below an allowed directory.
     pub(crate) fn search(&self, roots: &Roots, directory: &Path, partial: &str) -> Vec<FoundFile> {
         let uri = address::uri_of(directory);
-        let Ok(spot) = roots.find(Asked::to_read(&uri), Links::Follow) else { return Vec::new() };
+        let Ok(spot) = roots.find(AccessRequest::to_read(&uri), Links::Follow) else { return Vec::new() };
         let wanted = partial.to_lowercase();
         let entries = self.entries(roots, &spot.path);
-        let mut matches: Vec<(usize, &Entry)> =
+        let mut matches: Vec<(usize, &ListedFile)> =
             entries.iter().filter_map(|entry| Some((score(&entry.path, &wanted)?, entry))).collect();
         matches.sort_by_key(|(score, entry)| {
             (*score, entry.path.matches('/').count(), entry.path.len(), entry.path.as_str())
@@ -78,7 +78,7 @@ impl Lists {
             .collect()
     }
 
-    fn entries(&self, roots: &Roots, directory: &Path) -> Arc<Vec<Entry>> {
+    fn entries(&self, roots: &Roots, directory: &Path) -> Arc<Vec<ListedFile>> {
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let known = kept().get(directory).filter(|list| list.made.elapsed() < FRESH).cloned();
         if let Some(list) = known {
@@ -98,7 +98,7 @@ impl Lists {
     }
 }
 
-fn walk(directory: &Path, closed: Closed, deadline: Instant) -> Vec<Entry> {
+fn walk(directory: &Path, closed: HiddenPaths, deadline: Instant) -> Vec<ListedFile> {
     WalkBuilder::new(directory)
         .hidden(false)
         .require_git(false)
@@ -119,7 +119,7 @@ fn walk(directory: &Path, closed: Closed, deadline: Instant) -> Vec<Entry> {
                 return None;
             };
             let path = entry.path().strip_prefix(directory).ok()?.to_str()?;
-            (!path.is_empty()).then(|| Entry { path: path.to_owned(), kind })
+            (!path.is_empty()).then(|| ListedFile { path: path.to_owned(), kind })
         })
         .collect()
 }
@@ -150,7 +150,7 @@ mod tests {
     fn late_walk_lists_all_of_small_tree_and_part_of_large_tree() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("first"), "").unwrap();
-        let walk = || walk(dir.path(), Closed::default(), Instant::now());
+        let walk = || walk(dir.path(), HiddenPaths::default(), Instant::now());
         assert_eq!(walk().len(), 1);
         for number in 0..ALWAYS_WALKED {
             std::fs::write(dir.path().join(number.to_string()), "").unwrap();

@@ -10,19 +10,19 @@ use nix::fcntl::renameat;
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use crate::asked::Asked;
+use crate::access_request::AccessRequest;
 use crate::beneath;
 use crate::files::Parts;
 use crate::look::MAX_ENTRIES_TEXT;
-use crate::roots::{Place, Roots};
-use crate::stop::Stop;
+use crate::roots::{AllowedEntry, Roots};
+use crate::stop_flag::StopFlag;
 use crate::tree::{self, Copying, Level, MAX_BYTES_TEXT, Removal, TreeError};
 use crate::write::{draft_name, rename_new};
 
 pub(crate) fn copy(parts: &Parts, transfer: &Transfer) -> Result<(), FileError> {
     let roots = &parts.roots;
-    let from = Asked::to_read(&transfer.source);
-    let to = Asked::to_write(&transfer.destination);
+    let from = AccessRequest::to_read(&transfer.source);
+    let to = AccessRequest::to_write(&transfer.destination);
     let source = roots.locate(from, Links::Follow)?;
     let destination = roots.locate(to, Links::Keep)?;
     must_exist(from, &source)?;
@@ -38,8 +38,8 @@ pub(crate) fn copy(parts: &Parts, transfer: &Transfer) -> Result<(), FileError> 
 
 pub(crate) fn relocate(parts: &Parts, transfer: &Transfer) -> Result<(), FileError> {
     let roots = &parts.roots;
-    let from = Asked::to_write(&transfer.source);
-    let to = Asked::to_write(&transfer.destination);
+    let from = AccessRequest::to_write(&transfer.source);
+    let to = AccessRequest::to_write(&transfer.destination);
     let source = roots.locate(from, Links::Keep)?;
     let destination = roots.locate(to, Links::Keep)?;
     must_exist(from, &source)?;
@@ -66,80 +66,80 @@ pub(crate) fn relocate(parts: &Parts, transfer: &Transfer) -> Result<(), FileErr
 
 pub(crate) fn delete(parts: &Parts, uri: &str, extent: Extent) -> Result<(), FileError> {
     let roots = &parts.roots;
-    let asked = Asked::to_write(uri);
-    let place = roots.locate(asked, Links::Keep)?;
-    roots.guard(asked, &place.path)?;
+    let access = AccessRequest::to_write(uri);
+    let place = roots.locate(access, Links::Keep)?;
+    roots.guard(access, &place.path)?;
     let _held = parts.locks.hold(&[&place.path]);
-    let found = place.look().map_err(|errno| asked.failed(errno))?.ok_or_else(|| asked.not_found())?;
+    let found = place.look().map_err(|errno| access.failed(errno))?.ok_or_else(|| access.not_found())?;
     match extent {
         Extent::Recursive => {
             let why = Removal::Wanted(&parts.stop);
             tree::remove(place.dir(), place.name(), why, Level::default())
-                .map_err(|error| failed(asked, error))
+                .map_err(|error| failed(access, error))
         }
         Extent::Single => {
             let flag = if found.is_dir() { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
             unlinkat(place.dir(), place.name(), flag).map_err(|errno| {
                 // Some systems return EEXIST for a directory that is not empty.
-                asked.failed(if errno == Errno::EEXIST { Errno::ENOTEMPTY } else { errno })
+                access.failed(if errno == Errno::EEXIST { Errno::ENOTEMPTY } else { errno })
             })
         }
     }
 }
 
 pub(crate) fn make_directory(roots: &Roots, uri: &str) -> Result<(), FileError> {
-    let asked = Asked::to_write(uri);
-    let spot = roots.find(asked, Links::Follow)?;
-    let mut current = spot.open_root().map_err(|errno| asked.failed(errno))?;
+    let access = AccessRequest::to_write(uri);
+    let spot = roots.find(access, Links::Follow)?;
+    let mut current = spot.open_root().map_err(|errno| access.failed(errno))?;
     let mut names = spot.relative().iter().peekable();
     while let Some(name) = names.next() {
         match mkdirat(current.as_fd(), name, Mode::from_bits_truncate(0o777)) {
             Ok(()) | Err(Errno::EEXIST) => {}
-            Err(errno) => return Err(asked.failed(errno)),
+            Err(errno) => return Err(access.failed(errno)),
         }
         current = beneath::entry_directory(current.as_fd(), name).map_err(|errno| {
             let in_place = errno == Errno::ENOTDIR && names.peek().is_none();
-            if in_place { asked.exists() } else { asked.failed(errno) }
+            if in_place { access.exists() } else { access.failed(errno) }
         })?;
     }
     Ok(())
 }
 
-fn must_exist(asked: Asked<'_>, place: &Place) -> Result<(), FileError> {
+fn must_exist(access: AccessRequest<'_>, place: &AllowedEntry) -> Result<(), FileError> {
     match place.look() {
         Ok(Some(_)) => Ok(()),
-        Ok(None) => Err(asked.not_found()),
-        Err(errno) => Err(asked.failed(errno)),
+        Ok(None) => Err(access.not_found()),
+        Err(errno) => Err(access.failed(errno)),
     }
 }
 
-fn same_place(asked: Asked<'_>, existing: Existing) -> Result<(), FileError> {
+fn same_place(access: AccessRequest<'_>, existing: Existing) -> Result<(), FileError> {
     match existing {
         Existing::Replace => Ok(()),
-        Existing::Keep => Err(asked.exists()),
+        Existing::Keep => Err(access.exists()),
     }
 }
 
 /// Neither path may contain the other: a copy would not terminate, and a move would
 /// destroy its source.
-fn must_be_apart(asked: Asked<'_>, source: &Path, destination: &Path) -> Result<(), FileError> {
+fn must_be_apart(access: AccessRequest<'_>, source: &Path, destination: &Path) -> Result<(), FileError> {
     if destination.starts_with(source) {
-        return Err(asked.invalid("is inside of the source"));
+        return Err(access.invalid("is inside of the source"));
     }
     if source.starts_with(destination) {
-        return Err(asked.invalid("contains the source"));
+        return Err(access.invalid("contains the source"));
     }
     Ok(())
 }
 
 /// Copies to a temporary entry next to the destination, then replaces it as a whole.
 fn copy_over(
-    from: Asked<'_>,
-    source: &Place,
-    to: Asked<'_>,
-    destination: &Place,
+    from: AccessRequest<'_>,
+    source: &AllowedEntry,
+    to: AccessRequest<'_>,
+    destination: &AllowedEntry,
     existing: Existing,
-    stop: &Stop,
+    stop: &StopFlag,
 ) -> Result<(), FileError> {
     let occupied = destination.look().map_err(|errno| to.failed(errno))?.is_some();
     if occupied && existing == Existing::Keep {
@@ -159,7 +159,7 @@ fn copy_over(
 }
 
 /// Renames to the destination. An existing entry is replaced or kept.
-fn put(from: (BorrowedFd<'_>, &OsStr), to: &Place, existing: Existing) -> Result<(), TreeError> {
+fn put(from: (BorrowedFd<'_>, &OsStr), to: &AllowedEntry, existing: Existing) -> Result<(), TreeError> {
     match rename_new(from.0, from.1, to.dir(), to.name()) {
         Err(Errno::EEXIST) if existing == Existing::Replace => {}
         renamed => return Ok(renamed?),
@@ -187,14 +187,14 @@ fn discard(dir: BorrowedFd<'_>, name: &OsStr) {
     }
 }
 
-fn failed(asked: Asked<'_>, error: TreeError) -> FileError {
+fn failed(access: AccessRequest<'_>, error: TreeError) -> FileError {
     match error {
-        TreeError::Failed(errno) => asked.failed(errno),
-        TreeError::TooMany => asked.too_large(MAX_ENTRIES_TEXT),
-        TreeError::TooLarge => asked.too_large(MAX_BYTES_TEXT),
-        TreeError::NoRoom => asked.no_room(),
-        TreeError::TooDeep => asked.too_large("128 levels of directories"),
-        TreeError::Stopped => asked.stopped(),
-        TreeError::Special => asked.invalid("is or contains a pipe, socket or device"),
+        TreeError::Failed(errno) => access.failed(errno),
+        TreeError::TooMany => access.too_large(MAX_ENTRIES_TEXT),
+        TreeError::TooLarge => access.too_large(MAX_BYTES_TEXT),
+        TreeError::NoRoom => access.no_room(),
+        TreeError::TooDeep => access.too_large("128 levels of directories"),
+        TreeError::Stopped => access.stopped(),
+        TreeError::Special => access.invalid("is or contains a pipe, socket or device"),
     }
 }

@@ -20,7 +20,7 @@ use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
 use crate::beneath;
 use crate::look::{MAX_ENTRIES, kind_of};
-use crate::stop::Stop;
+use crate::stop_flag::StopFlag;
 
 /// Maximum depth of a tree: each level uses an open directory and a stack frame.
 const MAX_DEPTH: usize = 128;
@@ -94,7 +94,7 @@ impl Level {
 /// A copy operation and its remaining limits.
 #[derive(Debug)]
 pub(crate) struct Copying<'a> {
-    stop: &'a Stop,
+    stop: &'a StopFlag,
     /// Remaining number of entries.
     left: usize,
     /// Remaining number of bytes.
@@ -103,7 +103,7 @@ pub(crate) struct Copying<'a> {
 
 impl<'a> Copying<'a> {
     /// Creates a copy operation that ends early if `stop` is set.
-    pub(crate) fn until(stop: &'a Stop) -> Self {
+    pub(crate) fn until(stop: &'a StopFlag) -> Self {
         Self { stop, left: MAX_ENTRIES, bytes_left: MAX_BYTES }
     }
 
@@ -209,7 +209,7 @@ fn wide(number: impl Into<u64>) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Removal<'a> {
     /// A client requested it. A shutdown keeps the rest of the tree.
-    Wanted(&'a Stop),
+    Wanted(&'a StopFlag),
     /// It is a temporary tree of the host. Always removed completely, including
     /// write-protected directories.
     Leftover,
@@ -254,7 +254,7 @@ pub(crate) fn remove(
     Ok(unlinkat(dir, name, UnlinkatFlags::RemoveDir)?)
 }
 
-fn go_on(stop: &Stop) -> Result<(), TreeError> {
+fn go_on(stop: &StopFlag) -> Result<(), TreeError> {
     if stop.is_requested() { Err(TreeError::Stopped) } else { Ok(()) }
 }
 

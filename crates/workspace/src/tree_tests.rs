@@ -100,7 +100,7 @@ fn count(dir: &std::path::Path) -> usize {
 fn tree_operations_fail_after_stop() {
     let world = World::new();
     std::fs::create_dir(world.path("tree")).unwrap();
-    let stop = Stop::default();
+    let stop = StopFlag::default();
     stop.request();
     let dir = beneath::directory(&world.dir.path().canonicalize().unwrap()).unwrap();
     let (from, to) = ((dir.as_fd(), OsStr::new("tree")), (dir.as_fd(), OsStr::new("copy")));
@@ -115,7 +115,7 @@ fn copy_of_large_file_ends_after_stop() {
     world.sparse("large", CHUNK * 2);
     let (mut source, mut target) =
         (File::open(world.path("large")).unwrap(), File::create(world.path("copy")).unwrap());
-    let stop = Stop::default();
+    let stop = StopFlag::default();
     let mut copying = Copying::until(&stop);
     assert_eq!(copying.copy_chunk(&mut source, &mut target, CHUNK), Ok(CHUNK));
     stop.request();
@@ -140,7 +140,7 @@ fn byte_limit_includes_all_files_and_growth_during_copy() {
     for name in ["tree/one", "tree/two"] {
         world.sparse(name, 1_000);
     }
-    let stop = Stop::default();
+    let stop = StopFlag::default();
     let dir = beneath::directory(&world.dir.path().canonicalize().unwrap()).unwrap();
     let copy = |bytes_left, name: &str| {
         let mut copying = Copying { bytes_left, ..Copying::until(&stop) };
@@ -203,7 +203,7 @@ fn rejects_copy_of_too_many_entries_before_start() {
         std::fs::write(world.path(name), "").unwrap();
     }
     let dir = beneath::directory(&world.dir.path().canonicalize().unwrap()).unwrap();
-    let stop = Stop::default();
+    let stop = StopFlag::default();
     let copied = |left: usize, name: &str| {
         let mut copying = Copying { left, ..Copying::until(&stop) };
         copying.copy((dir.as_fd(), OsStr::new("tree")), (dir.as_fd(), OsStr::new(name)), Level::default())

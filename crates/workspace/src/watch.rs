@@ -21,10 +21,10 @@ use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use crate::address;
-use crate::asked::Asked;
+use crate::access_request::AccessRequest;
 use crate::files::Parts;
 use crate::glob::Globs;
-use crate::roots::Closed;
+use crate::roots::HiddenPaths;
 use crate::write::{NEW_DRAFT, REPLACING_DRAFT};
 
 /// How long changes are collected: not noticeable to a user, and long enough that a build
@@ -36,9 +36,9 @@ const GATHER: Duration = Duration::from_millis(50);
 const MAX_PATHS: usize = 1_000;
 
 /// An active watch.
-pub(crate) struct Watching {
+pub(crate) struct LocalWatch {
     parts: Arc<Parts>,
-    seen: Arc<Seen>,
+    seen: Arc<PendingChanges>,
     /// A running check whether the watched resource is still allowed. It survives a
     /// cancelled call: the next call waits for the same check instead of using another
     /// thread.
@@ -49,28 +49,28 @@ pub(crate) struct Watching {
     _permit: OwnedSemaphorePermit,
 }
 
-impl fmt::Debug for Watching {
+impl fmt::Debug for LocalWatch {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Watching").field("root", &self.seen.root).finish_non_exhaustive()
+        formatter.debug_struct("LocalWatch").field("root", &self.seen.root).finish_non_exhaustive()
     }
 }
 
 /// Changes that the system has reported and that were not returned yet.
 #[derive(Debug)]
-struct Seen {
+struct PendingChanges {
     root: PathBuf,
     /// The URI by which the client knows the root.
     uri: String,
     /// Paths that are hidden, also below the root.
-    closed: Closed,
+    closed: HiddenPaths,
     includes: Globs,
     excludes: Globs,
-    batch: Mutex<Batch>,
+    batch: Mutex<ChangeBatch>,
     ready: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Batch {
+struct ChangeBatch {
     changes: BTreeMap<PathBuf, ChangeKind>,
     /// More changes occurred than are listed.
     overflowed: bool,
@@ -81,10 +81,10 @@ pub(crate) fn start(
     parts: Arc<Parts>,
     request: &WatchRequest,
     permit: OwnedSemaphorePermit,
-) -> Result<Watching, FileError> {
-    let asked = Asked::to_read(&request.uri);
-    let place = parts.roots.locate(asked, Links::Follow)?;
-    let found = place.look().map_err(|errno| asked.failed(errno))?.ok_or_else(|| asked.not_found())?;
+) -> Result<LocalWatch, FileError> {
+    let access = AccessRequest::to_read(&request.uri);
+    let place = parts.roots.locate(access, Links::Follow)?;
+    let found = place.look().map_err(|errno| access.failed(errno))?.ok_or_else(|| access.not_found())?;
     // A file is often replaced by another one of the same name, so its directory is
     // watched.
     let watched = match place.path.parent() {
@@ -95,7 +95,7 @@ pub(crate) fn start(
         Reach::Descendants if found.is_dir() => RecursiveMode::Recursive,
         Reach::Descendants | Reach::Entries => RecursiveMode::NonRecursive,
     };
-    let seen = Arc::new(Seen {
+    let seen = Arc::new(PendingChanges {
         root: place.path.clone(),
         uri: request.uri.clone(),
         closed: parts.roots.closed(),
@@ -107,15 +107,15 @@ pub(crate) fn start(
     let reporter = Arc::clone(&seen);
     let config = notify::Config::default().with_follow_symlinks(false);
     let mut watcher = RecommendedWatcher::new(move |event| reporter.record(event), config)
-        .map_err(|error| failed(asked, error))?;
-    watcher.watch(watched, mode).map_err(|error| failed(asked, error))?;
+        .map_err(|error| failed(access, error))?;
+    watcher.watch(watched, mode).map_err(|error| failed(access, error))?;
     if watched.canonicalize().ok().as_deref() != Some(watched) {
-        return Err(asked.denied("it was replaced by a link"));
+        return Err(access.denied("it was replaced by a link"));
     }
-    Ok(Watching { parts, seen, checking: None, _watcher: watcher, _permit: permit })
+    Ok(LocalWatch { parts, seen, checking: None, _watcher: watcher, _permit: permit })
 }
 
-impl FileWatch for Watching {
+impl FileWatch for LocalWatch {
     fn changes(&mut self) -> Pin<Box<dyn Future<Output = Option<Vec<FileChange>>> + Send + '_>> {
         Box::pin(async {
             loop {
@@ -137,7 +137,7 @@ impl FileWatch for Watching {
     }
 }
 
-impl Watching {
+impl LocalWatch {
     /// Whether the watched resource is still allowed, since sessions change.
     async fn is_allowed(&mut self) -> bool {
         let (parts, seen) = (&self.parts, &self.seen);
@@ -160,7 +160,7 @@ impl Watching {
     }
 }
 
-impl Seen {
+impl PendingChanges {
     /// Records an event of the system. Runs on the thread of the system's watch.
     fn record(&self, event: notify::Result<Event>) {
         match event {
@@ -213,7 +213,7 @@ impl Seen {
         }
     }
 
-    fn note(&self, batch: &mut Batch, path: &Path, kind: ChangeKind) {
+    fn note(&self, batch: &mut ChangeBatch, path: &Path, kind: ChangeKind) {
         if !self.wants(path) {
             return;
         }
@@ -250,12 +250,12 @@ impl Seen {
         batch.changes.into_iter().map(|(path, kind)| FileChange { uri: uri(&path), kind }).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Batch> {
+    fn lock(&self) -> MutexGuard<'_, ChangeBatch> {
         self.batch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Batch {
+impl ChangeBatch {
     fn is_empty(&self) -> bool {
         self.changes.is_empty() && !self.overflowed
     }
@@ -285,22 +285,22 @@ fn is_draft(path: &Path, prefixes: &[&str]) -> bool {
         .is_some_and(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
 }
 
-fn failed(asked: Asked<'_>, error: notify::Error) -> FileError {
+fn failed(access: AccessRequest<'_>, error: notify::Error) -> FileError {
     match error.kind {
         notify::ErrorKind::MaxFilesWatch => FileError::TooLarge {
-            what: asked.uri.to_owned(),
+            what: access.uri.to_owned(),
             limit: "the system's number of watched directories (fs.inotify.max_user_watches)",
         },
-        notify::ErrorKind::PathNotFound | notify::ErrorKind::WatchNotFound => asked.not_found(),
+        notify::ErrorKind::PathNotFound | notify::ErrorKind::WatchNotFound => access.not_found(),
         notify::ErrorKind::Io(error) if error.raw_os_error() == Some(nix::libc::EMFILE) => {
             FileError::TooLarge {
                 what: "the number of watches".to_owned(),
                 limit: "the system's number of watches per user (fs.inotify.max_user_instances)",
             }
         }
-        notify::ErrorKind::Io(error) => asked.broke(&error),
+        notify::ErrorKind::Io(error) => access.failed_io(&error),
         notify::ErrorKind::Generic(_) | notify::ErrorKind::InvalidConfig(_) => {
-            asked.invalid("cannot be watched")
+            access.invalid("cannot be watched")
         }
     }
 }

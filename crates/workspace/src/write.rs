@@ -17,11 +17,11 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
 use uuid::Uuid;
 
-use crate::asked::Asked;
+use crate::access_request::AccessRequest;
 use crate::beneath;
 use crate::locks::Locks;
 use crate::look::{MAX_CONTENT, MAX_CONTENT_TEXT, content, etag, must_be_regular};
-use crate::roots::{Place, Roots};
+use crate::roots::{AllowedEntry, Roots};
 
 /// Name prefixes of temporary files that will become a new entry, and of those that will
 /// replace an existing one. A watch distinguishes the two by the prefix.
@@ -29,52 +29,52 @@ pub(crate) const NEW_DRAFT: &str = ".innkeeper-new-";
 pub(crate) const REPLACING_DRAFT: &str = ".innkeeper-old-";
 
 pub(crate) fn write(roots: &Roots, locks: &Locks, write: &FileWrite) -> Result<(), FileError> {
-    let asked = Asked::to_write(&write.uri);
+    let access = AccessRequest::to_write(&write.uri);
     if size(&write.data) > MAX_CONTENT {
         return Err(FileError::TooLarge {
             what: "the content to write".to_owned(),
             limit: MAX_CONTENT_TEXT,
         });
     }
-    let place = roots.locate(asked, Links::Follow)?;
+    let place = roots.locate(access, Links::Follow)?;
     let _held = locks.hold(&[&place.path]);
-    let existing = place.look().map_err(|errno| asked.failed(errno))?;
-    check(asked, existing.as_ref(), &write.condition)?;
+    let existing = place.look().map_err(|errno| access.failed(errno))?;
+    check(access, existing.as_ref(), &write.condition)?;
     if let Some(existing) = &existing {
-        must_be_regular(asked, existing)?;
+        must_be_regular(access, existing)?;
         if write.place == WritePlace::Append(0) {
-            return append(asked, &place, &write.data);
+            return append(access, &place, &write.data);
         }
     }
     let spliced;
     let data: &[u8] = if write.place == WritePlace::Truncate(0) {
         &write.data
     } else {
-        let before = if existing.is_some() { content(asked, &place)? } else { Vec::new() };
-        spliced = splice(asked, before, write.place, &write.data)?;
+        let before = if existing.is_some() { content(access, &place)? } else { Vec::new() };
+        spliced = splice(access, before, write.place, &write.data)?;
         &spliced
     };
-    replace(asked, &place, existing.as_ref(), data, &write.condition)
+    replace(access, &place, existing.as_ref(), data, &write.condition)
 }
 
-fn check(asked: Asked<'_>, existing: Option<&Metadata>, condition: &WriteCondition) -> Result<(), FileError> {
+fn check(access: AccessRequest<'_>, existing: Option<&Metadata>, condition: &WriteCondition) -> Result<(), FileError> {
     match condition {
         WriteCondition::Always => Ok(()),
-        WriteCondition::IsNew if existing.is_some() => Err(asked.exists()),
+        WriteCondition::IsNew if existing.is_some() => Err(access.exists()),
         WriteCondition::IsNew => Ok(()),
         WriteCondition::Matches(mark) if existing.is_some_and(|found| etag(found) == *mark) => Ok(()),
-        WriteCondition::Matches(_) => Err(FileError::Conflict(asked.uri.to_owned())),
+        WriteCondition::Matches(_) => Err(FileError::Conflict(access.uri.to_owned())),
     }
 }
 
 /// Returns the new content of the file.
 fn splice(
-    asked: Asked<'_>,
+    access: AccessRequest<'_>,
     mut before: Vec<u8>,
     place: WritePlace,
     data: &[u8],
 ) -> Result<Vec<u8>, FileError> {
-    let outside = || asked.invalid("is shorter than the position");
+    let outside = || access.invalid("is shorter than the position");
     let within = |position: u64| {
         usize::try_from(position).ok().filter(|position| *position <= before.len()).ok_or_else(outside)
     };
@@ -88,16 +88,16 @@ fn splice(
     };
     before.splice(start..end, data.iter().copied());
     if size(&before) > MAX_CONTENT {
-        return Err(asked.too_large(MAX_CONTENT_TEXT));
+        return Err(access.too_large(MAX_CONTENT_TEXT));
     }
     Ok(before)
 }
 
 /// Appends to the end of a file, all or nothing.
-fn append(asked: Asked<'_>, place: &Place, data: &[u8]) -> Result<(), FileError> {
-    let mut file = place.open(OFlag::O_WRONLY | OFlag::O_APPEND).map_err(|errno| asked.failed(errno))?;
-    let found = beneath::metadata(&file).map_err(|errno| asked.failed(errno))?;
-    must_be_regular(asked, &found)?;
+fn append(access: AccessRequest<'_>, place: &AllowedEntry, data: &[u8]) -> Result<(), FileError> {
+    let mut file = place.open(OFlag::O_WRONLY | OFlag::O_APPEND).map_err(|errno| access.failed(errno))?;
+    let found = beneath::metadata(&file).map_err(|errno| access.failed(errno))?;
+    must_be_regular(access, &found)?;
     let mut rest = data;
     while !rest.is_empty() {
         match file.write(rest) {
@@ -111,7 +111,7 @@ fn append(asked: Asked<'_>, place: &Place, data: &[u8]) -> Result<(), FileError>
                 {
                     tracing::warn!(%error, path = %place.path.display(), "could not undo a partial append");
                 }
-                return Err(asked.broke(&error));
+                return Err(access.failed_io(&error));
             }
         }
     }
@@ -119,13 +119,13 @@ fn append(asked: Asked<'_>, place: &Place, data: &[u8]) -> Result<(), FileError>
 }
 
 fn replace(
-    asked: Asked<'_>,
-    place: &Place,
+    access: AccessRequest<'_>,
+    place: &AllowedEntry,
     existing: Option<&Metadata>,
     data: &[u8],
     condition: &WriteCondition,
 ) -> Result<(), FileError> {
-    let failed = |errno| asked.failed(errno);
+    let failed = |errno| access.failed(errno);
     if existing.is_some() {
         // Check write permission on the file itself; the rename needs it only on the
         // directory.
@@ -137,11 +137,11 @@ fn replace(
     // the mode that the umask leaves.
     let mode = Mode::from_bits_truncate(if existing.is_some() { 0o600 } else { 0o666 });
     let mut file = beneath::entry(place.dir(), draft.name(), flags, mode).map_err(failed)?;
-    file.write_all(data).map_err(|error| asked.broke(&error))?;
+    file.write_all(data).map_err(|error| access.failed_io(&error))?;
     if let Some(existing) = existing {
         keep_owner(&file, existing);
         let mode = existing.permissions().mode() & 0o777;
-        file.set_permissions(Permissions::from_mode(mode)).map_err(|error| asked.broke(&error))?;
+        file.set_permissions(Permissions::from_mode(mode)).map_err(|error| access.failed_io(&error))?;
     }
     drop(file);
     let placed = match existing {

@@ -146,14 +146,14 @@ impl ChatDoc {
     }
 
     /// The document with only its newest turns.
-    pub(super) fn window(&self, newest: Option<usize>) -> Window<'_> {
+    pub(super) fn window(&self, newest: Option<usize>) -> ChatWindow<'_> {
         let from = newest.map_or(0, |newest| self.turns.len().saturating_sub(newest.max(1)));
-        Window { open: &self.open, turns: self.turns.get(from..).unwrap_or_default(), older: from > 0 }
+        ChatWindow { open: &self.open, turns: self.turns.get(from..).unwrap_or_default(), older: from > 0 }
     }
 
     /// The document without turns, as it is stored.
-    pub(crate) fn header(&self) -> Window<'_> {
-        Window { open: &self.open, turns: &[], older: false }
+    pub(crate) fn header(&self) -> ChatWindow<'_> {
+        ChatWindow { open: &self.open, turns: &[], older: false }
     }
 }
 
@@ -188,21 +188,21 @@ fn decode(turn: &StoredTurn) -> Result<Turn, TurnError> {
 
 /// A chat's document with a range of its turns.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Window<'a> {
+pub(crate) struct ChatWindow<'a> {
     open: &'a ChatState,
     turns: &'a [StoredTurn],
     /// Whether older turns exist outside of the range.
     older: bool,
 }
 
-impl Window<'_> {
+impl ChatWindow<'_> {
     /// The oldest turn in the range, if older turns exist.
     pub(super) fn cut_at(&self) -> Option<&str> {
         self.turns.first().filter(|_| self.older).map(|turn| turn.id.as_str())
     }
 }
 
-impl Serialize for Window<'_> {
+impl Serialize for ChatWindow<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // The pattern lists every field, so a field that a new protocol version adds is a
         // compile error instead of a gap in every snapshot.
@@ -228,7 +228,7 @@ impl Serialize for Window<'_> {
             draft,
             meta,
         } = self.open;
-        Fields {
+        ChatFields {
             resource,
             title,
             status: *status,
@@ -257,7 +257,7 @@ impl Serialize for Window<'_> {
 /// The fields of `ChatState`, with encoded turns.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Fields<'a, A, B, C, D, E, F, G, H, I, J, K, L, M> {
+struct ChatFields<'a, A, B, C, D, E, F, G, H, I, J, K, L, M> {
     resource: &'a str,
     title: &'a str,
     status: u32,

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::dispatches::{BEFORE_THIS_HOST, Dispatches};
 use super::frame::Origin;
-use super::repeats::{Claim, DispatchMark};
+use super::repeats::{DispatchClaim, DispatchMark};
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::storage::StoredClient;
@@ -32,7 +32,7 @@ impl Mark {
     }
 
     /// The mark of a snapshot for a client that may have an older state.
-    pub(super) fn anew(seq: ServerSeq) -> Self {
+    pub(super) fn outdated(seq: ServerSeq) -> Self {
         Self { first: ServerSeq(0), last: seq }
     }
 
@@ -52,7 +52,7 @@ impl Mark {
 
 /// The data kept for one client.
 #[derive(Debug)]
-struct Known {
+struct KnownClient {
     marks: Marks,
     /// The most recently handled dispatches.
     dispatches: Dispatches,
@@ -64,7 +64,7 @@ struct Known {
     newest: ConnectionId,
 }
 
-impl Default for Known {
+impl Default for KnownClient {
     fn default() -> Self {
         Self {
             marks: Marks::new(),
@@ -78,7 +78,7 @@ impl Default for Known {
 /// The clients that have connected to this host.
 #[derive(Debug, Default)]
 pub(super) struct KnownClients {
-    known: HashMap<ClientId, Known>,
+    known: HashMap<ClientId, KnownClient>,
     by_age: VecDeque<ClientId>,
 }
 
@@ -88,7 +88,7 @@ impl KnownClients {
         if self.known.contains_key(client) {
             return;
         }
-        self.known.insert(client.clone(), Known::default());
+        self.known.insert(client.clone(), KnownClient::default());
         self.by_age.push_back(client.clone());
         if self.by_age.len() > MAX_CLIENTS
             && let Some(oldest) = self.by_age.pop_front()
@@ -142,10 +142,10 @@ impl KnownClients {
 
     /// Checks whether a dispatch repeats an earlier one, given that its client had seen
     /// everything up to `seen` when it reconnected. A new dispatch is recorded.
-    pub(super) fn claim(&mut self, origin: &Origin, mark: DispatchMark, seen: Option<ServerSeq>) -> Claim {
+    pub(super) fn claim(&mut self, origin: &Origin, mark: DispatchMark, seen: Option<ServerSeq>) -> DispatchClaim {
         match self.known.get_mut(&origin.client) {
             Some(known) if origin.connection >= known.begun => known.dispatches.claim(origin, mark, seen),
-            Some(_) | None => Claim::New,
+            Some(_) | None => DispatchClaim::New,
         }
     }
 

@@ -211,17 +211,17 @@ impl Client {
         self.connection = store.attach(Arc::clone(&self.outbox));
         let channels: Vec<ChannelUri> = (0..CHATS).map(uri).collect();
         let seen = ServerSeq(self.last_seq);
-        let mut anew = false;
+        let mut resynced = false;
         store
             .resume(self.connection, &self.id, seen, &channels, |missed| match missed {
                 Missed::Replay { actions, .. } => Frame::encode(&json!({ "replay": actions })),
                 Missed::Snapshots(snapshots) => {
-                    anew = true;
+                    resynced = true;
                     Frame::encode(&json!({ "snapshots": snapshots }))
                 }
             })
             .unwrap();
-        if anew {
+        if resynced {
             // Echoes in the gap are not sent again, so the client drops its pending
             // actions.
             self.sent.clear();

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use super::frame::Origin;
-use super::repeats::{Claim, DispatchMark};
+use super::repeats::{DispatchClaim, DispatchMark};
 use crate::channel::ChannelUri;
 use crate::ids::{ConnectionId, ServerSeq};
 use crate::storage::StoredDispatch;
@@ -89,14 +89,14 @@ impl Handled {
 impl Dispatches {
     /// Checks whether a dispatch repeats an earlier one, given that its client had seen
     /// everything up to `seen` when it reconnected. A new dispatch is recorded.
-    pub(super) fn claim(&mut self, origin: &Origin, mark: DispatchMark, seen: Option<ServerSeq>) -> Claim {
+    pub(super) fn claim(&mut self, origin: &Origin, mark: DispatchMark, seen: Option<ServerSeq>) -> DispatchClaim {
         let over = origin.connection;
         let again = |handled: &&mut Handled| handled.mark == mark && handled.comes_again(over, seen);
         if let Some(handled) = self.all.iter_mut().find(again) {
             let claim = match handled.fate {
-                Fate::UnderWay => return Claim::UnderWay,
-                Fate::Arrived(_) => Claim::AnswerComes,
-                Fate::Answered(_) | Fate::Unknown => Claim::Answered,
+                Fate::UnderWay => return DispatchClaim::UnderWay,
+                Fate::Arrived(_) => DispatchClaim::AnswerComes,
+                Fate::Answered(_) | Fate::Unknown => DispatchClaim::Answered,
             };
             if over > handled.made_over {
                 handled.repeated_over = handled.repeated_over.max(Some(over));
@@ -114,7 +114,7 @@ impl Dispatches {
         if self.all.len() > MAX_HANDLED {
             self.remove(0);
         }
-        Claim::New
+        DispatchClaim::New
     }
 
     /// Records that a new dispatch reached its handler.
@@ -217,14 +217,14 @@ mod tests {
     fn dispatch_pending_on_removed_channel_is_new_when_repeated() {
         let mut dispatches = Dispatches::default();
         let mark = DispatchMark(1);
-        assert_eq!(dispatches.claim(&origin(1, 1), mark, None), Claim::New);
+        assert_eq!(dispatches.claim(&origin(1, 1), mark, None), DispatchClaim::New);
         dispatches.arrived(&origin(1, 1), mark, &channel(1));
         let seen = Some(ServerSeq(0));
-        assert_eq!(dispatches.claim(&origin(2, 1), mark, seen), Claim::AnswerComes);
+        assert_eq!(dispatches.claim(&origin(2, 1), mark, seen), DispatchClaim::AnswerComes);
         dispatches.forget_channels(&[channel(2)]);
-        assert_eq!(dispatches.claim(&origin(3, 1), mark, seen), Claim::AnswerComes);
+        assert_eq!(dispatches.claim(&origin(3, 1), mark, seen), DispatchClaim::AnswerComes);
         dispatches.forget_channels(&[channel(2), channel(1)]);
-        assert_eq!(dispatches.claim(&origin(4, 1), mark, seen), Claim::New);
+        assert_eq!(dispatches.claim(&origin(4, 1), mark, seen), DispatchClaim::New);
     }
 
     proptest! {

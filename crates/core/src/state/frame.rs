@@ -44,13 +44,13 @@ impl Frame {
     /// frame's text.
     #[must_use]
     pub fn holding(self, guard: impl Send + 'static) -> Self {
-        struct Held<G>(Bytes, G);
-        impl<G> AsRef<[u8]> for Held<G> {
+        struct GuardedBytes<G>(Bytes, G);
+        impl<G> AsRef<[u8]> for GuardedBytes<G> {
             fn as_ref(&self) -> &[u8] {
                 &self.0
             }
         }
-        Self::with_merge(Bytes::from_owner(Held(self.bytes, guard)), self.merge)
+        Self::with_merge(Bytes::from_owner(GuardedBytes(self.bytes, guard)), self.merge)
     }
 
     /// A frame of this size, without encoding.

@@ -22,7 +22,7 @@ pub use chat::{ChatDoc, TurnError};
 pub(crate) use frame::Amendment;
 pub use frame::{Action, EncodedEnvelope, Frame, Origin, notification};
 pub use outbox::{CloseReason, Delivery, Outbox};
-pub(crate) use repeats::{Claim, DispatchMark};
+pub(crate) use repeats::{DispatchClaim, DispatchMark};
 pub use rows::{BadRowKey, RowKey};
 pub use snapshot::{ChannelState, EncodedSnapshot};
 pub use store::{

@@ -83,7 +83,7 @@ struct Queue {
     /// Number of frames that were already merged.
     merged: usize,
     /// When the writer should take the frames. Set if and only if frames are queued.
-    due: Option<Due>,
+    due: Option<SendTime>,
     /// When the writer took the last batch.
     last_batch: Option<Instant>,
     /// Whether the frames are merged when they are taken.
@@ -93,7 +93,7 @@ struct Queue {
 
 /// When a frame should be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Due {
+enum SendTime {
     AtOnce,
     At(Instant),
 }
@@ -123,7 +123,7 @@ impl Outbox {
     /// Queues a frame that a client waits for. It is sent immediately, with all frames
     /// queued before it. Closes the connection if the queue is full.
     pub fn push(&self, frame: Frame) {
-        self.enqueue(frame, |_| Due::AtOnce);
+        self.enqueue(frame, |_| SendTime::AtOnce);
     }
 
     /// Queues a frame that the host publishes. The frame is delayed if the write load is
@@ -131,11 +131,11 @@ impl Outbox {
     pub(super) fn publish(&self, frame: Frame, delivery: Delivery, load: &mut WriteLoad, now: Instant) {
         self.enqueue(frame, |queue| {
             let due = match (delivery.hold, queue.last_batch) {
-                (None, Some(last)) if load.is_high(now) => Due::At(last + GATHER),
-                (None | Some(Duration::ZERO), _) => Due::AtOnce,
+                (None, Some(last)) if load.is_high(now) => SendTime::At(last + GATHER),
+                (None | Some(Duration::ZERO), _) => SendTime::AtOnce,
                 (Some(hold), _) => {
                     queue.held = true;
-                    Due::At(now + hold)
+                    SendTime::At(now + hold)
                 }
             };
             // Later frames share the write of this one until the writer takes it.
@@ -146,7 +146,7 @@ impl Outbox {
         });
     }
 
-    fn enqueue(&self, frame: Frame, due: impl FnOnce(&mut Queue) -> Due) {
+    fn enqueue(&self, frame: Frame, due: impl FnOnce(&mut Queue) -> SendTime) {
         let mut queue = self.lock();
         if queue.closed.is_some() {
             return;
@@ -217,10 +217,10 @@ impl Outbox {
         loop {
             let due = {
                 let queue = self.lock();
-                if queue.closed.is_some() { Some(Due::AtOnce) } else { queue.due }
+                if queue.closed.is_some() { Some(SendTime::AtOnce) } else { queue.due }
             };
             match due {
-                Some(Due::At(at)) if at > Instant::now() => {
+                Some(SendTime::At(at)) if at > Instant::now() => {
                     // Check again in either case: a more urgent frame may have been
                     // queued.
                     tokio::time::timeout_at(at, self.changed.notified()).await.ok();

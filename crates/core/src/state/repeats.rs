@@ -14,7 +14,7 @@ const FACTOR: u64 = 0x0000_0100_0000_01b3;
 
 /// How a dispatch relates to the client's earlier dispatches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum DispatchClaim {
     /// Not seen before; it must be handled, and is recorded.
     New,
     /// Repeats a dispatch that is on its way to its handler and may not reach it.

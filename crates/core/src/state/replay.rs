@@ -23,14 +23,14 @@ const MAX_AGE: Duration = Duration::from_secs(15 * 60);
 /// Recently published actions.
 #[derive(Debug, Default)]
 pub(super) struct ReplayLog {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<ReplayEntry>,
     bytes: usize,
     /// Sequence number of the last evicted action.
     forgotten: ServerSeq,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ReplayEntry {
     seq: ServerSeq,
     at: Instant,
     channel: ChannelUri,
@@ -47,7 +47,7 @@ impl ReplayLog {
         let mut log = Self { forgotten: ServerSeq(first), ..Self::default() };
         for StoredEnvelope { seq, channel, only_for, envelope } in stored {
             log.bytes += envelope.len();
-            log.entries.push_back(Entry {
+            log.entries.push_back(ReplayEntry {
                 seq,
                 at,
                 channel,
@@ -60,7 +60,7 @@ impl ReplayLog {
 
     /// The log in stored form.
     pub(super) fn stored(&self) -> Vec<StoredEnvelope> {
-        let stored = |entry: &Entry| StoredEnvelope {
+        let stored = |entry: &ReplayEntry| StoredEnvelope {
             seq: entry.seq,
             channel: entry.channel.clone(),
             only_for: entry.only_for.clone(),
@@ -79,7 +79,7 @@ impl ReplayLog {
     ) {
         let at = Instant::now();
         self.bytes += envelope.len();
-        self.entries.push_back(Entry {
+        self.entries.push_back(ReplayEntry {
             seq,
             at,
             channel: channel.clone(),

@@ -20,7 +20,7 @@ use crate::storage::{Json, StoredRow};
 /// The list of all sessions that were ever used.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    by_session: HashMap<ChannelUri, Row>,
+    by_session: HashMap<ChannelUri, SessionRow>,
     /// Most recently changed first; ties are ordered by address.
     in_order: BTreeMap<RowKey, Json>,
     /// Incremented when the directories in the list change.
@@ -57,7 +57,7 @@ impl FromStr for RowKey {
 }
 
 #[derive(Debug)]
-struct Row {
+struct SessionRow {
     modified_at: i64,
     /// Decoded on demand: most rows never change again.
     summary: Option<Box<SessionSummary>>,
@@ -67,7 +67,7 @@ impl Rows {
     /// Adds a row from storage.
     pub(super) fn restore(&mut self, row: StoredRow) {
         let StoredRow { session, modified_at, summary } = row;
-        self.by_session.insert(session.clone(), Row { modified_at, summary: None });
+        self.by_session.insert(session.clone(), SessionRow { modified_at, summary: None });
         self.in_order.insert(RowKey(Reverse(modified_at), session), summary);
     }
 
@@ -92,7 +92,7 @@ impl Rows {
         self.take_out(session);
         let modified_at = milliseconds(&summary.modified_at);
         self.in_order.insert(RowKey(Reverse(modified_at), session.clone()), encoded.into());
-        self.by_session.insert(session.clone(), Row { modified_at, summary: Some(Box::new(summary)) });
+        self.by_session.insert(session.clone(), SessionRow { modified_at, summary: Some(Box::new(summary)) });
         Ok(change)
     }
 

@@ -101,12 +101,12 @@ impl EncodedSnapshot {
     fn of(channel: &ChannelUri, state: &impl Serialize, seq: ServerSeq) -> Result<Self, serde_json::Error> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct Fields<'a, S> {
+        struct SnapshotFields<'a, S> {
             resource: &'a str,
             state: &'a S,
             from_seq: u64,
         }
-        let fields = Fields { resource: channel.as_str(), state, from_seq: seq.0 };
+        let fields = SnapshotFields { resource: channel.as_str(), state, from_seq: seq.0 };
         serde_json::value::to_raw_value(&fields).map(Self)
     }
 }

@@ -26,7 +26,7 @@ use super::chat::TurnError;
 use super::clients::{KnownClients, Mark, Marks};
 use super::frame::{Action, EncodedEnvelope, Frame, Origin, envelope};
 use super::outbox::{CloseReason, Delivery, Outbox};
-use super::repeats::{Claim, DispatchMark};
+use super::repeats::{DispatchClaim, DispatchMark};
 use super::replay::ReplayLog;
 use super::rows::Rows;
 use super::snapshot::{ChannelState, EncodedSnapshot};
@@ -39,11 +39,11 @@ use observers::Observers;
 /// Owns all published state. Shared; every method takes one short lock.
 #[derive(Debug)]
 pub struct StateStore {
-    inner: Mutex<Inner>,
+    inner: Mutex<StoreInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct StoreInner {
     /// Sequence number of the last published action.
     seq: ServerSeq,
     channels: HashMap<ChannelUri, Channel>,
@@ -170,7 +170,7 @@ impl StateStore {
     pub fn new(root: RootState) -> Self {
         let root = Channel { state: ChannelState::Root(Box::new(root)), subscribers: Vec::new() };
         Self {
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(StoreInner {
                 seq: ServerSeq(0),
                 channels: HashMap::from([(ChannelUri::root(), root)]),
                 connections: HashMap::new(),
@@ -201,9 +201,9 @@ impl StateStore {
     }
 
     /// Returns the data that a later host needs to continue from here.
-    pub(crate) fn last_words(&self) -> (ServerSeq, Vec<StoredEnvelope>, Vec<StoredClient>) {
+    pub(crate) fn shutdown_state(&self) -> (ServerSeq, Vec<StoredEnvelope>, Vec<StoredClient>) {
         let mut inner = self.lock();
-        let Inner { connections, clients, .. } = &mut *inner;
+        let StoreInner { connections, clients, .. } = &mut *inner;
         for (connection, attached) in connections {
             if let Some(client) = &attached.client {
                 clients.keep(client, *connection, attached.whole_marks());
@@ -236,7 +236,7 @@ impl StateStore {
     /// Checks whether a dispatch repeats an earlier one. A new dispatch is recorded: the
     /// caller must call [`Self::arrived`] before passing it to a handler that will
     /// respond, or [`Self::did_not_arrive`] if that fails.
-    pub(crate) fn claim(&self, origin: &Origin, mark: DispatchMark) -> Claim {
+    pub(crate) fn claim(&self, origin: &Origin, mark: DispatchMark) -> DispatchClaim {
         let mut inner = self.lock();
         let seen = inner.connections.get(&origin.connection).and_then(|attached| attached.seen);
         inner.clients.claim(origin, mark, seen)
@@ -536,12 +536,12 @@ impl StateStore {
         inner.commit(&root, &Action::own(action), None)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, StoreInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl StoreInner {
     fn commit(
         &mut self,
         uri: &ChannelUri,
@@ -666,7 +666,7 @@ impl Inner {
         if let Some(attached) = self.connections.get_mut(&connection) {
             attached.client = Some(client.clone());
             for (uri, mark) in &mut attached.marks {
-                *mark = kept.get(uri).copied().unwrap_or(Mark::anew(seq));
+                *mark = kept.get(uri).copied().unwrap_or(Mark::outdated(seq));
             }
         }
     }

@@ -32,7 +32,7 @@ impl StateStore {
     /// Removes channels if none of them has a subscriber. Returns whether they were
     /// removed. Check and removal are one step, so that no client can subscribe in
     /// between.
-    pub fn remove_unheard(&self, channels: &[ChannelUri]) -> bool {
+    pub fn remove_unsubscribed(&self, channels: &[ChannelUri]) -> bool {
         let mut inner = self.lock();
         let heard = channels
             .iter()

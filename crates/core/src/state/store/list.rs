@@ -5,7 +5,7 @@ use ahp_types::notifications::{SessionAddedParams, SessionRemovedParams};
 use ahp_types::state::SessionSummary;
 use serde::Serialize;
 
-use super::{Inner, StateStore};
+use super::{StoreInner, StateStore};
 use crate::channel::ChannelUri;
 use crate::state::frame::notification;
 use crate::state::rows::{RowChange, RowKey};
@@ -93,7 +93,7 @@ impl StateStore {
     }
 }
 
-impl Inner {
+impl StoreInner {
     fn notify_root(&self, method: &str, params: &impl Serialize) {
         let Some(root) = self.channels.get(&ChannelUri::root()) else { return };
         match notification(method, params) {

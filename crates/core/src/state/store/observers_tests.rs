@@ -109,7 +109,7 @@ fn observer_receives_channel_creation_and_removal() {
     store.create(vec![chat_channel(7)]).unwrap();
     store.remove(&[chat_uri(7), chat_uri(0)]);
     store.create(vec![chat_channel(7)]).unwrap();
-    assert!(store.remove_unheard(&[chat_uri(7)]));
+    assert!(store.remove_unsubscribed(&[chat_uri(7)]));
     let (created, removed) = (Observed::Created(chat_uri(7)), Observed::Removed(chat_uri(7)));
     assert_eq!(waiting(&mut observer), [created.clone(), removed.clone(), created, removed]);
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::super::chat::{Bodies, cursor_before, cursor_turn};
 use super::super::frame::{EncodedEnvelope, raw_envelope};
-use super::{Inner, StateStore};
+use super::{StoreInner, StateStore};
 use crate::channel::ChannelUri;
 use crate::ids::{ConnectionId, ServerSeq};
 
@@ -38,7 +38,7 @@ impl StateStore {
     }
 }
 
-impl Inner {
+impl StoreInner {
     fn fetch_older(
         &mut self,
         connection: ConnectionId,

@@ -10,12 +10,12 @@ pub(crate) const STOPPING: &str = "the host is shutting down; try again later";
 
 /// The requested resource, as the client named it, and the requested access.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct AccessRequest<'a> {
     pub(crate) uri: &'a str,
     access: Access,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> AccessRequest<'a> {
     pub(crate) fn to_read(uri: &'a str) -> Self {
         Self { uri, access: Access::Read }
     }
@@ -68,7 +68,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Converts an error of the standard library.
-    pub(crate) fn broke(self, error: &std::io::Error) -> FileError {
+    pub(crate) fn failed_io(self, error: &std::io::Error) -> FileError {
         match error.raw_os_error() {
             Some(number) => self.failed(Errno::from_raw(number)),
             None => self.io(&error.to_string()),

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether the host is shutting down. Never reset.
 #[derive(Debug, Default)]
-pub(crate) struct Stop(AtomicBool);
+pub(crate) struct StopFlag(AtomicBool);
 
-impl Stop {
+impl StopFlag {
     /// Requests all cancellable operations to stop.
     pub(crate) fn request(&self) {
         self.0.store(true, Ordering::Release);
