@@ -411,7 +411,7 @@ impl Host {
             match self.store.claim(origin, mark) {
                 DispatchClaim::New => return true,
                 DispatchClaim::UnderWay => settled.await,
-                DispatchClaim::AnswerComes => return false,
+                DispatchClaim::ResponsePending => return false,
                 DispatchClaim::Answered => {
                     tracing::debug!(%channel, client_seq = origin.client_seq, "refused a repeated action");
                     if let Err(error) = self.store.reject_repeated(channel, action, origin, mark) {

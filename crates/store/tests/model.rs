@@ -208,7 +208,7 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
+        let directory = tempfile::tempdir().expect("a temporary directory is created");
         let store = open(directory.path());
         Self { directory, store, model: MemoryStorage::new() }
     }
@@ -222,7 +222,7 @@ impl Pair {
                 self.store = open(self.directory.path());
             }
             Step::Kill => {
-                let other = tempfile::tempdir().expect("a directory");
+                let other = tempfile::tempdir().expect("a temporary directory is created");
                 copy_running_store(self.directory.path(), other.path());
                 self.store = open(other.path());
                 self.directory = other;
@@ -255,7 +255,7 @@ proptest! {
 
     #[test]
     fn store_matches_model_across_restarts_and_kills(steps in vec(any_step(), 1..40)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime is created");
         runtime.block_on(async {
             let mut pair = Pair::new();
             for step in steps {
@@ -329,35 +329,35 @@ async fn clean_shutdown_is_read_once_and_undone_by_later_writes() {
 
 #[tokio::test]
 async fn closed_store_rejects_calls_and_can_be_reopened() {
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     let store = Arc::new(open(directory.path()));
     let last = store.write(support::put(1));
     store.close();
     store.close();
     last.await.expect("a queued write is stored");
-    let error = store.write(support::put(2)).await.expect_err("it is closed");
+    let error = store.write(support::put(2)).await.expect_err("the store is closed");
     assert!(error.to_string().contains("closed"), "{error}");
-    store.load_session(session(1)).await.expect_err("it is closed");
-    store.load_index().await.expect_err("it is closed");
+    store.load_session(session(1)).await.expect_err("the store is closed");
+    store.load_index().await.expect_err("the store is closed");
     assert_eq!(support::names(directory.path(), "innkeeper.db"), ["innkeeper.db"], "the log is removed");
     let again = open(directory.path());
-    assert!(again.load_session(session(1)).await.expect("it loads").is_some());
+    assert!(again.load_session(session(1)).await.expect("the session loads").is_some());
 }
 
 #[tokio::test]
 async fn first_schema_is_migrated_with_its_sessions() {
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     let store = support::open(directory.path());
-    store.write(support::put(1)).await.expect("it is stored");
+    store.write(support::put(1)).await.expect("the write succeeds");
     let turns = Change::PutTurns { chat: support::chat(1), keep: 0, turns: vec![support::turn(1)] };
-    store.write(vec![turns]).await.expect("it is stored");
+    store.write(vec![turns]).await.expect("the write succeeds");
     drop(store);
     // Restore the state of schema version 1.
     support::sql(directory.path())
         .execute_batch("DROP TABLE turn_link; DROP TABLE resume_token; PRAGMA user_version = 1;")
-        .expect("it is changed");
+        .expect("the database is changed");
     let store = support::open(directory.path());
-    let loaded = store.load_session(support::session(1)).await.expect("it is loaded").expect("it is there");
+    let loaded = store.load_session(support::session(1)).await.expect("the session loads").expect("the session exists");
     let [chat] = &loaded.chats[..] else { panic!("one chat") };
     assert_eq!((chat.turns.len(), chat.links.len()), (1, 0));
     assert_eq!((&chat.conversation.history, &chat.conversation.resume_token), (&History::Resume, &None));
@@ -367,8 +367,8 @@ async fn first_schema_is_migrated_with_its_sessions() {
         Change::PutTurnLink { chat: support::chat(1), turn: "turn-1".to_owned(), link: link.clone() },
         Change::PutResumeToken { chat: support::chat(1), token: token.clone() },
     ];
-    store.write(changes).await.expect("it is stored");
-    let loaded = store.load_session(support::session(1)).await.expect("it is loaded").expect("it is there");
+    store.write(changes).await.expect("the write succeeds");
+    let loaded = store.load_session(support::session(1)).await.expect("the session loads").expect("the session exists");
     assert_eq!(loaded.chats[0].links, [("turn-1".to_owned(), link)]);
     assert_eq!(loaded.chats[0].conversation.resume_token, Some(token));
 }

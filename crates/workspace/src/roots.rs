@@ -115,11 +115,11 @@ impl Roots {
     fn pin(&self, listed: Vec<PathBuf>) -> Vec<PathBuf> {
         listed
             .into_iter()
-            .filter_map(|path| if let Pin::To(root) = self.lead(&path) { Some(root) } else { None })
+            .filter_map(|path| if let Pin::To(root) = self.canonical_root(&path) { Some(root) } else { None })
             .collect()
     }
 
-    fn lead(&self, path: &Path) -> Pin {
+    fn canonical_root(&self, path: &Path) -> Pin {
         if path.is_absolute() { self.pins.find(path, |path| path.canonicalize().ok()) } else { Pin::Nowhere }
     }
 
@@ -159,13 +159,13 @@ impl Roots {
 
     /// Rejects changes that would remove or replace a root or a hidden directory.
     pub(crate) fn guard(&self, access: AccessRequest<'_>, path: &Path) -> Result<(), FileError> {
-        let relied_on = |listed: PathBuf| match self.lead(&listed) {
+        let is_in_use = |listed: PathBuf| match self.canonical_root(&listed) {
             Pin::To(root) => root.starts_with(path),
             // Compare by name while the disk does not respond.
             Pin::Unknown => listed.starts_with(path),
             Pin::Nowhere => false,
         };
-        if self.listed().into_iter().any(relied_on) {
+        if self.listed().into_iter().any(is_in_use) {
             return Err(access.denied("a session works in it, or it is a granted directory"));
         }
         self.guard_closed(access, path)

@@ -114,7 +114,7 @@ impl<'a> Copying<'a> {
         to: (BorrowedFd<'_>, &OsStr),
         level: Level,
     ) -> Result<(), TreeError> {
-        go_on(self.stop)?;
+        check_stop(self.stop)?;
         self.left = self.left.checked_sub(1).ok_or(TreeError::TooMany)?;
         match kind_of(beneath::look_beside(from.0, from.1, level.device)?.file_type()) {
             FileKind::File => self.copy_file(from, to),
@@ -178,7 +178,7 @@ impl<'a> Copying<'a> {
     /// Copies the next chunk of a file with about `rest` bytes left. Returns the size of
     /// the chunk.
     fn copy_chunk(&mut self, source: &mut File, target: &mut File, rest: u64) -> Result<u64, TreeError> {
-        go_on(self.stop)?;
+        check_stop(self.stop)?;
         // If the disk does not report its size, write until it fails.
         if let Ok(disk) = fstatvfs(&*target) {
             let bytes = |blocks: u64| blocks.saturating_mul(wide(disk.fragment_size()));
@@ -223,7 +223,7 @@ pub(crate) fn remove(
     level: Level,
 ) -> Result<(), TreeError> {
     if let Removal::Wanted(stop) = why {
-        go_on(stop)?;
+        check_stop(stop)?;
     }
     if !beneath::look_beside(dir, name, level.device)?.is_dir() {
         return Ok(unlinkat(dir, name, UnlinkatFlags::NoRemoveDir)?);
@@ -254,7 +254,7 @@ pub(crate) fn remove(
     Ok(unlinkat(dir, name, UnlinkatFlags::RemoveDir)?)
 }
 
-fn go_on(stop: &StopFlag) -> Result<(), TreeError> {
+fn check_stop(stop: &StopFlag) -> Result<(), TreeError> {
     if stop.is_requested() { Err(TreeError::Stopped) } else { Ok(()) }
 }
 

@@ -98,7 +98,7 @@ impl KnownClients {
     }
 
     /// Records that a connection belongs to a client.
-    pub(super) fn is_at(&mut self, client: &ClientId, connection: ConnectionId) {
+    pub(super) fn connected(&mut self, client: &ClientId, connection: ConnectionId) {
         if let Some(known) = self.known.get_mut(client) {
             known.newest = known.newest.max(connection);
         }

@@ -40,12 +40,12 @@ struct Handled {
     made_over: ConnectionId,
     /// The newest connection that repeated the dispatch and also expects the response.
     repeated_over: Option<ConnectionId>,
-    fate: Fate,
+    progress: DispatchProgress,
 }
 
 /// The progress of a dispatch.
 #[derive(Debug)]
-enum Fate {
+enum DispatchProgress {
     /// On its way to its handler.
     UnderWay,
     /// The owner of this channel will respond.
@@ -61,20 +61,20 @@ enum Fate {
 impl Handled {
     /// The sequence number of the response, if known.
     fn answer(&self) -> Option<ServerSeq> {
-        match self.fate {
-            Fate::Answered(answer) => Some(answer),
-            Fate::UnderWay | Fate::Arrived(_) | Fate::Unknown => None,
+        match self.progress {
+            DispatchProgress::Answered(answer) => Some(answer),
+            DispatchProgress::UnderWay | DispatchProgress::Arrived(_) | DispatchProgress::Unknown => None,
         }
     }
 
     /// Whether the response is still pending.
     fn is_open(&self) -> bool {
-        matches!(self.fate, Fate::UnderWay | Fate::Arrived(_))
+        matches!(self.progress, DispatchProgress::UnderWay | DispatchProgress::Arrived(_))
     }
 
     /// Whether an equal dispatch repeats this one. It was received on `over`, whose
     /// client had seen everything up to `seen` when it reconnected.
-    fn comes_again(&self, over: ConnectionId, seen: Option<ServerSeq>) -> bool {
+    fn is_repeated_by(&self, over: ConnectionId, seen: Option<ServerSeq>) -> bool {
         let last = self.repeated_over.unwrap_or(self.made_over);
         match last.cmp(&over) {
             Ordering::Less => seen.is_some_and(|seen| self.answer().is_none_or(|answer| answer > seen)),
@@ -91,12 +91,12 @@ impl Dispatches {
     /// everything up to `seen` when it reconnected. A new dispatch is recorded.
     pub(super) fn claim(&mut self, origin: &Origin, mark: DispatchMark, seen: Option<ServerSeq>) -> DispatchClaim {
         let over = origin.connection;
-        let again = |handled: &&mut Handled| handled.mark == mark && handled.comes_again(over, seen);
+        let again = |handled: &&mut Handled| handled.mark == mark && handled.is_repeated_by(over, seen);
         if let Some(handled) = self.all.iter_mut().find(again) {
-            let claim = match handled.fate {
-                Fate::UnderWay => return DispatchClaim::UnderWay,
-                Fate::Arrived(_) => DispatchClaim::AnswerComes,
-                Fate::Answered(_) | Fate::Unknown => DispatchClaim::Answered,
+            let claim = match handled.progress {
+                DispatchProgress::UnderWay => return DispatchClaim::UnderWay,
+                DispatchProgress::Arrived(_) => DispatchClaim::ResponsePending,
+                DispatchProgress::Answered(_) | DispatchProgress::Unknown => DispatchClaim::Answered,
             };
             if over > handled.made_over {
                 handled.repeated_over = handled.repeated_over.max(Some(over));
@@ -108,7 +108,7 @@ impl Dispatches {
             client_seq: origin.client_seq,
             made_over: over,
             repeated_over: None,
-            fate: Fate::UnderWay,
+            progress: DispatchProgress::UnderWay,
         });
         self.open += 1;
         if self.all.len() > MAX_HANDLED {
@@ -121,13 +121,13 @@ impl Dispatches {
     pub(super) fn arrived(&mut self, origin: &Origin, mark: DispatchMark, at: &ChannelUri) {
         let place = self.open_one(origin, mark);
         if let Some(handled) = place.and_then(|place| self.all.get_mut(place)) {
-            handled.fate = Fate::Arrived(at.clone());
+            handled.progress = DispatchProgress::Arrived(at.clone());
         }
     }
 
     /// Removes a new dispatch that will not receive a response, unless it already has
     /// one.
-    pub(super) fn is_over(&mut self, origin: &Origin, mark: DispatchMark) {
+    pub(super) fn abandon(&mut self, origin: &Origin, mark: DispatchMark) {
         if let Some(place) = self.open_one(origin, mark) {
             self.remove(place);
         }
@@ -143,7 +143,7 @@ impl Dispatches {
                 && handled.is_open()
         };
         let handled = self.all.iter_mut().find(this)?;
-        handled.fate = Fate::Answered(answer);
+        handled.progress = DispatchProgress::Answered(answer);
         self.open = self.open.saturating_sub(1);
         handled.repeated_over
     }
@@ -152,7 +152,7 @@ impl Dispatches {
     pub(super) fn answered_again(&mut self, mark: DispatchMark, answer: ServerSeq) {
         let same = |handled: &&mut Handled| handled.mark == mark && !handled.is_open();
         for handled in self.all.iter_mut().filter(same) {
-            handled.fate = Fate::Answered(answer);
+            handled.progress = DispatchProgress::Answered(answer);
         }
     }
 
@@ -162,7 +162,7 @@ impl Dispatches {
             return;
         }
         let before = self.all.len();
-        self.all.retain(|handled| !matches!(&handled.fate, Fate::Arrived(at) if channels.contains(at)));
+        self.all.retain(|handled| !matches!(&handled.progress, DispatchProgress::Arrived(at) if channels.contains(at)));
         self.open = self.open.saturating_sub(before - self.all.len());
     }
 
@@ -173,7 +173,7 @@ impl Dispatches {
             client_seq: 0,
             made_over: BEFORE_THIS_HOST,
             repeated_over: None,
-            fate: dispatch.answer.map_or(Fate::Unknown, Fate::Answered),
+            progress: dispatch.answer.map_or(DispatchProgress::Unknown, DispatchProgress::Answered),
         });
         Self { all: handled.collect(), open: 0 }
     }
@@ -220,9 +220,9 @@ mod tests {
         assert_eq!(dispatches.claim(&origin(1, 1), mark, None), DispatchClaim::New);
         dispatches.arrived(&origin(1, 1), mark, &channel(1));
         let seen = Some(ServerSeq(0));
-        assert_eq!(dispatches.claim(&origin(2, 1), mark, seen), DispatchClaim::AnswerComes);
+        assert_eq!(dispatches.claim(&origin(2, 1), mark, seen), DispatchClaim::ResponsePending);
         dispatches.forget_channels(&[channel(2)]);
-        assert_eq!(dispatches.claim(&origin(3, 1), mark, seen), DispatchClaim::AnswerComes);
+        assert_eq!(dispatches.claim(&origin(3, 1), mark, seen), DispatchClaim::ResponsePending);
         dispatches.forget_channels(&[channel(2), channel(1)]);
         assert_eq!(dispatches.claim(&origin(4, 1), mark, seen), DispatchClaim::New);
     }
@@ -240,7 +240,7 @@ mod tests {
                     // evicted.
                     0..=1 => drop(dispatches.claim(&from, mark, Some(ServerSeq(0)))),
                     2 => dispatches.arrived(&from, mark, &channel(number)),
-                    3 => dispatches.is_over(&from, mark),
+                    3 => dispatches.abandon(&from, mark),
                     4 => drop(dispatches.answered(&from, ServerSeq(7))),
                     _ => dispatches.forget_channels(&[channel(number)]),
                 }

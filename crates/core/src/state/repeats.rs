@@ -21,7 +21,7 @@ pub(crate) enum DispatchClaim {
     UnderWay,
     /// Repeats a dispatch whose response is pending; it will be sent on this connection
     /// too.
-    AnswerComes,
+    ResponsePending,
     /// Repeats a dispatch that has a response, which the client may have missed.
     Answered,
 }

@@ -253,7 +253,7 @@ impl StateStore {
     /// new, unless it already has a response.
     pub(crate) fn did_not_arrive(&self, origin: &Origin, mark: DispatchMark) {
         if let Some(dispatches) = self.lock().clients.dispatches_of(&origin.client) {
-            dispatches.is_over(origin, mark);
+            dispatches.abandon(origin, mark);
         }
     }
 
@@ -578,11 +578,11 @@ impl StoreInner {
                 None => subscriber.outbox.publish(frame.clone(), subscriber.delivery, &mut self.load, now),
             }
         }
-        let mut unheard: Vec<ConnectionId> =
+        let mut unsubscribed: Vec<ConnectionId> =
             origin.map(|origin| origin.connection).into_iter().chain(other).collect();
-        unheard.retain(|maker| channel.subscribers.iter().all(|subscriber| subscriber.connection != *maker));
-        for maker in unheard {
-            self.push_to(maker, frame.clone());
+        unsubscribed.retain(|sender| channel.subscribers.iter().all(|subscriber| subscriber.connection != *sender));
+        for sender in unsubscribed {
+            self.push_to(sender, frame.clone());
         }
         Ok(seq)
     }
@@ -662,7 +662,7 @@ impl StoreInner {
     /// all other channels, the client may have an older state.
     fn belongs_to(&mut self, connection: ConnectionId, client: &ClientId, kept: &Marks) {
         let seq = self.seq;
-        self.clients.is_at(client, connection);
+        self.clients.connected(client, connection);
         if let Some(attached) = self.connections.get_mut(&connection) {
             attached.client = Some(client.clone());
             for (uri, mark) in &mut attached.marks {

@@ -38,7 +38,7 @@ pub(crate) fn sql(directory: &Path) -> Connection {
 /// The names of files in a directory with this prefix.
 pub(crate) fn names(directory: &Path, start: &str) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(directory)
-        .expect("the directory is there")
+        .expect("the directory exists")
         .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
         .filter(|name| name.starts_with(start))
         .collect();
@@ -124,14 +124,14 @@ pub(crate) async fn fill(directory: &Path, sessions: usize, turns_each: usize) {
         let mut changes = put(number);
         changes.push(turns(number, 0..turns_each));
         changes.push(journal(number, 1));
-        store.write(changes).await.expect("it is stored");
+        store.write(changes).await.expect("the write succeeds");
     }
     store.close();
 }
 
 /// The turn ids of a session's default chat.
 pub(crate) async fn turn_ids(store: &Store, number: usize) -> Vec<String> {
-    let stored = store.load_session(session(number)).await.expect("it loads").expect("it is there");
+    let stored = store.load_session(session(number)).await.expect("the session loads").expect("the session exists");
     stored.chats[0].turns.iter().map(|turn| turn.id.clone()).collect()
 }
 
