@@ -129,7 +129,7 @@ pub struct Store {
 
 #[derive(Debug)]
 struct StoreThreads {
-    orders: mpsc::Sender<WriterRequest>,
+    requests: mpsc::Sender<WriterRequest>,
     loads: mpsc::Sender<LoadRequest>,
     writer: JoinHandle<()>,
     reader: JoinHandle<()>,
@@ -153,13 +153,13 @@ impl Store {
 
         let queued = Arc::new(AtomicUsize::new(0));
         let read = Arc::new(Mutex::new(None));
-        let (orders, order_queue) = mpsc::channel(writer::QUEUE);
+        let (requests, request_queue) = mpsc::channel(writer::QUEUE);
         let (loads, load_queue) = mpsc::channel(reader::QUEUE);
         let to_write = StoreWriter::new(files.clone(), db, Arc::clone(&read), Arc::clone(&queued), mender);
-        let to_read = StoreReader { files, read, writer: orders.clone(), problems: problems.clone() };
-        let writer = spawn("store-writer", &config.directory, move || to_write.run(order_queue))?;
+        let to_read = StoreReader { files, read, writer: requests.clone(), problems: problems.clone() };
+        let writer = spawn("store-writer", &config.directory, move || to_write.run(request_queue))?;
         let reader = spawn("store-reader", &config.directory, move || to_read.run(load_queue))?;
-        let running = Mutex::new(Some(StoreThreads { orders, loads, writer, reader, lock }));
+        let running = Mutex::new(Some(StoreThreads { requests, loads, writer, reader, lock }));
         Ok(Self { running, queued, problems })
     }
 
@@ -172,33 +172,33 @@ impl Store {
     /// Later calls of the storage fail. A second call does nothing.
     pub fn close(&self) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(StoreThreads { orders, loads, writer, reader, lock }) = running else { return };
+        let Some(StoreThreads { requests, loads, writer, reader, lock }) = running else { return };
         // The reader sends requests to the writer, so it must end first.
         drop(loads);
         join(reader);
-        drop(orders);
+        drop(requests);
         join(writer);
         drop(lock);
     }
 
     /// Enqueues a request to the writer.
-    fn order(&self, order: WriterRequest) -> Result<(), StorageError> {
+    fn send(&self, request: WriterRequest) -> Result<(), StorageError> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.as_ref().ok_or_else(stopped)?.orders.try_send(order).map_err(|error| refused(&error))
+        running.as_ref().ok_or_else(stopped)?.requests.try_send(request).map_err(|error| rejected(&error))
     }
 
     /// Enqueues a request to load a session.
     fn load(&self, load: LoadRequest) -> Result<(), StorageError> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.as_ref().ok_or_else(stopped)?.loads.try_send(load).map_err(|error| refused(&error))
+        running.as_ref().ok_or_else(stopped)?.loads.try_send(load).map_err(|error| rejected(&error))
     }
 
-    fn hand_over(
+    fn enqueue(
         &self,
         changes: Vec<Change>,
     ) -> Result<oneshot::Receiver<Result<(), StorageError>>, StorageError> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let orders = &running.as_ref().ok_or_else(stopped)?.orders;
+        let requests = &running.as_ref().ok_or_else(stopped)?.requests;
         let bytes = changes.iter().map(size_of_change).sum();
         // Only this function adds to the counter, and it holds the lock.
         let before = self.queued.load(Ordering::Relaxed);
@@ -207,9 +207,9 @@ impl Store {
         }
         let (reply, answer) = oneshot::channel();
         self.queued.fetch_add(bytes, Ordering::Relaxed);
-        orders.try_send(WriterRequest::Write(WriteBatch { changes, bytes, reply })).map_err(|error| {
+        requests.try_send(WriterRequest::Write(WriteBatch { changes, bytes, reply })).map_err(|error| {
             self.queued.fetch_sub(bytes, Ordering::Relaxed);
-            refused(&error)
+            rejected(&error)
         })?;
         Ok(answer)
     }
@@ -224,29 +224,29 @@ impl Drop for Store {
 impl Storage for Store {
     fn load_index(&self) -> BoxFuture<Result<Index, StorageError>> {
         let (reply, answer) = oneshot::channel();
-        let handed_over = self.order(WriterRequest::LoadIndex(reply));
+        let enqueued = self.send(WriterRequest::LoadIndex(reply));
         Box::pin(async move {
-            handed_over?;
+            enqueued?;
             answer.await.unwrap_or_else(|_| Err(stopped()))
         })
     }
 
     fn load_session(&self, session: ChannelUri) -> BoxFuture<Result<Option<StoredSession>, StorageError>> {
         let (reply, answer) = oneshot::channel();
-        let handed_over = self.load(LoadRequest { session, reply });
+        let enqueued = self.load(LoadRequest { session, reply });
         Box::pin(async move {
-            handed_over?;
+            enqueued?;
             answer.await.unwrap_or_else(|_| Err(stopped()))
         })
     }
 
     fn write(&self, changes: Vec<Change>) -> BoxFuture<Result<(), StorageError>> {
-        let handed_over = self.hand_over(changes);
-        Box::pin(async move { handed_over?.await.unwrap_or_else(|_| Err(stopped())) })
+        let enqueued = self.enqueue(changes);
+        Box::pin(async move { enqueued?.await.unwrap_or_else(|_| Err(stopped())) })
     }
 }
 
-fn refused<T>(error: &mpsc::error::TrySendError<T>) -> StorageError {
+fn rejected<T>(error: &mpsc::error::TrySendError<T>) -> StorageError {
     match error {
         mpsc::error::TrySendError::Full(_) => StorageError::Busy,
         mpsc::error::TrySendError::Closed(_) => stopped(),

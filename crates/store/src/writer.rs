@@ -95,17 +95,17 @@ impl StoreWriter {
     }
 
     /// Runs until all senders are dropped, then checkpoints the log.
-    pub(crate) fn run(mut self, mut orders: mpsc::Receiver<WriterRequest>) {
-        let mut next = orders.blocking_recv();
-        while let Some(order) = next.take() {
-            match order {
-                WriterRequest::Write(batch) => next = self.write(batch, &mut orders),
+    pub(crate) fn run(mut self, mut requests: mpsc::Receiver<WriterRequest>) {
+        let mut next = requests.blocking_recv();
+        while let Some(request) = next.take() {
+            match request {
+                WriterRequest::Write(batch) => next = self.write(batch, &mut requests),
                 // The caller may have been dropped, here and below.
                 WriterRequest::LoadIndex(reply) => reply.send(self.load_index()).unwrap_or_default(),
                 WriterRequest::Mend(session, reply) => reply.send(self.load_session(&session)).unwrap_or_default(),
             }
             if next.is_none() {
-                next = orders.blocking_recv();
+                next = requests.blocking_recv();
             }
         }
         self.finish();
@@ -113,17 +113,17 @@ impl StoreWriter {
 
     /// Writes a batch and the batches queued after it. Returns the first other request
     /// that it finds among them.
-    fn write(&mut self, first: WriteBatch, orders: &mut mpsc::Receiver<WriterRequest>) -> Option<WriterRequest> {
+    fn write(&mut self, first: WriteBatch, requests: &mut mpsc::Receiver<WriterRequest>) -> Option<WriterRequest> {
         let mut bytes = first.bytes;
         let mut group = vec![first];
         let mut other = None;
         while group.len() < GROUP && bytes < GROUP_BYTES && other.is_none() {
-            match orders.try_recv() {
+            match requests.try_recv() {
                 Ok(WriterRequest::Write(batch)) => {
                     bytes += batch.bytes;
                     group.push(batch);
                 }
-                Ok(order) => other = Some(order),
+                Ok(request) => other = Some(request),
                 Err(_) => break,
             }
         }

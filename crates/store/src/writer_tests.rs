@@ -14,20 +14,20 @@ use crate::problems::Problems;
 
 struct Fixture {
     directory: TempDir,
-    orders: mpsc::Sender<WriterRequest>,
+    requests: mpsc::Sender<WriterRequest>,
     queue: mpsc::Receiver<WriterRequest>,
 }
 
 impl Fixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (orders, queue) = mpsc::channel(QUEUE);
-        Self { directory, orders, queue }
+        let (requests, queue) = mpsc::channel(QUEUE);
+        Self { directory, requests, queue }
     }
 
-    fn order(&self, changes: Vec<Change>) -> oneshot::Receiver<Result<(), StorageError>> {
+    fn send(&self, changes: Vec<Change>) -> oneshot::Receiver<Result<(), StorageError>> {
         let (reply, answer) = oneshot::channel();
-        self.orders.try_send(WriterRequest::Write(WriteBatch { changes, bytes: 0, reply })).unwrap();
+        self.requests.try_send(WriterRequest::Write(WriteBatch { changes, bytes: 0, reply })).unwrap();
         answer
     }
 
@@ -45,7 +45,7 @@ impl Fixture {
         let read = Arc::new(Mutex::new(None));
         let files = StoreFiles::of(self.directory.path());
         let writer = StoreWriter::new(files, db, read, Arc::new(AtomicUsize::new(0)), mender);
-        drop(self.orders);
+        drop(self.requests);
         writer.run(self.queue);
         self.directory
     }
@@ -74,8 +74,8 @@ fn stored(directory: &TempDir) -> Vec<String> {
 fn queued_batches_are_written_in_order_and_acknowledged() {
     let fixture = Fixture::new();
     let db = fixture.connection();
-    let answers: Vec<_> = (0..500).map(|number| fixture.order(vec![put(number, 1)])).collect();
-    let removed = fixture.order(vec![Change::RemoveSession { session: uri(7) }]);
+    let answers: Vec<_> = (0..500).map(|number| fixture.send(vec![put(number, 1)])).collect();
+    let removed = fixture.send(vec![Change::RemoveSession { session: uri(7) }]);
     let directory = fixture.run(db);
     for mut answer in answers {
         answer.try_recv().unwrap().unwrap();
@@ -95,9 +95,9 @@ fn failed_batch_is_rolled_back_without_affecting_others() {
         keep: 0,
         turns: vec![StoredTurn { id: "t".to_owned(), body: json("{}") }],
     };
-    let mut before = fixture.order(vec![put(1, 1)]);
-    let mut bad = fixture.order(vec![put(2, 1), nowhere]);
-    let mut after = fixture.order(vec![put(3, 1)]);
+    let mut before = fixture.send(vec![put(1, 1)]);
+    let mut bad = fixture.send(vec![put(2, 1), nowhere]);
+    let mut after = fixture.send(vec![put(3, 1)]);
     let directory = fixture.run(db);
     before.try_recv().unwrap().unwrap();
     let error = bad.try_recv().unwrap().unwrap_err();
@@ -112,9 +112,9 @@ fn batch_fails_on_full_disk_and_smaller_batch_after_it_succeeds() {
     let db = fixture.connection();
     let pages: i64 = db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
     db.pragma_update_and_check(None, "max_page_count", pages + 20, |_| Ok(())).unwrap();
-    let mut small = fixture.order(vec![put(1, 100)]);
-    let mut large = fixture.order(vec![put(2, 1_000_000)]);
-    let mut later = fixture.order(vec![put(3, 100)]);
+    let mut small = fixture.send(vec![put(1, 100)]);
+    let mut large = fixture.send(vec![put(2, 1_000_000)]);
+    let mut later = fixture.send(vec![put(3, 100)]);
     let directory = fixture.run(db);
     small.try_recv().unwrap().unwrap();
     assert!(matches!(large.try_recv().unwrap(), Err(StorageError::Full)));
@@ -127,7 +127,7 @@ fn rejects_numbers_too_large_for_sqlite() {
     let fixture = Fixture::new();
     let db = fixture.connection();
     let mut answer =
-        fixture.order(vec![Change::ReserveSeq { through: innkeeper_core::ids::ServerSeq(u64::MAX) }]);
+        fixture.send(vec![Change::ReserveSeq { through: innkeeper_core::ids::ServerSeq(u64::MAX) }]);
     fixture.run(db);
     assert!(answer.try_recv().unwrap().unwrap_err().to_string().contains("too large"));
 }

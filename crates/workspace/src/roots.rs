@@ -92,7 +92,7 @@ impl Roots {
     }
 
     /// The currently hidden directories.
-    pub(crate) fn closed(&self) -> HiddenPaths {
+    pub(crate) fn hidden(&self) -> HiddenPaths {
         HiddenPaths { closed: self.closed.clone(), open: self.pin(self.fixed.clone()) }
     }
 
@@ -135,7 +135,7 @@ impl Roots {
             .max_by_key(|root| root.as_os_str().len());
         let root = root
             .ok_or_else(|| access.denied("it is not in a session's directory or a granted directory"))?;
-        if self.closed().hides(inside) {
+        if self.hidden().hides(inside) {
             return Err(access.denied("it belongs to the host or to the system"));
         }
         if upwards {
@@ -146,7 +146,7 @@ impl Roots {
 
     /// Whether a canonical path is still allowed.
     pub(crate) fn allows(&self, path: &Path) -> bool {
-        self.current().iter().any(|root| path.starts_with(root)) && !self.closed().hides(path)
+        self.current().iter().any(|root| path.starts_with(root)) && !self.hidden().hides(path)
     }
 
     /// Resolves a URI and opens the parent directory.
@@ -168,11 +168,11 @@ impl Roots {
         if self.listed().into_iter().any(is_in_use) {
             return Err(access.denied("a session works in it, or it is a granted directory"));
         }
-        self.guard_closed(access, path)
+        self.guard_hidden(access, path)
     }
 
     /// Rejects a path that contains a hidden directory.
-    pub(crate) fn guard_closed(&self, access: AccessRequest<'_>, path: &Path) -> Result<(), FileError> {
+    pub(crate) fn guard_hidden(&self, access: AccessRequest<'_>, path: &Path) -> Result<(), FileError> {
         if self.closed.iter().any(|closed| closed.starts_with(path)) {
             return Err(access.denied("it contains a directory of the host or the system"));
         }

@@ -85,7 +85,7 @@ impl Lists {
             return list.entries;
         }
         // Walk without holding the lock, so that other searches can run.
-        let entries = Arc::new(walk(directory, roots.closed(), Instant::now() + WALK_TIME));
+        let entries = Arc::new(walk(directory, roots.hidden(), Instant::now() + WALK_TIME));
         let mut kept = kept();
         kept.retain(|_, list| list.made.elapsed() < FRESH);
         if kept.len() >= MAX_LISTS

@@ -26,7 +26,7 @@ pub(crate) fn copy(parts: &Parts, transfer: &Transfer) -> Result<(), FileError> 
     let source = roots.locate(from, Links::Follow)?;
     let destination = roots.locate(to, Links::Keep)?;
     must_exist(from, &source)?;
-    roots.guard_closed(from, &source.path)?;
+    roots.guard_hidden(from, &source.path)?;
     if source.path == destination.path {
         return same_place(to, transfer.existing);
     }

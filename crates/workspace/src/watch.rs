@@ -38,7 +38,7 @@ const MAX_PATHS: usize = 1_000;
 /// An active watch.
 pub(crate) struct LocalWatch {
     parts: Arc<Parts>,
-    seen: Arc<PendingChanges>,
+    pending: Arc<PendingChanges>,
     /// A running check whether the watched resource is still allowed. It survives a
     /// cancelled call: the next call waits for the same check instead of using another
     /// thread.
@@ -51,7 +51,7 @@ pub(crate) struct LocalWatch {
 
 impl fmt::Debug for LocalWatch {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("LocalWatch").field("root", &self.seen.root).finish_non_exhaustive()
+        formatter.debug_struct("LocalWatch").field("root", &self.pending.root).finish_non_exhaustive()
     }
 }
 
@@ -95,16 +95,16 @@ pub(crate) fn start(
         Reach::Descendants if found.is_dir() => RecursiveMode::Recursive,
         Reach::Descendants | Reach::Entries => RecursiveMode::NonRecursive,
     };
-    let seen = Arc::new(PendingChanges {
+    let pending = Arc::new(PendingChanges {
         root: place.path.clone(),
         uri: request.uri.clone(),
-        closed: parts.roots.closed(),
+        closed: parts.roots.hidden(),
         includes: Globs::parse(&request.includes).map_err(FileError::Invalid)?,
         excludes: Globs::parse(&request.excludes).map_err(FileError::Invalid)?,
         batch: Mutex::default(),
         ready: Notify::new(),
     });
-    let reporter = Arc::clone(&seen);
+    let reporter = Arc::clone(&pending);
     let config = notify::Config::default().with_follow_symlinks(false);
     let mut watcher = RecommendedWatcher::new(move |event| reporter.record(event), config)
         .map_err(|error| failed(access, error))?;
@@ -112,7 +112,7 @@ pub(crate) fn start(
     if watched.canonicalize().ok().as_deref() != Some(watched) {
         return Err(access.denied("it was replaced by a link"));
     }
-    Ok(LocalWatch { parts, seen, checking: None, _watcher: watcher, _permit: permit })
+    Ok(LocalWatch { parts, pending, checking: None, _watcher: watcher, _permit: permit })
 }
 
 impl FileWatch for LocalWatch {
@@ -120,15 +120,15 @@ impl FileWatch for LocalWatch {
         Box::pin(async {
             loop {
                 if self.checking.is_none() {
-                    if self.seen.lock().is_empty() {
-                        self.seen.ready.notified().await;
+                    if self.pending.lock().is_empty() {
+                        self.pending.ready.notified().await;
                     }
                     tokio::time::sleep(GATHER).await;
                 }
                 if !self.is_allowed().await {
                     return None;
                 }
-                let changes = self.seen.take();
+                let changes = self.pending.take();
                 if !changes.is_empty() {
                     return Some(changes);
                 }
@@ -140,11 +140,11 @@ impl FileWatch for LocalWatch {
 impl LocalWatch {
     /// Whether the watched resource is still allowed, since sessions change.
     async fn is_allowed(&mut self) -> bool {
-        let (parts, seen) = (&self.parts, &self.seen);
+        let (parts, pending) = (&self.parts, &self.pending);
         // Resolving the directory of a new session accesses the disk.
         let checking = self.checking.get_or_insert_with(|| {
-            let seen = Arc::clone(seen);
-            Arc::clone(parts).run(move |parts| Ok(parts.roots.allows(&seen.root)))
+            let pending = Arc::clone(pending);
+            Arc::clone(parts).run(move |parts| Ok(parts.roots.allows(&pending.root)))
         });
         let checked = checking.as_mut().await;
         self.checking = None;
