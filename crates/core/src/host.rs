@@ -35,8 +35,8 @@ use crate::session::{
     chats_to_pin, message_in, summary_of,
 };
 use crate::state::{
-    Action, ChannelState, ChatDoc, DispatchClaim, CloseReason, DispatchMark, EncodedSnapshot, FetchError, Frame,
-    Missed, Origin, RowKey, RowsPage, StateStore, Subscription,
+    Action, ChannelState, ChatDoc, CloseReason, DispatchClaim, DispatchMark, EncodedSnapshot, FetchError,
+    Frame, Missed, Origin, RowKey, RowsPage, StateStore, Subscription,
 };
 use crate::storage::{Change, Storage, StorageError};
 pub use composing::Composing;

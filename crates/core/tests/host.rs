@@ -324,10 +324,9 @@ async fn unused_session_is_removed_after_its_creator_disconnects() {
 /// A session with a running turn, in which client `c1` runs a tool.
 async fn running_client_tool() -> (TestHost, AgentEnd) {
     let test = TestHost::new().await;
-    let introduced =
-        test.host.store().introduce(test.origin.connection, &test.origin.client, &[], |_, _| {
-            innkeeper_core::state::Frame::encode(&"hello")
-        });
+    let introduced = test.host.store().introduce(test.origin.connection, &test.origin.client, &[], |_, _| {
+        innkeeper_core::state::Frame::encode(&"hello")
+    });
     introduced.unwrap();
     let active = json!({"type": "session/activeClientSet", "activeClient": {"clientId": "c1", "tools": []}});
     let active = Action::from_client(serde_json::value::to_raw_value(&active).unwrap()).unwrap();

@@ -249,7 +249,12 @@ fn put_resume_token(db: &Connection, chat: &ChannelUri, token: &ResumeToken) -> 
     }
 }
 
-fn put_turn_link(db: &Connection, chat: &ChannelUri, turn: &str, link: &TurnLink) -> Result<(), StoreFailure> {
+fn put_turn_link(
+    db: &Connection,
+    chat: &ChannelUri,
+    turn: &str,
+    link: &TurnLink,
+) -> Result<(), StoreFailure> {
     let Some(id) = chat_id(db, chat)? else { return Ok(()) };
     db.prepare_cached(
         "INSERT INTO turn_link (chat, turn_id, link) VALUES (?1, ?2, ?3)
@@ -274,7 +279,12 @@ fn chat_id(db: &Connection, chat: &ChannelUri) -> rusqlite::Result<Option<i64>> 
         .optional()
 }
 
-fn put_turns(db: &Connection, chat: &ChannelUri, keep: usize, turns: &[StoredTurn]) -> Result<(), StoreFailure> {
+fn put_turns(
+    db: &Connection,
+    chat: &ChannelUri,
+    keep: usize,
+    turns: &[StoredTurn],
+) -> Result<(), StoreFailure> {
     let Some(id) = chat_id(db, chat)? else {
         return Err(if is_in_table(db, "chat", chat)? {
             StoreFailure::Index

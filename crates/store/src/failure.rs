@@ -111,9 +111,7 @@ fn sql_error(error: &rusqlite::Error) -> StorageError {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             "another program has locked the database; close it and try again".to_owned()
         }
-        Some(ErrorCode::ReadOnly) => {
-            "the database is read-only; make the data directory writable".to_owned()
-        }
+        Some(ErrorCode::ReadOnly) => "the database is read-only; make the data directory writable".to_owned(),
         _ => error.to_string(),
     })
 }

@@ -10,11 +10,11 @@ use innkeeper_core::storage::{StorageError, StoredSession};
 use rusqlite::Connection;
 use tokio::sync::mpsc;
 
-use crate::database::{StoreFiles, ConnectionPurpose, connect};
+use crate::database::{ConnectionPurpose, StoreFiles, connect};
 use crate::failure::StoreFailure;
 use crate::problems::Problems;
 use crate::session;
-use crate::writer::{WriterRequest, ReadConnection, ReplySender};
+use crate::writer::{ReadConnection, ReplySender, WriterRequest};
 
 /// Capacity of the load queue. After a start, many clients load one session each. If the
 /// queue is full, a load is rejected immediately as `Busy`.

@@ -12,7 +12,7 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params, params_from_iter};
 
 use crate::apply;
-use crate::database::{StoreFiles, ConnectionPurpose, TABLES, beside, connect, definitions};
+use crate::database::{ConnectionPurpose, StoreFiles, TABLES, beside, connect, definitions};
 use crate::failure::is_full;
 use crate::lock::private;
 use crate::mend::Mender;
@@ -272,7 +272,12 @@ impl TableCopy<'_> {
         }
     }
 
-    fn insert(&self, id: i64, columns: Vec<SalvagedColumn>, counts: &mut SalvageCounts) -> Result<(), SalvageError> {
+    fn insert(
+        &self,
+        id: i64,
+        columns: Vec<SalvagedColumn>,
+        counts: &mut SalvageCounts,
+    ) -> Result<(), SalvageError> {
         let mut values = Vec::with_capacity(columns.len());
         for column in columns {
             match column {

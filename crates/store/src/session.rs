@@ -86,7 +86,10 @@ fn without_document(db: &Connection, session: &ChannelUri) -> Result<Option<Stor
         return Ok(None);
     }
     if was_lost(db, "session", session)? {
-        return Err(StoreFailure::Damaged { what: format!("the session {session}"), reason: LOST.to_owned() });
+        return Err(StoreFailure::Damaged {
+            what: format!("the session {session}"),
+            reason: LOST.to_owned(),
+        });
     }
     Err(StoreFailure::Index)
 }
@@ -102,7 +105,8 @@ fn default_chat(session: &ChannelUri, state: &Json) -> ChannelUri {
         #[serde(borrow)]
         default_chat: Option<Cow<'a, str>>,
     }
-    let named = serde_json::from_str::<DefaultChatField<'_>>(state.get()).ok().and_then(|named| named.default_chat);
+    let named =
+        serde_json::from_str::<DefaultChatField<'_>>(state.get()).ok().and_then(|named| named.default_chat);
     named.map_or_else(|| ChannelUri::default_chat_of(session), |chat| ChannelUri::new(&chat))
 }
 

@@ -15,7 +15,7 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::apply::size_of_change;
-use crate::database::{StoreFiles, ConnectionPurpose, beside, connect, definitions, in_memory};
+use crate::database::{ConnectionPurpose, StoreFiles, beside, connect, definitions, in_memory};
 use crate::failure::{is_damage, is_full, is_rejection};
 use crate::lock::{HostLock, NotLocked, private};
 use crate::mend::Mender;
@@ -23,7 +23,7 @@ use crate::migrate::{self, MigrateError};
 use crate::problems::Problems;
 use crate::reader::{self, LoadRequest, StoreReader, stopped};
 use crate::salvage::{self, SalvageError};
-use crate::writer::{self, WriteBatch, WriterRequest, StoreWriter};
+use crate::writer::{self, StoreWriter, WriteBatch, WriterRequest};
 
 /// The configuration of a store.
 #[derive(Clone)]

@@ -13,7 +13,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::apply;
-use crate::database::{StoreFiles, ConnectionPurpose, connect};
+use crate::database::{ConnectionPurpose, StoreFiles, connect};
 use crate::failure::StoreFailure;
 use crate::index;
 use crate::mend::Mender;
@@ -102,7 +102,9 @@ impl StoreWriter {
                 WriterRequest::Write(batch) => next = self.write(batch, &mut requests),
                 // The caller may have been dropped, here and below.
                 WriterRequest::LoadIndex(reply) => reply.send(self.load_index()).unwrap_or_default(),
-                WriterRequest::Mend(session, reply) => reply.send(self.load_session(&session)).unwrap_or_default(),
+                WriterRequest::Mend(session, reply) => {
+                    reply.send(self.load_session(&session)).unwrap_or_default()
+                }
             }
             if next.is_none() {
                 next = requests.blocking_recv();
@@ -113,7 +115,11 @@ impl StoreWriter {
 
     /// Writes a batch and the batches queued after it. Returns the first other request
     /// that it finds among them.
-    fn write(&mut self, first: WriteBatch, requests: &mut mpsc::Receiver<WriterRequest>) -> Option<WriterRequest> {
+    fn write(
+        &mut self,
+        first: WriteBatch,
+        requests: &mut mpsc::Receiver<WriterRequest>,
+    ) -> Option<WriterRequest> {
         let mut bytes = first.bytes;
         let mut group = vec![first];
         let mut other = None;
@@ -205,7 +211,10 @@ impl StoreWriter {
 
     /// Runs an operation. If it fails because the file is damaged, repairs the file and
     /// retries once.
-    fn guarded<T>(&mut self, mut action: impl FnMut(&mut Self) -> Result<T, StoreFailure>) -> Result<T, StoreFailure> {
+    fn guarded<T>(
+        &mut self,
+        mut action: impl FnMut(&mut Self) -> Result<T, StoreFailure>,
+    ) -> Result<T, StoreFailure> {
         match action(self) {
             Err(failure) if failure.is_damaged_file() && self.repair(&failure) => action(self),
             outcome => outcome,

@@ -327,14 +327,11 @@ async fn invalid_action_row_or_configuration_is_set_aside() {
         .expect("the database is changed");
     let store = open(directory.path());
     let index = store.load_index().await.expect("the index loads");
-    assert_eq!(
-        listed(&index),
-        ["claude:/session-0", "claude:/session-2"],
-        "one row has a second copy"
-    );
+    assert_eq!(listed(&index), ["claude:/session-0", "claude:/session-2"], "one row has a second copy");
     assert!(index.root_config.is_none());
     assert!(index.seq > ServerSeq(1_000_000_000));
-    let stored = store.load_session(session(0)).await.expect("the session loads").expect("the session exists");
+    let stored =
+        store.load_session(session(0)).await.expect("the session loads").expect("the session exists");
     assert!(stored.journal.is_empty());
     assert_eq!(store.problems().len(), 5, "{:#?}", store.problems());
     drop(store);
@@ -375,7 +372,8 @@ async fn invalid_document_damages_session_but_invalid_further_chat_is_set_aside(
     assert!(matches!(&broken, StorageError::Damaged { what, .. } if what.contains("session-0")), "{broken}");
     let broken = store.load_session(session(1)).await.expect_err("the chat is invalid");
     assert!(matches!(&broken, StorageError::Damaged { .. }), "{broken}");
-    let stored = store.load_session(session(2)).await.expect("the session loads").expect("the session exists");
+    let stored =
+        store.load_session(session(2)).await.expect("the session loads").expect("the session exists");
     assert_eq!(stored.chats.len(), 1);
     let problems = store.problems();
     for what in ["session-0", "session-1", "ahp-chat://more/1"] {
@@ -421,7 +419,10 @@ async fn rejects_unrecognised_schema_without_changes() {
     let before = fs::read(database(directory.path())).expect("the file is read");
     let error = Store::open(StoreConfig::new(directory.path())).expect_err("the schema is unrecognised");
     let message = error.to_string();
-    assert!(message.contains("unrecognised schema version (-3)") && message.contains("--data-dir"), "{message}");
+    assert!(
+        message.contains("unrecognised schema version (-3)") && message.contains("--data-dir"),
+        "{message}"
+    );
     assert_eq!(fs::read(database(directory.path())).expect("the file is read"), before);
 }
 
@@ -431,7 +432,8 @@ async fn files_are_accessible_only_to_owner() {
     let inner = directory.path().join("deep").join("data");
     let store = open(&inner);
     store.write(put(1)).await.expect("the write succeeds");
-    let mode = |name: &str| fs::metadata(inner.join(name)).expect("the file exists").permissions().mode() & 0o777;
+    let mode =
+        |name: &str| fs::metadata(inner.join(name)).expect("the file exists").permissions().mode() & 0o777;
     assert_eq!(fs::metadata(&inner).expect("the file exists").permissions().mode() & 0o777, 0o700);
     for name in ["innkeeper.db", "innkeeper.db-wal", "host.lock"] {
         assert_eq!(mode(name), 0o600, "{name}");

@@ -79,7 +79,8 @@ async fn batch_is_rejected_when_queue_is_full() {
     let accepted = accepted.await;
     assert!((4096..=4096 + 128).contains(&accepted), "{accepted}");
     let store = open(directory.path());
-    let stored = store.load_session(session(0)).await.expect("the session loads").expect("the session exists");
+    let stored =
+        store.load_session(session(0)).await.expect("the session loads").expect("the session exists");
     let numbers: Vec<u64> = stored.journal.iter().map(|entry| entry.number).collect();
     assert_eq!(numbers, (0..accepted as u64).collect::<Vec<_>>());
 }
@@ -249,7 +250,8 @@ mod mounted {
         mount_small_disk(directory.path(), "2m");
         support::fill(directory.path(), 1, 1).await;
         let flags = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
-        mount(None::<&str>, directory.path(), None::<&str>, flags, None::<&str>).expect("the disk is remounted");
+        mount(None::<&str>, directory.path(), None::<&str>, flags, None::<&str>)
+            .expect("the disk is remounted");
         let error = Store::open(StoreConfig::new(directory.path())).expect_err("the directory is read-only");
         assert!(matches!(error, OpenStoreError::ReadOnly { .. }), "{error:?}");
         assert!(error.to_string().contains("make it writable"), "{error}");

@@ -274,8 +274,8 @@ async fn newest_dispatches_and_newest_clients_are_kept() {
         let client = ClientId::new("busy");
         pair.write(vec![vec![Change::Handled { client, mark: number }]]).await;
     }
-    let clients =
-        (0..4200).map(|number| Change::PutClient { client: ClientId::new(&number.to_string()), restarted: false });
+    let clients = (0..4200)
+        .map(|number| Change::PutClient { client: ClientId::new(&number.to_string()), restarted: false });
     pair.write(vec![
         clients.collect(),
         vec![Change::PutClient { client: ClientId::new("150"), restarted: false }],
@@ -357,7 +357,11 @@ async fn first_schema_is_migrated_with_its_sessions() {
         .execute_batch("DROP TABLE turn_link; DROP TABLE resume_token; PRAGMA user_version = 1;")
         .expect("the database is changed");
     let store = support::open(directory.path());
-    let loaded = store.load_session(support::session(1)).await.expect("the session loads").expect("the session exists");
+    let loaded = store
+        .load_session(support::session(1))
+        .await
+        .expect("the session loads")
+        .expect("the session exists");
     let [chat] = &loaded.chats[..] else { panic!("one chat") };
     assert_eq!((chat.turns.len(), chat.links.len()), (1, 0));
     assert_eq!((&chat.conversation.history, &chat.conversation.resume_token), (&History::Resume, &None));
@@ -368,7 +372,11 @@ async fn first_schema_is_migrated_with_its_sessions() {
         Change::PutResumeToken { chat: support::chat(1), token: token.clone() },
     ];
     store.write(changes).await.expect("the write succeeds");
-    let loaded = store.load_session(support::session(1)).await.expect("the session loads").expect("the session exists");
+    let loaded = store
+        .load_session(support::session(1))
+        .await
+        .expect("the session loads")
+        .expect("the session exists");
     assert_eq!(loaded.chats[0].links, [("turn-1".to_owned(), link)]);
     assert_eq!(loaded.chats[0].conversation.resume_token, Some(token));
 }

@@ -57,7 +57,9 @@ impl<'a> AccessRequest<'a> {
             Errno::EROFS => self.denied("the file system is read-only"),
             // Links are resolved before opening. A link found while opening was created
             // since then, or is dangling.
-            Errno::ELOOP | Errno::EXDEV => self.denied("a symbolic link in the path is dangling or was just changed"),
+            Errno::ELOOP | Errno::EXDEV => {
+                self.denied("a symbolic link in the path is dangling or was just changed")
+            }
             Errno::ENAMETOOLONG => self.invalid("has a name that is too long"),
             Errno::ENOTEMPTY => self.invalid("is not empty; delete it recursively"),
             Errno::EISDIR => self.invalid("is a directory"),

@@ -21,8 +21,8 @@ impl Globs {
             if pattern.len() > MAX_LENGTH {
                 return Err("a pattern is longer than 1,024 bytes".to_owned());
             }
-            let expanded = expand(pattern)
-                .ok_or_else(|| format!("invalid braces in the pattern {pattern:?}"))?;
+            let expanded =
+                expand(pattern).ok_or_else(|| format!("invalid braces in the pattern {pattern:?}"))?;
             alternatives.extend(
                 expanded.iter().map(|pattern| pattern.split('/').map(str::to_owned).collect::<Vec<_>>()),
             );

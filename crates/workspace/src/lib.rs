@@ -4,8 +4,8 @@
 //! link nor a concurrent replacement leads outside of them. Does not know the protocol's
 //! messages; implements an interface of `core`.
 
-mod address;
 mod access_request;
+mod address;
 mod beneath;
 mod files;
 mod glob;

@@ -13,8 +13,8 @@ use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
-use crate::address;
 use crate::access_request::AccessRequest;
+use crate::address;
 use crate::beneath;
 use crate::media;
 use crate::roots::{AllowedEntry, Roots};

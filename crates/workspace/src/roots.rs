@@ -17,8 +17,8 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
-use crate::address;
 use crate::access_request::AccessRequest;
+use crate::address;
 use crate::beneath;
 use crate::pins::{Pin, Pins};
 
@@ -133,8 +133,8 @@ impl Roots {
             .into_iter()
             .filter(|root| inside.starts_with(root))
             .max_by_key(|root| root.as_os_str().len());
-        let root = root
-            .ok_or_else(|| access.denied("it is not in a session's directory or a granted directory"))?;
+        let root =
+            root.ok_or_else(|| access.denied("it is not in a session's directory or a granted directory"))?;
         if self.hidden().hides(inside) {
             return Err(access.denied("it belongs to the host or to the system"));
         }

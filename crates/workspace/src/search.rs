@@ -13,8 +13,8 @@ use ignore::WalkBuilder;
 use innkeeper_core::files::{FileKind, FoundFile, Links};
 use tokio::time::Instant;
 
-use crate::address;
 use crate::access_request::AccessRequest;
+use crate::address;
 use crate::roots::{HiddenPaths, Roots};
 
 /// Maximum number of entries that are visited.

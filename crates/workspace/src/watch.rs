@@ -20,8 +20,8 @@ use notify::event::{ModifyKind, RenameMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
-use crate::address;
 use crate::access_request::AccessRequest;
+use crate::address;
 use crate::files::Parts;
 use crate::glob::Globs;
 use crate::roots::HiddenPaths;

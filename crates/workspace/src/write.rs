@@ -31,10 +31,7 @@ pub(crate) const REPLACING_DRAFT: &str = ".innkeeper-old-";
 pub(crate) fn write(roots: &Roots, locks: &Locks, write: &FileWrite) -> Result<(), FileError> {
     let access = AccessRequest::to_write(&write.uri);
     if size(&write.data) > MAX_CONTENT {
-        return Err(FileError::TooLarge {
-            what: "the content to write".to_owned(),
-            limit: MAX_CONTENT_TEXT,
-        });
+        return Err(FileError::TooLarge { what: "the content to write".to_owned(), limit: MAX_CONTENT_TEXT });
     }
     let place = roots.locate(access, Links::Follow)?;
     let _held = locks.hold(&[&place.path]);
@@ -57,7 +54,11 @@ pub(crate) fn write(roots: &Roots, locks: &Locks, write: &FileWrite) -> Result<(
     replace(access, &place, existing.as_ref(), data, &write.condition)
 }
 
-fn check(access: AccessRequest<'_>, existing: Option<&Metadata>, condition: &WriteCondition) -> Result<(), FileError> {
+fn check(
+    access: AccessRequest<'_>,
+    existing: Option<&Metadata>,
+    condition: &WriteCondition,
+) -> Result<(), FileError> {
     match condition {
         WriteCondition::Always => Ok(()),
         WriteCondition::IsNew if existing.is_some() => Err(access.exists()),

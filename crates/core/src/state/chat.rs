@@ -178,7 +178,8 @@ fn keep_last(turns: &mut Vec<Turn>) {
 }
 
 fn encode(turn: &Turn) -> Result<StoredTurn, TurnError> {
-    let body = serde_json::value::to_raw_value(turn).map_err(|error| TurnError { operation: "encode", error })?;
+    let body =
+        serde_json::value::to_raw_value(turn).map_err(|error| TurnError { operation: "encode", error })?;
     Ok(StoredTurn { id: turn.id.clone(), body: body.into() })
 }
 

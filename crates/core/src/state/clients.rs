@@ -142,7 +142,12 @@ impl KnownClients {
 
     /// Checks whether a dispatch repeats an earlier one, given that its client had seen
     /// everything up to `seen` when it reconnected. A new dispatch is recorded.
-    pub(super) fn claim(&mut self, origin: &Origin, mark: DispatchMark, seen: Option<ServerSeq>) -> DispatchClaim {
+    pub(super) fn claim(
+        &mut self,
+        origin: &Origin,
+        mark: DispatchMark,
+        seen: Option<ServerSeq>,
+    ) -> DispatchClaim {
         match self.known.get_mut(&origin.client) {
             Some(known) if origin.connection >= known.begun => known.dispatches.claim(origin, mark, seen),
             Some(_) | None => DispatchClaim::New,

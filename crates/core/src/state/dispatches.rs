@@ -89,7 +89,12 @@ impl Handled {
 impl Dispatches {
     /// Checks whether a dispatch repeats an earlier one, given that its client had seen
     /// everything up to `seen` when it reconnected. A new dispatch is recorded.
-    pub(super) fn claim(&mut self, origin: &Origin, mark: DispatchMark, seen: Option<ServerSeq>) -> DispatchClaim {
+    pub(super) fn claim(
+        &mut self,
+        origin: &Origin,
+        mark: DispatchMark,
+        seen: Option<ServerSeq>,
+    ) -> DispatchClaim {
         let over = origin.connection;
         let again = |handled: &&mut Handled| handled.mark == mark && handled.is_repeated_by(over, seen);
         if let Some(handled) = self.all.iter_mut().find(again) {
@@ -162,7 +167,9 @@ impl Dispatches {
             return;
         }
         let before = self.all.len();
-        self.all.retain(|handled| !matches!(&handled.progress, DispatchProgress::Arrived(at) if channels.contains(at)));
+        self.all.retain(
+            |handled| !matches!(&handled.progress, DispatchProgress::Arrived(at) if channels.contains(at)),
+        );
         self.open = self.open.saturating_sub(before - self.all.len());
     }
 

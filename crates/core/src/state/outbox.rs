@@ -340,7 +340,11 @@ mod tests {
         outbox.push(Frame::of_size(2 * MAX_BYTES));
         outbox.push(Frame::of_size(LARGE + 1));
         outbox.push(Frame::of_size(1));
-        assert_eq!(outbox.next_batch().await.unwrap().len(), 3, "a second large frame counts toward the limit");
+        assert_eq!(
+            outbox.next_batch().await.unwrap().len(),
+            3,
+            "a second large frame counts toward the limit"
+        );
         outbox.push(Frame::of_size(1));
         outbox.push(Frame::of_size(2 * MAX_BYTES));
         outbox.push(Frame::of_size(LARGE));

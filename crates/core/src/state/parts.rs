@@ -43,10 +43,7 @@ impl PartIndex {
     /// Applies a streaming action. Returns `None` for any other action, which the
     /// official reducer must apply.
     pub(super) fn apply(&mut self, chat: &mut ChatState, action: &StateAction) -> Option<ReduceOutcome> {
-        #[expect(
-            clippy::wildcard_enum_match_arm,
-            reason = "any other action may have moved the parts"
-        )]
+        #[expect(clippy::wildcard_enum_match_arm, reason = "any other action may have moved the parts")]
         match action {
             StateAction::ChatDelta(delta) => {
                 Some(self.update(chat, &delta.turn_id, &delta.part_id, Wanted::AnyPart, |part| {

@@ -580,7 +580,8 @@ impl StoreInner {
         }
         let mut unsubscribed: Vec<ConnectionId> =
             origin.map(|origin| origin.connection).into_iter().chain(other).collect();
-        unsubscribed.retain(|sender| channel.subscribers.iter().all(|subscriber| subscriber.connection != *sender));
+        unsubscribed
+            .retain(|sender| channel.subscribers.iter().all(|subscriber| subscriber.connection != *sender));
         for sender in unsubscribed {
             self.push_to(sender, frame.clone());
         }

@@ -131,7 +131,8 @@ pub(crate) async fn fill(directory: &Path, sessions: usize, turns_each: usize) {
 
 /// The turn ids of a session's default chat.
 pub(crate) async fn turn_ids(store: &Store, number: usize) -> Vec<String> {
-    let stored = store.load_session(session(number)).await.expect("the session loads").expect("the session exists");
+    let stored =
+        store.load_session(session(number)).await.expect("the session loads").expect("the session exists");
     stored.chats[0].turns.iter().map(|turn| turn.id.clone()).collect()
 }
 

@@ -5,7 +5,7 @@ use ahp_types::notifications::{SessionAddedParams, SessionRemovedParams};
 use ahp_types::state::SessionSummary;
 use serde::Serialize;
 
-use super::{StoreInner, StateStore};
+use super::{StateStore, StoreInner};
 use crate::channel::ChannelUri;
 use crate::state::frame::notification;
 use crate::state::rows::{RowChange, RowKey};

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::super::chat::{Bodies, cursor_before, cursor_turn};
 use super::super::frame::{EncodedEnvelope, raw_envelope};
-use super::{StoreInner, StateStore};
+use super::{StateStore, StoreInner};
 use crate::channel::ChannelUri;
 use crate::ids::{ConnectionId, ServerSeq};
 
