@@ -67,7 +67,7 @@ async fn eventually(what: &str, holds: impl Fn() -> bool) {
 }
 
 fn is_stopped(result: &Result<(), FileError>) -> bool {
-    matches!(result, Err(FileError::Io { reason, .. }) if reason.contains("stopping"))
+    matches!(result, Err(FileError::Io { reason, .. }) if reason.contains("shutting down"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
