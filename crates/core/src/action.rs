@@ -1,9 +1,9 @@
-//! What each protocol action means to the host, decided in one place.
+//! Classifies every protocol action for the host.
 //!
 //! [`meaning`] is an exhaustive match over `StateAction`, written as a table in
-//! `table.rs`: an action that a new protocol version adds does not compile until it has a
-//! row. This module holds the types of the table's columns. It does not decide whether an
-//! action is valid in the current state; that is up to `session::decide`.
+//! `table.rs`. An action that a new protocol version adds does not compile until it has a
+//! row. This module defines the types of the table's columns. It does not check whether
+//! an action is valid in the current state; `session::decide` does.
 
 mod dispatched;
 mod merging;
@@ -24,26 +24,27 @@ pub(crate) struct ActionMeaning<'a> {
     pub(crate) client: Option<ClientRule<'a>>,
     /// When an agent's action is published; `None` if agents may not send it.
     pub(crate) agent: Option<AgentRule<'a>>,
-    /// Durability when the host publishes the action, for itself or for an agent.
+    /// Durability of the action when the host publishes it for itself or for an agent.
     pub(crate) host: Durability,
-    /// What the action does to the turns of its chat.
+    /// Effect of the action on the turns of its chat.
     pub(crate) turn: Option<TurnEffect>,
-    /// Whether a client that dispatches the action wants the chat's queue to go on, even
+    /// Whether the chat's queue continues when a client dispatches this action, even
     /// after a failed turn that can be resumed.
     pub(crate) resumes_queue: bool,
-    /// Whether the action can change a summary of the chat or session. The actions that
-    /// cannot arrive by the thousand during a turn.
+    /// Whether the action can change a summary of the chat or session. A turn produces
+    /// thousands of the actions that cannot.
     pub(crate) shows_in_list: bool,
-    /// What the session's agents must be told after the action.
+    /// The update that the session sends to its agents after the action.
     pub(crate) told: Option<AgentUpdate>,
-    /// Whether an agent that sends the action has taken up its conversation.
+    /// Whether the action, sent by an agent, shows that the agent has started its
+    /// conversation.
     pub(crate) shows_work: bool,
-    /// How the action merges with its neighbours on the way to a slow client.
+    /// How the action merges with adjacent actions in the outbox of a slow client.
     pub(crate) merging: Merging<'a>,
 }
 
 impl<'a> ActionMeaning<'a> {
-    /// The action, typed as one that a client dispatched; `None` if clients may not.
+    /// The action as a [`Dispatched`] value; `None` if clients may not dispatch it.
     pub(crate) fn dispatched(&self) -> Option<Dispatched<'a>> {
         self.client.map(|rule| rule.action)
     }
@@ -59,25 +60,26 @@ impl<'a> ActionMeaning<'a> {
     }
 }
 
-/// How a client's action is accepted.
+/// How the host accepts a client's action.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientRule<'a> {
-    /// The action, typed as one that clients may dispatch.
+    /// The action as a [`Dispatched`] value.
     pub(crate) action: Dispatched<'a>,
     /// Durability of the action when a client dispatches it.
     pub(crate) durability: Durability,
 }
 
-/// Whether an action is stored before or after its publication.
+/// Whether an action is stored before or after it is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// Stored first: turn boundaries and decisions.
+    /// Stored before publication: turn boundaries and decisions.
     Ahead,
-    /// Stored within a tenth of a second after publication: frequent, and little is lost.
+    /// Stored within 100 ms after publication. For frequent actions, where a crash loses
+    /// little.
     After,
 }
 
-/// When an agent's action is published. Otherwise it is late, and dropped.
+/// When an agent's action is published. At any other time it is late and dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AgentRule<'a> {
     /// While this turn runs.
@@ -88,7 +90,7 @@ pub(crate) enum AgentRule<'a> {
     Anytime,
 }
 
-/// What an action does to the turns of a chat.
+/// Effect of an action on the turns of a chat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnEffect {
     /// Starts a turn.
@@ -101,10 +103,10 @@ pub(crate) enum TurnEffect {
     Truncates,
 }
 
-/// What agents must be told after an action.
+/// An update that agents receive after an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AgentUpdate {
-    /// The configuration and the clients that take part.
+    /// The configuration and the active clients.
     Settings,
     /// The working directories.
     Directories,

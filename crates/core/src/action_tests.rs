@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// The type of an action on the wire, by the name of its row.
+/// Returns the protocol type of the action in the named row.
 fn wire_name(row: &str) -> String {
     let channels = [
         ("Root", "root"),
@@ -26,7 +26,8 @@ fn wire_name(row: &str) -> String {
     format!("{channel}/{first}{}", rest.as_str())
 }
 
-/// An action of this type. The object has every required field of any action.
+/// Builds an action of this type from an object that has the required fields of every
+/// action.
 fn action(kind: &str) -> StateAction {
     let time = "2026-11-15T09:00:05.000Z";
     let message = json!({"text": "x", "origin": {"kind": "user"}});
@@ -91,7 +92,7 @@ fn fields_of_other_channels(message: Value) -> serde_json::Map<String, Value> {
     fields.as_object().unwrap().clone()
 }
 
-/// The actions of all rows but the one for unknown actions, with their types.
+/// Every action except `Unknown`, with its type.
 fn all() -> Vec<(String, StateAction)> {
     let names = table::NAMES.iter().filter(|name| **name != "Unknown");
     names.map(|name| wire_name(name)).map(|kind| (kind.clone(), action(&kind))).collect()
@@ -106,7 +107,7 @@ fn kinds(channel: &str, names: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_action_belongs_to_the_channel_that_its_type_names() {
+fn action_channel_matches_type_prefix() {
     for (kind, action) in all() {
         let channel = match kind.split_once('/').unwrap().0 {
             "root" => ChannelKind::Root,
@@ -125,15 +126,15 @@ fn every_action_belongs_to_the_channel_that_its_type_names() {
 }
 
 #[test]
-fn unknown_action_is_accepted_from_nobody() {
+fn rejects_unknown_action_from_clients_and_agents() {
     let unknown = StateAction::Unknown(Value::Null);
     let meaning = meaning(&unknown);
     assert!(meaning.channel.is_none() && meaning.client.is_none() && meaning.agent.is_none());
 }
 
-/// The protocol's list for the channels that this host has.
+/// The protocol's list, limited to the channels of this host.
 #[test]
-fn clients_may_dispatch_what_the_protocol_allows() {
+fn client_actions_match_protocol_list() {
     let mut allowed = kinds("root", &["configChanged"]);
     allowed.extend(kinds(
         "session",
@@ -180,14 +181,14 @@ fn clients_may_dispatch_what_the_protocol_allows() {
 }
 
 #[test]
-fn only_client_actions_on_the_queue_and_its_turns_resume_it() {
+fn queue_is_resumed_only_by_client_turn_and_queue_actions() {
     let resuming = ["turnStarted", "turnResume", "pendingMessageSet", "queuedMessagesReordered"];
     assert_eq!(kinds_where(|meaning| meaning.resumes_queue), kinds("chat", &resuming));
     assert!(kinds_where(|meaning| meaning.resumes_queue && meaning.client.is_none()).is_empty());
 }
 
 #[test]
-fn turn_boundaries_are_stored_before_they_are_published() {
+fn turn_boundaries_are_stored_before_publication() {
     for (kind, action) in all() {
         let meaning = meaning(&action);
         let stored = meaning.client.is_none_or(|rule| rule.durability == Durability::Ahead);
@@ -207,7 +208,7 @@ fn merged_and_unlisted_actions_are_not_stored_ahead() {
 }
 
 #[test]
-fn agents_send_actions_only_on_sessions_and_chats() {
+fn agent_actions_exist_only_on_sessions_and_chats() {
     for (kind, action) in all() {
         let meaning = meaning(&action);
         match meaning.agent {
@@ -224,7 +225,7 @@ fn agents_send_actions_only_on_sessions_and_chats() {
 }
 
 #[test]
-fn agents_are_told_after_client_actions_on_the_session() {
+fn agents_are_updated_only_after_client_actions_on_session() {
     for (kind, action) in all() {
         let meaning = meaning(&action);
         let on_session = meaning.client.is_some() && meaning.channel == Some(ChannelKind::Session);
@@ -233,7 +234,7 @@ fn agents_are_told_after_client_actions_on_the_session() {
 }
 
 #[test]
-fn action_with_metadata_does_not_merge() {
+fn action_with_metadata_is_not_merged() {
     let with_meta = |kind: &str| {
         let mut fields = serde_json::to_value(action(kind)).unwrap();
         fields["_meta"] = json!({"a": 1});
@@ -243,6 +244,6 @@ fn action_with_metadata_does_not_merge() {
         assert_ne!(meaning(&action(kind)).merging, Merging::Never, "{kind}");
         assert_eq!(meaning(&with_meta(kind)).merging, Merging::Never, "{kind}");
     }
-    // This one has an invocation message.
+    // The test action has an invocation message.
     assert_eq!(meaning(&action("chat/toolCallDelta")).merging, Merging::Never);
 }

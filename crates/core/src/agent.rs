@@ -1,9 +1,9 @@
-//! The seam between a session and the agent that works in it.
+//! The interface between a session and its agent.
 //!
-//! Opening an agent is a trait ([`AgentProvider`]); talking to it is a pair of
-//! channels of closed enums ([`AgentCommand`], [`AgentEvent`]), so everything that
-//! crosses the seam is listed here and a test's agent is two channels. Capabilities
-//! are data ([`AgentOffer`]), not methods.
+//! Opening an agent is a trait ([`AgentProvider`]). A session and an open agent
+//! communicate over two channels of closed enums ([`AgentCommand`], [`AgentEvent`]), so
+//! this module lists every message, and a test can replace an agent with two channels.
+//! Capabilities are data ([`AgentOffer`]), not methods.
 
 mod command;
 mod event;
@@ -27,12 +27,12 @@ pub use record::{
     ConversationRecords, ConversationSummary, MessageLink, RecordError, RecordedTurn, TurnLink,
 };
 
-/// Commands that may wait at an agent. A session sends one prompt or cancel at a
-/// time, so a full queue means that the driver is stuck: the link is then closed.
+/// Capacity of an agent's command queue. A session sends one prompt or cancel at a time,
+/// so a full queue means that the driver is stuck; the session then closes the link.
 pub const COMMAND_CAPACITY: usize = 16;
 
-/// Events that may wait for a session. A full queue makes the driver (never the
-/// reader of the agent's output) wait for the session to catch up.
+/// Capacity of a session's event queue. If it is full, the driver waits for the session;
+/// the task that reads the agent's output does not.
 pub const EVENT_CAPACITY: usize = 256;
 
 /// A boxed future, for methods of `dyn` traits.

@@ -1,7 +1,7 @@
-//! Channel addresses and the conventions by which a host builds them.
+//! Channel addresses and how the host constructs them.
 //!
-//! A channel URI is compared as an exact string by clients, so each channel has
-//! one spelling, which is made here and nowhere else.
+//! Clients compare channel URIs as exact strings, so each channel has exactly one
+//! spelling. This module is the only place that constructs them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use ahp_types::common::ROOT_RESOURCE_URI;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// How the address of a default chat begins.
+/// Prefix of the address of a default chat.
 const DEFAULT_CHAT: &str = "ahp-chat://default/";
 
-/// How the address of a subagent's chat begins.
+/// Prefix of the address of a subagent's chat.
 const CHILD_CHAT: &str = "ahp-chat://subagent/";
 
 /// The address of a channel.
@@ -21,31 +21,31 @@ const CHILD_CHAT: &str = "ahp-chat://subagent/";
 pub struct ChannelUri(Arc<str>);
 
 impl ChannelUri {
-    /// Wraps an address that came over the wire.
+    /// Wraps an address received from a client.
     pub fn new(uri: &str) -> Self {
         Self(uri.into())
     }
 
-    /// The one root channel.
+    /// The root channel.
     pub fn root() -> Self {
         Self::new(ROOT_RESOURCE_URI)
     }
 
-    /// The address of a session's default chat, in the form that VS Code derives too.
+    /// The address of a session's default chat, in the form that VS Code also derives.
     pub fn default_chat_of(session: &ChannelUri) -> Self {
         Self::new(&format!("{DEFAULT_CHAT}{}", URL_SAFE_NO_PAD.encode(session.as_str())))
     }
 
-    /// The session whose default chat this address is, if it is such an address.
+    /// The session, if this is the address of its default chat.
     pub fn session_of_default_chat(&self) -> Option<Self> {
         let encoded = self.as_str().strip_prefix(DEFAULT_CHAT)?;
         let session = String::from_utf8(URL_SAFE_NO_PAD.decode(encoded).ok()?).ok()?;
-        // One spelling only.
+        // Accept only the canonical spelling.
         Some(Self::new(&session)).filter(|session| Self::default_chat_of(session) == *self)
     }
 
-    /// The address of the chat of a subagent that a tool call started, in the form that
-    /// VS Code derives too.
+    /// The address of a subagent's chat, from the tool call that started it. VS Code
+    /// derives the same form.
     pub fn child_chat_of(session: &ChannelUri, tool_call: &str) -> Self {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':');
         let name = if tool_call.bytes().all(plain) {
@@ -61,7 +61,7 @@ impl ChannelUri {
         self.as_str() == ROOT_RESOURCE_URI
     }
 
-    /// The address as it goes over the wire.
+    /// The address as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -73,10 +73,10 @@ impl fmt::Display for ChannelUri {
     }
 }
 
-/// The kinds of channels the protocol defines.
+/// The channel kinds that the protocol defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelKind {
-    /// The one root channel.
+    /// The root channel.
     Root,
     /// A session.
     Session,
@@ -90,7 +90,7 @@ pub enum ChannelKind {
     Annotations,
     /// A terminal.
     Terminal,
-    /// A watch on files.
+    /// A file watch.
     ResourceWatch,
     /// The catalogue of automations.
     Automations,
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_chat_names_its_session_in_unpadded_base64url() {
+    fn default_chat_encodes_session_in_unpadded_base64url() {
         let chat = ChannelUri::default_chat_of(&ChannelUri::new("acme:/s1"));
         assert_eq!(chat.as_str(), "ahp-chat://default/YWNtZTovczE");
         assert_eq!(chat.session_of_default_chat(), Some(ChannelUri::new("acme:/s1")));

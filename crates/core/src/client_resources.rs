@@ -1,8 +1,8 @@
-//! The port to the files of clients: attachments, plugins and whatever else only a
+//! Interface for resources on clients: attachments, plugins and other files that only a
 //! client can open.
 //!
-//! Owns the questions and the failures; the connections belong to the server. A
-//! client may never answer, so every question has an end.
+//! Defines the requests and their errors; the server owns the connections. A client may
+//! never answer, so every request has a timeout.
 
 use ahp_types::commands::{
     ResourceCopyParams, ResourceDeleteParams, ResourceListParams, ResourceListResult, ResourceMkdirParams,
@@ -16,29 +16,29 @@ use serde_json::value::RawValue;
 use crate::agent::BoxFuture;
 use crate::ids::ClientId;
 
-/// What a client can be asked for, over the connection that it made last.
+/// Requests for resources, sent to a client over its most recent connection.
 pub trait ClientResources: Send + Sync + 'static {
-    /// Asks one question. Resolves with the answer as it came, or when it is clear
-    /// that there will be none.
+    /// Sends one request. Resolves with the undecoded response, or with an error once a
+    /// response is no longer possible.
     fn ask(
         &self,
         client: ClientId,
         question: ClientQuestion,
     ) -> BoxFuture<Result<Box<RawValue>, ClientResourceError>>;
 
-    /// Reads a resource of a client.
+    /// Reads a client's resource.
     fn read(&self, client: ClientId, uri: Uri) -> BoxFuture<Result<ResourceReadResult, ClientResourceError>> {
         let params = ResourceReadParams { channel: root(), meta: None, uri, encoding: None };
         decoded(self.ask(client, ClientQuestion::Read(params)))
     }
 
-    /// Lists a directory of a client.
+    /// Lists a client's directory.
     fn list(&self, client: ClientId, uri: Uri) -> BoxFuture<Result<ResourceListResult, ClientResourceError>> {
         let params = ResourceListParams { channel: root(), meta: None, uri };
         decoded(self.ask(client, ClientQuestion::List(params)))
     }
 
-    /// Asks what a client knows about a resource.
+    /// Reads the metadata of a client's resource.
     fn resolve(
         &self,
         client: ClientId,
@@ -49,54 +49,54 @@ pub trait ClientResources: Send + Sync + 'static {
     }
 }
 
-/// A question to a client.
+/// A request to a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientQuestion {
-    /// What is in a file?
+    /// Reads a file.
     Read(ResourceReadParams),
-    /// Write this.
+    /// Writes a file.
     Write(ResourceWriteParams),
-    /// What is in a directory?
+    /// Lists a directory.
     List(ResourceListParams),
-    /// What is this?
+    /// Reads the metadata of a resource.
     Resolve(ResourceResolveParams),
-    /// Copy this.
+    /// Copies a resource.
     Copy(ResourceCopyParams),
-    /// Move this.
+    /// Moves a resource.
     Move(ResourceMoveParams),
-    /// Delete this.
+    /// Deletes a resource.
     Delete(ResourceDeleteParams),
-    /// Make a directory.
+    /// Creates a directory.
     Mkdir(ResourceMkdirParams),
-    /// May this be accessed?
+    /// Asks for access to a resource.
     Request(ResourceRequestParams),
 }
 
-/// Why a client gave no usable answer.
+/// Why a client request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientResourceError {
-    /// It is not connected, or its connection ended meanwhile.
+    /// The client is not connected, or its connection closed before the response.
     #[error("the client is not connected")]
     Gone,
-    /// It did not answer in time.
-    #[error("the client did not answer in time")]
+    /// The client did not respond in time.
+    #[error("the client did not respond in time")]
     TimedOut,
-    /// It has not answered the many questions before this one.
-    #[error("the client has too many questions to answer; try again")]
+    /// Too many earlier requests to this client are still pending.
+    #[error("too many requests to the client are pending; try again")]
     Busy,
-    /// It answered more than is taken.
-    #[error("the client's answer is too large")]
+    /// The response exceeds the size limit.
+    #[error("the client's response is too large")]
     TooLarge,
-    /// It said no.
-    #[error("the client refused: {message} ({code})")]
+    /// The client returned an error.
+    #[error("the client returned an error: {message} ({code})")]
     Refused {
-        /// The error code of the protocol.
+        /// The protocol's error code.
         code: i64,
-        /// The client's words.
+        /// The client's error message.
         message: String,
     },
-    /// It answered something else.
-    #[error("the client's answer cannot be read: {0}")]
+    /// The response could not be decoded.
+    #[error("cannot decode the client's response: {0}")]
     Unreadable(String),
 }
 

@@ -1,8 +1,8 @@
-//! The port to the files of this machine: what clients may read, change and watch.
+//! Interface for files on this machine: the operations that clients may request.
 //!
-//! Owns the names of the operations and of their failures. Which places are
-//! allowed, and how a path is opened without being led astray, belongs to whoever
-//! implements the port. Resources are named by `file:` addresses, as on the wire.
+//! Defines the operations and their errors. The implementation decides which paths are
+//! allowed, and opens them so that links cannot lead outside of those. Resources are
+//! named by `file:` URIs, as in the protocol.
 
 use std::fmt;
 use std::future::Future;
@@ -15,163 +15,162 @@ use jiff::Timestamp;
 
 use crate::agent::BoxFuture;
 
-/// The files that clients may reach. Every operation checks its addresses anew,
-/// since sessions and their directories come and go.
+/// The files that clients may access. Every operation checks its URIs again, because
+/// sessions and their directories change.
 pub trait Files: Send + Sync + fmt::Debug + 'static {
-    /// The content of a regular file.
+    /// Reads a regular file.
     fn read(&self, uri: Uri) -> BoxFuture<Result<FileContent, FileError>>;
 
-    /// Changes or creates a regular file.
+    /// Writes or creates a regular file.
     fn write(&self, write: FileWrite) -> BoxFuture<Result<(), FileError>>;
 
-    /// What is in a directory, sorted by name.
+    /// Lists a directory, sorted by name.
     fn list(&self, uri: Uri) -> BoxFuture<Result<Vec<FileEntry>, FileError>>;
 
-    /// What is known about a resource, and its canonical address.
+    /// Returns the metadata of a resource and its canonical URI.
     fn resolve(&self, uri: Uri, links: Links) -> BoxFuture<Result<FileStatus, FileError>>;
 
-    /// Copies a file, a link or a directory with all that is in it.
+    /// Copies a file, a link or a directory with its content.
     fn copy(&self, transfer: Transfer) -> BoxFuture<Result<(), FileError>>;
 
-    /// Moves a file, a link or a directory with all that is in it.
+    /// Moves a file, a link or a directory with its content.
     fn relocate(&self, transfer: Transfer) -> BoxFuture<Result<(), FileError>>;
 
     /// Deletes a file, a link or a directory.
     fn delete(&self, uri: Uri, extent: Extent) -> BoxFuture<Result<(), FileError>>;
 
-    /// Makes a directory and those that it is in. One that exists is fine.
+    /// Creates a directory and its missing parents. Succeeds if it exists.
     fn make_directory(&self, uri: Uri) -> BoxFuture<Result<(), FileError>>;
 
-    /// Whether a resource, which need not exist, is in a place that is allowed.
+    /// Checks that a resource, which need not exist, is in an allowed directory.
     fn check(&self, uri: Uri) -> BoxFuture<Result<(), FileError>>;
 
-    /// Watches a file or a directory until the watch is dropped.
+    /// Watches a file or directory until the watch is dropped.
     fn watch(&self, request: WatchRequest) -> BoxFuture<Result<Box<dyn FileWatch>, FileError>>;
 
-    /// Files below a directory whose path has something of `partial` in it, best
-    /// first. Best effort: it looks at no more than it can in a moment, and finds
-    /// nothing in a directory that is not allowed.
+    /// Finds files below a directory whose path matches `partial`, best match first. Best
+    /// effort: the search is limited in time, and returns nothing for a directory that is
+    /// not allowed.
     fn search(&self, directory: PathBuf, partial: String) -> BoxFuture<Vec<FoundFile>>;
 }
 
-/// A watch of the file system. Dropping it releases what the system holds for it.
+/// A file system watch. Dropping it releases its system resources.
 pub trait FileWatch: Send + fmt::Debug {
-    /// Waits for changes and answers a batch of them, which is never empty; nothing once
-    /// the watched resource is in no allowed place any more, which ends the watch.
-    /// Cancel-safe: what was not answered comes with the next batch.
+    /// Waits for changes and returns a batch of them, which is never empty. Returns
+    /// `None`, which ends the watch, once the watched resource is no longer in an allowed
+    /// directory. Cancel-safe: changes that were not returned are in the next batch.
     fn changes(&mut self) -> Pin<Box<dyn Future<Output = Option<Vec<FileChange>>> + Send + '_>>;
 }
 
-/// Why something about files could not be done.
+/// Why a file operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
-    /// There is nothing at this address.
-    #[error("there is no {0}")]
+    /// The resource does not exist.
+    #[error("{0} does not exist")]
     NotFound(Uri),
-    /// The place is not one that clients may reach, or the system forbids it.
-    #[error("{uri} may not be accessed: {reason}")]
+    /// The resource is not in an allowed directory, or the system denied access.
+    #[error("cannot access {uri}: {reason}")]
     Denied {
-        /// What was asked for.
+        /// The requested resource.
         uri: Uri,
-        /// Whether it was to be changed.
+        /// The requested access.
         access: Access,
-        /// Why not.
+        /// Why access was denied.
         reason: &'static str,
     },
-    /// Something is there already and may not be replaced.
-    #[error("{0} exists already")]
+    /// The resource exists and may not be replaced.
+    #[error("{0} already exists")]
     Exists(Uri),
-    /// The file is not the one that the caller has seen.
-    #[error("{0} was changed meanwhile; resolve it again and repeat the change")]
+    /// The file changed since the caller read its etag.
+    #[error("{0} was changed by another writer; resolve it again and repeat the change")]
     Conflict(Uri),
-    /// More than is handled in one go.
-    #[error("{what} is too large: at most {limit} are handled here")]
+    /// The resource exceeds a size limit.
+    #[error("{what} is too large; the limit is {limit}")]
     TooLarge {
-        /// What is too large.
+        /// The resource that is too large.
         what: String,
-        /// How much would be taken, with its unit.
+        /// The limit, with its unit.
         limit: &'static str,
     },
-    /// A directory is needed.
+    /// The resource must be a directory.
     #[error("{0} is not a directory")]
     NotADirectory(Uri),
-    /// The request cannot be right.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// The system failed.
+    /// A system call failed.
     #[error("{uri}: {reason}")]
     Io {
-        /// What it was about.
+        /// The affected resource.
         uri: Uri,
-        /// What the system says.
+        /// The system's error text.
         reason: String,
     },
 }
 
-/// What an operation does with a resource.
+/// The kind of access that an operation needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It looks at it.
+    /// Reads the resource.
     Read,
-    /// It changes it.
+    /// Changes the resource.
     Write,
 }
 
-/// What is in a file.
+/// The content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileContent {
     /// The content.
     pub bytes: Bytes,
-    /// Its media type, if the name tells.
+    /// The media type, if the file name determines it.
     pub content_type: Option<&'static str>,
 }
 
-/// A change of a file's content.
+/// A write to a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileWrite {
     /// The file.
     pub uri: Uri,
-    /// What is written.
+    /// The bytes to write.
     pub data: Bytes,
-    /// Where it goes.
+    /// The position of the bytes in the file.
     pub place: WritePlace,
-    /// What must hold before anything is written.
+    /// The precondition of the write.
     pub condition: WriteCondition,
 }
 
-/// Where written bytes go, with positions in bytes. A position outside of the file
-/// is an error.
+/// Where bytes are written, in byte offsets. An offset outside of the file is an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WritePlace {
-    /// In place of everything from this position on.
+    /// Replaces everything from this offset on.
     Truncate(u64),
-    /// So many bytes before the end.
+    /// Inserts the bytes this many bytes before the end.
     Append(u64),
-    /// Between the bytes before this position and those from it on.
+    /// Inserts the bytes at this offset.
     Insert(u64),
 }
 
-/// What must hold before a file is written.
+/// The precondition of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteCondition {
-    /// Nothing.
+    /// No precondition.
     Always,
     /// The file does not exist yet.
     IsNew,
-    /// The file's mark is still this one.
+    /// The file still has this etag.
     Matches(String),
 }
 
-/// An entry of a directory.
+/// A directory entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileEntry {
-    /// Its name in the directory.
+    /// The file name.
     pub name: String,
-    /// What it is.
+    /// The type of the entry.
     pub kind: FileKind,
 }
 
-/// What a resource is.
+/// The type of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
@@ -180,81 +179,81 @@ pub enum FileKind {
     Directory,
     /// A symbolic link.
     Symlink,
-    /// A pipe, a socket or a device, which can be seen but not opened.
+    /// A pipe, socket or device. Visible, but cannot be opened.
     Other,
 }
 
-/// Whether a link at the end of a path is followed.
+/// Whether a symbolic link at the end of a path is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
-    /// What it leads to is meant.
+    /// Uses the link's target.
     Follow,
-    /// It is meant itself.
+    /// Uses the link itself.
     Keep,
 }
 
-/// What is known about a resource.
+/// The metadata of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileStatus {
-    /// Its address without links on the way.
+    /// The canonical URI, with links resolved.
     pub uri: Uri,
-    /// What it is.
+    /// The type of the resource.
     pub kind: FileKind,
-    /// Its size in bytes, if it has one.
+    /// The size in bytes, if the type has one.
     pub size: Option<u64>,
-    /// When its content changed last.
+    /// Time of the last content change.
     pub modified: Option<Timestamp>,
-    /// When it was created.
+    /// Time of creation.
     pub created: Option<Timestamp>,
-    /// Its media type, if the name tells.
+    /// The media type, if the file name determines it.
     pub content_type: Option<&'static str>,
-    /// Changes whenever the content does.
+    /// A value that changes whenever the content does.
     pub etag: Option<String>,
 }
 
-/// A copy or a move.
+/// A copy or move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// From where.
+    /// The source.
     pub source: Uri,
-    /// To where.
+    /// The destination.
     pub destination: Uri,
-    /// What happens to something that is there already.
+    /// What to do with an existing destination.
     pub existing: Existing,
 }
 
-/// What happens to something that is in the way.
+/// What to do with an existing destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// It is replaced.
+    /// Replaces it.
     Replace,
-    /// It stays, and the operation fails.
+    /// Keeps it and fails.
     Keep,
 }
 
-/// How much is deleted.
+/// The extent of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// A directory only if nothing is in it.
+    /// Deletes a directory only if it is empty.
     Single,
-    /// A directory with everything in it.
+    /// Deletes a directory with its content.
     Recursive,
 }
 
-/// What is to be watched.
+/// The parameters of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchRequest {
-    /// The file or directory.
+    /// The file or directory to watch.
     pub uri: Uri,
-    /// How far below a directory.
+    /// The depth below a directory.
     pub reach: Reach,
-    /// Only what one of these patterns matches; everything if there is none.
+    /// Patterns of paths to report; if empty, all paths.
     pub includes: Vec<String>,
-    /// Not what one of these patterns matches.
+    /// Patterns of paths to ignore.
     pub excludes: Vec<String>,
 }
 
-/// How far a watch reaches.
+/// The depth of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// A directory and its entries.
@@ -263,33 +262,33 @@ pub enum Reach {
     Descendants,
 }
 
-/// A change that a watch saw.
+/// A change reported by a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileChange {
-    /// What changed.
+    /// The changed resource.
     pub uri: Uri,
-    /// How.
+    /// The kind of change.
     pub kind: ChangeKind,
 }
 
-/// How something changed.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It is there now.
+    /// The resource was created.
     Added,
-    /// It is another.
+    /// The content changed.
     Updated,
-    /// It is gone.
+    /// The resource was deleted.
     Deleted,
 }
 
-/// A file that a search found.
+/// A search result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundFile {
-    /// Its path below the directory that was searched, with slashes.
+    /// The path relative to the searched directory, with slashes.
     pub path: String,
-    /// Its address.
+    /// The URI.
     pub uri: Uri,
-    /// What it is: a file or a directory.
+    /// File or directory.
     pub kind: FileKind,
 }

@@ -35,8 +35,8 @@ use crate::session::{
     chats_to_pin, message_in, summary_of,
 };
 use crate::state::{
-    Action, ChannelState, ChatDoc, Claim, CloseReason, DispatchMark, EncodedSnapshot, FetchError, Frame,
-    Missed, Origin, RowKey, RowsPage, StateStore, Subscription,
+    Action, ChannelState, ChatDoc, CloseReason, DispatchClaim, DispatchMark, EncodedSnapshot, FetchError,
+    Frame, Missed, Origin, RowKey, RowsPage, StateStore, Subscription,
 };
 use crate::storage::{Change, Storage, StorageError};
 pub use composing::Composing;
@@ -237,7 +237,7 @@ impl Host {
     ) -> Result<(), serde_json::Error> {
         self.load_or_log(channels).await;
         // A client that is not remembered after a crash has to introduce itself again.
-        drop(self.storage.write(vec![Change::PutClient { client: client.clone(), anew: true }]));
+        drop(self.storage.write(vec![Change::PutClient { client: client.clone(), restarted: true }]));
         self.store.introduce(connection, client, channels, reply)
     }
 
@@ -409,10 +409,10 @@ impl Host {
             // From here on, so that nothing is missed between the look and the wait.
             settled.as_mut().enable();
             match self.store.claim(origin, mark) {
-                Claim::New => return true,
-                Claim::UnderWay => settled.await,
-                Claim::AnswerComes => return false,
-                Claim::Answered => {
+                DispatchClaim::New => return true,
+                DispatchClaim::UnderWay => settled.await,
+                DispatchClaim::ResponsePending => return false,
+                DispatchClaim::Answered => {
                     tracing::debug!(%channel, client_seq = origin.client_seq, "refused a repeated action");
                     if let Err(error) = self.store.reject_repeated(channel, action, origin, mark) {
                         tracing::error!(%channel, %error, "a rejection could not be sent");
@@ -557,8 +557,8 @@ impl Host {
             tracing::error!("the host does not end in order; clients will start anew");
             return;
         }
-        let (seq, replay, clients) = self.store.last_words();
-        if let Err(error) = self.storage.write(vec![Change::EndInOrder { seq, replay, clients }]).await {
+        let (seq, replay, clients) = self.store.shutdown_state();
+        if let Err(error) = self.storage.write(vec![Change::CleanShutdown { seq, replay, clients }]).await {
             tracing::error!(%error, "the end of the host could not be stored; clients will start anew");
         }
     }

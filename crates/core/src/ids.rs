@@ -1,30 +1,30 @@
-//! Identifiers that must not be mixed up with each other or with plain text.
+//! Identifier types that must not be confused with each other or with plain text.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The name a client gives itself in `initialize`; it survives reconnects.
+/// The id that a client sends in `initialize`. It stays the same across reconnects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientId(Arc<str>);
 
 impl ClientId {
-    /// Wraps the name that came over the wire.
+    /// Wraps an id received from a client.
     pub fn new(id: &str) -> Self {
         Self(id.into())
     }
 
-    /// The name as it goes over the wire.
+    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// One transport connection of a client. Never reused within a host's life.
+/// Identifies one transport connection of a client. Never reused while the host runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub(crate) u64);
 
 impl ConnectionId {
-    /// The number alone, for what is written down about the connection.
+    /// The bare number, for logs and records.
     pub fn number(self) -> u64 {
         self.0
     }
@@ -40,17 +40,18 @@ impl fmt::Display for ConnectionId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServerSeq(pub u64);
 
-/// Identity of a turn; chosen by whoever started it, so any text.
+/// The id of a turn. The client or agent that starts the turn chooses it, so it can be
+/// any text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TurnId(Arc<str>);
 
 impl TurnId {
-    /// Wraps an identity that came over the wire.
+    /// Wraps an id received from a client or agent.
     pub fn new(id: &str) -> Self {
         Self(id.into())
     }
 
-    /// The identity as it goes over the wire.
+    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,10 +1,10 @@
-//! The port to durable storage: what a host writes down, and what it finds again.
+//! Interface for durable storage: the records that a host writes, and loads after a
+//! restart.
 //!
-//! A session is stored as documents (the session, its chats without turns), one
-//! record a finished turn, and a journal of the actions that were published since
-//! the documents were written. Documents, turns and journal together are the
-//! published state; folding the journal is the reader's work, since only `core`
-//! knows the reducers.
+//! A session is stored as documents (the session, and its chats without turns), one
+//! record for each finished turn, and a journal of the actions published since the
+//! documents were written. Documents, turns and journal together are the published state.
+//! The reader applies the journal, since only `core` has the reducers.
 
 use std::sync::Arc;
 
@@ -21,23 +21,24 @@ use crate::ids::{ClientId, ServerSeq};
 /// A JSON document, encoded once and shared.
 pub type Json = Arc<RawValue>;
 
-/// Where a host keeps what must survive it.
+/// Durable storage for a host.
 pub trait Storage: Send + Sync + 'static {
-    /// Everything that is needed before the first client, and nothing of a single
-    /// session: it has to be fast with ten thousand of them. Called once, first.
+    /// Loads the data needed before the first client connects, without the content of
+    /// single sessions: it must be fast with 10,000 sessions. Called once, before any
+    /// other method.
     fn load_index(&self) -> BoxFuture<Result<Index, StorageError>>;
 
-    /// A session with all that belongs to it; `None` if there is none. Sees every
-    /// write whose future has resolved.
+    /// Loads a complete session; `None` if it does not exist. Sees every write whose
+    /// future has resolved.
     fn load_session(&self, session: ChannelUri) -> BoxFuture<Result<Option<StoredSession>, StorageError>>;
 
-    /// Writes all of the changes or none of them. Writes take effect in the order of
-    /// the calls, whether or not their futures are polled: the call itself hands
-    /// them over. Resolves when the changes survive the end of this process.
+    /// Writes all of the changes or none of them. The call itself enqueues them, so
+    /// writes take effect in call order, whether or not their futures are polled.
+    /// Resolves when the changes are durable across a process exit.
     fn write(&self, changes: Vec<Change>) -> BoxFuture<Result<(), StorageError>>;
 }
 
-/// A storage that keeps nothing, for hosts that shall not outlive themselves.
+/// A storage that discards all writes, for hosts whose state need not survive a restart.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Nowhere;
 
@@ -55,51 +56,52 @@ impl Storage for Nowhere {
     }
 }
 
-/// Why something could not be stored or found.
+/// Why a storage operation failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StorageError {
-    /// There is no room for it.
-    #[error("the disk is full; nothing was saved. Free some space and try again")]
+    /// The disk is full.
+    #[error("the disk is full and nothing was saved; free some space and try again")]
     Full,
-    /// More waits to be written than is reasonable.
-    #[error("the host cannot write as fast as it is asked to; try again")]
+    /// Too many writes are pending.
+    #[error("too many writes are pending; try again")]
     Busy,
-    /// It did not answer in time.
-    #[error("the storage does not answer; try again")]
+    /// The storage did not respond in time.
+    #[error("the storage did not respond in time; try again")]
     TimedOut,
-    /// What is there cannot be read.
+    /// A record cannot be read.
     #[error("{what} is damaged: {reason}")]
     Damaged {
-        /// What cannot be read.
+        /// The damaged record.
         what: String,
-        /// How it shows.
+        /// The decoding error.
         reason: String,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("the storage failed: {0}")]
     Failed(String),
 }
 
-/// What a host starts from.
+/// The data that a host starts from.
 #[derive(Debug, Default)]
 pub struct Index {
-    /// No published action had a number above this one.
+    /// An upper bound of all published sequence numbers.
     pub seq: ServerSeq,
     /// The rows of the session list.
     pub rows: Vec<StoredRow>,
-    /// Sessions that are not in the list, because they were never used.
+    /// Sessions that are not in the list because they were never used.
     pub unlisted: Vec<ChannelUri>,
-    /// Sessions with a journal: the last host did not end in order while they changed.
+    /// Sessions with a journal: they changed, and the last host did not shut down
+    /// cleanly.
     pub unfinished: Vec<ChannelUri>,
-    /// Chats whose address does not follow from their session's, and their sessions.
+    /// Chats whose address cannot be derived from their session, with their sessions.
     pub chats: Vec<(ChannelUri, ChannelUri)>,
     /// The host-wide configuration.
     pub root_config: Option<JsonObject>,
-    /// The clients that may come back.
+    /// The clients that may reconnect.
     pub clients: Vec<StoredClient>,
-    /// The most recent actions in order, if the last host ended in order.
+    /// The most recent actions in order, if the last host shut down cleanly.
     pub replay: Vec<StoredEnvelope>,
-    /// Whether it did.
+    /// Whether the last host shut down cleanly.
     pub clean: bool,
 }
 
@@ -108,253 +110,252 @@ pub struct Index {
 pub struct StoredRow {
     /// The session.
     pub session: ChannelUri,
-    /// When it last changed, in milliseconds since 1970.
+    /// Time of the last change, in milliseconds since 1970.
     pub modified_at: i64,
-    /// The `SessionSummary`.
+    /// The encoded `SessionSummary`.
     pub summary: Json,
 }
 
-/// A client that the host knows.
+/// A known client.
 #[derive(Clone, Debug)]
 pub struct StoredClient {
-    /// Its name.
+    /// The client's id.
     pub id: ClientId,
-    /// Its dispatches that were handled last, oldest first.
+    /// The client's most recently handled dispatches, oldest first.
     pub handled: Vec<StoredDispatch>,
-    /// What it was told of which channel: numbers of the first and last snapshot.
-    /// Only after an end in order.
+    /// For each subscribed channel, the sequence numbers of the first and last snapshot
+    /// that the client received. Stored only on a clean shutdown.
     pub marks: Vec<(ChannelUri, ServerSeq, ServerSeq)>,
 }
 
-/// A dispatch of a client's that was handled.
+/// A client's dispatch that was handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredDispatch {
-    /// By which it is known again: a hash of all of it.
+    /// The hash that identifies the dispatch; it covers the whole dispatch.
     pub mark: i64,
-    /// The number of its answer; nothing if the host crashed before that was stored, so
-    /// that nobody knows whether the client has it.
+    /// The sequence number of the response. `None` if the host crashed before it was
+    /// stored; then it is unknown whether the client received the response.
     pub answer: Option<ServerSeq>,
 }
 
 /// A published action.
 #[derive(Clone, Debug)]
 pub struct StoredEnvelope {
-    /// Its number.
+    /// The sequence number.
     pub seq: ServerSeq,
-    /// Its channel.
+    /// The channel.
     pub channel: ChannelUri,
-    /// The one client that was told, if it was not everyone.
+    /// The only recipient, if the action was not sent to all subscribers.
     pub only_for: Option<ClientId>,
     /// The encoded envelope.
     pub envelope: Bytes,
 }
 
-/// A session as it was stored.
+/// A stored session.
 #[derive(Debug)]
 pub struct StoredSession {
-    /// When it was created, as it goes over the wire.
+    /// Time of creation, in the protocol's format.
     pub created_at: String,
-    /// Whether it is in the list.
+    /// Whether the session is in the session list.
     pub listed: bool,
-    /// The `SessionState`.
+    /// The encoded `SessionState`.
     pub state: Json,
-    /// Its chats; the one whose address follows from the session's is first.
+    /// The chats; the default chat, whose address is derived from the session, is first.
     pub chats: Vec<StoredChat>,
-    /// What was published since the documents were written, in order.
+    /// Actions published since the documents were written, in order.
     pub journal: Vec<JournalEntry>,
 }
 
-/// A chat as it was stored.
+/// A stored chat.
 #[derive(Debug)]
 pub struct StoredChat {
-    /// Its channel.
+    /// The chat's channel.
     pub uri: ChannelUri,
-    /// How its agent continues the conversation.
+    /// The state that its agent needs to continue the conversation.
     pub conversation: StoredConversation,
-    /// The agent's messages of its turns, by turn id.
+    /// The agent's message ids, by turn id.
     pub links: Vec<(String, TurnLink)>,
-    /// The `ChatState`, with an empty list of turns.
+    /// The encoded `ChatState`, with an empty list of turns.
     pub state: Json,
-    /// Its finished turns, oldest first.
+    /// The finished turns, oldest first.
     pub turns: Vec<StoredTurn>,
 }
 
-/// How the agent of a chat continues its conversation.
+/// The state that a chat's agent needs to continue the conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredConversation {
     /// The host's id of the conversation.
     pub id: Uuid,
-    /// Whether the agent has worked on it, or where it begins.
+    /// Whether the agent has worked on the conversation, or where it starts.
     pub history: History,
-    /// The agent's own name of the conversation, if it reported one.
+    /// The agent's own id of the conversation, if it reported one.
     pub resume_token: Option<ResumeToken>,
-    /// How far back its next agent has to go.
+    /// A pending rewind for the next agent.
     pub rewind: Option<Rewind>,
 }
 
 impl StoredConversation {
-    /// A conversation that has not begun.
+    /// A conversation that has not started.
     pub fn new(history: History) -> Self {
         Self { id: Uuid::now_v7(), history, resume_token: None, rewind: None }
     }
 }
 
-/// How far back an agent has to go before it gets a message.
+/// The turn that an agent must rewind to before it receives a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rewind {
-    /// The last turn to remember; without one, nothing.
+    /// The last turn to keep; `None` removes all turns.
     pub to: Option<String>,
 }
 
 /// A finished turn.
 #[derive(Clone, Debug)]
 pub struct StoredTurn {
-    /// Its id, which is in the body too.
+    /// The turn's id, also contained in the body.
     pub id: String,
-    /// The `Turn`.
+    /// The encoded `Turn`.
     pub body: Json,
 }
 
-/// An action that was published and is not in the documents yet.
+/// A published action that the documents do not contain yet.
 #[derive(Clone, Debug)]
 pub struct JournalEntry {
-    /// Its place in the session's journal.
+    /// The position in the session's journal.
     pub number: u64,
-    /// The channel it changed.
+    /// The channel that the action changed.
     pub channel: ChannelUri,
-    /// When, in milliseconds since 1970.
+    /// Time of publication, in milliseconds since 1970.
     pub at: i64,
-    /// The `StateAction`.
+    /// The encoded `StateAction`.
     pub action: Json,
 }
 
-/// Something to be written.
+/// A change to write.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A session is as this, from now on. Creates it if need be.
+    /// Creates or replaces a session.
     PutSession {
         /// The session.
         session: ChannelUri,
-        /// When it was created.
+        /// Time of creation.
         created_at: String,
-        /// Its row if it is in the list.
+        /// The session's row, if it is in the list.
         row: Option<StoredRow>,
-        /// The `SessionState`.
+        /// The encoded `SessionState`.
         state: Json,
     },
-    /// A session's row is as this. The session exists.
+    /// Replaces the row of an existing session.
     PutRow(StoredRow),
-    /// A chat is as this. Creates it if need be, and gives it another session if it
-    /// had one; its session exists.
+    /// Creates or replaces a chat. If the chat belongs to another session, it is moved.
+    /// `session` must exist.
     PutChat {
         /// The chat.
         chat: ChannelUri,
         /// Its session.
         session: ChannelUri,
-        /// How its agent continues the conversation.
+        /// The state that its agent needs to continue the conversation.
         conversation: StoredConversation,
-        /// The `ChatState` with an empty list of turns.
+        /// The encoded `ChatState`, with an empty list of turns.
         state: Json,
     },
-    /// The chat's turns from this place on are these; later ones there were go.
+    /// Keeps the first `keep` turns of a chat and replaces all later ones.
     PutTurns {
         /// The chat.
         chat: ChannelUri,
-        /// How many older turns stay.
+        /// How many of the oldest turns are kept.
         keep: usize,
-        /// The turns behind them.
+        /// The turns that follow them.
         turns: Vec<StoredTurn>,
     },
-    /// The agent's own name of a chat's conversation. Nothing changes if the chat is
-    /// unknown.
+    /// Sets the agent's own id of a chat's conversation. Ignored if the chat is unknown.
     PutResumeToken {
         /// The chat.
         chat: ChannelUri,
-        /// The name.
+        /// The agent's id.
         token: ResumeToken,
     },
-    /// The agent's messages of a turn, replacing those stored before. Nothing changes if
+    /// Sets the agent's message ids of a turn, replacing those stored before. Ignored if
     /// the chat is unknown.
     PutTurnLink {
         /// The chat.
         chat: ChannelUri,
         /// The turn, which may still be running.
         turn: String,
-        /// The messages.
+        /// The message ids.
         link: TurnLink,
     },
-    /// Turns that a chat no longer has lose their links.
+    /// Removes the message ids of turns that a chat no longer has.
     RemoveTurnLinks {
         /// The chat.
         chat: ChannelUri,
         /// The turns.
         turns: Vec<String>,
     },
-    /// Adds to the journal of a session.
+    /// Appends to the journal of a session.
     Journal {
         /// The session.
         session: ChannelUri,
-        /// What was published.
+        /// The published actions.
         entries: Vec<JournalEntry>,
     },
-    /// The documents have everything up to this entry.
+    /// Removes journal entries that the documents already contain.
     TrimJournal {
         /// The session.
         session: ChannelUri,
-        /// The last entry that is not needed any more.
+        /// The last entry to remove.
         through: u64,
     },
-    /// Deletes a session and all that belongs to it.
+    /// Deletes a session with its chats, turns and journal.
     RemoveSession {
         /// The session.
         session: ChannelUri,
     },
-    /// Deletes a chat with its turns and what is in its session's journal about it.
+    /// Deletes a chat with its turns and its journal entries.
     RemoveChat {
         /// The chat.
         chat: ChannelUri,
     },
-    /// A client may come back.
+    /// Adds a client that may reconnect.
     PutClient {
         /// The client.
         client: ClientId,
-        /// Whether it begins anew, so that its numbers may repeat.
-        anew: bool,
+        /// Whether the client's sequence numbers restarted.
+        restarted: bool,
     },
-    /// A dispatch of a client's is handled. It has no answer yet.
+    /// Records that a client's dispatch was handled. It does not have a response yet.
     Handled {
         /// The client.
         client: ClientId,
-        /// By which it is known again.
+        /// The hash that identifies the dispatch.
         mark: i64,
     },
-    /// The newest of a client's dispatches that is known by this and has no answer has got
-    /// one. If there is none any more, nothing changes.
+    /// Records the response to the newest dispatch of the client that has this mark and
+    /// no response. Ignored if it is no longer stored.
     Answered {
         /// The client.
         client: ClientId,
-        /// By which it is known again.
+        /// The hash that identifies the dispatch.
         mark: i64,
-        /// The number of its answer.
+        /// The sequence number of the response.
         answer: ServerSeq,
     },
-    /// The host-wide configuration.
+    /// Replaces the host-wide configuration.
     PutRootConfig {
-        /// All of its values.
+        /// All of the values.
         values: JsonObject,
     },
-    /// Numbers up to this one may be used.
+    /// Reserves sequence numbers.
     ReserveSeq {
-        /// The last of them.
+        /// The last reserved number.
         through: ServerSeq,
     },
-    /// The host ends in order; nothing is written after this.
-    EndInOrder {
-        /// The last number that was used.
+    /// Records a clean shutdown. The last write of a host.
+    CleanShutdown {
+        /// The last sequence number that was used.
         seq: ServerSeq,
-        /// What clients may have missed.
+        /// Recent actions that clients may have missed.
         replay: Vec<StoredEnvelope>,
-        /// The clients and what they had.
+        /// The clients and their snapshots.
         clients: Vec<StoredClient>,
     },
 }

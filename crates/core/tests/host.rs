@@ -1,4 +1,4 @@
-//! A host with a scripted agent: what sessions do at the seam to their agents.
+//! Tests of sessions in a host with a scripted agent.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -22,26 +22,26 @@ use serde_json::json;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-/// An agent that a test plays itself.
+/// An agent provider controlled by the test.
 #[derive(Default)]
-struct Stage {
+struct AgentScript {
     opened: AtomicUsize,
     requests: Mutex<Vec<OpenAgent>>,
-    /// Lets one opening go on; without a permit it waits.
+    /// One permit lets one `open` call continue.
     gate: Notify,
-    /// The agent's ends of the links that were opened.
-    wings: Mutex<Vec<Wing>>,
+    /// The agent's ends of the opened links.
+    opened_ends: Mutex<Vec<AgentEnd>>,
     entered: Notify,
 }
 
 /// The agent's end of a link.
-struct Wing {
+struct AgentEnd {
     commands: mpsc::Receiver<AgentCommand>,
     events: mpsc::Sender<AgentEvent>,
     close: CancellationToken,
 }
 
-struct Scripted(Arc<Stage>);
+struct Scripted(Arc<AgentScript>);
 
 impl AgentProvider for Scripted {
     fn offer(&self) -> watch::Receiver<AgentOffer> {
@@ -50,38 +50,38 @@ impl AgentProvider for Scripted {
     }
 
     fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
-        let stage = Arc::clone(&self.0);
+        let script = Arc::clone(&self.0);
         Box::pin(async move {
-            stage.opened.fetch_add(1, Ordering::SeqCst);
-            stage.requests.lock().unwrap().push(request);
-            stage.entered.notify_one();
+            script.opened.fetch_add(1, Ordering::SeqCst);
+            script.requests.lock().unwrap().push(request);
+            script.entered.notify_one();
             tokio::select! {
                 () = cancel.cancelled() => return Err(OpenError::Cancelled),
-                () = stage.gate.notified() => {}
+                () = script.gate.notified() => {}
             }
             let (commands, orders) = mpsc::channel(16);
             let (reports, events) = mpsc::channel(16);
             let close = CancellationToken::new();
-            let wing = Wing { commands: orders, events: reports, close: close.clone() };
-            stage.wings.lock().unwrap().push(wing);
+            let agent = AgentEnd { commands: orders, events: reports, close: close.clone() };
+            script.opened_ends.lock().unwrap().push(agent);
             Ok(AgentLink { commands, events, close })
         })
     }
 }
 
-struct Scene {
+struct TestHost {
     host: Arc<Host>,
-    stage: Arc<Stage>,
+    script: Arc<AgentScript>,
     outbox: Arc<Outbox>,
     origin: Origin,
     session: ChannelUri,
     chat: ChannelUri,
 }
 
-impl Scene {
+impl TestHost {
     async fn new() -> Self {
-        let stage = Arc::new(Stage::default());
-        let providers: Vec<Arc<dyn AgentProvider>> = vec![Arc::new(Scripted(Arc::clone(&stage)))];
+        let script = Arc::new(AgentScript::default());
+        let providers: Vec<Arc<dyn AgentProvider>> = vec![Arc::new(Scripted(Arc::clone(&script)))];
         let host =
             Host::start(HostConfig { providers, clock: Arc::new(SystemClock), storage: Arc::new(Nowhere) })
                 .await
@@ -101,7 +101,7 @@ impl Scene {
         .await
         .unwrap();
         let origin = Origin { connection, client: ClientId::new("c1"), client_seq: 1 };
-        Self { host, stage, outbox, origin, session, chat }
+        Self { host, script, outbox, origin, session, chat }
     }
 
     async fn dispatch(&self, action: serde_json::Value) {
@@ -125,7 +125,7 @@ impl Scene {
         self.host.store().read(&self.chat, |state| state.chat_doc().unwrap().whole().unwrap()).unwrap()
     }
 
-    /// Gives the other tasks turns until the published chat is as wanted.
+    /// Yields to other tasks until the published chat satisfies `holds`.
     async fn until(&self, what: &str, holds: impl Fn(&ChatState) -> bool) {
         for _ in 0..10_000 {
             if holds(&self.chat()) {
@@ -133,13 +133,13 @@ impl Scene {
             }
             tokio::task::yield_now().await;
         }
-        panic!("never: {what}: {:?}", self.chat());
+        panic!("timed out waiting until {what}: {:?}", self.chat());
     }
 
-    async fn wing(&self) -> Wing {
+    async fn agent(&self) -> AgentEnd {
         for _ in 0..10_000 {
-            if let Some(wing) = self.stage.wings.lock().unwrap().pop() {
-                return wing;
+            if let Some(agent) = self.script.opened_ends.lock().unwrap().pop() {
+                return agent;
             }
             tokio::task::yield_now().await;
         }
@@ -152,102 +152,102 @@ fn ended(turn: &str, outcome: TurnOutcome) -> AgentEvent {
 }
 
 #[tokio::test]
-async fn the_first_message_opens_the_agent_once_and_the_second_uses_it() {
-    let scene = Scene::new().await;
-    assert_eq!(scene.stage.opened.load(Ordering::SeqCst), 0, "creating opens nothing");
-    assert!(scene.host.list_sessions(None, None).rows.is_empty());
-    scene.say("t1").await;
-    scene.say("too early").await;
-    scene.stage.gate.notify_one();
-    let mut wing = scene.wing().await;
-    let Some(AgentCommand::Prompt { turn, .. }) = wing.commands.recv().await else { panic!("no prompt") };
+async fn agent_is_opened_by_first_message_and_reused_by_second() {
+    let test = TestHost::new().await;
+    assert_eq!(test.script.opened.load(Ordering::SeqCst), 0, "creating a session does not open an agent");
+    assert!(test.host.list_sessions(None, None).rows.is_empty());
+    test.say("t1").await;
+    test.say("too early").await;
+    test.script.gate.notify_one();
+    let mut agent = test.agent().await;
+    let Some(AgentCommand::Prompt { turn, .. }) = agent.commands.recv().await else { panic!("no prompt") };
     assert_eq!(turn.as_str(), "t1");
-    wing.events.send(ended("t1", TurnOutcome::Completed)).await.unwrap();
-    scene.until("the turn is over", |chat| chat.turns.len() == 1).await;
-    scene.say("t2").await;
-    let Some(AgentCommand::Prompt { turn, .. }) = wing.commands.recv().await else { panic!("no prompt") };
+    agent.events.send(ended("t1", TurnOutcome::Completed)).await.unwrap();
+    test.until("the turn ended", |chat| chat.turns.len() == 1).await;
+    test.say("t2").await;
+    let Some(AgentCommand::Prompt { turn, .. }) = agent.commands.recv().await else { panic!("no prompt") };
     assert_eq!(turn.as_str(), "t2");
-    assert_eq!(scene.stage.opened.load(Ordering::SeqCst), 1);
-    assert_eq!(scene.host.list_sessions(None, None).rows.len(), 1);
-    let directory = scene.stage.requests.lock().unwrap()[0].working_directories.clone();
-    assert_eq!(directory, [PathBuf::from("/w x")], "the address is decoded");
+    assert_eq!(test.script.opened.load(Ordering::SeqCst), 1);
+    assert_eq!(test.host.list_sessions(None, None).rows.len(), 1);
+    let directory = test.script.requests.lock().unwrap()[0].working_directories.clone();
+    assert_eq!(directory, [PathBuf::from("/w x")], "the directory URI is decoded");
 }
 
 #[tokio::test]
-async fn a_message_that_is_cancelled_while_the_agent_opens_never_reaches_it() {
-    let scene = Scene::new().await;
-    scene.say("t1").await;
-    scene.stage.entered.notified().await;
-    scene.cancel("t1").await;
-    scene.until("the turn is cancelled", |chat| chat.turns.len() == 1).await;
-    scene.say("t2").await;
-    scene.stage.gate.notify_one();
-    let mut wing = scene.wing().await;
-    let Some(AgentCommand::Prompt { turn, .. }) = wing.commands.recv().await else { panic!("no prompt") };
-    assert_eq!(turn.as_str(), "t2", "only the message that is still wanted");
-    assert_eq!(scene.chat().turns[0].state, TurnState::Cancelled);
+async fn message_cancelled_during_opening_is_not_sent_to_agent() {
+    let test = TestHost::new().await;
+    test.say("t1").await;
+    test.script.entered.notified().await;
+    test.cancel("t1").await;
+    test.until("the turn is cancelled", |chat| chat.turns.len() == 1).await;
+    test.say("t2").await;
+    test.script.gate.notify_one();
+    let mut agent = test.agent().await;
+    let Some(AgentCommand::Prompt { turn, .. }) = agent.commands.recv().await else { panic!("no prompt") };
+    assert_eq!(turn.as_str(), "t2", "only the message that was not cancelled");
+    assert_eq!(test.chat().turns[0].state, TurnState::Cancelled);
 }
 
 #[tokio::test]
-async fn disposing_while_the_agent_opens_cancels_the_opening() {
-    let scene = Scene::new().await;
-    scene.say("t1").await;
-    scene.stage.entered.notified().await;
-    scene.host.dispose_session(&scene.session).await.unwrap().wait().await.unwrap();
-    assert!(scene.stage.wings.lock().unwrap().is_empty());
-    assert!(scene.host.store().read(&scene.chat, |_| ()).is_none());
-    assert!(scene.host.dispose_session(&scene.session).await.is_err());
+async fn dispose_during_opening_cancels_opening() {
+    let test = TestHost::new().await;
+    test.say("t1").await;
+    test.script.entered.notified().await;
+    test.host.dispose_session(&test.session).await.unwrap().wait().await.unwrap();
+    assert!(test.script.opened_ends.lock().unwrap().is_empty());
+    assert!(test.host.store().read(&test.chat, |_| ()).is_none());
+    assert!(test.host.dispose_session(&test.session).await.is_err());
 }
 
 #[tokio::test]
-async fn disposing_waits_until_the_agent_is_gone() {
-    let scene = Scene::new().await;
-    scene.say("t1").await;
-    scene.stage.gate.notify_one();
-    let wing = scene.wing().await;
-    let dispose = async { scene.host.dispose_session(&scene.session).await.unwrap().wait().await };
-    let agent = async {
-        wing.close.cancelled().await;
+async fn dispose_waits_for_agent_to_exit() {
+    let test = TestHost::new().await;
+    test.say("t1").await;
+    test.script.gate.notify_one();
+    let agent = test.agent().await;
+    let dispose = async { test.host.dispose_session(&test.session).await.unwrap().wait().await };
+    let exit = async {
+        agent.close.cancelled().await;
         assert!(
-            scene.host.store().read(&scene.session, |_| ()).is_some(),
-            "it is there until the agent is gone"
+            test.host.store().read(&test.session, |_| ()).is_some(),
+            "the session exists until the agent has exited"
         );
-        wing.events.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await.unwrap();
+        agent.events.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await.unwrap();
     };
-    tokio::join!(dispose, agent).0.unwrap();
-    assert!(scene.host.store().read(&scene.session, |_| ()).is_none());
-    assert!(scene.host.list_sessions(None, None).rows.is_empty());
+    tokio::join!(dispose, exit).0.unwrap();
+    assert!(test.host.store().read(&test.session, |_| ()).is_none());
+    assert!(test.host.list_sessions(None, None).rows.is_empty());
 }
 
 #[tokio::test]
-async fn an_agent_that_vanishes_fails_the_turn_and_is_opened_again_to_resume() {
-    let scene = Scene::new().await;
-    scene.say("t1").await;
-    scene.stage.gate.notify_one();
-    drop(scene.wing().await);
-    scene.until("the turn has failed", |chat| chat.turns.len() == 1).await;
-    assert_eq!(scene.chat().turns[0].state, TurnState::Error);
-    scene.say("t2").await;
-    scene.stage.gate.notify_one();
-    scene.wing().await;
+async fn turn_fails_when_agent_exits_and_resume_reopens_agent() {
+    let test = TestHost::new().await;
+    test.say("t1").await;
+    test.script.gate.notify_one();
+    drop(test.agent().await);
+    test.until("the turn has failed", |chat| chat.turns.len() == 1).await;
+    assert_eq!(test.chat().turns[0].state, TurnState::Error);
+    test.say("t2").await;
+    test.script.gate.notify_one();
+    test.agent().await;
     let histories: Vec<History> =
-        scene.stage.requests.lock().unwrap().iter().map(|request| request.history.clone()).collect();
+        test.script.requests.lock().unwrap().iter().map(|request| request.history.clone()).collect();
     assert_eq!(histories, [History::Fresh, History::Resume]);
-    assert_eq!(scene.host.list_sessions(None, None).rows.len(), 1, "announced once");
+    assert_eq!(test.host.list_sessions(None, None).rows.len(), 1, "announced once");
 }
 
 #[tokio::test]
-async fn shutting_down_ends_every_agent_and_takes_no_new_session() {
-    let scene = Scene::new().await;
-    scene.say("t1").await;
-    scene.stage.gate.notify_one();
-    let wing = scene.wing().await;
-    let agent = async {
-        wing.close.cancelled().await;
-        wing.events.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await.unwrap();
+async fn shutdown_closes_agents_and_rejects_new_sessions() {
+    let test = TestHost::new().await;
+    test.say("t1").await;
+    test.script.gate.notify_one();
+    let agent = test.agent().await;
+    let exit = async {
+        agent.close.cancelled().await;
+        agent.events.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await.unwrap();
     };
-    tokio::join!(scene.host.shutdown(), agent);
-    let refused = scene.host.create_session(NewSession {
+    tokio::join!(test.host.shutdown(), exit);
+    let rejected = test.host.create_session(NewSession {
         uri: ChannelUri::new("scripted:/2"),
         provider: None,
         working_directories: Vec::new(),
@@ -255,18 +255,18 @@ async fn shutting_down_ends_every_agent_and_takes_no_new_session() {
         active_client: None,
         creator: None,
     });
-    assert!(refused.await.is_err());
-    while let Ok(frames) = scene.outbox.next_batch().await {
+    assert!(rejected.await.is_err());
+    while let Ok(frames) = test.outbox.next_batch().await {
         assert!(!frames.is_empty());
     }
 }
 
 #[tokio::test]
-async fn shutdown_ends_provisional_opening_and_live_sessions_and_may_be_called_twice() {
-    let scene = Scene::new().await;
-    scene.say("t1").await;
-    scene.stage.gate.notify_one();
-    let live = scene.wing().await;
+async fn shutdown_closes_sessions_in_every_state_and_is_idempotent() {
+    let test = TestHost::new().await;
+    test.say("t1").await;
+    test.script.gate.notify_one();
+    let live = test.agent().await;
     let more = ["scripted:/opening", "scripted:/provisional"].map(ChannelUri::new);
     for uri in &more {
         let session = NewSession {
@@ -277,65 +277,64 @@ async fn shutdown_ends_provisional_opening_and_live_sessions_and_may_be_called_t
             active_client: None,
             creator: Some(ClientId::new("c1")),
         };
-        scene.host.create_session(session).await.unwrap();
+        test.host.create_session(session).await.unwrap();
     }
     let started = json!({
         "type": "chat/turnStarted", "turnId": "t2", "startedAt": "2026-11-15T09:00:05.000Z",
         "message": {"text": "hello", "origin": {"kind": "user"}},
     });
     let started = Action::from_client(serde_json::value::to_raw_value(&started).unwrap()).unwrap();
-    let origin = Origin { client_seq: 2, ..scene.origin.clone() };
-    scene.host.dispatch(ChannelUri::default_chat_of(&more[0]), started, origin).await;
-    while scene.stage.opened.load(Ordering::SeqCst) < 2 {
+    let origin = Origin { client_seq: 2, ..test.origin.clone() };
+    test.host.dispatch(ChannelUri::default_chat_of(&more[0]), started, origin).await;
+    while test.script.opened.load(Ordering::SeqCst) < 2 {
         tokio::task::yield_now().await;
     }
-    let agent = async {
+    let exit = async {
         live.close.cancelled().await;
         tokio::task::yield_now().await;
         live.events.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await.unwrap();
     };
-    let both = async { tokio::join!(scene.host.shutdown(), scene.host.shutdown(), agent) };
+    let both = async { tokio::join!(test.host.shutdown(), test.host.shutdown(), exit) };
     tokio::time::timeout(std::time::Duration::from_secs(30), both).await.unwrap();
-    assert!(live.events.is_closed(), "the session has let go of its agent");
-    assert_eq!(scene.stage.opened.load(Ordering::SeqCst), 2, "the provisional session opened nothing");
-    assert!(scene.stage.wings.lock().unwrap().is_empty(), "the opening was cancelled");
-    tokio::time::timeout(std::time::Duration::from_secs(1), scene.host.shutdown()).await.unwrap();
+    assert!(live.events.is_closed(), "the session dropped its agent link");
+    assert_eq!(test.script.opened.load(Ordering::SeqCst), 2, "the provisional session did not open an agent");
+    assert!(test.script.opened_ends.lock().unwrap().is_empty(), "the opening was cancelled");
+    tokio::time::timeout(std::time::Duration::from_secs(1), test.host.shutdown()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_was_never_used_goes_away_when_nobody_is_there_for_it() {
-    let scene = Scene::new().await;
-    let exists = || scene.host.store().read(&scene.session, |_| ()).is_some();
-    let connection = scene.origin.connection;
-    let introduced = scene.host.store().introduce(connection, &ClientId::new("c1"), &[], |_, _| {
+async fn unused_session_is_removed_after_its_creator_disconnects() {
+    let test = TestHost::new().await;
+    let exists = || test.host.store().read(&test.session, |_| ()).is_some();
+    let connection = test.origin.connection;
+    let introduced = test.host.store().introduce(connection, &ClientId::new("c1"), &[], |_, _| {
         innkeeper_core::state::Frame::encode(&"hello")
     });
     introduced.unwrap();
     tokio::time::sleep(std::time::Duration::from_secs(3600)).await;
     assert!(exists(), "its creator is connected");
-    scene.host.store().detach(connection);
+    test.host.store().detach(connection);
     tokio::time::sleep(std::time::Duration::from_secs(4 * 60)).await;
-    assert!(exists(), "the creator may come back");
+    assert!(exists(), "the creator may reconnect");
     tokio::time::sleep(std::time::Duration::from_secs(3 * 60)).await;
     assert!(!exists());
-    assert!(scene.host.dispose_session(&scene.session).await.is_err());
+    assert!(test.host.dispose_session(&test.session).await.is_err());
 }
 
-/// A session with a running turn in which `c1` takes part and runs a tool.
-async fn with_a_tool_at_c1() -> (Scene, Wing) {
-    let scene = Scene::new().await;
-    let introduced =
-        scene.host.store().introduce(scene.origin.connection, &scene.origin.client, &[], |_, _| {
-            innkeeper_core::state::Frame::encode(&"hello")
-        });
+/// A session with a running turn, in which client `c1` runs a tool.
+async fn running_client_tool() -> (TestHost, AgentEnd) {
+    let test = TestHost::new().await;
+    let introduced = test.host.store().introduce(test.origin.connection, &test.origin.client, &[], |_, _| {
+        innkeeper_core::state::Frame::encode(&"hello")
+    });
     introduced.unwrap();
     let active = json!({"type": "session/activeClientSet", "activeClient": {"clientId": "c1", "tools": []}});
     let active = Action::from_client(serde_json::value::to_raw_value(&active).unwrap()).unwrap();
-    scene.host.dispatch(scene.session.clone(), active, scene.origin.clone()).await;
-    scene.say("t1").await;
-    scene.stage.gate.notify_one();
-    let mut wing = scene.wing().await;
-    assert!(matches!(wing.commands.recv().await, Some(AgentCommand::Prompt { .. })));
+    test.host.dispatch(test.session.clone(), active, test.origin.clone()).await;
+    test.say("t1").await;
+    test.script.gate.notify_one();
+    let mut agent = test.agent().await;
+    assert!(matches!(agent.commands.recv().await, Some(AgentCommand::Prompt { .. })));
     for action in [
         json!({
             "type": "chat/toolCallStart", "turnId": "t1", "toolCallId": "k1", "toolName": "usages",
@@ -347,10 +346,10 @@ async fn with_a_tool_at_c1() -> (Scene, Wing) {
         }),
     ] {
         let action = Box::new(serde_json::from_value(action).unwrap());
-        wing.events.send(AgentEvent::Action(action)).await.unwrap();
+        agent.events.send(AgentEvent::Action(action)).await.unwrap();
     }
-    scene.until("the tool runs", |chat| tool_status(chat) == "running").await;
-    (scene, wing)
+    test.until("the tool runs", |chat| tool_status(chat) == "running").await;
+    (test, agent)
 }
 
 fn tool_status(chat: &ChatState) -> String {
@@ -359,44 +358,44 @@ fn tool_status(chat: &ChatState) -> String {
     status.and_then(|status| status.as_str()).unwrap_or_default().to_owned()
 }
 
-fn disconnect(scene: &Scene) {
-    scene.host.store().detach(scene.origin.connection);
-    scene.host.disconnected(&scene.origin.client);
+fn disconnect(test: &TestHost) {
+    test.host.store().detach(test.origin.connection);
+    test.host.disconnected(&test.origin.client);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_does_not_come_back_leaves_its_sessions_and_its_tools_fail() {
-    let (scene, mut wing) = with_a_tool_at_c1().await;
-    disconnect(&scene);
+async fn tools_fail_when_client_does_not_reconnect() {
+    let (test, mut agent) = running_client_tool().await;
+    disconnect(&test);
     tokio::time::sleep(std::time::Duration::from_secs(29)).await;
-    assert_eq!(tool_status(&scene.chat()), "running", "it may come back");
+    assert_eq!(tool_status(&test.chat()), "running", "the client may reconnect");
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-    assert_eq!(tool_status(&scene.chat()), "completed");
+    assert_eq!(tool_status(&test.chat()), "completed");
     let Some(AgentCommand::ToolAnswer { tool_call, answer: ToolAnswer::Completed(result), .. }) =
-        wing.commands.recv().await
+        agent.commands.recv().await
     else {
-        panic!("the agent is not told")
+        panic!("the agent did not receive the answer")
     };
     assert_eq!((tool_call.as_str(), result.success), ("k1", false));
-    let clients = scene
+    let clients = test
         .host
         .store()
-        .read(&scene.session, |state| state.session().map(|session| session.active_clients.len()));
+        .read(&test.session, |state| state.session().map(|session| session.active_clients.len()));
     assert_eq!(clients, Some(Some(0)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_is_back_in_time_goes_on_with_its_tools() {
-    let (scene, mut wing) = with_a_tool_at_c1().await;
-    disconnect(&scene);
+async fn tools_continue_when_client_reconnects_in_time() {
+    let (test, mut agent) = running_client_tool().await;
+    disconnect(&test);
     tokio::time::sleep(std::time::Duration::from_secs(20)).await;
-    let connection = scene.host.store().attach(Arc::new(Outbox::default()));
-    let channels = std::slice::from_ref(&scene.session);
-    let introduced = scene.host.store().introduce(connection, &scene.origin.client, channels, |_, _| {
+    let connection = test.host.store().attach(Arc::new(Outbox::default()));
+    let channels = std::slice::from_ref(&test.session);
+    let introduced = test.host.store().introduce(connection, &test.origin.client, channels, |_, _| {
         innkeeper_core::state::Frame::encode(&"hello")
     });
     introduced.unwrap();
     tokio::time::sleep(std::time::Duration::from_secs(60)).await;
-    assert_eq!(tool_status(&scene.chat()), "running");
-    assert!(wing.commands.try_recv().is_err());
+    assert_eq!(tool_status(&test.chat()), "running");
+    assert!(agent.commands.try_recv().is_err());
 }

@@ -56,7 +56,7 @@ async fn run(host: Arc<Host>, stop: CancellationToken, channel: ChannelUri, mut 
                 was_heard |= heard;
                 next_look = Instant::now() + if was_heard { LOOK } else { FIRST_LOOK };
                 let wanted = heard || (!was_heard && Instant::now() < expires);
-                if !wanted && store.remove_unheard(std::slice::from_ref(&channel)) {
+                if !wanted && store.remove_unsubscribed(std::slice::from_ref(&channel)) {
                     tracing::debug!(%channel, "released a watch that nobody listens to");
                     return;
                 }

@@ -1,6 +1,6 @@
-//! Measures what the store costs: starting with many sessions, opening a long chat, committing.
+//! Measures the store: startup with many sessions, loading a long chat, and commits.
 
-#![expect(clippy::print_stdout, reason = "its result")]
+#![expect(clippy::print_stdout, reason = "prints the result")]
 
 use std::error::Error;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use serde_json::json;
 use serde_json::value::to_raw_value;
 use tokio::time::Instant;
 
-/// Sessions in the list.
+/// Number of sessions in the list.
 const SESSIONS: usize = 10_000;
-/// Turns of the long chat, and the bytes of each.
+/// Number of turns in the long chat, and the size of each.
 const TURNS: usize = 1_000;
 const TURN_BYTES: usize = 4_096;
-/// Rounds of each measurement.
+/// Number of rounds per measurement.
 const ROUNDS: usize = 9;
 
 #[tokio::main(flavor = "current_thread")]
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         indexes.push(start.elapsed());
         assert_eq!(index.rows.len(), SESSIONS, "the sessions that were stored");
         let start = Instant::now();
-        let session = store.load_session(session(0)).await?.ok_or("the long session is there")?;
+        let session = store.load_session(session(0)).await?.ok_or("the long session is missing")?;
         chats.push(start.elapsed());
         assert_eq!(session.chats.iter().map(|chat| chat.turns.len()).sum::<usize>(), TURNS);
         let first = round as u64 * 2_000 + 1;
@@ -111,13 +111,13 @@ fn session(number: usize) -> ChannelUri {
     ChannelUri::new(&format!("claude:/{:08x}-3b1c-4f0e-9d0a-1c2d3e4f5a6b", number))
 }
 
-/// A summary of about 600 bytes, as a host makes them.
+/// A summary of about 600 bytes, similar to a real one.
 fn summary(number: usize) -> Result<Json, serde_json::Error> {
     raw(&json!({
         "resource": session(number).as_str(), "provider": "claude", "title": format!("Rework the parser of module {number}"),
         "status": 8, "createdAt": "2026-01-01T00:00:00.000Z", "modifiedAt": "2026-01-01T00:00:00.000Z",
-        "workingDirectory": "file:///home/somebody/projects/something/with/a/long/path",
-        "model": {"id": "claude-sonnet-4-5-20250929"}, "project": {"uri": "file:///home/somebody/projects/something", "displayName": "something"},
+        "workingDirectory": "file:///home/user/projects/something/with/a/long/path",
+        "model": {"id": "claude-sonnet-4-5-20250929"}, "project": {"uri": "file:///home/user/projects/something", "displayName": "something"},
         "changes": {"files": 3, "insertions": 120, "deletions": 44}, "_meta": {"note": "n".repeat(80)},
     }))
 }

@@ -1,4 +1,4 @@
-//! How each change looks in SQL. Whoever calls has a transaction open.
+//! Translates each change to SQL. The caller must have a transaction open.
 
 use innkeeper_core::agent::{History, ResumeToken, TurnLink};
 use innkeeper_core::channel::ChannelUri;
@@ -9,25 +9,27 @@ use innkeeper_core::storage::{
 };
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::failure::Failure;
+use crate::failure::StoreFailure;
 
-/// How many handled dispatches of a client are remembered: more than any client repeats after a reconnect.
+/// Number of handled dispatches kept per client: more than a client repeats after a
+/// reconnect.
 pub(crate) const HANDLED_KEPT: usize = 256;
 
-/// How many clients are remembered; the least recently connected ones are forgotten first.
+/// Number of clients kept; the least recently connected ones are removed first.
 pub(crate) const CLIENTS_KEPT: usize = 4096;
 
-/// Superfluous clients are looked for after this many new ones, since looking means counting them.
+/// Number of new clients between two prunings, since pruning has to count all clients.
 const CLIENTS_BETWEEN_LOOKS: i64 = 64;
 
-/// Bytes of one dispatch in `client.handled`: two numbers.
+/// Size of one dispatch in `client.handled`: two numbers.
 const DISPATCH: usize = 2 * size_of::<i64>();
 
-/// Stands there for the answer of a dispatch that has none. No answer has this number: the first action is 1.
+/// Encodes a dispatch without a response. Not a valid sequence number: the first action
+/// is 1.
 const NO_ANSWER: u64 = 0;
 
 /// Applies one change.
-pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), Failure> {
+pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), StoreFailure> {
     match change {
         Change::PutSession { session, created_at, row, state } => {
             put_session(db, session, created_at, row.as_ref(), state.get())
@@ -45,7 +47,8 @@ pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), Failure> {
                     chat,
                     session,
                     conversation: id.to_string(),
-                    // What is rebuilt is not kept: the agent's own record is looked for again.
+                    // Rebuilt history is not stored: the next start looks for the agent's
+                    // own record again.
                     resumes: matches!(history, History::Resume | History::Rebuild(_)),
                     resume_token: resume_token.as_ref().map(ResumeToken::as_str),
                     branch,
@@ -62,16 +65,16 @@ pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), Failure> {
         Change::TrimJournal { session, through } => trim_journal(db, session, *through),
         Change::RemoveSession { session } => remove_session(db, session),
         Change::RemoveChat { chat } => remove_chat(db, chat),
-        Change::PutClient { client, anew } => put_client(db, client, *anew),
+        Change::PutClient { client, restarted } => put_client(db, client, *restarted),
         Change::Handled { client, mark } => handled(db, client, *mark),
         Change::Answered { client, mark, answer } => answered(db, client, *mark, *answer),
         Change::PutRootConfig { values } => Ok(put_host(db, "root_config", &serde_json::to_string(values)?)?),
         Change::ReserveSeq { through } => reserve_seq(db, *through),
-        Change::EndInOrder { seq, replay, clients } => end_in_order(db, *seq, replay, clients),
+        Change::CleanShutdown { seq, replay, clients } => record_clean_shutdown(db, *seq, replay, clients),
     }
 }
 
-/// About how much memory a change holds while it waits to be written.
+/// Approximate memory of a change while it waits in the queue.
 pub(crate) fn size_of_change(change: &Change) -> usize {
     let body = match change {
         Change::PutSession { row, state, .. } => {
@@ -81,7 +84,7 @@ pub(crate) fn size_of_change(change: &Change) -> usize {
         Change::PutChat { state, .. } => state.get().len(),
         Change::PutTurns { turns, .. } => turns.iter().map(|turn| turn.body.get().len()).sum(),
         Change::Journal { entries, .. } => entries.iter().map(|entry| entry.action.get().len()).sum(),
-        Change::EndInOrder { replay, .. } => replay.iter().map(|entry| entry.envelope.len()).sum(),
+        Change::CleanShutdown { replay, .. } => replay.iter().map(|entry| entry.envelope.len()).sum(),
         Change::TrimJournal { .. }
         | Change::RemoveSession { .. }
         | Change::RemoveChat { .. }
@@ -97,12 +100,12 @@ pub(crate) fn size_of_change(change: &Change) -> usize {
     body + size_of::<Change>()
 }
 
-/// Forgets that the last host ended in order, and what it left for this one.
-pub(crate) fn unmark_end(db: &Connection) -> rusqlite::Result<()> {
+/// Removes the clean shutdown marker and the data that the last host stored with it.
+pub(crate) fn clear_clean_shutdown(db: &Connection) -> rusqlite::Result<()> {
     db.execute_batch("DELETE FROM host WHERE name = 'clean'; DELETE FROM replay; DELETE FROM mark;")
 }
 
-/// Forgets the clients that are too many.
+/// Removes clients above the limit.
 pub(crate) fn prune_clients(db: &Connection) -> rusqlite::Result<()> {
     db.prepare_cached(
         "DELETE FROM client WHERE used <= (SELECT used FROM client ORDER BY used DESC LIMIT 1 OFFSET ?1)",
@@ -111,7 +114,7 @@ pub(crate) fn prune_clients(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Writes down a fact about the host.
+/// Sets a host-wide value.
 pub(crate) fn put_host(db: &Connection, name: &str, value: &str) -> rusqlite::Result<()> {
     db.prepare_cached(
         "INSERT INTO host (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
@@ -120,14 +123,14 @@ pub(crate) fn put_host(db: &Connection, name: &str, value: &str) -> rusqlite::Re
     Ok(())
 }
 
-/// A fact about the host.
+/// Reads a host-wide value.
 pub(crate) fn host_value(db: &Connection, name: &str) -> rusqlite::Result<Option<Vec<u8>>> {
     let mut select = db.prepare_cached("SELECT CAST(value AS BLOB) FROM host WHERE name = ?1")?;
     select.query_row([name], |row| row.get(0)).optional()
 }
 
-/// The handled dispatches from their column. Of one that does not consist of whole ones
-/// nothing is known: none of its numbers can be told from another.
+/// Decodes the column of handled dispatches. If its length is not a multiple of the
+/// record size, the column is ignored, because the record boundaries are unknown.
 pub(crate) fn decode_handled(column: &[u8]) -> Vec<StoredDispatch> {
     let (dispatches, []) = column.as_chunks::<DISPATCH>() else { return Vec::new() };
     let decode = |dispatch: &[u8; DISPATCH]| {
@@ -150,7 +153,7 @@ fn put_session(
     created_at: &str,
     row: Option<&StoredRow>,
     state: &str,
-) -> Result<(), Failure> {
+) -> Result<(), StoreFailure> {
     let modified_at = row.map(|row| row.modified_at);
     let summary = row.map(|row| row.summary.get());
     db.prepare_cached(
@@ -171,12 +174,12 @@ fn put_session(
     Ok(())
 }
 
-fn put_row(db: &Connection, row: &StoredRow) -> Result<(), Failure> {
+fn put_row(db: &Connection, row: &StoredRow) -> Result<(), StoreFailure> {
     let values = params![row.session.as_str(), row.modified_at, row.summary.get()];
     let known = db
         .prepare_cached("UPDATE session SET modified_at = ?2, summary = ?3 WHERE uri = ?1")?
         .execute(values)?;
-    // A session that was disposed meanwhile has no row any more.
+    // A session that was disposed since does not have a row.
     if known > 0 {
         db.prepare_cached(
             "INSERT INTO session_row (uri, modified_at, summary) VALUES (?1, ?2, ?3)
@@ -187,7 +190,7 @@ fn put_row(db: &Connection, row: &StoredRow) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A chat as its table has it.
+/// A row of the `chat` table.
 struct ChatRecord<'a> {
     chat: &'a ChannelUri,
     session: &'a ChannelUri,
@@ -199,7 +202,7 @@ struct ChatRecord<'a> {
     state: &'a str,
 }
 
-fn put_chat(db: &Connection, record: &ChatRecord<'_>) -> Result<(), Failure> {
+fn put_chat(db: &Connection, record: &ChatRecord<'_>) -> Result<(), StoreFailure> {
     session_id(db, record.session)?;
     let derived = *record.chat == ChannelUri::default_chat_of(record.session);
     db.prepare_cached(
@@ -219,7 +222,7 @@ fn put_chat(db: &Connection, record: &ChatRecord<'_>) -> Result<(), Failure> {
         record.rewind,
         record.state
     ])?;
-    let id = chat_id(db, record.chat)?.ok_or(Failure::Index)?;
+    let id = chat_id(db, record.chat)?.ok_or(StoreFailure::Index)?;
     match record.resume_token {
         Some(token) => put_token(db, id, token)?,
         None => {
@@ -238,15 +241,20 @@ fn put_token(db: &Connection, chat: i64, token: &str) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Stores an agent's name of a conversation. A chat that was removed meanwhile needs none.
-fn put_resume_token(db: &Connection, chat: &ChannelUri, token: &ResumeToken) -> Result<(), Failure> {
+/// Stores an agent's id of a conversation. Ignored if the chat was removed since.
+fn put_resume_token(db: &Connection, chat: &ChannelUri, token: &ResumeToken) -> Result<(), StoreFailure> {
     match chat_id(db, chat)? {
         Some(id) => Ok(put_token(db, id, token.as_str())?),
         None => Ok(()),
     }
 }
 
-fn put_turn_link(db: &Connection, chat: &ChannelUri, turn: &str, link: &TurnLink) -> Result<(), Failure> {
+fn put_turn_link(
+    db: &Connection,
+    chat: &ChannelUri,
+    turn: &str,
+    link: &TurnLink,
+) -> Result<(), StoreFailure> {
     let Some(id) = chat_id(db, chat)? else { return Ok(()) };
     db.prepare_cached(
         "INSERT INTO turn_link (chat, turn_id, link) VALUES (?1, ?2, ?3)
@@ -256,7 +264,7 @@ fn put_turn_link(db: &Connection, chat: &ChannelUri, turn: &str, link: &TurnLink
     Ok(())
 }
 
-fn remove_turn_links(db: &Connection, chat: &ChannelUri, turns: &[String]) -> Result<(), Failure> {
+fn remove_turn_links(db: &Connection, chat: &ChannelUri, turns: &[String]) -> Result<(), StoreFailure> {
     let Some(id) = chat_id(db, chat)? else { return Ok(()) };
     let mut delete = db.prepare_cached("DELETE FROM turn_link WHERE chat = ?1 AND turn_id = ?2")?;
     for turn in turns {
@@ -271,15 +279,21 @@ fn chat_id(db: &Connection, chat: &ChannelUri) -> rusqlite::Result<Option<i64>> 
         .optional()
 }
 
-fn put_turns(db: &Connection, chat: &ChannelUri, keep: usize, turns: &[StoredTurn]) -> Result<(), Failure> {
+fn put_turns(
+    db: &Connection,
+    chat: &ChannelUri,
+    keep: usize,
+    turns: &[StoredTurn],
+) -> Result<(), StoreFailure> {
     let Some(id) = chat_id(db, chat)? else {
         return Err(if is_in_table(db, "chat", chat)? {
-            Failure::Index
+            StoreFailure::Index
         } else {
-            Failure::NoChat(chat.clone())
+            StoreFailure::NoChat(chat.clone())
         });
     };
-    // Turns that were lost while the host still counts them must not leave a gap behind the last one.
+    // If turns were lost that the host still counts, append after the last one without a
+    // gap.
     let mut select = db.prepare_cached("SELECT coalesce(max(place) + 1, 0) FROM turn WHERE chat = ?1")?;
     let behind: i64 = select.query_row([id], |row| row.get(0))?;
     let keep = column(keep as u64)?.min(behind);
@@ -292,7 +306,7 @@ fn put_turns(db: &Connection, chat: &ChannelUri, keep: usize, turns: &[StoredTur
     Ok(())
 }
 
-fn journal(db: &Connection, session: &ChannelUri, entries: &[JournalEntry]) -> Result<(), Failure> {
+fn journal(db: &Connection, session: &ChannelUri, entries: &[JournalEntry]) -> Result<(), StoreFailure> {
     let id = session_id(db, session)?;
     let mut insert = db.prepare_cached(
         "INSERT INTO journal (session, number, channel, at, action) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -304,7 +318,7 @@ fn journal(db: &Connection, session: &ChannelUri, entries: &[JournalEntry]) -> R
     Ok(())
 }
 
-fn trim_journal(db: &Connection, session: &ChannelUri, through: u64) -> Result<(), Failure> {
+fn trim_journal(db: &Connection, session: &ChannelUri, through: u64) -> Result<(), StoreFailure> {
     db.prepare_cached(
         "DELETE FROM journal WHERE session = (SELECT id FROM session WHERE uri = ?1) AND number <= ?2",
     )?
@@ -312,14 +326,14 @@ fn trim_journal(db: &Connection, session: &ChannelUri, through: u64) -> Result<(
     Ok(())
 }
 
-fn remove_session(db: &Connection, session: &ChannelUri) -> Result<(), Failure> {
+fn remove_session(db: &Connection, session: &ChannelUri) -> Result<(), StoreFailure> {
     db.prepare_cached("DELETE FROM session_row WHERE uri = ?1")?.execute([session.as_str()])?;
     db.prepare_cached("DELETE FROM session WHERE uri = ?1")?.execute([session.as_str()])?;
     Ok(())
 }
 
-fn remove_chat(db: &Connection, chat: &ChannelUri) -> Result<(), Failure> {
-    // What was published in it must not be taken for another chat's at the same address.
+fn remove_chat(db: &Connection, chat: &ChannelUri) -> Result<(), StoreFailure> {
+    // Otherwise a later chat at the same address would inherit these actions.
     db.prepare_cached(
         "DELETE FROM journal WHERE channel = ?1
          AND session = (SELECT session.id FROM session JOIN chat ON chat.session = session.uri WHERE chat.uri = ?1)",
@@ -329,9 +343,9 @@ fn remove_chat(db: &Connection, chat: &ChannelUri) -> Result<(), Failure> {
     Ok(())
 }
 
-fn put_client(db: &Connection, client: &ClientId, anew: bool) -> Result<(), Failure> {
+fn put_client(db: &Connection, client: &ClientId, restarted: bool) -> Result<(), StoreFailure> {
     let (id, known) = client_record(db, client)?;
-    let kept = if anew { &[] } else { known.as_slice() };
+    let kept = if restarted { &[] } else { known.as_slice() };
     db.prepare_cached(
         "UPDATE client SET used = (SELECT max(used) + 1 FROM client), handled = ?2 WHERE id = ?1",
     )?
@@ -339,7 +353,7 @@ fn put_client(db: &Connection, client: &ClientId, anew: bool) -> Result<(), Fail
     Ok(())
 }
 
-fn handled(db: &Connection, client: &ClientId, mark: i64) -> Result<(), Failure> {
+fn handled(db: &Connection, client: &ClientId, mark: i64) -> Result<(), StoreFailure> {
     let (id, mut column) = client_record(db, client)?;
     if column.len() % DISPATCH != 0 {
         column.clear();
@@ -348,8 +362,8 @@ fn handled(db: &Connection, client: &ClientId, mark: i64) -> Result<(), Failure>
     put_handled(db, id, &column)
 }
 
-/// Puts a number to the newest of a client's dispatches that is known by this and has none.
-fn answered(db: &Connection, client: &ClientId, mark: i64, answer: ServerSeq) -> Result<(), Failure> {
+/// Sets the response of the client's newest dispatch that has this mark and no response.
+fn answered(db: &Connection, client: &ClientId, mark: i64, answer: ServerSeq) -> Result<(), StoreFailure> {
     let mut select = db.prepare_cached("SELECT id, handled FROM client WHERE name = ?1")?;
     let found = select.query_row([client.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     let Some((id, column)): Option<(i64, Vec<u8>)> = found else { return Ok(()) };
@@ -360,16 +374,17 @@ fn answered(db: &Connection, client: &ClientId, mark: i64, answer: ServerSeq) ->
     put_handled(db, id, &dispatches.iter().flat_map(encode_handled).collect::<Vec<u8>>())
 }
 
-/// Keeps the newest of a client's dispatches.
-fn put_handled(db: &Connection, id: i64, column: &[u8]) -> Result<(), Failure> {
+/// Stores a client's dispatches, dropping the oldest above the limit.
+fn put_handled(db: &Connection, id: i64, column: &[u8]) -> Result<(), StoreFailure> {
     let superfluous = column.len().saturating_sub(HANDLED_KEPT * DISPATCH);
     let kept = column.get(superfluous..).unwrap_or_default();
     db.prepare_cached("UPDATE client SET handled = ?2 WHERE id = ?1")?.execute(params![id, kept])?;
     Ok(())
 }
 
-/// A client's record, made if need be: a client that was forgotten may go on.
-fn client_record(db: &Connection, client: &ClientId) -> Result<(i64, Vec<u8>), Failure> {
+/// Returns a client's record, creating it if needed: an evicted client may still be
+/// connected.
+fn client_record(db: &Connection, client: &ClientId) -> Result<(i64, Vec<u8>), StoreFailure> {
     let mut select = db.prepare_cached("SELECT id, handled FROM client WHERE name = ?1")?;
     let found = select.query_row([client.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     if let Some(found) = found {
@@ -386,8 +401,8 @@ fn client_record(db: &Connection, client: &ClientId) -> Result<(i64, Vec<u8>), F
     Ok((id, Vec::new()))
 }
 
-fn reserve_seq(db: &Connection, through: ServerSeq) -> Result<(), Failure> {
-    // A bound never goes down: a number that may have been used is used.
+fn reserve_seq(db: &Connection, through: ServerSeq) -> Result<(), StoreFailure> {
+    // Never lower the bound: a number that may have been used must not be used again.
     db.prepare_cached(
         "INSERT INTO host (name, value) VALUES ('seq', ?1) ON CONFLICT (name) DO UPDATE
          SET value = excluded.value WHERE CAST(excluded.value AS INTEGER) > CAST(value AS INTEGER)",
@@ -396,13 +411,13 @@ fn reserve_seq(db: &Connection, through: ServerSeq) -> Result<(), Failure> {
     Ok(())
 }
 
-fn end_in_order(
+fn record_clean_shutdown(
     db: &Connection,
     seq: ServerSeq,
     replay: &[StoredEnvelope],
     clients: &[StoredClient],
-) -> Result<(), Failure> {
-    unmark_end(db)?;
+) -> Result<(), StoreFailure> {
+    clear_clean_shutdown(db)?;
     put_host(db, "seq", &column(seq.0)?.to_string())?;
     put_host(db, "clean", "1")?;
     let mut insert =
@@ -429,22 +444,23 @@ fn end_in_order(
     Ok(())
 }
 
-fn session_id(db: &Connection, session: &ChannelUri) -> Result<i64, Failure> {
+fn session_id(db: &Connection, session: &ChannelUri) -> Result<i64, StoreFailure> {
     let mut select = db.prepare_cached("SELECT id FROM session WHERE uri = ?1")?;
     let id: Option<i64> = select.query_row([session.as_str()], |row| row.get(0)).optional()?;
     match id {
         Some(id) => Ok(id),
-        None if is_in_table(db, "session", session)? => Err(Failure::Index),
-        None => Err(Failure::NoSession(session.clone())),
+        None if is_in_table(db, "session", session)? => Err(StoreFailure::Index),
+        None => Err(StoreFailure::NoSession(session.clone())),
     }
 }
 
-/// Looks for a record that its index does not have. Slow, and nothing that a host that knows its sessions asks for.
+/// Searches a table without its index. Slow, and only used to distinguish a damaged index
+/// from a missing record.
 fn is_in_table(db: &Connection, table: &str, uri: &ChannelUri) -> rusqlite::Result<bool> {
     db.prepare(&format!("SELECT 1 FROM {table} NOT INDEXED WHERE uri = ?1"))?.exists([uri.as_str()])
 }
 
-/// A number as a column has it.
-fn column(number: u64) -> Result<i64, Failure> {
-    i64::try_from(number).map_err(|_| Failure::TooLarge(number))
+/// Converts a number to an SQL integer.
+fn column(number: u64) -> Result<i64, StoreFailure> {
+    i64::try_from(number).map_err(|_| StoreFailure::TooLarge(number))
 }

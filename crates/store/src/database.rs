@@ -1,7 +1,7 @@
-//! The files of a store, and the one place where they are opened.
+//! The files of a store, and the only place that opens connections to them.
 //!
-//! Invariant: every connection has the same settings, and the database is never
-//! renamed while a connection to it is open.
+//! Invariant: every connection has the same settings, and the database is never renamed
+//! while a connection to it is open.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,50 +9,52 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-/// How long a statement waits for another program that has the database open, such as a backup.
+/// How long a statement waits for another program that has locked the database, such as a
+/// backup.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// The log is cut to this size after a checkpoint; a burst may make it larger for a while.
+/// The write-ahead log is truncated to this size after a checkpoint; a burst may exceed
+/// it.
 const LOG_SIZE: i64 = 16 * 1024 * 1024;
 
-/// The names of a store's files.
+/// The paths of a store's files.
 #[derive(Clone, Debug)]
-pub(crate) struct Files {
+pub(crate) struct StoreFiles {
     directory: PathBuf,
 }
 
-impl Files {
-    /// The files of a data directory.
+impl StoreFiles {
+    /// The files in a data directory.
     pub(crate) fn of(directory: &Path) -> Self {
         Self { directory: directory.to_owned() }
     }
 
-    /// The database.
+    /// The database file.
     pub(crate) fn database(&self) -> PathBuf {
         self.directory.join("innkeeper.db")
     }
 
-    /// What is locked while a host uses the directory.
+    /// The lock file that a running host holds.
     pub(crate) fn lock(&self) -> PathBuf {
         self.directory.join("host.lock")
     }
 
-    /// A new database while it is being filled from a damaged one.
+    /// A new database while it is filled from a damaged one.
     pub(crate) fn salvaging(&self) -> PathBuf {
         self.directory.join("innkeeper.db.salvaging")
     }
 
-    /// A copy of a damaged database that gets a new first page.
+    /// A copy of a damaged database that receives a new first page.
     pub(crate) fn headed(&self) -> PathBuf {
         self.directory.join("innkeeper.db.salvaging-source")
     }
 
-    /// The new one when it is complete and only has to take the other one's place.
+    /// A complete new database that has to be renamed to the database path.
     pub(crate) fn salvaged(&self) -> PathBuf {
         self.directory.join("innkeeper.db.salvaged")
     }
 
-    /// Where a damaged database goes: a name that is not taken, even if the clock was set back.
+    /// An unused path for a damaged database, even if the clock was set back.
     pub(crate) fn damaged(&self, stamp: &str) -> PathBuf {
         let first = self.directory.join(format!("innkeeper.db.damaged-{stamp}"));
         let others = (2_u32..).map(|number| beside(&first, &format!("-{number}")));
@@ -60,49 +62,49 @@ impl Files {
     }
 }
 
-/// A file that SQLite keeps beside a database.
+/// The path of a file that SQLite keeps next to a database.
 pub(crate) fn beside(database: &Path, suffix: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// The one connection that changes things.
+pub(crate) enum ConnectionPurpose {
+    /// The only connection that writes.
     Write,
-    /// Reading beside it.
+    /// Reads concurrently with the writer.
     Read,
-    /// Reading a damaged file, which has to stay as it was found.
+    /// Reads a damaged file without changing it.
     Salvage,
-    /// Filling a file that nobody else looks at yet.
+    /// Fills a new file that is not in use yet.
     Fill,
 }
 
-/// Opens a database that exists.
-#[expect(clippy::disallowed_methods, reason = "the one place where connections are opened")]
-pub(crate) fn connect(database: &Path, purpose: Purpose) -> rusqlite::Result<Connection> {
+/// Opens an existing database.
+#[expect(clippy::disallowed_methods, reason = "the only place that opens connections")]
+pub(crate) fn connect(database: &Path, purpose: ConnectionPurpose) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(database, flags)?;
     db.busy_timeout(BUSY)?;
     match purpose {
-        Purpose::Write | Purpose::Read => {
+        ConnectionPurpose::Write | ConnectionPurpose::Read => {
             db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
             db.pragma_update(None, "synchronous", "NORMAL")?;
             db.pragma_update(None, "journal_size_limit", LOG_SIZE)?;
             db.pragma_update(None, "foreign_keys", true)?;
             db.pragma_update(None, "cell_size_check", true)?;
-            db.pragma_update(None, "query_only", purpose == Purpose::Read)?;
+            db.pragma_update(None, "query_only", purpose == ConnectionPurpose::Read)?;
         }
-        Purpose::Salvage => {
+        ConnectionPurpose::Salvage => {
             db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
             db.pragma_update(None, "cell_size_check", true)?;
             db.pragma_update(None, "query_only", true)?;
-            // Without it SQLite does not look at a file that is shorter than it says.
+            // Without this, SQLite refuses a file that is shorter than its header says.
             db.pragma_update(None, "writable_schema", true)?;
         }
-        Purpose::Fill => {
+        ConnectionPurpose::Fill => {
             db.pragma_update(None, "synchronous", "OFF")?;
             db.pragma_update(None, "foreign_keys", false)?;
         }
@@ -110,20 +112,20 @@ pub(crate) fn connect(database: &Path, purpose: Purpose) -> rusqlite::Result<Con
     Ok(db)
 }
 
-/// The definitions of all tables and indexes. A file with the right number and other
-/// definitions is as damaged as one that SQLite rejects.
+/// The definitions of all tables and indexes. A file with the right version but other
+/// definitions is damaged.
 pub(crate) fn definitions(db: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut select = db.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name")?;
     select.query_map([], |row| row.get(0))?.collect()
 }
 
-/// A database in memory, with nothing in it.
-#[expect(clippy::disallowed_methods, reason = "the one place where connections are opened")]
+/// Opens an empty in-memory database.
+#[expect(clippy::disallowed_methods, reason = "the only place that opens connections")]
 pub(crate) fn in_memory() -> rusqlite::Result<Connection> {
     Connection::open_with_flags(":memory:", OpenFlags::default())
 }
 
-/// All tables, those that others refer to first.
+/// All tables, referenced tables first.
 pub(crate) const TABLES: [&str; 12] = [
     "host",
     "session",

@@ -1,45 +1,46 @@
-//! What goes wrong inside the store, and what the host is told of it.
+//! Errors inside the store, and their conversion to the host's error type.
 
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::storage::StorageError;
 use rusqlite::ErrorCode;
 
-/// `SQLITE_IOERR_SHMSIZE`: the index of the write-ahead log could not grow, which a full disk causes.
+/// `SQLITE_IOERR_SHMSIZE`: the index of the write-ahead log could not grow, caused by a
+/// full disk.
 const LOG_INDEX_DID_NOT_GROW: i32 = rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
 
-/// Why a change could not be applied or a record not be loaded.
+/// Why a change could not be applied or a record could not be loaded.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    /// SQLite said so.
+pub(crate) enum StoreFailure {
+    /// An SQLite error.
     #[error(transparent)]
     Sql(#[from] rusqlite::Error),
-    /// A change names a chat that does not exist.
-    #[error("there is no chat {0}")]
+    /// A change refers to a chat that does not exist.
+    #[error("unknown chat {0}")]
     NoChat(ChannelUri),
-    /// A change names a session that does not exist.
-    #[error("there is no session {0}")]
+    /// A change refers to a session that does not exist.
+    #[error("unknown session {0}")]
     NoSession(ChannelUri),
-    /// A record is in its table and not in the table's index, or the other way round.
+    /// A table and its index contain different records.
     #[error("an index does not match its table")]
     Index,
     /// A number does not fit into a column.
-    #[error("{0} is too large to be stored")]
+    #[error("{0} is too large to store")]
     TooLarge(u64),
-    /// A value has no JSON form.
-    #[error("cannot be written as JSON: {0}")]
+    /// A value cannot be encoded as JSON.
+    #[error("cannot encode a value as JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// A record that everything else of a session hangs on cannot be used.
+    /// A record that a session cannot be loaded without is damaged.
     #[error("{what} is damaged: {reason}")]
     Damaged {
-        /// What cannot be used.
+        /// The damaged record.
         what: String,
-        /// How it shows.
+        /// The decoding error.
         reason: String,
     },
 }
 
-impl Failure {
-    /// Whether the file itself is damaged, as opposed to a record in it.
+impl StoreFailure {
+    /// Whether the database file is damaged, as opposed to a record in it.
     pub(crate) fn is_damaged_file(&self) -> bool {
         match self {
             Self::Sql(error) => is_damage(error),
@@ -52,10 +53,10 @@ impl Failure {
         }
     }
 
-    /// The same for the host.
-    pub(crate) fn told(&self) -> StorageError {
+    /// Converts the error for the host.
+    pub(crate) fn to_storage_error(&self) -> StorageError {
         match self {
-            Self::Sql(error) => told(error),
+            Self::Sql(error) => sql_error(error),
             Self::Damaged { what, reason } => {
                 StorageError::Damaged { what: what.clone(), reason: reason.clone() }
             }
@@ -69,37 +70,37 @@ impl Failure {
     }
 }
 
-/// Whether the file is damaged: SQLite says so, a strict column has something in it
-/// that it never accepted, or a record that was just seen is not found.
+/// Whether an error means that the file is damaged: SQLite reports it, a strict column
+/// has a value of another type, or a record that was just found is missing.
 pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
-    let said =
+    let reported =
         matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase));
-    let seen = matches!(
+    let unreadable = matches!(
         error,
         rusqlite::Error::InvalidColumnType(..)
             | rusqlite::Error::Utf8Error(..)
             | rusqlite::Error::FromSqlConversionFailure(..)
             | rusqlite::Error::QueryReturnedNoRows
     );
-    // What a change refers to was looked up just before.
+    // The referenced record was looked up just before.
     let dangling = error
         .sqlite_error()
         .is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY);
-    said || seen || dangling
+    reported || unreadable || dangling
 }
 
-/// Whether SQLite does not know what to make of a question.
+/// Whether SQLite rejected a statement.
 pub(crate) fn is_rejection(error: &rusqlite::Error) -> bool {
     error.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_ERROR)
 }
 
-/// Whether SQLite says that there is no room.
+/// Whether SQLite reports a full disk.
 pub(crate) fn is_full(error: &rusqlite::Error) -> bool {
     let extended = error.sqlite_error().map(|error| error.extended_code);
     error.sqlite_error_code() == Some(ErrorCode::DiskFull) || extended == Some(LOG_INDEX_DID_NOT_GROW)
 }
 
-fn told(error: &rusqlite::Error) -> StorageError {
+fn sql_error(error: &rusqlite::Error) -> StorageError {
     if is_full(error) {
         return StorageError::Full;
     }
@@ -110,9 +111,7 @@ fn told(error: &rusqlite::Error) -> StorageError {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             "another program has locked the database; close it and try again".to_owned()
         }
-        Some(ErrorCode::ReadOnly) => {
-            "the database cannot be written; make the data directory writable".to_owned()
-        }
+        Some(ErrorCode::ReadOnly) => "the database is read-only; make the data directory writable".to_owned(),
         _ => error.to_string(),
     })
 }

@@ -1,7 +1,7 @@
-//! What a host starts from, read in one pass.
+//! Loads the data that a host starts from, in one pass.
 //!
-//! The documents of sessions are not touched here. The mark of an end in order is
-//! taken away in the transaction that reads it, so that a crash is seen as one.
+//! Does not read the documents of sessions. The clean shutdown marker is removed in the
+//! transaction that reads it, so that the next start detects a crash.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use rusqlite::{Connection, Row};
 use serde_json::value::RawValue;
 
 use crate::apply::{self, CLIENTS_KEPT};
-use crate::failure::Failure;
+use crate::failure::StoreFailure;
 use crate::mend::Mender;
 
-/// Reads all of it. Whoever calls has a transaction open that may write.
-pub(crate) fn load(db: &Connection, mender: &Mender) -> Result<Index, Failure> {
+/// Loads the index. The caller must have a write transaction open.
+pub(crate) fn load(db: &Connection, mender: &Mender) -> Result<Index, StoreFailure> {
     let clean = apply::host_value(db, "clean")?.is_some();
     let mut marks = marks(db)?;
     let index = Index {
@@ -34,12 +34,13 @@ pub(crate) fn load(db: &Connection, mender: &Mender) -> Result<Index, Failure> {
         clean,
     };
     if clean {
-        apply::unmark_end(db)?;
+        apply::clear_clean_shutdown(db)?;
     }
     Ok(index)
 }
 
-/// A column's text. Other kinds and wrong bytes are damage that SQLite does not see.
+/// Reads a text column. Other types and invalid UTF-8 are damage that SQLite does not
+/// detect.
 pub(crate) fn text<'a>(row: &'a Row<'_>, column: usize) -> Result<Result<&'a str, String>, rusqlite::Error> {
     Ok(match row.get_ref(column)? {
         ValueRef::Text(bytes) => str::from_utf8(bytes).map_err(|error| error.to_string()),
@@ -49,7 +50,7 @@ pub(crate) fn text<'a>(row: &'a Row<'_>, column: usize) -> Result<Result<&'a str
     })
 }
 
-/// A column's JSON document.
+/// Reads a JSON column.
 pub(crate) fn json(row: &Row<'_>, column: usize) -> Result<Result<Json, String>, rusqlite::Error> {
     Ok(text(row, column)?.and_then(parse))
 }
@@ -59,7 +60,8 @@ fn parse(text: &str) -> Result<Json, String> {
     Ok(Arc::from(raw.to_owned()))
 }
 
-/// A column's channel. Addresses are looked up by their bytes, so a wrong one is only a channel that nobody asks for.
+/// Reads a channel column. Channels are looked up by their bytes, so a damaged address is
+/// only a channel that is never requested.
 pub(crate) fn channel(row: &Row<'_>, column: usize) -> rusqlite::Result<ChannelUri> {
     Ok(match row.get_ref(column)? {
         ValueRef::Text(bytes) => ChannelUri::new(&String::from_utf8_lossy(bytes)),
@@ -69,7 +71,7 @@ pub(crate) fn channel(row: &Row<'_>, column: usize) -> rusqlite::Result<ChannelU
     })
 }
 
-fn seq(db: &Connection, mender: &Mender) -> Result<ServerSeq, Failure> {
+fn seq(db: &Connection, mender: &Mender) -> Result<ServerSeq, StoreFailure> {
     let Some(value) = apply::host_value(db, "seq")? else {
         return Ok(ServerSeq(0));
     };
@@ -77,14 +79,14 @@ fn seq(db: &Connection, mender: &Mender) -> Result<ServerSeq, Failure> {
     if let Some(number) = number {
         return Ok(ServerSeq(number));
     }
-    // Milliseconds since 1970 are above every number that can have been used.
+    // Milliseconds since 1970 are larger than any sequence number in use.
     let number = mender.now().unsigned_abs();
     mender.set_aside(db, "host", "seq", &value, "not a number")?;
     apply::put_host(db, "seq", &number.to_string())?;
     Ok(ServerSeq(number))
 }
 
-fn rows(db: &Connection, mender: &Mender) -> Result<Vec<StoredRow>, Failure> {
+fn rows(db: &Connection, mender: &Mender) -> Result<Vec<StoredRow>, StoreFailure> {
     let mut found = Vec::new();
     let mut broken = Vec::new();
     {
@@ -126,7 +128,7 @@ fn further_chats(db: &Connection) -> rusqlite::Result<Vec<(ChannelUri, ChannelUr
 fn root_config(
     db: &Connection,
     mender: &Mender,
-) -> Result<Option<serde_json::Map<String, serde_json::Value>>, Failure> {
+) -> Result<Option<serde_json::Map<String, serde_json::Value>>, StoreFailure> {
     let Some(value) = apply::host_value(db, "root_config")? else {
         return Ok(None);
     };
@@ -140,11 +142,11 @@ fn root_config(
     }
 }
 
-/// What clients had been told, by the number of their record.
-type Marks = HashMap<i64, Vec<(ChannelUri, ServerSeq, ServerSeq)>>;
+/// The snapshots that clients received, by client record id.
+type StoredMarks = HashMap<i64, Vec<(ChannelUri, ServerSeq, ServerSeq)>>;
 
-fn marks(db: &Connection) -> rusqlite::Result<Marks> {
-    let mut marks = Marks::new();
+fn marks(db: &Connection) -> rusqlite::Result<StoredMarks> {
+    let mut marks = StoredMarks::new();
     let mut select = db.prepare("SELECT client, channel, first, last FROM mark ORDER BY id")?;
     let mut records = select.query([])?;
     while let Some(record) = records.next()? {
@@ -154,7 +156,7 @@ fn marks(db: &Connection) -> rusqlite::Result<Marks> {
     Ok(marks)
 }
 
-fn clients(db: &Connection, marks: &mut Marks) -> rusqlite::Result<Vec<StoredClient>> {
+fn clients(db: &Connection, marks: &mut StoredMarks) -> rusqlite::Result<Vec<StoredClient>> {
     apply::prune_clients(db)?;
     let mut clients = Vec::new();
     let mut select = db.prepare("SELECT id, name, handled FROM client ORDER BY used DESC LIMIT ?1")?;

@@ -1,8 +1,8 @@
-//! SQLite behind the storage port of `innkeeper-core`.
+//! SQLite implementation of the storage interface in `innkeeper-core`.
 //!
-//! One thread owns the connection that writes, another one the connection that
-//! reads; the rest of the process talks to them through bounded queues. What cannot
-//! be read any more is set aside and reported, never deleted.
+//! One thread owns the connection that writes, another the connection that reads; the
+//! rest of the process sends them requests through bounded queues. Records that cannot be
+//! read are set aside and reported, never deleted.
 
 mod apply;
 mod database;

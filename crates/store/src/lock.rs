@@ -1,30 +1,31 @@
-//! One host per data directory: a lock that the operating system releases with the process.
+//! Ensures one host per data directory, with a lock that the operating system releases
+//! when the process exits.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
-/// The longest process number that is read from somebody else's lock file.
+/// Maximum length of a process id read from the lock file.
 const LONGEST_PID: u64 = 20;
 
 /// Why the lock was not taken.
 #[derive(Debug)]
 pub(crate) enum NotLocked {
-    /// Somebody else has it; their process number, if they wrote it down.
+    /// Another process holds it; its process id, if it could be read.
     Taken(Option<u32>),
-    /// The file cannot be used.
+    /// The lock file cannot be used.
     Io(io::Error),
 }
 
-/// A held lock; dropping it gives it back.
+/// A held lock, released when dropped.
 #[derive(Debug)]
 pub(crate) struct HostLock {
-    /// Never read: the lock lives as long as the open file.
+    /// Never read: the lock is held as long as the file is open.
     _file: File,
 }
 
 impl HostLock {
-    /// Takes the lock, and writes down who has it.
+    /// Takes the lock and writes the process id to the file.
     pub(crate) fn take(path: &Path) -> Result<Self, NotLocked> {
         let mut file = private().open(path).map_err(NotLocked::Io)?;
         match file.try_lock() {
@@ -39,7 +40,8 @@ impl HostLock {
     }
 }
 
-/// How files of a data directory are opened: made if need be, for this user alone.
+/// Options for files in the data directory: created if missing, accessible only to this
+/// user.
 pub(crate) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);

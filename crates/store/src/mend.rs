@@ -1,7 +1,7 @@
-//! Takes records that cannot be used out of the way, so that the others can.
+//! Sets unusable records aside so that the others can be used.
 //!
-//! Invariant: what is taken out of a table is in `set_aside` in the same
-//! transaction, and a person is told.
+//! Invariant: a record removed from a table is stored in `set_aside` in the same
+//! transaction and reported to the user.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use innkeeper_core::clock::Clock;
 use innkeeper_core::storage::StoredRow;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::failure::Failure;
+use crate::failure::StoreFailure;
 use crate::index::{channel, json};
 use crate::problems::Problems;
 use crate::session::Flaw;
 
-/// Sets records aside and says so.
+/// Sets records aside and reports them.
 #[derive(Clone)]
 pub(crate) struct Mender {
     clock: Arc<dyn Clock>,
@@ -29,7 +29,7 @@ impl fmt::Debug for Mender {
 }
 
 impl Mender {
-    /// Takes times from the clock and reports to `problems`.
+    /// Creates a mender that reports to `problems`.
     pub(crate) fn new(clock: Arc<dyn Clock>, problems: Problems) -> Self {
         Self { clock, problems }
     }
@@ -39,17 +39,17 @@ impl Mender {
         self.clock.now().as_millisecond()
     }
 
-    /// The time as a part of a file's name.
+    /// The time as part of a file name.
     pub(crate) fn stamp(&self) -> String {
         self.clock.now().strftime("%Y%m%dT%H%M%S%3fZ").to_string()
     }
 
-    /// Where problems are reported.
+    /// The report of problems.
     pub(crate) fn problems(&self) -> &Problems {
         &self.problems
     }
 
-    /// Keeps what is about to be taken out of a table.
+    /// Sets aside a record that is about to be removed from its table, and reports it.
     pub(crate) fn set_aside(
         &self,
         db: &Connection,
@@ -60,12 +60,12 @@ impl Mender {
     ) -> rusqlite::Result<()> {
         self.keep(db, kind, key, body, reason)?;
         self.problems.report(format!(
-            "A stored {kind} ({key}) cannot be used ({reason}). It was set aside inside the database; everything else is there."
+            "A stored {kind} ({key}) cannot be used ({reason}). It was set aside inside the database; all other data is intact."
         ));
         Ok(())
     }
 
-    /// The same without telling anybody.
+    /// Sets aside a record without reporting it.
     pub(crate) fn keep(
         &self,
         db: &Connection,
@@ -79,13 +79,14 @@ impl Mender {
         Ok(())
     }
 
-    /// Replaces a row of the session list by its second copy, or takes it out of the list.
+    /// Replaces a row of the session list by its second copy, or removes it from the
+    /// list.
     pub(crate) fn mend_row(
         &self,
         db: &Connection,
         id: i64,
         reason: &str,
-    ) -> Result<Option<StoredRow>, Failure> {
+    ) -> Result<Option<StoredRow>, StoreFailure> {
         let (session, body) =
             db.query_row("SELECT uri, CAST(summary AS BLOB) FROM session_row WHERE id = ?1", [id], |row| {
                 Ok((channel(row, 0)?, row.get::<_, Vec<u8>>(1)?))
@@ -109,8 +110,8 @@ impl Mender {
         Ok(Some(StoredRow { session, modified_at, summary }))
     }
 
-    /// Takes the flaws of a session out of the way.
-    pub(crate) fn mend_session(&self, db: &Connection, flaws: &[Flaw]) -> Result<(), Failure> {
+    /// Sets aside the unusable records of a session.
+    pub(crate) fn mend_session(&self, db: &Connection, flaws: &[Flaw]) -> Result<(), StoreFailure> {
         for flaw in flaws {
             match flaw {
                 Flaw::Chat { id, reason } => self.take_chat(db, *id, reason)?,
@@ -119,7 +120,7 @@ impl Mender {
                 Flaw::Places { .. } => {}
             }
         }
-        // Only now are the places known that stay.
+        // Renumber last, when the remaining turns are known.
         for flaw in flaws {
             if let Flaw::Places { chat } = flaw {
                 renumber(db, *chat)?;
@@ -128,7 +129,7 @@ impl Mender {
         Ok(())
     }
 
-    fn take_chat(&self, db: &Connection, id: i64, reason: &str) -> Result<(), Failure> {
+    fn take_chat(&self, db: &Connection, id: i64, reason: &str) -> Result<(), StoreFailure> {
         let (uri, body) =
             db.query_row("SELECT uri, CAST(state AS BLOB) FROM chat WHERE id = ?1", [id], |row| {
                 Ok((channel(row, 0)?, row.get::<_, Vec<u8>>(1)?))
@@ -146,14 +147,14 @@ impl Mender {
         Ok(())
     }
 
-    fn take_turn(&self, db: &Connection, id: i64, reason: &str) -> Result<(), Failure> {
+    fn take_turn(&self, db: &Connection, id: i64, reason: &str) -> Result<(), StoreFailure> {
         let (key, body) = turn_record(db, id)?;
         self.set_aside(db, "turn", &key, &body, reason)?;
         db.execute("DELETE FROM turn WHERE id = ?1", [id])?;
         Ok(())
     }
 
-    fn take_entry(&self, db: &Connection, id: i64, reason: &str) -> Result<(), Failure> {
+    fn take_entry(&self, db: &Connection, id: i64, reason: &str) -> Result<(), StoreFailure> {
         let (uri, number, body) = db.query_row(
             "SELECT channel, number, CAST(action AS BLOB) FROM journal WHERE id = ?1",
             [id],
@@ -165,8 +166,8 @@ impl Mender {
     }
 }
 
-/// A turn's key for people and its body.
-fn turn_record(db: &Connection, id: i64) -> Result<(String, Vec<u8>), Failure> {
+/// A turn's readable key, and its body.
+fn turn_record(db: &Connection, id: i64) -> Result<(String, Vec<u8>), StoreFailure> {
     Ok(db.query_row(
         "SELECT chat.uri, turn.place, CAST(turn.body AS BLOB) FROM turn JOIN chat ON chat.id = turn.chat
          WHERE turn.id = ?1",
@@ -175,8 +176,8 @@ fn turn_record(db: &Connection, id: i64) -> Result<(String, Vec<u8>), Failure> {
     )?)
 }
 
-/// Gives a chat's turns the places 0, 1, 2 and so on.
-fn renumber(db: &Connection, chat: i64) -> Result<(), Failure> {
+/// Numbers a chat's turns 0, 1, 2 and so on.
+fn renumber(db: &Connection, chat: i64) -> Result<(), StoreFailure> {
     let turns: Vec<i64> = {
         let mut select = db.prepare("SELECT id FROM turn WHERE chat = ?1 ORDER BY place")?;
         select.query_map([chat], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?
@@ -184,7 +185,7 @@ fn renumber(db: &Connection, chat: i64) -> Result<(), Failure> {
     let last: Option<i64> =
         db.query_row("SELECT max(place) FROM turn WHERE chat = ?1", [chat], |row| row.get(0))?;
     let unused = last.unwrap_or(0).max(0).saturating_add(1);
-    // By way of places that nobody has, since no place may be taken twice on the way.
+    // Use unused numbers first, since numbers must be unique at every step.
     for first in [unused, 0] {
         let mut update = db.prepare("UPDATE turn SET place = ?2 WHERE id = ?1")?;
         for (place, id) in (first..).zip(&turns) {

@@ -1,42 +1,42 @@
-//! The schema's history: numbered steps, each in a transaction of its own.
+//! Schema migrations: numbered steps, each in its own transaction.
 //!
-//! Invariant: `user_version` is the number of the last step that was taken whole.
-//! A step is never edited after a release.
+//! Invariant: `user_version` is the number of the last completed step. A step is never
+//! edited after a release.
 
 use rusqlite::{Connection, TransactionBehavior};
 
-/// The steps in order; the first one is number 1.
+/// The steps in order; the first is number 1.
 const STEPS: [&str; 2] =
     [include_str!("../migrations/0001_initial.sql"), include_str!("../migrations/0002_agent_messages.sql")];
 
-/// Why the schema could not be brought up to date.
+/// Why the schema could not be migrated.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MigrateError {
-    /// A later version of this program made it.
-    #[error("schema {found} is newer than {known}")]
+    /// A newer version of this program created the database.
+    #[error("schema version {found} is newer than {known}")]
     Newer {
-        /// The schema's number.
+        /// The schema version.
         found: i64,
-        /// The newest number that this program knows.
+        /// The newest version that this program supports.
         known: i64,
     },
-    /// No version of this program made it.
-    #[error("schema {found} is none of this program's")]
+    /// The schema version does not belong to any version of this program.
+    #[error("unrecognised schema version {found}")]
     Foreign {
-        /// The schema's number.
+        /// The schema version.
         found: i64,
     },
-    /// SQLite said so.
+    /// An SQLite error.
     #[error(transparent)]
     Sql(#[from] rusqlite::Error),
 }
 
-/// The newest schema.
+/// The newest schema version.
 pub(crate) fn known() -> i64 {
     i64::try_from(STEPS.len()).unwrap_or(i64::MAX)
 }
 
-/// The schema's number; refuses one that is not ours, or newer. Writes nothing.
+/// Reads the schema version and rejects an unrecognised or newer one. Does not write.
 pub(crate) fn found(db: &Connection) -> Result<i64, MigrateError> {
     let found: i64 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     match found {
@@ -46,7 +46,7 @@ pub(crate) fn found(db: &Connection) -> Result<i64, MigrateError> {
     }
 }
 
-/// Takes the steps that are missing.
+/// Runs the missing steps.
 pub(crate) fn run(db: &mut Connection) -> Result<(), MigrateError> {
     let found = found(db)?;
     for (number, step) in (1_i64..).zip(STEPS).filter(|(number, _)| *number > found) {

@@ -1,16 +1,16 @@
-//! What went wrong with stored data, in sentences for a person.
+//! Problems with stored data, as sentences for the user.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use innkeeper_core::channel::ChannelUri;
 
-use crate::failure::Failure;
+use crate::failure::StoreFailure;
 
-/// The most sentences that are kept; later ones are in the log alone. A person reads a few, and a thousand
-/// broken records have one cause.
+/// Maximum number of sentences kept; later ones are only logged. Many damaged records
+/// usually have one cause.
 const MOST: usize = 100;
 
-/// The sentences so far, shared by the threads of a store.
+/// The sentences so far, shared by the store's threads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Problems(Arc<Mutex<Vec<String>>>);
 
@@ -19,23 +19,23 @@ impl Problems {
     pub(crate) fn report(&self, problem: String) {
         tracing::error!("{problem}");
         let mut problems = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever asks again for what is broken gets the same sentence.
+        // Repeated requests for a damaged record report it only once.
         if problems.len() < MOST && !problems.contains(&problem) {
             problems.push(problem);
         }
     }
 
-    /// Reports a session that cannot be used, if that is what failed.
-    pub(crate) fn report_damage(&self, session: &ChannelUri, failure: &Failure) {
-        if let Failure::Damaged { .. } = failure {
+    /// Reports a damaged session, if the error is about damage.
+    pub(crate) fn report_damage(&self, session: &ChannelUri, failure: &StoreFailure) {
+        if let StoreFailure::Damaged { .. } = failure {
             self.report(format!(
-                "The session {session} cannot be opened ({failure}). It stays in the database as it is until it is \
-                 disposed of; everything else is there."
+                "The session {session} cannot be opened ({failure}). It is kept unchanged in the database until it is \
+                 disposed of; all other data is intact."
             ));
         }
     }
 
-    /// All of them, oldest first.
+    /// All problems, oldest first.
     pub(crate) fn all(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

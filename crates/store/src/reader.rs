@@ -1,7 +1,7 @@
-//! The thread that loads sessions, beside the one that writes.
+//! The thread that loads sessions, concurrently with the writer.
 //!
-//! It changes nothing: a session with flaws is passed on to the writer, which may
-//! take them out of the way.
+//! Does not write: a session with unusable records is passed to the writer, which may set
+//! them aside.
 
 use std::sync::PoisonError;
 
@@ -10,59 +10,59 @@ use innkeeper_core::storage::{StorageError, StoredSession};
 use rusqlite::Connection;
 use tokio::sync::mpsc;
 
-use crate::database::{Files, Purpose, connect};
-use crate::failure::Failure;
+use crate::database::{ConnectionPurpose, StoreFiles, connect};
+use crate::failure::StoreFailure;
 use crate::problems::Problems;
 use crate::session;
-use crate::writer::{Order, ReadConnection, Reply};
+use crate::writer::{ReadConnection, ReplySender, WriterRequest};
 
-/// Sessions that may wait to be loaded. After a start many clients ask for one each; when it is full, the next
-/// one is refused at once as `Busy`.
+/// Capacity of the load queue. After a start, many clients load one session each. If the
+/// queue is full, a load is rejected immediately as `Busy`.
 pub(crate) const QUEUE: usize = 1024;
 
-/// A session that somebody waits for.
+/// A request to load a session.
 #[derive(Debug)]
-pub(crate) struct Load {
-    /// The session.
+pub(crate) struct LoadRequest {
+    /// The session to load.
     pub(crate) session: ChannelUri,
-    /// Who waits.
-    pub(crate) reply: Reply<Option<StoredSession>>,
+    /// Receives the result.
+    pub(crate) reply: ReplySender<Option<StoredSession>>,
 }
 
-/// What the thread owns.
+/// The state of the reader thread.
 #[derive(Debug)]
-pub(crate) struct Reader {
-    /// The database's files.
-    pub(crate) files: Files,
-    /// The connection, which the writer may take away between two sessions.
+pub(crate) struct StoreReader {
+    /// The database files.
+    pub(crate) files: StoreFiles,
+    /// The connection, which the writer may close between two loads.
     pub(crate) read: ReadConnection,
-    /// The way to the writer.
-    pub(crate) writer: mpsc::Sender<Order>,
-    /// Where problems are reported.
+    /// Requests to the writer.
+    pub(crate) writer: mpsc::Sender<WriterRequest>,
+    /// The report of problems.
     pub(crate) problems: Problems,
 }
 
-/// What came of reading a session.
-enum Outcome {
-    /// The answer.
+/// The result of reading a session.
+enum LoadOutcome {
+    /// The result for the caller.
     Answer(Result<Option<StoredSession>, StorageError>),
-    /// The writer has to look at it.
+    /// The writer must repair the session first.
     Flawed,
 }
 
-impl Reader {
-    /// Works until nobody can ask for anything any more.
-    pub(crate) fn run(self, mut loads: mpsc::Receiver<Load>) {
-        while let Some(Load { session, reply }) = loads.blocking_recv() {
+impl StoreReader {
+    /// Runs until all senders are dropped.
+    pub(crate) fn run(self, mut loads: mpsc::Receiver<LoadRequest>) {
+        while let Some(LoadRequest { session, reply }) = loads.blocking_recv() {
             if reply.is_closed() {
                 continue;
             }
             match self.load(&session) {
-                // Whoever asked may have gone away meanwhile.
-                Outcome::Answer(answer) => reply.send(answer).unwrap_or_default(),
-                Outcome::Flawed => {
-                    if let Err(mpsc::error::SendError(Order::Mend(_, reply))) =
-                        self.writer.blocking_send(Order::Mend(session, reply))
+                // The caller may have been dropped.
+                LoadOutcome::Answer(answer) => reply.send(answer).unwrap_or_default(),
+                LoadOutcome::Flawed => {
+                    if let Err(mpsc::error::SendError(WriterRequest::Mend(_, reply))) =
+                        self.writer.blocking_send(WriterRequest::Mend(session, reply))
                     {
                         reply.send(Err(stopped())).unwrap_or_default();
                     }
@@ -71,7 +71,7 @@ impl Reader {
         }
     }
 
-    fn load(&self, session: &ChannelUri) -> Outcome {
+    fn load(&self, session: &ChannelUri) -> LoadOutcome {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let mut flaws = Vec::new();
         let loaded = self.connection(&mut read).and_then(|db| {
@@ -81,26 +81,26 @@ impl Reader {
             Ok(loaded)
         });
         match loaded {
-            Ok(loaded) if flaws.is_empty() => Outcome::Answer(Ok(loaded)),
-            Ok(_) => Outcome::Flawed,
-            Err(failure) if failure.is_damaged_file() => Outcome::Flawed,
+            Ok(loaded) if flaws.is_empty() => LoadOutcome::Answer(Ok(loaded)),
+            Ok(_) => LoadOutcome::Flawed,
+            Err(failure) if failure.is_damaged_file() => LoadOutcome::Flawed,
             Err(failure) => {
                 self.problems.report_damage(session, &failure);
-                Outcome::Answer(Err(failure.told()))
+                LoadOutcome::Answer(Err(failure.to_storage_error()))
             }
         }
     }
 
-    fn connection<'a>(&self, read: &'a mut Option<Connection>) -> Result<&'a mut Connection, Failure> {
+    fn connection<'a>(&self, read: &'a mut Option<Connection>) -> Result<&'a mut Connection, StoreFailure> {
         let db = match read.take() {
             Some(db) => db,
-            None => connect(&self.files.database(), Purpose::Read)?,
+            None => connect(&self.files.database(), ConnectionPurpose::Read)?,
         };
         Ok(read.insert(db))
     }
 }
 
-/// What a caller is told when the threads are gone.
+/// The error after the store was closed.
 pub(crate) fn stopped() -> StorageError {
-    StorageError::Failed("it was closed".to_owned())
+    StorageError::Failed("the store is closed".to_owned())
 }

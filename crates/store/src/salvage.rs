@@ -1,7 +1,7 @@
-//! Replaces a damaged database by what can be read of it.
+//! Replaces a damaged database by a new one with all readable records.
 //!
-//! Invariant: at every moment of it, a crash leaves files from which the next start
-//! goes on. The damaged files are renamed, never changed and never deleted.
+//! Invariant: after a crash at any point, the next start can continue. The damaged files
+//! are renamed, never changed or deleted.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -12,7 +12,7 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params, params_from_iter};
 
 use crate::apply;
-use crate::database::{Files, Purpose, TABLES, beside, connect, definitions};
+use crate::database::{ConnectionPurpose, StoreFiles, TABLES, beside, connect, definitions};
 use crate::failure::is_full;
 use crate::lock::private;
 use crate::mend::Mender;
@@ -21,19 +21,19 @@ use crate::migrate::{self, MigrateError};
 /// Why a database could not be replaced.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SalvageError {
-    /// A file could not be made or renamed.
+    /// A file could not be created or renamed.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The new database could not be filled.
     #[error(transparent)]
     Sql(#[from] rusqlite::Error),
-    /// The new database could not be made.
+    /// The new database could not be created.
     #[error(transparent)]
     Schema(#[from] MigrateError),
 }
 
 impl SalvageError {
-    /// Whether there was no room.
+    /// Whether the disk was full.
     pub(crate) fn is_full(&self) -> bool {
         match self {
             Self::Io(error) => error.kind() == io::ErrorKind::StorageFull,
@@ -43,13 +43,13 @@ impl SalvageError {
     }
 }
 
-/// Makes a new database from what can be read of the damaged one, and puts it into
-/// that one's place. No connection to it is open.
-pub(crate) fn replace(files: &Files, mender: &Mender, reason: &str) -> Result<(), SalvageError> {
+/// Creates a new database from the readable records of the damaged one and replaces it.
+/// The caller must have closed all connections.
+pub(crate) fn replace(files: &StoreFiles, mender: &Mender, reason: &str) -> Result<(), SalvageError> {
     let new = files.salvaging();
     remove_leftovers(files)?;
     let file = private().open(&new)?;
-    let tally = fill(files, mender)?;
+    let counts = fill(files, mender)?;
     file.sync_all()?;
     fs::rename(&new, files.salvaged())?;
     let aside = finish(files, mender)?;
@@ -57,20 +57,20 @@ pub(crate) fn replace(files: &Files, mender: &Mender, reason: &str) -> Result<()
     mender.problems().report(format!(
         "The database was damaged ({reason}). It was set aside as {}; {}.",
         aside.unwrap_or_default(),
-        tally.sentence()
+        counts.sentence()
     ));
     Ok(())
 }
 
-/// Puts a complete new database into the place of the damaged one. Goes on from
-/// wherever an earlier attempt was interrupted. Returns where the damaged one is.
-pub(crate) fn finish(files: &Files, mender: &Mender) -> io::Result<Option<String>> {
+/// Renames a complete new database to the database path. Continues wherever an earlier
+/// attempt was interrupted. Returns the new path of the damaged one.
+pub(crate) fn finish(files: &StoreFiles, mender: &Mender) -> io::Result<Option<String>> {
     if !files.salvaged().try_exists()? {
         return Ok(None);
     }
     let database = files.database();
     let aside = files.damaged(&mender.stamp());
-    // The log first: beside a new database, an old log would be taken for its own.
+    // Rename the log first: SQLite would apply an old log to the new database.
     for suffix in ["-wal", "-shm", ""] {
         rename_if_there(&beside(&database, suffix), &beside(&aside, suffix))?;
     }
@@ -81,81 +81,81 @@ pub(crate) fn finish(files: &Files, mender: &Mender) -> io::Result<Option<String
     Ok(Some(aside.display().to_string()))
 }
 
-/// How many records could be read.
+/// Counts of salvaged and lost records.
 #[derive(Debug, Default)]
-struct Tally {
+struct SalvageCounts {
     /// Records in the new database.
     copied: u64,
-    /// Places in the file where nothing could be read, each of which hides any number of records.
+    /// Unreadable places in the file; each may hide any number of records.
     holes: u64,
-    /// Records that were read and made no sense.
-    senseless: u64,
-    /// Records without what they belong to.
+    /// Records that were readable but invalid.
+    invalid: u64,
+    /// Records whose parent record is missing.
     orphans: usize,
 }
 
-impl Tally {
+impl SalvageCounts {
     fn sentence(&self) -> String {
         if self.copied == 0 {
-            return "nothing in it could be read, so this host starts without sessions".to_owned();
+            return "no records could be read, so this host starts without sessions".to_owned();
         }
         format!(
-            "{} records were taken over, {} were unusable or belonged to something lost, and {} places could not be read",
+            "{} records were recovered, {} were invalid or lost their parent record, and {} places were unreadable",
             self.copied,
-            self.senseless + self.orphans as u64,
+            self.invalid + self.orphans as u64,
             self.holes
         )
     }
 }
 
-fn fill(files: &Files, mender: &Mender) -> Result<Tally, SalvageError> {
-    let mut into = connect(&files.salvaging(), Purpose::Fill)?;
+fn fill(files: &StoreFiles, mender: &Mender) -> Result<SalvageCounts, SalvageError> {
+    let mut into = connect(&files.salvaging(), ConnectionPurpose::Fill)?;
     migrate::run(&mut into)?;
-    let mut tally = Tally::default();
+    let mut counts = SalvageCounts::default();
     let source = source(files, &definitions(&into)?)?;
     let filling = into.transaction()?;
     if let Some(from) = source {
         let most = fs::metadata(files.database())?.len() / SMALLEST_RECORD;
         for table in TABLES {
-            Copy { table, from: &from, into: &filling, mender, most }.run(&mut tally)?;
+            TableCopy { table, from: &from, into: &filling, mender, most }.run(&mut counts)?;
         }
     }
-    tally.orphans = settle(&filling, mender)?;
+    counts.orphans = settle(&filling, mender)?;
     filling.commit()?;
-    Ok(tally)
+    Ok(counts)
 }
 
-/// The damaged database, if any of it can be read.
-fn source(files: &Files, expected: &[String]) -> Result<Option<Connection>, SalvageError> {
+/// Opens the damaged database, if it is readable at all.
+fn source(files: &StoreFiles, expected: &[String]) -> Result<Option<Connection>, SalvageError> {
     let damaged = files.database();
     let length = fs::metadata(&damaged)?.len();
     if length == 0 {
-        // SQLite would throw the log beside it away.
+        // SQLite would delete the log of an empty database.
         return Ok(None);
     }
     let is_as_expected = |db: &Connection| definitions(db).is_ok_and(|found| found == expected);
-    let opened = connect(&damaged, Purpose::Salvage).ok();
+    let opened = connect(&damaged, ConnectionPurpose::Salvage).ok();
     if opened.as_ref().is_some_and(is_as_expected) || length <= PAGE {
         return Ok(opened);
     }
-    put_a_head_on(files, length)?;
-    let headed = connect(&files.headed(), Purpose::Salvage).ok().filter(is_as_expected);
+    replace_first_page(files, length)?;
+    let headed = connect(&files.headed(), ConnectionPurpose::Salvage).ok().filter(is_as_expected);
     Ok(headed.or(opened))
 }
 
-/// Bytes of a page. Databases are made with SQLite's default.
+/// Page size. Databases are created with SQLite's default.
 const PAGE: u64 = 4096;
 
-/// Makes a copy of the damaged database with the first page of the new one: without
-/// the definitions there nothing can be found, and the same steps put the same tables onto
-/// the same pages. What a later step put elsewhere is not found, or does not fit the
-/// columns that it is read into.
-fn put_a_head_on(files: &Files, length: u64) -> io::Result<()> {
+/// Copies the damaged database and gives it the first page of the new one. The first page
+/// contains the table definitions, and the same migrations put the same tables onto the
+/// same pages. Tables that a later migration put elsewhere are not found, or do not match
+/// the columns that they are read into.
+fn replace_first_page(files: &StoreFiles, length: u64) -> io::Result<()> {
     let mut head = Vec::new();
     File::open(files.salvaging())?.take(PAGE).read_to_end(&mut head)?;
     let pages = u32::try_from(length / PAGE).unwrap_or(u32::MAX);
-    // From the description of the file format: 18 and 19 say whether there is a log, 28 how many pages there
-    // are, 32 where the unused ones start, 36 how many of those there are.
+    // Offsets from the SQLite file format: 18 and 19 select the log mode, 28 is the
+    // number of pages, 32 the first free page, 36 the number of free pages.
     for (offset, bytes) in [(18, &[2, 2][..]), (28, &pages.to_be_bytes()), (32, &[0; 8])] {
         if let Some(field) = head.get_mut(offset..offset + bytes.len()) {
             field.copy_from_slice(bytes);
@@ -167,45 +167,47 @@ fn put_a_head_on(files: &Files, length: u64) -> io::Result<()> {
     private().open(&copy)?.write_all(&head)
 }
 
-/// How many unreadable places of one table are passed. A disk that lost more than this is another matter.
+/// Maximum number of unreadable places skipped per table. More damage than this is not
+/// salvaged.
 const HOLES: usize = 1000;
 
-/// The fewest bytes that a record takes in a file.
+/// Minimum size of a record in the file.
 const SMALLEST_RECORD: u64 = 4;
 
-/// How many numbers behind an unreadable record are tried one by one.
+/// Number of record ids after an unreadable one that are tried one by one.
 const ONE_BY_ONE: i64 = 4096;
 
-/// Copies what can be read of one table.
-struct Copy<'a> {
+/// Copies the readable records of one table.
+struct TableCopy<'a> {
     table: &'static str,
     from: &'a Connection,
     into: &'a Connection,
     mender: &'a Mender,
-    /// More records than the file has room for: a damaged table may lead in circles.
+    /// An upper bound of the number of records, because a damaged table may contain
+    /// cycles.
     most: u64,
 }
 
-/// A record: its number and its columns.
-type Record = (i64, Vec<Column>);
+/// A record: its id and its columns.
+type SalvagedRecord = (i64, Vec<SalvagedColumn>);
 
-/// A column's value; text that is none is kept as it is, for a person to look at.
-enum Column {
+/// A column's value; invalid text is kept as bytes for inspection.
+enum SalvagedColumn {
     Fine(Value),
     Wrong(Vec<u8>),
 }
 
-impl Copy<'_> {
-    fn run(&self, tally: &mut Tally) -> Result<(), SalvageError> {
+impl TableCopy<'_> {
+    fn run(&self, counts: &mut SalvageCounts) -> Result<(), SalvageError> {
         let mut from = i64::MIN;
         for _ in 0..HOLES {
             let mut next = from;
-            if matches!(self.copy_from(&mut next, tally)?, Walk::End) {
+            if matches!(self.copy_from(&mut next, counts)?, Walk::End) {
                 return Ok(());
             }
-            tally.holes += 1;
-            // Damaged numbers may go back; looking for the next place must not, or it never ends.
-            match self.behind_the_hole(next.max(from)) {
+            counts.holes += 1;
+            // Damaged ids may decrease; the search must not, or it would not terminate.
+            match self.after_hole(next.max(from)) {
                 Some(found) => from = found,
                 None => return Ok(()),
             }
@@ -213,8 +215,9 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Copies records from a number on, until the end or until they cannot be read. `next` is where it stopped.
-    fn copy_from(&self, next: &mut i64, tally: &mut Tally) -> Result<Walk, SalvageError> {
+    /// Copies records starting at an id, until the end or an unreadable record. `next` is
+    /// set to the id where it stopped.
+    fn copy_from(&self, next: &mut i64, counts: &mut SalvageCounts) -> Result<Walk, SalvageError> {
         let sql = format!("SELECT rowid, * FROM {} NOT INDEXED WHERE rowid >= ?1 ORDER BY rowid", self.table);
         let Ok(mut select) = self.from.prepare_cached(&sql) else { return Ok(Walk::End) };
         let Ok(mut records) = select.query([*next]) else { return Ok(Walk::Hole) };
@@ -225,15 +228,16 @@ impl Copy<'_> {
                 Err(_) => return Ok(Walk::Hole),
             };
             let Ok((id, columns)) = record else { return Ok(Walk::Hole) };
-            self.insert(id, columns, tally)?;
+            self.insert(id, columns, counts)?;
             *next = id.saturating_add(1);
         }
         Ok(Walk::End)
     }
 
-    /// The smallest number from which on something can be read again: first one by one, since a page has few
-    /// records, then by steps that double, and then between the last two of those.
-    fn behind_the_hole(&self, hole: i64) -> Option<i64> {
+    /// The smallest id after a hole from which records can be read again. Tries ids one
+    /// by one first, since a page holds few records, then doubles the step, then bisects
+    /// the last step.
+    fn after_hole(&self, hole: i64) -> Option<i64> {
         let hole = hole.max(0);
         let mut step: i64 = 1;
         let mut unreadable = hole;
@@ -256,7 +260,7 @@ impl Copy<'_> {
         Some(readable)
     }
 
-    /// Whether the first record from this number on can be read, or there is none.
+    /// Whether the first record at or after this id is readable, or does not exist.
     fn can_read(&self, from: i64) -> bool {
         let sql = format!("SELECT rowid, * FROM {} NOT INDEXED WHERE rowid >= ?1 ORDER BY rowid", self.table);
         let Ok(mut select) = self.from.prepare_cached(&sql) else { return false };
@@ -268,13 +272,18 @@ impl Copy<'_> {
         }
     }
 
-    fn insert(&self, id: i64, columns: Vec<Column>, tally: &mut Tally) -> Result<(), SalvageError> {
+    fn insert(
+        &self,
+        id: i64,
+        columns: Vec<SalvagedColumn>,
+        counts: &mut SalvageCounts,
+    ) -> Result<(), SalvageError> {
         let mut values = Vec::with_capacity(columns.len());
         for column in columns {
             match column {
-                Column::Fine(value) => values.push(value),
-                Column::Wrong(bytes) => {
-                    tally.senseless += 1;
+                SalvagedColumn::Fine(value) => values.push(value),
+                SalvagedColumn::Wrong(bytes) => {
+                    counts.invalid += 1;
                     return self.keep(id, &bytes, "not text");
                 }
             }
@@ -284,12 +293,12 @@ impl Copy<'_> {
         let inserted =
             self.into.prepare_cached(&sql).and_then(|mut insert| insert.execute(params_from_iter(&values)));
         match inserted {
-            Ok(_) => tally.copied += 1,
+            Ok(_) => counts.copied += 1,
             Err(error) if is_full(&error) => return Err(error.into()),
-            // Read a second time, from behind a place that could not be read.
+            // Already copied before the hole.
             Err(_) if self.has(id) => {}
             Err(error) => {
-                tally.senseless += 1;
+                counts.invalid += 1;
                 return self.keep(id, format!("{values:?}").as_bytes(), &error.to_string());
             }
         }
@@ -306,32 +315,32 @@ impl Copy<'_> {
     }
 }
 
-/// How reading from a place on ended.
+/// How a scan ended.
 enum Walk {
     End,
     Hole,
 }
 
-fn read_record(row: &rusqlite::Row<'_>) -> rusqlite::Result<Record> {
+fn read_record(row: &rusqlite::Row<'_>) -> rusqlite::Result<SalvagedRecord> {
     let id = row.get(0)?;
     let mut columns = Vec::with_capacity(row.as_ref().column_count());
     for column in 1..row.as_ref().column_count() {
         columns.push(match row.get_ref(column)? {
-            ValueRef::Null => Column::Fine(Value::Null),
-            ValueRef::Integer(number) => Column::Fine(Value::Integer(number)),
-            ValueRef::Real(number) => Column::Fine(Value::Real(number)),
-            ValueRef::Blob(bytes) => Column::Fine(Value::Blob(bytes.to_vec())),
+            ValueRef::Null => SalvagedColumn::Fine(Value::Null),
+            ValueRef::Integer(number) => SalvagedColumn::Fine(Value::Integer(number)),
+            ValueRef::Real(number) => SalvagedColumn::Fine(Value::Real(number)),
+            ValueRef::Blob(bytes) => SalvagedColumn::Fine(Value::Blob(bytes.to_vec())),
             ValueRef::Text(bytes) => match str::from_utf8(bytes) {
-                Ok(text) => Column::Fine(Value::Text(text.to_owned())),
-                Err(_) => Column::Wrong(bytes.to_vec()),
+                Ok(text) => SalvagedColumn::Fine(Value::Text(text.to_owned())),
+                Err(_) => SalvagedColumn::Wrong(bytes.to_vec()),
             },
         });
     }
     Ok((id, columns))
 }
 
-/// Makes the new database consistent in itself: nothing without what it belongs to, the list complete, and no
-/// number used twice. Returns how many records had nothing to belong to.
+/// Makes the new database consistent: removes orphans, completes the session list, and
+/// ensures that sequence numbers are not reused. Returns the number of orphans.
 fn settle(db: &Connection, mender: &Mender) -> rusqlite::Result<usize> {
     let mut orphans = 0;
     for sql in [
@@ -351,16 +360,16 @@ fn settle(db: &Connection, mender: &Mender) -> rusqlite::Result<usize> {
     )?;
     correct_addresses(db)?;
     note_lost(db, mender)?;
-    // Clients get a snapshot, because nobody knows what is missing.
-    apply::unmark_end(db)?;
+    // Clients must receive snapshots, because it is unknown which data is missing.
+    apply::clear_clean_shutdown(db)?;
     if apply::host_value(db, "seq")?.is_none() {
-        // Milliseconds since 1970 are above every number that can have been used.
+        // Milliseconds since 1970 are larger than any sequence number in use.
         apply::put_host(db, "seq", &mender.now().to_string())?;
     }
     Ok(orphans)
 }
 
-/// Gives default chats the address that they have by definition.
+/// Restores the derived address of default chats.
 fn correct_addresses(db: &Connection) -> rusqlite::Result<()> {
     let mut select = db.prepare("SELECT id, session, derived, uri FROM chat")?;
     let mut records = select.query([])?;
@@ -377,7 +386,8 @@ fn correct_addresses(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Remembers which sessions lost their document or their default chat: they are damaged, not unknown or new.
+/// Records which sessions lost their document or default chat, so that they are reported
+/// as damaged instead of unknown or new.
 fn note_lost(db: &Connection, mender: &Mender) -> rusqlite::Result<()> {
     let mut select = db.prepare("SELECT uri FROM session_row WHERE uri NOT IN (SELECT uri FROM session)")?;
     for session in select.query_map([], |row| row.get::<_, String>(0))? {
@@ -400,8 +410,8 @@ fn note_lost(db: &Connection, mender: &Mender) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Removes what only a repair needs, from this one or from one that was interrupted.
-fn remove_leftovers(files: &Files) -> io::Result<()> {
+/// Removes temporary files of this repair or of an interrupted one.
+fn remove_leftovers(files: &StoreFiles) -> io::Result<()> {
     for base in [files.salvaging(), files.headed()] {
         for suffix in ["", "-journal", "-wal", "-shm"] {
             match fs::remove_file(beside(&base, suffix)) {

@@ -1,4 +1,4 @@
-//! One session with all that belongs to it.
+//! Loads one session with its chats, turns and journal.
 
 use std::borrow::Cow;
 
@@ -13,47 +13,47 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-use crate::failure::Failure;
+use crate::failure::StoreFailure;
 use crate::index::{channel, json, text};
 
-/// A record that cannot be used, and why. Taking it out of the way is the writer's work.
+/// An unusable record and the reason. The writer sets it aside.
 #[derive(Debug)]
 pub(crate) enum Flaw {
-    /// A chat other than the default one.
+    /// A chat other than the default chat.
     Chat {
-        /// Its record.
+        /// Record id.
         id: i64,
-        /// What is wrong with it.
+        /// Why it is unusable.
         reason: String,
     },
     /// A turn.
     Turn {
-        /// Its record.
+        /// Record id.
         id: i64,
-        /// What is wrong with it.
+        /// Why it is unusable.
         reason: String,
     },
-    /// An entry of the journal.
+    /// A journal entry.
     Entry {
-        /// Its record.
+        /// Record id.
         id: i64,
-        /// What is wrong with it.
+        /// Why it is unusable.
         reason: String,
     },
-    /// A chat's turns do not have the places 0, 1, 2 and so on.
+    /// A chat's turns are not numbered 0, 1, 2 and so on.
     Places {
-        /// The chat's record.
+        /// Record id of the chat.
         chat: i64,
     },
 }
 
-/// Reads a session; what is in the way of using all of it is added to `flaws`.
-/// Whoever calls has a transaction open.
+/// Loads a session and adds unusable records to `flaws`. The caller must have a
+/// transaction open.
 pub(crate) fn load(
     db: &Connection,
     session: &ChannelUri,
     flaws: &mut Vec<Flaw>,
-) -> Result<Option<StoredSession>, Failure> {
+) -> Result<Option<StoredSession>, StoreFailure> {
     let mut select = db.prepare_cached(
         "SELECT id, modified_at IS NOT NULL, created_at, state FROM session WHERE uri = ?1",
     )?;
@@ -66,7 +66,7 @@ pub(crate) fn load(
     let Some((id, listed, created_at, state)) = found else {
         return without_document(db, session);
     };
-    let damaged = |reason| Failure::Damaged { what: format!("the session {session}"), reason };
+    let damaged = |reason| StoreFailure::Damaged { what: format!("the session {session}"), reason };
     let state = state.map_err(damaged)?;
     let chats = chats(db, session, &default_chat(session, &state), flaws)?;
     Ok(Some(StoredSession {
@@ -78,30 +78,35 @@ pub(crate) fn load(
     }))
 }
 
-/// A session that is in the list and has no document was lost, and is not the same as none.
-fn without_document(db: &Connection, session: &ChannelUri) -> Result<Option<StoredSession>, Failure> {
+/// A session that is in the list but does not have a document was lost, which is not the
+/// same as unknown.
+fn without_document(db: &Connection, session: &ChannelUri) -> Result<Option<StoredSession>, StoreFailure> {
     let mut select = db.prepare_cached("SELECT 1 FROM session_row WHERE uri = ?1")?;
     if !select.exists([session.as_str()])? {
         return Ok(None);
     }
     if was_lost(db, "session", session)? {
-        return Err(Failure::Damaged { what: format!("the session {session}"), reason: LOST.to_owned() });
+        return Err(StoreFailure::Damaged {
+            what: format!("the session {session}"),
+            reason: LOST.to_owned(),
+        });
     }
-    Err(Failure::Index)
+    Err(StoreFailure::Index)
 }
 
-/// What is said of something that a repair did not find.
+/// The reason for a record that a repair could not find.
 const LOST: &str = "it was lost with a damaged part of the database, which was set aside";
 
-/// The chat without which a session is of no use: the one that its document names.
+/// The default chat named in the session's document. A session cannot be used without it.
 fn default_chat(session: &ChannelUri, state: &Json) -> ChannelUri {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Named<'a> {
+    struct DefaultChatField<'a> {
         #[serde(borrow)]
         default_chat: Option<Cow<'a, str>>,
     }
-    let named = serde_json::from_str::<Named<'_>>(state.get()).ok().and_then(|named| named.default_chat);
+    let named =
+        serde_json::from_str::<DefaultChatField<'_>>(state.get()).ok().and_then(|named| named.default_chat);
     named.map_or_else(|| ChannelUri::default_chat_of(session), |chat| ChannelUri::new(&chat))
 }
 
@@ -110,9 +115,9 @@ fn chats(
     session: &ChannelUri,
     default: &ChannelUri,
     flaws: &mut Vec<Flaw>,
-) -> Result<Vec<StoredChat>, Failure> {
+) -> Result<Vec<StoredChat>, StoreFailure> {
     let derived = ChannelUri::default_chat_of(session);
-    let damaged = |reason| Failure::Damaged { what: format!("the chat {default}"), reason };
+    let damaged = |reason| StoreFailure::Damaged { what: format!("the chat {default}"), reason };
     let mut chats = Vec::new();
     let mut select = db.prepare_cached(
         "SELECT id, uri, resumes, conversation, state, derived, branch, rewind FROM chat WHERE session = ?1
@@ -123,7 +128,7 @@ fn chats(
         let id: i64 = record.get(0)?;
         let uri = channel(record, 1)?;
         if record.get::<_, bool>(5)? != (uri == derived) {
-            return Err(Failure::Index);
+            return Err(StoreFailure::Index);
         }
         match chat(record, uri.clone())? {
             Ok(mut chat) => {
@@ -140,7 +145,7 @@ fn chats(
     Ok(chats)
 }
 
-/// A chat without its turns; or why it cannot be used.
+/// Decodes a chat without its turns, or returns why it is unusable.
 fn chat(record: &Row<'_>, uri: ChannelUri) -> rusqlite::Result<Result<StoredChat, String>> {
     let conversation =
         text(record, 3)?.and_then(|name| Uuid::parse_str(name).map_err(|error| error.to_string()));
@@ -167,7 +172,7 @@ fn chat(record: &Row<'_>, uri: ChannelUri) -> rusqlite::Result<Result<StoredChat
     })())
 }
 
-/// What a column has as JSON, if it has anything.
+/// Decodes an optional JSON column.
 fn optional<T: DeserializeOwned>(
     record: &Row<'_>,
     column: usize,
@@ -180,24 +185,24 @@ fn optional<T: DeserializeOwned>(
     Ok(decoded.map(Some))
 }
 
-/// Whether a repair did not find it.
+/// Whether a repair could not find this record.
 fn was_lost(db: &Connection, kind: &str, uri: &ChannelUri) -> rusqlite::Result<bool> {
     db.prepare_cached("SELECT 1 FROM set_aside WHERE key = ?1 AND kind = ?2")?.exists([uri.as_str(), kind])
 }
 
-fn resume_token(db: &Connection, chat: i64) -> Result<Option<ResumeToken>, Failure> {
+fn resume_token(db: &Connection, chat: i64) -> Result<Option<ResumeToken>, StoreFailure> {
     let mut select = db.prepare_cached("SELECT token FROM resume_token WHERE chat = ?1")?;
     let mut records = select.query([chat])?;
-    // Without one that can be read, the agent's record is looked for under the host's id.
+    // If it is not readable, the agent's record is looked up by the host's id.
     Ok(match records.next()? {
         Some(record) => text(record, 0)?.ok().map(ResumeToken::new),
         None => None,
     })
 }
 
-/// The agent's messages of a chat's turns. One that cannot be read is left out: the turn is then matched by
-/// order.
-fn links(db: &Connection, chat: i64) -> Result<Vec<(String, TurnLink)>, Failure> {
+/// The agent's message ids of a chat's turns. Unreadable ones are skipped; the turn is
+/// then matched by order.
+fn links(db: &Connection, chat: i64) -> Result<Vec<(String, TurnLink)>, StoreFailure> {
     let mut select = db.prepare_cached("SELECT turn_id, link FROM turn_link WHERE chat = ?1")?;
     let mut records = select.query([chat])?;
     let mut links = Vec::new();
@@ -211,7 +216,7 @@ fn links(db: &Connection, chat: i64) -> Result<Vec<(String, TurnLink)>, Failure>
     Ok(links)
 }
 
-fn turns(db: &Connection, chat: i64, flaws: &mut Vec<Flaw>) -> Result<Vec<StoredTurn>, Failure> {
+fn turns(db: &Connection, chat: i64, flaws: &mut Vec<Flaw>) -> Result<Vec<StoredTurn>, StoreFailure> {
     let mut turns = Vec::new();
     let mut in_order = true;
     let mut select =
@@ -232,7 +237,7 @@ fn turns(db: &Connection, chat: i64, flaws: &mut Vec<Flaw>) -> Result<Vec<Stored
     Ok(turns)
 }
 
-fn journal(db: &Connection, session: i64, flaws: &mut Vec<Flaw>) -> Result<Vec<JournalEntry>, Failure> {
+fn journal(db: &Connection, session: i64, flaws: &mut Vec<Flaw>) -> Result<Vec<JournalEntry>, StoreFailure> {
     let mut entries = Vec::new();
     let mut select = db.prepare_cached(
         "SELECT id, number, channel, at, action FROM journal WHERE session = ?1 ORDER BY number",

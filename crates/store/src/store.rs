@@ -1,4 +1,4 @@
-//! The store as the rest of the process sees it: opened once, shared, closed once.
+//! The public handle of a store: opened once, shared, closed once.
 
 use std::fs;
 use std::io;
@@ -15,22 +15,22 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::apply::size_of_change;
-use crate::database::{Files, Purpose, beside, connect, definitions, in_memory};
+use crate::database::{ConnectionPurpose, StoreFiles, beside, connect, definitions, in_memory};
 use crate::failure::{is_damage, is_full, is_rejection};
 use crate::lock::{HostLock, NotLocked, private};
 use crate::mend::Mender;
 use crate::migrate::{self, MigrateError};
 use crate::problems::Problems;
-use crate::reader::{self, Load, Reader, stopped};
+use crate::reader::{self, LoadRequest, StoreReader, stopped};
 use crate::salvage::{self, SalvageError};
-use crate::writer::{self, Batch, Order, Writer};
+use crate::writer::{self, StoreWriter, WriteBatch, WriterRequest};
 
-/// How a store is opened.
+/// The configuration of a store.
 #[derive(Clone)]
 pub struct StoreConfig {
-    /// The data directory. Made if it does not exist.
+    /// The data directory, created if it does not exist.
     pub directory: PathBuf,
-    /// Where the names of damaged files and the times of reports come from.
+    /// The clock for names of damaged files and times of reports.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -41,7 +41,7 @@ impl std::fmt::Debug for StoreConfig {
 }
 
 impl StoreConfig {
-    /// A store in a directory, with the operating system's clock.
+    /// A store in a directory, with the system clock.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into(), clock: Arc::new(SystemClock) }
     }
@@ -50,63 +50,63 @@ impl StoreConfig {
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenStoreError {
-    /// Another process has it open.
+    /// Another process has the data directory open.
     #[error("another innkeeper host{} uses this data directory; stop it or choose another --data-dir", pid_text(.pid))]
     InUse {
-        /// That process, if it says so.
+        /// The other process, if known.
         pid: Option<u32>,
     },
-    /// A later version of this program made it.
+    /// A newer version of this program created the database.
     #[error(
-        "the data in {} was written by a newer version (schema {found}, this one knows {known}); use that version or another --data-dir",
+        "the data in {} was written by a newer version (schema {found}, this version supports {known}); use that version or another --data-dir",
         path.display()
     )]
     Newer {
         /// The database.
         path: PathBuf,
-        /// The schema's number.
+        /// The schema version.
         found: i64,
-        /// The newest number that this version knows.
+        /// The newest schema version that this program supports.
         known: i64,
     },
-    /// No version of this program made it.
+    /// The schema version does not belong to any version of this program.
     #[error(
-        "the database {} is none of innkeeper's (schema {found}); move it away or choose another --data-dir",
+        "the database {} has an unrecognised schema version ({found}); move it away or choose another --data-dir",
         path.display()
     )]
     Foreign {
         /// The database.
         path: PathBuf,
-        /// The schema's number.
+        /// The schema version.
         found: i64,
     },
-    /// It cannot be written.
-    #[error("{} cannot be written; make it writable for this user or choose another --data-dir", path.display())]
+    /// The data directory or a file in it is read-only.
+    #[error("{} is read-only; make it writable for this user or choose another --data-dir", path.display())]
     ReadOnly {
-        /// What cannot be written.
+        /// The read-only path.
         path: PathBuf,
     },
-    /// There is no room.
+    /// The disk is full.
     #[error("the disk with {} is full; free some space or choose another --data-dir", path.display())]
     Full {
         /// The database.
         path: PathBuf,
     },
-    /// A file or the directory cannot be used for another reason.
-    #[error("cannot use {}; see to it or choose another --data-dir", path.display())]
+    /// A file or the directory cannot be used.
+    #[error("cannot use {}; fix it or choose another --data-dir", path.display())]
     Io {
-        /// What cannot be used.
+        /// The unusable path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// SQLite cannot use the database for another reason.
-    #[error("cannot open the database {}; see to it or choose another --data-dir", path.display())]
+    /// SQLite cannot open the database.
+    #[error("cannot open the database {}; fix it or choose another --data-dir", path.display())]
     Database {
         /// The database.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: rusqlite::Error,
     },
@@ -116,31 +116,32 @@ fn pid_text(pid: &Option<u32>) -> String {
     pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
 }
 
-/// An open store. Shared as `Arc<Store>`; whoever opened it closes it, or drops the last one.
+/// An open store. Shared as `Arc<Store>`; closed by [`Store::close`] or when the last
+/// reference is dropped.
 #[derive(Debug)]
 pub struct Store {
-    /// The threads and the ways to them, until the store is closed.
-    running: Mutex<Option<Running>>,
-    /// Bytes on their way to the writer.
+    /// The threads and their queues, until the store is closed.
+    running: Mutex<Option<StoreThreads>>,
+    /// Number of bytes queued for the writer.
     queued: Arc<AtomicUsize>,
     problems: Problems,
 }
 
 #[derive(Debug)]
-struct Running {
-    orders: mpsc::Sender<Order>,
-    loads: mpsc::Sender<Load>,
+struct StoreThreads {
+    requests: mpsc::Sender<WriterRequest>,
+    loads: mpsc::Sender<LoadRequest>,
     writer: JoinHandle<()>,
     reader: JoinHandle<()>,
-    /// Held until the threads have ended.
+    /// Held until both threads have ended.
     lock: HostLock,
 }
 
 impl Store {
-    /// Opens the store of a data directory, and makes it if need be. Blocks for as
-    /// long as the disk takes; a damaged database is replaced here, which takes longer.
+    /// Opens the store in a data directory, creating it if needed. Blocks on disk I/O; a
+    /// damaged database is repaired here, which takes longer.
     pub fn open(config: StoreConfig) -> Result<Self, OpenStoreError> {
-        let files = Files::of(&config.directory);
+        let files = StoreFiles::of(&config.directory);
         make_directory(&config.directory)?;
         let lock = HostLock::take(&files.lock()).map_err(|error| match error {
             NotLocked::Taken(pid) => OpenStoreError::InUse { pid },
@@ -152,63 +153,63 @@ impl Store {
 
         let queued = Arc::new(AtomicUsize::new(0));
         let read = Arc::new(Mutex::new(None));
-        let (orders, order_queue) = mpsc::channel(writer::QUEUE);
+        let (requests, request_queue) = mpsc::channel(writer::QUEUE);
         let (loads, load_queue) = mpsc::channel(reader::QUEUE);
-        let to_write = Writer::new(files.clone(), db, Arc::clone(&read), Arc::clone(&queued), mender);
-        let to_read = Reader { files, read, writer: orders.clone(), problems: problems.clone() };
-        let writer = spawn("store-writer", &config.directory, move || to_write.run(order_queue))?;
+        let to_write = StoreWriter::new(files.clone(), db, Arc::clone(&read), Arc::clone(&queued), mender);
+        let to_read = StoreReader { files, read, writer: requests.clone(), problems: problems.clone() };
+        let writer = spawn("store-writer", &config.directory, move || to_write.run(request_queue))?;
         let reader = spawn("store-reader", &config.directory, move || to_read.run(load_queue))?;
-        let running = Mutex::new(Some(Running { orders, loads, writer, reader, lock }));
+        let running = Mutex::new(Some(StoreThreads { requests, loads, writer, reader, lock }));
         Ok(Self { running, queued, problems })
     }
 
-    /// What was found damaged so far, in sentences for a person, oldest first.
+    /// Damage found so far, as sentences for the user, oldest first.
     pub fn problems(&self) -> Vec<String> {
         self.problems.all()
     }
 
-    /// Writes what waits, tidies up and gives the data directory free. Blocks until
-    /// then. Later calls of the storage fail. Does nothing the second time.
+    /// Writes all queued changes and releases the data directory. Blocks until done.
+    /// Later calls of the storage fail. A second call does nothing.
     pub fn close(&self) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Running { orders, loads, writer, reader, lock }) = running else { return };
-        // The reader has a way to the writer, so it has to go first.
+        let Some(StoreThreads { requests, loads, writer, reader, lock }) = running else { return };
+        // The reader sends requests to the writer, so it must end first.
         drop(loads);
         join(reader);
-        drop(orders);
+        drop(requests);
         join(writer);
         drop(lock);
     }
 
-    /// Hands an order over at once.
-    fn order(&self, order: Order) -> Result<(), StorageError> {
+    /// Enqueues a request to the writer.
+    fn send(&self, request: WriterRequest) -> Result<(), StorageError> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.as_ref().ok_or_else(stopped)?.orders.try_send(order).map_err(|error| refused(&error))
+        running.as_ref().ok_or_else(stopped)?.requests.try_send(request).map_err(|error| rejected(&error))
     }
 
-    /// Hands a wish to load a session over at once.
-    fn load(&self, load: Load) -> Result<(), StorageError> {
+    /// Enqueues a request to load a session.
+    fn load(&self, load: LoadRequest) -> Result<(), StorageError> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.as_ref().ok_or_else(stopped)?.loads.try_send(load).map_err(|error| refused(&error))
+        running.as_ref().ok_or_else(stopped)?.loads.try_send(load).map_err(|error| rejected(&error))
     }
 
-    fn hand_over(
+    fn enqueue(
         &self,
         changes: Vec<Change>,
     ) -> Result<oneshot::Receiver<Result<(), StorageError>>, StorageError> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let orders = &running.as_ref().ok_or_else(stopped)?.orders;
+        let requests = &running.as_ref().ok_or_else(stopped)?.requests;
         let bytes = changes.iter().map(size_of_change).sum();
-        // Only this function adds, and it has the lock.
+        // Only this function adds to the counter, and it holds the lock.
         let before = self.queued.load(Ordering::Relaxed);
         if before > 0 && before.saturating_add(bytes) > writer::QUEUED_BYTES {
             return Err(StorageError::Busy);
         }
         let (reply, answer) = oneshot::channel();
         self.queued.fetch_add(bytes, Ordering::Relaxed);
-        orders.try_send(Order::Write(Batch { changes, bytes, reply })).map_err(|error| {
+        requests.try_send(WriterRequest::Write(WriteBatch { changes, bytes, reply })).map_err(|error| {
             self.queued.fetch_sub(bytes, Ordering::Relaxed);
-            refused(&error)
+            rejected(&error)
         })?;
         Ok(answer)
     }
@@ -223,29 +224,29 @@ impl Drop for Store {
 impl Storage for Store {
     fn load_index(&self) -> BoxFuture<Result<Index, StorageError>> {
         let (reply, answer) = oneshot::channel();
-        let handed_over = self.order(Order::LoadIndex(reply));
+        let enqueued = self.send(WriterRequest::LoadIndex(reply));
         Box::pin(async move {
-            handed_over?;
+            enqueued?;
             answer.await.unwrap_or_else(|_| Err(stopped()))
         })
     }
 
     fn load_session(&self, session: ChannelUri) -> BoxFuture<Result<Option<StoredSession>, StorageError>> {
         let (reply, answer) = oneshot::channel();
-        let handed_over = self.load(Load { session, reply });
+        let enqueued = self.load(LoadRequest { session, reply });
         Box::pin(async move {
-            handed_over?;
+            enqueued?;
             answer.await.unwrap_or_else(|_| Err(stopped()))
         })
     }
 
     fn write(&self, changes: Vec<Change>) -> BoxFuture<Result<(), StorageError>> {
-        let handed_over = self.hand_over(changes);
-        Box::pin(async move { handed_over?.await.unwrap_or_else(|_| Err(stopped())) })
+        let enqueued = self.enqueue(changes);
+        Box::pin(async move { enqueued?.await.unwrap_or_else(|_| Err(stopped())) })
     }
 }
 
-fn refused<T>(error: &mpsc::error::TrySendError<T>) -> StorageError {
+fn rejected<T>(error: &mpsc::error::TrySendError<T>) -> StorageError {
     match error {
         mpsc::error::TrySendError::Full(_) => StorageError::Busy,
         mpsc::error::TrySendError::Closed(_) => stopped(),
@@ -263,7 +264,7 @@ fn spawn(
 
 fn join(thread: JoinHandle<()>) {
     if thread.join().is_err() {
-        tracing::error!("a thread of the store panicked");
+        tracing::error!("a store thread panicked");
     }
 }
 
@@ -278,17 +279,17 @@ fn make_directory(directory: &Path) -> Result<(), OpenStoreError> {
     builder.create(directory).map_err(|source| io_error(directory, source))
 }
 
-/// Opens the database, after replacing one that is damaged.
-fn open_database(files: &Files, mender: &Mender) -> Result<Connection, OpenStoreError> {
+/// Opens the database, repairing it first if it is damaged.
+fn open_database(files: &StoreFiles, mender: &Mender) -> Result<Connection, OpenStoreError> {
     let path = files.database();
     salvage::finish(files, mender).map_err(|source| io_error(&path, source))?;
     let file = private().open(&path).map_err(|source| io_error(&path, source))?;
     let length = file.metadata().map_err(|source| io_error(&path, source))?.len();
     drop(file);
-    // SQLite takes an empty file for a new database, and throws the log of the old one away.
+    // SQLite treats an empty file as a new database and deletes the log of the old one.
     let has_log = fs::metadata(beside(&path, "-wal")).is_ok_and(|log| log.len() > 0);
     let reason = if length == 0 && has_log {
-        "it is empty, but its log is not".to_owned()
+        "the file is empty, but its log is not".to_owned()
     } else {
         match try_open(&path)? {
             Opened::Ready(db) => return Ok(db),
@@ -302,36 +303,36 @@ fn open_database(files: &Files, mender: &Mender) -> Result<Connection, OpenStore
     }
 }
 
-/// What came of opening a database.
+/// The result of opening a database.
 enum Opened {
     Ready(Connection),
     Damaged(String),
 }
 
 fn try_open(path: &Path) -> Result<Opened, OpenStoreError> {
-    let looked_at = connect(path, Purpose::Write).map_err(MigrateError::from).and_then(|db| {
+    let inspected = connect(path, ConnectionPurpose::Write).map_err(MigrateError::from).and_then(|db| {
         migrate::found(&db)?;
         definitions(&db)?;
         Ok(db)
     });
-    let mut db = match looked_at {
+    let mut db = match inspected {
         Ok(db) => db,
-        // Nothing but a wrong file makes SQLite reject such questions.
+        // Only a damaged or foreign file makes SQLite reject these statements.
         Err(MigrateError::Sql(error)) if is_damage(&error) || is_rejection(&error) => {
             return Ok(Opened::Damaged(error.to_string()));
         }
         Err(error) => return Err(migrate_error(path, error)),
     };
-    match bring_up_to_date(&mut db) {
+    match migrate_and_verify(&mut db) {
         Ok(true) => Ok(Opened::Ready(db)),
-        Ok(false) => Ok(Opened::Damaged("its tables are not as they should be".to_owned())),
+        Ok(false) => Ok(Opened::Damaged("unexpected table definitions".to_owned())),
         Err(MigrateError::Sql(error)) if is_damage(&error) => Ok(Opened::Damaged(error.to_string())),
         Err(error) => Err(migrate_error(path, error)),
     }
 }
 
-/// Takes the steps that are missing. Says whether the tables are what all steps make of an empty file.
-fn bring_up_to_date(db: &mut Connection) -> Result<bool, MigrateError> {
+/// Runs the missing migrations. Returns whether the tables equal those of a new database.
+fn migrate_and_verify(db: &mut Connection) -> Result<bool, MigrateError> {
     migrate::run(db)?;
     let mut expected = in_memory()?;
     migrate::run(&mut expected)?;

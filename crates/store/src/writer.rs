@@ -1,8 +1,8 @@
-//! The thread that owns the connection that writes.
+//! The thread that owns the write connection.
 //!
-//! What waits is written in one transaction, since a transaction costs more than
-//! what is in it. Invariant: effects have the order of the calls, and a batch is
-//! answered after it was committed and not before.
+//! Queued batches are written in one transaction, since a transaction costs more than its
+//! content. Invariant: changes take effect in call order, and a batch is acknowledged
+//! only after its commit.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,75 +13,79 @@ use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::apply;
-use crate::database::{Files, Purpose, connect};
-use crate::failure::Failure;
+use crate::database::{ConnectionPurpose, StoreFiles, connect};
+use crate::failure::StoreFailure;
 use crate::index;
 use crate::mend::Mender;
 use crate::salvage;
 use crate::session;
 
-/// Orders that may wait. Enough for every session of a busy host to have one batch waiting while the disk
-/// stalls for a moment; when it is full, the next batch is refused at once as `Busy`.
+/// Capacity of the request queue: one batch for every session of a busy host while the
+/// disk stalls briefly. If it is full, a batch is rejected immediately as `Busy`.
 pub(crate) const QUEUE: usize = 4096;
 
-/// Bytes that may wait. A stalled disk must not fill the memory; above it a batch is refused at once as `Busy`,
-/// unless nothing else waits.
+/// Maximum number of queued bytes, so that a stalled disk does not fill the memory. Above
+/// it, a batch is rejected immediately as `Busy`, unless the queue is empty.
 pub(crate) const QUEUED_BYTES: usize = 64 * 1024 * 1024;
 
-/// The most batches in one transaction: its cost is well spread by then, and the first one waits for the last.
+/// Maximum number of batches in one transaction. More would not reduce the cost per batch
+/// much, and the first batch waits for the last.
 const GROUP: usize = 128;
 
-/// The most bytes in one transaction, for the same reason.
+/// Maximum number of bytes in one transaction, for the same reason.
 const GROUP_BYTES: usize = 4 * 1024 * 1024;
 
-/// How often a process replaces a damaged database. A disk that goes on destroying data is not helped by copies.
+/// How often a process repairs a damaged database. On a disk that keeps losing data, more
+/// copies do not help.
 const REPAIRS: u8 = 3;
 
-/// The connection that reads, where it can be taken away: a file is never replaced while it is open.
+/// The read connection, shared so that the writer can close it: a database file is never
+/// replaced while it is open.
 pub(crate) type ReadConnection = Arc<Mutex<Option<Connection>>>;
 
-/// Where an answer goes.
-pub(crate) type Reply<T> = oneshot::Sender<Result<T, StorageError>>;
+/// Sends the result to the caller.
+pub(crate) type ReplySender<T> = oneshot::Sender<Result<T, StorageError>>;
 
-/// Something that the writer is asked to do.
+/// A request to the writer.
 #[derive(Debug)]
-pub(crate) enum Order {
-    /// Write these changes.
-    Write(Batch),
-    /// Read what a host starts from.
-    LoadIndex(Reply<Index>),
-    /// Read a session of which something cannot be used, after taking that out of the way.
-    Mend(ChannelUri, Reply<Option<StoredSession>>),
+pub(crate) enum WriterRequest {
+    /// Writes these changes.
+    Write(WriteBatch),
+    /// Loads the index.
+    LoadIndex(ReplySender<Index>),
+    /// Sets aside the unusable records of a session, then loads it.
+    Mend(ChannelUri, ReplySender<Option<StoredSession>>),
 }
 
 /// Changes that are written together or not at all.
 #[derive(Debug)]
-pub(crate) struct Batch {
+pub(crate) struct WriteBatch {
     /// The changes.
     pub(crate) changes: Vec<Change>,
-    /// How much of the queue's bytes they take.
+    /// Their share of the queued bytes.
     pub(crate) bytes: usize,
-    /// Who waits for them.
-    pub(crate) reply: Reply<()>,
+    /// Receives the result.
+    pub(crate) reply: ReplySender<()>,
 }
 
-/// What the thread owns.
+/// The state of the writer thread.
 #[derive(Debug)]
-pub(crate) struct Writer {
-    files: Files,
+pub(crate) struct StoreWriter {
+    files: StoreFiles,
     db: Option<Connection>,
     read: ReadConnection,
     queued: Arc<AtomicUsize>,
     mender: Mender,
-    /// Whether the mark of an end in order may be in the database. It is gone as soon as a host goes on from it.
+    /// Whether the clean shutdown marker may be in the database. It is removed by the
+    /// first write after it.
     ended: bool,
     repairs_left: u8,
 }
 
-impl Writer {
-    /// Takes the connection over.
+impl StoreWriter {
+    /// Creates a writer for an open connection.
     pub(crate) fn new(
-        files: Files,
+        files: StoreFiles,
         db: Connection,
         read: ReadConnection,
         queued: Arc<AtomicUsize>,
@@ -90,35 +94,42 @@ impl Writer {
         Self { files, db: Some(db), read, queued, mender, ended: true, repairs_left: REPAIRS }
     }
 
-    /// Works until nobody can ask for anything any more, then leaves one tidy file.
-    pub(crate) fn run(mut self, mut orders: mpsc::Receiver<Order>) {
-        let mut next = orders.blocking_recv();
-        while let Some(order) = next.take() {
-            match order {
-                Order::Write(batch) => next = self.write(batch, &mut orders),
-                // Whoever asked may have gone away meanwhile, here and below.
-                Order::LoadIndex(reply) => reply.send(self.load_index()).unwrap_or_default(),
-                Order::Mend(session, reply) => reply.send(self.load_session(&session)).unwrap_or_default(),
+    /// Runs until all senders are dropped, then checkpoints the log.
+    pub(crate) fn run(mut self, mut requests: mpsc::Receiver<WriterRequest>) {
+        let mut next = requests.blocking_recv();
+        while let Some(request) = next.take() {
+            match request {
+                WriterRequest::Write(batch) => next = self.write(batch, &mut requests),
+                // The caller may have been dropped, here and below.
+                WriterRequest::LoadIndex(reply) => reply.send(self.load_index()).unwrap_or_default(),
+                WriterRequest::Mend(session, reply) => {
+                    reply.send(self.load_session(&session)).unwrap_or_default()
+                }
             }
             if next.is_none() {
-                next = orders.blocking_recv();
+                next = requests.blocking_recv();
             }
         }
         self.finish();
     }
 
-    /// Writes a batch and those that wait behind it. Returns an order that was found among them and is not a batch.
-    fn write(&mut self, first: Batch, orders: &mut mpsc::Receiver<Order>) -> Option<Order> {
+    /// Writes a batch and the batches queued after it. Returns the first other request
+    /// that it finds among them.
+    fn write(
+        &mut self,
+        first: WriteBatch,
+        requests: &mut mpsc::Receiver<WriterRequest>,
+    ) -> Option<WriterRequest> {
         let mut bytes = first.bytes;
         let mut group = vec![first];
         let mut other = None;
         while group.len() < GROUP && bytes < GROUP_BYTES && other.is_none() {
-            match orders.try_recv() {
-                Ok(Order::Write(batch)) => {
+            match requests.try_recv() {
+                Ok(WriterRequest::Write(batch)) => {
                     bytes += batch.bytes;
                     group.push(batch);
                 }
-                Ok(order) => other = Some(order),
+                Ok(request) => other = Some(request),
                 Err(_) => break,
             }
         }
@@ -127,35 +138,36 @@ impl Writer {
         other
     }
 
-    fn write_group(&mut self, group: Vec<Batch>) {
+    fn write_group(&mut self, group: Vec<WriteBatch>) {
         let together = self.guarded(|writer| writer.commit(&group));
         let alone = group.len() == 1;
         for batch in group {
             let outcome = match &together {
                 Ok(()) => Ok(()),
-                Err(failure) if alone => Err(failure.told()),
-                // One of them is to blame; the others must not suffer from it.
+                Err(failure) if alone => Err(failure.to_storage_error()),
+                // One batch failed; commit each one separately, so that the others
+                // succeed.
                 Err(_) => {
                     let outcome = self.guarded(|writer| writer.commit(std::slice::from_ref(&batch)));
-                    outcome.map_err(|failure| failure.told())
+                    outcome.map_err(|failure| failure.to_storage_error())
                 }
             };
             if let Err(error) = &outcome {
-                tracing::error!(%error, "changes were not stored");
+                tracing::error!(%error, "could not store changes");
             }
             batch.reply.send(outcome).unwrap_or_default();
         }
     }
 
-    fn commit(&mut self, group: &[Batch]) -> Result<(), Failure> {
+    fn commit(&mut self, group: &[WriteBatch]) -> Result<(), StoreFailure> {
         let mut ended = self.ended;
         let transaction = self.transaction()?;
         for change in group.iter().flat_map(|batch| &batch.changes) {
             if ended {
-                apply::unmark_end(&transaction)?;
+                apply::clear_clean_shutdown(&transaction)?;
             }
             apply::apply(&transaction, change)?;
-            ended = matches!(change, Change::EndInOrder { .. });
+            ended = matches!(change, Change::CleanShutdown { .. });
         }
         transaction.commit()?;
         self.ended = ended;
@@ -172,10 +184,10 @@ impl Writer {
             Ok(index)
         });
         if let Some(db) = &self.db {
-            // The pages of the list are not needed again; memory is.
+            // Release the memory of the list's pages, which are not needed again.
             db.execute_batch("PRAGMA shrink_memory").ok();
         }
-        index.map_err(|failure| failure.told())
+        index.map_err(|failure| failure.to_storage_error())
     }
 
     fn load_session(&mut self, session: &ChannelUri) -> Result<Option<StoredSession>, StorageError> {
@@ -193,20 +205,25 @@ impl Writer {
         });
         loaded.map_err(|failure| {
             self.mender.problems().report_damage(session, &failure);
-            failure.told()
+            failure.to_storage_error()
         })
     }
 
-    /// Does something, and once more if that showed a damaged file that could be replaced.
-    fn guarded<T>(&mut self, mut action: impl FnMut(&mut Self) -> Result<T, Failure>) -> Result<T, Failure> {
+    /// Runs an operation. If it fails because the file is damaged, repairs the file and
+    /// retries once.
+    fn guarded<T>(
+        &mut self,
+        mut action: impl FnMut(&mut Self) -> Result<T, StoreFailure>,
+    ) -> Result<T, StoreFailure> {
         match action(self) {
             Err(failure) if failure.is_damaged_file() && self.repair(&failure) => action(self),
             outcome => outcome,
         }
     }
 
-    /// Replaces the database by what can be read of it. Says whether that was possible.
-    fn repair(&mut self, failure: &Failure) -> bool {
+    /// Replaces the database by a new one with all readable records. Returns whether that
+    /// succeeded.
+    fn repair(&mut self, failure: &StoreFailure) -> bool {
         if self.repairs_left == 0 {
             return false;
         }
@@ -218,18 +235,18 @@ impl Writer {
         if let Err(error) = &repaired {
             self.repairs_left = 0;
             self.mender.problems().report(format!(
-                "The database is damaged ({failure}) and could not be replaced by what can be read of it ({error}). \
-                 Parts of it cannot be read or written until the host is started again with more free disk space."
+                "The database is damaged ({failure}) and could not be repaired ({error}). \
+                 Parts of it stay unavailable until the host is restarted with more free disk space."
             ));
         }
         repaired.is_ok()
     }
 
-    /// A transaction on the connection, which is opened anew after a repair.
-    fn transaction(&mut self) -> Result<rusqlite::Transaction<'_>, Failure> {
+    /// Starts a transaction, reopening the connection after a repair.
+    fn transaction(&mut self) -> Result<rusqlite::Transaction<'_>, StoreFailure> {
         let db = match self.db.take() {
             Some(db) => db,
-            None => connect(&self.files.database(), Purpose::Write)?,
+            None => connect(&self.files.database(), ConnectionPurpose::Write)?,
         };
         let db = self.db.insert(db);
         Ok(db.transaction_with_behavior(TransactionBehavior::Immediate)?)
@@ -240,8 +257,8 @@ impl Writer {
         if let Some(db) = &self.db
             && let Err(error) = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
         {
-            // Nothing is lost: the next start reads the log.
-            tracing::warn!(%error, "the database's log stays behind");
+            // No data is lost: the next start reads the log.
+            tracing::warn!(%error, "could not checkpoint the database log");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The writer's own behaviour, with a queue that was filled beforehand.
+//! Tests of the writer with a queue that was filled beforehand.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -14,38 +14,38 @@ use crate::problems::Problems;
 
 struct Fixture {
     directory: TempDir,
-    orders: mpsc::Sender<Order>,
-    queue: mpsc::Receiver<Order>,
+    requests: mpsc::Sender<WriterRequest>,
+    queue: mpsc::Receiver<WriterRequest>,
 }
 
 impl Fixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (orders, queue) = mpsc::channel(QUEUE);
-        Self { directory, orders, queue }
+        let (requests, queue) = mpsc::channel(QUEUE);
+        Self { directory, requests, queue }
     }
 
-    fn order(&self, changes: Vec<Change>) -> oneshot::Receiver<Result<(), StorageError>> {
+    fn send(&self, changes: Vec<Change>) -> oneshot::Receiver<Result<(), StorageError>> {
         let (reply, answer) = oneshot::channel();
-        self.orders.try_send(Order::Write(Batch { changes, bytes: 0, reply })).unwrap();
+        self.requests.try_send(WriterRequest::Write(WriteBatch { changes, bytes: 0, reply })).unwrap();
         answer
     }
 
     fn connection(&self) -> Connection {
-        let files = Files::of(self.directory.path());
+        let files = StoreFiles::of(self.directory.path());
         private().open(files.database()).unwrap();
-        let mut db = connect(&files.database(), Purpose::Write).unwrap();
+        let mut db = connect(&files.database(), ConnectionPurpose::Write).unwrap();
         migrate::run(&mut db).unwrap();
         db
     }
 
-    /// Lets the writer do what was ordered, on this thread.
+    /// Runs the writer on this thread until its queue is empty.
     fn run(self, db: Connection) -> TempDir {
         let mender = Mender::new(Arc::new(SystemClock), Problems::default());
         let read = Arc::new(Mutex::new(None));
-        let files = Files::of(self.directory.path());
-        let writer = Writer::new(files, db, read, Arc::new(AtomicUsize::new(0)), mender);
-        drop(self.orders);
+        let files = StoreFiles::of(self.directory.path());
+        let writer = StoreWriter::new(files, db, read, Arc::new(AtomicUsize::new(0)), mender);
+        drop(self.requests);
         writer.run(self.queue);
         self.directory
     }
@@ -65,17 +65,17 @@ fn put(number: usize, size: usize) -> Change {
 }
 
 fn stored(directory: &TempDir) -> Vec<String> {
-    let db = connect(&Files::of(directory.path()).database(), Purpose::Read).unwrap();
+    let db = connect(&StoreFiles::of(directory.path()).database(), ConnectionPurpose::Read).unwrap();
     let mut select = db.prepare("SELECT uri FROM session ORDER BY id").unwrap();
     select.query_map([], |row| row.get(0)).unwrap().collect::<rusqlite::Result<_>>().unwrap()
 }
 
 #[test]
-fn what_waits_is_written_in_order_and_answered() {
+fn queued_batches_are_written_in_order_and_acknowledged() {
     let fixture = Fixture::new();
     let db = fixture.connection();
-    let answers: Vec<_> = (0..500).map(|number| fixture.order(vec![put(number, 1)])).collect();
-    let removed = fixture.order(vec![Change::RemoveSession { session: uri(7) }]);
+    let answers: Vec<_> = (0..500).map(|number| fixture.send(vec![put(number, 1)])).collect();
+    let removed = fixture.send(vec![Change::RemoveSession { session: uri(7) }]);
     let directory = fixture.run(db);
     for mut answer in answers {
         answer.try_recv().unwrap().unwrap();
@@ -87,7 +87,7 @@ fn what_waits_is_written_in_order_and_answered() {
 }
 
 #[test]
-fn a_batch_that_fails_fails_alone_and_as_a_whole() {
+fn failed_batch_is_rolled_back_without_affecting_others() {
     let fixture = Fixture::new();
     let db = fixture.connection();
     let nowhere = Change::PutTurns {
@@ -95,26 +95,26 @@ fn a_batch_that_fails_fails_alone_and_as_a_whole() {
         keep: 0,
         turns: vec![StoredTurn { id: "t".to_owned(), body: json("{}") }],
     };
-    let mut before = fixture.order(vec![put(1, 1)]);
-    let mut bad = fixture.order(vec![put(2, 1), nowhere]);
-    let mut after = fixture.order(vec![put(3, 1)]);
+    let mut before = fixture.send(vec![put(1, 1)]);
+    let mut bad = fixture.send(vec![put(2, 1), nowhere]);
+    let mut after = fixture.send(vec![put(3, 1)]);
     let directory = fixture.run(db);
     before.try_recv().unwrap().unwrap();
     let error = bad.try_recv().unwrap().unwrap_err();
-    assert_eq!(error.to_string(), "the storage failed: there is no chat ahp-chat://nowhere");
+    assert_eq!(error.to_string(), "the storage failed: unknown chat ahp-chat://nowhere");
     after.try_recv().unwrap().unwrap();
     assert_eq!(stored(&directory), ["claude:/1", "claude:/3"]);
 }
 
 #[test]
-fn a_batch_without_room_is_told_so_and_a_smaller_one_behind_it_is_stored() {
+fn batch_fails_on_full_disk_and_smaller_batch_after_it_succeeds() {
     let fixture = Fixture::new();
     let db = fixture.connection();
     let pages: i64 = db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
     db.pragma_update_and_check(None, "max_page_count", pages + 20, |_| Ok(())).unwrap();
-    let mut small = fixture.order(vec![put(1, 100)]);
-    let mut large = fixture.order(vec![put(2, 1_000_000)]);
-    let mut later = fixture.order(vec![put(3, 100)]);
+    let mut small = fixture.send(vec![put(1, 100)]);
+    let mut large = fixture.send(vec![put(2, 1_000_000)]);
+    let mut later = fixture.send(vec![put(3, 100)]);
     let directory = fixture.run(db);
     small.try_recv().unwrap().unwrap();
     assert!(matches!(large.try_recv().unwrap(), Err(StorageError::Full)));
@@ -123,11 +123,11 @@ fn a_batch_without_room_is_told_so_and_a_smaller_one_behind_it_is_stored() {
 }
 
 #[test]
-fn numbers_that_do_not_fit_are_refused() {
+fn rejects_numbers_too_large_for_sqlite() {
     let fixture = Fixture::new();
     let db = fixture.connection();
     let mut answer =
-        fixture.order(vec![Change::ReserveSeq { through: innkeeper_core::ids::ServerSeq(u64::MAX) }]);
+        fixture.send(vec![Change::ReserveSeq { through: innkeeper_core::ids::ServerSeq(u64::MAX) }]);
     fixture.run(db);
     assert!(answer.try_recv().unwrap().unwrap_err().to_string().contains("too large"));
 }

@@ -1,10 +1,11 @@
-//! Damaged data: what can be read is there, what cannot is set aside and reported, and nothing is deleted.
+//! Tests with damaged data: readable records are kept, unreadable ones are set aside and
+//! reported, and nothing is deleted.
 
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
-    reason = "what a test helper cannot do fails the test"
+    reason = "a test helper that fails must fail the test"
 )]
 
 mod support;
@@ -25,15 +26,15 @@ const PAGE: u64 = 4096;
 
 fn overwrite(path: &Path, offset: u64, bytes: &[u8]) {
     let file = OpenOptions::new().write(true).open(path).expect("the file opens");
-    file.write_all_at(bytes, offset).expect("it is written");
+    file.write_all_at(bytes, offset).expect("the file is written");
 }
 
-/// The pages of a table or an index, its root first.
+/// The pages of a table or index, root page first.
 fn pages_of(directory: &Path, name: &str) -> Vec<u64> {
     let db = sql(directory);
     let root: i64 = db
         .query_row("SELECT rootpage FROM sqlite_schema WHERE name = ?1", [name], |row| row.get(0))
-        .expect("the table is there");
+        .expect("the table exists");
     let bytes = fs::read(database(directory)).expect("the file is read");
     let mut pages = vec![root.unsigned_abs()];
     let mut at = 0;
@@ -41,7 +42,7 @@ fn pages_of(directory: &Path, name: &str) -> Vec<u64> {
         at += 1;
         let start = ((page - 1) * PAGE) as usize;
         let content = &bytes[start..start + PAGE as usize];
-        // An interior page: its children are in its cells, the last one in its header.
+        // An interior page: child pages are in its cells, the last one in its header.
         if content[0] == 5 || content[0] == 2 {
             let cells = usize::from(u16::from_be_bytes([content[3], content[4]]));
             for cell in 0..cells {
@@ -56,7 +57,7 @@ fn pages_of(directory: &Path, name: &str) -> Vec<u64> {
     pages
 }
 
-/// Destroys a page.
+/// Overwrites a page.
 fn destroy(directory: &Path, page: u64) {
     overwrite(&database(directory), (page - 1) * PAGE, &[0x5a; PAGE as usize]);
 }
@@ -68,20 +69,20 @@ fn is_whole(directory: &Path) {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_set_aside_and_the_host_starts_anew() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn invalid_database_file_is_set_aside_and_replaced() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     let garbage: Vec<u8> = (0..100_000_u32).map(|number| (number * 7 % 251) as u8).collect();
-    fs::write(database(directory.path()), &garbage).expect("it is written");
+    fs::write(database(directory.path()), &garbage).expect("the file is written");
     let store = open(directory.path());
     let index = store.load_index().await.expect("the index loads");
     assert!(index.rows.is_empty() && !index.clean);
-    assert!(index.seq > ServerSeq(1_000_000_000), "above every number that was used: {:?}", index.seq);
+    assert!(index.seq > ServerSeq(1_000_000_000), "above every used sequence number: {:?}", index.seq);
     let [problem] = &store.problems()[..] else { panic!("one problem: {:?}", store.problems()) };
     let aside = damaged(directory.path());
     assert_eq!(aside.len(), 1, "{aside:?}");
     assert!(problem.contains(&aside[0]), "{problem}");
-    assert_eq!(fs::read(directory.path().join(&aside[0])).expect("it is there"), garbage);
-    store.write(put(1)).await.expect("it is stored");
+    assert_eq!(fs::read(directory.path().join(&aside[0])).expect("the file exists"), garbage);
+    store.write(put(1)).await.expect("the write succeeds");
     drop(store);
     let store = open(directory.path());
     assert_eq!(listed(&store.load_index().await.expect("the index loads")).len(), 1);
@@ -89,8 +90,8 @@ async fn a_file_that_is_no_database_is_set_aside_and_the_host_starts_anew() {
 }
 
 #[tokio::test]
-async fn a_destroyed_first_page_costs_nothing_but_the_certainty_that_the_last_host_ended_in_order() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn destroyed_first_page_loses_only_clean_shutdown_marker() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     fill(directory.path(), 5, 30).await;
     destroy(directory.path(), 1);
     let store = open(directory.path());
@@ -107,12 +108,12 @@ async fn a_destroyed_first_page_costs_nothing_but_the_certainty_that_the_last_ho
 }
 
 #[tokio::test]
-async fn a_truncated_database_keeps_what_is_left() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn truncated_database_keeps_readable_records() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     fill(directory.path(), 200, 4).await;
-    let length = fs::metadata(database(directory.path())).expect("it is there").len();
-    let file = OpenOptions::new().write(true).open(database(directory.path())).expect("it opens");
-    file.set_len(length / 10 * 9 / PAGE * PAGE).expect("it is cut");
+    let length = fs::metadata(database(directory.path())).expect("the file exists").len();
+    let file = OpenOptions::new().write(true).open(database(directory.path())).expect("the file opens");
+    file.set_len(length / 10 * 9 / PAGE * PAGE).expect("the file is truncated");
     let store = open(directory.path());
     let index = store.load_index().await.expect("the index loads");
     assert!(!index.rows.is_empty(), "{:?}", store.problems());
@@ -126,19 +127,19 @@ async fn a_truncated_database_keeps_what_is_left() {
     }
     assert!((400..800).contains(&readable), "{readable} of 800 turns: {:?}", store.problems());
     assert!(!store.problems().is_empty());
-    store.write(put(500)).await.expect("the store goes on");
+    store.write(put(500)).await.expect("the store still works");
     drop(store);
     is_whole(directory.path());
 }
 
 #[tokio::test]
-async fn an_emptied_database_beside_a_log_keeps_the_log() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let killed = tempfile::tempdir().expect("a directory");
+async fn emptied_database_keeps_its_log() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
+    let killed = tempfile::tempdir().expect("a temporary directory is created");
     let store = open(directory.path());
-    store.write(put(1)).await.expect("it is stored");
-    support::copy_of_a_running_store(directory.path(), killed.path());
-    fs::write(database(killed.path()), b"").expect("it is emptied");
+    store.write(put(1)).await.expect("the write succeeds");
+    support::copy_running_store(directory.path(), killed.path());
+    fs::write(database(killed.path()), b"").expect("the file is emptied");
     let store = open(killed.path());
     assert_eq!(store.problems().len(), 1);
     let aside = names(killed.path(), "innkeeper.db.damaged-");
@@ -146,8 +147,8 @@ async fn an_emptied_database_beside_a_log_keeps_the_log() {
 }
 
 #[tokio::test]
-async fn a_destroyed_page_of_the_list_is_made_again_from_the_sessions() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn destroyed_list_page_is_rebuilt_from_sessions() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     fill(directory.path(), 200, 1).await;
     let pages = pages_of(directory.path(), "session_row");
     destroy(directory.path(), pages[pages.len() / 2]);
@@ -162,8 +163,8 @@ async fn a_destroyed_page_of_the_list_is_made_again_from_the_sessions() {
 }
 
 #[tokio::test]
-async fn a_destroyed_page_of_turns_costs_those_turns_only_and_the_chat_goes_on() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn destroyed_turn_page_loses_only_its_turns() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     fill(directory.path(), 3, 100).await;
     let pages = pages_of(directory.path(), "turn");
     destroy(directory.path(), pages[pages.len() / 2]);
@@ -174,10 +175,10 @@ async fn a_destroyed_page_of_turns_costs_those_turns_only_and_the_chat_goes_on()
         let found = turn_numbers(&store, number).await;
         lost += 100 - found.len();
         assert!(found.is_sorted());
-        // Places count what was loaded, not what there once was.
+        // Turn numbers count the loaded turns, not the original ones.
         let keep = found.len();
         let more = Change::PutTurns { chat: chat(number), keep, turns: vec![support::turn(100)] };
-        store.write(vec![more]).await.expect("it is stored");
+        store.write(vec![more]).await.expect("the write succeeds");
         let mut expected = found;
         expected.push(100);
         assert_eq!(turn_numbers(&store, number).await, expected);
@@ -189,8 +190,8 @@ async fn a_destroyed_page_of_turns_costs_those_turns_only_and_the_chat_goes_on()
 }
 
 #[tokio::test]
-async fn a_destroyed_index_costs_nothing() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn destroyed_index_is_rebuilt_without_loss() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     fill(directory.path(), 3, 100).await;
     for page in pages_of(directory.path(), "sqlite_autoindex_turn_1") {
         destroy(directory.path(), page);
@@ -203,8 +204,8 @@ async fn a_destroyed_index_costs_nothing() {
 }
 
 #[tokio::test]
-async fn damage_that_a_write_meets_is_repaired_and_the_write_succeeds() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn write_that_finds_damage_repairs_database_and_succeeds() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     fill(directory.path(), 3, 100).await;
     for page in pages_of(directory.path(), "sqlite_autoindex_turn_1") {
         destroy(directory.path(), page);
@@ -212,7 +213,7 @@ async fn damage_that_a_write_meets_is_repaired_and_the_write_succeeds() {
     let store = open(directory.path());
     let writes: Vec<_> = (0..3).map(|number| store.write(vec![turns(number, 100..103)])).collect();
     for write in writes {
-        write.await.expect("it is stored");
+        write.await.expect("the write succeeds");
     }
     for number in 0..3 {
         assert_eq!(turn_numbers(&store, number).await, (0..103).collect::<Vec<_>>());
@@ -220,8 +221,8 @@ async fn damage_that_a_write_meets_is_repaired_and_the_write_succeeds() {
 }
 
 #[tokio::test]
-async fn a_session_whose_document_is_lost_is_listed_and_damaged_not_gone() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn session_with_lost_document_is_listed_as_damaged() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     fill(directory.path(), 60, 2).await;
     let pages = pages_of(directory.path(), "session");
     destroy(directory.path(), pages[pages.len() / 2]);
@@ -236,18 +237,18 @@ async fn a_session_whose_document_is_lost_is_listed_and_damaged_not_gone() {
     }
     assert!((1..20).contains(&damaged.len()), "{damaged:?}");
     assert_eq!(store.load_index().await.expect("the index loads").rows.len(), 60);
-    store.write(put(damaged[0])).await.expect("it can be written anew");
-    assert!(store.load_session(session(damaged[0])).await.expect("it loads").is_some());
+    store.write(put(damaged[0])).await.expect("the session can be written again");
+    assert!(store.load_session(session(damaged[0])).await.expect("the session loads").is_some());
     store
         .write(vec![Change::RemoveSession { session: session(damaged[1]) }])
         .await
-        .expect("it can be deleted");
-    assert!(store.load_session(session(damaged[1])).await.expect("it loads").is_none());
+        .expect("the session can be deleted");
+    assert!(store.load_session(session(damaged[1])).await.expect("the session loads").is_none());
 }
 
 #[tokio::test]
-async fn a_session_whose_default_chat_is_lost_is_damaged_not_new() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn session_with_lost_default_chat_is_damaged() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     fill(directory.path(), 60, 2).await;
     let pages = pages_of(directory.path(), "chat");
     destroy(directory.path(), pages[pages.len() / 2]);
@@ -267,14 +268,14 @@ async fn a_session_whose_default_chat_is_lost_is_damaged_not_new() {
 }
 
 #[tokio::test]
-async fn an_interrupted_repair_is_finished_by_the_next_start() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let repaired = tempfile::tempdir().expect("a directory");
+async fn interrupted_repair_is_finished_by_next_start() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
+    let repaired = tempfile::tempdir().expect("a temporary directory is created");
     fill(repaired.path(), 2, 2).await;
-    fs::write(database(directory.path()), b"damaged").expect("it is written");
-    fs::write(directory.path().join("innkeeper.db-wal"), b"an old log").expect("it is written");
+    fs::write(database(directory.path()), b"damaged").expect("the file is written");
+    fs::write(directory.path().join("innkeeper.db-wal"), b"an old log").expect("the file is written");
     fs::copy(database(repaired.path()), directory.path().join("innkeeper.db.salvaged"))
-        .expect("it is copied");
+        .expect("the file is copied");
     let store = open(directory.path());
     assert_eq!(store.load_index().await.expect("the index loads").rows.len(), 2);
     let aside = names(directory.path(), "innkeeper.db.damaged-");
@@ -282,15 +283,15 @@ async fn an_interrupted_repair_is_finished_by_the_next_start() {
 }
 
 #[tokio::test]
-async fn a_turn_that_is_not_json_is_set_aside_and_places_stay_usable() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn invalid_turn_is_set_aside_and_others_are_renumbered() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     fill(directory.path(), 2, 5).await;
     sql(directory.path())
         .execute_batch(
             "UPDATE turn SET body = '{\"id\":' WHERE place = 1 AND chat = 1;
              UPDATE turn SET body = CAST(x'22ff22' AS TEXT) WHERE place = 3 AND chat = 1;",
         )
-        .expect("it is changed");
+        .expect("the database is changed");
     let store = open(directory.path());
     assert_eq!(turn_numbers(&store, 0).await, [0, 2, 4]);
     assert_eq!(turn_numbers(&store, 1).await, [0, 1, 2, 3, 4]);
@@ -299,22 +300,22 @@ async fn a_turn_that_is_not_json_is_set_aside_and_places_stay_usable() {
     store
         .write(vec![Change::PutTurns { chat: chat(0), keep: 2, turns: vec![support::turn(9)] }])
         .await
-        .expect("it is stored");
+        .expect("the write succeeds");
     assert_eq!(turn_numbers(&store, 0).await, [0, 2, 9]);
     drop(store);
     let bodies: Vec<Vec<u8>> = sql(directory.path())
         .prepare("SELECT body FROM set_aside ORDER BY id")
-        .expect("it is there")
+        .expect("the table exists")
         .query_map([], |row| row.get(0))
-        .expect("it is read")
+        .expect("the rows are read")
         .collect::<Result<_, _>>()
-        .expect("it is read");
+        .expect("the rows are read");
     assert_eq!(bodies, [b"{\"id\":".to_vec(), b"\"\xff\"".to_vec()]);
 }
 
 #[tokio::test]
-async fn a_broken_action_row_or_configuration_is_set_aside_and_the_rest_goes_on() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn invalid_action_row_or_configuration_is_set_aside() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     fill(directory.path(), 3, 1).await;
     sql(directory.path())
         .execute_batch(
@@ -323,28 +324,25 @@ async fn a_broken_action_row_or_configuration_is_set_aside_and_the_rest_goes_on(
              UPDATE session SET summary = '' WHERE id = 2;
              INSERT INTO host (name, value) VALUES ('root_config', '[1]'), ('seq', 'many');",
         )
-        .expect("it is changed");
+        .expect("the database is changed");
     let store = open(directory.path());
     let index = store.load_index().await.expect("the index loads");
-    assert_eq!(
-        listed(&index),
-        ["claude:/session-0", "claude:/session-2"],
-        "one has a second copy of its row"
-    );
+    assert_eq!(listed(&index), ["claude:/session-0", "claude:/session-2"], "one row has a second copy");
     assert!(index.root_config.is_none());
     assert!(index.seq > ServerSeq(1_000_000_000));
-    let stored = store.load_session(session(0)).await.expect("it loads").expect("it is there");
+    let stored =
+        store.load_session(session(0)).await.expect("the session loads").expect("the session exists");
     assert!(stored.journal.is_empty());
     assert_eq!(store.problems().len(), 5, "{:#?}", store.problems());
     drop(store);
     let store = open(directory.path());
     assert_eq!(listed(&store.load_index().await.expect("the index loads")).len(), 2);
-    assert_eq!(store.problems(), Vec::<String>::new(), "each problem is told once");
+    assert_eq!(store.problems(), Vec::<String>::new(), "each problem is reported once");
 }
 
 #[tokio::test]
-async fn a_broken_document_makes_its_session_damaged_and_a_broken_further_chat_is_set_aside() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn invalid_document_damages_session_but_invalid_further_chat_is_set_aside() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     fill(directory.path(), 3, 1).await;
     let store = open(directory.path());
     let further = ChannelUri::new("ahp-chat://more/1");
@@ -360,7 +358,7 @@ async fn a_broken_document_makes_its_session_damaged_and_a_broken_further_chat_i
             Change::PutTurns { chat: further.clone(), keep: 0, turns: vec![support::turn(1)] },
         ])
         .await
-        .expect("it is stored");
+        .expect("the write succeeds");
     drop(store);
     sql(directory.path())
         .execute_batch(
@@ -368,97 +366,103 @@ async fn a_broken_document_makes_its_session_damaged_and_a_broken_further_chat_i
              UPDATE chat SET state = '{' WHERE id = 2;
              UPDATE chat SET conversation = 'x' WHERE derived = 0;",
         )
-        .expect("it is changed");
+        .expect("the database is changed");
     let store = open(directory.path());
-    let broken = store.load_session(session(0)).await.expect_err("its document is broken");
+    let broken = store.load_session(session(0)).await.expect_err("the document is invalid");
     assert!(matches!(&broken, StorageError::Damaged { what, .. } if what.contains("session-0")), "{broken}");
-    let broken = store.load_session(session(1)).await.expect_err("its chat is broken");
+    let broken = store.load_session(session(1)).await.expect_err("the chat is invalid");
     assert!(matches!(&broken, StorageError::Damaged { .. }), "{broken}");
-    let stored = store.load_session(session(2)).await.expect("it loads").expect("it is there");
+    let stored =
+        store.load_session(session(2)).await.expect("the session loads").expect("the session exists");
     assert_eq!(stored.chats.len(), 1);
     let problems = store.problems();
     for what in ["session-0", "session-1", "ahp-chat://more/1"] {
-        let told = problems.iter().filter(|problem| problem.contains(what)).count();
-        assert_eq!(told, 1, "{what}: {problems:?}");
+        let reports = problems.iter().filter(|problem| problem.contains(what)).count();
+        assert_eq!(reports, 1, "{what}: {problems:?}");
     }
     drop(store);
     let aside: i64 = sql(directory.path())
         .query_row("SELECT count(*) FROM set_aside", [], |row| row.get(0))
-        .expect("it is read");
+        .expect("the rows are read");
     assert_eq!(aside, 2, "the further chat and its turn");
 }
 
 #[tokio::test]
-async fn a_database_without_its_tables_is_damaged() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn database_without_expected_tables_is_damaged() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     fill(directory.path(), 3, 1).await;
-    sql(directory.path()).execute_batch("DROP TABLE journal").expect("it is dropped");
+    sql(directory.path()).execute_batch("DROP TABLE journal").expect("the table is dropped");
     let store = open(directory.path());
     assert_eq!(store.load_index().await.expect("the index loads").rows.len(), 3);
-    assert!(store.problems()[0].contains("its tables are not as they should be"), "{:?}", store.problems());
+    assert!(store.problems()[0].contains("unexpected table definitions"), "{:?}", store.problems());
     assert_eq!(turn_numbers(&store, 1).await, [0]);
 }
 
 #[tokio::test]
-async fn a_newer_schema_is_refused_and_left_alone() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn rejects_newer_schema_without_changes() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     fill(directory.path(), 1, 1).await;
-    sql(directory.path()).pragma_update(None, "user_version", 99).expect("it is changed");
-    let before = fs::read(database(directory.path())).expect("it is read");
-    let error = Store::open(StoreConfig::new(directory.path())).expect_err("it is newer");
+    sql(directory.path()).pragma_update(None, "user_version", 99).expect("the database is changed");
+    let before = fs::read(database(directory.path())).expect("the file is read");
+    let error = Store::open(StoreConfig::new(directory.path())).expect_err("the schema is newer");
     assert!(matches!(error, OpenStoreError::Newer { found: 99, known: 2, .. }), "{error:?}");
-    assert!(error.to_string().contains("schema 99, this one knows 2"), "{error}");
+    assert!(error.to_string().contains("schema 99, this version supports 2"), "{error}");
     assert!(error.to_string().contains("--data-dir"), "{error}");
-    assert_eq!(fs::read(database(directory.path())).expect("it is read"), before);
+    assert_eq!(fs::read(database(directory.path())).expect("the file is read"), before);
 }
 
 #[tokio::test]
-async fn a_schema_that_no_version_has_is_refused_and_left_alone() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn rejects_unrecognised_schema_without_changes() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     fill(directory.path(), 1, 1).await;
-    sql(directory.path()).pragma_update(None, "user_version", -3).expect("it is changed");
-    let before = fs::read(database(directory.path())).expect("it is read");
-    let error = Store::open(StoreConfig::new(directory.path())).expect_err("it is not ours");
-    let said = error.to_string();
-    assert!(said.contains("none of innkeeper's (schema -3)") && said.contains("--data-dir"), "{said}");
-    assert_eq!(fs::read(database(directory.path())).expect("it is read"), before);
+    sql(directory.path()).pragma_update(None, "user_version", -3).expect("the database is changed");
+    let before = fs::read(database(directory.path())).expect("the file is read");
+    let error = Store::open(StoreConfig::new(directory.path())).expect_err("the schema is unrecognised");
+    let message = error.to_string();
+    assert!(
+        message.contains("unrecognised schema version (-3)") && message.contains("--data-dir"),
+        "{message}"
+    );
+    assert_eq!(fs::read(database(directory.path())).expect("the file is read"), before);
 }
 
 #[tokio::test]
-async fn files_are_for_their_owner_alone() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn files_are_accessible_only_to_owner() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     let inner = directory.path().join("deep").join("data");
     let store = open(&inner);
-    store.write(put(1)).await.expect("it is stored");
-    let mode = |name: &str| fs::metadata(inner.join(name)).expect("it is there").permissions().mode() & 0o777;
-    assert_eq!(fs::metadata(&inner).expect("it is there").permissions().mode() & 0o777, 0o700);
+    store.write(put(1)).await.expect("the write succeeds");
+    let mode =
+        |name: &str| fs::metadata(inner.join(name)).expect("the file exists").permissions().mode() & 0o777;
+    assert_eq!(fs::metadata(&inner).expect("the file exists").permissions().mode() & 0o777, 0o700);
     for name in ["innkeeper.db", "innkeeper.db-wal", "host.lock"] {
         assert_eq!(mode(name), 0o600, "{name}");
     }
 }
 
-/// A place and what is written over it.
-fn any_wound() -> impl Strategy<Value = (f64, Vec<u8>)> {
+/// A position in the file, and the bytes written there.
+fn any_damage() -> impl Strategy<Value = (f64, Vec<u8>)> {
     let short = vec(any::<u8>(), 1..16);
     let long = (any::<u8>(), 100..6000_usize).prop_map(|(byte, length)| vec![byte; length]);
     (0.0..1.0, prop_oneof![3 => short, 1 => long])
 }
 
-/// Opens a wounded database, reads all of it and writes to it. What it says must be an answer or damage.
-async fn use_wounded(directory: &Path) {
+/// Opens a damaged database, reads all of it and writes to it. Every result must be a
+/// value or a damage error.
+async fn use_damaged(directory: &Path) {
     let store = match Store::open(StoreConfig::new(directory)) {
         Ok(store) => store,
-        // The number of the schema was hit.
+        // The schema version was overwritten.
         Err(OpenStoreError::Newer { .. } | OpenStoreError::Foreign { .. }) => return,
         Err(error) => panic!("{error:?}"),
     };
-    let told = |error: StorageError| {
+    let must_be_damage = |error: StorageError| {
         assert!(matches!(error, StorageError::Damaged { .. }), "{error:?} after {:?}", store.problems());
     };
-    let index = store.load_index().await.map_err(told).unwrap_or_default();
+    let index = store.load_index().await.map_err(must_be_damage).unwrap_or_default();
     assert!(index.rows.len() <= 31);
     for number in 0..30 {
-        let loaded = store.load_session(session(number)).await.map_err(told);
+        let loaded = store.load_session(session(number)).await.map_err(must_be_damage);
         let Ok(Some(stored)) = loaded else { continue };
         let Some(chat) = stored.chats.first() else { continue };
         let more = Change::PutTurns {
@@ -466,12 +470,12 @@ async fn use_wounded(directory: &Path) {
             keep: chat.turns.len(),
             turns: vec![support::turn(77)],
         };
-        store.write(vec![more]).await.map_err(told).ok();
+        store.write(vec![more]).await.map_err(must_be_damage).ok();
     }
-    store.write(put(100)).await.map_err(told).ok();
+    store.write(put(100)).await.map_err(must_be_damage).ok();
     drop(store);
     let store = open(directory);
-    store.load_index().await.expect("at the latest now it is whole");
+    store.load_index().await.expect("the repaired database loads");
     for number in 0..30 {
         store
             .load_session(session(number))
@@ -487,35 +491,35 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_wound_is_survived(wounds in vec(any_wound(), 1..4)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    fn arbitrary_damage_does_not_panic(damages in vec(any_damage(), 1..4)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime is created");
         runtime.block_on(async {
-            let directory = tempfile::tempdir().expect("a directory");
+            let directory = tempfile::tempdir().expect("a temporary directory is created");
             fill(directory.path(), 30, 8).await;
-            let length = fs::metadata(database(directory.path())).expect("it is there").len();
-            for (place, bytes) in wounds {
+            let length = fs::metadata(database(directory.path())).expect("the file exists").len();
+            for (place, bytes) in damages {
                 overwrite(&database(directory.path()), (place * length as f64) as u64, &bytes);
             }
-            use_wounded(directory.path()).await;
+            use_damaged(directory.path()).await;
         });
     }
 }
 
 #[tokio::test]
-async fn dispatches_that_are_no_whole_ones_are_none_and_new_ones_come_in_their_place() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn truncated_dispatch_records_are_ignored() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     let (client, handled) = (ClientId::new("c"), |mark| Change::Handled { client: ClientId::new("c"), mark });
     let store = open(directory.path());
-    store.write(vec![handled(1), handled(2)]).await.expect("it is stored");
+    store.write(vec![handled(1), handled(2)]).await.expect("the write succeeds");
     store.close();
     drop(store);
     let cut = "UPDATE client SET handled = substr(handled, 1, length(handled) - 8)";
-    sql(directory.path()).execute(cut, []).expect("it is cut");
+    sql(directory.path()).execute(cut, []).expect("the column is truncated");
     let store = open(directory.path());
     let index = store.load_index().await.expect("the index loads");
     assert_eq!((&index.clients[0].id, index.clients[0].handled.as_slice()), (&client, [].as_slice()));
     let answered = Change::Answered { client, mark: 1, answer: ServerSeq(7) };
-    store.write(vec![answered, handled(3)]).await.expect("the store goes on");
+    store.write(vec![answered, handled(3)]).await.expect("the store still works");
     let index = store.load_index().await.expect("the index loads");
     assert_eq!(index.clients[0].handled, [StoredDispatch { mark: 3, answer: None }]);
 }

@@ -1,7 +1,7 @@
-//! The store against a model: whatever is written, the store and the storage in memory give the same answers,
-//! however often the store is closed or killed in between.
+//! Compares the store with a model: for any sequence of writes, closes and kills, the
+//! store and the in-memory storage return the same results.
 
-#![allow(clippy::expect_used, reason = "what a test helper cannot do fails the test")]
+#![allow(clippy::expect_used, reason = "a test helper that fails must fail the test")]
 
 mod support;
 
@@ -19,26 +19,26 @@ use innkeeper_store::Store;
 use innkeeper_testkit::MemoryStorage;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use support::{copy_of_a_running_store, json, open, session};
+use support::{copy_running_store, json, open, session};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-/// Few names, so that changes meet.
+/// Few names, so that changes often refer to the same records.
 const SESSIONS: usize = 3;
 const CLIENTS: usize = 3;
 
-/// Something that happens to the store.
+/// A step of the property test.
 #[derive(Clone, Debug)]
 enum Step {
     /// One batch.
     Write(Vec<Change>),
-    /// Several batches, handed over before the first is answered.
+    /// Several batches, queued before the first is acknowledged.
     WriteMany(Vec<Vec<Change>>),
-    /// Closed and opened again.
+    /// Closes and reopens the store.
     Reopen,
-    /// Killed, and opened by another process.
+    /// Reopens the store from the files that a killed process leaves.
     Kill,
-    /// A host starts: its index is read.
+    /// Starts a host: loads the index.
     Start,
 }
 
@@ -112,7 +112,7 @@ fn any_session_change() -> impl Strategy<Value = Change> {
 
 fn any_host_change() -> impl Strategy<Value = Change> {
     prop_oneof![
-        3 => (any_client(), any::<bool>()).prop_map(|(client, anew)| Change::PutClient { client, anew }),
+        3 => (any_client(), any::<bool>()).prop_map(|(client, restarted)| Change::PutClient { client, restarted }),
         3 => (any_client(), any_mark()).prop_map(|(client, mark)| Change::Handled { client, mark }),
         3 => (any_client(), any_mark(), 1..=u64::MAX).prop_map(|(client, mark, answer)| Change::Answered {
             client,
@@ -127,7 +127,7 @@ fn any_host_change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Few of them are often the same.
+/// Few values, so that marks often repeat.
 fn any_mark() -> impl Strategy<Value = i64> {
     prop_oneof![0..3_i64, any::<i64>()]
 }
@@ -168,7 +168,7 @@ fn any_end() -> impl Strategy<Value = Change> {
                 true
             }
         });
-        Change::EndInOrder {
+        Change::CleanShutdown {
             seq: ServerSeq(seq),
             replay: replay.into_iter().map(envelope).collect(),
             clients,
@@ -190,7 +190,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// An index without the order that nobody promises.
+/// Removes the unspecified order from an index.
 fn comparable(mut index: Index) -> String {
     index.rows.sort_by(|one, other| one.session.cmp(&other.session));
     index.unlisted.sort();
@@ -199,7 +199,7 @@ fn comparable(mut index: Index) -> String {
     format!("{index:#?}")
 }
 
-/// Both storages, side by side.
+/// The store and its model.
 struct Pair {
     directory: TempDir,
     store: Store,
@@ -208,7 +208,7 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
+        let directory = tempfile::tempdir().expect("a temporary directory is created");
         let store = open(directory.path());
         Self { directory, store, model: MemoryStorage::new() }
     }
@@ -222,8 +222,8 @@ impl Pair {
                 self.store = open(self.directory.path());
             }
             Step::Kill => {
-                let other = tempfile::tempdir().expect("a directory");
-                copy_of_a_running_store(self.directory.path(), other.path());
+                let other = tempfile::tempdir().expect("a temporary directory is created");
+                copy_running_store(self.directory.path(), other.path());
                 self.store = open(other.path());
                 self.directory = other;
             }
@@ -254,8 +254,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_store_answers_as_its_model_through_restarts_and_kills(steps in vec(any_step(), 1..40)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    fn store_matches_model_across_restarts_and_kills(steps in vec(any_step(), 1..40)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime is created");
         runtime.block_on(async {
             let mut pair = Pair::new();
             for step in steps {
@@ -268,23 +268,23 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_client_keeps_its_newest_numbers_and_the_newest_clients_are_kept() {
+async fn newest_dispatches_and_newest_clients_are_kept() {
     let mut pair = Pair::new();
     for number in 0..300 {
         let client = ClientId::new("busy");
         pair.write(vec![vec![Change::Handled { client, mark: number }]]).await;
     }
-    let clients =
-        (0..4200).map(|number| Change::PutClient { client: ClientId::new(&number.to_string()), anew: false });
+    let clients = (0..4200)
+        .map(|number| Change::PutClient { client: ClientId::new(&number.to_string()), restarted: false });
     pair.write(vec![
         clients.collect(),
-        vec![Change::PutClient { client: ClientId::new("150"), anew: false }],
+        vec![Change::PutClient { client: ClientId::new("150"), restarted: false }],
     ])
     .await;
     let index = pair.store.load_index().await.expect("the index loads");
     assert_eq!(index.clients.len(), 4096);
     assert_eq!(index.clients.last().map(|client| client.id.as_str().to_owned()).as_deref(), Some("150"));
-    assert!(index.clients.iter().all(|client| client.id.as_str() != "busy"), "the oldest one is forgotten");
+    assert!(index.clients.iter().all(|client| client.id.as_str() != "busy"), "the oldest client is evicted");
 
     let mut pair = Pair::new();
     for number in 0..300 {
@@ -300,10 +300,10 @@ async fn a_client_keeps_its_newest_numbers_and_the_newest_clients_are_kept() {
 }
 
 #[tokio::test]
-async fn an_end_in_order_is_seen_once_and_anything_written_after_it_undoes_it() {
+async fn clean_shutdown_is_read_once_and_undone_by_later_writes() {
     let pair = Pair::new();
     let end = || {
-        vec![Change::EndInOrder {
+        vec![Change::CleanShutdown {
             seq: ServerSeq(7),
             replay: vec![StoredEnvelope {
                 seq: ServerSeq(7),
@@ -328,36 +328,40 @@ async fn an_end_in_order_is_seen_once_and_anything_written_after_it_undoes_it() 
 }
 
 #[tokio::test]
-async fn a_closed_store_says_so_and_can_be_opened_again_at_once() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn closed_store_rejects_calls_and_can_be_reopened() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     let store = Arc::new(open(directory.path()));
     let last = store.write(support::put(1));
     store.close();
     store.close();
-    last.await.expect("what was handed over is stored");
-    let error = store.write(support::put(2)).await.expect_err("it is closed");
+    last.await.expect("a queued write is stored");
+    let error = store.write(support::put(2)).await.expect_err("the store is closed");
     assert!(error.to_string().contains("closed"), "{error}");
-    store.load_session(session(1)).await.expect_err("it is closed");
-    store.load_index().await.expect_err("it is closed");
-    assert_eq!(support::names(directory.path(), "innkeeper.db"), ["innkeeper.db"], "no log stays behind");
+    store.load_session(session(1)).await.expect_err("the store is closed");
+    store.load_index().await.expect_err("the store is closed");
+    assert_eq!(support::names(directory.path(), "innkeeper.db"), ["innkeeper.db"], "the log is removed");
     let again = open(directory.path());
-    assert!(again.load_session(session(1)).await.expect("it loads").is_some());
+    assert!(again.load_session(session(1)).await.expect("the session loads").is_some());
 }
 
 #[tokio::test]
-async fn database_of_the_first_schema_keeps_its_sessions_and_takes_links() {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn first_schema_is_migrated_with_its_sessions() {
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     let store = support::open(directory.path());
-    store.write(support::put(1)).await.expect("it is stored");
+    store.write(support::put(1)).await.expect("the write succeeds");
     let turns = Change::PutTurns { chat: support::chat(1), keep: 0, turns: vec![support::turn(1)] };
-    store.write(vec![turns]).await.expect("it is stored");
+    store.write(vec![turns]).await.expect("the write succeeds");
     drop(store);
-    // As the first version left it.
+    // Restore the state of schema version 1.
     support::sql(directory.path())
         .execute_batch("DROP TABLE turn_link; DROP TABLE resume_token; PRAGMA user_version = 1;")
-        .expect("it is changed");
+        .expect("the database is changed");
     let store = support::open(directory.path());
-    let loaded = store.load_session(support::session(1)).await.expect("it is loaded").expect("it is there");
+    let loaded = store
+        .load_session(support::session(1))
+        .await
+        .expect("the session loads")
+        .expect("the session exists");
     let [chat] = &loaded.chats[..] else { panic!("one chat") };
     assert_eq!((chat.turns.len(), chat.links.len()), (1, 0));
     assert_eq!((&chat.conversation.history, &chat.conversation.resume_token), (&History::Resume, &None));
@@ -367,8 +371,12 @@ async fn database_of_the_first_schema_keeps_its_sessions_and_takes_links() {
         Change::PutTurnLink { chat: support::chat(1), turn: "turn-1".to_owned(), link: link.clone() },
         Change::PutResumeToken { chat: support::chat(1), token: token.clone() },
     ];
-    store.write(changes).await.expect("it is stored");
-    let loaded = store.load_session(support::session(1)).await.expect("it is loaded").expect("it is there");
+    store.write(changes).await.expect("the write succeeds");
+    let loaded = store
+        .load_session(support::session(1))
+        .await
+        .expect("the session loads")
+        .expect("the session exists");
     assert_eq!(loaded.chats[0].links, [("turn-1".to_owned(), link)]);
     assert_eq!(loaded.chats[0].conversation.resume_token, Some(token));
 }

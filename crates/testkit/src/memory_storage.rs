@@ -382,7 +382,7 @@ impl Stored {
             | Change::Answered { .. }
             | Change::PutRootConfig { .. }
             | Change::ReserveSeq { .. }
-            | Change::EndInOrder { .. } => self.apply_to_host(change),
+            | Change::CleanShutdown { .. } => self.apply_to_host(change),
         }
         Ok(())
     }
@@ -429,9 +429,9 @@ impl Stored {
 
     fn apply_to_host(&mut self, change: &Change) {
         match change {
-            Change::PutClient { client, anew } => {
+            Change::PutClient { client, restarted } => {
                 let mut known = self.take_client(client);
-                if *anew {
+                if *restarted {
                     known.handled.clear();
                 }
                 self.clients.push(known);
@@ -455,7 +455,7 @@ impl Stored {
             }
             Change::PutRootConfig { values } => self.root_config = Some(values.clone()),
             Change::ReserveSeq { through } => self.seq = self.seq.max(*through),
-            Change::EndInOrder { seq, replay, clients } => {
+            Change::CleanShutdown { seq, replay, clients } => {
                 self.seq = *seq;
                 self.clean = true;
                 self.replay = replay.clone();

@@ -1,7 +1,7 @@
-//! `file:` addresses and the paths that they name.
+//! Conversion between `file:` URIs and paths.
 //!
-//! An address is decoded exactly once, byte by byte; nothing in it is normalised
-//! here, so that what is checked later is what was asked for.
+//! A URI is decoded exactly once, byte by byte, and not normalised, so that later checks
+//! see the requested path.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -9,29 +9,29 @@ use std::path::{Path, PathBuf};
 
 use innkeeper_core::files::FileError;
 
-/// Longest path in bytes; more no system call takes.
+/// Maximum length of a path in bytes, as in the system calls.
 const MAX_PATH: usize = 4_096;
 
-/// The absolute path that an address names.
+/// Returns the absolute path of a URI.
 pub fn path_of(uri: &str) -> Result<PathBuf, FileError> {
     let shown: String = uri.chars().take(200).collect();
-    let invalid = |why: &str| FileError::Invalid(format!("{shown:?} cannot be used: {why}"));
+    let invalid = |why: &str| FileError::Invalid(format!("invalid URI {shown:?}: {why}"));
     let Some((scheme, rest)) = uri.split_once(':') else {
-        return Err(invalid("it is no address; use file:///…"));
+        return Err(invalid("not a URI; use file:///…"));
     };
     if !scheme.eq_ignore_ascii_case("file") {
-        return Err(invalid("only file: addresses lead to files of this host"));
+        return Err(invalid("only file: URIs are supported"));
     }
-    let Some(path) = rest.strip_prefix("//") else { return Err(invalid("it must begin with file:///")) };
+    let Some(path) = rest.strip_prefix("//") else { return Err(invalid("it must start with file:///")) };
     if !path.starts_with('/') {
-        return Err(invalid("it names another machine or a relative path; it must begin with file:///"));
+        return Err(invalid("it names another machine or a relative path; it must start with file:///"));
     }
     if path.contains(['?', '#']) {
-        return Err(invalid("a file: address has no query and no fragment; write %3F and %23"));
+        return Err(invalid("a file: URI cannot have a query or fragment; encode ? as %3F and # as %23"));
     }
     let bytes = decode(path).ok_or_else(|| invalid("a % is not followed by two hexadecimal digits"))?;
     if bytes.contains(&0) {
-        return Err(invalid("a path has no NUL"));
+        return Err(invalid("a path cannot contain NUL"));
     }
     if bytes.len() > MAX_PATH {
         return Err(invalid("the path is longer than 4,096 bytes"));
@@ -39,7 +39,7 @@ pub fn path_of(uri: &str) -> Result<PathBuf, FileError> {
     Ok(PathBuf::from(OsString::from_vec(bytes)))
 }
 
-/// The address of an absolute path.
+/// Returns the URI of an absolute path.
 pub fn uri_of(path: &Path) -> String {
     let mut uri = String::from("file://");
     for &byte in path.as_os_str().as_bytes() {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_survives_the_way_through_an_address() {
+    fn path_round_trips_through_uri() {
         for path in ["/", "/a b/c%20d/ü?#", "/x/\u{1}\\\"<>|^`{}[]"] {
             assert_eq!(path_of(&uri_of(Path::new(path))).unwrap(), Path::new(path));
         }
@@ -81,13 +81,13 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_decoded_once() {
+    fn uri_is_decoded_once() {
         assert_eq!(path_of("file:///a/%252e%252E").unwrap(), Path::new("/a/%2e%2E"));
         assert_eq!(path_of("FILE:///a%2Fb").unwrap(), Path::new("/a/b"));
     }
 
     #[test]
-    fn what_is_no_local_file_is_refused() {
+    fn rejects_uri_that_is_not_a_local_file() {
         let long = format!("file:///{}", "x".repeat(MAX_PATH));
         for uri in [
             "",

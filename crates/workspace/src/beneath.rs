@@ -1,8 +1,9 @@
-//! Opening by directory handles, never by a path that somebody can bend meanwhile.
+//! Opens files relative to directory handles, so that a concurrent change of the path
+//! cannot redirect them.
 //!
-//! Owns the calls; which place is allowed is decided elsewhere. Invariants: nothing
-//! here follows a symbolic link, not even in the middle of a path, and nothing that the
-//! kernel only shows as files is opened, wherever it is mounted.
+//! Contains the system calls; which paths are allowed is decided elsewhere. Invariants:
+//! no call follows a symbolic link, not even in the middle of a path, and no file of a
+//! kernel file system is opened, wherever it is mounted.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -14,13 +15,13 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-/// A handle for looking at something and for what is in it.
+/// Flags for a directory handle that gives access to metadata and entries.
 #[cfg(target_os = "linux")]
 const HANDLE: OFlag = OFlag::O_PATH;
 #[cfg(not(target_os = "linux"))]
 const HANDLE: OFlag = OFlag::O_RDONLY;
 
-/// Looking at a link itself.
+/// Flags for the metadata of a link itself.
 #[cfg(target_os = "linux")]
 const LOOK: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW);
 #[cfg(target_os = "macos")]
@@ -28,8 +29,8 @@ const LOOK: OFlag = OFlag::from_bits_retain(nix::libc::O_SYMLINK).union(OFlag::O
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 const LOOK: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_NONBLOCK);
 
-/// What it is called to open a view of the kernel, such as the environment of a process.
-/// No file system of files fails with it.
+/// The error for a file of a kernel file system, such as the environment of a process.
+/// Regular file systems do not return it.
 pub(crate) const KERNEL_VIEW: Errno = Errno::ENODEV;
 
 /// Opens a directory by its canonical path.
@@ -47,7 +48,7 @@ pub(crate) fn directory_below(top: BorrowedFd<'_>, relative: &Path) -> Result<Ow
         ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS | ResolveFlag::RESOLVE_NO_SYMLINKS,
     );
     match openat2(top, or_itself(relative), how) {
-        // An old kernel, or a container whose filter does not know the call.
+        // An old kernel, or a container whose filter rejects the call.
         Err(Errno::ENOSYS | Errno::EPERM | Errno::EAGAIN) => walk(top, relative),
         opened => must_hold_files(opened?),
     }
@@ -59,7 +60,7 @@ pub(crate) fn directory_below(top: BorrowedFd<'_>, relative: &Path) -> Result<Ow
     walk(top, relative)
 }
 
-/// The same with one call a component.
+/// Opens a directory below another one, with one call per component.
 fn walk(top: BorrowedFd<'_>, relative: &Path) -> Result<OwnedFd, Errno> {
     let mut current = entry_directory(top, OsStr::new("."))?;
     for component in relative.components() {
@@ -72,30 +73,30 @@ fn walk(top: BorrowedFd<'_>, relative: &Path) -> Result<OwnedFd, Errno> {
     Ok(current)
 }
 
-/// Opens a directory that is an entry of another one.
+/// Opens a directory entry that is a directory.
 pub(crate) fn entry_directory(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = HANDLE | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     match openat(parent, name, flags, Mode::empty()) {
-        // What a link is called depends on the system.
+        // Systems return different errors for a link.
         Err(Errno::ENOTDIR) if look(parent, name).is_ok_and(|found| found.is_symlink()) => Err(Errno::ELOOP),
         opened => must_hold_files(opened?),
     }
 }
 
-/// Opens an entry of a directory, but no link. Never waits for the other end of a
-/// pipe.
+/// Opens a directory entry that is not a link. Never waits for the other end of a pipe.
 pub(crate) fn entry(parent: BorrowedFd<'_>, name: &OsStr, flags: OFlag, mode: Mode) -> Result<File, Errno> {
     let always = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     must_hold_files(openat(parent, name, flags | always, mode)?).map(File::from)
 }
 
-/// What an entry of a directory is, without opening it.
+/// Reads the metadata of a directory entry without opening it.
 pub(crate) fn look(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Metadata, Errno> {
     look_beside(parent, name, None)
 }
 
-/// The same below something open on a device that is known to hold files. What is on that
-/// device, too, is not asked again: far away, each question takes a while.
+/// Like [`look`], inside a directory on a device that is known to be a regular file
+/// system. An entry on the same device is not checked again, since each check is slow on
+/// a remote file system.
 pub(crate) fn look_beside(
     parent: BorrowedFd<'_>,
     name: &OsStr,
@@ -109,21 +110,21 @@ pub(crate) fn look_beside(
     Ok(found)
 }
 
-/// What an open file is.
+/// Reads the metadata of an open file.
 pub(crate) fn metadata(file: &File) -> Result<Metadata, Errno> {
     file.metadata().map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
 }
 
-/// Refuses what is on no file system of files. The open handle is asked, since a path says
-/// nothing about what is mounted there.
+/// Rejects a handle on a kernel file system. Checks the open handle, since a path does
+/// not show what is mounted there.
 #[cfg(target_os = "linux")]
 fn must_hold_files(handle: OwnedFd) -> Result<OwnedFd, Errno> {
     let kind = nix::sys::statfs::fstatfs(&handle).map(|found| found.filesystem_type());
     if is_kernel_view(kind) { Err(KERNEL_VIEW) } else { Ok(handle) }
 }
 
-/// Whether this kind of file system is a view of the kernel. One that does not say what it
-/// is, as some programs that play one do not, is none: the kernel's own always do.
+/// Whether this is a kernel file system. A file system that does not report its type is
+/// not one: some user-space file systems do not, but the kernel's own always do.
 #[cfg(target_os = "linux")]
 fn is_kernel_view(kind: Result<nix::sys::statfs::FsType, Errno>) -> bool {
     use nix::sys::statfs::{
@@ -158,7 +159,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn no_view_of_the_kernel_is_opened_by_any_call() {
+    fn kernel_file_systems_are_never_opened() {
         let top = directory(Path::new("/")).unwrap();
         let proc = nix::fcntl::open("/proc", HANDLE | OFlag::O_DIRECTORY, Mode::empty()).unwrap();
         let pid = OsStr::new("self/environ");
@@ -173,14 +174,14 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn what_does_not_say_what_it_is_holds_files() {
+    fn unknown_file_system_type_is_accepted() {
         assert!(!is_kernel_view(Err(Errno::ENOSYS)));
         assert!(is_kernel_view(Ok(nix::sys::statfs::PROC_SUPER_MAGIC)));
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn only_what_is_on_another_device_than_the_known_one_is_asked() {
+    fn only_entries_on_other_devices_are_checked() {
         let top = directory(Path::new("/")).unwrap();
         let name = OsStr::new("proc");
         let (here, there) =
@@ -191,10 +192,10 @@ mod tests {
         assert_eq!(look(Some(there)), Ok(there));
     }
 
-    type Open = fn(BorrowedFd<'_>, &Path) -> Result<OwnedFd, Errno>;
+    type OpenDirectory = fn(BorrowedFd<'_>, &Path) -> Result<OwnedFd, Errno>;
 
     #[test]
-    fn neither_way_follows_a_link_or_leaves_the_directory() {
+    fn links_and_parent_paths_are_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("top/a/b")).unwrap();
         std::fs::create_dir(dir.path().join("outside")).unwrap();
@@ -202,7 +203,7 @@ mod tests {
         std::os::unix::fs::symlink("a", dir.path().join("top/inner")).unwrap();
         std::os::unix::fs::symlink(dir.path().join("outside"), dir.path().join("top/outer")).unwrap();
         let top = directory(&dir.path().canonicalize().unwrap().join("top")).unwrap();
-        for open in [directory_below as Open, walk as Open] {
+        for open in [directory_below as OpenDirectory, walk as OpenDirectory] {
             let at = |path: &str| open(top.as_fd(), Path::new(path)).map(drop);
             assert_eq!(at("a/b"), Ok(()));
             assert_eq!(at(""), Ok(()));

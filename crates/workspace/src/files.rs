@@ -1,7 +1,7 @@
-//! The files of this machine behind the port of `core`.
+//! Implementation of the file interface of `core` for this machine.
 //!
-//! Every operation blocks, so it runs on a thread for such work, and only so many
-//! at once; whoever comes later waits for a turn and can go away meanwhile.
+//! Every operation blocks, so it runs on a blocking thread, with a limit on concurrent
+//! operations. Further operations wait and can be cancelled while they do.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,29 +13,30 @@ use innkeeper_core::files::{
 };
 use tokio::sync::Semaphore;
 
-use crate::asked::{Asked, STOPPING};
+use crate::access_request::{AccessRequest, STOPPING};
 use crate::locks::Locks;
 use crate::roots::{Roots, SessionDirectories};
 use crate::search::Lists;
-use crate::stop::Stop;
+use crate::stop_flag::StopFlag;
 use crate::{look, transfer, watch, write};
 
-/// Operations that run at once: enough to keep a disk busy, few enough that a disk
-/// which hangs does not take all threads. The others wait.
+/// Maximum number of concurrent operations: enough to keep a disk busy, few enough that a
+/// hanging disk does not use up all blocking threads. Further operations wait.
 const MAX_RUNNING: u32 = 16;
 
-/// Watches of all clients. More are refused: each costs the system a handle.
+/// Maximum number of watches of all clients, since each uses a system handle. Further
+/// ones are rejected.
 const MAX_WATCHES: usize = 256;
 
-/// Which places are allowed.
+/// The allowed directories.
 pub struct FilesConfig {
-    /// Answers the directories of sessions.
+    /// Returns the working directories of the sessions.
     pub sessions: SessionDirectories,
-    /// Directories that are always allowed: the host's own content, and what the
-    /// configuration grants.
+    /// Directories that are always allowed: the host's own content, and directories
+    /// granted by the configuration.
     pub granted: Vec<PathBuf>,
-    /// Directories that belong to the host and are not shown, even if a session works
-    /// in one or above it. What is granted inside of them is.
+    /// Directories of the host that are hidden from clients, even if a session works in
+    /// or above one. Granted directories inside of them are not hidden.
     pub closed: Vec<PathBuf>,
 }
 
@@ -52,18 +53,18 @@ pub struct LocalFiles {
     watches: Arc<Semaphore>,
 }
 
-/// What operations work with.
+/// The shared state of all operations.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) roots: Roots,
     pub(crate) locks: Locks,
     lists: Lists,
-    pub(crate) stop: Stop,
+    pub(crate) stop: StopFlag,
     running: Arc<Semaphore>,
 }
 
 impl LocalFiles {
-    /// The files of the places that are allowed.
+    /// Creates the file access for these directories.
     pub fn new(config: FilesConfig) -> Self {
         let roots = Roots::new(config.sessions, config.granted, config.closed);
         Self {
@@ -71,23 +72,24 @@ impl LocalFiles {
                 roots,
                 locks: Locks::default(),
                 lists: Lists::default(),
-                stop: Stop::default(),
+                stop: StopFlag::default(),
                 running: Arc::new(Semaphore::new(MAX_RUNNING as usize)),
             }),
             watches: Arc::new(Semaphore::new(MAX_WATCHES)),
         }
     }
 
-    /// Watches that are in place.
+    /// Number of active watches.
     pub fn watches(&self) -> usize {
         MAX_WATCHES - self.watches.available_permits()
     }
 
-    /// Lets nothing begin any more, cuts short what takes long, and waits until nothing
-    /// runs: what a copy has so far is removed, a delete stops where it is.
+    /// Rejects new operations, cancels long ones, and waits until all have ended. A
+    /// cancelled copy is removed; a cancelled deletion stops where it is.
     pub async fn stop(&self) {
-        self.parts.stop.order();
-        // Who waits already comes first, and is told; who comes later finds it closed.
+        self.parts.stop.request();
+        // Waiting operations run first and fail with the stop error; later ones find the
+        // semaphore closed.
         let running = &self.parts.running;
         if let Ok(_all) = running.acquire_many(MAX_RUNNING).await {
             running.close();
@@ -103,8 +105,8 @@ impl LocalFiles {
 }
 
 impl Parts {
-    /// Runs blocking work when it is its turn. If the caller goes away while it
-    /// runs, it runs to its end: a change is made or not made, but never halfway.
+    /// Runs blocking work once a slot is free. If the caller is dropped, the work still
+    /// runs to its end, so that a change is never left half done.
     pub(crate) fn run<T: Send + 'static>(
         self: Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T, FileError> + Send + 'static,
@@ -113,7 +115,7 @@ impl Parts {
             let failed = |reason: String| FileError::Io { uri: "the file system".to_owned(), reason };
             let running = Arc::clone(&self.running);
             let turn = running.acquire_owned().await.map_err(|_| failed(STOPPING.to_owned()))?;
-            if self.stop.is_ordered() {
+            if self.stop.is_requested() {
                 return Err(failed(STOPPING.to_owned()));
             }
             let work = move || {
@@ -159,7 +161,7 @@ impl Files for LocalFiles {
     }
 
     fn check(&self, uri: String) -> BoxFuture<Result<(), FileError>> {
-        self.run(move |parts| parts.roots.find(Asked::to_read(&uri), Links::Follow).map(drop))
+        self.run(move |parts| parts.roots.find(AccessRequest::to_read(&uri), Links::Follow).map(drop))
     }
 
     fn watch(&self, request: WatchRequest) -> BoxFuture<Result<Box<dyn FileWatch>, FileError>> {
@@ -178,7 +180,7 @@ impl Files for LocalFiles {
         let found = self.run(move |parts| Ok(parts.lists.search(&parts.roots, &directory, &partial)));
         Box::pin(async move {
             found.await.unwrap_or_else(|error| {
-                tracing::warn!(%error, "a search for files failed");
+                tracing::warn!(%error, "file search failed");
                 Vec::new()
             })
         })

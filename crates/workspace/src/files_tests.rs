@@ -13,12 +13,12 @@ use tempfile::TempDir;
 use super::*;
 use crate::address::uri_of;
 
-/// A root with a file in it, and a place beside it that is out of bounds.
+/// A root with a file in it, and a directory next to it that is not allowed.
 struct World {
     dir: TempDir,
     files: LocalFiles,
-    /// How often an operation that has begun asked where sessions work.
-    asked: Arc<AtomicUsize>,
+    /// How often operations asked for the session directories.
+    lookups: Arc<AtomicUsize>,
 }
 
 impl World {
@@ -30,19 +30,19 @@ impl World {
         std::fs::write(dir.path().join("root/file.txt"), "inside").unwrap();
         std::fs::write(dir.path().join("outside/secret"), "secret").unwrap();
         let root = dir.path().join("root");
-        let asked = Arc::new(AtomicUsize::new(0));
-        let asks = Arc::clone(&asked);
+        let lookups = Arc::new(AtomicUsize::new(0));
+        let asks = Arc::clone(&lookups);
         let sessions = Arc::new(move || {
             asks.fetch_add(1, Ordering::SeqCst);
             vec![root.clone()]
         });
         let files = LocalFiles::new(FilesConfig { sessions, granted: Vec::new(), closed: Vec::new() });
-        Self { dir, files, asked }
+        Self { dir, files, lookups }
     }
 
-    /// Waits until one more operation has begun.
+    /// Waits until one more operation has started.
     async fn begins(&self, before: usize) {
-        while self.asked.load(Ordering::SeqCst) == before {
+        while self.lookups.load(Ordering::SeqCst) == before {
             tokio::task::yield_now().await;
         }
     }
@@ -51,7 +51,7 @@ impl World {
         self.dir.path().join(path)
     }
 
-    /// The address of a path, which is not cleaned in any way.
+    /// The URI of a path, without normalisation.
     fn uri(&self, path: &str) -> String {
         format!("{}/{path}", uri_of(self.dir.path()))
     }
@@ -90,7 +90,7 @@ fn assert_invalid<T: std::fmt::Debug>(result: Result<T, FileError>) {
 }
 
 #[tokio::test]
-async fn a_file_of_a_session_is_read_and_written() {
+async fn session_file_is_read_and_written() {
     let world = World::new();
     assert_eq!(world.read("root/file.txt").await.unwrap(), "inside");
     world.write("root/file.txt", "new").await.unwrap();
@@ -104,11 +104,11 @@ async fn a_file_of_a_session_is_read_and_written() {
     assert_invalid(world.read("root/sub").await);
     assert_invalid(world.write("root/sub", "").await);
     let names: Vec<_> = std::fs::read_dir(world.path("root")).unwrap().collect();
-    assert_eq!(names.len(), 2, "no draft stays behind: {names:?}");
+    assert_eq!(names.len(), 2, "temporary files are removed: {names:?}");
 }
 
 #[tokio::test]
-async fn nothing_outside_of_the_roots_can_be_reached() {
+async fn rejects_paths_outside_roots() {
     let world = World::new();
     symlink(world.path("outside"), world.path("root/out")).unwrap();
     symlink(world.path("outside/secret"), world.path("root/leak")).unwrap();
@@ -167,7 +167,7 @@ async fn nothing_outside_of_the_roots_can_be_reached() {
 }
 
 #[tokio::test]
-async fn a_denial_says_what_would_unlock_it() {
+async fn denial_names_uri_and_access() {
     let world = World::new();
     let access = |error: FileError| {
         let FileError::Denied { uri, access, .. } = error else { panic!("{error:?}") };
@@ -179,7 +179,7 @@ async fn a_denial_says_what_would_unlock_it() {
 }
 
 #[tokio::test]
-async fn links_that_stay_inside_are_followed() {
+async fn links_inside_roots_are_followed() {
     let world = World::new();
     symlink("sub", world.path("root/link")).unwrap();
     symlink(world.path("root/file.txt"), world.path("root/absolute")).unwrap();
@@ -193,13 +193,13 @@ async fn links_that_stay_inside_are_followed() {
     assert_eq!((found.uri, found.kind, found.size), (canonical, FileKind::File, Some(4)));
     let link = world.files.resolve(world.uri("root/link"), Links::Keep).await.unwrap();
     assert_eq!((link.uri, link.kind, link.etag), (world.uri("root/link"), FileKind::Symlink, None));
-    // A link is deleted itself, and not what it leads to.
+    // Deletes the link, not its target.
     world.files.delete(world.uri("root/link"), Extent::Recursive).await.unwrap();
     assert!(world.path("root/sub/deep.txt").exists());
 }
 
 #[tokio::test]
-async fn a_root_may_be_reached_by_a_link_but_does_not_follow_it_elsewhere_later() {
+async fn root_behind_link_keeps_its_first_target() {
     let world = World::new();
     symlink(world.path("root"), world.path("link")).unwrap();
     let link = world.path("link");
@@ -213,7 +213,7 @@ async fn a_root_may_be_reached_by_a_link_but_does_not_follow_it_elsewhere_later(
     std::fs::remove_file(&link).unwrap();
     symlink(world.path("outside"), &link).unwrap();
     assert_denied(files.read(world.uri("link/secret")).await);
-    // Neither does a directory that was replaced.
+    // Nor does a directory that was replaced.
     world.read("root/file.txt").await.unwrap();
     std::fs::rename(world.path("root"), world.path("old")).unwrap();
     symlink(world.path("outside"), world.path("root")).unwrap();
@@ -221,7 +221,7 @@ async fn a_root_may_be_reached_by_a_link_but_does_not_follow_it_elsewhere_later(
 }
 
 #[tokio::test]
-async fn roots_come_and_go_with_their_sessions() {
+async fn roots_follow_session_directories() {
     let dir = tempfile::tempdir().unwrap();
     let roots = Arc::new(Mutex::new(Vec::new()));
     let listed = Arc::clone(&roots);
@@ -239,7 +239,7 @@ async fn roots_come_and_go_with_their_sessions() {
 }
 
 #[tokio::test]
-async fn what_belongs_to_the_host_is_closed_inside_of_an_open_directory() {
+async fn host_directories_are_hidden_inside_allowed_directory() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(dir.path().join("home/data/content")).unwrap();
     std::fs::write(dir.path().join("home/data/token"), "t").unwrap();
@@ -260,7 +260,7 @@ async fn what_belongs_to_the_host_is_closed_inside_of_an_open_directory() {
 }
 
 #[tokio::test]
-async fn a_session_does_not_open_what_belongs_to_the_host() {
+async fn session_in_host_directory_does_not_allow_it() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(dir.path().join("home/data/content/own")).unwrap();
     std::fs::write(dir.path().join("home/data/token"), "t").unwrap();
@@ -289,7 +289,7 @@ async fn a_session_does_not_open_what_belongs_to_the_host() {
 }
 
 #[tokio::test]
-async fn names_that_no_file_can_have_are_refused() {
+async fn rejects_invalid_file_names() {
     let world = World::new();
     assert_invalid(world.read("root/a%00b").await);
     assert_invalid(world.read("root/a\0b").await);
@@ -299,7 +299,7 @@ async fn names_that_no_file_can_have_are_refused() {
     assert_invalid(world.files.read("http://localhost/root/file.txt".to_owned()).await);
     assert_invalid(world.files.read(format!("file://host{}", world.path("root/file.txt").display())).await);
     assert_invalid(world.files.read("file:root/file.txt".to_owned()).await);
-    // Twice encoded is a name like any other.
+    // A doubly encoded name is a regular name.
     assert!(matches!(world.read("root/%252e%252e/outside").await, Err(FileError::NotFound(_))));
 }
 
@@ -327,7 +327,7 @@ async fn pipes_and_devices_are_never_opened() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn what_the_kernel_shows_of_processes_and_devices_is_out_of_reach() {
+async fn rejects_kernel_file_systems() {
     let files = |granted: &str| {
         LocalFiles::new(FilesConfig {
             sessions: Arc::new(|| vec!["/".into()]),
@@ -337,7 +337,7 @@ async fn what_the_kernel_shows_of_processes_and_devices_is_out_of_reach() {
     };
     let world = World::new();
     symlink("/proc/self/environ", world.path("root/leak")).unwrap();
-    // Not even who grants them gets them.
+    // Not allowed even if they are granted.
     for files in [files("/"), files("/proc"), files("/sys")] {
         for uri in [
             "file:///proc/self/environ".to_owned(),
@@ -370,7 +370,7 @@ async fn what_the_kernel_shows_of_processes_and_devices_is_out_of_reach() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_refused() {
+async fn rejects_content_above_size_limit() {
     let world = World::new();
     let large = std::fs::File::create(world.path("root/large")).unwrap();
     large.set_len(look::MAX_CONTENT + 1).unwrap();
@@ -386,7 +386,7 @@ async fn what_is_too_large_is_refused() {
 }
 
 #[tokio::test]
-async fn a_directory_is_listed_by_name_and_kind() {
+async fn directory_is_listed_by_name_with_kinds() {
     let world = World::new();
     symlink("nowhere", world.path("root/link")).unwrap();
     nix::unistd::mkfifo(&world.path("root/pipe"), nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
@@ -410,7 +410,7 @@ async fn a_directory_is_listed_by_name_and_kind() {
 }
 
 #[tokio::test]
-async fn resolving_tells_what_a_file_is_and_marks_its_content() {
+async fn resolve_returns_metadata_and_etag() {
     let world = World::new();
     let resolve = || world.files.resolve(world.uri("root/file.txt"), Links::Follow);
     let first = resolve().await.unwrap();
@@ -431,7 +431,7 @@ async fn resolving_tells_what_a_file_is_and_marks_its_content() {
 }
 
 #[tokio::test]
-async fn a_replaced_file_keeps_its_permissions_and_a_protected_one_its_content() {
+async fn replaced_file_keeps_permissions_and_read_only_file_is_kept() {
     let world = World::new();
     let path = world.path("root/script");
     std::fs::write(&path, "old").unwrap();
@@ -439,16 +439,16 @@ async fn a_replaced_file_keeps_its_permissions_and_a_protected_one_its_content()
     world.write("root/script", "new").await.unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o750);
     if nix::unistd::geteuid().is_root() {
-        return; // Nothing is protected from root.
+        return; // The root user ignores permissions.
     }
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
     assert_denied(world.write("root/script", "newer").await);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
 }
 
-/// Looks at the drafts in a directory, as fast as possible, while a private file is replaced.
+/// Checks the mode of temporary files in a loop while a private file is replaced.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_replaces_a_private_file_is_never_open_to_others() {
+async fn replacement_of_private_file_is_never_readable_by_others() {
     let world = World::new();
     let path = world.path("root/private");
     std::fs::write(&path, "old").unwrap();
@@ -477,11 +477,11 @@ async fn what_replaces_a_private_file_is_never_open_to_others() {
     world.write("root/new", "x").await.unwrap();
     std::fs::write(world.path("root/other"), "").unwrap();
     let mode = |path| std::fs::metadata(world.path(path)).unwrap().permissions().mode();
-    assert_eq!(mode("root/new"), mode("root/other"), "a new file is like everybody else's");
+    assert_eq!(mode("root/new"), mode("root/other"), "a new file has the default mode");
 }
 
 #[tokio::test]
-async fn conditions_are_checked() {
+async fn write_conditions_are_checked() {
     let world = World::new();
     let with = |path: &str, condition: WriteCondition| FileWrite { condition, ..write(world.uri(path), "x") };
     let exists = world.files.write(with("root/file.txt", WriteCondition::IsNew)).await;
@@ -500,7 +500,7 @@ async fn conditions_are_checked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_writers_exactly_one_wins() {
+async fn exactly_one_of_two_conditional_writers_succeeds() {
     let world = World::new();
     for round in 0..200 {
         let uri = world.uri(&format!("root/race{round}"));
@@ -520,7 +520,7 @@ async fn of_two_writers_exactly_one_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn appends_at_the_same_time_are_all_there_and_whole() {
+async fn concurrent_appends_are_complete() {
     let world = World::new();
     let append = |place, text: String| FileWrite { place, ..write(world.uri("root/log"), &text) };
     let writes: Vec<_> = (0..200)
@@ -544,7 +544,7 @@ async fn appends_at_the_same_time_are_all_there_and_whole() {
 }
 
 #[tokio::test]
-async fn a_copy_has_everything_and_replaces_as_a_whole() {
+async fn copy_is_complete_and_replaces_destination() {
     let world = World::new();
     std::fs::create_dir_all(world.path("root/tree/inner")).unwrap();
     std::fs::write(world.path("root/tree/inner/leaf"), "leaf").unwrap();
@@ -565,22 +565,22 @@ async fn a_copy_has_everything_and_replaces_as_a_whole() {
     assert_invalid(copy("root/tree", "root/tree/inner/again", Existing::Replace).await);
     assert_invalid(copy("root/tree/inner", "root/tree", Existing::Replace).await);
     assert_denied(copy("root/file.txt", "root", Existing::Replace).await);
-    assert_eq!(std::fs::read_dir(world.path("root")).unwrap().count(), 4, "no draft stays behind");
+    assert_eq!(std::fs::read_dir(world.path("root")).unwrap().count(), 4, "temporary files are removed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_stops_waits_for_what_runs_and_begins_nothing() {
+async fn stop_waits_for_running_operations_and_rejects_new_ones() {
     let world = World::new();
     let root = world.path("root").canonicalize().unwrap();
     std::fs::create_dir(world.path("root/kept")).unwrap();
     let is_stopped = |result: &Result<(), FileError>| matches!(result, Err(FileError::Io { reason, .. }) if reason == STOPPING);
-    // Both wait for somebody else who changes the same file.
+    // Both wait for the lock on the same file.
     let held = world.files.parts.locks.hold(&[&root.join("sub"), &root.join("file.txt")]);
     let mut running = tokio::task::JoinSet::new();
     let write = world.files.write(write(world.uri("root/file.txt"), "written"));
     running.spawn(async move { (write.await, "write") });
     world.begins(0).await;
-    // A write asks once, so the next one who asks is the copy.
+    // A write asks once, so the next request is the copy.
     let copy = world.files.copy(world.transfer("root/sub", "root/kept", Existing::Replace));
     running.spawn(async move { (copy.await, "copy") });
     world.begins(1).await;
@@ -592,16 +592,16 @@ async fn a_host_that_stops_waits_for_what_runs_and_begins_nothing() {
     let mut ended = running.join_all().await;
     ended.sort_by_key(|(_, what)| *what);
     let [(copied, _), (written, _)] = &*ended else { panic!("{ended:?}") };
-    assert!(is_stopped(copied), "a copy can be cut short: {copied:?}");
-    assert_eq!(*written, Ok(()), "a write cannot");
+    assert!(is_stopped(copied), "a copy is cancelled: {copied:?}");
+    assert_eq!(*written, Ok(()), "a write is not cancelled");
     assert_eq!(std::fs::read_to_string(world.path("root/file.txt")).unwrap(), "written");
     assert!(is_stopped(&world.files.make_directory(world.uri("root/new")).await));
     world.files.stop().await;
-    assert_eq!(std::fs::read_dir(&root).unwrap().count(), 3, "no draft stays behind");
+    assert_eq!(std::fs::read_dir(&root).unwrap().count(), 3, "temporary files are removed");
 }
 
 #[tokio::test]
-async fn a_move_takes_everything_along() {
+async fn move_includes_directory_content() {
     let world = World::new();
     let go =
         |source, destination, existing| world.files.relocate(world.transfer(source, destination, existing));
@@ -619,11 +619,11 @@ async fn a_move_takes_everything_along() {
     assert_invalid(go("root/full", "root/full/in", Existing::Replace).await);
     assert_denied(go("root", "root/x", Existing::Replace).await);
     go("root/full", "root/full", Existing::Replace).await.unwrap();
-    assert_eq!(std::fs::read_dir(world.path("root")).unwrap().count(), 1, "no draft stays behind");
+    assert_eq!(std::fs::read_dir(world.path("root")).unwrap().count(), 1, "temporary files are removed");
 }
 
 #[tokio::test]
-async fn deleting_a_directory_with_something_in_it_has_to_be_meant() {
+async fn deleting_non_empty_directory_requires_recursive() {
     let world = World::new();
     std::fs::create_dir_all(world.path("root/tree/inner")).unwrap();
     symlink(world.path("outside"), world.path("root/tree/inner/link")).unwrap();
@@ -640,7 +640,7 @@ async fn deleting_a_directory_with_something_in_it_has_to_be_meant() {
 }
 
 #[tokio::test]
-async fn a_directory_is_made_with_those_around_it() {
+async fn directory_is_created_with_parents() {
     let world = World::new();
     let make = |path| world.files.make_directory(world.uri(path));
     make("root/a/b/c").await.unwrap();
@@ -652,7 +652,7 @@ async fn a_directory_is_made_with_those_around_it() {
 }
 
 #[tokio::test]
-async fn searching_follows_the_rules_of_the_project() {
+async fn search_follows_gitignore() {
     let world = World::new();
     std::fs::create_dir_all(world.path("root/src/deep")).unwrap();
     std::fs::create_dir_all(world.path("root/target")).unwrap();
@@ -674,7 +674,7 @@ async fn searching_follows_the_rules_of_the_project() {
 }
 
 #[tokio::test]
-async fn a_search_does_not_find_what_is_closed() {
+async fn search_omits_hidden_directories() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(dir.path().join("data/content")).unwrap();
     for path in ["data/host.db", "data/content/host.txt", "host.md"] {
@@ -694,11 +694,10 @@ async fn a_search_does_not_find_what_is_closed() {
     assert_eq!(search(dir.path().join("data/content")).await, ["host.txt"]);
 }
 
-/// Somebody swaps a directory for a link to another one, as fast as possible, while
-/// files are read and written through it.
+/// Replaces a directory by a link in a loop while files are read and written through it.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_that_is_swapped_during_the_call_leads_nowhere() {
+async fn link_swapped_during_call_is_not_followed() {
     use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
     let world = World::new();
     std::fs::create_dir(world.path("root/door")).unwrap();
@@ -737,7 +736,7 @@ async fn a_link_that_is_swapped_during_the_call_leads_nowhere() {
     assert!(reached > 0 && refused > 0 && swaps > 0, "{reached} reached, {refused} refused, {swaps} swaps");
 }
 
-/// What the protocol says about the places of a write, for bytes in memory.
+/// The protocol's definition of write positions, for bytes in memory.
 fn expected(before: &[u8], place: WritePlace, data: &[u8]) -> Option<Vec<u8>> {
     let at = |position: u64| usize::try_from(position).ok().filter(|at| *at <= before.len());
     Some(match place {
@@ -757,7 +756,7 @@ proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
 
     #[test]
-    fn writes_do_what_they_do_to_bytes_in_memory(
+    fn write_positions_match_in_memory_model(
         steps in proptest::collection::vec(
             (0_u8..3, 0_u64..40, proptest::collection::vec(proptest::num::u8::ANY, 0..24)), 1..12
         )
@@ -788,7 +787,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn the_outside_of_a_test_is_not_inside_by_name() {
-    // What `starts_with` of paths is relied on for.
+fn path_prefix_is_compared_by_component() {
+    // Relies on the component-wise `starts_with` of paths.
     assert!(!Path::new("/root2").starts_with("/root"));
 }

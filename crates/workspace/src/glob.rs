@@ -1,10 +1,10 @@
-//! Patterns of paths: `*` and `?` within a name, `**` for any names, `{a,b}` for
-//! either. A plain path stands for itself and everything below it.
+//! Path patterns: `*` and `?` within a name, `**` for any number of names, `{a,b}` for
+//! alternatives. A plain path matches itself and everything below it.
 //!
-//! Invariant: matching takes time proportional to pattern times path, whatever the
-//! pattern is; a client wrote it.
+//! Invariant: matching time is bounded by pattern length times path length for every
+//! pattern, since clients choose the patterns.
 
-/// Longest pattern in bytes, and most alternatives that one may stand for.
+/// Maximum length of a pattern in bytes, and maximum number of alternatives.
 const MAX_LENGTH: usize = 1_024;
 const MAX_ALTERNATIVES: usize = 128;
 
@@ -13,7 +13,7 @@ const MAX_ALTERNATIVES: usize = 128;
 pub(crate) struct Globs(Vec<Vec<String>>);
 
 impl Globs {
-    /// Reads patterns; the error names the one that cannot be used.
+    /// Parses patterns; the error names the invalid one.
     pub(crate) fn parse(patterns: &[String]) -> Result<Self, String> {
         let mut alternatives = Vec::new();
         for pattern in patterns {
@@ -21,14 +21,14 @@ impl Globs {
             if pattern.len() > MAX_LENGTH {
                 return Err("a pattern is longer than 1,024 bytes".to_owned());
             }
-            let expanded = expand(pattern)
-                .ok_or_else(|| format!("the pattern {pattern:?} cannot be used: its braces"))?;
+            let expanded =
+                expand(pattern).ok_or_else(|| format!("invalid braces in the pattern {pattern:?}"))?;
             alternatives.extend(
                 expanded.iter().map(|pattern| pattern.split('/').map(str::to_owned).collect::<Vec<_>>()),
             );
         }
         if alternatives.len() > MAX_ALTERNATIVES {
-            return Err("the patterns stand for more than 128 alternatives".to_owned());
+            return Err("the patterns have more than 128 alternatives".to_owned());
         }
         Ok(Self(alternatives))
     }
@@ -37,14 +37,14 @@ impl Globs {
         self.0.is_empty()
     }
 
-    /// Whether a pattern matches the path or a directory that it is in.
+    /// Whether a pattern matches the path or one of its parent directories.
     pub(crate) fn matches(&self, path: &str) -> bool {
         let names: Vec<&str> = path.split('/').collect();
         self.0.iter().any(|pattern| matches_prefix(pattern, &names))
     }
 }
 
-/// Whether a pattern matches the names or some of the first of them.
+/// Whether a pattern matches the names or a prefix of them.
 fn matches_prefix(pattern: &[String], names: &[&str]) -> bool {
     // reached[n]: the pattern so far matches the first n names.
     let mut reached = vec![false; names.len() + 1];
@@ -69,11 +69,11 @@ fn matches_prefix(pattern: &[String], names: &[&str]) -> bool {
     reached.iter().skip(1).any(|reached| *reached)
 }
 
-/// Whether a name fits a pattern of letters, `*` and `?`.
+/// Whether a name matches a pattern of letters, `*` and `?`.
 fn matches_name(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut at, mut reading) = (0, 0);
-    // Where the last star was, and what it has taken so far.
+    // Position of the last star, and the end of the text that it matches so far.
     let mut star: Option<(usize, usize)> = None;
     while let Some(letter) = name.get(reading) {
         match pattern.get(at) {
@@ -97,7 +97,7 @@ fn matches_name(pattern: &str, name: &str) -> bool {
     pattern.iter().skip(at).all(|rest| *rest == '*')
 }
 
-/// Writes out the braces; nothing if they do not fit or stand for too much.
+/// Expands braces; `None` if they are unbalanced or have too many alternatives.
 fn expand(pattern: &str) -> Option<Vec<String>> {
     let mut done = Vec::new();
     let mut open = vec![pattern.to_owned()];
@@ -105,7 +105,7 @@ fn expand(pattern: &str) -> Option<Vec<String>> {
         if done.len() + open.len() > MAX_ALTERNATIVES {
             return None;
         }
-        // The last opening brace has no other one in it.
+        // The last opening brace does not contain another one.
         let Some((before, rest)) = pattern.rsplit_once('{') else {
             if pattern.contains('}') {
                 return None;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_mean_what_people_expect() {
+    fn patterns_match_expected_paths() {
         for (pattern, path) in [
             ("*.rs", "main.rs"),
             ("**/*.rs", "main.rs"),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_cannot_be_used_as_a_weapon() {
+    fn rejects_or_bounds_expensive_patterns() {
         for pattern in ["{a,b}".repeat(20), "{".repeat(900), "a}".to_owned(), "x".repeat(2_000)] {
             assert!(Globs::parse(&[pattern]).is_err());
         }

@@ -1,11 +1,11 @@
-//! The user's directories: files that clients read, change, search and watch.
+//! The user's directories: files that clients read, write, search and watch.
 //!
-//! Owns which places are allowed and how a path is opened, so that neither `..` nor
-//! a link nor a swap in the middle of a call leads out of them. Knows nothing of
-//! the protocol's messages; it implements a port of `core`.
+//! Decides which directories are allowed and opens paths so that neither `..`, a symbolic
+//! link nor a concurrent replacement leads outside of them. Does not know the protocol's
+//! messages; implements an interface of `core`.
 
+mod access_request;
 mod address;
-mod asked;
 mod beneath;
 mod files;
 mod glob;
@@ -15,7 +15,7 @@ mod media;
 mod pins;
 mod roots;
 mod search;
-mod stop;
+mod stop_flag;
 mod transfer;
 mod tree;
 mod watch;

@@ -1,13 +1,13 @@
-//! One change of a file at a time.
+//! Serializes changes to a file.
 //!
-//! A fixed number of locks, shared by all files: two files that fall on the same
-//! lock wait for each other for a moment, and nothing ever has to be cleaned up.
+//! A fixed number of locks is shared by all files: two files with the same lock wait
+//! briefly for each other, and locks never need to be cleaned up.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// More than operations that run at once, so that they seldom meet by chance.
+/// More than the number of concurrent operations, so that collisions are rare.
 const STRIPES: usize = 64;
 
 /// The locks of all files.
@@ -24,14 +24,13 @@ impl Default for Locks {
 }
 
 impl Locks {
-    /// Waits until nobody else changes any of the files, by their canonical paths.
+    /// Locks the files with these canonical paths.
     pub(crate) fn hold<'a>(&'a self, paths: &[&Path]) -> Vec<MutexGuard<'a, ()>> {
         let mut stripes: Vec<usize> = paths
             .iter()
             .map(|path| usize::try_from(self.hasher.hash_one(path)).unwrap_or_default() % STRIPES)
             .collect();
-        // Always in the same order and each once, or two operations could wait for
-        // each other.
+        // Lock each stripe once and in a fixed order to avoid deadlocks.
         stripes.sort_unstable();
         stripes.dedup();
         stripes

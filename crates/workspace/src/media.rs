@@ -1,8 +1,8 @@
-//! Media types by the endings of names.
+//! Media types by file extension.
 
 use std::path::Path;
 
-/// Endings and what they stand for. What is not here is found out by looking.
+/// File extensions and their media types.
 const TYPES: [(&str, &str); 32] = [
     ("bmp", "image/bmp"),
     ("c", "text/x-c"),
@@ -38,7 +38,7 @@ const TYPES: [(&str, &str); 32] = [
     ("yml", "application/yaml"),
 ];
 
-/// The media type that a name stands for.
+/// Returns the media type of a file name.
 pub(crate) fn type_of(path: &Path) -> Option<&'static str> {
     let ending = path.extension()?.to_str()?.to_ascii_lowercase();
     TYPES.iter().find(|(known, _)| *known == ending).map(|(_, media)| *media)

@@ -1,8 +1,8 @@
-//! Where directories led when they were first seen.
+//! Canonical paths of directories, resolved once.
 //!
-//! A directory that is later replaced by a link does not become another one by that.
-//! Invariant: a directory whose disk does not answer holds up one caller, and others only
-//! for a moment; nobody holds the lock while the disk is asked.
+//! If a directory is later replaced by a link, the link does not change its canonical
+//! path. Invariant: a directory on a hanging disk blocks one caller, and others only
+//! briefly; the lock is not held during disk access.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,42 +11,42 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long the others wait for who asks first. A disk that works needs far less; one that
-/// hangs is to cost no more than this and one turn.
+/// How long other callers wait for the first one. A working disk needs far less; a
+/// hanging disk costs no more than this and one operation slot.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Directories and where they led.
+/// Directories and their canonical paths.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
-    state: Mutex<State>,
+    state: Mutex<PinState>,
     answered: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PinState {
     known: HashMap<PathBuf, PathBuf>,
-    /// What is being found out, and since when.
+    /// Directories being resolved, with the start time.
     asking: HashMap<PathBuf, Instant>,
 }
 
-/// Where a directory leads.
+/// The result of resolving a directory.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Pin {
-    /// To this canonical path.
+    /// The canonical path.
     To(PathBuf),
-    /// It does not exist.
+    /// The directory does not exist.
     Nowhere,
-    /// Its disk does not answer.
+    /// The disk does not respond.
     Unknown,
 }
 
 impl Pins {
-    /// Forgets all but those that are listed, in order.
+    /// Removes all directories that are not in `listed`, which must be sorted.
     pub(crate) fn retain(&self, listed: &[PathBuf]) {
         self.lock().known.retain(|path, _| listed.binary_search(path).is_ok());
     }
 
-    /// Where a directory leads, which `ask` finds out the first time.
+    /// Returns the canonical path of a directory, resolved with `ask` the first time.
     pub(crate) fn find(&self, path: &Path, ask: impl FnOnce(&Path) -> Option<PathBuf>) -> Pin {
         let mut state = self.lock();
         loop {
@@ -75,7 +75,7 @@ impl Pins {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PinState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_hangs_holds_up_who_asks_first_and_no_other_directory() {
+    fn hanging_directory_blocks_only_first_caller() {
         let pins = &Pins::default();
         let (hung, fine) = (Path::new("/hung"), Path::new("/fine"));
         let (begun, begins) = mpsc::channel();
@@ -101,17 +101,17 @@ mod tests {
             });
             begins.recv().unwrap();
             assert_eq!(pins.find(fine, |path| Some(path.to_owned())), Pin::To(fine.to_owned()));
-            assert_eq!(pins.find(hung, |_| panic!("it is asked already")), Pin::Unknown);
+            assert_eq!(pins.find(hung, |_| panic!("resolved twice")), Pin::Unknown);
             pins.retain(&[hung.to_owned()]);
             answer.send(Some(PathBuf::from("/place"))).unwrap();
             assert_eq!(first.join().unwrap(), Pin::To(PathBuf::from("/place")));
         });
-        assert_eq!(pins.find(hung, |_| panic!("it is known")), Pin::To(PathBuf::from("/place")));
-        assert_eq!(pins.find(fine, |_| None), Pin::Nowhere, "it was forgotten");
+        assert_eq!(pins.find(hung, |_| panic!("resolved again")), Pin::To(PathBuf::from("/place")));
+        assert_eq!(pins.find(fine, |_| None), Pin::Nowhere, "it was removed");
     }
 
     #[test]
-    fn who_comes_second_hears_the_answer_that_the_first_one_gets() {
+    fn second_caller_receives_result_of_first() {
         let pins = &Pins::default();
         let path = Path::new("/new");
         let (begun, begins) = mpsc::channel();
@@ -124,7 +124,7 @@ mod tests {
                 })
             });
             begins.recv().unwrap();
-            let second = scope.spawn(move || pins.find(path, |_| panic!("it is asked already")));
+            let second = scope.spawn(move || pins.find(path, |_| panic!("resolved twice")));
             answer.send(Some(PathBuf::from("/place"))).unwrap();
             assert_eq!(first.join().unwrap(), Pin::To(PathBuf::from("/place")));
             assert_eq!(second.join().unwrap(), Pin::To(PathBuf::from("/place")));

@@ -1,8 +1,9 @@
-//! Which places clients may reach, and the way from an address to an open directory.
+//! The directories that clients may access, and the resolution of a URI to an open
+//! directory.
 //!
-//! A root is a directory of a session, of the host's own content, or one that the
-//! configuration grants. Invariant: a [`Place`] is inside a root by its canonical
-//! path, and its directory was opened from the root without following any link.
+//! A root is a working directory of a session, the host's own content, or a directory
+//! granted by the configuration. Invariant: the canonical path of a [`AllowedEntry`] is inside a
+//! root, and its directory was opened from the root without following any link.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -16,26 +17,28 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
+use crate::access_request::AccessRequest;
 use crate::address;
-use crate::asked::Asked;
 use crate::beneath;
 use crate::pins::{Pin, Pins};
 
-/// Answers the directories that sessions work in now.
+/// Returns the current working directories of the sessions.
 pub type SessionDirectories = Arc<dyn Fn() -> Vec<PathBuf> + Send + Sync>;
 
-/// Where the kernel shows itself as files, secrets of processes among them. They are not
-/// opened wherever they are mounted; by these names they are not searched or watched either.
+/// Mount points of kernel file systems, which expose secrets of processes. Files on them
+/// are never opened, wherever they are mounted; below these paths they are not searched
+/// or watched either.
 const KERNEL_VIEWS: &[&str] = if cfg!(target_os = "linux") { &["/proc", "/sys"] } else { &[] };
 
-/// The places that are allowed.
+/// The allowed directories.
 pub(crate) struct Roots {
     sessions: SessionDirectories,
     /// Directories that are always allowed.
     fixed: Vec<PathBuf>,
-    /// Directories that are not, even inside of one that is or as one themselves.
+    /// Directories that are hidden, even if they are inside an allowed directory or are
+    /// one.
     closed: Vec<PathBuf>,
-    /// Where each directory led when it was first seen.
+    /// The canonical path of each directory, resolved once.
     pins: Pins,
 }
 
@@ -45,16 +48,16 @@ impl fmt::Debug for Roots {
     }
 }
 
-/// What belongs to the host or to the system, except for what is granted in it. A session
-/// that works there does not open it.
+/// Directories of the host and the system, without the granted directories inside of
+/// them. They stay hidden even if a session works there.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Closed {
+pub(crate) struct HiddenPaths {
     closed: Vec<PathBuf>,
-    /// Fixed roots inside of what is closed, canonical.
+    /// Granted directories inside of hidden ones, as canonical paths.
     open: Vec<PathBuf>,
 }
 
-impl Closed {
+impl HiddenPaths {
     /// Whether a canonical path is hidden from clients.
     pub(crate) fn hides(&self, path: &Path) -> bool {
         let open_in =
@@ -65,17 +68,17 @@ impl Closed {
 
 /// An allowed path, which need not exist.
 #[derive(Debug)]
-pub(crate) struct Spot {
-    /// Canonical, as far as it exists.
+pub(crate) struct AllowedPath {
+    /// Canonical as far as it exists.
     pub(crate) path: PathBuf,
-    /// The root that it is in, canonical.
+    /// The canonical root that contains the path.
     root: PathBuf,
 }
 
-/// An allowed path whose directory is open.
+/// An allowed path whose parent directory is open.
 #[derive(Debug)]
-pub(crate) struct Place {
-    /// Canonical, as far as it exists.
+pub(crate) struct AllowedEntry {
+    /// Canonical as far as it exists.
     pub(crate) path: PathBuf,
     dir: OwnedFd,
     name: OsString,
@@ -88,17 +91,17 @@ impl Roots {
         Self { sessions, fixed, closed, pins: Pins::default() }
     }
 
-    /// What is hidden now.
-    pub(crate) fn closed(&self) -> Closed {
-        Closed { closed: self.closed.clone(), open: self.pin(self.fixed.clone()) }
+    /// The currently hidden directories.
+    pub(crate) fn hidden(&self) -> HiddenPaths {
+        HiddenPaths { closed: self.closed.clone(), open: self.pin(self.fixed.clone()) }
     }
 
-    /// The canonical paths of all roots that exist.
+    /// The canonical paths of all existing roots.
     fn current(&self) -> Vec<PathBuf> {
         self.pin(self.listed())
     }
 
-    /// All roots as they are called.
+    /// All roots as configured.
     fn listed(&self) -> Vec<PathBuf> {
         let mut listed = (self.sessions)();
         listed.extend(self.fixed.iter().cloned());
@@ -108,102 +111,102 @@ impl Roots {
         listed
     }
 
-    /// Where directories lead, as far as they exist and their disks answer.
+    /// The canonical paths of directories that exist and whose disks respond.
     fn pin(&self, listed: Vec<PathBuf>) -> Vec<PathBuf> {
         listed
             .into_iter()
-            .filter_map(|path| if let Pin::To(root) = self.lead(&path) { Some(root) } else { None })
+            .filter_map(|path| if let Pin::To(root) = self.canonical_root(&path) { Some(root) } else { None })
             .collect()
     }
 
-    fn lead(&self, path: &Path) -> Pin {
+    fn canonical_root(&self, path: &Path) -> Pin {
         if path.is_absolute() { self.pins.find(path, |path| path.canonicalize().ok()) } else { Pin::Nowhere }
     }
 
-    /// Finds out where an address leads, and whether that is allowed.
-    pub(crate) fn find(&self, asked: Asked<'_>, links: Links) -> Result<Spot, FileError> {
-        let Canonical { path, base, upwards } = canonical(&address::path_of(asked.uri)?, links);
+    /// Resolves a URI and checks that the path is allowed.
+    pub(crate) fn find(&self, access: AccessRequest<'_>, links: Links) -> Result<AllowedPath, FileError> {
+        let Canonical { path, base, upwards } = canonical(&address::path_of(access.uri)?, links);
         let inside = if upwards { &base } else { &path };
-        // Of what is outside nothing is told, not even whether it exists.
+        // Do not reveal anything about other paths, not even whether they exist.
         let roots = self.current();
         let root = roots
             .into_iter()
             .filter(|root| inside.starts_with(root))
             .max_by_key(|root| root.as_os_str().len());
-        let root = root
-            .ok_or_else(|| asked.denied("it is in no directory of a session and in none that is granted"))?;
-        if self.closed().hides(inside) {
-            return Err(asked.denied("it belongs to the host or to the system"));
+        let root =
+            root.ok_or_else(|| access.denied("it is not in a session's directory or a granted directory"))?;
+        if self.hidden().hides(inside) {
+            return Err(access.denied("it belongs to the host or to the system"));
         }
         if upwards {
-            return Err(asked.not_found());
+            return Err(access.not_found());
         }
-        Ok(Spot { path, root })
+        Ok(AllowedPath { path, root })
     }
 
-    /// Whether a canonical path is still in a place that is allowed.
+    /// Whether a canonical path is still allowed.
     pub(crate) fn allows(&self, path: &Path) -> bool {
-        self.current().iter().any(|root| path.starts_with(root)) && !self.closed().hides(path)
+        self.current().iter().any(|root| path.starts_with(root)) && !self.hidden().hides(path)
     }
 
-    /// Finds out where an address leads and opens the directory that it is in.
-    pub(crate) fn locate(&self, asked: Asked<'_>, links: Links) -> Result<Place, FileError> {
-        self.find(asked, links)?.enter().map_err(|errno| {
-            // A file where a directory should be: below it there is nothing.
-            asked.failed(if errno == Errno::ENOTDIR { Errno::ENOENT } else { errno })
+    /// Resolves a URI and opens the parent directory.
+    pub(crate) fn locate(&self, access: AccessRequest<'_>, links: Links) -> Result<AllowedEntry, FileError> {
+        self.find(access, links)?.enter().map_err(|errno| {
+            // A parent of the path is a file, so the path does not exist.
+            access.failed(if errno == Errno::ENOTDIR { Errno::ENOENT } else { errno })
         })
     }
 
-    /// Refuses to remove, replace or take along what others rely on.
-    pub(crate) fn guard(&self, asked: Asked<'_>, path: &Path) -> Result<(), FileError> {
-        let relied_on = |listed: PathBuf| match self.lead(&listed) {
+    /// Rejects changes that would remove or replace a root or a hidden directory.
+    pub(crate) fn guard(&self, access: AccessRequest<'_>, path: &Path) -> Result<(), FileError> {
+        let is_in_use = |listed: PathBuf| match self.canonical_root(&listed) {
             Pin::To(root) => root.starts_with(path),
-            // By its name at least, while its disk does not say where that leads.
+            // Compare by name while the disk does not respond.
             Pin::Unknown => listed.starts_with(path),
             Pin::Nowhere => false,
         };
-        if self.listed().into_iter().any(relied_on) {
-            return Err(asked.denied("a session works in it, or it is a granted directory itself"));
+        if self.listed().into_iter().any(is_in_use) {
+            return Err(access.denied("a session works in it, or it is a granted directory"));
         }
-        self.guard_closed(asked, path)
+        self.guard_hidden(access, path)
     }
 
-    /// Refuses what has something in it that is closed.
-    pub(crate) fn guard_closed(&self, asked: Asked<'_>, path: &Path) -> Result<(), FileError> {
+    /// Rejects a path that contains a hidden directory.
+    pub(crate) fn guard_hidden(&self, access: AccessRequest<'_>, path: &Path) -> Result<(), FileError> {
         if self.closed.iter().any(|closed| closed.starts_with(path)) {
-            return Err(asked.denied("a part of the host or of the system is in it"));
+            return Err(access.denied("it contains a directory of the host or the system"));
         }
         Ok(())
     }
 }
 
-impl Spot {
+impl AllowedPath {
     /// Opens the root.
     pub(crate) fn open_root(&self) -> Result<OwnedFd, Errno> {
         beneath::directory(&self.root)
     }
 
-    /// The way from the root.
+    /// The path relative to the root.
     pub(crate) fn relative(&self) -> &Path {
         self.path.strip_prefix(&self.root).unwrap_or(&self.path)
     }
 
-    /// Opens the directory that the path is in.
-    pub(crate) fn enter(self) -> Result<Place, Errno> {
+    /// Opens the parent directory.
+    pub(crate) fn enter(self) -> Result<AllowedEntry, Errno> {
         let root = self.open_root()?;
         let relative = self.relative();
         let (parent, name) = match (relative.parent(), relative.file_name()) {
             (Some(parent), Some(name)) => (parent.to_owned(), name.to_owned()),
-            // The root itself.
+            // The path is the root itself.
             _ => (PathBuf::new(), OsString::from(".")),
         };
         let dir = beneath::directory_below(root.as_fd(), &parent)?;
-        Ok(Place { path: self.path, dir, name })
+        Ok(AllowedEntry { path: self.path, dir, name })
     }
 }
 
-impl Place {
-    /// The directory.
+impl AllowedEntry {
+    /// The open parent directory.
     pub(crate) fn dir(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
@@ -213,7 +216,7 @@ impl Place {
         &self.name
     }
 
-    /// What is there now; nothing if it does not exist.
+    /// Reads the metadata; `None` if the entry does not exist.
     pub(crate) fn look(&self) -> Result<Option<Metadata>, Errno> {
         match beneath::look(self.dir(), &self.name) {
             Ok(found) => Ok(Some(found)),
@@ -222,7 +225,7 @@ impl Place {
         }
     }
 
-    /// Opens it, unless it is a link.
+    /// Opens the entry, unless it is a link.
     pub(crate) fn open(&self, flags: OFlag) -> Result<File, Errno> {
         beneath::entry(self.dir(), &self.name, flags, Mode::empty())
     }
@@ -231,9 +234,9 @@ impl Place {
 /// A path without links, as far as it exists.
 struct Canonical {
     path: PathBuf,
-    /// The part that exists.
+    /// The existing part.
     base: PathBuf,
-    /// Whether the part that does not exist goes up again, so that the path is none.
+    /// Whether the missing part contains `..`, which makes the path invalid.
     upwards: bool,
 }
 
@@ -258,7 +261,7 @@ fn canonical(path: &Path, links: Links) -> Canonical {
                     rest.push(existing.file_name().unwrap_or(OsStr::new("..")));
                     existing = parent;
                 }
-                // The top of the file system always exists.
+                // The root of the file system always exists.
                 None => return Canonical { path: path.into(), base: path.into(), upwards: true },
             },
         }

@@ -1,8 +1,8 @@
-//! Finding files by a part of their path, as somebody types it.
+//! Finds files by a part of their path while the user types.
 //!
-//! Owns a short-lived list of the files below a directory, made with the rules of
-//! `.gitignore` and without what is closed. Best effort: a large tree is looked at only
-//! in part. It knows names alone; whoever opens one goes through the checks of the roots.
+//! Caches lists of the files below a directory for a short time; the lists follow
+//! `.gitignore` and omit hidden directories. Best effort: only a part of a large tree is
+//! searched. Returns only names; opening a file goes through the checks of the roots.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,30 +13,30 @@ use ignore::WalkBuilder;
 use innkeeper_core::files::{FileKind, FoundFile, Links};
 use tokio::time::Instant;
 
+use crate::access_request::AccessRequest;
 use crate::address;
-use crate::asked::Asked;
-use crate::roots::{Closed, Roots};
+use crate::roots::{HiddenPaths, Roots};
 
-/// Most entries of a tree that are looked at.
+/// Maximum number of entries that are visited.
 const MAX_WALKED: usize = 20_000;
 
-/// Entries that are looked at however long it takes: a moment in which the machine is
-/// busy must not hide the files of a small project.
+/// Number of entries that are visited regardless of the time limit, so that a busy
+/// machine does not hide the files of a small project.
 const ALWAYS_WALKED: usize = 500;
 
-/// How long a walk may take: the answer is for somebody who types.
+/// Time limit of a walk, since the user waits for the result.
 const WALK_TIME: Duration = Duration::from_millis(100);
 
-/// How long a list is used: about one word.
+/// How long a list is reused: about the time to type one word.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Lists that are kept. The oldest goes first; it is made anew when needed.
+/// Maximum number of cached lists. The oldest is evicted first.
 const MAX_LISTS: usize = 8;
 
-/// Most files that are answered.
+/// Maximum number of results.
 const MAX_FOUND: usize = 50;
 
-/// The lists that were made last.
+/// The cached lists.
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
     kept: Mutex<HashMap<PathBuf, List>>,
@@ -45,24 +45,24 @@ pub(crate) struct Lists {
 #[derive(Clone, Debug)]
 struct List {
     made: Instant,
-    entries: Arc<Vec<Entry>>,
+    entries: Arc<Vec<ListedFile>>,
 }
 
 #[derive(Debug)]
-struct Entry {
-    /// Below the directory.
+struct ListedFile {
+    /// Path relative to the directory.
     path: String,
     kind: FileKind,
 }
 
 impl Lists {
-    /// The best matches below a directory that is allowed.
+    /// Returns the best matches below an allowed directory.
     pub(crate) fn search(&self, roots: &Roots, directory: &Path, partial: &str) -> Vec<FoundFile> {
         let uri = address::uri_of(directory);
-        let Ok(spot) = roots.find(Asked::to_read(&uri), Links::Follow) else { return Vec::new() };
+        let Ok(spot) = roots.find(AccessRequest::to_read(&uri), Links::Follow) else { return Vec::new() };
         let wanted = partial.to_lowercase();
         let entries = self.entries(roots, &spot.path);
-        let mut matches: Vec<(usize, &Entry)> =
+        let mut matches: Vec<(usize, &ListedFile)> =
             entries.iter().filter_map(|entry| Some((score(&entry.path, &wanted)?, entry))).collect();
         matches.sort_by_key(|(score, entry)| {
             (*score, entry.path.matches('/').count(), entry.path.len(), entry.path.as_str())
@@ -78,14 +78,14 @@ impl Lists {
             .collect()
     }
 
-    fn entries(&self, roots: &Roots, directory: &Path) -> Arc<Vec<Entry>> {
+    fn entries(&self, roots: &Roots, directory: &Path) -> Arc<Vec<ListedFile>> {
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let known = kept().get(directory).filter(|list| list.made.elapsed() < FRESH).cloned();
         if let Some(list) = known {
             return list.entries;
         }
-        // Outside of the lock: others may search elsewhere meanwhile.
-        let entries = Arc::new(walk(directory, roots.closed(), Instant::now() + WALK_TIME));
+        // Walk without holding the lock, so that other searches can run.
+        let entries = Arc::new(walk(directory, roots.hidden(), Instant::now() + WALK_TIME));
         let mut kept = kept();
         kept.retain(|_, list| list.made.elapsed() < FRESH);
         if kept.len() >= MAX_LISTS
@@ -98,7 +98,7 @@ impl Lists {
     }
 }
 
-fn walk(directory: &Path, closed: Closed, deadline: Instant) -> Vec<Entry> {
+fn walk(directory: &Path, closed: HiddenPaths, deadline: Instant) -> Vec<ListedFile> {
     WalkBuilder::new(directory)
         .hidden(false)
         .require_git(false)
@@ -119,12 +119,12 @@ fn walk(directory: &Path, closed: Closed, deadline: Instant) -> Vec<Entry> {
                 return None;
             };
             let path = entry.path().strip_prefix(directory).ok()?.to_str()?;
-            (!path.is_empty()).then(|| Entry { path: path.to_owned(), kind })
+            (!path.is_empty()).then(|| ListedFile { path: path.to_owned(), kind })
         })
         .collect()
 }
 
-/// How well a path fits what was typed, best first; nothing if it does not.
+/// How well a path matches the typed text, lower is better; `None` if it does not match.
 fn score(path: &str, wanted: &str) -> Option<usize> {
     let path = path.to_lowercase();
     let name = path.rsplit('/').next().unwrap_or(&path);
@@ -147,15 +147,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_walk_that_is_late_has_all_of_a_small_tree_and_a_part_of_a_large_one() {
+    fn late_walk_lists_all_of_small_tree_and_part_of_large_tree() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("first"), "").unwrap();
-        let walk = || walk(dir.path(), Closed::default(), Instant::now());
+        let walk = || walk(dir.path(), HiddenPaths::default(), Instant::now());
         assert_eq!(walk().len(), 1);
         for number in 0..ALWAYS_WALKED {
             std::fs::write(dir.path().join(number.to_string()), "").unwrap();
         }
-        // The directory itself counts, and is not in the list.
+        // The directory itself counts, but is not in the list.
         assert_eq!(walk().len(), ALWAYS_WALKED - 1);
     }
 }

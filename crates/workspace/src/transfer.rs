@@ -1,4 +1,4 @@
-//! Operations that change what is where: copy, move, delete, make a directory.
+//! Operations on directory entries: copy, move, delete, create a directory.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -10,23 +10,23 @@ use nix::fcntl::renameat;
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use crate::asked::Asked;
+use crate::access_request::AccessRequest;
 use crate::beneath;
 use crate::files::Parts;
 use crate::look::MAX_ENTRIES_TEXT;
-use crate::roots::{Place, Roots};
-use crate::stop::Stop;
+use crate::roots::{AllowedEntry, Roots};
+use crate::stop_flag::StopFlag;
 use crate::tree::{self, Copying, Level, MAX_BYTES_TEXT, Removal, TreeError};
 use crate::write::{draft_name, rename_new};
 
 pub(crate) fn copy(parts: &Parts, transfer: &Transfer) -> Result<(), FileError> {
     let roots = &parts.roots;
-    let from = Asked::to_read(&transfer.source);
-    let to = Asked::to_write(&transfer.destination);
+    let from = AccessRequest::to_read(&transfer.source);
+    let to = AccessRequest::to_write(&transfer.destination);
     let source = roots.locate(from, Links::Follow)?;
     let destination = roots.locate(to, Links::Keep)?;
     must_exist(from, &source)?;
-    roots.guard_closed(from, &source.path)?;
+    roots.guard_hidden(from, &source.path)?;
     if source.path == destination.path {
         return same_place(to, transfer.existing);
     }
@@ -38,8 +38,8 @@ pub(crate) fn copy(parts: &Parts, transfer: &Transfer) -> Result<(), FileError> 
 
 pub(crate) fn relocate(parts: &Parts, transfer: &Transfer) -> Result<(), FileError> {
     let roots = &parts.roots;
-    let from = Asked::to_write(&transfer.source);
-    let to = Asked::to_write(&transfer.destination);
+    let from = AccessRequest::to_write(&transfer.source);
+    let to = AccessRequest::to_write(&transfer.destination);
     let source = roots.locate(from, Links::Keep)?;
     let destination = roots.locate(to, Links::Keep)?;
     must_exist(from, &source)?;
@@ -51,14 +51,14 @@ pub(crate) fn relocate(parts: &Parts, transfer: &Transfer) -> Result<(), FileErr
     must_be_apart(to, &source.path, &destination.path)?;
     let _held = parts.locks.hold(&[&source.path, &destination.path]);
     match put((source.dir(), source.name()), &destination, transfer.existing) {
-        // Another disk: a copy, and then the original goes.
+        // Another file system: copy, then remove the original.
         Err(TreeError::Failed(Errno::EXDEV)) => {
             copy_over(from, &source, to, &destination, transfer.existing, &parts.stop)?;
             let why = Removal::Wanted(&parts.stop);
             tree::remove(source.dir(), source.name(), why, Level::default())
                 .map_err(|error| failed(from, error))
         }
-        // Something was in the way, or it is gone.
+        // The destination exists, or the source does not.
         Err(error) => Err(failed(if error == TreeError::Failed(Errno::ENOENT) { from } else { to }, error)),
         Ok(()) => Ok(()),
     }
@@ -66,80 +66,80 @@ pub(crate) fn relocate(parts: &Parts, transfer: &Transfer) -> Result<(), FileErr
 
 pub(crate) fn delete(parts: &Parts, uri: &str, extent: Extent) -> Result<(), FileError> {
     let roots = &parts.roots;
-    let asked = Asked::to_write(uri);
-    let place = roots.locate(asked, Links::Keep)?;
-    roots.guard(asked, &place.path)?;
+    let access = AccessRequest::to_write(uri);
+    let place = roots.locate(access, Links::Keep)?;
+    roots.guard(access, &place.path)?;
     let _held = parts.locks.hold(&[&place.path]);
-    let found = place.look().map_err(|errno| asked.failed(errno))?.ok_or_else(|| asked.not_found())?;
+    let found = place.look().map_err(|errno| access.failed(errno))?.ok_or_else(|| access.not_found())?;
     match extent {
         Extent::Recursive => {
             let why = Removal::Wanted(&parts.stop);
             tree::remove(place.dir(), place.name(), why, Level::default())
-                .map_err(|error| failed(asked, error))
+                .map_err(|error| failed(access, error))
         }
         Extent::Single => {
             let flag = if found.is_dir() { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
             unlinkat(place.dir(), place.name(), flag).map_err(|errno| {
-                // Some systems say that something exists, namely in it.
-                asked.failed(if errno == Errno::EEXIST { Errno::ENOTEMPTY } else { errno })
+                // Some systems return EEXIST for a directory that is not empty.
+                access.failed(if errno == Errno::EEXIST { Errno::ENOTEMPTY } else { errno })
             })
         }
     }
 }
 
 pub(crate) fn make_directory(roots: &Roots, uri: &str) -> Result<(), FileError> {
-    let asked = Asked::to_write(uri);
-    let spot = roots.find(asked, Links::Follow)?;
-    let mut current = spot.open_root().map_err(|errno| asked.failed(errno))?;
+    let access = AccessRequest::to_write(uri);
+    let spot = roots.find(access, Links::Follow)?;
+    let mut current = spot.open_root().map_err(|errno| access.failed(errno))?;
     let mut names = spot.relative().iter().peekable();
     while let Some(name) = names.next() {
         match mkdirat(current.as_fd(), name, Mode::from_bits_truncate(0o777)) {
             Ok(()) | Err(Errno::EEXIST) => {}
-            Err(errno) => return Err(asked.failed(errno)),
+            Err(errno) => return Err(access.failed(errno)),
         }
         current = beneath::entry_directory(current.as_fd(), name).map_err(|errno| {
             let in_place = errno == Errno::ENOTDIR && names.peek().is_none();
-            if in_place { asked.exists() } else { asked.failed(errno) }
+            if in_place { access.exists() } else { access.failed(errno) }
         })?;
     }
     Ok(())
 }
 
-fn must_exist(asked: Asked<'_>, place: &Place) -> Result<(), FileError> {
+fn must_exist(access: AccessRequest<'_>, place: &AllowedEntry) -> Result<(), FileError> {
     match place.look() {
         Ok(Some(_)) => Ok(()),
-        Ok(None) => Err(asked.not_found()),
-        Err(errno) => Err(asked.failed(errno)),
+        Ok(None) => Err(access.not_found()),
+        Err(errno) => Err(access.failed(errno)),
     }
 }
 
-fn same_place(asked: Asked<'_>, existing: Existing) -> Result<(), FileError> {
+fn same_place(access: AccessRequest<'_>, existing: Existing) -> Result<(), FileError> {
     match existing {
         Existing::Replace => Ok(()),
-        Existing::Keep => Err(asked.exists()),
+        Existing::Keep => Err(access.exists()),
     }
 }
 
-/// Neither may be inside the other: a copy would never end, and a move would
-/// destroy what it moves.
-fn must_be_apart(asked: Asked<'_>, source: &Path, destination: &Path) -> Result<(), FileError> {
+/// Neither path may contain the other: a copy would not terminate, and a move would
+/// destroy its source.
+fn must_be_apart(access: AccessRequest<'_>, source: &Path, destination: &Path) -> Result<(), FileError> {
     if destination.starts_with(source) {
-        return Err(asked.invalid("is inside of what is to go there"));
+        return Err(access.invalid("is inside of the source"));
     }
     if source.starts_with(destination) {
-        return Err(asked.invalid("contains what is to go there"));
+        return Err(access.invalid("contains the source"));
     }
     Ok(())
 }
 
-/// Copies beside the destination first, so that it is replaced as a whole.
+/// Copies to a temporary entry next to the destination, then replaces it as a whole.
 fn copy_over(
-    from: Asked<'_>,
-    source: &Place,
-    to: Asked<'_>,
-    destination: &Place,
+    from: AccessRequest<'_>,
+    source: &AllowedEntry,
+    to: AccessRequest<'_>,
+    destination: &AllowedEntry,
     existing: Existing,
-    stop: &Stop,
+    stop: &StopFlag,
 ) -> Result<(), FileError> {
     let occupied = destination.look().map_err(|errno| to.failed(errno))?.is_some();
     if occupied && existing == Existing::Keep {
@@ -158,8 +158,8 @@ fn copy_over(
     copied
 }
 
-/// Renames to the destination; what is there is replaced or stays.
-fn put(from: (BorrowedFd<'_>, &OsStr), to: &Place, existing: Existing) -> Result<(), TreeError> {
+/// Renames to the destination. An existing entry is replaced or kept.
+fn put(from: (BorrowedFd<'_>, &OsStr), to: &AllowedEntry, existing: Existing) -> Result<(), TreeError> {
     match rename_new(from.0, from.1, to.dir(), to.name()) {
         Err(Errno::EEXIST) if existing == Existing::Replace => {}
         renamed => return Ok(renamed?),
@@ -168,8 +168,8 @@ fn put(from: (BorrowedFd<'_>, &OsStr), to: &Place, existing: Existing) -> Result
     if !is_directory(from.0, from.1) && !is_directory(to.dir(), to.name()) {
         return Ok(renameat(from.0, from.1, to.dir(), to.name())?);
     }
-    // A directory cannot be replaced in one step. It is put aside, so that nothing
-    // is lost if the second step fails.
+    // A directory cannot be replaced in one step. It is renamed first, so that nothing is
+    // lost if the second step fails.
     let aside = draft_name(true);
     renameat(to.dir(), to.name(), to.dir(), aside.as_os_str())?;
     if let Err(errno) = rename_new(from.0, from.1, to.dir(), to.name()) {
@@ -183,18 +183,18 @@ fn put(from: (BorrowedFd<'_>, &OsStr), to: &Place, existing: Existing) -> Result
 fn discard(dir: BorrowedFd<'_>, name: &OsStr) {
     match tree::remove(dir, name, Removal::Leftover, Level::default()) {
         Ok(()) | Err(TreeError::Failed(Errno::ENOENT)) => {}
-        Err(error) => tracing::warn!(?error, ?name, "something that is not needed any more stays behind"),
+        Err(error) => tracing::warn!(?error, ?name, "could not remove a temporary entry"),
     }
 }
 
-fn failed(asked: Asked<'_>, error: TreeError) -> FileError {
+fn failed(access: AccessRequest<'_>, error: TreeError) -> FileError {
     match error {
-        TreeError::Failed(errno) => asked.failed(errno),
-        TreeError::TooMany => asked.too_large(MAX_ENTRIES_TEXT),
-        TreeError::TooLarge => asked.too_large(MAX_BYTES_TEXT),
-        TreeError::NoRoom => asked.no_room(),
-        TreeError::TooDeep => asked.too_large("128 levels of directories"),
-        TreeError::Stopped => asked.stopped(),
-        TreeError::Special => asked.invalid("is or contains a pipe, a socket or a device"),
+        TreeError::Failed(errno) => access.failed(errno),
+        TreeError::TooMany => access.too_large(MAX_ENTRIES_TEXT),
+        TreeError::TooLarge => access.too_large(MAX_BYTES_TEXT),
+        TreeError::NoRoom => access.no_room(),
+        TreeError::TooDeep => access.too_large("128 levels of directories"),
+        TreeError::Stopped => access.stopped(),
+        TreeError::Special => access.invalid("is or contains a pipe, socket or device"),
     }
 }

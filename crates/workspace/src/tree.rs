@@ -1,7 +1,7 @@
-//! Whole trees: copied and removed by directory handles, link by link as links.
+//! Copies and removes directory trees by directory handles; links are copied as links.
 //!
-//! Invariant: a directory that is swapped for a link in the middle is an error, and
-//! never a way to somewhere else. A host that stops does not wait for a large tree.
+//! Invariant: if a directory is replaced by a link during the operation, the operation
+//! fails and does not follow the link. A shutdown does not wait for a large tree.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, Permissions};
@@ -20,44 +20,45 @@ use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
 use crate::beneath;
 use crate::look::{MAX_ENTRIES, kind_of};
-use crate::stop::Stop;
+use crate::stop_flag::StopFlag;
 
-/// How deep a tree may be: each level is an open directory and a call.
+/// Maximum depth of a tree: each level uses an open directory and a stack frame.
 const MAX_DEPTH: usize = 128;
 
-/// Bytes of a file that are copied between two looks at whether to go on: a moment even
-/// for a slow disk, and enough for the kernel to copy fast.
+/// Bytes that are copied between two checks of the stop flag: quick even on a slow disk,
+/// and large enough for a fast copy in the kernel.
 const CHUNK: u64 = 4 * 1024 * 1024;
 
-/// Most bytes that are copied in one go: what a disk writes in some seconds, and more than
-/// the files of most projects. Nobody sees how far a copy is, and it holds one of few turns.
+/// Maximum number of bytes in one copy: a few seconds of disk writes, and more than most
+/// projects have. A copy does not report progress, and it occupies one of few operation
+/// slots.
 const MAX_BYTES: u64 = 1024 * 1024 * 1024;
 pub(crate) const MAX_BYTES_TEXT: &str = "1 GiB";
 
-/// Bytes that a copy leaves free on a disk, or a twentieth of a small one: the host's
-/// database may be on it, and other programs need some room, too.
+/// Bytes that a copy leaves free on a disk, or 5 % of a small disk, for the host's
+/// database and other programs.
 const SPARED: u64 = 256 * 1024 * 1024;
 
-/// Entries of a directory that are removed before more of it is read: a directory may have
-/// millions, and a host that stops does not wait until all of them are listed.
+/// Number of directory entries that are removed before more are read: a directory may
+/// have millions, and a shutdown must not wait until all are listed.
 const BATCH: usize = 1_000;
 
-/// Why a tree could not be handled.
+/// Why a tree operation failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TreeError {
-    /// The system says no.
+    /// A system call failed.
     Failed(Errno),
-    /// There are too many entries in it.
+    /// The tree has too many entries.
     TooMany,
-    /// There are too many bytes in it.
+    /// The tree has too many bytes.
     TooLarge,
-    /// It would fill the disk.
+    /// The copy would fill the disk.
     NoRoom,
-    /// It has too many levels.
+    /// The tree has too many levels.
     TooDeep,
-    /// There is a pipe, a socket or a device in it.
+    /// The tree contains a pipe, socket or device.
     Special,
-    /// The host is stopping.
+    /// The host is shutting down.
     Stopped,
 }
 
@@ -67,11 +68,11 @@ impl From<Errno> for TreeError {
     }
 }
 
-/// Where in a tree something is; by default, at its top.
+/// A position in a tree; the default is the top.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Level {
     depth: usize,
-    /// The device of the directory that it is in, once that is known to hold files.
+    /// The device of the parent directory, once it is known to be a regular file system.
     device: Option<u64>,
 }
 
@@ -84,36 +85,36 @@ impl Level {
         Ok(open_directory(dir, name)?)
     }
 
-    /// What is in a directory that was opened.
+    /// The position of the entries of an open directory.
     fn below(self, directory: &Metadata) -> Self {
         Self { depth: self.depth + 1, device: Some(directory.dev()) }
     }
 }
 
-/// A copy that is being made.
+/// A copy operation and its remaining limits.
 #[derive(Debug)]
 pub(crate) struct Copying<'a> {
-    stop: &'a Stop,
-    /// Entries that may still be copied.
+    stop: &'a StopFlag,
+    /// Remaining number of entries.
     left: usize,
-    /// Bytes that may still be copied.
+    /// Remaining number of bytes.
     bytes_left: u64,
 }
 
 impl<'a> Copying<'a> {
-    /// A copy that ends early if the host stops.
-    pub(crate) fn until(stop: &'a Stop) -> Self {
+    /// Creates a copy operation that ends early if `stop` is set.
+    pub(crate) fn until(stop: &'a StopFlag) -> Self {
         Self { stop, left: MAX_ENTRIES, bytes_left: MAX_BYTES }
     }
 
-    /// Copies an entry of a directory to a new entry of another one.
+    /// Copies a directory entry to a new entry of another directory.
     pub(crate) fn copy(
         &mut self,
         from: (BorrowedFd<'_>, &OsStr),
         to: (BorrowedFd<'_>, &OsStr),
         level: Level,
     ) -> Result<(), TreeError> {
-        go_on(self.stop)?;
+        check_stop(self.stop)?;
         self.left = self.left.checked_sub(1).ok_or(TreeError::TooMany)?;
         match kind_of(beneath::look_beside(from.0, from.1, level.device)?.file_type()) {
             FileKind::File => self.copy_file(from, to),
@@ -174,11 +175,11 @@ impl<'a> Copying<'a> {
         Ok(())
     }
 
-    /// Copies the next part of a file, of which about so much is left, and answers how
-    /// long that part is.
+    /// Copies the next chunk of a file with about `rest` bytes left. Returns the size of
+    /// the chunk.
     fn copy_chunk(&mut self, source: &mut File, target: &mut File, rest: u64) -> Result<u64, TreeError> {
-        go_on(self.stop)?;
-        // A disk that does not say how large it is, is written to until it refuses.
+        check_stop(self.stop)?;
+        // If the disk does not report its size, write until it fails.
         if let Ok(disk) = fstatvfs(&*target) {
             let bytes = |blocks: u64| blocks.saturating_mul(wide(disk.fragment_size()));
             let (all, free) = (bytes(wide(disk.blocks())), bytes(wide(disk.blocks_available())));
@@ -187,19 +188,19 @@ impl<'a> Copying<'a> {
             }
         }
         let copied = std::io::copy(&mut source.take(CHUNK), target).map_err(errno_of)?;
-        // It may grow while it is copied.
+        // The file may grow while it is copied.
         self.bytes_left = self.bytes_left.checked_sub(copied).ok_or(TreeError::TooLarge)?;
         Ok(copied)
     }
 }
 
-/// Whether a disk of `all` bytes, of which some are free, has room for some more.
+/// Whether a disk of `all` bytes with `free` bytes available has room for `more`.
 fn has_room(all: u64, free: u64, more: u64) -> bool {
-    // Some file systems of other machines do not know how large they are.
+    // Some network file systems do not report their size.
     all == 0 || free >= SPARED.min(all / 20).saturating_add(more)
 }
 
-/// The system's numbers have other types on other systems.
+/// Converts a number whose type depends on the system.
 fn wide(number: impl Into<u64>) -> u64 {
     number.into()
 }
@@ -207,14 +208,14 @@ fn wide(number: impl Into<u64>) -> u64 {
 /// Why a tree is removed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Removal<'a> {
-    /// Somebody wants it gone. If the host stops, what is left of it stays.
-    Wanted(&'a Stop),
-    /// It is what an operation of the host leaves behind, so it goes in any case, its
-    /// write-protected directories included.
+    /// A client requested it. A shutdown keeps the rest of the tree.
+    Wanted(&'a StopFlag),
+    /// It is a temporary tree of the host. Always removed completely, including
+    /// write-protected directories.
     Leftover,
 }
 
-/// Removes an entry of a directory with everything in it.
+/// Removes a directory entry with everything in it.
 pub(crate) fn remove(
     dir: BorrowedFd<'_>,
     name: &OsStr,
@@ -222,7 +223,7 @@ pub(crate) fn remove(
     level: Level,
 ) -> Result<(), TreeError> {
     if let Removal::Wanted(stop) = why {
-        go_on(stop)?;
+        check_stop(stop)?;
     }
     if !beneath::look_beside(dir, name, level.device)?.is_dir() {
         return Ok(unlinkat(dir, name, UnlinkatFlags::NoRemoveDir)?);
@@ -230,7 +231,7 @@ pub(crate) fn remove(
     let directory = level.open_directory(dir, name)?;
     let level = level.below(&beneath::metadata(&directory)?);
     if matches!(why, Removal::Leftover) {
-        // If it cannot be, what follows says so.
+        // If this fails, the removal below reports the error.
         directory.set_permissions(Permissions::from_mode(0o700)).ok();
     }
     let mut inner = Dir::from_fd(directory.into())?;
@@ -240,12 +241,12 @@ pub(crate) fn remove(
         for name in &names {
             match remove(inner.as_fd(), name, why, level) {
                 Ok(()) => removed += 1,
-                // Somebody else was faster.
+                // Already removed by another process.
                 Err(TreeError::Failed(Errno::ENOENT)) => {}
                 Err(error) => return Err(error),
             }
         }
-        // If there is more and it cannot be removed, what follows says so.
+        // If entries remain that cannot be removed, the removal below reports the error.
         if names.len() < BATCH || removed == 0 {
             break;
         }
@@ -253,15 +254,15 @@ pub(crate) fn remove(
     Ok(unlinkat(dir, name, UnlinkatFlags::RemoveDir)?)
 }
 
-fn go_on(stop: &Stop) -> Result<(), TreeError> {
-    if stop.is_ordered() { Err(TreeError::Stopped) } else { Ok(()) }
+fn check_stop(stop: &StopFlag) -> Result<(), TreeError> {
+    if stop.is_requested() { Err(TreeError::Stopped) } else { Ok(()) }
 }
 
 fn open_directory(dir: BorrowedFd<'_>, name: &OsStr) -> Result<File, Errno> {
     beneath::entry(dir, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())
 }
 
-/// The first names in a directory, and no more than so many.
+/// Returns at most `most` names in a directory.
 fn entries(dir: &mut Dir, most: usize) -> Result<Vec<OsString>, Errno> {
     let mut names = Vec::new();
     for entry in dir.iter() {

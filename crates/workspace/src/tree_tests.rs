@@ -9,10 +9,10 @@ use tempfile::TempDir;
 use super::*;
 use crate::{FilesConfig, LocalFiles, uri_of};
 
-/// How long something may take on a busy machine.
+/// Timeout for slow test machines.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A directory of a session.
+/// The working directory of a session.
 struct World {
     dir: TempDir,
     files: LocalFiles,
@@ -38,7 +38,7 @@ impl World {
         uri_of(&self.path(path))
     }
 
-    /// A file of a size that takes no room.
+    /// Creates a sparse file of this size.
     fn sparse(&self, path: &str, size: u64) {
         File::create(self.path(path)).unwrap().set_len(size).unwrap();
     }
@@ -67,11 +67,11 @@ async fn eventually(what: &str, holds: impl Fn() -> bool) {
 }
 
 fn is_stopped(result: &Result<(), FileError>) -> bool {
-    matches!(result, Err(FileError::Io { reason, .. }) if reason.contains("stopping"))
+    matches!(result, Err(FileError::Io { reason, .. }) if reason.contains("shutting down"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_stops_does_not_wait_for_a_large_tree_to_be_deleted() {
+async fn stop_cancels_deletion_of_large_tree() {
     let world = World::new();
     for outer in 0..50 {
         let dir = world.path(&format!("tree/{outer}"));
@@ -86,22 +86,22 @@ async fn a_host_that_stops_does_not_wait_for_a_large_tree_to_be_deleted() {
         world.files.stop().await;
         count(&world.path("tree"))
     });
-    // Either it was told, or it was faster than that.
+    // It was either stopped or finished before that.
     assert_eq!(is_stopped(&deleted), left > 0, "{deleted:?}, {left} left");
-    assert_eq!(count(&world.path("tree")), left, "nothing goes on behind its back");
+    assert_eq!(count(&world.path("tree")), left, "the deletion has stopped");
 }
 
-/// What is directly in a directory.
+/// Number of entries in a directory.
 fn count(dir: &std::path::Path) -> usize {
     std::fs::read_dir(dir).map_or(0, Iterator::count)
 }
 
 #[test]
-fn a_tree_is_neither_copied_nor_removed_after_the_order_to_stop() {
+fn tree_operations_fail_after_stop() {
     let world = World::new();
     std::fs::create_dir(world.path("tree")).unwrap();
-    let stop = Stop::default();
-    stop.order();
+    let stop = StopFlag::default();
+    stop.request();
     let dir = beneath::directory(&world.dir.path().canonicalize().unwrap()).unwrap();
     let (from, to) = ((dir.as_fd(), OsStr::new("tree")), (dir.as_fd(), OsStr::new("copy")));
     assert_eq!(Copying::until(&stop).copy(from, to, Level::default()), Err(TreeError::Stopped));
@@ -110,21 +110,21 @@ fn a_tree_is_neither_copied_nor_removed_after_the_order_to_stop() {
 }
 
 #[test]
-fn a_large_file_is_not_copied_on_after_the_order_to_stop() {
+fn copy_of_large_file_ends_after_stop() {
     let world = World::new();
     world.sparse("large", CHUNK * 2);
     let (mut source, mut target) =
         (File::open(world.path("large")).unwrap(), File::create(world.path("copy")).unwrap());
-    let stop = Stop::default();
+    let stop = StopFlag::default();
     let mut copying = Copying::until(&stop);
     assert_eq!(copying.copy_chunk(&mut source, &mut target, CHUNK), Ok(CHUNK));
-    stop.order();
+    stop.request();
     assert_eq!(copying.copy_chunk(&mut source, &mut target, CHUNK), Err(TreeError::Stopped));
     assert_eq!(target.metadata().unwrap().len(), CHUNK);
 }
 
 #[tokio::test]
-async fn a_copy_has_at_most_so_many_bytes_and_leaves_nothing_when_it_has_more() {
+async fn copy_above_byte_limit_is_rejected_and_removed() {
     let world = World::new();
     std::fs::create_dir(world.path("tree")).unwrap();
     world.sparse("tree/large", MAX_BYTES + 1);
@@ -134,13 +134,13 @@ async fn a_copy_has_at_most_so_many_bytes_and_leaves_nothing_when_it_has_more() 
 }
 
 #[test]
-fn the_bytes_of_all_files_count_and_those_that_come_while_it_is_copied() {
+fn byte_limit_includes_all_files_and_growth_during_copy() {
     let world = World::new();
     std::fs::create_dir(world.path("tree")).unwrap();
     for name in ["tree/one", "tree/two"] {
         world.sparse(name, 1_000);
     }
-    let stop = Stop::default();
+    let stop = StopFlag::default();
     let dir = beneath::directory(&world.dir.path().canonicalize().unwrap()).unwrap();
     let copy = |bytes_left, name: &str| {
         let mut copying = Copying { bytes_left, ..Copying::until(&stop) };
@@ -155,7 +155,7 @@ fn the_bytes_of_all_files_count_and_those_that_come_while_it_is_copied() {
 }
 
 #[test]
-fn a_copy_spares_a_part_of_a_small_disk_and_so_much_of_a_large_one() {
+fn copy_leaves_reserved_disk_space_free() {
     const MIB: u64 = 1024 * 1024;
     for (all, free, more, room) in [
         (100 * MIB, 9 * MIB, 4 * MIB, true),
@@ -171,7 +171,7 @@ fn a_copy_spares_a_part_of_a_small_disk_and_so_much_of_a_large_one() {
 }
 
 #[test]
-fn what_is_left_behind_goes_even_if_it_is_write_protected() {
+fn write_protected_leftovers_are_removed() {
     let world = World::new();
     std::fs::create_dir_all(world.path("tree/protected")).unwrap();
     std::fs::write(world.path("tree/protected/file"), "").unwrap();
@@ -185,7 +185,7 @@ fn what_is_left_behind_goes_even_if_it_is_write_protected() {
 }
 
 #[tokio::test]
-async fn a_directory_goes_with_all_its_entries_however_many() {
+async fn directory_with_many_entries_is_removed() {
     let world = World::new();
     std::fs::create_dir(world.path("tree")).unwrap();
     for number in 0..2 * BATCH + 1 {
@@ -196,14 +196,14 @@ async fn a_directory_goes_with_all_its_entries_however_many() {
 }
 
 #[test]
-fn a_copy_of_too_many_entries_is_refused_before_it_begins() {
+fn rejects_copy_of_too_many_entries_before_start() {
     let world = World::new();
     std::fs::create_dir(world.path("tree")).unwrap();
     for name in ["tree/one", "tree/two", "tree/three"] {
         std::fs::write(world.path(name), "").unwrap();
     }
     let dir = beneath::directory(&world.dir.path().canonicalize().unwrap()).unwrap();
-    let stop = Stop::default();
+    let stop = StopFlag::default();
     let copied = |left: usize, name: &str| {
         let mut copying = Copying { left, ..Copying::until(&stop) };
         copying.copy((dir.as_fd(), OsStr::new("tree")), (dir.as_fd(), OsStr::new(name)), Level::default())

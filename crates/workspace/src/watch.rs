@@ -1,10 +1,10 @@
 //! Watches of files and directories.
 //!
-//! Changes are collected for a moment, merged per path, and handed out in batches
-//! of bounded size: when too many come at once, the watched resource itself is
-//! reported as changed. Links are not followed. The system is told a path and not a
-//! handle, so the path is checked again once the watch is in place. Invariant: nothing
-//! is handed out of a place that is not allowed in that moment.
+//! Changes are collected for a short time, merged per path, and returned in batches of
+//! bounded size: if there are too many, the watched resource itself is reported as
+//! changed. Links are not followed. The system watches a path and not a handle, so the
+//! path is checked again once the watch is active. Invariant: no change is returned for a
+//! path that is not allowed at that moment.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,71 +20,73 @@ use notify::event::{ModifyKind, RenameMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
+use crate::access_request::AccessRequest;
 use crate::address;
-use crate::asked::Asked;
 use crate::files::Parts;
 use crate::glob::Globs;
-use crate::roots::Closed;
+use crate::roots::HiddenPaths;
 use crate::write::{NEW_DRAFT, REPLACING_DRAFT};
 
-/// How long changes are collected: a person does not notice, and a build that
-/// writes a file a hundred times is one change.
+/// How long changes are collected: not noticeable to a user, and long enough that a build
+/// which writes a file a hundred times causes one change.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// Paths in a batch. Above it, the watched resource as a whole is reported.
+/// Maximum number of paths in a batch. Above it, the watched resource as a whole is
+/// reported.
 const MAX_PATHS: usize = 1_000;
 
-/// A watch that is in place.
-pub(crate) struct Watching {
+/// An active watch.
+pub(crate) struct LocalWatch {
     parts: Arc<Parts>,
-    seen: Arc<Seen>,
-    /// Finds out whether the watched resource may still be seen. It outlives a caller that
-    /// goes away: who comes next waits for the same answer and for no thread of its own.
+    pending: Arc<PendingChanges>,
+    /// A running check whether the watched resource is still allowed. It survives a
+    /// cancelled call: the next call waits for the same check instead of using another
+    /// thread.
     checking: Option<BoxFuture<Result<bool, FileError>>>,
-    /// Ends the system's watch when it is dropped.
+    /// Ends the system's watch when dropped.
     _watcher: RecommendedWatcher,
-    /// Counts towards the watches of the host.
+    /// Counts toward the maximum number of watches.
     _permit: OwnedSemaphorePermit,
 }
 
-impl fmt::Debug for Watching {
+impl fmt::Debug for LocalWatch {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Watching").field("root", &self.seen.root).finish_non_exhaustive()
+        formatter.debug_struct("LocalWatch").field("root", &self.pending.root).finish_non_exhaustive()
     }
 }
 
-/// What the system has reported and nobody has taken yet.
+/// Changes that the system has reported and that were not returned yet.
 #[derive(Debug)]
-struct Seen {
+struct PendingChanges {
     root: PathBuf,
-    /// The address by which the client knows the root.
+    /// The URI by which the client knows the root.
     uri: String,
-    /// What is not shown, also below the root.
-    closed: Closed,
+    /// Paths that are hidden, also below the root.
+    closed: HiddenPaths,
     includes: Globs,
     excludes: Globs,
-    batch: Mutex<Batch>,
+    batch: Mutex<ChangeBatch>,
     ready: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Batch {
+struct ChangeBatch {
     changes: BTreeMap<PathBuf, ChangeKind>,
-    /// More happened than is listed.
+    /// More changes occurred than are listed.
     overflowed: bool,
 }
 
-/// Puts a watch in place.
+/// Starts a watch.
 pub(crate) fn start(
     parts: Arc<Parts>,
     request: &WatchRequest,
     permit: OwnedSemaphorePermit,
-) -> Result<Watching, FileError> {
-    let asked = Asked::to_read(&request.uri);
-    let place = parts.roots.locate(asked, Links::Follow)?;
-    let found = place.look().map_err(|errno| asked.failed(errno))?.ok_or_else(|| asked.not_found())?;
-    // A file is often replaced by another one of the same name, so its name is
-    // watched, and that is its directory's.
+) -> Result<LocalWatch, FileError> {
+    let access = AccessRequest::to_read(&request.uri);
+    let place = parts.roots.locate(access, Links::Follow)?;
+    let found = place.look().map_err(|errno| access.failed(errno))?.ok_or_else(|| access.not_found())?;
+    // A file is often replaced by another one of the same name, so its directory is
+    // watched.
     let watched = match place.path.parent() {
         Some(parent) if !found.is_dir() => parent,
         _ => &place.path,
@@ -93,40 +95,40 @@ pub(crate) fn start(
         Reach::Descendants if found.is_dir() => RecursiveMode::Recursive,
         Reach::Descendants | Reach::Entries => RecursiveMode::NonRecursive,
     };
-    let seen = Arc::new(Seen {
+    let pending = Arc::new(PendingChanges {
         root: place.path.clone(),
         uri: request.uri.clone(),
-        closed: parts.roots.closed(),
+        closed: parts.roots.hidden(),
         includes: Globs::parse(&request.includes).map_err(FileError::Invalid)?,
         excludes: Globs::parse(&request.excludes).map_err(FileError::Invalid)?,
         batch: Mutex::default(),
         ready: Notify::new(),
     });
-    let reporter = Arc::clone(&seen);
+    let reporter = Arc::clone(&pending);
     let config = notify::Config::default().with_follow_symlinks(false);
     let mut watcher = RecommendedWatcher::new(move |event| reporter.record(event), config)
-        .map_err(|error| failed(asked, error))?;
-    watcher.watch(watched, mode).map_err(|error| failed(asked, error))?;
+        .map_err(|error| failed(access, error))?;
+    watcher.watch(watched, mode).map_err(|error| failed(access, error))?;
     if watched.canonicalize().ok().as_deref() != Some(watched) {
-        return Err(asked.denied("a link was put in its place"));
+        return Err(access.denied("it was replaced by a link"));
     }
-    Ok(Watching { parts, seen, checking: None, _watcher: watcher, _permit: permit })
+    Ok(LocalWatch { parts, pending, checking: None, _watcher: watcher, _permit: permit })
 }
 
-impl FileWatch for Watching {
+impl FileWatch for LocalWatch {
     fn changes(&mut self) -> Pin<Box<dyn Future<Output = Option<Vec<FileChange>>> + Send + '_>> {
         Box::pin(async {
             loop {
                 if self.checking.is_none() {
-                    if self.seen.lock().is_empty() {
-                        self.seen.ready.notified().await;
+                    if self.pending.lock().is_empty() {
+                        self.pending.ready.notified().await;
                     }
                     tokio::time::sleep(GATHER).await;
                 }
                 if !self.is_allowed().await {
                     return None;
                 }
-                let changes = self.seen.take();
+                let changes = self.pending.take();
                 if !changes.is_empty() {
                     return Some(changes);
                 }
@@ -135,37 +137,37 @@ impl FileWatch for Watching {
     }
 }
 
-impl Watching {
-    /// Whether the watched resource may still be seen: sessions come and go.
+impl LocalWatch {
+    /// Whether the watched resource is still allowed, since sessions change.
     async fn is_allowed(&mut self) -> bool {
-        let (parts, seen) = (&self.parts, &self.seen);
-        // Finding out where a new session works asks the disk.
+        let (parts, pending) = (&self.parts, &self.pending);
+        // Resolving the directory of a new session accesses the disk.
         let checking = self.checking.get_or_insert_with(|| {
-            let seen = Arc::clone(seen);
-            Arc::clone(parts).run(move |parts| Ok(parts.roots.allows(&seen.root)))
+            let pending = Arc::clone(pending);
+            Arc::clone(parts).run(move |parts| Ok(parts.roots.allows(&pending.root)))
         });
         let checked = checking.as_mut().await;
         self.checking = None;
         match checked {
             Ok(allowed) => allowed,
-            // Whoever listens goes away with the host, and hears nothing until then.
-            Err(_) if self.parts.stop.is_ordered() => std::future::pending().await,
+            // The caller ends with the host and receives no more changes.
+            Err(_) if self.parts.stop.is_requested() => std::future::pending().await,
             Err(error) => {
-                tracing::error!(%error, "it is unknown whether a watch is still allowed, so it ends");
+                tracing::error!(%error, "could not check whether a watch is still allowed; ending it");
                 false
             }
         }
     }
 }
 
-impl Seen {
-    /// Takes a report of the system. Runs on the system watch's own thread.
+impl PendingChanges {
+    /// Records an event of the system. Runs on the thread of the system's watch.
     fn record(&self, event: notify::Result<Event>) {
         match event {
             Ok(event) if event.need_rescan() => self.lock().overflow(),
             Ok(event) => self.record_event(&event),
             Err(error) => {
-                tracing::warn!(%error, root = %self.root.display(), "a watch missed something");
+                tracing::warn!(%error, root = %self.root.display(), "a watch may have missed changes");
                 self.lock().overflow();
             }
         }
@@ -183,8 +185,8 @@ impl Seen {
                 ChangeKind::Deleted
             }
             EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => {
-                // Both halves came already. What matters is whether the host itself
-                // has replaced something, which is not something new.
+                // Both halves were already reported. If the host itself replaced an
+                // entry, report an update instead of a new entry.
                 if let [from, to] = paths
                     && is_draft(from, &[REPLACING_DRAFT])
                     && let Some(known) = self.lock().changes.get_mut(to)
@@ -195,7 +197,8 @@ impl Seen {
             }
             EventKind::Modify(ModifyKind::Name(RenameMode::Any | RenameMode::Other)) => {
                 for path in paths {
-                    // Without the lock: a disk that hangs must not hold up who takes the batch.
+                    // Without the lock: a hanging disk must not block the caller that
+                    // takes the batch.
                     let exists = path.symlink_metadata().is_ok();
                     let kind = if exists { ChangeKind::Added } else { ChangeKind::Deleted };
                     self.note(&mut self.lock(), path, kind);
@@ -210,7 +213,7 @@ impl Seen {
         }
     }
 
-    fn note(&self, batch: &mut Batch, path: &Path, kind: ChangeKind) {
+    fn note(&self, batch: &mut ChangeBatch, path: &Path, kind: ChangeKind) {
         if !self.wants(path) {
             return;
         }
@@ -247,12 +250,12 @@ impl Seen {
         batch.changes.into_iter().map(|(path, kind)| FileChange { uri: uri(&path), kind }).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Batch> {
+    fn lock(&self) -> MutexGuard<'_, ChangeBatch> {
         self.batch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Batch {
+impl ChangeBatch {
     fn is_empty(&self) -> bool {
         self.changes.is_empty() && !self.overflowed
     }
@@ -263,7 +266,7 @@ impl Batch {
     }
 }
 
-/// Two changes of the same path as one; nothing if they undo each other.
+/// Merges two changes of the same path; `None` if they cancel out.
 fn merged(known: Option<ChangeKind>, new: ChangeKind) -> Option<ChangeKind> {
     match (known, new) {
         (None, new) => Some(new),
@@ -282,22 +285,22 @@ fn is_draft(path: &Path, prefixes: &[&str]) -> bool {
         .is_some_and(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
 }
 
-fn failed(asked: Asked<'_>, error: notify::Error) -> FileError {
+fn failed(access: AccessRequest<'_>, error: notify::Error) -> FileError {
     match error.kind {
         notify::ErrorKind::MaxFilesWatch => FileError::TooLarge {
-            what: asked.uri.to_owned(),
-            limit: "as many directories as the system watches (fs.inotify.max_user_watches)",
+            what: access.uri.to_owned(),
+            limit: "the system's number of watched directories (fs.inotify.max_user_watches)",
         },
-        notify::ErrorKind::PathNotFound | notify::ErrorKind::WatchNotFound => asked.not_found(),
+        notify::ErrorKind::PathNotFound | notify::ErrorKind::WatchNotFound => access.not_found(),
         notify::ErrorKind::Io(error) if error.raw_os_error() == Some(nix::libc::EMFILE) => {
             FileError::TooLarge {
                 what: "the number of watches".to_owned(),
-                limit: "as many as the system gives to a user (fs.inotify.max_user_instances)",
+                limit: "the system's number of watches per user (fs.inotify.max_user_instances)",
             }
         }
-        notify::ErrorKind::Io(error) => asked.broke(&error),
+        notify::ErrorKind::Io(error) => access.failed_io(&error),
         notify::ErrorKind::Generic(_) | notify::ErrorKind::InvalidConfig(_) => {
-            asked.invalid("cannot be watched")
+            access.invalid("cannot be watched")
         }
     }
 }

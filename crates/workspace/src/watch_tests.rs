@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{FilesConfig, LocalFiles, uri_of};
 
-/// How long a report of the system may take on a busy machine.
+/// Timeout for system events on slow test machines.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct World {
@@ -54,13 +54,13 @@ impl World {
 }
 
 async fn next(watch: &mut Box<dyn FileWatch>) -> Vec<FileChange> {
-    let changes = within(watch.changes()).await.expect("the watch is over");
+    let changes = within(watch.changes()).await.expect("the watch ended");
     assert_ne!(changes, []);
     changes
 }
 
 async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("the watch says nothing")
+    tokio::time::timeout(PATIENCE, future).await.expect("timed out waiting for the watch")
 }
 
 /// Reads batches until all of these changes were reported; fails on any other path.
@@ -97,7 +97,7 @@ async fn changes_below_a_directory_are_reported() {
 }
 
 #[tokio::test]
-async fn a_shallow_watch_does_not_see_what_is_deeper() {
+async fn shallow_watch_ignores_deeper_changes() {
     let world = World::new();
     world.put("sub/file", "");
     let mut watch = world.watch("", Reach::Entries).await;
@@ -107,7 +107,7 @@ async fn a_shallow_watch_does_not_see_what_is_deeper() {
 }
 
 #[tokio::test]
-async fn a_file_is_watched_by_its_name() {
+async fn replaced_file_is_still_watched() {
     let world = World::new();
     world.put("file", "1");
     world.put("other", "1");
@@ -115,7 +115,7 @@ async fn a_file_is_watched_by_its_name() {
     world.put("other", "2");
     world.write("file").await;
     reported(&mut watch, expect(&world, &[("file", ChangeKind::Updated)])).await;
-    // It is another file now, and still watched.
+    // It is a new file now, and still watched.
     world.write("file").await;
     reported(&mut watch, expect(&world, &[("file", ChangeKind::Updated)])).await;
     std::fs::remove_file(world.dir.path().join("file")).unwrap();
@@ -123,7 +123,7 @@ async fn a_file_is_watched_by_its_name() {
 }
 
 #[tokio::test]
-async fn the_hosts_own_changes_look_like_what_they_are() {
+async fn own_writes_are_reported_without_temporary_files() {
     let world = World::new();
     world.put("known", "1");
     let mut watch = world.watch("", Reach::Descendants).await;
@@ -138,7 +138,7 @@ async fn the_hosts_own_changes_look_like_what_they_are() {
 }
 
 #[tokio::test]
-async fn patterns_choose_what_is_reported() {
+async fn patterns_filter_reported_changes() {
     let world = World::new();
     world.put("node_modules/x/y.ts", "");
     world.put("src/z.ts", "");
@@ -158,13 +158,13 @@ async fn patterns_choose_what_is_reported() {
 }
 
 #[tokio::test]
-async fn more_changes_than_fit_become_one() {
+async fn too_many_changes_are_reported_as_one() {
     let world = World::new();
     let mut watch = world.watch("", Reach::Entries).await;
     for number in 0..MAX_PATHS + 500 {
         world.put(&format!("file{number}"), "");
     }
-    // The first batches may be taken while files are still being made.
+    // The first batches may be taken while files are still being created.
     loop {
         let changes = next(&mut watch).await;
         assert!(changes.len() <= MAX_PATHS);
@@ -175,7 +175,7 @@ async fn more_changes_than_fit_become_one() {
 }
 
 #[tokio::test]
-async fn what_is_reported_stays_inside_even_with_links() {
+async fn changes_behind_links_are_not_reported() {
     let world = World::new();
     let outside = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(outside.path(), world.dir.path().join("out")).unwrap();
@@ -186,7 +186,7 @@ async fn what_is_reported_stays_inside_even_with_links() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_with_the_right_to_see_what_it_watches() {
+async fn watch_ends_when_path_is_no_longer_allowed() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("sub")).unwrap();
     let roots = Arc::new(Mutex::new(vec![dir.path().to_owned(), dir.path().join("sub")]));
@@ -205,7 +205,7 @@ async fn a_watch_ends_with_the_right_to_see_what_it_watches() {
     roots.lock().unwrap().remove(0);
     world.put("sub/two", "");
     assert_eq!(within(whole.changes()).await, None);
-    // Another session works in this part of it.
+    // Another session works in this subdirectory.
     reported(&mut part, expect(&world, &[("sub/two", ChangeKind::Added)])).await;
     roots.lock().unwrap().clear();
     world.put("sub/three", "");
@@ -213,7 +213,7 @@ async fn a_watch_ends_with_the_right_to_see_what_it_watches() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_check_holds_one_turn_and_outlives_who_waits_for_it() {
+async fn slow_check_uses_one_slot_and_survives_cancelled_calls() {
     let dir = tempfile::tempdir().unwrap();
     let (root, gate) = (dir.path().to_owned(), Arc::new((Mutex::new(false), Condvar::new())));
     let checks = Arc::new(AtomicUsize::new(0));
@@ -233,7 +233,7 @@ async fn a_slow_check_holds_one_turn_and_outlives_who_waits_for_it() {
     let before = checks.load(Ordering::SeqCst);
     *gate.0.lock().unwrap() = true;
     world.put("new", "");
-    // Asked again and again by somebody who does not wait for the answer.
+    // Repeated calls that do not wait for the result.
     within(async {
         while checks.load(Ordering::SeqCst) == before {
             assert!(tokio::time::timeout(GATHER * 2, watch.changes()).await.is_err());
@@ -243,9 +243,9 @@ async fn a_slow_check_holds_one_turn_and_outlives_who_waits_for_it() {
     for _ in 0..5 {
         assert!(tokio::time::timeout(GATHER * 2, watch.changes()).await.is_err());
     }
-    assert_eq!(checks.load(Ordering::SeqCst), before + 1, "there is one check");
+    assert_eq!(checks.load(Ordering::SeqCst), before + 1, "only one check runs");
     let stopped = tokio::time::timeout(GATHER, world.files.stop()).await;
-    assert!(stopped.is_err(), "a host that stops waits for it, too");
+    assert!(stopped.is_err(), "stop waits for the check");
     *gate.0.lock().unwrap() = false;
     gate.1.notify_all();
     reported(&mut watch, expect(&world, &[("new", ChangeKind::Added)])).await;
@@ -253,7 +253,7 @@ async fn a_slow_check_holds_one_turn_and_outlives_who_waits_for_it() {
 }
 
 #[tokio::test]
-async fn what_is_closed_below_a_watched_directory_is_not_reported() {
+async fn changes_in_hidden_directories_are_not_reported() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(dir.path().join("data/content")).unwrap();
     let (root, data) = (dir.path().to_owned(), dir.path().join("data"));
@@ -271,7 +271,7 @@ async fn what_is_closed_below_a_watched_directory_is_not_reported() {
     reported(&mut watch, expect(&world, &changes)).await;
 }
 
-/// The handles of this process by which the system watches, on Linux.
+/// Number of inotify handles of this process, on Linux.
 #[cfg(target_os = "linux")]
 fn system_watches() -> usize {
     std::fs::read_dir("/proc/self/fd")
@@ -283,21 +283,21 @@ fn system_watches() -> usize {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_dropped_watch_leaves_nothing_behind() {
+async fn dropped_watch_releases_system_handles() {
     let world = World::new();
     let before = system_watches();
     let watches = [world.watch("", Reach::Descendants).await, world.watch("", Reach::Entries).await];
     assert_eq!((world.files.watches(), system_watches()), (2, before + 2));
     drop(watches);
     assert_eq!(world.files.watches(), 0);
-    // The thread behind a watch ends by itself.
+    // The thread of a watch ends asynchronously.
     tokio::time::timeout(PATIENCE, async {
         while system_watches() > before {
             tokio::task::yield_now().await;
         }
     })
     .await
-    .expect("a system watch is left");
+    .expect("a system watch was not released");
     let missing = WatchRequest {
         uri: world.uri("none"),
         reach: Reach::Entries,

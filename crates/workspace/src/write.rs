@@ -1,8 +1,8 @@
-//! Changing the content of a file.
+//! Writes the content of a file.
 //!
-//! A file is replaced as a whole, by a draft beside it that is renamed into place,
-//! so that no reader sees half of a change; only an append at the end is made in
-//! place. Invariant: the condition is checked and the change made under one lock.
+//! A file is replaced as a whole by renaming a temporary file over it, so that readers
+//! never see a partial change; only an append at the end is made in place. Invariant: the
+//! precondition is checked and the change is made under one lock.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{Metadata, Permissions};
@@ -17,64 +17,65 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
 use uuid::Uuid;
 
-use crate::asked::Asked;
+use crate::access_request::AccessRequest;
 use crate::beneath;
 use crate::locks::Locks;
 use crate::look::{MAX_CONTENT, MAX_CONTENT_TEXT, content, etag, must_be_regular};
-use crate::roots::{Place, Roots};
+use crate::roots::{AllowedEntry, Roots};
 
-/// How the name of a draft begins that will be something new, and of one that will
-/// replace something. A watch tells the one from the other by it.
+/// Name prefixes of temporary files that will become a new entry, and of those that will
+/// replace an existing one. A watch distinguishes the two by the prefix.
 pub(crate) const NEW_DRAFT: &str = ".innkeeper-new-";
 pub(crate) const REPLACING_DRAFT: &str = ".innkeeper-old-";
 
 pub(crate) fn write(roots: &Roots, locks: &Locks, write: &FileWrite) -> Result<(), FileError> {
-    let asked = Asked::to_write(&write.uri);
+    let access = AccessRequest::to_write(&write.uri);
     if size(&write.data) > MAX_CONTENT {
-        return Err(FileError::TooLarge {
-            what: "what is to be written".to_owned(),
-            limit: MAX_CONTENT_TEXT,
-        });
+        return Err(FileError::TooLarge { what: "the content to write".to_owned(), limit: MAX_CONTENT_TEXT });
     }
-    let place = roots.locate(asked, Links::Follow)?;
+    let place = roots.locate(access, Links::Follow)?;
     let _held = locks.hold(&[&place.path]);
-    let existing = place.look().map_err(|errno| asked.failed(errno))?;
-    check(asked, existing.as_ref(), &write.condition)?;
+    let existing = place.look().map_err(|errno| access.failed(errno))?;
+    check(access, existing.as_ref(), &write.condition)?;
     if let Some(existing) = &existing {
-        must_be_regular(asked, existing)?;
+        must_be_regular(access, existing)?;
         if write.place == WritePlace::Append(0) {
-            return append(asked, &place, &write.data);
+            return append(access, &place, &write.data);
         }
     }
     let spliced;
     let data: &[u8] = if write.place == WritePlace::Truncate(0) {
         &write.data
     } else {
-        let before = if existing.is_some() { content(asked, &place)? } else { Vec::new() };
-        spliced = splice(asked, before, write.place, &write.data)?;
+        let before = if existing.is_some() { content(access, &place)? } else { Vec::new() };
+        spliced = splice(access, before, write.place, &write.data)?;
         &spliced
     };
-    replace(asked, &place, existing.as_ref(), data, &write.condition)
+    replace(access, &place, existing.as_ref(), data, &write.condition)
 }
 
-fn check(asked: Asked<'_>, existing: Option<&Metadata>, condition: &WriteCondition) -> Result<(), FileError> {
+fn check(
+    access: AccessRequest<'_>,
+    existing: Option<&Metadata>,
+    condition: &WriteCondition,
+) -> Result<(), FileError> {
     match condition {
         WriteCondition::Always => Ok(()),
-        WriteCondition::IsNew if existing.is_some() => Err(asked.exists()),
+        WriteCondition::IsNew if existing.is_some() => Err(access.exists()),
         WriteCondition::IsNew => Ok(()),
         WriteCondition::Matches(mark) if existing.is_some_and(|found| etag(found) == *mark) => Ok(()),
-        WriteCondition::Matches(_) => Err(FileError::Conflict(asked.uri.to_owned())),
+        WriteCondition::Matches(_) => Err(FileError::Conflict(access.uri.to_owned())),
     }
 }
 
-/// What the file is to be.
+/// Returns the new content of the file.
 fn splice(
-    asked: Asked<'_>,
+    access: AccessRequest<'_>,
     mut before: Vec<u8>,
     place: WritePlace,
     data: &[u8],
 ) -> Result<Vec<u8>, FileError> {
-    let outside = || asked.invalid("is shorter than the position");
+    let outside = || access.invalid("is shorter than the position");
     let within = |position: u64| {
         usize::try_from(position).ok().filter(|position| *position <= before.len()).ok_or_else(outside)
     };
@@ -88,16 +89,16 @@ fn splice(
     };
     before.splice(start..end, data.iter().copied());
     if size(&before) > MAX_CONTENT {
-        return Err(asked.too_large(MAX_CONTENT_TEXT));
+        return Err(access.too_large(MAX_CONTENT_TEXT));
     }
     Ok(before)
 }
 
-/// Adds to the end of a file, all or nothing.
-fn append(asked: Asked<'_>, place: &Place, data: &[u8]) -> Result<(), FileError> {
-    let mut file = place.open(OFlag::O_WRONLY | OFlag::O_APPEND).map_err(|errno| asked.failed(errno))?;
-    let found = beneath::metadata(&file).map_err(|errno| asked.failed(errno))?;
-    must_be_regular(asked, &found)?;
+/// Appends to the end of a file, all or nothing.
+fn append(access: AccessRequest<'_>, place: &AllowedEntry, data: &[u8]) -> Result<(), FileError> {
+    let mut file = place.open(OFlag::O_WRONLY | OFlag::O_APPEND).map_err(|errno| access.failed(errno))?;
+    let found = beneath::metadata(&file).map_err(|errno| access.failed(errno))?;
+    must_be_regular(access, &found)?;
     let mut rest = data;
     while !rest.is_empty() {
         match file.write(rest) {
@@ -105,14 +106,13 @@ fn append(asked: Asked<'_>, place: &Place, data: &[u8]) -> Result<(), FileError>
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => {
                 let written = size(data) - size(rest);
-                // Half of it is worse than nothing; but if somebody else has written
-                // behind it, it has to stay.
+                // Undo a partial append, unless another process has written after it.
                 if file.metadata().is_ok_and(|now| now.len() == found.len() + written)
                     && let Err(error) = file.set_len(found.len())
                 {
-                    tracing::warn!(%error, path = %place.path.display(), "half of an append stays behind");
+                    tracing::warn!(%error, path = %place.path.display(), "could not undo a partial append");
                 }
-                return Err(asked.broke(&error));
+                return Err(access.failed_io(&error));
             }
         }
     }
@@ -120,34 +120,36 @@ fn append(asked: Asked<'_>, place: &Place, data: &[u8]) -> Result<(), FileError>
 }
 
 fn replace(
-    asked: Asked<'_>,
-    place: &Place,
+    access: AccessRequest<'_>,
+    place: &AllowedEntry,
     existing: Option<&Metadata>,
     data: &[u8],
     condition: &WriteCondition,
 ) -> Result<(), FileError> {
-    let failed = |errno| asked.failed(errno);
+    let failed = |errno| access.failed(errno);
     if existing.is_some() {
-        // The right to write a file is the file's, not its directory's.
+        // Check write permission on the file itself; the rename needs it only on the
+        // directory.
         drop(place.open(OFlag::O_WRONLY).map_err(failed)?);
     }
     let draft = Draft::new(place.dir(), existing.is_some());
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
-    // What replaces a private file is private from its first byte on; something new has
-    // the mode that the user's mask leaves it.
+    // The replacement of a private file is private from its first byte; a new file has
+    // the mode that the umask leaves.
     let mode = Mode::from_bits_truncate(if existing.is_some() { 0o600 } else { 0o666 });
     let mut file = beneath::entry(place.dir(), draft.name(), flags, mode).map_err(failed)?;
-    file.write_all(data).map_err(|error| asked.broke(&error))?;
+    file.write_all(data).map_err(|error| access.failed_io(&error))?;
     if let Some(existing) = existing {
         keep_owner(&file, existing);
         let mode = existing.permissions().mode() & 0o777;
-        file.set_permissions(Permissions::from_mode(mode)).map_err(|error| asked.broke(&error))?;
+        file.set_permissions(Permissions::from_mode(mode)).map_err(|error| access.failed_io(&error))?;
     }
     drop(file);
     let placed = match existing {
         Some(_) => renameat(place.dir(), draft.name(), place.dir(), place.name()),
         None => match rename_new(place.dir(), draft.name(), place.dir(), place.name()) {
-            // Somebody else was faster, which only matters to who wants to be first.
+            // Another process created the file first, which matters only if the file must
+            // be new.
             Err(Errno::EEXIST) if *condition != WriteCondition::IsNew => {
                 renameat(place.dir(), draft.name(), place.dir(), place.name())
             }
@@ -159,18 +161,18 @@ fn replace(
     Ok(())
 }
 
-/// Leaves a file to whom it belongs, which only a privileged host can and must.
+/// Keeps the owner of a replaced file. Only a privileged host can and needs to.
 fn keep_owner(file: &std::fs::File, existing: &Metadata) {
     if file.metadata().is_ok_and(|own| own.uid() == existing.uid() && own.gid() == existing.gid()) {
         return;
     }
     let (owner, group) = (Uid::from_raw(existing.uid()), Gid::from_raw(existing.gid()));
     if let Err(error) = fchown(file, Some(owner), Some(group)) {
-        tracing::debug!(%error, "a file that is replaced gets another owner");
+        tracing::debug!(%error, "could not keep the owner of a replaced file");
     }
 }
 
-/// Renames unless something has that name already.
+/// Renames unless the new name exists.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) fn rename_new(
     from: BorrowedFd<'_>,
@@ -180,13 +182,13 @@ pub(crate) fn rename_new(
 ) -> Result<(), Errno> {
     use nix::fcntl::{RenameFlags, renameat2};
     match renameat2(from, old, to, new, RenameFlags::RENAME_NOREPLACE) {
-        // A file system that cannot do it in one step.
+        // The file system does not support this flag.
         Err(Errno::EINVAL | Errno::ENOSYS) => rename_absent(from, old, to, new),
         renamed => renamed,
     }
 }
 
-/// Renames unless something has that name already.
+/// Renames unless the new name exists.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(crate) fn rename_new(
     from: BorrowedFd<'_>,
@@ -197,7 +199,8 @@ pub(crate) fn rename_new(
     rename_absent(from, old, to, new)
 }
 
-/// The same in two steps, which are one for everybody who asks this host.
+/// Renames unless the new name exists, in two steps, which the lock makes atomic for
+/// clients of this host.
 fn rename_absent(from: BorrowedFd<'_>, old: &OsStr, to: BorrowedFd<'_>, new: &OsStr) -> Result<(), Errno> {
     match beneath::look(to, new) {
         Ok(_) => Err(Errno::EEXIST),
@@ -206,7 +209,7 @@ fn rename_absent(from: BorrowedFd<'_>, old: &OsStr, to: BorrowedFd<'_>, new: &Os
     }
 }
 
-/// A file that is not in its place yet; removed if it never gets there.
+/// A temporary file, removed on drop unless it was renamed into place.
 struct Draft<'a> {
     dir: BorrowedFd<'a>,
     name: OsString,
@@ -234,12 +237,12 @@ impl Drop for Draft<'_> {
         }
         match unlinkat(self.dir, self.name.as_os_str(), UnlinkatFlags::NoRemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => {}
-            Err(error) => tracing::warn!(%error, name = ?self.name, "a draft stays behind"),
+            Err(error) => tracing::warn!(%error, name = ?self.name, "could not remove a temporary file"),
         }
     }
 }
 
-/// A name that nothing has.
+/// Returns an unused name.
 pub(crate) fn draft_name(replaces: bool) -> OsString {
     let prefix = if replaces { REPLACING_DRAFT } else { NEW_DRAFT };
     format!("{prefix}{}", Uuid::new_v4().simple()).into()

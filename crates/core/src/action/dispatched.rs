@@ -1,7 +1,7 @@
-//! The actions clients may dispatch, as a type.
+//! The actions that clients may dispatch, as a type.
 //!
-//! The table in `table.rs` makes these values. A match on them is exhaustive without
-//! naming the actions that only hosts send.
+//! The table in `table.rs` creates these values. A match on them is exhaustive without
+//! listing the actions that only hosts send.
 
 use ahp_types::actions::{
     ChatDraftChangedAction, ChatInputAnswerChangedAction, ChatInputCompletedAction,

@@ -1,24 +1,25 @@
-//! Which actions of the host merge with their neighbours while they wait for a client.
+//! Defines which host actions can be merged while they wait in a client's outbox.
 //!
-//! `state::merge` encodes and merges the frames; this module says what of an action may
-//! be merged. An action with metadata is never merged: the metadata would be lost.
+//! `state::merge` encodes and merges the frames; this module extracts the mergeable
+//! fields of an action. An action with metadata is never merged, because the metadata
+//! would be lost.
 
 use ahp_types::actions::{
     ChatActivityChangedAction, ChatDeltaAction, ChatReasoningAction, ChatToolCallDeltaAction,
     ChatUsageAction, RootActiveSessionsChangedAction, SessionActivityChangedAction,
 };
 
-/// How an action merges with the next one of its kind.
+/// How an action merges with the next action of the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Merging<'a> {
-    /// Not at all.
+    /// Never merged.
     Never,
-    /// Their texts are concatenated.
+    /// The texts are concatenated.
     Append(TextDelta<'a>),
-    /// The later action replaces the earlier one of the same turn; `None` if its value does
-    /// not belong to a turn.
+    /// The later action replaces the earlier one of the same turn. `turn` is `None` if
+    /// the value does not belong to a turn.
     Replace {
-        /// The turn of the value.
+        /// The turn that the value belongs to.
         turn: Option<&'a str>,
     },
 }
@@ -26,15 +27,15 @@ pub(crate) enum Merging<'a> {
 /// An action that appends text to a part and does nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TextDelta<'a> {
-    /// The action's type on the wire.
+    /// The action's type in the protocol.
     pub(crate) kind: &'static str,
     /// The id of the turn.
     pub(crate) turn: &'a str,
-    /// The name of the field that holds `target`.
+    /// The name of the JSON field that holds `target`.
     pub(crate) target_field: &'static str,
     /// The id of the part or tool call.
     pub(crate) target: &'a str,
-    /// The text.
+    /// The appended text.
     pub(crate) content: &'a str,
 }
 

@@ -1,11 +1,11 @@
-//! The table: one row for each action of the protocol.
+//! The action table: one row for each protocol action.
 //!
-//! The rows are expanded into the arms of one `match`, so that a missing row is a compile
-//! error. The columns are the fields of [`ActionMeaning`], in their order; `-` stands for
-//! `None`, `false` or `Merging::Never`.
+//! The rows expand into the arms of one `match`, so a missing row is a compile error. The
+//! columns are the fields of [`ActionMeaning`], in the same order; `-` stands for `None`,
+//! `false` or `Merging::Never`.
 //!
-//! This host has no canvas, changeset, annotations, terminal or automation channels yet, so
-//! the rows for those do not accept anything from clients.
+//! This host does not have canvas, changeset, annotations, terminal or automation
+//! channels yet, so their rows do not accept any action from clients.
 
 use ahp_types::actions::StateAction;
 
@@ -16,7 +16,7 @@ use crate::channel::ChannelKind;
 macro_rules! table {
     ($($channel:tt { $($name:ident $client:tt $agent:tt $host:ident $turn:tt $queue:tt $list:tt $told:tt
         $work:tt $merge:tt;)* })*) => {
-        /// What an action means to the host.
+        /// Returns the table row of an action.
         pub(crate) fn meaning(action: &StateAction) -> ActionMeaning<'_> {
             match action {
                 $($(StateAction::$name(action) => ActionMeaning {
@@ -34,7 +34,7 @@ macro_rules! table {
             }
         }
 
-        /// The turn that an action of an agent names, if it names one.
+        /// Returns the turn id in an agent's action, if the action has one.
         pub(crate) fn turn_of(action: &mut StateAction) -> Option<&mut String> {
             match action {
                 $($(StateAction::$name(action) => turn!(action, $agent),)*)*
@@ -47,7 +47,7 @@ macro_rules! table {
     };
 }
 
-/// A column that names a variant of a type.
+/// Expands a column that names an enum variant.
 macro_rules! column {
     ($type:ident, -) => {
         None
@@ -57,7 +57,8 @@ macro_rules! column {
     };
 }
 
-/// A column that is either `-` or one word. Any other word does not compile.
+/// Expands a column that is either `-` or one fixed word. Any other word does not
+/// compile.
 macro_rules! flag {
     ($word:ident, -) => {
         false
@@ -112,7 +113,7 @@ macro_rules! merging {
     };
 }
 
-/// The value of a column that does not depend on the action.
+/// Returns a column value that does not depend on the action.
 fn constant<A, T>(_: &A, value: T) -> T {
     value
 }

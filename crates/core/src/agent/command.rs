@@ -1,4 +1,4 @@
-//! What a session asks of its agent.
+//! Commands from a session to its agent.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,69 +10,69 @@ use ahp_types::state::{ChatInputAnswer, ChatInputResponseKind, Message, ToolCall
 use super::{AgentFeatures, ClientTool, ResourceToken, Switch};
 use crate::ids::TurnId;
 
-/// A command of a session to its agent. The comment names the feature without which
-/// the session does not send it.
+/// A command from a session to its agent. A feature name in parentheses means that the
+/// session sends the command only to agents with that feature.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentCommand {
-    /// Work on this message.
+    /// Starts work on a message.
     Prompt {
-        /// The turn that the work belongs to.
+        /// The turn that the message starts.
         turn: TurnId,
         /// The user's message.
         message: Message,
     },
-    /// Stop working on this turn; its output is no longer wanted.
+    /// Stops work on a turn. The session ignores further output of the turn.
     Cancel {
         /// The turn to stop.
         turn: TurnId,
     },
-    /// Take this message into the running turn, at the next safe point. If the turn
-    /// ends first, the message starts the next turn. (`steering`)
+    /// Adds a message to the running turn at the next safe point. If the turn ends first,
+    /// the message starts the next turn. (`steering`)
     Steer {
-        /// The message's id, for the answer that it was taken.
+        /// The message's id, returned in `AgentEvent::SteeringTaken`.
         id: String,
         /// The turn to steer.
         turn: TurnId,
         /// The user's message.
         message: Message,
     },
-    /// Forget a steering message, if it was not taken yet. (`steering`)
+    /// Withdraws a steering message that the agent has not taken yet. (`steering`)
     Unsteer {
         /// The message's id.
         id: String,
     },
-    /// A user or client answered a tool call that waits for it. (`questions`)
+    /// Delivers the answer of a user or client to a pending tool call. (`questions`)
     ToolAnswer {
-        /// The call's turn.
+        /// The turn of the tool call.
         turn: TurnId,
-        /// The call.
+        /// The id of the tool call.
         tool_call: String,
         /// The answer.
         answer: ToolAnswer,
     },
-    /// A user answered a question of the agent. (`questions`)
+    /// Delivers a user's answer to an input request of the agent. (`questions`)
     InputAnswer(InputAnswer),
-    /// Forget everything after this turn, or everything. (`rewind`)
+    /// Removes all turns after `to` from the agent's memory. (`rewind`)
     Rewind {
-        /// The last turn to remember.
+        /// The last turn to keep; `None` removes all turns.
         to: Option<TurnId>,
     },
-    /// The directories to work in, in the order of [`OpenAgent`](super::OpenAgent). Sent
-    /// only if the capabilities allow several directories. The next turn works in these
-    /// and no others; the agent decides what the running turn does.
+    /// Sets the working directories, in the order of [`OpenAgent`](super::OpenAgent).
+    /// Sent only if the capabilities allow several directories. The next turn works in
+    /// exactly these directories; the agent decides which ones the running turn uses.
     Directories(Vec<PathBuf>),
-    /// The session's configuration values. (`live_config`)
+    /// Sets the session's configuration values. (`live_config`)
     Config(JsonObject),
-    /// The tools that clients run for it. (`client_tools`)
+    /// Sets the tools that clients run for the agent. (`client_tools`)
     ClientTools(Arc<[ClientTool]>),
-    /// A token for a resource that the session waits for. The provider has it as well.
-    /// (`tokens`)
+    /// Delivers a token for a resource that the session waits for. The provider receives
+    /// it as well. (`tokens`)
     Token(ResourceToken),
-    /// Customizations were switched on or off. (`live_customizations`)
+    /// Enables or disables customizations. (`live_customizations`)
     Toggle(Vec<Switch>),
-    /// A user's request about an MCP server. (`mcp_servers`)
+    /// Forwards a user's request about an MCP server. (`mcp_servers`)
     McpServer {
-        /// The server's customization.
+        /// The id of the server's customization.
         id: String,
         /// The request.
         request: McpServerRequest,
@@ -99,18 +99,18 @@ impl AgentCommand {
 /// A user's request about an MCP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum McpServerRequest {
-    /// Start it.
+    /// Starts the server.
     Start,
-    /// Stop it.
+    /// Stops the server.
     Stop,
-    /// Continue starting it without blocking the session.
+    /// Continues to start the server without blocking the session.
     Background,
 }
 
-/// A message that has not reached an agent yet.
+/// A message that was not delivered to an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unsent {
-    /// The turn that it opened.
+    /// The turn that the message started.
     pub turn: TurnId,
     /// The user's message.
     pub message: Message,
@@ -122,43 +122,43 @@ impl From<Unsent> for AgentCommand {
     }
 }
 
-/// An answer about a tool call.
+/// An answer to a tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToolAnswer {
-    /// Whether it may run.
+    /// Whether the tool may run.
     Confirmed {
-        /// Yes or no.
+        /// The user's decision.
         approval: Approval,
-        /// The input to run it with, if it is known in full: as asked, or edited.
+        /// The complete input to run the tool with, original or edited, if it is known.
         input: Option<String>,
-        /// The chosen option, one of those that the agent gave.
+        /// The id of the chosen option, one of those that the agent offered.
         option: Option<String>,
-        /// What the user would prefer instead.
+        /// The alternative that the user suggested.
         suggestion: Option<String>,
     },
-    /// Whether its result may be used. For a client's tool only sent if it may not.
+    /// Whether the tool's result may be used. For a client's tool, sent only on denial.
     ResultConfirmed(Approval),
-    /// The result, from the client that ran the tool. If a user has to review it first,
-    /// it is sent after the approval.
+    /// The result from the client that ran the tool. If a user must review it, sent after
+    /// the approval.
     Completed(Box<ToolCallResult>),
 }
 
-/// Yes or no.
+/// A user's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Approval {
-    /// Yes.
+    /// Allowed.
     Approved,
-    /// No.
+    /// Not allowed.
     Denied,
 }
 
-/// A user's answer to a request.
+/// A user's answer to an input request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InputAnswer {
-    /// The request.
+    /// The id of the request.
     pub request: String,
-    /// Whether the user answered at all.
+    /// Whether the user accepted, declined or cancelled.
     pub response: ChatInputResponseKind,
-    /// The answers by question, with the drafts of all clients.
+    /// The answers by question id, including the drafts of all clients.
     pub answers: HashMap<String, ChatInputAnswer>,
 }

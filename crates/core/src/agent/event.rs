@@ -1,4 +1,4 @@
-//! What an agent reports to its session.
+//! Events from an agent to its session.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,82 +10,82 @@ use ahp_types::state::{ErrorInfo, Message};
 use super::{History, MessageLink, ResumeToken, Unsent};
 use crate::ids::TurnId;
 
-/// An event of an agent.
+/// An event from an agent.
 #[derive(Debug)]
 pub enum AgentEvent {
-    /// An action of the agent's chat, or about what the session offers.
+    /// An action on the agent's chat, or on the session's tools and customizations.
     Action(Box<StateAction>),
-    /// An action of a child chat.
+    /// An action on a child chat.
     ChildAction {
         /// The child chat.
         child: ChildId,
         /// The action.
         action: Box<StateAction>,
     },
-    /// A subagent begins to work, in a chat of its own.
+    /// A subagent started in its own chat.
     ChildStarted(Box<ChildChat>),
-    /// A subagent is done; its turn ends.
+    /// A subagent finished, and its turn ended.
     ChildEnded {
         /// The child chat.
         child: ChildId,
-        /// How it went.
+        /// The result of the subagent's turn.
         outcome: TurnOutcome,
     },
-    /// A better title than the one made from the first message. A title that a user
-    /// gave stays.
+    /// A suggested title, better than the one derived from the first message. A title set
+    /// by a user is kept.
     TitleSuggested {
         /// The title.
         title: String,
     },
-    /// The agent changed configuration values itself, for instance its permission mode.
+    /// The agent changed configuration values, for example its permission mode.
     ConfigChanged {
         /// The changed values.
         values: JsonObject,
     },
-    /// The name under which the agent keeps the conversation from now on.
+    /// The agent's current id for the conversation.
     ResumeToken(ResumeToken),
-    /// The agent's own id of a message of this turn.
+    /// The agent's id of a message in this turn.
     MessageLinked {
         /// The turn.
         turn: TurnId,
         /// The message.
         link: MessageLink,
     },
-    /// The agent starts a turn itself, for instance when a background task has finished.
-    /// If another turn is running, the output goes into that one.
+    /// The agent started a turn itself, for example after a background task finished. If
+    /// another turn is running, the output is added to that turn.
     TurnStarted {
-        /// The agent's name of the turn, unique in the chat.
+        /// The turn's id, chosen by the agent and unique in the chat.
         turn: TurnId,
-        /// What it is about. Its origin is not a user.
+        /// The message that describes the turn. Its origin is not a user.
         message: Message,
     },
-    /// The agent has taken a steering message into its turn.
+    /// The agent added a steering message to its turn.
     SteeringTaken {
         /// The message's id.
         id: String,
     },
-    /// The last event of this turn.
+    /// The turn ended. Always the last event of the turn.
     TurnEnded {
-        /// The turn that is over.
+        /// The turn that ended.
         turn: TurnId,
-        /// How it went.
+        /// The result of the turn.
         outcome: TurnOutcome,
     },
-    /// The agent and every process that it started are gone.
+    /// The agent and all of its processes have exited.
     Closed {
-        /// What a new process can continue.
+        /// The history from which a new process can continue.
         history: History,
-        /// A message that it was sent and never looked at.
+        /// A message that was sent to the agent and never read.
         unsent: Option<Box<Unsent>>,
     },
 }
 
-/// Names a child chat of an agent: the tool call that started the subagent.
+/// Identifies a child chat of an agent by the tool call that started the subagent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChildId(Arc<str>);
 
 impl ChildId {
-    /// The child of a tool call.
+    /// The child chat of a tool call.
     pub fn of_tool_call(tool_call: &str) -> Self {
         Self(tool_call.into())
     }
@@ -102,28 +102,28 @@ impl fmt::Display for ChildId {
     }
 }
 
-/// A subagent's chat, with the turn that it consists of.
+/// A subagent's chat, which consists of one turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChildChat {
-    /// Its name.
+    /// The id of the child chat.
     pub id: ChildId,
-    /// Its title.
+    /// The title of the chat.
     pub title: String,
-    /// The id of its turn, used in the actions that follow.
+    /// The id of the chat's turn, used in the actions that follow.
     pub turn: TurnId,
-    /// What the subagent was told.
+    /// The subagent's prompt.
     pub message: Message,
 }
 
-/// How a turn ended, seen from the agent.
+/// The result of a turn, as the agent reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TurnOutcome {
     /// The agent finished its work.
     Completed,
-    /// It stopped because it was told to.
+    /// The agent stopped on request.
     Cancelled,
-    /// It failed, and sending the message again would fail the same way.
+    /// The turn failed; sending the message again would fail in the same way.
     Failed(ErrorInfo),
-    /// It was cut off; the user can resume the turn.
+    /// The turn was interrupted; the user can resume it.
     Interrupted(ErrorInfo),
 }

@@ -1,4 +1,4 @@
-//! Kinds of agents: what each offers, and how it is opened.
+//! Agent providers: their capabilities and how agents are opened.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,89 +12,91 @@ use tokio_util::sync::CancellationToken;
 
 use super::{AgentLink, BoxFuture, ConversationRecords, OpenAgent, OpenError};
 
-/// A kind of agent that sessions can be opened with.
+/// A kind of agent that sessions can use.
 pub trait AgentProvider: Send + Sync + 'static {
-    /// What this kind of agent offers, now and whenever it changes. The provider id
-    /// in it never changes.
+    /// The provider's current offer and its later changes. The provider id in the offer
+    /// never changes.
     fn offer(&self) -> watch::Receiver<AgentOffer>;
 
-    /// The configuration form for a new session and the values in effect, given
-    /// what was chosen so far. Called often: pure and cheap. The default is an empty
-    /// form that keeps what was chosen.
+    /// Returns the configuration form for a new session and the effective values, given
+    /// the values chosen so far. Called often, so it must be pure and cheap. The default
+    /// is an empty form that keeps the chosen values.
     fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
         let schema =
             SessionConfigSchema { r#type: "object".to_owned(), properties: HashMap::new(), required: None };
         ResolvedConfig { schema, values: chosen.clone() }
     }
 
-    /// Starts the agent. Resolves when it is ready for a prompt. When `cancel`
-    /// fires, or the future is dropped, everything that it started is stopped.
+    /// Starts an agent. Resolves when the agent is ready for a prompt. If `cancel` fires
+    /// or the future is dropped, every process that was started is stopped.
     fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>>;
 
-    /// The resources for which a token is required and missing: no session can be
-    /// created before it is there. Called often.
+    /// The resources whose required token is missing. Sessions cannot be created until
+    /// the tokens are provided. Called often.
     fn needs_tokens(&self) -> Vec<ProtectedResourceMetadata> {
         Vec::new()
     }
 
-    /// Takes a token for a resource that the offer advertises, or that a session of
-    /// this kind waits for. It replaces an earlier one; the same token again is fine.
+    /// Accepts a token for a resource that the offer advertises or that a session of this
+    /// provider waits for. It replaces an earlier token; passing the same token again
+    /// succeeds.
     fn authenticate(&self, token: ResourceToken) -> BoxFuture<Result<(), TokenRefused>> {
         drop(token);
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// The agent's own records of conversations, if it keeps any. Reading them
-    /// starts no process.
+    /// The agent's own conversation records, if it keeps any. Reading them does not start
+    /// a process.
     fn records(&self) -> Option<Arc<dyn ConversationRecords>> {
         None
     }
 }
 
-/// What a kind of agent offers. The host publishes `info` again when it changes.
+/// The capabilities of a provider. The host publishes `info` again when it changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentOffer {
-    /// What clients are told.
+    /// The description sent to clients.
     pub info: AgentInfo,
-    /// Commands that a message can start with.
+    /// Slash commands that a message can start with.
     pub commands: Arc<[CommandInfo]>,
-    /// Which commands of the seam its agents handle.
+    /// The optional agent commands that the agents handle.
     pub features: AgentFeatures,
 }
 
 impl AgentOffer {
-    /// An offer without commands and features.
+    /// An offer without slash commands and features.
     pub fn new(info: AgentInfo) -> Self {
         Self { info, commands: Arc::new([]), features: AgentFeatures::default() }
     }
 }
 
-/// Which optional commands of the seam an agent handles. The session never sends one
+/// The optional agent commands that an agent handles. The session never sends a command
 /// whose feature is off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentFeatures {
-    /// `Steer` and `Unsteer`. Without it a steering message waits and starts the next
+    /// `Steer` and `Unsteer`. If off, a steering message is queued and starts the next
     /// turn.
     pub steering: bool,
-    /// `Rewind`. Without it a client's truncation is rejected.
+    /// `Rewind`. If off, a client's truncation is rejected.
     pub rewind: bool,
-    /// `ClientTools`. Without it clients can register tools, but the agent is not
-    /// offered them.
+    /// `ClientTools`. If off, clients can register tools, but the agent does not receive
+    /// them.
     pub client_tools: bool,
-    /// `Config`. Without it no configuration property is mutable in a running session.
+    /// `Config`. If off, configuration properties cannot be changed in a running session.
     pub live_config: bool,
-    /// `Toggle`. Without it a changed customization takes effect at the next opening.
+    /// `Toggle`. If off, a changed customization takes effect when the agent is next
+    /// opened.
     pub live_customizations: bool,
-    /// `McpServer`. Without it a client's request is rejected.
+    /// `McpServer`. If off, a client's request is rejected.
     pub mcp_servers: bool,
-    /// `Token`. Without it only the provider gets the token.
+    /// `Token`. If off, only the provider receives the token.
     pub tokens: bool,
-    /// `ToolAnswer` and `InputAnswer`. Without it the agent may not ask the user.
+    /// `ToolAnswer` and `InputAnswer`. If off, the agent may not ask the user.
     pub questions: bool,
 }
 
 impl AgentFeatures {
-    /// Every feature.
+    /// All features.
     pub const ALL: Self = Self {
         steering: true,
         rewind: true,
@@ -110,13 +112,13 @@ impl AgentFeatures {
 /// A user's token for a resource.
 #[derive(Clone, Debug)]
 pub struct ResourceToken {
-    /// The resource.
+    /// The protected resource.
     pub resource: String,
-    /// The token; `None` revokes those that were given before.
+    /// The token; `None` revokes earlier tokens.
     pub token: Option<SecretString>,
-    /// How long it can be used from now on, if that is known.
+    /// Remaining lifetime of the token, if known.
     pub expires_in: Option<Duration>,
-    /// What it allows, if that is known.
+    /// The scopes that the token grants, if known.
     pub scopes: Option<Vec<String>>,
 }
 
@@ -130,15 +132,15 @@ impl PartialEq for ResourceToken {
     }
 }
 
-/// Why a token was not accepted.
+/// A token was rejected.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct TokenRefused {
-    /// What is wrong with it, for a person.
+    /// The reason, as text for the user.
     pub reason: String,
 }
 
-/// The description of an agent that has only a name.
+/// Returns the description of an agent that has only a name.
 pub fn plain_info(provider: &str, display_name: &str) -> AgentInfo {
     AgentInfo {
         provider: provider.to_owned(),
@@ -151,27 +153,27 @@ pub fn plain_info(provider: &str, display_name: &str) -> AgentInfo {
     }
 }
 
-/// A command that a message can start with.
+/// A slash command that a message can start with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandInfo {
-    /// What is typed after the slash.
+    /// The text after the slash.
     pub name: String,
-    /// What it does, for a person.
+    /// A description for the user.
     pub description: String,
 }
 
-/// A configuration form and the values in it.
+/// A configuration form and its values.
 #[derive(Clone, Debug)]
 pub struct ResolvedConfig {
-    /// The properties that can be chosen.
+    /// The properties that can be set.
     pub schema: SessionConfigSchema,
-    /// Their values: chosen where valid, defaults otherwise.
+    /// The values: the chosen value where it is valid, the default otherwise.
     pub values: JsonObject,
 }
 
 impl ResolvedConfig {
-    /// The form for agents with these features: without `live_config` no property can
-    /// be changed in a running session.
+    /// Adapts the form to agents with these features: without `live_config`, properties
+    /// cannot be changed in a running session.
     #[must_use]
     pub fn for_features(mut self, features: AgentFeatures) -> Self {
         if !features.live_config {

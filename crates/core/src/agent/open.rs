@@ -1,4 +1,4 @@
-//! What an agent is opened with, and the link to it.
+//! The parameters for opening an agent, and the link to an open agent.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,120 +16,120 @@ use uuid::Uuid;
 use super::{AgentCommand, AgentEvent, TurnLink};
 use crate::ids::ClientId;
 
-/// What an agent is opened for: everything that has to survive the end of its process.
+/// The parameters for opening an agent: all of the data that must survive the agent's
+/// process.
 #[derive(Clone, Debug)]
 pub struct OpenAgent {
-    /// The host's id of the conversation, the same for its whole life. The agent's own
-    /// id may be another one; see `resume_token`.
+    /// The host's id of the conversation, which never changes. The agent's own id may
+    /// differ; see `resume_token`.
     pub conversation: Uuid,
-    /// What the agent continues.
+    /// The history that the agent continues from.
     pub history: History,
-    /// The name under which the agent keeps the conversation, as it reported it last.
-    /// `None` if it never did, or if it starts without a history.
+    /// The last id that the agent reported for the conversation. `None` if it never
+    /// reported one or starts without a history.
     pub resume_token: Option<ResumeToken>,
-    /// The directories to work in, first the one to begin in; the provider's default
-    /// without any. More than one only for agents of a kind that says so in its
-    /// capabilities.
+    /// The working directories, the initial one first; if empty, the provider's default.
+    /// More than one only if the provider's capabilities allow it.
     pub working_directories: Vec<PathBuf>,
-    /// The model and effort that were chosen last, and the custom agent of the message.
+    /// The last chosen model and effort, and the custom agent of the message.
     pub selection: Selection,
-    /// The session's configuration values, the permission mode among them.
+    /// The session's configuration values, including the permission mode.
     pub config: JsonObject,
-    /// Environment variables of this session, beside those of the provider.
+    /// Environment variables of this session, in addition to the provider's.
     pub environment: BTreeMap<String, String>,
-    /// The tools that clients run for it; empty unless the agent takes them.
+    /// The tools that clients run for the agent; empty unless the agent supports them.
     pub client_tools: Arc<[ClientTool]>,
-    /// Customizations that were switched on or off; the others are on.
+    /// Customizations that were enabled or disabled; all others are enabled.
     pub switches: Vec<Switch>,
 }
 
-/// The agent's own name of a conversation, by which another process can continue it.
+/// The agent's own id of a conversation, with which another process can continue it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ResumeToken(String);
 
 impl ResumeToken {
-    /// Wraps the name that the agent gave.
+    /// Wraps an id that the agent reported.
     pub fn new(token: impl Into<String>) -> Self {
         Self(token.into())
     }
 
-    /// The name as the agent gave it.
+    /// The id as the agent reported it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// What the user chose for the messages of a chat. `None` is the provider's default.
+/// The user's selections for the messages of a chat. `None` means the provider's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selection {
-    /// The model, with its own configuration such as the effort.
+    /// The model and its configuration, for example the effort.
     pub model: Option<ModelSelection>,
     /// The custom agent.
     pub agent: Option<AgentSelection>,
 }
 
-/// A tool that a client of the session runs. Two clients may have tools of the same name:
-/// which one is meant, or how they are told apart, is for the agent to say in its calls.
+/// A tool that a client of the session runs. Two clients may have tools of the same name;
+/// the agent has to distinguish them in its calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientTool {
     /// The client that runs it.
     pub client: ClientId,
-    /// Its name, description and input schema.
+    /// The tool's name, description and input schema.
     pub tool: ToolDefinition,
 }
 
-/// Whether a customization is on.
+/// Whether a customization is enabled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Switch {
-    /// The customization.
+    /// The id of the customization.
     pub id: String,
-    /// The complete list of decisions about it, most specific first.
+    /// All enablement decisions for the customization, most specific first.
     pub enablement: Vec<CustomizationEnablement>,
 }
 
-/// What the agent remembers of a conversation when it is opened.
+/// The history that an agent has when it is opened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum History {
-    /// Nothing.
+    /// No history.
     Fresh,
-    /// An earlier process worked on it, and the agent has its own record.
+    /// An earlier process worked on the conversation, and the agent has its own record.
     Resume,
-    /// The agent's own record is lost; the host's record is given as text, to be put
+    /// The agent's own record is lost. The host's record is passed as text, to be placed
     /// before the first message.
     Rebuild(Arc<str>),
-    /// It starts from a part of another conversation. Only for agents of a kind that
-    /// says so in its capabilities.
+    /// The conversation starts from a part of another conversation. Only if the
+    /// provider's capabilities allow it.
     Branch(Box<Branch>),
 }
 
-/// Where a conversation begins that continues another one.
+/// The point in another conversation from which a new one starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Branch {
     /// The host's id of the other conversation.
     pub conversation: Uuid,
-    /// The agent's own name of it.
+    /// The agent's id of the other conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume_token: Option<ResumeToken>,
-    /// The last turn of it that is known here.
+    /// The last known turn of the other conversation.
     pub turn: String,
-    /// The agent's messages of that turn.
+    /// The agent's message ids of that turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<TurnLink>,
     /// How the new conversation relates to the other one.
     pub kind: BranchKind,
 }
 
-/// How a new conversation relates to the one that it comes from.
+/// How a new conversation relates to the conversation that it starts from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum BranchKind {
-    /// It continues from there, with everything that was said.
+    /// Continues the conversation with its full content.
     Fork,
-    /// It is about the other one, whose content is known and not repeated.
+    /// Discusses the other conversation, whose content is known and not repeated.
     SideChat {
-        /// What the user had selected.
+        /// The text that the user selected.
         selection: Option<SideChatSelection>,
-        /// The turn as it was, if it was still running.
+        /// The turn's state if it was still running.
         running: Option<Box<ActiveTurn>>,
     },
 }
@@ -137,35 +137,35 @@ pub enum BranchKind {
 /// Why an agent could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The session no longer wanted it.
+    /// The session cancelled the request.
     #[error("cancelled")]
     Cancelled,
-    /// The agent's own record of the conversation is missing. The session asks the
-    /// user how to continue.
+    /// The agent's own record of the conversation is missing. The session asks the user
+    /// how to continue.
     #[error("{message}")]
     HistoryMissing {
-        /// What is missing and where it was expected, for a person.
+        /// The missing record and its expected location, as text for the user.
         message: String,
     },
-    /// It could not be started; the text says why and what to do.
+    /// The agent could not be started.
     #[error("{message}")]
     Failed {
-        /// A short machine-readable name of the failure.
+        /// A short machine-readable error type.
         error_type: String,
-        /// What happened and what to do, for a person.
+        /// The cause and what to do, as text for the user.
         message: String,
     },
 }
 
-/// A live conversation with an agent, seen from the session.
+/// The session's end of a connection to an open agent.
 #[derive(Debug)]
 pub struct AgentLink {
     /// Commands to the agent.
     pub commands: mpsc::Sender<AgentCommand>,
-    /// Events from the agent. Ends after `AgentEvent::Closed`, when every process of
-    /// the agent is gone.
+    /// Events from the agent. Closed after `AgentEvent::Closed`, when all processes of
+    /// the agent have exited.
     pub events: mpsc::Receiver<AgentEvent>,
-    /// Fires to end the agent, in whatever state it is.
+    /// Cancelled to stop the agent in any state.
     pub close: CancellationToken,
 }
 

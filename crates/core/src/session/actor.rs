@@ -213,7 +213,7 @@ impl SessionActor {
 
     /// Takes the session out of memory, unless somebody wants it after all.
     async fn leave_memory(&mut self, channels: &[ChannelUri]) {
-        if !self.inputs.is_empty() || !self.store.remove_unheard(channels) {
+        if !self.inputs.is_empty() || !self.store.remove_unsubscribed(channels) {
             return;
         }
         self.turn_away("the session was put away; try again").await;

@@ -1,10 +1,9 @@
 //! A chat's document, with its finished turns kept encoded.
 //!
-//! The reducers work on a `ChatState` that holds the last finished turn only; all
-//! finished turns lie beside it as the JSON that goes into snapshots and into the
-//! storage. So a long chat is encoded turn by turn as it grows, once, and neither
-//! a snapshot nor a write has to do it again. A property test proves that the
-//! document is what the official reducers make of the same actions.
+//! The reducers work on a `ChatState` that holds only the last finished turn. All
+//! finished turns are stored next to it as the JSON that goes into snapshots and storage,
+//! so each turn is encoded once, and snapshots and writes reuse it. A property test
+//! proves that the document equals the result of the official reducers.
 
 use ahp::reducers::{ReduceOutcome, apply_action_to_chat};
 use ahp_types::actions::StateAction;
@@ -16,42 +15,42 @@ use super::parts::PartIndex;
 use crate::action::{TurnEffect, meaning};
 use crate::storage::{Json, StoredTurn};
 
-/// A chat as it is published.
+/// A published chat.
 #[derive(Clone, Debug)]
 pub struct ChatDoc {
-    /// Everything but the finished turns, of which it has the last one or none.
+    /// The chat's state, with at most the last finished turn.
     open: ChatState,
     /// All finished turns, oldest first.
     turns: Vec<StoredTurn>,
-    /// The first turn that is not stored as it is, if there may be one.
+    /// The first turn that differs from storage, if any may differ.
     changed_from: Option<usize>,
-    /// Where the parts of the running turn are.
+    /// Positions of the parts of the running turn.
     parts: PartIndex,
 }
 
-/// A finished turn cannot be read or written as JSON.
+/// A finished turn cannot be decoded or encoded as JSON.
 #[derive(Debug, thiserror::Error)]
-#[error("a turn cannot be {what}: {error}")]
+#[error("cannot {operation} a turn: {error}")]
 pub struct TurnError {
-    what: &'static str,
+    operation: &'static str,
     error: serde_json::Error,
 }
 
 impl ChatDoc {
-    /// A document for a chat that has these turns and no others.
+    /// Creates a document from a complete state.
     pub fn new(mut state: ChatState) -> Result<Self, TurnError> {
         let turns = state.turns.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
         keep_last(&mut state.turns);
         Ok(Self { open: state, turns, changed_from: Some(0), parts: PartIndex::default() })
     }
 
-    /// A document from what was stored.
+    /// Creates a document from stored records.
     pub(crate) fn from_stored(mut state: ChatState, turns: Vec<StoredTurn>) -> Result<Self, TurnError> {
         state.turns = turns.last().map(decode).transpose()?.into_iter().collect();
         Ok(Self { open: state, turns, changed_from: None, parts: PartIndex::default() })
     }
 
-    /// The chat's state; of the finished turns it has only the last one.
+    /// The chat's state. Contains only the last finished turn.
     pub fn open(&self) -> &ChatState {
         &self.open
     }
@@ -61,29 +60,28 @@ impl ChatDoc {
         &self.turns
     }
 
-    /// The whole state, with every turn decoded. Costs what it says: for tests and
-    /// for what is rare.
+    /// The complete state, with every turn decoded. Slow; for tests and rare operations.
     pub fn whole(&self) -> Result<ChatState, TurnError> {
         let mut state = self.open.clone();
         state.turns = self.turns.iter().map(decode).collect::<Result<_, _>>()?;
         Ok(state)
     }
 
-    /// The turns that are not stored yet, and how many there are before them. The
-    /// caller stores them.
+    /// Returns the turns that are not stored yet and the number of turns before them. The
+    /// caller must store them.
     pub(crate) fn take_changed_turns(&mut self) -> Option<(usize, Vec<StoredTurn>)> {
         let from = self.changed_from.take()?.min(self.turns.len());
         Some((from, self.turns.get(from..).unwrap_or_default().to_vec()))
     }
 
-    /// Says that the turns from this one on are not stored after all.
+    /// Marks the turns from this index on as not stored.
     pub(crate) fn mark_changed(&mut self, from: usize) {
         self.changed_from = Some(self.changed_from.map_or(from, |earlier| earlier.min(from)));
     }
 
     /// Applies an action with the official reducers. The one exception is the title: VS
-    /// Code renames a chat with `session/titleChanged` on its channel, and no reducer of a
-    /// chat takes that action, so later snapshots would have the old title.
+    /// Code renames a chat with `session/titleChanged` on the chat's channel. No chat
+    /// reducer handles that action, so later snapshots would contain the old title.
     pub(crate) fn reduce(&mut self, action: &StateAction) -> Result<ReduceOutcome, TurnError> {
         if let StateAction::SessionTitleChanged(changed) = action {
             self.open.title.clone_from(&changed.title);
@@ -92,7 +90,7 @@ impl ChatDoc {
         if let StateAction::ChatTruncated(truncated) = action
             && let Some(last) = truncated.turn_id.as_deref().and_then(|id| self.position(id))
         {
-            // The reducer has to find the turn that becomes the last one.
+            // The reducer must find the turn that becomes the last one.
             self.reopen_at(last)?;
         }
         let streamed = self.parts.apply(&mut self.open, action);
@@ -101,7 +99,7 @@ impl ChatDoc {
         Ok(outcome)
     }
 
-    /// Brings the encoded turns into step with what the reducer made of the last one.
+    /// Updates the encoded turns after the reducer changed the last turn.
     fn keep_in_step(&mut self, action: &StateAction) -> Result<(), TurnError> {
         match meaning(action).turn {
             Some(TurnEffect::Ends) => {
@@ -115,7 +113,7 @@ impl ChatDoc {
             Some(TurnEffect::Resumes) if self.open.turns.is_empty() && !self.turns.is_empty() => {
                 self.turns.pop();
                 self.mark_changed(self.turns.len());
-                // A turn behind it may become the last one again.
+                // The turn before it becomes the last one again.
                 if let Some(last) = self.turns.last() {
                     self.open.turns = vec![decode(last)?];
                 }
@@ -130,7 +128,7 @@ impl ChatDoc {
         Ok(())
     }
 
-    /// Forgets the turns behind this one, which becomes the last.
+    /// Removes the turns after this index and decodes the turn at it.
     fn reopen_at(&mut self, last: usize) -> Result<(), TurnError> {
         if let Some(turn) = self.turns.get(last) {
             self.open.turns = vec![decode(turn)?];
@@ -142,34 +140,34 @@ impl ChatDoc {
         Ok(())
     }
 
-    /// Where a turn is among the finished ones.
+    /// The index of a finished turn.
     pub fn position(&self, id: &str) -> Option<usize> {
         self.turns.iter().position(|turn| turn.id == id)
     }
 
     /// The document with only its newest turns.
-    pub(super) fn window(&self, newest: Option<usize>) -> Window<'_> {
+    pub(super) fn window(&self, newest: Option<usize>) -> ChatWindow<'_> {
         let from = newest.map_or(0, |newest| self.turns.len().saturating_sub(newest.max(1)));
-        Window { open: &self.open, turns: self.turns.get(from..).unwrap_or_default(), older: from > 0 }
+        ChatWindow { open: &self.open, turns: self.turns.get(from..).unwrap_or_default(), older: from > 0 }
     }
 
-    /// The document without any turn, as it is stored.
-    pub(crate) fn header(&self) -> Window<'_> {
-        Window { open: &self.open, turns: &[], older: false }
+    /// The document without turns, as it is stored.
+    pub(crate) fn header(&self) -> ChatWindow<'_> {
+        ChatWindow { open: &self.open, turns: &[], older: false }
     }
 }
 
-/// Whether an action truncates a chat before its first turn.
+/// Whether an action removes all turns of a chat.
 fn keeps_no_turn(action: &StateAction) -> bool {
     matches!(action, StateAction::ChatTruncated(truncated) if truncated.turn_id.is_none())
 }
 
-/// Names the turns that are older than this one.
+/// Returns the cursor for the turns older than `turn`.
 pub(super) fn cursor_before(turn: &str) -> String {
     format!("before:{turn}")
 }
 
-/// The turn whose older ones a cursor names.
+/// Returns the turn in a cursor made by [`cursor_before`].
 pub(super) fn cursor_turn(cursor: &str) -> Option<&str> {
     cursor.strip_prefix("before:")
 }
@@ -180,34 +178,35 @@ fn keep_last(turns: &mut Vec<Turn>) {
 }
 
 fn encode(turn: &Turn) -> Result<StoredTurn, TurnError> {
-    let body = serde_json::value::to_raw_value(turn).map_err(|error| TurnError { what: "encoded", error })?;
+    let body =
+        serde_json::value::to_raw_value(turn).map_err(|error| TurnError { operation: "encode", error })?;
     Ok(StoredTurn { id: turn.id.clone(), body: body.into() })
 }
 
 fn decode(turn: &StoredTurn) -> Result<Turn, TurnError> {
-    serde_json::from_str(turn.body.get()).map_err(|error| TurnError { what: "read", error })
+    serde_json::from_str(turn.body.get()).map_err(|error| TurnError { operation: "decode", error })
 }
 
-/// A chat's document, with some of its turns.
+/// A chat's document with a range of its turns.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Window<'a> {
+pub(crate) struct ChatWindow<'a> {
     open: &'a ChatState,
     turns: &'a [StoredTurn],
-    /// Whether there are older turns.
+    /// Whether older turns exist outside of the range.
     older: bool,
 }
 
-impl Window<'_> {
-    /// The oldest turn in it, if there are older ones outside.
+impl ChatWindow<'_> {
+    /// The oldest turn in the range, if older turns exist.
     pub(super) fn cut_at(&self) -> Option<&str> {
         self.turns.first().filter(|_| self.older).map(|turn| turn.id.as_str())
     }
 }
 
-impl Serialize for Window<'_> {
+impl Serialize for ChatWindow<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // Spelled out in full, so that a field which a new version of the protocol adds
-        // is an error here and not a hole in every snapshot.
+        // The pattern lists every field, so a field that a new protocol version adds is a
+        // compile error instead of a gap in every snapshot.
         let ChatState {
             resource,
             title,
@@ -230,7 +229,7 @@ impl Serialize for Window<'_> {
             draft,
             meta,
         } = self.open;
-        Fields {
+        ChatFields {
             resource,
             title,
             status: *status,
@@ -256,10 +255,10 @@ impl Serialize for Window<'_> {
     }
 }
 
-/// `ChatState` with its turns in encoded form.
+/// The fields of `ChatState`, with encoded turns.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Fields<'a, A, B, C, D, E, F, G, H, I, J, K, L, M> {
+struct ChatFields<'a, A, B, C, D, E, F, G, H, I, J, K, L, M> {
     resource: &'a str,
     title: &'a str,
     status: u32,

@@ -18,7 +18,7 @@ fn action(value: serde_json::Value) -> StateAction {
     action
 }
 
-/// A step in the life of a chat; many of them do not fit where they come.
+/// A random action on a chat; many are invalid in the current state.
 fn step() -> impl Strategy<Value = StateAction> {
     let turn = (0..6_u8).prop_map(|number| format!("t{number}"));
     (0..9_u8, turn).prop_map(|(kind, turn)| {
@@ -44,7 +44,7 @@ fn step() -> impl Strategy<Value = StateAction> {
     })
 }
 
-/// Whether the host would let an action through: one turn at a time, ids once.
+/// Whether the host would accept an action: one turn at a time, unique turn ids.
 fn fits(state: &ChatState, action: &StateAction) -> bool {
     let StateAction::ChatTurnStarted(started) = action else { return true };
     state.active_turn.is_none() && state.turns.iter().all(|turn| turn.id != started.turn_id)
@@ -52,7 +52,7 @@ fn fits(state: &ChatState, action: &StateAction) -> bool {
 
 proptest! {
     #[test]
-    fn the_document_is_what_the_official_reducers_make_of_the_same_actions(
+    fn document_equals_result_of_official_reducers(
         steps in proptest::collection::vec(step(), 0..60),
         stored_after in 0..60_usize,
     ) {
@@ -85,7 +85,7 @@ proptest! {
 }
 
 #[test]
-fn a_window_has_the_newest_turns_and_says_where_it_is_cut() {
+fn window_has_newest_turns_and_cursor_for_older_ones() {
     let mut doc = ChatDoc::new(empty()).unwrap();
     for number in 0..4 {
         let turn = format!("t{number}");
@@ -107,7 +107,7 @@ fn a_window_has_the_newest_turns_and_says_where_it_is_cut() {
 }
 
 #[test]
-fn every_field_of_a_chat_is_in_its_snapshot() {
+fn snapshot_contains_every_chat_field() {
     let full = json!({
         "resource": "ahp-chat:/1", "title": "t", "status": 8, "activity": "busy",
         "modifiedAt": "2026-11-15T09:00:00.000Z",

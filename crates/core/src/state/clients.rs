@@ -1,24 +1,24 @@
-//! Which clients the host remembers, and what each of them had, so that they may
-//! come back and be told only what they missed.
+//! The clients that the host knows and the state each of them has, so that a reconnecting
+//! client receives only the actions that it missed.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::dispatches::{BEFORE_THIS_HOST, Dispatches};
 use super::frame::Origin;
-use super::repeats::{Claim, DispatchMark};
+use super::repeats::{DispatchClaim, DispatchMark};
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::storage::StoredClient;
 
-/// Clients that are remembered. The one seen first is forgotten first; it then has
-/// to `initialize` again, which every client can.
+/// Maximum number of known clients. The oldest one is evicted first and must `initialize`
+/// again, which every client can do.
 const MAX_CLIENTS: usize = 4_096;
 
-/// The channels that a client subscribed to.
+/// The snapshots that a client received, by channel.
 pub(super) type Marks = HashMap<ChannelUri, Mark>;
 
-/// The numbers of the first and the last snapshot that a client was sent of a
-/// channel: everything up to it was in there.
+/// The sequence numbers of the first and last snapshot of a channel that a client
+/// received. A snapshot includes all earlier actions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     first: ServerSeq,
@@ -26,44 +26,45 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// The mark of a first snapshot: without it the client has nothing.
+    /// The mark of a first snapshot: before it, the client has no state of the channel.
     pub(super) fn at(seq: ServerSeq) -> Self {
         Self { first: seq, last: seq }
     }
 
     /// The mark of a snapshot for a client that may have an older state.
-    pub(super) fn anew(seq: ServerSeq) -> Self {
+    pub(super) fn outdated(seq: ServerSeq) -> Self {
         Self { first: ServerSeq(0), last: seq }
     }
 
-    /// The client was sent another snapshot.
+    /// Records that the client received another snapshot.
     pub(super) fn again(&mut self, seq: ServerSeq) {
         self.last = seq;
     }
 
-    /// From where on a client has to be told, which has seen everything up to
-    /// `seen`. Nobody knows whether a second snapshot arrived before the connection
-    /// broke, so that a client which may have either gets a new one.
+    /// Returns the sequence number after which actions must be replayed to a client that
+    /// has seen everything up to `seen`. If a second snapshot may not have arrived before
+    /// the connection broke, the client's state is ambiguous, and the result is `None`:
+    /// the client receives a new snapshot.
     pub(super) fn resume_after(self, seen: ServerSeq) -> Option<ServerSeq> {
         (self.first == self.last || seen >= self.last).then(|| seen.max(self.first))
     }
 }
 
-/// What is remembered of a client.
+/// The data kept for one client.
 #[derive(Debug)]
-struct Known {
+struct KnownClient {
     marks: Marks,
-    /// Its dispatches that were handled last.
+    /// The most recently handled dispatches.
     dispatches: Dispatches,
-    /// The connection over which it last introduced itself. What came over older ones has
-    /// nothing to do with its numbers.
+    /// The connection of the last `initialize`. Dispatches from older connections belong
+    /// to an earlier sequence of client numbers.
     begun: ConnectionId,
-    /// Its newest connection, the only one that says what the client has: an older one is
-    /// a socket that nobody reads any more.
+    /// The client's newest connection. Only this one determines what the client has
+    /// received; an older one is a socket that the client no longer reads.
     newest: ConnectionId,
 }
 
-impl Default for Known {
+impl Default for KnownClient {
     fn default() -> Self {
         Self {
             marks: Marks::new(),
@@ -77,17 +78,17 @@ impl Default for Known {
 /// The clients that have connected to this host.
 #[derive(Debug, Default)]
 pub(super) struct KnownClients {
-    known: HashMap<ClientId, Known>,
+    known: HashMap<ClientId, KnownClient>,
     by_age: VecDeque<ClientId>,
 }
 
 impl KnownClients {
-    /// Remembers a client; what was known of it stays.
+    /// Adds a client, unless it is already known.
     pub(super) fn remember(&mut self, client: &ClientId) {
         if self.known.contains_key(client) {
             return;
         }
-        self.known.insert(client.clone(), Known::default());
+        self.known.insert(client.clone(), KnownClient::default());
         self.by_age.push_back(client.clone());
         if self.by_age.len() > MAX_CLIENTS
             && let Some(oldest) = self.by_age.pop_front()
@@ -96,19 +97,20 @@ impl KnownClients {
         }
     }
 
-    /// A client is at the other end of a connection.
-    pub(super) fn is_at(&mut self, client: &ClientId, connection: ConnectionId) {
+    /// Records that a connection belongs to a client.
+    pub(super) fn connected(&mut self, client: &ClientId, connection: ConnectionId) {
         if let Some(known) = self.known.get_mut(client) {
             known.newest = known.newest.max(connection);
         }
     }
 
-    /// The newest of a client's connections.
+    /// A client's newest connection.
     pub(super) fn newest(&self, client: &ClientId) -> Option<ConnectionId> {
         self.known.get(client).map(|known| known.newest)
     }
 
-    /// Keeps what a client had when its connection ended, if it has no newer one.
+    /// Stores a client's marks when a connection closes, unless the client has a newer
+    /// connection.
     pub(super) fn keep(&mut self, client: &ClientId, connection: ConnectionId, marks: Marks) {
         if let Some(kept) = self.known.get_mut(client)
             && connection >= kept.newest
@@ -117,8 +119,8 @@ impl KnownClients {
         }
     }
 
-    /// Channels are gone for good: nobody has anything of what may come in their place, and
-    /// what waits there for an answer gets none any more.
+    /// Removes all marks of deleted channels, since a new channel may get the same
+    /// address. Dispatches that are pending there will not receive a response.
     pub(super) fn forget_channels(&mut self, channels: &[ChannelUri]) {
         for known in self.known.values_mut() {
             for channel in channels {
@@ -128,40 +130,44 @@ impl KnownClients {
         }
     }
 
-    /// Whether a client is remembered.
+    /// Whether a client is known.
     pub(super) fn knows(&self, client: &ClientId) -> bool {
         self.known.contains_key(client)
     }
 
-    /// What a client had when its last connection ended.
+    /// The marks of a client when its last connection closed.
     pub(super) fn marks(&self, client: &ClientId) -> Option<&Marks> {
         self.known.get(client).map(|known| &known.marks)
     }
 
-    /// Looks whether a dispatch is one that was made before, if its client had seen
-    /// everything up to `seen` when it came back over this connection. One that is new is
-    /// remembered.
-    pub(super) fn claim(&mut self, origin: &Origin, mark: DispatchMark, seen: Option<ServerSeq>) -> Claim {
+    /// Checks whether a dispatch repeats an earlier one, given that its client had seen
+    /// everything up to `seen` when it reconnected. A new dispatch is recorded.
+    pub(super) fn claim(
+        &mut self,
+        origin: &Origin,
+        mark: DispatchMark,
+        seen: Option<ServerSeq>,
+    ) -> DispatchClaim {
         match self.known.get_mut(&origin.client) {
             Some(known) if origin.connection >= known.begun => known.dispatches.claim(origin, mark, seen),
-            Some(_) | None => Claim::New,
+            Some(_) | None => DispatchClaim::New,
         }
     }
 
-    /// The dispatches of a client, if it is remembered.
+    /// A client's dispatches, if the client is known.
     pub(super) fn dispatches_of(&mut self, client: &ClientId) -> Option<&mut Dispatches> {
         self.known.get_mut(client).map(|known| &mut known.dispatches)
     }
 
-    /// A client starts to count its dispatches anew.
-    pub(super) fn begin_anew(&mut self, client: &ClientId, connection: ConnectionId) {
+    /// Resets a client's dispatches, because its sequence numbers restart.
+    pub(super) fn restart_dispatches(&mut self, client: &ClientId, connection: ConnectionId) {
         if let Some(known) = self.known.get_mut(client) {
             known.dispatches = Dispatches::default();
             known.begun = known.begun.max(connection);
         }
     }
 
-    /// Remembers a client as an earlier host did.
+    /// Restores a client from storage.
     pub(super) fn restore(&mut self, stored: StoredClient) {
         self.remember(&stored.id);
         if let Some(known) = self.known.get_mut(&stored.id) {
@@ -174,7 +180,7 @@ impl KnownClients {
         }
     }
 
-    /// All clients as they are stored, the one seen first first.
+    /// All clients in stored form, oldest first.
     pub(super) fn stored(&self) -> Vec<StoredClient> {
         let stored = |id: &ClientId| {
             let known = self.known.get(id)?;
@@ -194,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_oldest_client_is_forgotten() {
+    fn oldest_client_is_evicted_first() {
         let mut clients = KnownClients::default();
         for number in 0..=MAX_CLIENTS {
             clients.remember(&ClientId::new(&number.to_string()));

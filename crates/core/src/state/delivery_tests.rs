@@ -1,5 +1,6 @@
-//! Whatever is held back, merged, lost and replayed on the way: every client ends in
-//! the state that was published, and its own actions come back one by one.
+//! Property test: for any sequence of delays, merges, disconnects and replays, every
+//! client ends with the published state, and receives the echo of each of its own
+//! actions.
 
 use std::sync::Arc;
 
@@ -20,17 +21,17 @@ const CLIENTS: usize = 3;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// The host publishes something on a chat.
+    /// The host publishes an action on a chat.
     Publish { chat: usize, what: What },
-    /// Some text in a row, as an agent streams it: much of it is merged while it waits.
+    /// Consecutive text deltas of an agent; many are merged in the queue.
     Burst { chat: usize, deltas: usize },
-    /// A client does something on a chat.
+    /// A client dispatches an action on a chat.
     Dispatch { client: usize, chat: usize },
-    /// A client takes everything that waits.
+    /// A client reads its whole queue.
     Drain { client: usize },
-    /// A client loses its connection in the middle of what waits, and comes back.
+    /// A client disconnects in the middle of its queue and reconnects.
     Break { client: usize, reads: usize },
-    /// A client subscribes once more, which gives it a fresh snapshot.
+    /// A client subscribes again and receives a new snapshot.
     Again { client: usize, chat: usize, latency: i64 },
 }
 
@@ -96,7 +97,7 @@ fn empty_chat(chat: usize) -> ChatState {
 
 fn action(value: Value) -> StateAction {
     let action: StateAction = serde_json::from_value(value.clone()).unwrap();
-    assert!(!matches!(action, StateAction::Unknown(_)), "no known action: {value}");
+    assert!(!matches!(action, StateAction::Unknown(_)), "unknown action: {value}");
     action
 }
 
@@ -122,14 +123,14 @@ fn published(what: What) -> StateAction {
     })
 }
 
-/// A client that subscribes to every chat and folds what it is told.
+/// A client that subscribes to every chat and applies the frames it receives.
 struct Client {
     id: ClientId,
     connection: ConnectionId,
     outbox: Arc<Outbox>,
     chats: [Option<ChatState>; CHATS],
     last_seq: u64,
-    /// The numbers of its own actions, as sent and as they came back.
+    /// Numbers of its own actions, as sent and as echoed.
     sent: Vec<i64>,
     echoed: Vec<i64>,
     frames: usize,
@@ -165,7 +166,7 @@ impl Client {
             .unwrap();
     }
 
-    /// Takes what waits, and looks at no more than so many frames of it.
+    /// Takes the queue and handles at most `reads` frames of it.
     fn drain(&mut self, reads: usize) {
         let Some(Ok(frames)) = self.outbox.try_batch() else { return };
         for frame in frames.into_iter().take(reads) {
@@ -193,7 +194,7 @@ impl Client {
 
     fn fold(&mut self, envelope: &Value) {
         let envelope: ActionEnvelope = serde_json::from_value(envelope.clone()).unwrap();
-        assert!(envelope.server_seq > self.last_seq, "sequence numbers rise");
+        assert!(envelope.server_seq > self.last_seq, "sequence numbers increase");
         self.last_seq = envelope.server_seq;
         if let Some(origin) = envelope.origin.as_ref().filter(|origin| origin.client_id == self.id.as_str()) {
             self.echoed.push(origin.client_seq);
@@ -202,7 +203,7 @@ impl Client {
         apply_action_to_chat(self.chats[chat].as_mut().unwrap(), &envelope.action);
     }
 
-    /// Everything behind the frames that it reads is lost.
+    /// Reconnects after losing all frames except the first `reads`.
     fn reconnect(&mut self, store: &StateStore, reads: usize) {
         self.drain(reads);
         store.detach(self.connection);
@@ -210,18 +211,19 @@ impl Client {
         self.connection = store.attach(Arc::clone(&self.outbox));
         let channels: Vec<ChannelUri> = (0..CHATS).map(uri).collect();
         let seen = ServerSeq(self.last_seq);
-        let mut anew = false;
+        let mut resynced = false;
         store
             .resume(self.connection, &self.id, seen, &channels, |missed| match missed {
                 Missed::Replay { actions, .. } => Frame::encode(&json!({ "replay": actions })),
                 Missed::Snapshots(snapshots) => {
-                    anew = true;
+                    resynced = true;
                     Frame::encode(&json!({ "snapshots": snapshots }))
                 }
             })
             .unwrap();
-        if anew {
-            // Echoes in between are not told again; the client drops what it waits for.
+        if resynced {
+            // Echoes in the gap are not sent again, so the client drops its pending
+            // actions.
             self.sent.clear();
             self.echoed.clear();
         }
@@ -232,7 +234,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn holding_merging_and_losing_frames_is_invisible_after_reduction(
+    fn delays_merges_and_reconnects_do_not_change_client_state(
         latencies in proptest::array::uniform3(proptest::array::uniform3(latency())),
         steps in proptest::collection::vec(step(), 0..60),
     ) {
@@ -243,7 +245,7 @@ proptest! {
         store.create(channels.collect()).unwrap();
         let mut clients: Vec<Client> =
             latencies.into_iter().enumerate().map(|(number, own)| Client::new(&store, number, own)).collect();
-        // Most of what follows has a part to go to.
+        // So that most of the later actions have a target.
         let parts = (0..CHATS).flat_map(|chat| {
             [What::Started, What::Part { id: "p" }, What::Part { id: "q" }]
                 .map(|what| Step::Publish { chat, what })
@@ -288,7 +290,7 @@ proptest! {
 }
 
 #[test]
-fn a_client_that_reads_nothing_for_long_costs_little_and_is_not_given_up() {
+fn client_that_does_not_read_stays_connected_with_small_queue() {
     let store = StateStore::new(RootState {
         agents: vec![],
         active_sessions: None,

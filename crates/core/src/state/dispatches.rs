@@ -1,103 +1,107 @@
-//! What is remembered of the dispatches of one client: which were handled last, and how
-//! far each of them got, so that one that is made again is known again.
+//! The most recent dispatches of one client and the progress of each, used to detect a
+//! repeated dispatch.
 //!
-//! Does not know what a client has seen, nor answers anybody. Few dispatches are open at
-//! a time, of which there is a count, so that who looks for them need not look at all.
+//! Does not track what a client has seen, and does not send responses. Few dispatches are
+//! open at a time; a count of them avoids scanning the list when none is open.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use super::frame::Origin;
-use super::repeats::{Claim, DispatchMark};
+use super::repeats::{DispatchClaim, DispatchMark};
 use crate::channel::ChannelUri;
 use crate::ids::{ConnectionId, ServerSeq};
 use crate::storage::StoredDispatch;
 
-/// Dispatches of a client that are remembered: more than it can have made without
-/// seeing an answer.
+/// Number of recorded dispatches per client: more than a client can make without
+/// receiving a response.
 const MAX_HANDLED: usize = 256;
 
-/// Stands for the connections that a client had to an earlier host.
+/// Stands for the client's connections to an earlier host process.
 pub(super) const BEFORE_THIS_HOST: ConnectionId = ConnectionId(0);
 
-/// The dispatches of a client that were handled last.
+/// A client's most recently handled dispatches.
 #[derive(Debug, Default)]
 pub(super) struct Dispatches {
     /// Oldest first.
     all: VecDeque<Handled>,
-    /// How many of them are open.
+    /// Number of open dispatches in `all`.
     open: usize,
 }
 
-/// A dispatch that was handled, or is on its way to where it will be.
+/// A dispatch that was handled or is on its way to its handler.
 #[derive(Debug)]
 struct Handled {
-    /// By which it is known again.
+    /// Identifies the dispatch.
     mark: DispatchMark,
-    /// The client's number for it, by which its answer is known.
+    /// The client's number of the dispatch, which matches it to its response.
     client_seq: i64,
-    /// The connection over which it was handled.
+    /// The connection that the dispatch was first received on.
     made_over: ConnectionId,
-    /// The newest connection over which it came again, which wants the answer too.
+    /// The newest connection that repeated the dispatch and also expects the response.
     repeated_over: Option<ConnectionId>,
-    fate: Fate,
+    progress: DispatchProgress,
 }
 
-/// How far a dispatch got.
+/// The progress of a dispatch.
 #[derive(Debug)]
-enum Fate {
-    /// It is on its way to where it is answered.
+enum DispatchProgress {
+    /// On its way to its handler.
     UnderWay,
-    /// Whoever has this channel will answer it.
+    /// The owner of this channel will respond.
     Arrived(ChannelUri),
-    /// It was answered with this number.
+    /// The response has this sequence number.
     Answered(ServerSeq),
-    /// It was handled before a crash, and nobody knows whether its client has the answer.
-    /// Taken for a repetition it is refused, which the client sees; taken for a new one it
-    /// might be done twice.
+    /// Handled before a crash; it is unknown whether the client received the response. A
+    /// repetition is rejected, which the client sees. Handling it as new might apply it
+    /// twice.
     Unknown,
 }
 
 impl Handled {
-    /// The number of its answer, if it has one that is known.
+    /// The sequence number of the response, if known.
     fn answer(&self) -> Option<ServerSeq> {
-        match self.fate {
-            Fate::Answered(answer) => Some(answer),
-            Fate::UnderWay | Fate::Arrived(_) | Fate::Unknown => None,
+        match self.progress {
+            DispatchProgress::Answered(answer) => Some(answer),
+            DispatchProgress::UnderWay | DispatchProgress::Arrived(_) | DispatchProgress::Unknown => None,
         }
     }
 
-    /// Whether its answer is still to come.
+    /// Whether the response is still pending.
     fn is_open(&self) -> bool {
-        matches!(self.fate, Fate::UnderWay | Fate::Arrived(_))
+        matches!(self.progress, DispatchProgress::UnderWay | DispatchProgress::Arrived(_))
     }
 
-    /// Whether a dispatch that looks the same is this one again. It came over `over`,
-    /// whose client had seen everything up to `seen` when it came back.
-    fn comes_again(&self, over: ConnectionId, seen: Option<ServerSeq>) -> bool {
+    /// Whether an equal dispatch repeats this one. It was received on `over`, whose
+    /// client had seen everything up to `seen` when it reconnected.
+    fn is_repeated_by(&self, over: ConnectionId, seen: Option<ServerSeq>) -> bool {
         let last = self.repeated_over.unwrap_or(self.made_over);
         match last.cmp(&over) {
             Ordering::Less => seen.is_some_and(|seen| self.answer().is_none_or(|answer| answer > seen)),
-            // Over one connection a client says nothing twice.
+            // A client does not repeat a dispatch on the same connection.
             Ordering::Equal => false,
-            // It waited unread while its client moved on and made it again.
+            // This one was still unread when the client reconnected and repeated it.
             Ordering::Greater => true,
         }
     }
 }
 
 impl Dispatches {
-    /// Looks whether a dispatch is one that was made before, if its client had seen
-    /// everything up to `seen` when it came back over this connection. One that is new is
-    /// remembered.
-    pub(super) fn claim(&mut self, origin: &Origin, mark: DispatchMark, seen: Option<ServerSeq>) -> Claim {
+    /// Checks whether a dispatch repeats an earlier one, given that its client had seen
+    /// everything up to `seen` when it reconnected. A new dispatch is recorded.
+    pub(super) fn claim(
+        &mut self,
+        origin: &Origin,
+        mark: DispatchMark,
+        seen: Option<ServerSeq>,
+    ) -> DispatchClaim {
         let over = origin.connection;
-        let again = |handled: &&mut Handled| handled.mark == mark && handled.comes_again(over, seen);
+        let again = |handled: &&mut Handled| handled.mark == mark && handled.is_repeated_by(over, seen);
         if let Some(handled) = self.all.iter_mut().find(again) {
-            let claim = match handled.fate {
-                Fate::UnderWay => return Claim::UnderWay,
-                Fate::Arrived(_) => Claim::AnswerComes,
-                Fate::Answered(_) | Fate::Unknown => Claim::Answered,
+            let claim = match handled.progress {
+                DispatchProgress::UnderWay => return DispatchClaim::UnderWay,
+                DispatchProgress::Arrived(_) => DispatchClaim::ResponsePending,
+                DispatchProgress::Answered(_) | DispatchProgress::Unknown => DispatchClaim::Answered,
             };
             if over > handled.made_over {
                 handled.repeated_over = handled.repeated_over.max(Some(over));
@@ -109,82 +113,85 @@ impl Dispatches {
             client_seq: origin.client_seq,
             made_over: over,
             repeated_over: None,
-            fate: Fate::UnderWay,
+            progress: DispatchProgress::UnderWay,
         });
         self.open += 1;
         if self.all.len() > MAX_HANDLED {
             self.remove(0);
         }
-        Claim::New
+        DispatchClaim::New
     }
 
-    /// A dispatch that was new gets to where it is answered.
+    /// Records that a new dispatch reached its handler.
     pub(super) fn arrived(&mut self, origin: &Origin, mark: DispatchMark, at: &ChannelUri) {
         let place = self.open_one(origin, mark);
         if let Some(handled) = place.and_then(|place| self.all.get_mut(place)) {
-            handled.fate = Fate::Arrived(at.clone());
+            handled.progress = DispatchProgress::Arrived(at.clone());
         }
     }
 
-    /// A dispatch that was new is answered by nobody, unless it is already.
-    pub(super) fn is_over(&mut self, origin: &Origin, mark: DispatchMark) {
+    /// Removes a new dispatch that will not receive a response, unless it already has
+    /// one.
+    pub(super) fn abandon(&mut self, origin: &Origin, mark: DispatchMark) {
         if let Some(place) = self.open_one(origin, mark) {
             self.remove(place);
         }
     }
 
-    /// A dispatch is answered. Says over which other connection the client made it
-    /// meanwhile.
+    /// Records the response to a dispatch. Returns another connection on which the client
+    /// has repeated the dispatch, if any.
     pub(super) fn answered(&mut self, origin: &Origin, answer: ServerSeq) -> Option<ConnectionId> {
-        // A number may come twice; answers come in order.
+        // The client may use a number twice; responses are in order.
         let this = |handled: &&mut Handled| {
             handled.client_seq == origin.client_seq
                 && handled.made_over == origin.connection
                 && handled.is_open()
         };
         let handled = self.all.iter_mut().find(this)?;
-        handled.fate = Fate::Answered(answer);
+        handled.progress = DispatchProgress::Answered(answer);
         self.open = self.open.saturating_sub(1);
         handled.repeated_over
     }
 
-    /// A dispatch that came again is answered once more.
+    /// Records the response to a repeated dispatch.
     pub(super) fn answered_again(&mut self, mark: DispatchMark, answer: ServerSeq) {
         let same = |handled: &&mut Handled| handled.mark == mark && !handled.is_open();
         for handled in self.all.iter_mut().filter(same) {
-            handled.fate = Fate::Answered(answer);
+            handled.progress = DispatchProgress::Answered(answer);
         }
     }
 
-    /// What waits on these channels for an answer gets none any more.
+    /// Removes dispatches pending on these channels: they will not receive a response.
     pub(super) fn forget_channels(&mut self, channels: &[ChannelUri]) {
         if self.open == 0 {
             return;
         }
         let before = self.all.len();
-        self.all.retain(|handled| !matches!(&handled.fate, Fate::Arrived(at) if channels.contains(at)));
+        self.all.retain(
+            |handled| !matches!(&handled.progress, DispatchProgress::Arrived(at) if channels.contains(at)),
+        );
         self.open = self.open.saturating_sub(before - self.all.len());
     }
 
-    /// Remembers them as an earlier host did.
+    /// Restores the dispatches from storage.
     pub(super) fn restored(stored: Vec<StoredDispatch>) -> Self {
         let handled = stored.into_iter().map(|dispatch| Handled {
             mark: DispatchMark(dispatch.mark),
             client_seq: 0,
             made_over: BEFORE_THIS_HOST,
             repeated_over: None,
-            fate: dispatch.answer.map_or(Fate::Unknown, Fate::Answered),
+            progress: dispatch.answer.map_or(DispatchProgress::Unknown, DispatchProgress::Answered),
         });
         Self { all: handled.collect(), open: 0 }
     }
 
-    /// All of them as they are stored. What is open was lost on its way to its session.
+    /// The dispatches in stored form, without the open ones, which are lost.
     pub(super) fn stored(&self) -> Vec<StoredDispatch> {
         let settled = self.all.iter().filter(|handled| !handled.is_open());
         settled.map(|handled| StoredDispatch { mark: handled.mark.0, answer: handled.answer() }).collect()
     }
 
-    /// The place of the newest dispatch with this mark that came from there and is open.
+    /// The index of the newest open dispatch with this mark and connection.
     fn open_one(&self, origin: &Origin, mark: DispatchMark) -> Option<usize> {
         self.all.iter().rposition(|handled| {
             handled.mark == mark && handled.made_over == origin.connection && handled.is_open()
@@ -214,32 +221,33 @@ mod tests {
     }
 
     #[test]
-    fn what_arrived_where_nobody_is_any_more_is_new_when_it_is_made_again() {
+    fn dispatch_pending_on_removed_channel_is_new_when_repeated() {
         let mut dispatches = Dispatches::default();
         let mark = DispatchMark(1);
-        assert_eq!(dispatches.claim(&origin(1, 1), mark, None), Claim::New);
+        assert_eq!(dispatches.claim(&origin(1, 1), mark, None), DispatchClaim::New);
         dispatches.arrived(&origin(1, 1), mark, &channel(1));
         let seen = Some(ServerSeq(0));
-        assert_eq!(dispatches.claim(&origin(2, 1), mark, seen), Claim::AnswerComes);
+        assert_eq!(dispatches.claim(&origin(2, 1), mark, seen), DispatchClaim::ResponsePending);
         dispatches.forget_channels(&[channel(2)]);
-        assert_eq!(dispatches.claim(&origin(3, 1), mark, seen), Claim::AnswerComes);
+        assert_eq!(dispatches.claim(&origin(3, 1), mark, seen), DispatchClaim::ResponsePending);
         dispatches.forget_channels(&[channel(2), channel(1)]);
-        assert_eq!(dispatches.claim(&origin(4, 1), mark, seen), Claim::New);
+        assert_eq!(dispatches.claim(&origin(4, 1), mark, seen), DispatchClaim::New);
     }
 
     proptest! {
         #[test]
-        fn what_is_open_is_counted(
+        fn open_count_matches_open_dispatches(
             steps in proptest::collection::vec((0..6_u8, 1..4_u64, 1..4_i64), 0..600),
         ) {
             let mut dispatches = Dispatches::default();
             for (step, number, seq) in steps {
                 let (from, mark) = (origin(number, seq), DispatchMark(seq));
                 match step {
-                    // More often than all else, so that the oldest ones have to go.
+                    // More frequent than the other steps, so that old dispatches are
+                    // evicted.
                     0..=1 => drop(dispatches.claim(&from, mark, Some(ServerSeq(0)))),
                     2 => dispatches.arrived(&from, mark, &channel(number)),
-                    3 => dispatches.is_over(&from, mark),
+                    3 => dispatches.abandon(&from, mark),
                     4 => drop(dispatches.answered(&from, ServerSeq(7))),
                     _ => dispatches.forget_channels(&[channel(number)]),
                 }

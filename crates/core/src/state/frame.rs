@@ -1,10 +1,8 @@
-//! Messages that are encoded once and shared by everyone who gets them.
+//! Messages that are encoded once and shared by all recipients.
 //!
-//! An action that came from a client is spliced into its envelope as it came, so
-//! that fields which our types do not know survive the echo, also where the host
-//! completes it. An action of the host's
-//! own that streams text or replaces a value is marked so that frames of its kind can
-//! be merged; what comes from a client never is.
+//! A client's action is inserted into its envelope as raw JSON, so that fields unknown to
+//! our types survive the echo, even if the host adds values. A host action that appends
+//! text or replaces a value is marked as mergeable; an action from a client never is.
 
 use std::sync::Arc;
 
@@ -23,13 +21,13 @@ use crate::storage::Json;
 #[derive(Clone, Debug)]
 pub struct Frame {
     bytes: Bytes,
-    /// How it can be merged with its neighbours.
+    /// How the frame can be merged with adjacent frames.
     merge: Merge,
 }
 
 impl Frame {
-    /// Encodes a message. Fails only if the value cannot be JSON (a map with
-    /// keys that are not text), which our types rule out.
+    /// Encodes a message. Fails only if the value cannot be JSON (a map with non-string
+    /// keys), which our types rule out.
     pub fn encode(message: &impl Serialize) -> Result<Self, serde_json::Error> {
         Ok(Self::with_merge(serde_json::to_vec(message)?.into(), Merge::Never))
     }
@@ -42,19 +40,20 @@ impl Frame {
         &self.merge
     }
 
-    /// The same frame, which keeps `guard` until nobody needs its text any more.
+    /// Attaches `guard` to the frame. It is dropped with the last reference to the
+    /// frame's text.
     #[must_use]
     pub fn holding(self, guard: impl Send + 'static) -> Self {
-        struct Held<G>(Bytes, G);
-        impl<G> AsRef<[u8]> for Held<G> {
+        struct GuardedBytes<G>(Bytes, G);
+        impl<G> AsRef<[u8]> for GuardedBytes<G> {
             fn as_ref(&self) -> &[u8] {
                 &self.0
             }
         }
-        Self::with_merge(Bytes::from_owner(Held(self.bytes, guard)), self.merge)
+        Self::with_merge(Bytes::from_owner(GuardedBytes(self.bytes, guard)), self.merge)
     }
 
-    /// A frame of this size, quickly.
+    /// A frame of this size, without encoding.
     #[cfg(test)]
     pub(super) fn of_size(size: usize) -> Self {
         Self::with_merge(vec![b' '; size].into(), Merge::Never)
@@ -70,28 +69,28 @@ impl Frame {
         self.bytes.len()
     }
 
-    /// Whether there is no text at all.
+    /// Whether the frame is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 }
 
-/// An action envelope inside a frame: shares the frame's bytes, and goes into an
-/// answer as it is.
+/// An action envelope inside a frame. Shares the frame's bytes and can be embedded in a
+/// response.
 #[derive(Clone, Debug)]
 pub struct EncodedEnvelope(Bytes);
 
-/// What comes before an envelope in a frame.
+/// The part of a frame before its envelope.
 pub(super) const BEFORE_ENVELOPE: &str = r#"{"jsonrpc":"2.0","method":"action","params":"#;
 
 impl EncodedEnvelope {
-    /// The envelope in a frame made by [`envelope`].
+    /// The envelope in a frame created by [`envelope`].
     pub(super) fn of(frame: &Frame) -> Self {
         let end = frame.len().saturating_sub(1);
         Self(frame.bytes().slice(BEFORE_ENVELOPE.len().min(end)..end))
     }
 
-    /// An envelope as it was stored.
+    /// Restores an envelope from storage.
     pub(super) fn restore(bytes: Bytes) -> Self {
         Self(bytes)
     }
@@ -115,33 +114,32 @@ impl Serialize for EncodedEnvelope {
     }
 }
 
-/// A value that an action shall have: the object that it is for, as a JSON pointer, the
-/// field in there, and the value.
+/// A value to set in an action: the object as a JSON pointer, the field, and the value.
 pub(crate) type Amendment = (String, &'static str, Value);
 
-/// An action together with its text: as it came, if it came from a client.
+/// An action with its JSON text, which for a client's action is the text as received.
 #[derive(Clone, Debug)]
 pub struct Action {
-    /// Shared with the observers that get the action.
+    /// Shared with the observers of the action.
     typed: Arc<StateAction>,
-    /// Shared by the envelope and the journal; nothing if it cannot be JSON.
+    /// Shared by the envelope and the journal; `None` if the action cannot be encoded.
     encoded: Option<Json>,
 }
 
 impl Action {
-    /// An action of the host's own.
+    /// Wraps an action created by the host.
     pub fn own(typed: StateAction) -> Self {
         let encoded = to_raw_value(&typed).ok().map(Json::from);
         Self { typed: Arc::new(typed), encoded }
     }
 
-    /// An action as a client sent it.
+    /// Decodes an action received from a client.
     pub fn from_client(raw: Box<RawValue>) -> Result<Self, serde_json::Error> {
         let typed = Arc::new(serde_json::from_str(raw.get())?);
         Ok(Self { typed, encoded: Some(raw.into()) })
     }
 
-    /// The same action with other values in some places, and everything else as it came.
+    /// Returns a copy with some values replaced and the rest of the text unchanged.
     pub(crate) fn amended(&self, amendments: &[Amendment]) -> Result<Self, serde_json::Error> {
         let mut action: Value = serde_json::from_str(self.encoded()?.get())?;
         for (object, field, value) in amendments {
@@ -152,12 +150,12 @@ impl Action {
         Self::from_client(to_raw_value(&action)?)
     }
 
-    /// What the action says.
+    /// The decoded action.
     pub fn typed(&self) -> &StateAction {
         &self.typed
     }
 
-    /// What the action says, to be kept without a copy.
+    /// The decoded action as a shared reference.
     pub(super) fn shared(&self) -> &Arc<StateAction> {
         &self.typed
     }
@@ -171,7 +169,7 @@ impl Action {
     pub(crate) fn encoded(&self) -> Result<Json, serde_json::Error> {
         match &self.encoded {
             Some(encoded) => Ok(encoded.clone()),
-            // To get the error again, since errors cannot be cloned.
+            // Encode again to return the error, since errors cannot be cloned.
             None => to_raw_value(self.typed()).map(Json::from),
         }
     }
@@ -186,14 +184,14 @@ impl Serialize for Action {
     }
 }
 
-/// Who dispatched an action, and over which connection the answer goes back.
+/// The client and connection that dispatched an action.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// The connection the dispatch came over.
+    /// The connection that the dispatch was received on.
     pub connection: ConnectionId,
-    /// The client behind it.
+    /// The client on that connection.
     pub client: ClientId,
-    /// The client's own number for the dispatch. Not unique.
+    /// The client's own number of the dispatch. Not unique.
     pub client_seq: i64,
 }
 
@@ -216,7 +214,7 @@ pub(super) fn envelope(
     Ok(frame)
 }
 
-/// Encodes an envelope around whatever is JSON for an action.
+/// Encodes an envelope around any value that serializes as an action.
 pub(super) fn raw_envelope(
     channel: &ChannelUri,
     action: &impl Serialize,
@@ -278,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_envelope_is_cut_out_of_its_frame_without_copying() {
+    fn envelope_is_sliced_from_frame_without_copying() {
         let action = Action::own(StateAction::SessionReady(SessionReadyAction {}));
         let frame = envelope(&ChannelUri::new("x:/1"), &action, ServerSeq(7), None, None).unwrap();
         let inner = serde_json::to_value(EncodedEnvelope::of(&frame)).unwrap();

@@ -1,10 +1,11 @@
-//! Which frames can become one without anybody noticing, and how.
+//! Merges queued frames when the result is equivalent for the client.
 //!
-//! Only neighbours are merged, and the later one's sequence number stays. Were a frame
-//! of another channel between them, a client that lost its connection right behind that
-//! frame would come back with a number that covers text which it never got. What has an
-//! origin is an echo that its sender counts on, and what is no action may hold a
-//! snapshot: neither is ever merged.
+//! Only adjacent frames are merged, and the merged frame keeps the later sequence number.
+//! If a frame of another channel were between them, a client that disconnects right after
+//! that frame would reconnect with a sequence number that covers text it never received.
+//! Two kinds of frames are never merged: an action with an origin, because its sender
+//! waits for the echo, and a frame that is not an action, because it may contain a
+//! snapshot.
 
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
@@ -17,35 +18,35 @@ use crate::action::{Merging, TextDelta, meaning};
 use crate::channel::ChannelUri;
 use crate::ids::ServerSeq;
 
-/// Size from which a frame takes in no more text, so that a client which is far behind
-/// costs its share of copying and not more with every frame.
+/// Size from which a frame does not accept more text. Bounds the cost of copying for a
+/// client that is far behind.
 const MAX_MERGED: usize = 64 * 1024;
 
-/// Room for the fixed words of a text envelope and a sequence number.
+/// Space for the fixed text of an envelope and a sequence number.
 const ENVELOPE_WORDS: usize = 192;
 
-/// How a frame can be merged with its neighbour.
+/// How a frame can be merged with the next one.
 #[derive(Clone, Debug)]
 pub(super) enum Merge {
-    /// Not at all.
+    /// Never merged.
     Never,
-    /// Their texts are put together.
+    /// The texts are concatenated.
     Append(Text),
-    /// The later one says all that counts.
+    /// The later frame replaces the earlier one.
     Replace(Arc<Replaced>),
 }
 
-/// Where the streamed text is in a frame, as JSON without its quotes.
+/// The byte range of the streamed text in a frame, as JSON without its quotes.
 ///
-/// Everything before it names the channel, the kind of action, the turn and the part, so
-/// that two frames which are equal up to there stream into the same part.
+/// The bytes before it contain the channel, action type, turn and part, so two frames
+/// that are equal up to there append to the same part.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Text {
     start: usize,
     end: usize,
 }
 
-/// What an action replaces as a whole: two equal values replace each other.
+/// The value that an action replaces. Actions with equal keys replace each other.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Replaced {
     channel: ChannelUri,
@@ -54,26 +55,26 @@ pub(super) struct Replaced {
 }
 
 impl Replaced {
-    /// What the action replaces, if that is all that it does.
+    /// Returns the replaced value, if the action does nothing else.
     pub(super) fn by(channel: &ChannelUri, action: &StateAction) -> Option<Self> {
         let Merging::Replace { turn } = meaning(action).merging else { return None };
         Some(Self { channel: channel.clone(), action: discriminant(action), turn: turn.map(str::to_owned) })
     }
 }
 
-/// An action that adds text to something, in its parts.
+/// An action that appends text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream<'a>(TextDelta<'a>);
 
 impl<'a> Stream<'a> {
-    /// The action, if it adds text and does nothing else.
+    /// Returns the action's fields, if it appends text and does nothing else.
     pub(super) fn of(action: &'a StateAction) -> Option<Self> {
         let Merging::Append(delta) = meaning(action).merging else { return None };
         Some(Self(delta))
     }
 
-    /// Encodes the action's envelope. By hand, because that is how the place of the text
-    /// is known; it is also what a busy host does most.
+    /// Encodes the action's envelope. Written by hand to know the position of the text;
+    /// it is also the most frequent operation of a busy host.
     pub(super) fn encode(self, channel: &ChannelUri, seq: ServerSeq) -> Result<Frame, serde_json::Error> {
         let TextDelta { kind, turn, target_field, target, content } = self.0;
         let names = channel.as_str().len() + turn.len() + target.len();
@@ -100,11 +101,11 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// Merges the neighbours among the frames from `from` on.
+/// Merges adjacent frames, starting at index `from`.
 pub(super) fn coalesce(frames: &mut Vec<Frame>, from: usize) {
     let mut rest = frames.split_off(from.min(frames.len())).into_iter();
     let Some(mut first) = rest.next() else { return };
-    // The frames behind `first` that go into it, all of one kind.
+    // The frames that will be merged into `first`, all of one kind.
     let mut run: Vec<Frame> = Vec::new();
     let mut size = first.len();
     for frame in rest {
@@ -128,7 +129,7 @@ pub(super) fn coalesce(frames: &mut Vec<Frame>, from: usize) {
     frames.push(joined(first, &run));
 }
 
-/// What comes before a frame's text and says what it is for.
+/// The bytes before a frame's text, which identify its target.
 fn head(frame: &Frame) -> Option<&[u8]> {
     match frame.merge() {
         Merge::Append(text) => frame.bytes().get(..text.start),
@@ -136,7 +137,7 @@ fn head(frame: &Frame) -> Option<&[u8]> {
     }
 }
 
-/// One frame with the texts of all of them, and what the last one has behind its text.
+/// Merges frames into one: the start of the first, all texts, and the end of the last.
 fn joined(first: Frame, run: &[Frame]) -> Frame {
     let joined = run.last().and_then(|last| {
         let (Merge::Append(begin), Merge::Append(end)) = (first.merge(), last.merge()) else { return None };

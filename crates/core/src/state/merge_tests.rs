@@ -8,7 +8,7 @@ use crate::ids::{ClientId, ConnectionId};
 
 fn action(value: serde_json::Value) -> StateAction {
     let action: StateAction = serde_json::from_value(value.clone()).unwrap();
-    assert!(!matches!(action, StateAction::Unknown(_)), "no known action: {value}");
+    assert!(!matches!(action, StateAction::Unknown(_)), "unknown action: {value}");
     action
 }
 
@@ -24,7 +24,7 @@ fn params(frame: &Frame) -> serde_json::Value {
     serde_json::from_slice::<serde_json::Value>(frame.bytes()).unwrap()["params"].clone()
 }
 
-/// What is left of some frames: each with its number and its text or value.
+/// Merges frames and returns the sequence number and content of each result.
 fn merged(mut frames: Vec<Frame>) -> Vec<(u64, serde_json::Value)> {
     coalesce(&mut frames, 0);
     frames
@@ -39,14 +39,14 @@ fn merged(mut frames: Vec<Frame>) -> Vec<(u64, serde_json::Value)> {
 }
 
 #[test]
-fn text_for_the_same_part_becomes_one_frame_with_the_last_number() {
+fn text_for_same_part_is_merged_with_last_sequence_number() {
     let frames =
         vec![delta("a:/1", 1, "p", "on"), delta("a:/1", 2, "p", "e \"two\"\n"), delta("a:/1", 3, "p", "é")];
     assert_eq!(merged(frames), [(3, json!("one \"two\"\né"))]);
 }
 
 #[test]
-fn text_for_another_part_kind_turn_or_channel_stays_by_itself() {
+fn text_for_other_part_kind_turn_or_channel_is_not_merged() {
     let reasoning = json!({"type": "chat/reasoning", "turnId": "t", "partId": "p", "content": "x"});
     let other_turn = json!({"type": "chat/delta", "turnId": "t2", "partId": "p", "content": "x"});
     let with_meta = json!({"type": "chat/delta", "turnId": "t", "partId": "p", "content": "x", "_meta": {}});
@@ -64,20 +64,20 @@ fn text_for_another_part_kind_turn_or_channel_stays_by_itself() {
 }
 
 #[test]
-fn a_client_that_saw_the_frame_between_has_seen_everything_before_it() {
+fn frames_are_not_merged_across_other_channel() {
     let frames = vec![delta("a:/1", 1, "p", "x"), delta("a:/2", 2, "p", "y"), delta("a:/1", 3, "p", "z")];
     assert_eq!(merged(frames), [(1, json!("x")), (2, json!("y")), (3, json!("z"))]);
 }
 
 #[test]
-fn nothing_is_merged_over_an_answer_that_may_hold_a_snapshot() {
+fn frames_are_not_merged_across_response() {
     let answer = Frame::encode(&json!({"id": 1, "params": {"serverSeq": 0}})).unwrap();
     let frames = vec![delta("a:/1", 1, "p", "x"), answer, delta("a:/1", 2, "p", "y")];
     assert_eq!(merged(frames).len(), 3);
 }
 
 #[test]
-fn of_values_that_replace_each_other_the_last_stays() {
+fn last_of_replacing_values_is_kept() {
     let activity = |text: &str| json!({"type": "chat/activityChanged", "activity": text});
     let usage = |turn: &str, tokens: u32| json!({"type": "chat/usage", "turnId": turn, "usage": {"inputTokens": tokens}});
     let frames = vec![
@@ -100,7 +100,7 @@ fn of_values_that_replace_each_other_the_last_stays() {
 }
 
 #[test]
-fn an_echo_is_never_merged() {
+fn echo_is_not_merged() {
     let origin = Origin { connection: ConnectionId(1), client: ClientId::new("c"), client_seq: 1 };
     let frames = (1..=3)
         .map(|seq| {
@@ -114,7 +114,7 @@ fn an_echo_is_never_merged() {
 }
 
 #[test]
-fn frames_grow_only_to_a_bound() {
+fn merged_frame_size_is_bounded() {
     let text = "x".repeat(1000);
     let mut frames: Vec<Frame> = (1..=200).map(|seq| delta("a:/1", seq, "p", &text)).collect();
     coalesce(&mut frames, 0);
@@ -124,7 +124,7 @@ fn frames_grow_only_to_a_bound() {
 
 proptest! {
     #[test]
-    fn an_envelope_encoded_by_hand_says_what_the_official_type_says(
+    fn hand_encoded_envelope_equals_official_encoding(
         kind in 0..3usize, channel in ".*", turn in ".*", part in ".*", content in any::<String>(), seq in 0..1u64 << 53,
     ) {
         let action = match kind {

@@ -1,8 +1,8 @@
-//! Published state: what every client sees, and how it reaches them.
+//! Published state and its delivery to clients.
 //!
-//! `store` owns the state of every channel and the one sequence of actions over
-//! all of them; `frame` is a message encoded once; `outbox` is what waits for one
-//! connection.
+//! `store` owns the state of every channel and the single sequence of actions across all
+//! of them. `frame` holds a message that is encoded once. `outbox` is the send queue of
+//! one connection.
 
 mod chat;
 mod clients;
@@ -22,7 +22,7 @@ pub use chat::{ChatDoc, TurnError};
 pub(crate) use frame::Amendment;
 pub use frame::{Action, EncodedEnvelope, Frame, Origin, notification};
 pub use outbox::{CloseReason, Delivery, Outbox};
-pub(crate) use repeats::{Claim, DispatchMark};
+pub(crate) use repeats::{DispatchClaim, DispatchMark};
 pub use rows::{BadRowKey, RowKey};
 pub use snapshot::{ChannelState, EncodedSnapshot};
 pub use store::{

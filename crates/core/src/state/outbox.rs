@@ -1,10 +1,10 @@
-//! What waits to be written to one connection.
+//! The send queue of one connection.
 //!
-//! `push` never waits and never drops a single frame: what waits is merged first, and
-//! when the bound is reached all the same, the connection as a whole is given up, with
-//! a reason, and the client comes back for what it missed. One writer takes everything
-//! that waits in one go. Frames leave in the order in which they came; what may wait
-//! holds back what came after it only until something comes that may not.
+//! `push` never waits and never drops a single frame. A long queue is merged first; if it
+//! still exceeds its limit, the whole connection is closed with a reason, and the client
+//! reconnects for the actions that it missed. One writer task takes all queued frames at
+//! once. Frames leave in the order in which they were queued. A frame that may be delayed
+//! holds back later frames only until one is queued that may not.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,60 +16,61 @@ use super::frame::Frame;
 use super::merge::coalesce;
 use super::write_load::WriteLoad;
 
-/// Frames that may wait for a client. At 1,000 deltas a second which cannot be merged,
-/// this is more than half a minute of a client that reads nothing at all.
+/// Maximum number of queued frames: more than 30 seconds of 1,000 unmergeable deltas per
+/// second to a client that does not read.
 const MAX_FRAMES: usize = 32_768;
 
-/// Bytes that may wait for a client: a large snapshot and a good while of
-/// streaming behind it.
+/// Maximum number of queued bytes: a large snapshot and a long stream after it.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// Bytes that may wait while a request is handled whose answer may be large. Much, since
-/// what a client says after such a request waits with it.
+/// Bytes that may be queued before a request with a potentially large response is
+/// handled. The limit is high because the client's later messages wait with that request.
 const ROOM: usize = MAX_BYTES / 4;
 
-/// A frame larger than this would leave too little place for others, or have none itself.
-/// A client that reads as fast as it can is not to blame for its size, so that it may wait
-/// beside all the others; but no second one.
+/// Frames above this size would leave too little space for others, or exceed the limit
+/// alone. A client that reads fast enough must not be closed because of their size, so
+/// one such frame may be queued in addition to the limit, but not a second one.
 const LARGE: usize = MAX_BYTES / 4;
 
-/// Frames that may wait before they are merged. A client that keeps up never has as
-/// many, and gets every action as it was published.
+/// Number of unmerged frames from which the queue is merged. A client that keeps up never
+/// reaches it and receives every action as published.
 const MERGE_FROM: usize = 256;
 
-/// Shortest time between two batches of published frames while the load of writes is high:
-/// frames within it go out in one write. Far below what a person notices, and many times
-/// fewer writes when a fast stream has many clients. While the load is low nothing waits.
+/// Minimum time between two batches of published frames while the write load is high;
+/// frames in between share one write. Not noticeable to a user, and saves most of the
+/// writes when a fast stream has many clients. While the load is low, frames are not
+/// delayed.
 const GATHER: Duration = Duration::from_millis(6);
 
-/// Longest time for which a client may have its frames held back.
+/// Maximum delay that a client can request.
 const MAX_HOLD: Duration = Duration::from_secs(1);
 
-/// How long a subscriber lets the host hold back what is published, to merge it.
+/// How long a subscriber allows the host to delay published frames in order to merge
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delivery {
-    /// What the subscriber asked for, if it did.
+    /// The requested delay, if any.
     hold: Option<Duration>,
 }
 
 impl Delivery {
-    /// Within so many milliseconds, but at most a second; with 0 each frame by itself and
-    /// at once, as far as the connection takes it.
+    /// A delay of at most `millis` milliseconds, limited to one second. With 0, each
+    /// frame is sent immediately and unmerged, as far as the connection keeps up.
     pub fn within_millis(millis: i64) -> Self {
         let hold = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
         Self { hold: Some(hold.min(MAX_HOLD)) }
     }
 }
 
-/// The queue of one connection. When it is full the connection is closed.
+/// The send queue of one connection. If it is full, the connection is closed.
 #[derive(Debug, Default)]
 pub struct Outbox {
     queue: Mutex<Queue>,
-    /// Wakes the one writer.
+    /// Notifies the writer task.
     changed: Notify,
-    /// Wakes whoever waits for room.
+    /// Notifies tasks that wait for room.
     taken: Notify,
-    /// Wakes whoever waits for the end.
+    /// Notified when the outbox closes.
     closing: Notify,
 }
 
@@ -77,67 +78,67 @@ pub struct Outbox {
 struct Queue {
     frames: Vec<Frame>,
     bytes: usize,
-    /// Size of the large frame among them, by which they may be more.
+    /// Size of the queued frame that may exceed the limit.
     large: usize,
-    /// How many of the frames have been through a merge.
+    /// Number of frames that were already merged.
     merged: usize,
-    /// When the writer is to take them. Something waits if, and only if, this is set.
-    due: Option<Due>,
-    /// When it took the last batch of what had been published.
+    /// When the writer should take the frames. Set if and only if frames are queued.
+    due: Option<SendTime>,
+    /// When the writer took the last batch.
     last_batch: Option<Instant>,
-    /// Whether what waits is to be merged when it is taken.
+    /// Whether the frames are merged when they are taken.
     held: bool,
     closed: Option<CloseReason>,
 }
 
-/// When something is to leave.
+/// When a frame should be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Due {
+enum SendTime {
     AtOnce,
     At(Instant),
 }
 
-/// Why a connection is not written to any more.
+/// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// The client did not read fast enough.
     TooSlow,
-    /// The host is going away.
+    /// The host is shutting down.
     Shutdown,
-    /// The client went away.
+    /// The client closed the connection.
     ClientGone,
-    /// The two sides speak no common version of the protocol.
+    /// Client and host do not share a protocol version.
     NoCommonVersion,
-    /// The client sent a message that is larger than this host takes.
+    /// The client sent a message above the size limit.
     MessageTooLarge,
-    /// The client sent too much that is no message of the protocol.
+    /// The client sent too many invalid messages.
     TooMuchGarbage,
-    /// The client did not say who it is in time.
+    /// The client did not complete the handshake in time.
     NoHandshake,
-    /// A fault of the host's; what the client knows may not be true any more.
+    /// Internal error; the client's copy of the state may be wrong.
     StateLost,
 }
 
 impl Outbox {
-    /// Queues a frame that somebody waits for: it leaves at once, with all that is before
-    /// it. Gives the connection up if it is too far behind.
+    /// Queues a frame that a client waits for. It is sent immediately, with all frames
+    /// queued before it. Closes the connection if the queue is full.
     pub fn push(&self, frame: Frame) {
-        self.enqueue(frame, |_| Due::AtOnce);
+        self.enqueue(frame, |_| SendTime::AtOnce);
     }
 
-    /// Queues a frame that the host publishes on its own. The frame waits for others if the
-    /// load of writes is high or the subscriber allows a delay.
+    /// Queues a frame that the host publishes. The frame is delayed if the write load is
+    /// high or the subscriber allows a delay.
     pub(super) fn publish(&self, frame: Frame, delivery: Delivery, load: &mut WriteLoad, now: Instant) {
         self.enqueue(frame, |queue| {
             let due = match (delivery.hold, queue.last_batch) {
-                (None, Some(last)) if load.is_high(now) => Due::At(last + GATHER),
-                (None | Some(Duration::ZERO), _) => Due::AtOnce,
+                (None, Some(last)) if load.is_high(now) => SendTime::At(last + GATHER),
+                (None | Some(Duration::ZERO), _) => SendTime::AtOnce,
                 (Some(hold), _) => {
                     queue.held = true;
-                    Due::At(now + hold)
+                    SendTime::At(now + hold)
                 }
             };
-            // Frames that follow before the writer takes this one share its write.
+            // Later frames share the write of this one until the writer takes it.
             if queue.due.is_none() {
                 load.count(now);
             }
@@ -145,7 +146,7 @@ impl Outbox {
         });
     }
 
-    fn enqueue(&self, frame: Frame, due: impl FnOnce(&mut Queue) -> Due) {
+    fn enqueue(&self, frame: Frame, due: impl FnOnce(&mut Queue) -> SendTime) {
         let mut queue = self.lock();
         if queue.closed.is_some() {
             return;
@@ -157,7 +158,7 @@ impl Outbox {
                 queue.large = queue.large.max(frame.len());
             }
             queue.frames.push(frame);
-            // A writer that waits for an earlier moment anyway is left alone.
+            // Notify the writer only if this frame is due earlier.
             let sooner = queue.due.is_none_or(|before| due < before);
             if sooner {
                 queue.due = Some(due);
@@ -177,7 +178,7 @@ impl Outbox {
         }
     }
 
-    /// Lets what waits go out, then closes the connection.
+    /// Closes the connection after the queued frames are sent.
     pub fn close(&self, reason: CloseReason) {
         self.lock().closed.get_or_insert(reason);
         self.changed.notify_one();
@@ -185,8 +186,7 @@ impl Outbox {
         self.taken.notify_waiters();
     }
 
-    /// Waits until little waits, so that an answer of any size can be queued; also ends
-    /// when the connection does.
+    /// Waits until a response of any size can be queued, or the connection closes.
     pub async fn room(&self) {
         loop {
             let taken = self.taken.notified();
@@ -200,8 +200,7 @@ impl Outbox {
         }
     }
 
-    /// Waits until the connection is to be closed, also while something is being
-    /// written to it that never ends.
+    /// Waits until the connection is closing, even while a write to it never completes.
     pub async fn closing(&self) {
         loop {
             let closing = self.closing.notified();
@@ -212,17 +211,18 @@ impl Outbox {
         }
     }
 
-    /// Takes everything that waits once it is due, or the reason why nothing will come.
+    /// Takes all queued frames once they are due, or returns the close reason.
     /// Cancel-safe.
     pub async fn next_batch(&self) -> Result<Vec<Frame>, CloseReason> {
         loop {
             let due = {
                 let queue = self.lock();
-                if queue.closed.is_some() { Some(Due::AtOnce) } else { queue.due }
+                if queue.closed.is_some() { Some(SendTime::AtOnce) } else { queue.due }
             };
             match due {
-                Some(Due::At(at)) if at > Instant::now() => {
-                    // Either way it is looked at again: something more urgent may have come.
+                Some(SendTime::At(at)) if at > Instant::now() => {
+                    // Check again in either case: a more urgent frame may have been
+                    // queued.
                     tokio::time::timeout_at(at, self.changed.notified()).await.ok();
                 }
                 Some(_) => {
@@ -235,7 +235,7 @@ impl Outbox {
         }
     }
 
-    /// Takes everything that waits now, due or not, without waiting for more.
+    /// Takes all queued frames now, whether due or not.
     pub fn try_batch(&self) -> Option<Result<Vec<Frame>, CloseReason>> {
         let (mut frames, held) = {
             let mut queue = self.lock();
@@ -245,21 +245,21 @@ impl Outbox {
             queue.last_batch = Some(Instant::now());
             (std::mem::take(&mut queue.frames), queue.reset())
         };
-        // Whoever waits for room came when there was none, however little waited at last.
+        // Notify always: a waiting task saw a full queue, even if little is queued now.
         self.taken.notify_waiters();
-        // Not under the lock, which whoever publishes needs.
+        // Merge outside of the lock, which publishers need.
         if held {
             coalesce(&mut frames, 0);
         }
         Some(Ok(frames))
     }
 
-    /// Bytes that wait to be taken.
+    /// Number of queued bytes.
     pub fn waiting_bytes(&self) -> usize {
         self.lock().bytes
     }
 
-    /// Why the connection ends, once that is decided.
+    /// Why the connection closes, if it does.
     pub fn close_reason(&self) -> Option<CloseReason> {
         self.lock().closed
     }
@@ -270,11 +270,11 @@ impl Outbox {
 }
 
 impl Queue {
-    /// Makes room for one more frame of this size, by merging what waits if it has
-    /// become much. Answers whether there is room.
+    /// Makes room for a frame of this size, merging the queue if it is long. Returns
+    /// whether there is room.
     fn make_room(&mut self, size: usize) -> bool {
         if self.frames.len() - self.merged >= MERGE_FROM || self.is_full(size) {
-            // The last frame of the pass before may take in more.
+            // The last frame of the previous pass may accept more text.
             let from = self.merged.saturating_sub(1);
             self.bytes -= self.bytes_from(from);
             coalesce(&mut self.frames, from);
@@ -297,7 +297,7 @@ impl Queue {
         self.frames.iter().skip(from).map(Frame::len).sum()
     }
 
-    /// Starts anew without frames. Answers whether those that were taken had been held.
+    /// Resets the queue. Returns whether the taken frames were held for merging.
     fn reset(&mut self) -> bool {
         self.bytes = 0;
         self.large = 0;
@@ -315,7 +315,7 @@ mod tests {
     use crate::ids::ServerSeq;
 
     #[tokio::test]
-    async fn frames_come_out_in_one_batch_in_order() {
+    async fn queued_frames_are_taken_in_one_batch_in_order() {
         let outbox = Outbox::default();
         for size in [1, 2, 3] {
             outbox.push(Frame::of_size(size));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_is_too_far_behind_is_closed_and_not_given_a_gap() {
+    async fn full_queue_closes_connection() {
         let outbox = Outbox::default();
         for _ in 0..5 {
             outbox.push(Frame::of_size(LARGE - 16));
@@ -335,12 +335,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_frame_of_any_size_may_wait_and_room_for_others_is_left() {
+    async fn one_frame_of_any_size_is_accepted_beyond_limit() {
         let outbox = Outbox::default();
         outbox.push(Frame::of_size(2 * MAX_BYTES));
         outbox.push(Frame::of_size(LARGE + 1));
         outbox.push(Frame::of_size(1));
-        assert_eq!(outbox.next_batch().await.unwrap().len(), 3, "a second large one counts with the others");
+        assert_eq!(
+            outbox.next_batch().await.unwrap().len(),
+            3,
+            "a second large frame counts toward the limit"
+        );
         outbox.push(Frame::of_size(1));
         outbox.push(Frame::of_size(2 * MAX_BYTES));
         outbox.push(Frame::of_size(LARGE));
@@ -355,7 +359,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_waits_for_room_goes_on_when_it_is_there_or_never_will_be() {
+    async fn room_resolves_when_queue_drains_or_closes() {
         let (outbox, patience) = (Outbox::default(), Duration::from_secs(60));
         outbox.push(Frame::of_size(ROOM));
         outbox.room().await;
@@ -369,7 +373,7 @@ mod tests {
         outbox.push(Frame::of_size(ROOM + 1));
         let taking_less = async {
             tokio::task::yield_now().await;
-            // As if what waited had been merged.
+            // Simulate that the queue was merged.
             outbox.lock().bytes = 1;
             outbox.next_batch().await.unwrap()
         };
@@ -383,7 +387,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_queued_before_a_close_still_goes_out() {
+    async fn queued_frames_are_sent_before_close() {
         let outbox = Outbox::default();
         outbox.push(Frame::of_size(1));
         outbox.close(CloseReason::Shutdown);
@@ -398,12 +402,12 @@ mod tests {
         envelope(&ChannelUri::new("x:/1"), &action, ServerSeq(seq), None, None).unwrap()
     }
 
-    /// Publishes as the only connection of a host.
+    /// Publishes with its own write load.
     fn publish(outbox: &Outbox, frame: Frame, delivery: Delivery) {
         outbox.publish(frame, delivery, &mut WriteLoad::default(), Instant::now());
     }
 
-    /// Milliseconds after which the next batch came, and how many frames were in it.
+    /// Returns the milliseconds until the next batch and its number of frames.
     async fn next(outbox: &Outbox, since: Instant) -> (u128, usize) {
         let frames = outbox.next_batch().await.unwrap();
         (since.elapsed().as_millis(), frames.len())
@@ -456,7 +460,7 @@ mod tests {
                     drop(batch.unwrap());
                     (writes, last) = (writes + 1, seq);
                 }
-                () = std::future::ready(()) => assert!(seq - last <= 600, "a frame waits for more than 6 ms"),
+                () = std::future::ready(()) => assert!(seq - last <= 600, "a frame was delayed by more than 6 ms"),
             }
             tokio::time::advance(Duration::from_micros(10)).await;
         }
@@ -465,7 +469,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn stream_to_many_connections_is_gathered_all_the_time() {
+    async fn stream_to_many_connections_is_gathered() {
         let mut load = WriteLoad::default();
         let outboxes: Vec<Outbox> = (0..500).map(|_| Outbox::default()).collect();
         let mut writes = 0;
@@ -485,12 +489,12 @@ mod tests {
             }
             tokio::time::advance(Duration::from_millis(1)).await;
         }
-        // The first frames go out at once, then one batch each 6 ms.
+        // The first frames are sent immediately, then one batch every 6 ms.
         assert!(writes <= 500 * 18, "{writes} writes for 100 frames to 500 connections in 100 ms");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_may_wait_comes_merged_when_its_time_is_over() {
+    async fn delayed_frames_are_merged_when_due() {
         let (outbox, since) = (Outbox::default(), Instant::now());
         for seq in 1..=10 {
             publish(&outbox, text(seq), Delivery::within_millis(200));
@@ -500,7 +504,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_takes_along_what_waits_before_it() {
+    async fn response_flushes_delayed_frames() {
         let (outbox, since) = (Outbox::default(), Instant::now());
         publish(&outbox, text(1), Delivery::within_millis(i64::MAX));
         outbox.push(Frame::of_size(1));
@@ -510,7 +514,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_wakes_a_writer_that_waits_for_later() {
+    async fn response_wakes_delayed_writer() {
         let (outbox, since) = (Outbox::default(), Instant::now());
         publish(&outbox, text(1), Delivery::within_millis(500));
         let answer = async {
@@ -521,7 +525,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_held_back_from_a_connection_that_closes() {
+    async fn delayed_frames_are_sent_immediately_on_close() {
         let (outbox, since) = (Outbox::default(), Instant::now());
         publish(&outbox, text(1), Delivery::within_millis(500));
         outbox.close(CloseReason::Shutdown);

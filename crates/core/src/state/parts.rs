@@ -1,10 +1,11 @@
-//! Where the parts of a running turn are, so that streamed text finds its part at once.
+//! Index of the parts of a running turn, to find the target of streamed text in constant
+//! time.
 //!
-//! The official reducer looks for a part from the front and copies every id that it
-//! passes, which makes a delta in a turn of 500 tool calls a hundred times dearer than
-//! one in an empty turn. This applies the three streaming actions through an index and
-//! leaves everything else to that reducer. Invariant: for every state and action the
-//! result is the official one; the tests hold the two side by side.
+//! The official reducer searches parts from the front and copies every id that it passes,
+//! so a delta in a turn of 500 tool calls is 100 times slower than one in an empty turn.
+//! This module applies the three streaming actions through an index and leaves all others
+//! to that reducer. Invariant: for every state and action, the result equals that of the
+//! official reducer; the tests compare the two.
 
 use std::collections::HashMap;
 
@@ -12,26 +13,26 @@ use ahp::reducers::ReduceOutcome;
 use ahp_types::actions::{ChatToolCallDeltaAction, StateAction};
 use ahp_types::state::{ActiveTurn, ChatState, ResponsePart, ToolCallState};
 
-/// Where the first part of each id is in one chat's active turn.
+/// The position of the first part with each id in a chat's active turn.
 ///
-/// It must see every action on its chat, in order, before the action is applied.
+/// Must receive every action on its chat, in order, before the action is applied.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PartIndex {
     by_id: HashMap<String, Positions>,
-    /// How many of the turn's parts are in the index.
+    /// Number of indexed parts.
     indexed: usize,
 }
 
-/// Where an id is first found.
+/// The first positions of an id.
 #[derive(Clone, Copy, Debug)]
 struct Positions {
-    /// Among all parts that have an id.
+    /// Among all parts.
     any: usize,
-    /// Among tool calls alone.
+    /// Among tool calls only.
     tool_call: Option<usize>,
 }
 
-/// How a part is looked for.
+/// Which parts are searched.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
     AnyPart,
@@ -39,13 +40,10 @@ enum Wanted {
 }
 
 impl PartIndex {
-    /// Applies an action that streams into a part. Answers `None` for every other
-    /// action, which the official reducer is then to apply.
+    /// Applies a streaming action. Returns `None` for any other action, which the
+    /// official reducer must apply.
     pub(super) fn apply(&mut self, chat: &mut ChatState, action: &StateAction) -> Option<ReduceOutcome> {
-        #[expect(
-            clippy::wildcard_enum_match_arm,
-            reason = "whatever is not known to leave parts where they are may have moved them"
-        )]
+        #[expect(clippy::wildcard_enum_match_arm, reason = "any other action may have moved the parts")]
         match action {
             StateAction::ChatDelta(delta) => {
                 Some(self.update(chat, &delta.turn_id, &delta.part_id, Wanted::AnyPart, |part| {
@@ -107,7 +105,7 @@ impl PartIndex {
         }
     }
 
-    /// Takes in the parts that have come since the last time.
+    /// Indexes the parts added since the last call.
     fn catch_up(&mut self, active: &ActiveTurn) {
         if self.indexed > active.response_parts.len() {
             self.forget();
@@ -125,14 +123,14 @@ impl PartIndex {
         self.indexed = active.response_parts.len();
     }
 
-    /// The turn is another one, or may be; its parts are looked at anew.
+    /// Clears the index, because the turn may have changed.
     fn forget(&mut self) {
         self.by_id = HashMap::new();
         self.indexed = 0;
     }
 }
 
-/// The id by which streamed text names a part.
+/// The id by which streaming actions refer to a part.
 fn part_id(part: &ResponsePart) -> Option<&str> {
     match part {
         ResponsePart::Markdown(part) => Some(&part.id),
@@ -155,7 +153,7 @@ fn tool_call_id(call: &ToolCallState) -> &str {
         ToolCallState::PendingResultConfirmation(call) => &call.tool_call_id,
         ToolCallState::Completed(call) => &call.tool_call_id,
         ToolCallState::Cancelled(call) => &call.tool_call_id,
-        // The official reducer knows such a call by the empty text.
+        // The official reducer gives such a call an empty id.
         ToolCallState::Unknown(_) => "",
     }
 }

@@ -14,11 +14,12 @@ fn empty_chat() -> ChatState {
 
 fn action(value: Value) -> StateAction {
     let action: StateAction = serde_json::from_value(value.clone()).unwrap();
-    assert!(!matches!(action, StateAction::Unknown(_)), "no known action: {value}");
+    assert!(!matches!(action, StateAction::Unknown(_)), "unknown action: {value}");
     action
 }
 
-/// Few ids and turns, so that they meet: also the empty id, which an unknown tool call has.
+/// Few ids and turns, so that actions often match: includes the empty id of an unknown
+/// tool call.
 fn id() -> impl Strategy<Value = &'static str> {
     prop_oneof![Just("a"), Just("b"), Just("c"), Just("")]
 }
@@ -45,7 +46,7 @@ fn part() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// What streams, where nothing but the index decides.
+/// Streaming actions, which the index handles.
 fn streaming() -> impl Strategy<Value = Value> {
     prop_oneof![
         (turn(), id(), text()).prop_map(|(turn, id, text)| {
@@ -64,7 +65,7 @@ fn streaming() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// What makes parts, changes tool calls, and begins and ends turns.
+/// Actions that add parts, change tool calls, and start and end turns.
 fn other() -> impl Strategy<Value = Value> {
     prop_oneof![
         6 => (turn(), part()).prop_map(|(turn, part)| {
@@ -92,7 +93,7 @@ fn other() -> impl Strategy<Value = Value> {
         1 => turn().prop_map(|turn| json!({"type": "chat/turnResume", "turnId": turn})),
         1 => Just(json!({"type": "chat/truncated"})),
         1 => Just(json!({"type": "chat/inputRequested", "request": {"id": "a", "message": "?"}})),
-        1 => Just(json!({"type": "session/titleChanged", "title": "not of a chat"})),
+        1 => Just(json!({"type": "session/titleChanged", "title": "not a chat"})),
     ]
 }
 
@@ -100,7 +101,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_index_and_the_official_reducer_agree_on_every_state_and_outcome(
+    fn indexed_result_equals_official_reducer(
         steps in proptest::collection::vec(prop_oneof![streaming(), other()], 0..80)
     ) {
         let (mut chat, mut official, mut index) = (empty_chat(), empty_chat(), PartIndex::default());
@@ -121,7 +122,7 @@ proptest! {
 }
 
 #[test]
-fn a_second_turn_of_the_same_id_starts_with_an_empty_index() {
+fn index_is_cleared_for_new_turn_with_same_id() {
     let (mut chat, mut index) = (empty_chat(), PartIndex::default());
     let started = action(json!({"type": "chat/turnStarted", "turnId": "t",
         "startedAt": "2026-11-15T09:00:05.000Z", "message": {"text": "hi", "origin": {"kind": "user"}}}));

@@ -1,36 +1,38 @@
-//! How a dispatch is known again that a client makes once more after it came back.
+//! Identifies a dispatch that a client repeats after a reconnect.
 //!
-//! By the client's number alone it is not: official clients begin to count anew with
-//! every connection. So what it says counts too, as the text that came.
+//! The client's number alone does not identify it: official clients restart their numbers
+//! with every connection. The mark therefore includes the text of the dispatch.
 
 use super::frame::{Action, Origin};
 use crate::channel::ChannelUri;
 
-/// Start and factor of the 64-bit FNV-1a hash. It has to be the same in every host that
-/// reads the same storage, which the standard library's hashes do not promise.
+/// Offset basis and prime of the 64-bit FNV-1a hash. The hash must be the same in every
+/// host that reads the same storage, which the hashers of the standard library do not
+/// guarantee.
 const START: u64 = 0xcbf2_9ce4_8422_2325;
 const FACTOR: u64 = 0x0000_0100_0000_01b3;
 
-/// What a dispatch is, compared with what its client dispatched before.
+/// How a dispatch relates to the client's earlier dispatches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claim {
-    /// A new one, which is to be handled and is remembered from now on.
+pub(crate) enum DispatchClaim {
+    /// Not seen before; it must be handled, and is recorded.
     New,
-    /// One that is still on its way to where it is handled, and may not get there.
+    /// Repeats a dispatch that is on its way to its handler and may not reach it.
     UnderWay,
-    /// One that will be answered, over this connection too.
-    AnswerComes,
-    /// One that was answered. The client may have missed it.
+    /// Repeats a dispatch whose response is pending; it will be sent on this connection
+    /// too.
+    ResponsePending,
+    /// Repeats a dispatch that has a response, which the client may have missed.
     Answered,
 }
 
-/// What a dispatch is known by.
+/// A hash that identifies a dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DispatchMark(pub(crate) i64);
 
 impl DispatchMark {
-    /// The mark of a dispatch; nothing for what its client does not track, and so
-    /// numbers with 0 each time.
+    /// The mark of a dispatch; `None` if the client does not track it, which it indicates
+    /// with number 0.
     pub(crate) fn of(channel: &ChannelUri, action: &Action, origin: &Origin) -> Option<Self> {
         if origin.client_seq == 0 {
             return None;
@@ -61,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dispatch_is_known_by_its_number_its_channel_and_what_it_says() {
+    fn mark_depends_on_number_channel_and_content() {
         let one = mark(1, "a:/1", "x");
         assert!(one.is_some());
         assert_eq!(mark(1, "a:/1", "x"), one);

@@ -1,8 +1,7 @@
-//! The most recent actions, kept for clients that come back.
+//! The most recent actions, kept for clients that reconnect.
 //!
-//! Bounded in bytes and in time: a client that missed more gets a snapshot. The
-//! log holds every action in order, so that what it covers is covered without a
-//! gap.
+//! Bounded in bytes and time: a client that missed more receives a snapshot. The log
+//! holds every action in order, so the range that it covers has no gaps.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,40 +13,41 @@ use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ServerSeq};
 use crate::storage::StoredEnvelope;
 
-/// Bytes of envelopes that are kept. The oldest go first.
+/// Maximum total size of envelopes. The oldest are evicted first.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
-/// How long an envelope is kept: a laptop that was carried to the next room.
+/// Maximum age of an envelope, enough for a short network interruption or a brief
+/// suspend.
 const MAX_AGE: Duration = Duration::from_secs(15 * 60);
 
 /// Recently published actions.
 #[derive(Debug, Default)]
 pub(super) struct ReplayLog {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<ReplayEntry>,
     bytes: usize,
-    /// The number of the last action that is not kept any more.
+    /// Sequence number of the last evicted action.
     forgotten: ServerSeq,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ReplayEntry {
     seq: ServerSeq,
     at: Instant,
     channel: ChannelUri,
-    /// Set for a rejection, which only its sender is told.
+    /// Set for a rejection, which only its sender receives.
     only_for: Option<ClientId>,
     envelope: EncodedEnvelope,
 }
 
 impl ReplayLog {
-    /// The log of an earlier host that ended in order: its actions up to `seq`.
+    /// Restores the log of an earlier host that shut down cleanly after `seq`.
     pub(super) fn restored(seq: ServerSeq, stored: Vec<StoredEnvelope>) -> Self {
         let at = Instant::now();
         let first = stored.first().map_or(seq.0, |entry| entry.seq.0.saturating_sub(1));
         let mut log = Self { forgotten: ServerSeq(first), ..Self::default() };
         for StoredEnvelope { seq, channel, only_for, envelope } in stored {
             log.bytes += envelope.len();
-            log.entries.push_back(Entry {
+            log.entries.push_back(ReplayEntry {
                 seq,
                 at,
                 channel,
@@ -58,9 +58,9 @@ impl ReplayLog {
         log
     }
 
-    /// The log as it is stored.
+    /// The log in stored form.
     pub(super) fn stored(&self) -> Vec<StoredEnvelope> {
-        let stored = |entry: &Entry| StoredEnvelope {
+        let stored = |entry: &ReplayEntry| StoredEnvelope {
             seq: entry.seq,
             channel: entry.channel.clone(),
             only_for: entry.only_for.clone(),
@@ -69,7 +69,7 @@ impl ReplayLog {
         self.entries.iter().map(stored).collect()
     }
 
-    /// Keeps an action.
+    /// Appends an action.
     pub(super) fn push(
         &mut self,
         seq: ServerSeq,
@@ -79,7 +79,7 @@ impl ReplayLog {
     ) {
         let at = Instant::now();
         self.bytes += envelope.len();
-        self.entries.push_back(Entry {
+        self.entries.push_back(ReplayEntry {
             seq,
             at,
             channel: channel.clone(),
@@ -93,12 +93,12 @@ impl ReplayLog {
         }
     }
 
-    /// Whether everything after `seen` is still here.
+    /// Whether the log contains every action after `seen`.
     pub(super) fn covers(&self, seen: ServerSeq) -> bool {
         seen >= self.forgotten
     }
 
-    /// What a client missed: the actions behind each channel's own mark.
+    /// The actions that a client missed: those after its mark of each channel.
     pub(super) fn missed(
         &self,
         client: &ClientId,
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_too_old_or_too_much_is_forgotten_oldest_first() {
+    async fn old_or_excess_envelopes_are_evicted_oldest_first() {
         let mut log = ReplayLog::default();
         push(&mut log, 1, "a", None, 10);
         assert!(log.covers(ServerSeq(0)));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_is_told_what_is_behind_its_marks_and_no_other_clients_rejections() {
+    async fn missed_actions_follow_marks_without_rejections_of_others() {
         let mut log = ReplayLog::default();
         push(&mut log, 1, "a", None, 1);
         push(&mut log, 2, "b", None, 2);

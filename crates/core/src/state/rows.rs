@@ -1,7 +1,7 @@
-//! The session list: one encoded row a session, in the order in which clients see them.
+//! The session list: one encoded row for each session, in the order that clients see.
 //!
-//! Rows are encoded when they change and not when they are read, since every
-//! client reads all of them when it starts.
+//! Rows are encoded when they change, not when they are read, because every client reads
+//! all of them when it starts.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -20,15 +20,15 @@ use crate::storage::{Json, StoredRow};
 /// The list of all sessions that were ever used.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    by_session: HashMap<ChannelUri, Row>,
-    /// Newest change first; sessions that changed at the same time by their address.
+    by_session: HashMap<ChannelUri, SessionRow>,
+    /// Most recently changed first; ties are ordered by address.
     in_order: BTreeMap<RowKey, Json>,
-    /// Counts the changes of the directories in the list.
+    /// Incremented when the directories in the list change.
     directories_edition: u64,
 }
 
-/// A place in the list: the time of a session's last change, and its address. It is a
-/// place also when the session has gone from there.
+/// A position in the list: the time of a session's last change, and its address. It stays
+/// a valid position after the session has moved or was removed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RowKey(Reverse<i64>, ChannelUri);
 
@@ -38,9 +38,9 @@ impl fmt::Display for RowKey {
     }
 }
 
-/// A text names no place of the list.
+/// A text is not a valid list position.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the cursor is not one of this host's")]
+#[error("invalid session list cursor")]
 pub struct BadRowKey;
 
 impl FromStr for RowKey {
@@ -57,21 +57,21 @@ impl FromStr for RowKey {
 }
 
 #[derive(Debug)]
-struct Row {
+struct SessionRow {
     modified_at: i64,
-    /// Decoded once it is needed: most rows are never changed again.
+    /// Decoded on demand: most rows never change again.
     summary: Option<Box<SessionSummary>>,
 }
 
 impl Rows {
-    /// Takes over a row as it was stored.
+    /// Adds a row from storage.
     pub(super) fn restore(&mut self, row: StoredRow) {
         let StoredRow { session, modified_at, summary } = row;
-        self.by_session.insert(session.clone(), Row { modified_at, summary: None });
+        self.by_session.insert(session.clone(), SessionRow { modified_at, summary: None });
         self.in_order.insert(RowKey(Reverse(modified_at), session), summary);
     }
 
-    /// Adds a row or replaces it. Answers what changed.
+    /// Adds or replaces a row and returns the difference.
     pub(super) fn put(
         &mut self,
         session: &ChannelUri,
@@ -92,11 +92,11 @@ impl Rows {
         self.take_out(session);
         let modified_at = milliseconds(&summary.modified_at);
         self.in_order.insert(RowKey(Reverse(modified_at), session.clone()), encoded.into());
-        self.by_session.insert(session.clone(), Row { modified_at, summary: Some(Box::new(summary)) });
+        self.by_session.insert(session.clone(), SessionRow { modified_at, summary: Some(Box::new(summary)) });
         Ok(change)
     }
 
-    /// Takes a row out. Answers whether it was there.
+    /// Removes a row. Returns whether it existed.
     pub(super) fn remove(&mut self, session: &ChannelUri) -> bool {
         self.directories_edition += 1;
         self.take_out(session)
@@ -108,7 +108,7 @@ impl Rows {
         true
     }
 
-    /// A number that is another one whenever the directories in the list have changed.
+    /// A number that changes whenever the directories in the list change.
     pub(super) fn directories_edition(&self) -> u64 {
         self.directories_edition
     }
@@ -118,19 +118,19 @@ impl Rows {
         self.by_session.contains_key(session)
     }
 
-    /// A session's row as it is stored.
+    /// A session's row in stored form.
     pub(super) fn stored(&self, session: &ChannelUri) -> Option<StoredRow> {
         let modified_at = self.by_session.get(session)?.modified_at;
         let summary = self.in_order.get(&RowKey(Reverse(modified_at), session.clone()))?;
         Some(StoredRow { session: session.clone(), modified_at, summary: summary.clone() })
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub(super) fn len(&self) -> usize {
         self.in_order.len()
     }
 
-    /// The rows behind a place, or all of them, newest change first.
+    /// The rows after a position, or all rows, most recently changed first.
     pub(super) fn list(&self, after: Option<&RowKey>) -> impl Iterator<Item = (&RowKey, &Json)> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.in_order.range((start, Bound::Unbounded))
@@ -146,24 +146,24 @@ impl Rows {
     }
 }
 
-/// A time of the wire as a number. By the time and not by its text, which may be in
-/// any zone.
+/// Converts a protocol time to milliseconds. Times are compared as numbers, because their
+/// text may be in any time zone.
 fn milliseconds(time: &str) -> i64 {
     time.parse::<Timestamp>().unwrap_or_default().as_millisecond()
 }
 
-/// What became of a row.
+/// The result of [`Rows::put`].
 #[derive(Debug)]
 pub(super) enum RowChange {
-    /// It is as it was.
+    /// The row did not change.
     None,
-    /// It was not there before.
+    /// The row is new.
     New,
-    /// These fields are different now.
+    /// The fields that changed.
     Fields(JsonObject),
 }
 
-/// The fields of a row that differ.
+/// Returns the fields of a row that differ.
 fn changed_fields(old: &SessionSummary, new: &SessionSummary) -> Result<JsonObject, serde_json::Error> {
     let changes = PartialSessionSummary {
         title: (old.title != new.title).then(|| new.title.clone()),
@@ -179,7 +179,7 @@ fn changed_fields(old: &SessionSummary, new: &SessionSummary) -> Result<JsonObje
         ..PartialSessionSummary::default()
     };
     let mut changes: JsonObject = serde_json::from_value(serde_json::to_value(changes)?)?;
-    // The typed form cannot say that something is gone; every decoder understands this.
+    // The typed form cannot express a removed value; every decoder accepts null.
     if old.activity.is_some() && new.activity.is_none() {
         changes.insert("activity".to_owned(), serde_json::Value::Null);
     }

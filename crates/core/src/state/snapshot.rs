@@ -15,19 +15,19 @@ use crate::ids::ServerSeq;
 /// The state document of one channel.
 #[derive(Clone, Debug)]
 pub enum ChannelState {
-    /// The root channel's.
+    /// State of the root channel.
     Root(Box<RootState>),
-    /// A session's.
+    /// State of a session.
     Session(Box<SessionState>),
-    /// A chat's.
+    /// State of a chat.
     Chat(Box<ChatDoc>),
-    /// A watch's of the file system: what it watches. Its actions only inform.
+    /// State of a file watch: its parameters. Its actions do not change the state.
     ResourceWatch(Box<ResourceWatchState>),
 }
 
 impl ChannelState {
-    /// Applies an action with the official reducers, so that a snapshot is by
-    /// construction what a client computes.
+    /// Applies an action with the official reducers, so that a snapshot always equals the
+    /// state that a client computes.
     pub(crate) fn reduce(&mut self, action: &StateAction) -> Result<ReduceOutcome, TurnError> {
         match self {
             Self::Root(state) => Ok(apply_action_to_root(state, action)),
@@ -47,7 +47,7 @@ impl ChannelState {
         }
     }
 
-    /// The session's state, if this is one.
+    /// The session's state, if this is a session.
     pub fn session(&self) -> Option<&SessionState> {
         match self {
             Self::Session(state) => Some(state),
@@ -55,12 +55,12 @@ impl ChannelState {
         }
     }
 
-    /// The chat's state, if this is one. Of its finished turns it has the last one.
+    /// The chat's state, if this is a chat. Contains only the last finished turn.
     pub fn chat(&self) -> Option<&ChatState> {
         self.chat_doc().map(ChatDoc::open)
     }
 
-    /// The chat's document, if this is one.
+    /// The chat's document, if this is a chat.
     pub fn chat_doc(&self) -> Option<&ChatDoc> {
         match self {
             Self::Chat(chat) => Some(chat),
@@ -68,7 +68,7 @@ impl ChannelState {
         }
     }
 
-    /// The root's state, if this is it.
+    /// The root state, if this is the root channel.
     pub fn root(&self) -> Option<&RootState> {
         match self {
             Self::Root(state) => Some(state),
@@ -77,13 +77,13 @@ impl ChannelState {
     }
 }
 
-/// A channel's snapshot as it goes over the wire.
+/// An encoded snapshot of a channel.
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub struct EncodedSnapshot(Box<RawValue>);
 
 impl EncodedSnapshot {
-    /// Encodes a channel's state, of a chat the newest turns only if so wanted.
+    /// Encodes a channel's state; for a chat, optionally only its newest turns.
     pub(super) fn encode(
         channel: &ChannelUri,
         state: &ChannelState,
@@ -101,12 +101,12 @@ impl EncodedSnapshot {
     fn of(channel: &ChannelUri, state: &impl Serialize, seq: ServerSeq) -> Result<Self, serde_json::Error> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct Fields<'a, S> {
+        struct SnapshotFields<'a, S> {
             resource: &'a str,
             state: &'a S,
             from_seq: u64,
         }
-        let fields = Fields { resource: channel.as_str(), state, from_seq: seq.0 };
+        let fields = SnapshotFields { resource: channel.as_str(), state, from_seq: seq.0 };
         serde_json::value::to_raw_value(&fields).map(Self)
     }
 }

@@ -1,9 +1,9 @@
-//! The one truth: every channel's state, the sequence of actions, who listens.
+//! The state of every channel, the sequence of actions, and the subscribers.
 //!
-//! Taking a number, reducing, encoding and queueing to every subscriber is one
-//! critical section, and so is taking a snapshot, registering the subscriber and
-//! queueing the answer. All methods are synchronous and short; nothing waits
-//! while the lock is held.
+//! Assigning a sequence number, reducing, encoding and queueing to every subscriber is
+//! one critical section. So is taking a snapshot, registering the subscriber and queueing
+//! the response. All methods are synchronous and short; the lock is never held while
+//! waiting.
 
 mod audience;
 mod list;
@@ -26,7 +26,7 @@ use super::chat::TurnError;
 use super::clients::{KnownClients, Mark, Marks};
 use super::frame::{Action, EncodedEnvelope, Frame, Origin, envelope};
 use super::outbox::{CloseReason, Delivery, Outbox};
-use super::repeats::{Claim, DispatchMark};
+use super::repeats::{DispatchClaim, DispatchMark};
 use super::replay::ReplayLog;
 use super::rows::Rows;
 use super::snapshot::{ChannelState, EncodedSnapshot};
@@ -39,25 +39,25 @@ use observers::Observers;
 /// Owns all published state. Shared; every method takes one short lock.
 #[derive(Debug)]
 pub struct StateStore {
-    inner: Mutex<Inner>,
+    inner: Mutex<StoreInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    /// Number of the last published action.
+struct StoreInner {
+    /// Sequence number of the last published action.
     seq: ServerSeq,
     channels: HashMap<ChannelUri, Channel>,
     connections: HashMap<ConnectionId, Attached>,
     next_connection: u64,
-    /// Clients that may come back.
+    /// Clients that may reconnect.
     clients: KnownClients,
-    /// What they may have missed.
+    /// Recent actions, for clients that missed them.
     log: ReplayLog,
-    /// Rows of the session list, by session. A provisional session has none.
+    /// Rows of the session list. A provisional session does not have a row.
     rows: Rows,
     /// Consumers inside the process.
     observers: Observers,
-    /// How fast publishing makes connections write.
+    /// The rate of writes that publishing causes.
     load: WriteLoad,
 }
 
@@ -70,29 +70,29 @@ struct Channel {
 #[derive(Clone, Debug)]
 struct Subscriber {
     connection: ConnectionId,
-    /// The connection's own, so that a commit need not look for it.
+    /// The connection's outbox, stored here to avoid a lookup for every commit.
     outbox: Arc<Outbox>,
     delivery: Delivery,
 }
 
-/// A connection of a client.
+/// A client's connection.
 #[derive(Debug)]
 struct Attached {
     outbox: Arc<Outbox>,
-    /// Who is at the other end, once it said so.
+    /// The client, once it has identified itself.
     client: Option<ClientId>,
-    /// What it subscribes to.
+    /// The connection's subscriptions.
     marks: Marks,
-    /// Of chats that it has only the newest turns of, the oldest turn that it has.
+    /// For each chat sent without its older turns, the oldest turn that was sent.
     windows: HashMap<ChannelUri, String>,
-    /// What its client had seen when it came back over it, if it did: what it made
-    /// before and has no answer to, it may make again.
+    /// The last sequence number that the client had seen when it reconnected on this
+    /// connection. The client may repeat earlier dispatches without a response.
     seen: Option<ServerSeq>,
 }
 
 impl Attached {
-    /// What the client can be told by a replay. Of a chat that it has a part of it needs
-    /// a snapshot: nobody would know any more which part.
+    /// The marks of channels that a replay can update. A chat that was sent in part needs
+    /// a snapshot, because the range that the client has is not kept.
     fn whole_marks(&self) -> Marks {
         let mut marks = self.marks.clone();
         marks.retain(|uri, _| !self.windows.contains_key(uri));
@@ -100,77 +100,77 @@ impl Attached {
     }
 }
 
-/// How a client wants to be told of a channel.
+/// The options of a subscription.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Subscription {
-    /// Of a chat only so many turns, the newest ones; all of them without a number.
+    /// The number of newest turns of a chat to send; `None` sends all.
     pub newest_turns: Option<usize>,
-    /// How long it may be made to wait.
+    /// The allowed delay.
     pub delivery: Delivery,
 }
 
-/// A session and its chats as they are now, for the storage.
+/// A session and its chats in stored form.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     pub(crate) session: Json,
-    /// The chats in the order in which they were asked for.
+    /// The chats in the requested order.
     pub(crate) chats: Vec<(Json, ChangedTurns)>,
     pub(crate) row: Option<StoredRow>,
 }
 
-/// The turns that are not stored yet, and how many there are before them.
+/// The turns that are not stored yet, and the number of turns before them.
 pub(crate) type ChangedTurns = Option<(usize, Vec<StoredTurn>)>;
 
-/// How much there is of everything.
+/// Counters and gauges for `/metrics`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// Number of the last published action.
+    /// Sequence number of the last published action.
     pub server_seq: ServerSeq,
-    /// Connections that are open.
+    /// Number of open connections.
     pub connections: usize,
-    /// Subscriptions of all of them.
+    /// Number of subscriptions of all connections.
     pub subscriptions: usize,
-    /// Bytes that wait to be written to any of them.
+    /// Number of bytes in all outboxes.
     pub outbox_bytes: usize,
 }
 
-/// What a client that comes back has to be told.
+/// The response to a reconnecting client.
 #[derive(Debug)]
 pub enum Missed {
-    /// These actions, and that these channels are gone.
+    /// The missed actions.
     Replay {
-        /// What was published meanwhile, in order.
+        /// Published actions that the client missed, in order.
         actions: Vec<EncodedEnvelope>,
-        /// Channels that do not exist any more.
+        /// Channels that no longer exist.
         missing: Vec<ChannelUri>,
     },
-    /// Everything anew: it missed more than is kept.
+    /// Full snapshots, because the client missed more than the log keeps.
     Snapshots(Vec<EncodedSnapshot>),
 }
 
 /// Why an action was not published.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
-    /// There is no such channel (any more).
-    #[error("no channel {0}")]
+    /// The channel does not exist.
+    #[error("unknown channel {0}")]
     UnknownChannel(ChannelUri),
-    /// The action is not one for this kind of channel, or its data is unusable.
-    #[error("the action does not fit the channel: {0:?}")]
+    /// The action does not apply to this kind of channel, or its data is invalid.
+    #[error("cannot apply the action to this channel: {0:?}")]
     DoesNotFit(ReduceOutcome),
-    /// The action cannot be written as JSON.
-    #[error("the action cannot be encoded")]
+    /// The action cannot be encoded as JSON.
+    #[error("cannot encode the action")]
     Encode(#[from] serde_json::Error),
-    /// The turn that it ends or opens again cannot.
+    /// The turn that the action ends or reopens cannot be encoded or decoded.
     #[error(transparent)]
     Turn(#[from] TurnError),
 }
 
 impl StateStore {
-    /// A store with only the root channel.
+    /// Creates a store with only the root channel.
     pub fn new(root: RootState) -> Self {
         let root = Channel { state: ChannelState::Root(Box::new(root)), subscribers: Vec::new() };
         Self {
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(StoreInner {
                 seq: ServerSeq(0),
                 channels: HashMap::from([(ChannelUri::root(), root)]),
                 connections: HashMap::new(),
@@ -184,7 +184,7 @@ impl StateStore {
         }
     }
 
-    /// A store that goes on where an earlier host ended.
+    /// Restores a store from the state of an earlier host.
     pub(crate) fn restored(root: RootState, index: Index) -> Self {
         let store = Self::new(root);
         let mut inner = store.lock();
@@ -200,10 +200,10 @@ impl StateStore {
         store
     }
 
-    /// What a host that starts later has to know to go on from here.
-    pub(crate) fn last_words(&self) -> (ServerSeq, Vec<StoredEnvelope>, Vec<StoredClient>) {
+    /// Returns the data that a later host needs to continue from here.
+    pub(crate) fn shutdown_state(&self) -> (ServerSeq, Vec<StoredEnvelope>, Vec<StoredClient>) {
         let mut inner = self.lock();
-        let Inner { connections, clients, .. } = &mut *inner;
+        let StoreInner { connections, clients, .. } = &mut *inner;
         for (connection, attached) in connections {
             if let Some(client) = &attached.client {
                 clients.keep(client, *connection, attached.whole_marks());
@@ -212,12 +212,12 @@ impl StateStore {
         (inner.seq, inner.log.stored(), inner.clients.stored())
     }
 
-    /// Number of the last published action.
+    /// Sequence number of the last published action.
     pub fn seq(&self) -> ServerSeq {
         self.lock().seq
     }
 
-    /// Registers a connection, which is subscribed to nothing yet.
+    /// Registers a connection without subscriptions.
     pub fn attach(&self, outbox: Arc<Outbox>) -> ConnectionId {
         let mut inner = self.lock();
         let id = ConnectionId(inner.next_connection);
@@ -228,36 +228,36 @@ impl StateStore {
         id
     }
 
-    /// Whether a client may come back.
+    /// Whether a client is known and may reconnect.
     pub fn knows(&self, client: &ClientId) -> bool {
         self.lock().clients.knows(client)
     }
 
-    /// Looks whether a dispatch is one that its client made before. One that is new is
-    /// remembered; [`Self::arrived`] has to be told before somebody gets it who will answer
-    /// it, and [`Self::did_not_arrive`] if nobody does.
-    pub(crate) fn claim(&self, origin: &Origin, mark: DispatchMark) -> Claim {
+    /// Checks whether a dispatch repeats an earlier one. A new dispatch is recorded: the
+    /// caller must call [`Self::arrived`] before passing it to a handler that will
+    /// respond, or [`Self::did_not_arrive`] if that fails.
+    pub(crate) fn claim(&self, origin: &Origin, mark: DispatchMark) -> DispatchClaim {
         let mut inner = self.lock();
         let seen = inner.connections.get(&origin.connection).and_then(|attached| attached.seen);
         inner.clients.claim(origin, mark, seen)
     }
 
-    /// A dispatch that was new gets to where it is answered.
+    /// Records that a new dispatch reached its handler.
     pub(crate) fn arrived(&self, channel: &ChannelUri, origin: &Origin, mark: DispatchMark) {
         if let Some(dispatches) = self.lock().clients.dispatches_of(&origin.client) {
             dispatches.arrived(origin, mark, channel);
         }
     }
 
-    /// A dispatch that was new did not get to where it is answered: made again it is still
-    /// new, unless it was answered by somebody else.
+    /// Records that a new dispatch did not reach its handler: a repetition of it is still
+    /// new, unless it already has a response.
     pub(crate) fn did_not_arrive(&self, origin: &Origin, mark: DispatchMark) {
         if let Some(dispatches) = self.lock().clients.dispatches_of(&origin.client) {
-            dispatches.is_over(origin, mark);
+            dispatches.abandon(origin, mark);
         }
     }
 
-    /// Forgets a connection; what its client had is kept for when it comes back.
+    /// Removes a connection and keeps its client's marks for a reconnect.
     pub fn detach(&self, connection: ConnectionId) {
         let mut inner = self.lock();
         let Some(attached) = inner.connections.remove(&connection) else { return };
@@ -271,7 +271,7 @@ impl StateStore {
         }
     }
 
-    /// How much there is of everything, for those who watch the host.
+    /// Counters and gauges for `/metrics`.
     pub fn counts(&self) -> Counts {
         let inner = self.lock();
         let attached = || inner.connections.values();
@@ -283,19 +283,19 @@ impl StateStore {
         }
     }
 
-    /// How many channels a connection is subscribed to.
+    /// Number of a connection's subscriptions.
     pub fn subscription_count(&self, connection: ConnectionId) -> usize {
         self.lock().connections.get(&connection).map_or(0, |attached| attached.marks.len())
     }
 
-    /// Closes every connection once what waits for it is written.
+    /// Closes every connection after its queued frames are sent.
     pub fn close_all(&self, reason: CloseReason) {
         for attached in self.lock().connections.values() {
             attached.outbox.close(reason);
         }
     }
 
-    /// Adds channels, all or none. Fails if one of them exists.
+    /// Adds channels, all or none. Fails with the address of an existing channel.
     pub fn create(&self, channels: Vec<(ChannelUri, ChannelState)>) -> Result<(), ChannelUri> {
         let mut inner = self.lock();
         if let Some((taken, _)) = channels.iter().find(|(uri, _)| inner.channels.contains_key(uri)) {
@@ -308,8 +308,8 @@ impl StateStore {
         Ok(())
     }
 
-    /// Removes channels for good, with their subscriptions. Another channel at the same
-    /// address is another one: who had this one gets a snapshot of it.
+    /// Removes channels and their subscriptions permanently. A later channel with the
+    /// same address is a new one: clients that knew the old one receive a snapshot.
     pub fn remove(&self, channels: &[ChannelUri]) {
         let mut inner = self.lock();
         inner.clients.forget_channels(channels);
@@ -322,8 +322,8 @@ impl StateStore {
         }
     }
 
-    /// Removes channels whose state is lost. Who listened is disconnected, and gets what
-    /// there is when it comes back.
+    /// Removes channels whose state is lost and closes the connections of their
+    /// subscribers, which receive the remaining state when they reconnect.
     pub(crate) fn lose(&self, channels: &[ChannelUri]) {
         let inner = self.lock();
         for subscriber in
@@ -335,8 +335,9 @@ impl StateStore {
         self.remove(channels);
     }
 
-    /// Publishes an action: number, reduce, encode, queue to every subscriber, and
-    /// to the connection it came over even if that one does not subscribe.
+    /// Publishes an action: assigns a number, reduces, encodes, and queues it to every
+    /// subscriber and to the connection that dispatched it, even if that one is not
+    /// subscribed.
     pub fn commit(
         &self,
         channel: &ChannelUri,
@@ -346,8 +347,8 @@ impl StateStore {
         self.lock().commit(channel, action, origin)
     }
 
-    /// Tells the connection that dispatched an action that it was refused. No state
-    /// changes, and nobody else needs to know.
+    /// Rejects an action. Only the connection that dispatched it is notified, and the
+    /// state does not change.
     pub fn reject(
         &self,
         channel: &ChannelUri,
@@ -358,8 +359,9 @@ impl StateStore {
         self.lock().answer_sender(channel, action, origin, Some(reason))
     }
 
-    /// Echoes an accepted action that changes nothing. Only the connection that dispatched
-    /// it is told: its client waits for the echo, other clients have nothing to apply.
+    /// Echoes an accepted action that does not change the state. Sent only to the
+    /// connection that dispatched it: its client waits for the echo, and other clients
+    /// have nothing to apply.
     pub(crate) fn echo_unchanged(
         &self,
         channel: &ChannelUri,
@@ -369,8 +371,9 @@ impl StateStore {
         self.lock().answer_sender(channel, action, origin, None)
     }
 
-    /// Answers a dispatch that was answered before. Its sender may not know, and waits; if
-    /// it does, it does not mind: whatever came of the first one is in what it was told.
+    /// Rejects a dispatch that already has a response. The sender may have missed that
+    /// response and wait for it. If it did not, the rejection is harmless: the result of
+    /// the first dispatch is in the state that it received.
     pub(crate) fn reject_repeated(
         &self,
         channel: &ChannelUri,
@@ -378,7 +381,7 @@ impl StateStore {
         origin: &Origin,
         mark: DispatchMark,
     ) -> Result<ServerSeq, CommitError> {
-        let reason = "this action was made before and is handled already";
+        let reason = "this action was already handled";
         let mut inner = self.lock();
         let (seq, frame) = inner.private_answer(channel, action, origin, Some(reason))?;
         if let Some(dispatches) = inner.clients.dispatches_of(&origin.client) {
@@ -388,8 +391,8 @@ impl StateStore {
         Ok(seq)
     }
 
-    /// Subscribes a connection to a channel, if it exists. The reply is made from its
-    /// snapshot, and queued before anything later, in one step.
+    /// Subscribes a connection to a channel, if the channel exists. The reply is created
+    /// from the snapshot and queued before any later action, in one step.
     pub fn subscribe(
         &self,
         connection: ConnectionId,
@@ -404,8 +407,8 @@ impl StateStore {
         Ok(())
     }
 
-    /// Learns who is at the other end of a connection, remembers it, and subscribes
-    /// it to those of the channels that exist, in one step with the reply.
+    /// Registers the client of a connection and subscribes it to the channels that exist.
+    /// The reply is queued in the same step.
     pub fn introduce(
         &self,
         connection: ConnectionId,
@@ -415,7 +418,7 @@ impl StateStore {
     ) -> Result<(), serde_json::Error> {
         let mut inner = self.lock();
         inner.clients.remember(client);
-        inner.clients.begin_anew(client, connection);
+        inner.clients.restart_dispatches(client, connection);
         let snapshots = inner.subscribe(connection, channels, Subscription::default())?;
         inner.belongs_to(connection, client, &Marks::new());
         let frame = reply(inner.seq, snapshots)?;
@@ -423,8 +426,8 @@ impl StateStore {
         Ok(())
     }
 
-    /// Subscribes a client that comes back to the channels that it had. It is told
-    /// what it missed since `seen`, or everything anew, in the same one step.
+    /// Resubscribes a reconnecting client to its channels. The reply, queued in the same
+    /// step, contains the actions after `seen` or full snapshots.
     pub fn resume(
         &self,
         connection: ConnectionId,
@@ -436,8 +439,8 @@ impl StateStore {
         let mut inner = self.lock();
         let marks = inner.marks_of(client);
         let missed = inner.missed(client, &marks, seen, channels);
-        // Subscribing takes snapshots, which a replay does not need; they are cheap
-        // beside a reconnect, and there is one way to subscribe.
+        // Subscribing takes snapshots that a replay does not need. They are cheap
+        // compared to a reconnect, and it keeps one code path for subscriptions.
         let (snapshots, none) =
             (inner.subscribe(connection, channels, Subscription::default())?, Marks::new());
         inner.belongs_to(connection, client, if missed.is_some() { &marks } else { &none });
@@ -449,7 +452,7 @@ impl StateStore {
         Ok(())
     }
 
-    /// Ends a subscription. What is already queued may still arrive.
+    /// Removes a subscription. Frames that are already queued may still arrive.
     pub fn unsubscribe(&self, connection: ConnectionId, channel: &ChannelUri) {
         let mut inner = self.lock();
         if let Some(attached) = inner.connections.get_mut(&connection) {
@@ -461,12 +464,12 @@ impl StateStore {
         }
     }
 
-    /// Looks at a channel's state.
+    /// Reads a channel's state.
     pub fn read<R>(&self, channel: &ChannelUri, look: impl FnOnce(&ChannelState) -> R) -> Option<R> {
         self.lock().channels.get(channel).map(|channel| look(&channel.state))
     }
 
-    /// Looks at two channels' states in the same instant.
+    /// Reads the states of two channels atomically.
     pub fn read_both<R>(
         &self,
         channels: (&ChannelUri, &ChannelUri),
@@ -483,8 +486,8 @@ impl StateStore {
         self.lock().channels.contains_key(channel)
     }
 
-    /// A session as it is to be stored. The turns that are new are handed out once:
-    /// if they cannot be stored, [`Self::turns_not_stored`] has to be told.
+    /// Returns a session in stored form. New turns are returned only once: if storing
+    /// them fails, the caller must call [`Self::turns_not_stored`].
     pub(crate) fn checkpoint(
         &self,
         session: &ChannelUri,
@@ -501,7 +504,7 @@ impl StateStore {
             let Some(doc) = doc else { return Ok(None) };
             headers.push(serde_json::value::to_raw_value(&doc.header())?.into());
         }
-        // Only now, since nothing can fail any more.
+        // Take the turns last: from here on, nothing can fail.
         let turns = chats.iter().map(|chat| match inner.channels.get_mut(chat) {
             Some(Channel { state: ChannelState::Chat(doc), .. }) => doc.take_changed_turns(),
             _ => None,
@@ -510,14 +513,14 @@ impl StateStore {
         Ok(Some(Checkpoint { session: state, chats, row }))
     }
 
-    /// The turns from this one on could not be stored.
+    /// Records that the turns from this index on could not be stored.
     pub(crate) fn turns_not_stored(&self, chat: &ChannelUri, from: usize) {
         if let Some(Channel { state: ChannelState::Chat(doc), .. }) = self.lock().channels.get_mut(chat) {
             doc.mark_changed(from);
         }
     }
 
-    /// Counts a turn that began or ended in the root state.
+    /// Adds to the number of active sessions in the root state.
     pub fn adjust_active_sessions(&self, change: i64) -> Result<ServerSeq, CommitError> {
         let mut inner = self.lock();
         let root = ChannelUri::root();
@@ -533,12 +536,12 @@ impl StateStore {
         inner.commit(&root, &Action::own(action), None)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, StoreInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl StoreInner {
     fn commit(
         &mut self,
         uri: &ChannelUri,
@@ -552,11 +555,11 @@ impl Inner {
         }
         let seq = ServerSeq(self.seq.0 + 1);
         let channel = self.channels.get_mut(uri).ok_or_else(|| CommitError::UnknownChannel(uri.clone()))?;
-        // Encoding first: an action that cannot be sent must not change the state.
+        // Encode first: an action that cannot be sent must not change the state.
         let frame = envelope(uri, action, seq, origin, None)?;
         match channel.state.reduce(action.typed())? {
-            // An accepted action that changes nothing is still echoed, or its
-            // sender would wait for it forever.
+            // Echo an accepted action even if it changes nothing; its sender waits for
+            // it.
             ReduceOutcome::Applied | ReduceOutcome::NoOp => {}
             outcome @ (ReduceOutcome::OutOfScope | ReduceOutcome::Invalid(_)) => {
                 return Err(CommitError::DoesNotFit(outcome));
@@ -570,22 +573,23 @@ impl Inner {
         let now = Instant::now();
         for subscriber in &channel.subscribers {
             match origin {
-                // Somebody waits for the echo, and the others for what a person did.
+                // Do not delay an action that a user made: its sender waits for the echo.
                 Some(_) => subscriber.outbox.push(frame.clone()),
                 None => subscriber.outbox.publish(frame.clone(), subscriber.delivery, &mut self.load, now),
             }
         }
-        let mut unheard: Vec<ConnectionId> =
+        let mut unsubscribed: Vec<ConnectionId> =
             origin.map(|origin| origin.connection).into_iter().chain(other).collect();
-        unheard.retain(|maker| channel.subscribers.iter().all(|subscriber| subscriber.connection != *maker));
-        for maker in unheard {
-            self.push_to(maker, frame.clone());
+        unsubscribed
+            .retain(|sender| channel.subscribers.iter().all(|subscriber| subscriber.connection != *sender));
+        for sender in unsubscribed {
+            self.push_to(sender, frame.clone());
         }
         Ok(seq)
     }
 
-    /// Answers a dispatch to its client alone, over every connection that waits for the
-    /// answer. The state does not change.
+    /// Sends the response to a dispatch only to its client, on every connection that
+    /// waits for it. The state does not change.
     fn answer_sender(
         &mut self,
         channel: &ChannelUri,
@@ -602,8 +606,8 @@ impl Inner {
         Ok(seq)
     }
 
-    /// Numbers and encodes an answer to a dispatch that only its client is told, now or when
-    /// it comes back. With a reason it is a rejection.
+    /// Numbers and encodes a response that only the dispatching client receives, now or
+    /// when it reconnects. It is a rejection if there is a reason.
     fn private_answer(
         &mut self,
         channel: &ChannelUri,
@@ -618,7 +622,7 @@ impl Inner {
         Ok((seq, frame))
     }
 
-    /// Registers a connection with the channels that exist; answers their snapshots.
+    /// Subscribes a connection to the channels that exist and returns their snapshots.
     fn subscribe(
         &mut self,
         connection: ConnectionId,
@@ -655,21 +659,20 @@ impl Inner {
         Ok(snapshots)
     }
 
-    /// Notes whose a connection is. The channels that it subscribes to are marked as
-    /// in `kept`; of the others the client may have had an older state.
+    /// Records the client of a connection. Its subscriptions get the marks in `kept`; of
+    /// all other channels, the client may have an older state.
     fn belongs_to(&mut self, connection: ConnectionId, client: &ClientId, kept: &Marks) {
         let seq = self.seq;
-        self.clients.is_at(client, connection);
+        self.clients.connected(client, connection);
         if let Some(attached) = self.connections.get_mut(&connection) {
             attached.client = Some(client.clone());
             for (uri, mark) in &mut attached.marks {
-                *mark = kept.get(uri).copied().unwrap_or(Mark::anew(seq));
+                *mark = kept.get(uri).copied().unwrap_or(Mark::outdated(seq));
             }
         }
     }
 
-    /// What a client had when it was last here. A socket that is dying may not be
-    /// detached yet.
+    /// The last marks of a client. Its previous connection may not be detached yet.
     fn marks_of(&self, client: &ClientId) -> Marks {
         let newest = self.clients.newest(client).and_then(|newest| self.connections.get(&newest));
         match newest {
@@ -678,8 +681,8 @@ impl Inner {
         }
     }
 
-    /// What a client missed, if the log still has all of it and the client has a
-    /// state of every channel to apply it to.
+    /// The actions that a client missed; `None` if the log does not cover them or the
+    /// client does not have a state of every channel to apply them to.
     fn missed(
         &self,
         client: &ClientId,

@@ -98,7 +98,7 @@ fn subscribe(store: &StateStore, connection: ConnectionId, channel: &ChannelUri)
     subscribe_as(store, connection, channel, 0);
 }
 
-/// Subscribes with a request of this number, which the answer names.
+/// Subscribes with this request number, which the response contains.
 fn subscribe_as(store: &StateStore, connection: ConnectionId, channel: &ChannelUri, request: usize) {
     store
         .subscribe(connection, channel, Subscription::default(), |snapshot| {
@@ -108,7 +108,7 @@ fn subscribe_as(store: &StateStore, connection: ConnectionId, channel: &ChannelU
 }
 
 #[test]
-fn an_echo_reaches_its_sender_even_without_a_subscription_and_keeps_unknown_fields() {
+fn echo_reaches_unsubscribed_sender_with_unknown_fields() {
     let store = store_with_chats();
     let outbox = Arc::new(Outbox::default());
     let connection = store.attach(Arc::clone(&outbox));
@@ -132,7 +132,7 @@ fn an_echo_reaches_its_sender_even_without_a_subscription_and_keeps_unknown_fiel
 }
 
 #[test]
-fn a_rejection_goes_to_its_sender_alone_and_changes_nothing() {
+fn rejection_reaches_only_its_sender() {
     let store = store_with_chats();
     let outboxes = [Arc::new(Outbox::default()), Arc::new(Outbox::default())];
     let connections = outboxes.each_ref().map(|outbox| store.attach(Arc::clone(outbox)));
@@ -147,7 +147,7 @@ fn a_rejection_goes_to_its_sender_alone_and_changes_nothing() {
 }
 
 #[test]
-fn an_action_of_another_kind_of_channel_is_not_published() {
+fn rejects_action_for_other_channel_kind() {
     let store = store_with_chats();
     let error = store.commit(&ChannelUri::root(), &Action::own(started("t")), None).unwrap_err();
     assert!(matches!(error, CommitError::DoesNotFit(_)), "{error}");
@@ -156,7 +156,7 @@ fn an_action_of_another_kind_of_channel_is_not_published() {
 }
 
 #[test]
-fn rows_are_announced_changed_and_removed_for_whoever_watches_the_root() {
+fn row_changes_are_sent_to_root_subscribers() {
     let store = StateStore::new(root());
     let outbox = Arc::new(Outbox::default());
     let connection = store.attach(Arc::clone(&outbox));
@@ -188,7 +188,7 @@ fn rows_are_announced_changed_and_removed_for_whoever_watches_the_root() {
     );
 }
 
-/// A step of the property test below.
+/// A step of the property test.
 #[derive(Clone, Debug)]
 enum Step {
     Subscribe {
@@ -199,7 +199,7 @@ enum Step {
         client: usize,
         chat: usize,
     },
-    /// The client reads some of what waits, loses the rest and comes back.
+    /// The client reads some of its queue, loses the rest, and reconnects.
     Reconnect {
         client: usize,
         reads: usize,
@@ -226,16 +226,16 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A client that folds what it is told, with its connection.
+/// A client that applies the frames it receives, and its connection.
 struct Client {
     id: ClientId,
     connection: ConnectionId,
     outbox: Arc<Outbox>,
     chats: [Option<ChatState>; CHATS],
-    /// Where each chat's snapshot ended.
+    /// Sequence number of each chat's snapshot.
     from: [u64; CHATS],
     wanted: [bool; CHATS],
-    /// How often each chat was given up; answers to requests from before that are stale.
+    /// How often each chat was dropped; responses to requests from before that are stale.
     requests: [usize; CHATS],
     last_seq: u64,
     replays: usize,
@@ -285,15 +285,15 @@ impl Client {
 
     fn fold(&mut self, envelope: &Value) {
         let envelope: ActionEnvelope = serde_json::from_value(envelope.clone()).unwrap();
-        assert!(envelope.server_seq > self.last_seq, "sequence numbers rise");
+        assert!(envelope.server_seq > self.last_seq, "sequence numbers increase");
         self.last_seq = envelope.server_seq;
         if let Some(origin) = &envelope.origin {
-            assert_eq!(origin.client_id, self.id.as_str(), "a rejection is for its sender alone");
+            assert_eq!(origin.client_id, self.id.as_str(), "only the sender receives a rejection");
             return;
         }
         let chat = Self::chat_of(&envelope.channel);
         if let Some(state) = &mut self.chats[chat] {
-            assert!(envelope.server_seq > self.from[chat], "what a snapshot has is not told again");
+            assert!(envelope.server_seq > self.from[chat], "actions in the snapshot are not sent again");
             ahp::reducers::apply_action_to_chat(state, &envelope.action);
         }
     }
@@ -305,7 +305,7 @@ impl Client {
         store.detach(self.connection);
         self.outbox = Arc::default();
         self.connection = store.attach(Arc::clone(&self.outbox));
-        // A client that lost the answer to a subscribe does not know of the channel.
+        // A client that lost the response to a subscribe does not know the channel.
         for chat in 0..CHATS {
             self.wanted[chat] &= self.chats[chat].is_some();
         }
@@ -333,7 +333,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_a_client_missed_it_ends_in_the_state_of_one_that_missed_nothing(
+    fn reconnected_client_state_equals_published_state(
         steps in proptest::collection::vec(step(), 0..80)
     ) {
         let store = store_with_chats();
@@ -392,7 +392,7 @@ proptest! {
 }
 
 #[test]
-fn a_client_that_comes_back_in_time_is_told_only_what_it_missed() {
+fn reconnecting_client_receives_only_missed_actions() {
     let store = store_with_chats();
     let mut client = Client::new(&store, 0);
     subscribe(&store, client.connection, &chat_uri(0));

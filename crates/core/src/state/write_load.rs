@@ -1,32 +1,31 @@
-//! Estimates how many writes to connections publishing causes.
+//! Estimates the rate of connection writes that publishing causes.
 //!
-//! Owns one number for all connections of a store. While it is low, every published frame is
-//! written at once; while it is high, each connection gathers frames into fewer writes. Does
-//! not measure the writes themselves: a connection that cannot take a write gathers anyway,
-//! because its frames wait for the writer.
+//! Holds one value for all connections of a store. While it is low, every published frame
+//! is written immediately; while it is high, each connection gathers frames into fewer
+//! writes. Does not measure the writes themselves: a connection that cannot accept a
+//! write gathers frames anyway, because they wait for its writer.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The share of time that one write may use: 20,000 writes a second over all connections. A
-/// write takes about 10 µs of processor time, so writing at once takes up to a fifth of a
-/// processor.
+/// The time budget of one write: 20,000 writes per second over all connections. A write
+/// takes about 10 µs of CPU time, so unbatched writes use up to a fifth of a core.
 const TIME_PER_WRITE: Duration = Duration::from_micros(50);
 
-/// Writes above the rate that do not count as high load, as time: 120 writes. Enough for the
-/// first frames of an answer to dozens of subscribers.
+/// Burst above the rate that does not count as high load: 120 writes. Enough for the
+/// first frames of a response to dozens of subscribers.
 const BURST: Duration = Duration::from_millis(6);
 
-/// The most time that is booked ahead. Many times the time between two batches, so that the
-/// load stays high between the batches of a flood; short enough that it is low again soon
+/// Maximum time booked ahead. Many times the interval between two batches, so that the
+/// load stays high between the batches of a flood, but short enough to become low soon
 /// after one.
 const MAX_AHEAD: Duration = Duration::from_millis(100);
 
-/// The writes of the last milliseconds, counted as a leaky bucket.
+/// The writes of the last milliseconds, counted with a leaky bucket.
 #[derive(Debug, Default)]
 pub(super) struct WriteLoad {
-    /// Up to when the counted writes use the time that writes may use.
+    /// The time at which the budget of the counted writes is used up.
     booked_until: Option<Instant>,
 }
 
@@ -37,7 +36,7 @@ impl WriteLoad {
         self.booked_until = Some((start + TIME_PER_WRITE).min(now + MAX_AHEAD));
     }
 
-    /// Whether writes come faster than the process should make them.
+    /// Whether the write rate is above the budget.
     pub(super) fn is_high(&self, now: Instant) -> bool {
         self.booked_until.is_some_and(|until| until > now + BURST)
     }
@@ -48,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn load_is_low_at_the_rate_and_high_above_it() {
+    fn load_is_high_above_the_rate() {
         let (mut load, mut now) = (WriteLoad::default(), Instant::now());
         for _ in 0..10_000 {
             load.count(now);
@@ -63,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn load_is_low_during_a_burst_and_soon_after_a_flood() {
+    fn load_is_low_during_burst_and_soon_after_flood() {
         let (mut load, now) = (WriteLoad::default(), Instant::now());
         for _ in 0..120 {
             load.count(now);

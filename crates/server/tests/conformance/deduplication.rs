@@ -53,7 +53,7 @@ fn accepted(envelope: &Value) -> u64 {
 }
 
 fn rejected_as_repeated(envelope: &Value) {
-    assert!(envelope["rejectionReason"].as_str().unwrap().contains("handled already"), "{envelope}");
+    assert!(envelope["rejectionReason"].as_str().unwrap().contains("already handled"), "{envelope}");
 }
 
 /// Checks how often a change of the title was published.

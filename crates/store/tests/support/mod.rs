@@ -1,10 +1,10 @@
-//! What the tests of the store share.
+//! Helpers shared by the store tests.
 
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(dead_code, reason = "each test binary uses only some helpers")]
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
-    reason = "what a test helper cannot do fails the test"
+    reason = "a test helper that fails must fail the test"
 )]
 
 use std::fs;
@@ -29,16 +29,16 @@ pub(crate) fn database(directory: &Path) -> PathBuf {
     directory.join("innkeeper.db")
 }
 
-/// The database as a person with SQLite's own tool sees it.
-#[expect(clippy::disallowed_methods, reason = "the test looks past the store")]
+/// A direct connection to the database.
+#[expect(clippy::disallowed_methods, reason = "the test bypasses the store")]
 pub(crate) fn sql(directory: &Path) -> Connection {
     Connection::open(database(directory)).expect("the database opens")
 }
 
-/// The names of the files in a directory that start like this.
+/// The names of files in a directory with this prefix.
 pub(crate) fn names(directory: &Path, start: &str) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(directory)
-        .expect("the directory is there")
+        .expect("the directory exists")
         .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
         .filter(|name| name.starts_with(start))
         .collect();
@@ -46,7 +46,7 @@ pub(crate) fn names(directory: &Path, start: &str) -> Vec<String> {
     names
 }
 
-/// The damaged databases that were set aside, without the files beside them.
+/// The damaged databases that were set aside, without their log files.
 pub(crate) fn damaged(directory: &Path) -> Vec<String> {
     let mut names = names(directory, "innkeeper.db.damaged-");
     names.retain(|name| !name.ends_with("-wal") && !name.ends_with("-shm"));
@@ -116,7 +116,7 @@ pub(crate) fn journal(number: usize, entry: u64) -> Change {
     }
 }
 
-/// Some sessions with some turns each, and the store closed again.
+/// Stores some sessions with some turns each, then closes the store.
 pub(crate) async fn fill(directory: &Path, sessions: usize, turns_each: usize) {
     let store = open(directory);
     store.load_index().await.expect("the index loads");
@@ -124,18 +124,19 @@ pub(crate) async fn fill(directory: &Path, sessions: usize, turns_each: usize) {
         let mut changes = put(number);
         changes.push(turns(number, 0..turns_each));
         changes.push(journal(number, 1));
-        store.write(changes).await.expect("it is stored");
+        store.write(changes).await.expect("the write succeeds");
     }
     store.close();
 }
 
-/// The ids of the turns in a session's default chat.
+/// The turn ids of a session's default chat.
 pub(crate) async fn turn_ids(store: &Store, number: usize) -> Vec<String> {
-    let stored = store.load_session(session(number)).await.expect("it loads").expect("it is there");
+    let stored =
+        store.load_session(session(number)).await.expect("the session loads").expect("the session exists");
     stored.chats[0].turns.iter().map(|turn| turn.id.clone()).collect()
 }
 
-/// The numbers of the turns in a session's default chat.
+/// The turn numbers of a session's default chat.
 pub(crate) async fn turn_numbers(store: &Store, number: usize) -> Vec<usize> {
     let ids = turn_ids(store, number).await;
     ids.iter().map(|id| id.trim_start_matches("turn-").parse().expect("a number")).collect()
@@ -147,8 +148,8 @@ pub(crate) fn listed(index: &Index) -> Vec<String> {
     listed
 }
 
-/// The files as a killed process leaves them: copied while the store is open.
-pub(crate) fn copy_of_a_running_store(from: &Path, to: &Path) {
+/// Copies the files of an open store, as a killed process would leave them.
+pub(crate) fn copy_running_store(from: &Path, to: &Path) {
     for name in ["innkeeper.db", "innkeeper.db-wal"] {
         if from.join(name).exists() {
             fs::copy(from.join(name), to.join(name)).expect("the file is copied");

@@ -1,11 +1,11 @@
-//! Who listens, and channels that live only as long as somebody does.
+//! Queries for subscribers, and removal of channels without subscribers.
 
 use super::StateStore;
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
 
 impl StateStore {
-    /// Whether anybody subscribes to one of the channels, or is the client itself.
+    /// Whether any connection subscribes to one of the channels or belongs to `client`.
     pub fn has_audience(&self, channels: &[ChannelUri], client: Option<&ClientId>) -> bool {
         let inner = self.lock();
         let subscribed = channels
@@ -29,10 +29,10 @@ impl StateStore {
         subscribed.filter_map(|attached| attached.client.as_ref()).any(|known| known == client)
     }
 
-    /// Removes channels that nobody subscribes to, all or none. Answers whether they are
-    /// gone. In one step, so that nobody can begin to listen to a channel that is about
-    /// to go.
-    pub fn remove_unheard(&self, channels: &[ChannelUri]) -> bool {
+    /// Removes channels if none of them has a subscriber. Returns whether they were
+    /// removed. Check and removal are one step, so that no client can subscribe in
+    /// between.
+    pub fn remove_unsubscribed(&self, channels: &[ChannelUri]) -> bool {
         let mut inner = self.lock();
         let heard = channels
             .iter()

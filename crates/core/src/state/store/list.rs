@@ -1,11 +1,11 @@
-//! The session list: its rows, and who is told when one changes.
+//! The session list: its rows, and notifications about changes.
 
 use ahp_types::common::JsonObject;
 use ahp_types::notifications::{SessionAddedParams, SessionRemovedParams};
 use ahp_types::state::SessionSummary;
 use serde::Serialize;
 
-use super::{Inner, StateStore};
+use super::{StateStore, StoreInner};
 use crate::channel::ChannelUri;
 use crate::state::frame::notification;
 use crate::state::rows::{RowChange, RowKey};
@@ -14,15 +14,15 @@ use crate::storage::{Json, StoredRow};
 /// A page of the session list.
 #[derive(Debug)]
 pub struct RowsPage {
-    /// The encoded rows, newest change first.
+    /// The encoded rows, most recently changed first.
     pub rows: Vec<Json>,
-    /// The place of the last one, if there are more behind it.
+    /// The position of the last row, if more follow.
     pub next: Option<RowKey>,
 }
 
 impl StateStore {
-    /// The rows of the session list behind a place, newest change first. What changes
-    /// between two pages moves no other row from one to the other.
+    /// The rows of the session list after a position, most recently changed first. A
+    /// change between two pages does not move any other row between them.
     pub fn list(&self, after: Option<&RowKey>, limit: Option<usize>) -> RowsPage {
         let inner = self.lock();
         let limit = limit.unwrap_or(usize::MAX);
@@ -36,12 +36,12 @@ impl StateStore {
         RowsPage { rows, next }
     }
 
-    /// A number that is another one whenever the directories in the list have changed.
+    /// A number that changes whenever the directories in the list change.
     pub(crate) fn directories_edition(&self) -> u64 {
         self.lock().rows.directories_edition()
     }
 
-    /// How many sessions are in the list.
+    /// Number of sessions in the list.
     pub fn row_count(&self) -> usize {
         self.lock().rows.len()
     }
@@ -51,8 +51,8 @@ impl StateStore {
         self.lock().rows.contains(session)
     }
 
-    /// Shows a session in the list, or changes its row, and tells everyone who
-    /// watches the list what is different. Answers the row if it is.
+    /// Adds a session to the list or replaces its row, and notifies the subscribers of
+    /// the root channel. Returns the row if it changed.
     pub fn put_row(&self, session: &ChannelUri, summary: SessionSummary) -> Option<StoredRow> {
         #[derive(Serialize)]
         struct Changed<'a> {
@@ -73,14 +73,14 @@ impl StateStore {
                 inner.notify_root("root/sessionSummaryChanged", &params);
             }
             Err(error) => {
-                tracing::error!(%error, %session, "a row of the list could not be encoded");
+                tracing::error!(%error, %session, "could not encode a session list row");
                 return None;
             }
         }
         inner.rows.stored(session)
     }
 
-    /// Takes a session out of the list and tells everyone who watches it.
+    /// Removes a session from the list and notifies the subscribers of the root channel.
     pub fn remove_row(&self, session: &ChannelUri) {
         let mut inner = self.lock();
         if inner.rows.remove(session) {
@@ -93,7 +93,7 @@ impl StateStore {
     }
 }
 
-impl Inner {
+impl StoreInner {
     fn notify_root(&self, method: &str, params: &impl Serialize) {
         let Some(root) = self.channels.get(&ChannelUri::root()) else { return };
         match notification(method, params) {
@@ -102,7 +102,7 @@ impl Inner {
                     subscriber.outbox.push(frame.clone());
                 }
             }
-            Err(error) => tracing::error!(%error, method, "a notification could not be encoded"),
+            Err(error) => tracing::error!(%error, method, "could not encode a notification"),
         }
     }
 }

@@ -1,10 +1,12 @@
-//! Observers: consumers inside the process that follow committed actions as typed values.
+//! Observers: consumers inside the process that receive committed actions as typed
+//! values.
 //!
-//! A commit queues its action to every observer of the channel in its own critical section,
-//! so an observer gets the actions of all its channels by ascending sequence number. The
-//! queue is bounded: an observer that falls behind loses its queue, gets
-//! [`Observed::Lagged`], and reads the state with [`StateObserver::resync`]. Rejected actions
-//! and turns loaded for one client are not commits, and are not observed.
+//! A commit queues its action to every observer of the channel in its own critical
+//! section, so an observer receives the actions of all its channels in order of their
+//! sequence numbers. The queue is bounded: if an observer falls behind, its queue is
+//! cleared, it receives [`Observed::Lagged`], and it reads the state with
+//! [`StateObserver::resync`]. Rejected actions and turns loaded for one client are not
+//! commits and are not observed.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,15 +20,16 @@ use super::StateStore;
 use crate::channel::{ChannelKind, ChannelUri};
 use crate::ids::ServerSeq;
 
-/// What may wait for an observer: four seconds of a stream of 1,000 deltas a second, and a
-/// good many large tool results. When the queue is full it is emptied, and the observer gets
-/// [`Observed::Lagged`]: reading the state costs less than working through more than this.
+/// Capacity of an observer's queue: four seconds of 1,000 deltas per second, and many
+/// large tool results. A full queue is cleared, and the observer receives
+/// [`Observed::Lagged`]: reading the state is cheaper than processing more items than
+/// this.
 const CAPACITY: Capacity = Capacity { items: 4096, bytes: 16 * 1024 * 1024 };
 
 /// The channels an observer follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObserverScope {
-    /// One channel, whether it exists already or not.
+    /// One channel, which need not exist yet.
     Channel(ChannelUri),
     /// Every channel of this kind.
     Kind(ChannelKind),
@@ -44,7 +47,7 @@ impl ObserverScope {
     }
 }
 
-/// Something that happened to a channel.
+/// A change of a channel.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Observed {
     /// An action was committed.
@@ -56,8 +59,8 @@ pub enum Observed {
         /// The action, shared by all observers.
         action: Arc<StateAction>,
     },
-    /// A channel was created. Its first state is not an action; [`StateObserver::resync`]
-    /// reads it.
+    /// A channel was created. Its initial state is not an action; use
+    /// [`StateObserver::resync`] to read it.
     Created(ChannelUri),
     /// A channel was removed.
     Removed(ChannelUri),
@@ -66,7 +69,7 @@ pub enum Observed {
     Lagged,
 }
 
-/// Receives what happens to the channels of a scope. Dropping it ends the observation.
+/// Receives the changes of the channels in a scope. Dropping it ends the observation.
 #[derive(Debug)]
 pub struct StateObserver {
     store: Weak<StateStore>,
@@ -75,8 +78,8 @@ pub struct StateObserver {
 }
 
 impl StateObserver {
-    /// The next item; `None` when the store is gone. Cancel-safe: a dropped call does not
-    /// lose an item.
+    /// The next item; `None` if the store was dropped. Cancel-safe: a cancelled call does
+    /// not lose an item.
     pub async fn next(&mut self) -> Option<Observed> {
         loop {
             let changed = self.queue.changed.notified();
@@ -93,11 +96,11 @@ impl StateObserver {
         }
     }
 
-    /// Reads every channel of the scope and drops the items that wait, in one critical
-    /// section: the next item is the first change after what `look` saw. Returns the sequence
-    /// number of that state, or `None` if the store is gone.
+    /// Reads every channel of the scope and clears the queue in one critical section: the
+    /// next item is the first change after the state that `look` saw. Returns the
+    /// sequence number of that state, or `None` if the store was dropped.
     ///
-    /// `look` runs under the store's lock: it must be short, and must not use the store.
+    /// `look` runs under the store's lock: it must be short and must not use the store.
     pub fn resync(&mut self, mut look: impl FnMut(&ChannelUri, &ChannelState)) -> Option<ServerSeq> {
         let store = self.store.upgrade()?;
         let inner = store.lock();
@@ -127,8 +130,8 @@ impl Drop for StateObserver {
 }
 
 impl StateStore {
-    /// Observes the channels of a scope, from the next commit on. An observer that needs the
-    /// state before it calls [`StateObserver::resync`] first.
+    /// Observes the channels of a scope, starting with the next commit. To read the
+    /// earlier state, call [`StateObserver::resync`] first.
     pub fn observe(self: &Arc<Self>, scope: ObserverScope) -> StateObserver {
         self.observe_with(scope, CAPACITY)
     }
@@ -140,11 +143,11 @@ impl StateStore {
     }
 }
 
-/// Identity of an observer within its store.
+/// Identifies an observer within its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ObserverId(u64);
 
-/// All observers of a store. Without one, a commit only finds that the list is empty.
+/// All observers of a store. If there are none, a commit only checks an empty list.
 #[derive(Debug, Default)]
 pub(super) struct Observers {
     registered: Vec<Registered>,
@@ -174,14 +177,14 @@ impl Observers {
         }
     }
 
-    /// Queues that a channel was created.
+    /// Queues the creation of a channel.
     pub(super) fn created(&self, channel: &ChannelUri, kind: ChannelKind) {
         for observer in self.of(channel, kind) {
             observer.queue.push(Observed::Created(channel.clone()), 0);
         }
     }
 
-    /// Queues that a channel was removed.
+    /// Queues the removal of a channel.
     pub(super) fn removed(&self, channel: &ChannelUri, kind: ChannelKind) {
         for observer in self.of(channel, kind) {
             observer.queue.push(Observed::Removed(channel.clone()), 0);
@@ -208,20 +211,21 @@ impl Observers {
     }
 }
 
-/// How much may wait for one observer.
+/// Capacity of an observer's queue.
 #[derive(Clone, Copy, Debug)]
 struct Capacity {
     items: usize,
-    /// Size of the encoded actions. One action of any size may wait alone.
+    /// Maximum size of the encoded actions. A single action of any size is accepted if
+    /// the queue is empty.
     bytes: usize,
 }
 
-/// What waits for one observer.
+/// The queue of one observer.
 #[derive(Debug)]
 struct ObserverQueue {
     items: Mutex<Items>,
     capacity: Capacity,
-    /// Wakes the observer.
+    /// Notifies the observer.
     changed: Notify,
 }
 
@@ -231,9 +235,9 @@ struct Items {
     waiting: VecDeque<(Observed, usize)>,
     /// Sum of the sizes.
     bytes: usize,
-    /// Whether items were dropped before the first one that waits.
+    /// Whether items were dropped before the first queued one.
     lagged: bool,
-    /// Whether the store is gone.
+    /// Whether the store was dropped.
     closed: bool,
 }
 

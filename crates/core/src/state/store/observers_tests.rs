@@ -31,12 +31,12 @@ fn poll_once<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
     }
 }
 
-/// The next item, if one waits.
+/// The next queued item, if any.
 fn next_waiting(observer: &mut StateObserver) -> Option<Observed> {
     poll_once(pin!(observer.next())).flatten()
 }
 
-/// The items that wait.
+/// All queued items.
 fn waiting(observer: &mut StateObserver) -> Vec<Observed> {
     std::iter::from_fn(|| next_waiting(observer)).collect()
 }
@@ -50,7 +50,7 @@ fn seqs(items: &[Observed]) -> Vec<u64> {
 }
 
 #[test]
-fn observer_gets_the_actions_of_its_scope_as_they_were_committed() {
+fn observer_receives_committed_actions_of_its_scope() {
     let store = Arc::new(store_with_chats());
     let mut one = store.observe(ObserverScope::Channel(chat_uri(0)));
     let mut chats = store.observe(ObserverScope::Kind(ChannelKind::Chat));
@@ -72,7 +72,7 @@ fn observer_gets_the_actions_of_its_scope_as_they_were_committed() {
 }
 
 #[test]
-fn actions_committed_by_many_threads_are_observed_by_ascending_sequence_number() {
+fn concurrent_commits_are_observed_in_sequence_order() {
     const THREADS: usize = 4;
     const COMMITS: usize = 500;
     let store = Arc::new(store_with_chats());
@@ -103,13 +103,13 @@ fn rejected_and_failed_actions_are_not_observed() {
 }
 
 #[test]
-fn observer_learns_of_created_and_removed_channels() {
+fn observer_receives_channel_creation_and_removal() {
     let store = Arc::new(store_with_chats());
     let mut observer = store.observe(ObserverScope::Channel(chat_uri(7)));
     store.create(vec![chat_channel(7)]).unwrap();
     store.remove(&[chat_uri(7), chat_uri(0)]);
     store.create(vec![chat_channel(7)]).unwrap();
-    assert!(store.remove_unheard(&[chat_uri(7)]));
+    assert!(store.remove_unsubscribed(&[chat_uri(7)]));
     let (created, removed) = (Observed::Created(chat_uri(7)), Observed::Removed(chat_uri(7)));
     assert_eq!(waiting(&mut observer), [created.clone(), removed.clone(), created, removed]);
 }
@@ -124,11 +124,11 @@ fn full_queue_is_replaced_by_one_lagged_item() {
     let items = waiting(&mut observer);
     assert_eq!(items[0], Observed::Lagged);
     assert_eq!(seqs(&items), [7, 8]);
-    assert_eq!(items.len(), 3, "Lagged once, then what came after the gap");
+    assert_eq!(items.len(), 3, "one Lagged item, then the items after the gap");
 }
 
 #[test]
-fn queue_is_full_by_size_but_takes_one_action_of_any_size() {
+fn queue_is_bounded_by_size_except_for_single_action() {
     let store = Arc::new(store_with_chats());
     let mut observer = store.observe_with(ObserverScope::All, Capacity { items: 9, bytes: 300 });
     commit(&store, 0, started("t"));
@@ -143,7 +143,7 @@ fn queue_is_full_by_size_but_takes_one_action_of_any_size() {
 }
 
 #[test]
-fn resync_reads_the_scope_and_drops_what_waits() {
+fn resync_reads_scope_and_clears_queue() {
     let store = Arc::new(store_with_chats());
     let mut observer = store.observe_with(ObserverScope::Channel(chat_uri(0)), items(2));
     for number in 0..4 {
@@ -167,13 +167,13 @@ fn dropped_observer_is_unregistered() {
     let queue = Arc::downgrade(&observer.queue);
     drop(observer);
     assert_eq!(store.lock().observers.registered.len(), 1);
-    assert!(queue.upgrade().is_none(), "nothing keeps the queue");
+    assert!(queue.upgrade().is_none(), "the queue is dropped");
     drop(kept);
     assert!(store.lock().observers.registered.is_empty());
 }
 
 #[test]
-fn commit_without_a_matching_observer_shares_nothing() {
+fn commit_without_matching_observer_does_not_clone_action() {
     let store = Arc::new(store_with_chats());
     let action = Action::own(started("t"));
     store.commit(&chat_uri(0), &action, None).unwrap();
@@ -185,7 +185,7 @@ fn commit_without_a_matching_observer_shares_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_observer_wakes_for_an_action_and_for_the_end_of_the_store() {
+async fn waiting_observer_wakes_for_action_and_store_drop() {
     let store = Arc::new(store_with_chats());
     let mut observer = store.observe(ObserverScope::All);
     let (item, ()) = tokio::join!(observer.next(), async {
@@ -202,11 +202,11 @@ async fn waiting_observer_wakes_for_an_action_and_for_the_end_of_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancelled_next_loses_no_item() {
+async fn cancelled_next_does_not_lose_items() {
     let store = Arc::new(store_with_chats());
     let mut observer = store.observe(ObserverScope::All);
     for number in 0..3 {
-        // The call is dropped after it was woken, or before.
+        // Drop the call before or after it was woken.
         let waiting = tokio::time::timeout(Duration::from_millis(1), observer.next());
         waiting.await.unwrap_err();
         {
@@ -283,7 +283,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn observer_that_resyncs_after_a_lag_ends_in_the_state_of_the_store(
+    fn observer_matches_store_after_lag_and_resync(
         steps in proptest::collection::vec(step(), 0..120),
         capacity in 1..6_usize,
     ) {

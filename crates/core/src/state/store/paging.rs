@@ -1,33 +1,33 @@
-//! Older turns, for clients that have only the newest ones of a chat.
+//! Loads older turns for clients that have only the newest turns of a chat.
 
 use serde::Serialize;
 
 use super::super::chat::{Bodies, cursor_before, cursor_turn};
 use super::super::frame::{EncodedEnvelope, raw_envelope};
-use super::{Inner, StateStore};
+use super::{StateStore, StoreInner};
 use crate::channel::ChannelUri;
 use crate::ids::{ConnectionId, ServerSeq};
 
-/// Older turns that a client is given at a time.
+/// Number of turns in one page.
 const TURNS_PER_PAGE: usize = 50;
 
 /// Why older turns could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// There is no such chat.
-    #[error("there is no chat {0}")]
+    /// The chat does not exist.
+    #[error("unknown chat {0}")]
     UnknownChat(ChannelUri),
-    /// The cursor is not one of this chat's.
-    #[error("the cursor is not one of this host's for this chat; subscribe again")]
+    /// The cursor does not belong to this chat.
+    #[error("invalid cursor for this chat; subscribe again")]
     BadCursor,
-    /// The turns cannot be sent.
-    #[error("the turns cannot be encoded")]
+    /// The turns cannot be encoded.
+    #[error("cannot encode the turns")]
     Encode(#[from] serde_json::Error),
 }
 
 impl StateStore {
-    /// Sends a client older turns of a chat. Only this client is told: the others
-    /// have them, or did not ask.
+    /// Sends older turns of a chat to one connection. Other clients have them already or
+    /// did not ask for them.
     pub fn fetch_turns(
         &self,
         connection: ConnectionId,
@@ -38,7 +38,7 @@ impl StateStore {
     }
 }
 
-impl Inner {
+impl StoreInner {
     fn fetch_older(
         &mut self,
         connection: ConnectionId,
@@ -52,7 +52,7 @@ impl Inner {
             Some(cursor) => cursor_turn(cursor).ok_or(FetchError::BadCursor)?,
             None => match window {
                 Some(oldest) => oldest,
-                // The client has all of them.
+                // The client already has all turns.
                 None => return Ok(()),
             },
         };
@@ -61,7 +61,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Sends a connection some turns of a chat that are older than what it has.
+    /// Sends turns of a chat that are older than those the connection has.
     fn show_turns(
         &mut self,
         connection: ConnectionId,
@@ -102,8 +102,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives the turn that becomes the last one to those who have only newer ones:
-    /// their reducers could not find it.
+    /// Sends the turn that becomes the last one to connections that have only newer
+    /// turns, because their reducers could not find it.
     pub(super) fn show_before_truncating(
         &mut self,
         uri: &ChannelUri,

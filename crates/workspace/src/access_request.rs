@@ -1,21 +1,21 @@
-//! What was asked for, so that a failure of the system can be told in its words.
+//! The resource and access of a request, used to create its errors.
 
 use innkeeper_core::files::{Access, FileError};
 use nix::errno::Errno;
 
 use crate::beneath;
 
-/// What is told of an operation that the end of the host cuts short.
-pub(crate) const STOPPING: &str = "the host is stopping; try again when it is back";
+/// The error text of an operation that is cancelled by a shutdown.
+pub(crate) const STOPPING: &str = "the host is shutting down; try again later";
 
-/// A resource as a client named it, and what is to be done with it.
+/// The requested resource, as the client named it, and the requested access.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct AccessRequest<'a> {
     pub(crate) uri: &'a str,
     access: Access,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> AccessRequest<'a> {
     pub(crate) fn to_read(uri: &'a str) -> Self {
         Self { uri, access: Access::Read }
     }
@@ -44,43 +44,45 @@ impl<'a> Asked<'a> {
         FileError::TooLarge { what: self.uri.to_owned(), limit }
     }
 
-    /// What a system call's failure means for whoever asked.
+    /// Converts the error of a system call.
     pub(crate) fn failed(self, errno: Errno) -> FileError {
-        // Hundreds of numbers, of which a few mean something to a client.
+        // Only a few of the hundreds of error numbers are meaningful to a client.
         #[expect(clippy::wildcard_enum_match_arm, reason = "the system's own list of errors")]
         match errno {
             Errno::ENOENT => self.not_found(),
             Errno::EEXIST => self.exists(),
             Errno::ENOTDIR => FileError::NotADirectory(self.uri.to_owned()),
-            Errno::EACCES | Errno::EPERM => self.denied("the system does not permit it"),
-            beneath::KERNEL_VIEW => self.denied("it is no file, but what the system shows of itself"),
+            Errno::EACCES | Errno::EPERM => self.denied("permission denied by the system"),
+            beneath::KERNEL_VIEW => self.denied("it is not a file but a kernel interface"),
             Errno::EROFS => self.denied("the file system is read-only"),
-            // Links are resolved before anything is opened, so one that is met
-            // while opening was put there meanwhile or leads nowhere.
-            Errno::ELOOP | Errno::EXDEV => self.denied("a link on the way leads nowhere or was just changed"),
+            // Links are resolved before opening. A link found while opening was created
+            // since then, or is dangling.
+            Errno::ELOOP | Errno::EXDEV => {
+                self.denied("a symbolic link in the path is dangling or was just changed")
+            }
             Errno::ENAMETOOLONG => self.invalid("has a name that is too long"),
             Errno::ENOTEMPTY => self.invalid("is not empty; delete it recursively"),
             Errno::EISDIR => self.invalid("is a directory"),
-            Errno::EINVAL => self.invalid("is not accepted by the file system"),
+            Errno::EINVAL => self.invalid("was rejected by the file system"),
             Errno::ENOSPC | Errno::EDQUOT => self.io("the disk is full; free some space and try again"),
             other => self.io(other.desc()),
         }
     }
 
-    /// The same for a failure that the standard library reports.
-    pub(crate) fn broke(self, error: &std::io::Error) -> FileError {
+    /// Converts an error of the standard library.
+    pub(crate) fn failed_io(self, error: &std::io::Error) -> FileError {
         match error.raw_os_error() {
             Some(number) => self.failed(Errno::from_raw(number)),
             None => self.io(&error.to_string()),
         }
     }
 
-    /// Too little of the disk would be left free.
+    /// The disk would have too little free space left.
     pub(crate) fn no_room(self) -> FileError {
-        self.io("the disk is almost full, so nothing is copied; free some space and try again")
+        self.io("the disk is almost full and nothing was copied; free some space and try again")
     }
 
-    /// The host is stopping.
+    /// The host is shutting down.
     pub(crate) fn stopped(self) -> FileError {
         self.io(STOPPING)
     }
