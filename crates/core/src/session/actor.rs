@@ -1,10 +1,10 @@
-//! The one task that owns a session, with all of its chats.
+//! The task that owns a session and all of its chats.
 //!
-//! It takes inputs one by one, asks `decide` what follows, commits the actions and
-//! runs the effects. Beside its next input it waits for one thing only, and not for
-//! long: that the storage has a boundary or a decision before it is published. The
-//! agents are opened by tasks beside it, and commands to an agent are handed over
-//! without waiting. Which chats there are is the business of `chats`.
+//! It takes inputs one by one, asks `decide` what follows, commits the actions and runs
+//! the effects. While it handles an input it waits only for storage, and only for a short
+//! time: turn boundaries and decisions are stored before they are published. Agents are
+//! opened by separate tasks, and commands to an agent are sent without waiting. `chats`
+//! holds the list of chats.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,21 +28,21 @@ use crate::ids::ClientId;
 use crate::state::StateStore;
 use crate::storage::{Storage, StorageError};
 
-/// Inputs that may wait at a session. When it is full, the connection that sends
-/// is not read on: its client waits, and no other.
+/// Inputs that may wait in a session's queue. While it is full, the sending connection is
+/// not read: only that client waits.
 const INPUT_CAPACITY: usize = 64;
 
-/// How often a session without agents is looked after.
+/// How often a session without agents checks whether it is still needed.
 const LOOK_AFTER: Duration = Duration::from_secs(30);
 
-/// How long a session stays in memory when nothing happens in it and nobody watches.
+/// How long a session without activity and subscribers stays in memory.
 const UNUSED_AFTER: Duration = Duration::from_secs(10 * 60);
 
-/// How long a session that was never used stays when nobody is there for it. VS Code
-/// creates sessions that it throws away, and a window that reloads comes back.
+/// How long an unused session without subscribers is kept. VS Code creates sessions that it
+/// never uses, and a window that reloads subscribes again.
 const ABANDONED_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// What a new session starts from.
+/// The initial data of a session actor.
 pub(crate) struct SessionSeed {
     /// The session's channel.
     pub uri: ChannelUri,
@@ -50,15 +50,15 @@ pub(crate) struct SessionSeed {
     pub chats: Vec<ChatSeed>,
     /// When it was created.
     pub created_at: String,
-    /// The agent that works in it.
+    /// The agent provider of all its chats.
     pub provider: Arc<dyn AgentProvider>,
-    /// The client that created it, which may still want it.
+    /// The client that created it. Keeps an unused session alive while connected.
     pub creator: Option<ClientId>,
-    /// Whether the session is in the list.
+    /// Whether the session is in the session list.
     pub listed: bool,
-    /// The number of its next journal entry.
+    /// The number of the next journal entry.
     pub next_entry: u64,
-    /// Whether its documents have to be written.
+    /// Whether the stored documents are out of date.
     pub stale: bool,
 }
 
@@ -68,52 +68,52 @@ impl std::fmt::Debug for SessionSeed {
     }
 }
 
-/// The task's state.
+/// The state of the session task.
 pub(crate) struct SessionActor {
     pub(super) seed: SessionSeed,
     pub(super) store: Arc<StateStore>,
     pub(super) addresses: Arc<ChatAddresses>,
     pub(super) chats: Chats,
-    /// Whether the session is in the list that every client sees.
+    /// Whether the session is in the session list.
     pub(super) listed: bool,
     pub(super) ledger: Ledger,
     pub(super) clock: Arc<dyn Clock>,
-    /// Where tasks beside the actor are counted, so that shutdown waits for them.
+    /// Counts helper tasks, so that shutdown waits for them.
     pub(super) tasks: TaskTracker,
     inputs: mpsc::Receiver<SessionInput>,
-    /// For the tasks that open agents. Weak: the actor must not keep itself alive.
+    /// For the tasks that open agents. Weak, so that the actor does not keep itself alive.
     pub(super) own_inputs: mpsc::WeakSender<SessionInput>,
-    /// Zero of this session's clock.
+    /// The start of this session's monotonic clock.
     pub(super) began: Instant,
-    /// Since when nobody is there for the session.
+    /// Since when the session has no subscribers and no activity.
     abandoned_since: Option<Instant>,
-    /// Who waits for the end, and what it shall leave.
+    /// Callers that wait for the end of the session.
     waiting: Vec<Waiting>,
     pub(super) ending: Option<Ending>,
-    /// Chats of other sessions that are on their way here.
+    /// Chats of other sessions that are being moved here.
     pub(super) expected: usize,
-    /// Who asked for the end while a chat was on its way, which is waited for.
+    /// Requests to end that arrived while a chat was being moved here; handled afterwards.
     deferred: Vec<(Ending, Waiting)>,
     finished: bool,
 }
 
-/// What the actors of all sessions share.
+/// Services that all session actors share.
 #[derive(Clone)]
 pub(crate) struct Surroundings {
     /// The published state.
     pub(crate) store: Arc<StateStore>,
-    /// Where everything is kept.
+    /// Persistent storage.
     pub(crate) storage: Arc<dyn Storage>,
-    /// Which session a chat belongs to.
+    /// Maps chats to sessions.
     pub(crate) addresses: Arc<ChatAddresses>,
-    /// Where the time comes from.
+    /// The wall clock.
     pub(crate) clock: Arc<dyn Clock>,
-    /// Where tasks beside an actor are counted.
+    /// Counts helper tasks.
     pub(crate) tasks: TaskTracker,
 }
 
 impl SessionActor {
-    /// An actor for a session whose channels exist in the store, and its handle.
+    /// Creates the actor and its handle. The session's channels must exist in the store.
     pub(crate) fn new(mut seed: SessionSeed, around: Surroundings) -> (Self, SessionHandle) {
         let Surroundings { store, storage, addresses, clock, tasks } = around;
         let (sender, inputs) = mpsc::channel(INPUT_CAPACITY);
@@ -145,16 +145,16 @@ impl SessionActor {
         (actor, handle)
     }
 
-    /// Runs until the session has ended. Answers what it shall leave behind.
+    /// Runs until the session has ended.
     pub(crate) async fn run(mut self) -> Ended {
         let mut reachable = true;
         while !self.finished {
             tokio::select! {
-                // Clients first: a cancel must not wait behind a flood of output.
+                // Client inputs first: a cancel must not wait for queued agent output.
                 biased;
                 input = self.inputs.recv(), if reachable => match input {
                     Some(input) => self.handle(input).await,
-                    // No handle is left, so nobody can ask for the end any more.
+                    // All handles are dropped, so the session cannot be ended by request.
                     None => {
                         reachable = false;
                         self.end(Ending::Suspend, None).await;
@@ -167,7 +167,7 @@ impl SessionActor {
         }
         let ending = self.ending.unwrap_or(Ending::Suspend);
         if ending != Ending::Unload {
-            self.turn_away("the session is being closed").await;
+            self.turn_away("the session is closing").await;
         }
         let stored = match ending {
             Ending::Dispose | Ending::Unload => Ok(()),
@@ -185,8 +185,8 @@ impl SessionActor {
         std::iter::once(self.seed.uri.clone()).chain(self.chats.uris()).collect()
     }
 
-    /// Ends a session that was never used and that nobody wants any more, and takes
-    /// one out of memory that is not needed there.
+    /// Disposes of a session that was never used and has no subscribers, and unloads a
+    /// used one that is idle.
     async fn look_after(&mut self) {
         if self.expected > 0 {
             return;
@@ -199,43 +199,43 @@ impl SessionActor {
         }
         let since = *self.abandoned_since.get_or_insert_with(Instant::now);
         if !self.listed && since.elapsed() >= ABANDONED_AFTER {
-            tracing::info!(session = %self.seed.uri, "a session that was never used goes away");
+            tracing::info!(session = %self.seed.uri, "disposing of unused session");
             self.end(Ending::Dispose, None).await;
         } else if self.listed && since.elapsed() >= UNUSED_AFTER {
             match self.store_all().await {
                 Ok(()) => self.leave_memory(&channels).await,
                 Err(error) => {
-                    tracing::error!(session = %self.seed.uri, %error, "the session stays in memory")
+                    tracing::error!(session = %self.seed.uri, %error, "cannot store session; keeping it in memory")
                 }
             }
         }
     }
 
-    /// Takes the session out of memory, unless somebody wants it after all.
+    /// Removes the session from memory, unless a client subscribed in the meantime.
     async fn leave_memory(&mut self, channels: &[ChannelUri]) {
         if !self.inputs.is_empty() || !self.store.remove_unheard(channels) {
             return;
         }
-        self.turn_away("the session was put away; try again").await;
+        self.turn_away("the session was unloaded; try again").await;
         self.ending = Some(Ending::Unload);
         self.finished = true;
     }
 
-    /// Answers who came in this very moment: it is too late.
+    /// Closes the input queue and rejects the inputs that are still in it.
     async fn turn_away(&mut self, why: &str) {
         self.inputs.close();
-        // Also who has a place in the queue already and is about to take it.
+        // This includes senders that have reserved a place and have not sent yet.
         while let Some(input) = self.inputs.recv().await {
             match input {
                 SessionInput::Client(dispatch) => self.reject(&dispatch, why),
-                // Only to be disposed is more than what happens here.
+                // Suspend and unload do not delete the session; the caller has to try again.
                 SessionInput::End { ending: Ending::Dispose, done }
                     if self.ending != Some(Ending::Dispose) =>
                 {
                     done.send(Err(StorageError::Busy)).ok();
                 }
                 SessionInput::End { done, .. } => self.waiting.push(done),
-                // Who asked hears that the session is gone.
+                // Dropping the reply sender reports that the session is gone.
                 SessionInput::Chats(_)
                 | SessionInput::Opened(..)
                 | SessionInput::Recorded(..)
@@ -246,7 +246,6 @@ impl SessionActor {
     }
 
     async fn handle(&mut self, input: SessionInput) {
-        // Something happens, so the session is needed.
         self.abandoned_since = None;
         match input {
             SessionInput::Client(dispatch) => self.handle_client(&dispatch).await,
@@ -262,7 +261,7 @@ impl SessionActor {
             }
             SessionInput::Recorded(chat, record) => self.link_by_order(&chat, &record),
             SessionInput::Opened(chat, Err(error)) => {
-                tracing::warn!(session = %self.seed.uri, %chat, %error, "the agent could not be opened");
+                tracing::warn!(session = %self.seed.uri, %chat, %error, "cannot open agent");
                 let decision = self.decide(&chat, Input::OpenFailed(&error));
                 self.carry_out(&chat, decision).await;
             }
@@ -289,7 +288,7 @@ impl SessionActor {
             (None, Target::Chat)
         };
         let Some(chat) = chat else {
-            self.reject(dispatch, "the chat is gone or on its way to another session; try again");
+            self.reject(dispatch, "the chat was removed or is being moved to another session; try again");
             return;
         };
         let amended = self.amended(&chat, &dispatch.action);
@@ -338,7 +337,7 @@ impl SessionActor {
         }
     }
 
-    /// What concerns the whole session concerns the agents of all of its chats.
+    /// Sends the agent commands among session-wide effects to the agents of all chats.
     fn tell_all(&mut self, effects: &[Effect]) {
         for effect in effects {
             if let Effect::Agent(command) = effect {
@@ -349,12 +348,12 @@ impl SessionActor {
         }
     }
 
-    /// Where the session works concerns each of its chats.
+    /// Applies a change of the session's directories to each of its chats.
     async fn follow_directories(&mut self, action: &StateAction) {
         if meaning(action).told != Some(AgentUpdate::Directories) {
             return;
         }
-        // One that is on its way belongs to another session already.
+        // A chat that is in transit may already belong to another session.
         let chats = self.chats.iter().filter(|chat| !chat.is_away()).map(|chat| chat.uri.clone());
         for chat in chats.collect::<Vec<_>>() {
             let decision = self.decide(&chat, Input::Directories(action));
@@ -362,7 +361,7 @@ impl SessionActor {
         }
     }
 
-    /// The chat that stands for the session where one is needed.
+    /// The chat that is used for session-wide decisions.
     pub(super) fn default_chat(&self) -> Option<ChannelUri> {
         let named = self.store.read(&self.seed.uri, |state| state.session()?.default_chat.clone()).flatten();
         let named = named.map(|uri| ChannelUri::new(&uri)).filter(|uri| self.chats.get(uri).is_some());
@@ -370,9 +369,9 @@ impl SessionActor {
     }
 
     fn reject(&self, dispatch: &ClientDispatch, reason: &str) {
-        tracing::debug!(session = %self.seed.uri, reason, "rejected a client's action");
+        tracing::debug!(session = %self.seed.uri, reason, "client action rejected");
         if let Err(error) = self.store.reject(&dispatch.channel, &dispatch.action, &dispatch.origin, reason) {
-            tracing::error!(session = %self.seed.uri, %error, "a rejection could not be sent");
+            tracing::error!(session = %self.seed.uri, %error, "cannot send rejection");
         }
     }
 
@@ -394,7 +393,7 @@ impl SessionActor {
         let decision = self.decide(chat, Input::Agent(event));
         self.carry_out(chat, decision).await;
         if configures {
-            // The agents of the other chats work with the same configuration.
+            // The other chats' agents use the same configuration.
             self.brief_all();
         }
         if closed {
@@ -404,9 +403,9 @@ impl SessionActor {
 
     async fn end(&mut self, ending: Ending, done: Option<Waiting>) {
         self.waiting.extend(done);
-        // A chat may have left whose new session was still to be told.
+        // A chat may have been released whose new session did not confirm yet.
         self.project_row();
-        // A dispose that comes while the host shuts down still deletes.
+        // A dispose during shutdown still deletes the session.
         if self.ending != Some(Ending::Dispose) {
             self.ending = Some(ending);
         }
@@ -417,7 +416,7 @@ impl SessionActor {
         self.see_off().await;
     }
 
-    /// Lets chats go that are over, and the session when the last one is.
+    /// Removes chats that are finished, and ends the session after the last one.
     async fn see_off(&mut self) {
         self.finish_leaving().await;
         self.finished |= self.ending.is_some() && self.chats.iter().all(|chat| chat.over);
@@ -449,14 +448,14 @@ impl SessionActor {
         if matches!(effect, Effect::Agent(AgentCommand::Prompt { .. })) {
             self.brief_behind(uri, Brief::First);
         }
-        // The agent of a child chat is that of its parent.
+        // Child chats use the agent of their parent.
         let parent = self.chats.get(uri).and_then(|chat| chat.parent.clone());
         let agent = parent.as_ref().filter(|_| matches!(effect, Effect::Agent(_))).unwrap_or(uri);
         let Some(chat) = self.chats.get_mut(agent) else { return };
         match effect {
             Effect::Agent(command) => chat.command(command),
-            // A live agent is asked to close, which gives it time to end politely; one
-            // that is still being opened is not waited for.
+            // A live agent gets time to shut down cleanly; an agent that is still being
+            // opened is cancelled.
             Effect::CloseAgent => match &chat.link {
                 Some(link) => link.close.cancel(),
                 None => chat.opening.cancel(),
@@ -466,7 +465,7 @@ impl SessionActor {
         }
     }
 
-    /// The session is for everyone to see, with the next look at its row.
+    /// Adds the session to the session list with the next update of its row.
     pub(super) fn list(&mut self) {
         if !self.listed {
             self.listed = true;
@@ -474,7 +473,7 @@ impl SessionActor {
         }
     }
 
-    /// Whether there is anything in the session that must not be lost.
+    /// Whether the session has content that must be kept.
     pub(super) fn is_used(&self) -> bool {
         let used = |chat: &ChannelUri| self.store.read(chat, |state| state.chat_doc().is_some_and(is_used));
         self.chats.iter().count() > 1 || self.chats.uris().any(|chat| used(&chat).unwrap_or(false))
@@ -491,10 +490,10 @@ impl SessionActor {
     }
 }
 
-/// What an actor leaves when it has stopped.
+/// The result of a stopped actor.
 pub(crate) struct Ended {
     pub(crate) ending: Ending,
     pub(crate) waiting: Vec<Waiting>,
-    /// Whether everything that shall stay is stored.
+    /// Whether everything that must be kept is stored.
     pub(crate) stored: Result<(), StorageError>,
 }

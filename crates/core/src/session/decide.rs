@@ -1,14 +1,13 @@
-//! What happens next in a chat, and in its session: a pure function of their state and
-//! an input.
+//! The rules of a session: a pure function from state and input to a decision.
 //!
-//! No clock, no I/O, no waiting: the time comes in with the input, and what must
-//! be done outside goes out as effects. Published state is only read here; the
-//! actions that change it are returned for the actor to commit, in order.
-//! `turns`, `queue`, `tools`, `inputs`, `settings`, `directories`, `customizations` and
-//! `children` (chats of subagents) hold the rules of their subjects, `names` how long names
-//! may be, `agent` the rules of what agents say, `leftovers` those of what must not outlive
-//! them, `lost_history` those for an agent that has lost its record.
-
+//! No clock, no I/O, no waiting: the time comes with the input, and external work is
+//! returned as effects. Published state is only read here; the actions that change it are
+//! returned, and the actor commits them in order.
+//!
+//! Each submodule holds the rules of one subject: `turns`, `queue`, `tools`, `inputs`,
+//! `settings`, `directories`, `customizations`, `children` (subagent chats), `names` (length
+//! limits), `agent` (agent events), `leftovers` (state that must not outlive an agent) and
+//! `lost_history` (agents that have lost their record).
 mod agent;
 mod children;
 mod customizations;
@@ -45,29 +44,29 @@ pub(super) use queue::{QueueEffect, holds_queue};
 use turns::Resumable;
 pub(super) use turns::title_from;
 
-/// Everything about a chat that is not published.
+/// The unpublished state of a chat and its agent.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
-    /// Where its agent is in its life.
+    /// The lifecycle phase of the agent.
     pub(super) phase: Phase,
     /// When the running turn began, on the actor's clock.
-    pub(super) turn_began: Duration,
+    /// When the running turn began, on the session's monotonic clock.
     /// How often the agent was opened for the running turn.
-    pub(super) openings: u32,
+    /// How often the agent has been opened for the running turn.
     /// Which commands agents of this kind handle.
-    pub(super) features: AgentFeatures,
+    /// The features that the agent supports.
     /// Whether the waiting messages are held back until a client asks to continue.
-    pub(super) queue_held: bool,
+    /// Whether queued messages are held until a client asks to continue.
     /// Whether the running turn was reopened by a client after it had failed.
-    pub(super) reopened: bool,
+    /// Whether the running turn was resumed by a client after it had failed.
     /// A turn that the agent started while another one was running: its output goes
-    /// into the running one.
-    pub(super) folded: Option<Unsent>,
+    /// A turn that the agent started while another was running. Its output is added to the
+    /// running turn.
     /// What they make of the first of several directories; nothing if they work in one.
-    pub(super) directories: Option<Primary>,
+    /// The role of the first of several directories; `None` if the agent supports only one.
     /// How far back the agent has to go before it gets a message. Kept until it has shown
-    /// that it did: to be told twice does not hurt.
-    pub(super) rewind: Option<Rewind>,
+    /// How far the agent must rewind before it gets the next message. Kept until the agent
+    /// has shown that it did; telling it twice is harmless.
 }
 
 /// Where the agent of a chat is in its life.

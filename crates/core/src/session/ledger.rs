@@ -1,9 +1,9 @@
-//! What of a session is on its way into the storage.
+//! Writes a session's changes to storage.
 //!
-//! Every published action goes into the session's journal: boundaries and
-//! decisions before they are published, all else shortly after. From time to time
-//! the documents are written instead, and the journal is trimmed. A write that
-//! fails loses nothing here: the documents are written again until it works.
+//! Every published action goes into the session's journal: turn boundaries and decisions
+//! before they are published, all other actions shortly after. At checkpoints the
+//! documents are written and the journal is trimmed. A failed write loses nothing: the
+//! documents are written again until a write succeeds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,82 +16,82 @@ use crate::ids::{ClientId, ServerSeq};
 use crate::state::DispatchMark;
 use crate::storage::{Change, JournalEntry, Json, Storage, StorageError};
 
-/// How long streamed text may be in memory only.
+/// How long streamed text may exist in memory only.
 const FLUSH_AFTER: Duration = Duration::from_millis(80);
 
-/// How long a session has to be quiet before its documents are written.
+/// How long a session must be idle before its documents are written.
 const SETTLE_AFTER: Duration = Duration::from_secs(2);
 
-/// How long to wait before a failed write is tried again.
+/// Delay before a failed write is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// How long a write may take before it counts as failed. It takes well below a
-/// millisecond on a disk that works.
+/// How long a write may take before it counts as failed. A healthy disk needs well below a
+/// millisecond.
 const WRITE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes of actions that may wait. Above it they are dropped here: the documents,
-/// which have them too, are written instead.
+/// Most bytes of pending actions. When exceeded, the pending actions are dropped and the
+/// documents, which contain them, are written instead.
 const MAX_PENDING: usize = 4 * 1024 * 1024;
 
-/// Bytes in the journal above which the documents are written, so that a restart
-/// does not have to fold for long.
+/// Journal size in bytes above which the documents are written, which keeps the replay
+/// after a restart short.
 const LONG_JOURNAL: usize = 1024 * 1024;
 
-/// The way of a session's changes into the storage.
+/// Writes the journal and the documents of one session.
 pub(super) struct Ledger {
     storage: Arc<dyn Storage>,
     session: ChannelUri,
-    /// Published and not handed over yet.
+    /// Published actions that are not written yet.
     pending: Vec<JournalEntry>,
     pending_bytes: usize,
     /// The number of the next entry.
     next: u64,
-    /// Bytes of the entries since the documents were written.
+    /// Bytes of journal entries since the last checkpoint.
     journaled: usize,
-    /// The journal has a hole, or more than the documents need.
+    /// The journal is incomplete or contains entries that were not published.
     broken: bool,
-    /// The documents are behind.
+    /// The stored documents are out of date.
     stale: bool,
-    /// Chats that may be in the storage and have to go, by the numbers of the debts.
+    /// Chats that may be in storage and must be removed, with increasing numbers.
     owed: Vec<(u64, ChannelUri)>,
     last_owed: u64,
-    /// The number that the last dispatch which was written got, for the next write. One
-    /// that fails loses it, and what has no number counts as not answered.
+    /// The sequence number of the last dispatch that was written, for the next write. If
+    /// that write fails the number is lost, and the dispatch counts as unanswered.
     answered: Option<Change>,
-    /// Changes for the next write. One that fails loses them; they are in the documents, or
-    /// can be found again.
+    /// Changes for the next write. If it fails they are lost; the documents contain them, or
+    /// they can be found again.
     soon: Vec<Change>,
     in_flight: Option<InFlight>,
-    /// When something is to be done.
+    /// When the writer has something to do next.
     due: Option<Instant>,
 }
 
-/// Chats, and the first turn of each that is meant.
+/// Chats, each with the index of its first affected turn.
 pub(super) type TurnsFrom = Vec<(ChannelUri, usize)>;
 
-/// A write that nobody waits for.
+/// A write that runs without a caller waiting for it.
 struct InFlight {
     written: BoxFuture<Result<(), StorageError>>,
-    /// What has to be undone if it fails.
+    /// Turns that are not stored if the write fails.
     turns_from: TurnsFrom,
     documents: bool,
-    /// The number of the last owed removal that is in it.
+    /// The number of the last chat removal that it contains.
     owed: u64,
 }
 
-/// What the owner of a ledger has to do.
+/// What the session has to do for the journal writer.
 #[derive(Debug)]
 pub(super) enum Chore {
-    /// Nothing; the ledger did it.
+    /// Nothing.
     None,
     /// The turns from these on could not be stored.
     TurnsLost(TurnsFrom),
-    /// Give it the documents, to be written.
+    /// Pass it the documents to write.
     Checkpoint,
 }
 
 impl Ledger {
-    /// A ledger for a session whose journal ends before `next`.
+    /// Creates a writer for a session whose next journal entry is `next`.
     pub(super) fn new(storage: Arc<dyn Storage>, session: ChannelUri, next: u64) -> Self {
         Self {
             storage,
@@ -111,31 +111,31 @@ impl Ledger {
         }
     }
 
-    /// A chat has to go that may be in the storage: with the documents, until they are
-    /// written.
+    /// Schedules the removal of a chat that may be in storage. It is repeated with every
+    /// checkpoint until one succeeds.
     pub(super) fn owe_removal(&mut self, chat: ChannelUri) {
         self.last_owed += 1;
         self.owed.push((self.last_owed, chat));
         self.wants_checkpoint();
     }
 
-    /// There is another chat at the address, with all that it has.
+    /// Cancels a scheduled removal, because the URI is used by a new chat.
     pub(super) fn owe_no_removal(&mut self, chat: &ChannelUri) {
         self.owed.retain(|(_, owed)| owed != chat);
     }
 
-    /// The removals that are owed, before the documents; after them what waits for a write.
+    /// Scheduled removals, then the documents, then changes that wait for the next write.
     fn with_owed(&mut self, documents: Vec<Change>) -> Vec<Change> {
         let removals = self.owed.iter().map(|(_, chat)| Change::RemoveChat { chat: chat.clone() });
         removals.chain(documents).chain(self.soon.drain(..)).chain(self.answered.take()).collect()
     }
 
-    /// The removals up to this one are written.
+    /// Drops the scheduled removals up to this number, which have been written.
     fn paid(&mut self, through: u64) {
         self.owed.retain(|(number, _)| *number > through);
     }
 
-    /// Something was published.
+    /// Appends a published action.
     pub(super) fn note(&mut self, channel: &ChannelUri, action: Json, at: i64) {
         let entry = self.entry(channel, action, at);
         self.pending.push(entry);
@@ -146,8 +146,8 @@ impl Ledger {
         self.due_in(FLUSH_AFTER);
     }
 
-    /// Writes actions down before they are published, with all that was before them and
-    /// with other changes that belong to them.
+    /// Writes actions before they are published, together with all pending entries and with
+    /// other changes that belong to them.
     pub(super) async fn ahead(
         &mut self,
         changes: Vec<Change>,
@@ -162,7 +162,7 @@ impl Ledger {
         }
         self.pending_bytes = 0;
         let entries = std::mem::take(&mut self.pending);
-        // The journal first: a chat that goes takes its part of it along.
+        // The journal comes first, because removing a chat also removes its entries.
         let journal = Change::Journal { session: self.session.clone(), entries: entries.clone() };
         let handled =
             handled.map(|(client, DispatchMark(mark))| Change::Handled { client: client.clone(), mark });
@@ -177,9 +177,9 @@ impl Ledger {
         self.stale = true;
         match &written {
             Ok(()) => {}
-            // It may be written yet, and nothing may be written twice.
+            // The write may still succeed later, and nothing may be written twice.
             Err(StorageError::TimedOut) => self.break_off(),
-            // What was published has to be written again; what was not, must not.
+            // Published entries must be written again; unpublished ones must not.
             Err(_) => {
                 self.pending = entries;
                 self.pending.truncate(published);
@@ -190,13 +190,13 @@ impl Ledger {
         written
     }
 
-    /// The dispatch that was written last is answered. Its number comes after it: until it
-    /// is published nobody knows what others take meanwhile.
+    /// Records the sequence number of the dispatch that was written last. It is written
+    /// afterwards, because it is not known before the action is published.
     pub(super) fn answered(&mut self, client: &ClientId, mark: DispatchMark, answer: ServerSeq) {
         self.answered = Some(Change::Answered { client: client.clone(), mark: mark.0, answer });
     }
 
-    /// Waits for the next thing to do. Cancel-safe.
+    /// Waits until there is something to do. Cancel-safe.
     pub(super) async fn next(&mut self) -> Due {
         match (&mut self.in_flight, self.due) {
             (Some(in_flight), _) => Due::Written(in_flight.written.as_mut().await),
@@ -208,7 +208,7 @@ impl Ledger {
         }
     }
 
-    /// Does what is due, as far as it can alone. `quiet` says that no turn runs.
+    /// Handles a wake-up. `quiet` means that no turn is running.
     pub(super) fn handle(&mut self, due: Due, quiet: bool) -> Chore {
         match due {
             Due::Written(result) => self.written(result),
@@ -227,8 +227,8 @@ impl Ledger {
         }
     }
 
-    /// Whether the documents can be written now. While they are being written they
-    /// cannot, and are asked for again afterwards.
+    /// Whether the documents can be written now. While a checkpoint is being written they
+    /// cannot; another checkpoint is then requested.
     pub(super) fn takes_documents(&mut self) -> bool {
         let busy = self.in_flight.as_ref().is_some_and(|in_flight| in_flight.documents);
         if busy {
@@ -237,7 +237,7 @@ impl Ledger {
         !busy
     }
 
-    /// Writes the documents, which contain everything that was published.
+    /// Writes the documents, which contain everything that was published, without waiting.
     pub(super) fn checkpoint(&mut self, mut documents: Vec<Change>, turns_from: TurnsFrom) {
         documents.push(self.trim());
         let documents = self.with_owed(documents);
@@ -245,8 +245,8 @@ impl Ledger {
         self.hand_over(InFlight { written, turns_from, documents: true, owed: self.last_owed });
     }
 
-    /// Waits for documents that are being written: newer ones must not trim the journal of
-    /// what may still fail. Answers the turns that are not stored.
+    /// Waits for a write in flight: newer documents must not trim journal entries that the
+    /// write may fail to cover. Returns the turns that were not stored.
     pub(super) async fn settled(&mut self) -> TurnsFrom {
         let Some(InFlight { written, turns_from, owed, .. }) = self.in_flight.take() else {
             return TurnsFrom::new();
@@ -260,7 +260,7 @@ impl Ledger {
         }
     }
 
-    /// Writes the documents and waits until they are written.
+    /// Writes the documents and waits for the result.
     pub(super) async fn finish(&mut self, mut documents: Vec<Change>) -> Result<(), StorageError> {
         documents.push(self.trim());
         self.due = None;
@@ -270,20 +270,20 @@ impl Ledger {
         Ok(())
     }
 
-    /// The documents have to be written soon.
+    /// Requests a checkpoint as soon as possible.
     pub(super) fn wants_checkpoint(&mut self) {
         self.stale = true;
         self.broken = true;
         self.due_in(Duration::ZERO);
     }
 
-    /// Writes what cannot be in the journal, in its order.
+    /// Writes a change that is not a journal entry, after all earlier writes.
     pub(super) fn beside(&self, change: Change) {
-        // A row that cannot be written now is written with the documents.
+        // If this write fails, the change is stored with the documents.
         drop(self.storage.write(vec![change]));
     }
 
-    /// Writes a change with the next write of the journal, at most a tenth of a second later.
+    /// Writes a change with the next journal write, at most a tenth of a second later.
     pub(super) fn soon(&mut self, change: Change) {
         self.soon.push(change);
         self.stale = true;
@@ -322,19 +322,19 @@ impl Ledger {
             return Chore::None;
         };
         let documents = in_flight.documents;
-        tracing::error!(session = %self.session, %error, documents, "a session could not be stored; it is tried again");
+        tracing::error!(session = %self.session, %error, documents, "cannot store session; retrying");
         self.break_off();
         self.due = Some(Instant::now() + RETRY_AFTER);
         Chore::TurnsLost(in_flight.turns_from)
     }
 
     fn hand_over(&mut self, in_flight: InFlight) {
-        // A piece of journal that is in flight goes on by itself; if it fails it does
-        // not matter, since the documents that come after it have everything.
+        // A journal write in flight continues. If it fails, nothing is lost, since the
+        // documents that follow contain its entries.
         self.in_flight = Some(in_flight);
     }
 
-    /// The journal cannot be continued: only the documents help.
+    /// Gives up the current journal: a checkpoint is needed.
     fn break_off(&mut self) {
         self.broken = true;
         self.stale = true;
@@ -364,12 +364,12 @@ impl Ledger {
     }
 }
 
-/// Why a ledger woke up.
+/// Why the journal writer woke up.
 #[derive(Debug)]
 pub(super) enum Due {
-    /// What was handed over is written, or not.
+    /// The write in flight has finished.
     Written(Result<(), StorageError>),
-    /// The time has come to hand over more.
+    /// It is time to write.
     Now,
 }
 

@@ -1,12 +1,13 @@
-//! One session: what is decided in it, by whom, and what follows.
+//! One session: its actor, its rules and its storage.
 //!
-//! `actor` is the only code that changes a session, `handle` how it is reached; `decide`
-//! is the pure function behind it; `opening` starts agents, `briefing` is what they know of it; `chats` and
-//! `orders` are which chats it has and how they come and go; `amend` completes what
-//! clients send; `publish` makes its changes public and durable, by way of the `ledger`;
-//! `projection` keeps the copies of a chat's facts in agreement; `children` are the chats
-//! of subagents; `links` join turns with the agent's messages; `record` is the conversation
-//! as text.
+//! `actor` is the task that owns a session, and the only code that changes it; `handle` is
+//! its interface to the host. `decide` holds the rules, as a pure function. `chats` is the
+//! list of chats; `orders` creates, moves and removes chats; `children` manages the chats
+//! of subagents. `opening` starts agents; `briefing` is the session data that an agent
+//! gets; `links` maps turns to the agent's messages; `record` renders a conversation as
+//! text. `amend` completes client actions; `publish` commits and stores changes through
+//! `journal_writer`; `projection` keeps copies of chat data in the session up to date;
+//! `restore` rebuilds a session from storage.
 
 mod actor;
 mod addresses;

@@ -1,9 +1,9 @@
-//! How a session's changes become public and durable.
+//! Publishes and stores a session's changes.
 //!
-//! Boundaries of turns and decisions are in the journal before anybody is told;
-//! streamed output follows within a tenth of a second. If the storage fails, a
-//! client's own action is refused, and what the agent did is published all the
-//! same: the user has to see it, and it is written as soon as that works again.
+//! Turn boundaries and decisions are written to the journal before they are published;
+//! streamed output is written within a tenth of a second. If storage fails, client actions
+//! are rejected, but agent output is published anyway: the user has to see what happened,
+//! and it is stored as soon as storage works again.
 
 use std::collections::HashSet;
 
@@ -22,8 +22,7 @@ use crate::state::{Action, ChannelState};
 use crate::storage::{Change, Json, StorageError};
 
 impl SessionActor {
-    /// Publishes a client's action, as it came or completed. The error is the reason why
-    /// it is refused.
+    /// Publishes a client's action, unchanged or amended. The error is the rejection reason.
     pub(super) async fn publish_for(
         &mut self,
         dispatch: &ClientDispatch,
@@ -43,7 +42,7 @@ impl SessionActor {
         let answer = match self.store.commit(channel, action, Some(origin)) {
             Ok(answer) => answer,
             Err(error) => {
-                // It may be in the journal already; the documents will be without it.
+                // The action may be in the journal; the documents will not contain it.
                 self.ledger.wants_checkpoint();
                 return Err(error.to_string());
             }
@@ -57,7 +56,7 @@ impl SessionActor {
         Ok(())
     }
 
-    /// Does what was decided for a chat, and what follows from it.
+    /// Applies a decision for a chat, and the decisions that follow from it.
     pub(super) async fn carry_out(&mut self, chat: &ChannelUri, first: Decision) {
         let mut next = Some(first);
         while let Some(mut decision) = next.take() {
@@ -72,7 +71,7 @@ impl SessionActor {
             if shows {
                 self.project(chat);
             }
-            // Only now: the documents have the copies of the chat's facts in them.
+            // After `project`, because the documents contain the copies of the chat's data.
             if ended {
                 self.checkpoint();
             }
@@ -82,7 +81,7 @@ impl SessionActor {
         }
     }
 
-    /// Takes over what a decision says about the chat's agent.
+    /// Applies the part of a decision that concerns the chat's agent.
     fn take_over(&mut self, uri: &ChannelUri, decision: &mut Decision) {
         let Some(chat) = self.chats.get_mut(uri) else { return };
         let model = &mut chat.model;
@@ -99,7 +98,7 @@ impl SessionActor {
             model.folded = folded;
         }
         if decision.works {
-            // It was told, first of all.
+            // The rewind was sent before the message that the agent is working on.
             model.rewind = None;
             if matches!(model.phase, Phase::Live(_)) {
                 model.phase = Phase::Live(History::Resume);
@@ -116,7 +115,7 @@ impl SessionActor {
             let look = |state: &ChannelState| {
                 let doc = state.chat_doc()?;
                 let running = doc.open().active_turn.as_ref().map(|active| active.id.as_str());
-                // An own turn of the agent that is folded into another one is found there.
+                // An agent's own turn that is folded into a running one is linked to that one.
                 let turn = if is_folded { running? } else { turn.as_str() };
                 (running == Some(turn) || doc.position(turn).is_some()).then(|| turn.to_owned())
             };
@@ -127,14 +126,14 @@ impl SessionActor {
         }
     }
 
-    /// Starts what waits, if the chat has become idle.
+    /// Starts the next waiting message if the chat is idle.
     pub(super) async fn settle(&mut self, chat: &ChannelUri) {
         if let Some(decision) = self.waiting_message(chat) {
             self.carry_out(chat, decision).await;
         }
     }
 
-    /// Starts what waits in any chat.
+    /// Starts the next waiting message in each idle chat.
     pub(super) async fn settle_all(&mut self) {
         for chat in self.chats.uris().collect::<Vec<_>>() {
             self.settle(&chat).await;
@@ -145,7 +144,7 @@ impl SessionActor {
         Some(self.decide(chat, Input::Settle)).filter(|next| !next.actions.is_empty())
     }
 
-    /// Publishes actions of the host's own. Answers whether they end a turn.
+    /// Publishes the host's own actions. Returns whether they end a turn.
     async fn publish(&mut self, chat: &ChannelUri, actions: &[(Target, Action)]) -> bool {
         let at = self.now();
         let ahead = actions.iter().any(|(_, action)| meaning(action.typed()).host == Durability::Ahead);
@@ -156,7 +155,7 @@ impl SessionActor {
                     Some((self.channel(chat, *target).clone(), action.encoded().ok()?))
                 })
                 .collect();
-            // What has happened is shown even if it cannot be stored.
+            // Published even if the write fails, because it has already happened.
             self.write_ahead(Vec::new(), entries).await.ok();
         }
         for (target, action) in actions {
@@ -169,7 +168,7 @@ impl SessionActor {
                     }
                 }
                 Err(error) => {
-                    tracing::error!(session = %self.seed.uri, %error, "an action could not be published");
+                    tracing::error!(session = %self.seed.uri, %error, "cannot publish action");
                     self.ledger.wants_checkpoint();
                 }
             }
@@ -177,8 +176,8 @@ impl SessionActor {
         actions.iter().any(|(_, action)| meaning(action.typed()).ends_turn())
     }
 
-    /// Publishes actions of the host's own which must not be missing after a restart, in
-    /// one write. What has happened is shown even if it cannot be stored.
+    /// Publishes the host's own actions that must survive a restart, in one write. They are
+    /// published even if the write fails, because they describe what has happened.
     pub(super) async fn publish_own(
         &mut self,
         actions: Vec<(ChannelUri, Action)>,
@@ -195,10 +194,10 @@ impl SessionActor {
         stored
     }
 
-    /// Publishes an action that is in the journal already.
+    /// Publishes an action that has been written to the journal.
     pub(super) fn commit_written(&mut self, channel: &ChannelUri, action: &Action) {
         if let Err(error) = self.store.commit(channel, action, None) {
-            tracing::error!(%channel, %error, "an action could not be published");
+            tracing::error!(%channel, %error, "cannot publish action");
             self.ledger.wants_checkpoint();
         }
     }
@@ -211,13 +210,13 @@ impl SessionActor {
         let at = self.now();
         let stored = self.ledger.ahead(changes, entries, None, at).await;
         if let Err(error) = &stored {
-            tracing::error!(session = %self.seed.uri, %error, "published before it is stored");
+            tracing::error!(session = %self.seed.uri, %error, "cannot store actions before publishing them");
             self.ledger.wants_checkpoint();
         }
         stored
     }
 
-    /// Brings the copies of a chat's facts into agreement with the chat.
+    /// Updates the copies of a chat's data.
     pub(super) fn project(&mut self, chat: &ChannelUri) {
         for update in self.with_state(chat, projection::session_updates).unwrap_or_default() {
             self.follow(update);
@@ -225,8 +224,7 @@ impl SessionActor {
         self.project_row();
     }
 
-    /// Brings what the session says of all its chats, and its row in the list, into
-    /// agreement with its list of chats.
+    /// Updates the session's activity and its row in the session list.
     pub(super) fn project_row(&mut self) {
         let look = |state: &ChannelState| projection::activity_update(state.session()?);
         if let Some(update) = self.store.read(&self.seed.uri, look).flatten() {
@@ -235,7 +233,7 @@ impl SessionActor {
         if !self.listed && !self.is_used() {
             return;
         }
-        // From its first message on, whether its agent can be opened for it or not.
+        // Listed from the first message on, even if the agent cannot be opened.
         self.list();
         let look = |state: &ChannelState| {
             Some(projection::row(&self.seed.uri, &self.seed.created_at, state.session()?))
@@ -246,19 +244,19 @@ impl SessionActor {
         }
     }
 
-    /// Publishes what follows from other actions, and would follow from them again.
+    /// Publishes a derived action. It can be derived again, so it is not written ahead.
     fn follow(&mut self, update: StateAction) {
         let (at, action) = (self.now(), Action::own(update));
         match (self.store.commit(&self.seed.uri, &action, None), action.encoded()) {
             (Ok(_), Ok(encoded)) => self.ledger.note(&self.seed.uri, encoded, at),
             (Err(error), _) => {
-                tracing::error!(session = %self.seed.uri, %error, "a chat's facts could not be published");
+                tracing::error!(session = %self.seed.uri, %error, "cannot publish chat summary");
             }
             (Ok(_), Err(_)) => self.ledger.wants_checkpoint(),
         }
     }
 
-    /// Does what the ledger is due for.
+    /// Handles a wake-up of the journal writer.
     pub(super) fn handle_ledger(&mut self, due: Due) {
         let runs = |chat: &ChannelUri| self.with_state(chat, |_, chat| chat.active_turn.is_some());
         let quiet = !self.chats.iter().any(|chat| runs(&chat.uri).unwrap_or(false));
@@ -275,7 +273,7 @@ impl SessionActor {
         }
     }
 
-    /// Hands the documents to the storage, without waiting.
+    /// Starts writing the documents, without waiting.
     pub(super) fn checkpoint(&mut self) {
         if self.ledger.takes_documents()
             && let Some((documents, turns_from)) = self.documents()
@@ -284,7 +282,7 @@ impl SessionActor {
         }
     }
 
-    /// Stores the session as it is and waits until that is done.
+    /// Stores the complete session and waits for the result.
     pub(super) async fn store_all(&mut self) -> Result<(), StorageError> {
         let lost = self.ledger.settled().await;
         self.not_stored(lost);
@@ -297,15 +295,15 @@ impl SessionActor {
         stored
     }
 
-    /// Everything about the session, as changes for the storage, and the turns in it.
+    /// The complete session as storage changes, and the turns that they contain.
     fn documents(&self) -> Option<(Vec<Change>, TurnsFrom)> {
-        // Of a chat that is away only its new session may say whose it is.
+        // Only the new session may store a chat that is in transit.
         let here = || self.chats.iter().filter(|chat| !chat.is_away());
         let uris: Vec<&ChannelUri> = here().map(|chat| &chat.uri).collect();
         let checkpoint = match self.store.checkpoint(&self.seed.uri, &uris) {
             Ok(checkpoint) => checkpoint?,
             Err(error) => {
-                tracing::error!(session = %self.seed.uri, %error, "the session cannot be encoded");
+                tracing::error!(session = %self.seed.uri, %error, "cannot encode session");
                 return None;
             }
         };
@@ -325,7 +323,7 @@ impl SessionActor {
             });
             if let Some((keep, turns)) = turns {
                 turns_from.push((chat.uri.clone(), keep));
-                // Again, since a single write of a link may have failed.
+                // Repeated, because the earlier write of the link may have failed.
                 changes.extend(turns.iter().filter_map(|turn| {
                     let link = chat.links.get(&turn.id)?.clone();
                     Some(Change::PutTurnLink { chat: chat.uri.clone(), turn: turn.id.clone(), link })
@@ -336,9 +334,9 @@ impl SessionActor {
         Some((changes, turns_from))
     }
 
-    /// Counts turns, notes when one began, and what becomes of the queue.
+    /// Updates turn counters, turn start times and the queue after a commit.
     fn after_commit(&mut self, channel: &ChannelUri, action: &StateAction, queue: QueueEffect) {
-        // The end of a turn that the agent started itself says nothing about the queue.
+        // The end of a turn that the agent started itself does not affect the queue.
         let by_user =
             |state: &ChannelState| Some(state.chat()?.turns.last()?.message.origin.kind == MessageKind::User);
         let own = meaning(action).ends_turn() && self.store.read(channel, by_user).flatten() == Some(false);
@@ -364,17 +362,17 @@ impl SessionActor {
             model.turn_began = now;
             model.openings = 0;
         }
-        // A session counts once, however many of its chats are busy.
+        // A session counts once, regardless of how many of its chats are busy.
         if others {
             return;
         }
         let change = if ended { -1 } else { 1 };
         if let Err(error) = self.store.adjust_active_sessions(change) {
-            tracing::error!(%error, "the number of active sessions could not be published");
+            tracing::error!(%error, "cannot publish active session count");
         }
     }
 
-    /// Forgets the agent's messages of turns that a chat no longer has.
+    /// Drops the links of turns that the chat no longer has.
     fn drop_links(&mut self, uri: &ChannelUri) {
         let turns = |state: &ChannelState| {
             state.chat_doc().map(|doc| doc.turns().iter().map(|turn| turn.id.clone()).collect::<HashSet<_>>())
@@ -387,7 +385,7 @@ impl SessionActor {
         }
     }
 
-    /// Whether a turn runs in a chat other than this one.
+    /// Whether a turn is running in another chat.
     fn turns_running(&self, but: &ChannelUri) -> bool {
         self.chats
             .uris()

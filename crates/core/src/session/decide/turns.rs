@@ -1,4 +1,4 @@
-//! Turns: how they start, are cancelled, resumed and ended.
+//! Turns: start, cancel, resume, truncate, end, and titles.
 
 use ahp_types::actions::{
     ChatErrorAction, ChatTurnCancelledAction, ChatTurnCompleteAction, ChatTurnStartedAction,
@@ -17,20 +17,20 @@ use crate::session::amend::has_too_many_chats;
 use crate::session::record::record_of;
 use crate::storage::Rewind;
 
-/// Why a client's order about a turn of a subagent is rejected.
+/// Why an action on the turn of a subagent is rejected.
 const NOT_IN_CHILD: &str = "this chat belongs to a subagent; cancel or resume the turn of its parent chat";
 
-/// Longest title that is made from a message, in characters.
+/// Longest title that is derived from a message, in characters.
 const TITLE_LENGTH: usize = 60;
 
-/// Bytes of a time. One to the nanosecond with its offset has 35; what may stand behind it
-/// has no end.
+/// Longest accepted time, in bytes. A time with nanoseconds and offset has 35; suffixes in
+/// brackets are unlimited.
 const MAX_TIME: usize = 64;
 
-/// Room for a turn's duration at the end of the calendar: a hundred years.
+/// Distance from the end of the calendar that leaves room for a turn's duration.
 const HEADROOM: SignedDuration = SignedDuration::from_hours(100 * 365 * 24);
 
-/// A client starts a turn.
+/// Handles a client's start of a turn.
 pub(super) fn started(model: &Model, view: View<'_>, started: &ChatTurnStartedAction) -> Decision {
     if view.chat.active_turn.is_some() {
         return reject("a turn is already running in this chat");
@@ -44,8 +44,8 @@ pub(super) fn started(model: &Model, view: View<'_>, started: &ChatTurnStartedAc
     if let Some(reason) = unfit(view, &started.message) {
         return reject(reason);
     }
-    // The reducers add the turn's duration to it; a time at the end of the calendar
-    // would make the turn unable to end.
+    // Reducers add the turn's duration to this time. Close to the end of the calendar that
+    // would overflow, and the turn could not end.
     let time = Some(&started.started_at).filter(|time| time.len() <= MAX_TIME);
     let time = time.and_then(|time| time.parse::<Timestamp>().ok());
     if time.is_none_or(|time| time >= Timestamp::MAX - HEADROOM) {
@@ -55,7 +55,7 @@ pub(super) fn started(model: &Model, view: View<'_>, started: &ChatTurnStartedAc
     send(model, view, prompt)
 }
 
-/// The host itself starts a turn, with a message that waited for it.
+/// Starts a turn for a queued message.
 pub(super) fn start(
     model: &Model,
     view: View<'_>,
@@ -72,8 +72,8 @@ pub(super) fn start(
     decision
 }
 
-/// An id for a turn that is unique in the chat, and the same whenever this is decided
-/// again. A client may have chosen any id for a turn of its own.
+/// A turn id that is unique in the chat and deterministic. Clients choose their own turn
+/// ids, so any id may be in use.
 fn new_turn_id(view: View<'_>, name: &str) -> String {
     let turns = view.turns;
     let mut candidates = (turns.len()..).map(|number| format!("{name}-{number}"));
@@ -81,21 +81,21 @@ fn new_turn_id(view: View<'_>, name: &str) -> String {
     candidates.find(|id| turns.iter().all(|turn| turn.id != *id)).unwrap_or_default()
 }
 
-/// Why a message of a client's cannot be taken, if it cannot.
+/// Why a client's message is rejected, if it is.
 pub(super) fn unfit(view: View<'_>, message: &Message) -> Option<&'static str> {
     if message.origin.kind != MessageKind::User {
         return Some("a client can only send messages of origin \"user\"");
     }
     if has_too_many_chats(message) {
-        return Some("the message has too many chats attached without an endTurn; at most 32 are taken");
+        return Some("the message has too many attached chats without an endTurn; the limit is 32");
     }
     let closed =
         matches!(view.chat.interactivity, Some(ChatInteractivity::ReadOnly | ChatInteractivity::Hidden));
-    closed.then_some("this chat takes no messages")
+    closed.then_some("this chat is read-only")
 }
 
-/// Brings a message to the agent, which is opened for it if need be, and names the
-/// session after the first one.
+/// Sends a message to the agent, opening the agent if necessary, and derives the session
+/// title from the first message.
 pub(super) fn send(model: &Model, view: View<'_>, prompt: Unsent) -> Decision {
     let mut decision = Decision::default();
     if view.session.title.is_empty() {
@@ -112,7 +112,7 @@ pub(super) fn send(model: &Model, view: View<'_>, prompt: Unsent) -> Decision {
             decision.phase = Some(Phase::Opening { history: history.clone(), prompt });
             decision.effects.push(Effect::OpenAgent(history.clone()));
         }
-        // The turn that started the opening was cancelled meanwhile.
+        // The turn for which the agent is being opened was cancelled.
         Phase::Opening { history, prompt: _ } => {
             let prompt = Some(Box::new(prompt));
             decision.phase = Some(Phase::Opening { history: history.clone(), prompt });
@@ -123,7 +123,7 @@ pub(super) fn send(model: &Model, view: View<'_>, prompt: Unsent) -> Decision {
     decision
 }
 
-/// A client cancels a turn.
+/// Handles a client's cancellation of a turn.
 pub(super) fn cancelled(model: &Model, view: View<'_>, turn: &str) -> Decision {
     if running(view) != Some(turn) {
         return reject("this turn is not running");
@@ -149,7 +149,7 @@ pub(super) fn cancelled(model: &Model, view: View<'_>, turn: &str) -> Decision {
     decision
 }
 
-/// A client renames a chat. The default chat has the session's title.
+/// Handles a client's renaming of a chat. The default chat's title is the session's title.
 pub(super) fn renamed(view: View<'_>, changed: &SessionTitleChangedAction) -> Decision {
     if let Some(refused) = names::refused("the title", &changed.title) {
         return refused;
@@ -162,7 +162,8 @@ pub(super) fn renamed(view: View<'_>, changed: &SessionTitleChangedAction) -> De
     decision
 }
 
-/// A client renames a session. A default chat that has a title of its own follows.
+/// Handles a client's renaming of a session. A default chat with its own title is renamed
+/// too.
 pub(super) fn session_renamed(view: View<'_>, changed: &SessionTitleChangedAction) -> Decision {
     if let Some(refused) = names::refused("the title", &changed.title) {
         return refused;
@@ -175,8 +176,7 @@ pub(super) fn session_renamed(view: View<'_>, changed: &SessionTitleChangedActio
     decision
 }
 
-/// A client wants a turn that failed to go on. The same turn opens again, and its
-/// message goes to the agent once more.
+/// Resumes a failed turn: the same turn is reopened and its message is sent again.
 pub(super) fn resumed(model: &Model, view: View<'_>, turn: &str) -> Decision {
     if view.chat.active_turn.is_some() {
         return reject("a turn is already running in this chat");
@@ -195,21 +195,20 @@ pub(super) fn resumed(model: &Model, view: View<'_>, turn: &str) -> Decision {
     decision
 }
 
-/// A client goes back to an earlier turn, or to before the first. The agent has to
-/// forget what came after it, too.
+/// Truncates a chat after a turn, or before the first. The agent has to rewind, too.
 pub(super) fn truncated(model: &Model, view: View<'_>, turn: Option<&str>) -> Decision {
     if !model.features.rewind || is_child(view.chat) {
-        return reject("this agent cannot go back to an earlier turn");
+        return reject("this agent does not support truncation");
     }
     if view.chat.active_turn.is_some() {
         return reject("a turn is running in this chat; cancel it first");
     }
     if turn.is_some_and(|turn| view.turns.iter().all(|known| known.id != turn)) {
-        return reject("the chat has no such turn");
+        return reject("the chat does not have this turn");
     }
     let mut decision = Decision::default();
     match &model.phase {
-        // An agent that starts from nothing has nothing to forget.
+        // An agent without history does not need to rewind.
         Phase::Cold(History::Fresh) | Phase::Closing(_) => return decision,
         Phase::Live(_) => {
             let to = turn.map(TurnId::new);
@@ -226,7 +225,7 @@ pub(super) fn truncated(model: &Model, view: View<'_>, turn: Option<&str>) -> De
     decision
 }
 
-/// Whether a turn ended in an error that a user can make go on.
+/// Whether a turn ended in a resumable error.
 pub(super) fn is_resumable(turn: &Turn) -> bool {
     matches!(
         (turn.state, turn.response_parts.last()),
@@ -234,7 +233,7 @@ pub(super) fn is_resumable(turn: &Turn) -> bool {
     )
 }
 
-/// The turn that is running.
+/// The id of the running turn.
 pub(super) fn running(view: View<'_>) -> Option<&str> {
     view.chat.active_turn.as_ref().map(|active| active.id.as_str())
 }
@@ -255,12 +254,12 @@ pub(super) fn ended(model: &Model, view: View<'_>, turn: &str, outcome: TurnOutc
     }
 }
 
-/// Whether a user can make a failed turn go on.
+/// Whether a failed turn can be resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resumable {
-    /// Sending the message again would do the same again.
+    /// Sending the message again would fail the same way.
     No,
-    /// The failure was not the message's.
+    /// The message did not cause the failure.
     Yes,
 }
 
@@ -275,7 +274,7 @@ pub(super) fn failed(
     failed_after(duration(model, view), turn, error, resumable)
 }
 
-/// The action that ends a turn with an error after so many milliseconds.
+/// The action that ends a turn with an error after this many milliseconds.
 pub(super) fn failed_after(duration: i64, turn: &str, error: ErrorInfo, resumable: Resumable) -> StateAction {
     StateAction::ChatError(ChatErrorAction {
         turn_id: turn.to_owned(),
@@ -289,7 +288,7 @@ fn duration(model: &Model, view: View<'_>) -> i64 {
     i64::try_from(view.now.saturating_sub(model.turn_began).as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Whether the session still has the name that was made from its first message.
+/// Whether the session title is still the one derived from its first message.
 pub(super) fn has_provisional_title(view: View<'_>) -> bool {
     let title = view.session.title.as_str();
     if title.is_empty() {
@@ -302,7 +301,7 @@ pub(super) fn has_provisional_title(view: View<'_>) -> bool {
     first.is_some_and(|text| title_from(&text) == title)
 }
 
-/// A provisional title: the message's first line, cut at a word.
+/// A provisional title: the first line of the message, cut at a word boundary.
 pub(in crate::session) fn title_from(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     if line.chars().count() <= TITLE_LENGTH {
@@ -318,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_title_is_the_first_line_cut_at_a_word() {
+    fn title_is_first_line_cut_at_word_boundary() {
         assert_eq!(title_from("\n  hi  \nthere"), "hi");
         assert_eq!(title_from(""), "");
         let long = "word ".repeat(30);
