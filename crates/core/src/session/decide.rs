@@ -8,6 +8,7 @@
 //! `settings`, `directories`, `customizations`, `children` (subagent chats), `names` (length
 //! limits), `agent` (agent events), `leftovers` (state that must not outlive an agent) and
 //! `lost_history` (agents that have lost their record).
+
 mod agent;
 mod children;
 mod customizations;
@@ -44,59 +45,59 @@ pub(super) use queue::{QueueEffect, holds_queue};
 use turns::Resumable;
 pub(super) use turns::title_from;
 
-/// The unpublished state of a chat and its agent.
+/// The unpublished state of a chat's agent and queue.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     /// The lifecycle phase of the agent.
     pub(super) phase: Phase,
-    /// When the running turn began, on the actor's clock.
     /// When the running turn began, on the session's monotonic clock.
-    /// How often the agent was opened for the running turn.
+    pub(super) turn_began: Duration,
     /// How often the agent has been opened for the running turn.
-    /// Which commands agents of this kind handle.
+    pub(super) openings: u32,
     /// The features that the agent supports.
-    /// Whether the waiting messages are held back until a client asks to continue.
+    pub(super) features: AgentFeatures,
     /// Whether queued messages are held until a client asks to continue.
-    /// Whether the running turn was reopened by a client after it had failed.
+    pub(super) queue_held: bool,
     /// Whether the running turn was resumed by a client after it had failed.
-    /// A turn that the agent started while another one was running: its output goes
+    pub(super) reopened: bool,
     /// A turn that the agent started while another was running. Its output is added to the
     /// running turn.
-    /// What they make of the first of several directories; nothing if they work in one.
+    pub(super) folded: Option<Unsent>,
     /// The role of the first of several directories; `None` if the agent supports only one.
-    /// How far back the agent has to go before it gets a message. Kept until it has shown
+    pub(super) directories: Option<Primary>,
     /// How far the agent must rewind before it gets the next message. Kept until the agent
     /// has shown that it did; telling it twice is harmless.
+    pub(super) rewind: Option<Rewind>,
 }
 
-/// Where the agent of a chat is in its life.
+/// The lifecycle phase of a chat's agent.
 #[derive(Clone, Debug)]
 pub(super) enum Phase {
-    /// There is no agent. It is opened when the next message comes.
+    /// There is no agent. The next message opens one.
     Cold(History),
     /// The agent is being opened.
     Opening {
-        /// What it takes up, for another try if this one fails.
+        /// The history it is opened with, for a retry after a failure.
         history: History,
-        /// The message to send when it is there, unless that is cancelled before.
+        /// The message to send when it is open, unless the turn is cancelled first.
         prompt: Option<Box<Unsent>>,
     },
-    /// The agent's own record is missing, and the user is asked how to continue.
+    /// The agent's own record is missing, and the user has been asked how to continue.
     Asking {
-        /// What it was to continue.
+        /// The history that it was opened with.
         history: History,
-        /// The message to send when it is there.
+        /// The message to send when it is open.
         prompt: Box<Unsent>,
     },
-    /// The agent is there. Until it has shown that it works, another one would begin the
-    /// branch anew.
+    /// The agent is open. Until it has produced output, another agent would start from the
+    /// same history.
     Live(History),
-    /// The chat leaves, or its session does, as soon as the agent is gone.
+    /// The chat or its session ends as soon as the agent has closed.
     Closing(History),
 }
 
 impl Phase {
-    /// What an agent that is opened later takes up.
+    /// The history with which the next agent is opened.
     pub(super) fn history(&self) -> History {
         match self {
             Self::Cold(history)
@@ -108,112 +109,112 @@ impl Phase {
     }
 }
 
-/// The published state that decisions are made on.
+/// The published state on which a decision is based.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
     /// The session's document.
     pub(super) session: &'a SessionState,
-    /// The chat's document; of the finished turns it has the last one.
+    /// The chat's document; it contains only the last finished turn.
     pub(super) chat: &'a ChatState,
-    /// All of the chat's finished turns.
+    /// All finished turns of the chat.
     pub(super) turns: &'a [StoredTurn],
     /// Whether any chat of the session has an agent.
     pub(super) attended: bool,
-    /// The actor's clock, for durations.
+    /// The session's monotonic clock, for durations.
     pub(super) now: Duration,
-    /// The time of day, as it goes over the wire.
+    /// The wall-clock time, formatted for the protocol.
     pub(super) time: &'a str,
 }
 
-/// Which of a session's channels an action is for.
+/// The channel of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// The session channel.
     Session,
-    /// The channel of the chat that the decision is about.
+    /// The channel of the chat that is decided about.
     Chat,
 }
 
-/// Something that happened to the chat or to its session.
+/// An event that concerns a chat or its session.
 #[derive(Debug)]
 pub(super) enum Input<'a> {
     /// A client dispatched an action.
     Client {
         /// The channel it was dispatched on.
         target: Target,
-        /// What it says.
+        /// The action.
         action: &'a StateAction,
-        /// Who sent it.
+        /// The client that sent it.
         client: &'a ClientId,
     },
     /// The agent is ready for prompts.
     Opened,
     /// The agent could not be opened.
     OpenFailed(&'a OpenError),
-    /// The agent reported something.
+    /// The agent reported an event.
     Agent(AgentEvent),
-    /// A client is not there for the session any more.
+    /// A client has left the session.
     Left(&'a ClientId),
-    /// The session works elsewhere since this action.
+    /// This action changed the session's directories.
     Directories(&'a StateAction),
-    /// A user gave a token for something.
+    /// A user provided a token for a resource.
     Token(ResourceToken),
-    /// Everything else is done: is there something to go on with?
+    /// All earlier work is done: start the next waiting message, if any.
     Settle,
-    /// The session shall end, or the chat shall leave it.
+    /// The session ends, or the chat leaves it.
     End(Ending),
 }
 
-/// What a decision asks the actor to do, in this order: commit or reject the
-/// client's action, take over the new phase, commit the follow-ups, run the effects.
+/// What the actor has to do, in this order: commit or reject the client's action, apply the
+/// new agent state, commit the follow-up actions, run the effects.
 #[derive(Debug, Default)]
 pub(super) struct Decision {
-    /// Why the client's action is refused; `None` accepts it.
+    /// Why the client's action is rejected; `None` accepts it.
     pub(super) rejection: Option<String>,
     /// The next phase, if it changes.
     pub(super) phase: Option<Phase>,
-    /// How far back the agent has to go.
+    /// How far the agent has to rewind, if that changes.
     pub(super) rewind: Option<Rewind>,
     /// Whether the agent has shown that it works on the conversation.
     pub(super) works: bool,
-    /// Whether the running turn was reopened by a client.
+    /// Whether the running turn was resumed by a client, if that changes.
     pub(super) reopened: Option<bool>,
-    /// The agent's name of the conversation, if it reported one.
+    /// The agent's name for the conversation, if it reported one.
     pub(super) resume_token: Option<ResumeToken>,
-    /// An id of a message of a turn that the agent reported.
+    /// A message id that the agent reported, with its turn.
     pub(super) link: Option<(TurnId, MessageLink)>,
-    /// The agent's own turn whose output goes into the running one, if that changes.
+    /// The agent's own turn that is folded into the running one, if that changes.
     pub(super) folded: Option<Option<Unsent>>,
-    /// The host's own actions that follow.
+    /// The host's follow-up actions.
     pub(super) actions: Vec<(Target, StateAction)>,
-    /// What is to be done outside.
+    /// External work.
     pub(super) effects: Vec<Effect>,
 }
 
-/// Something to be done outside of the published state.
+/// Work outside the published state.
 #[derive(Debug, PartialEq)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "there are a few of them at a time, and they are moved at once"
+    reason = "few exist at a time, and they are consumed immediately"
 )]
 pub(super) enum Effect {
-    /// Start the agent.
+    /// Open an agent.
     OpenAgent(History),
-    /// Tell it something.
+    /// Send it a command.
     Agent(AgentCommand),
-    /// Tell it where it works now, if it does not know.
+    /// Send it its current directories, if they have changed.
     TellDirectories,
-    /// End it, or stop opening it.
+    /// Close it, or cancel its opening.
     CloseAgent,
-    /// Nothing of the agent is left: the chat is over.
+    /// The agent has stopped: the chat is finished.
     Finish,
 }
 
-/// Why nothing is taken any more.
-const CLOSING: &str = "the chat or its session is being closed";
+/// Why actions are rejected while a chat or session closes.
+const CLOSING: &str = "the chat or its session is closing";
 
-/// The reason for rejecting an action that clients may not dispatch, or not on this channel.
-const WRONG_CHANNEL: &str = "this host does not take this action from a client on this channel";
+/// Why an action is rejected that clients may not dispatch, or not on this channel.
+const WRONG_CHANNEL: &str = "clients may not dispatch this action on this channel";
 
 /// Decides what follows from an input.
 pub(super) fn decide(model: &Model, view: View<'_>, input: Input<'_>) -> Decision {
@@ -230,7 +231,7 @@ pub(super) fn decide(model: &Model, view: View<'_>, input: Input<'_>) -> Decisio
         Input::Left(client) => settings::left(view, client),
         Input::Directories(action) => directories::followed(view, action),
         Input::Token(token) => settings::token(view, token),
-        // A tool that nobody runs any more holds up its turn, so it comes first.
+        // An orphaned tool call blocks its turn, so it is handled first.
         Input::Settle => tools::orphaned(view).unwrap_or_else(|| queue::next(model, view)),
         Input::End(ending) => decide_end(model, view, ending),
     }
@@ -338,7 +339,7 @@ fn decide_session(model: &Model, view: View<'_>, action: Dispatched<'_>, client:
 
 fn not_for_clients(action: &StateAction) -> Decision {
     if matches!(action, StateAction::Unknown(_)) {
-        reject("the action is unknown to this host, or malformed")
+        reject("unknown or malformed action")
     } else {
         reject(WRONG_CHANNEL)
     }
@@ -346,13 +347,13 @@ fn not_for_clients(action: &StateAction) -> Decision {
 
 fn decide_opened(model: &Model, view: View<'_>) -> Decision {
     let Phase::Opening { prompt, history } = &model.phase else { return Decision::default() };
-    // What is sent to an agent that begins from nothing may be all that it remembers.
+    // A new agent has history as soon as it has received the first message.
     let next = if *history == History::Fresh { History::Resume } else { history.clone() };
     let mut decision = Decision { phase: Some(Phase::Live(next)), ..Decision::default() };
     if view.session.lifecycle != SessionLifecycle::Ready {
         decision.actions.push((Target::Session, StateAction::SessionReady(SessionReadyAction {})));
     }
-    // An agent without a history has nothing to forget.
+    // An agent without history does not need to rewind.
     let remembers = matches!(history, History::Resume | History::Branch(_));
     if let Some(Rewind { to }) = model.rewind.as_ref().filter(|_| remembers) {
         let to = to.as_deref().map(TurnId::new);
@@ -386,9 +387,8 @@ fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decis
         let failed = turns::failed(model, view, turn, info.clone(), Resumable::Yes);
         decision.actions.push((Target::Chat, failed));
     }
-    // Another message tries again, and makes the session ready if that works. Its state
-    // keeps the error even so, as the protocol has no word to take it back; what counts
-    // is the lifecycle.
+    // The next message retries and makes the session ready on success. The state keeps the
+    // error, since the protocol has no action that clears it; the lifecycle is decisive.
     if view.session.lifecycle != SessionLifecycle::Ready
         && view.session.creation_error.as_ref() != Some(&info)
     {
@@ -398,15 +398,15 @@ fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decis
     decision
 }
 
-/// The action that closes a turn whose host was killed, after it had run so many
-/// milliseconds. It is unknown what the agent did last, so the user can resume the turn,
-/// but not a subagent's.
+/// The action that closes a turn which was interrupted by the end of the host after `ran`
+/// milliseconds. The agent's last step is unknown, so the user can resume the turn, unless
+/// it is a subagent's.
 pub(super) fn interrupted(chat: &ChatState, turn: &str, ran: i64) -> StateAction {
-    let info = error_info("host_stopped", "The host ended while this turn was running.");
+    let info = error_info("host_stopped", "The host stopped while this turn was running.");
     turns::failed_after(ran, turn, info, resumable(chat))
 }
 
-/// Whether a turn of this chat can be resumed after it was cut off. A subagent's cannot.
+/// Whether an interrupted turn of this chat can be resumed. A subagent's cannot.
 fn resumable(chat: &ChatState) -> Resumable {
     if parent_of(chat).is_some() { Resumable::No } else { Resumable::Yes }
 }
@@ -417,7 +417,7 @@ fn decide_end(model: &Model, view: View<'_>, ending: Ending) -> Decision {
         let action = match ending {
             Ending::Dispose => turns::ended(model, view, turn, TurnOutcome::Cancelled),
             Ending::Suspend | Ending::Unload => {
-                let info = error_info("host_stopped", "The host was stopped while this turn was running.");
+                let info = error_info("host_stopped", "The host stopped while this turn was running.");
                 turns::failed(model, view, turn, info, resumable(view.chat))
             }
         };

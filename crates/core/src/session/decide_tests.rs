@@ -85,7 +85,7 @@ fn prompt(turn: &str) -> Unsent {
     Unsent { turn: TurnId::new(turn), message: user_message("hello there") }
 }
 
-/// The turns of a chat as they are kept.
+/// The finished turns of a chat in their stored form.
 fn stored(chat: &ChatState) -> Vec<StoredTurn> {
     ChatDoc::new(chat.clone()).unwrap().turns().to_vec()
 }
@@ -112,7 +112,7 @@ fn opening(prompt: Option<Unsent>) -> Phase {
 }
 
 #[test]
-fn the_first_message_opens_the_agent_and_names_the_session() {
+fn first_message_opens_agent_and_sets_session_title() {
     let action = StateAction::ChatTurnStarted(started("t1"));
     let decision = from_client(Phase::Cold(History::Fresh), None, Target::Chat, action);
     assert_eq!(decision.rejection, None);
@@ -128,7 +128,7 @@ fn the_first_message_opens_the_agent_and_names_the_session() {
 }
 
 #[test]
-fn an_opened_agent_makes_the_session_ready_and_gets_the_message() {
+fn opened_agent_makes_session_ready_and_gets_message() {
     let decision = run(opening(Some(prompt("t1"))), Some("t1"), Input::Opened);
     assert_eq!(decision.actions, [(Target::Session, StateAction::SessionReady(SessionReadyAction {}))]);
     assert_eq!(decision.effects, [Effect::Agent(prompt("t1").into())]);
@@ -136,7 +136,7 @@ fn an_opened_agent_makes_the_session_ready_and_gets_the_message() {
 }
 
 #[test]
-fn a_live_agent_gets_the_next_message_at_once() {
+fn live_agent_gets_next_message_immediately() {
     let action = StateAction::ChatTurnStarted(started("t2"));
     let decision = from_client(Phase::Live(History::Resume), None, Target::Chat, action);
     assert_eq!(decision.effects, [Effect::Agent(prompt("t2").into())]);
@@ -144,7 +144,7 @@ fn a_live_agent_gets_the_next_message_at_once() {
 }
 
 #[test]
-fn a_message_that_cannot_start_a_turn_is_rejected_without_any_effect() {
+fn message_that_cannot_start_turn_is_rejected_without_effects() {
     let mut from_tool = started("t1");
     from_tool.message.origin.kind = MessageKind::Tool;
     let mut bad_time = started("t1");
@@ -168,7 +168,7 @@ fn a_message_that_cannot_start_a_turn_is_rejected_without_any_effect() {
 }
 
 #[test]
-fn a_chat_that_is_not_for_writing_takes_no_messages() {
+fn read_only_chat_rejects_messages() {
     let session = session();
     for interactivity in ["read-only", "hidden"] {
         let mut closed = chat(None);
@@ -193,7 +193,7 @@ fn a_chat_that_is_not_for_writing_takes_no_messages() {
 }
 
 #[test]
-fn a_cancel_stops_the_agent_or_takes_back_the_waiting_message() {
+fn cancel_interrupts_live_agent_or_drops_unsent_message() {
     let cancel = |turn: &str| {
         StateAction::ChatTurnCancelled(ChatTurnCancelledAction {
             turn_id: turn.to_owned(),
@@ -213,7 +213,7 @@ fn a_cancel_stops_the_agent_or_takes_back_the_waiting_message() {
 }
 
 #[test]
-fn late_output_of_a_turn_that_is_over_is_dropped() {
+fn late_output_of_finished_turn_is_dropped() {
     let delta = |turn: &str| {
         AgentEvent::Action(Box::new(StateAction::ChatDelta(ChatDeltaAction {
             turn_id: turn.to_owned(),
@@ -230,7 +230,7 @@ fn late_output_of_a_turn_that_is_over_is_dropped() {
 }
 
 #[test]
-fn the_end_of_a_turn_carries_its_duration() {
+fn turn_end_carries_duration() {
     let ended = AgentEvent::TurnEnded { turn: TurnId::new("t1"), outcome: TurnOutcome::Completed };
     let decision = run(Phase::Live(History::Resume), Some("t1"), Input::Agent(ended));
     let expected = ChatTurnCompleteAction { turn_id: "t1".to_owned(), duration: 250, meta: None };
@@ -238,7 +238,7 @@ fn the_end_of_a_turn_carries_its_duration() {
 }
 
 #[test]
-fn an_agent_that_cannot_be_opened_fails_the_turn_and_leaves_the_session_usable() {
+fn failed_opening_fails_turn_and_leaves_session_usable() {
     let error = OpenError::Failed { error_type: "x".to_owned(), message: "install it".to_owned() };
     let decision = run(opening(Some(prompt("t1"))), Some("t1"), Input::OpenFailed(&error));
     assert!(matches!(decision.phase, Some(Phase::Cold(History::Fresh))));
@@ -254,7 +254,7 @@ fn an_agent_that_cannot_be_opened_fails_the_turn_and_leaves_the_session_usable()
 }
 
 #[test]
-fn a_session_that_was_ready_once_does_not_fail_to_be_created() {
+fn creation_failure_is_published_only_before_session_is_ready() {
     let error = OpenError::Failed { error_type: "x".to_owned(), message: "install it".to_owned() };
     let (mut session, chat) = (session(), chat(None));
     let fails = |session: &SessionState| {
@@ -262,16 +262,16 @@ fn a_session_that_was_ready_once_does_not_fail_to_be_created() {
         decide(&model(opening(None)), view, Input::OpenFailed(&error)).actions.len()
     };
     session.lifecycle = SessionLifecycle::Failed;
-    assert_eq!(fails(&session), 1, "for another reason than before");
+    assert_eq!(fails(&session), 1, "a new error is published");
     session.creation_error = Some(error_info("x", "install it"));
-    assert_eq!(fails(&session), 0, "nothing new");
+    assert_eq!(fails(&session), 0, "the same error is not published again");
     session.lifecycle = SessionLifecycle::Ready;
     session.creation_error = None;
     assert_eq!(fails(&session), 0);
 }
 
 #[test]
-fn an_agent_that_dies_fails_its_turn_and_is_resumed_by_the_next_message() {
+fn closed_agent_fails_turn_and_next_message_resumes_history() {
     let closed = AgentEvent::Closed { history: History::Resume, unsent: None };
     let decision = run(Phase::Live(History::Resume), Some("t1"), Input::Agent(closed));
     assert!(matches!(decision.phase, Some(Phase::Cold(History::Resume))));
@@ -282,7 +282,7 @@ fn an_agent_that_dies_fails_its_turn_and_is_resumed_by_the_next_message() {
 }
 
 #[test]
-fn servers_stop_with_the_last_agent_of_the_session() {
+fn mcp_servers_stop_with_last_agent_of_session() {
     let server = json!({
         "type": "mcpServer", "id": "m", "uri": "file:///m", "name": "M", "state": {"kind": "ready"},
     });
@@ -298,7 +298,7 @@ fn servers_stop_with_the_last_agent_of_the_session() {
 }
 
 #[test]
-fn a_message_that_the_agent_never_read_goes_to_the_next_one_but_not_for_ever() {
+fn unread_message_is_retried_with_new_agent_up_to_limit() {
     let closed = || {
         let unsent = Unsent { turn: TurnId::new("t1"), message: user_message("hello there") };
         AgentEvent::Closed { history: History::Resume, unsent: Some(Box::new(unsent)) }
@@ -321,11 +321,11 @@ fn a_message_that_the_agent_never_read_goes_to_the_next_one_but_not_for_ever() {
     let decision = decide(&worn_out, view, Input::Agent(closed()));
     assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatError(_))]));
     let other = run(Phase::Live(History::Resume), Some("t2"), Input::Agent(closed()));
-    assert!(other.effects.is_empty(), "nobody waits for it any more");
+    assert!(other.effects.is_empty(), "its turn is over");
 }
 
 #[test]
-fn the_end_of_a_session_waits_for_its_agent() {
+fn session_end_waits_for_agent() {
     let provisional = run(Phase::Cold(History::Fresh), None, Input::End(Ending::Dispose));
     assert_eq!(provisional.effects, [Effect::Finish]);
     for phase in [opening(Some(prompt("t1"))), Phase::Live(History::Resume)] {
@@ -344,7 +344,7 @@ fn the_end_of_a_session_waits_for_its_agent() {
 }
 
 #[test]
-fn clients_change_only_what_is_theirs_to_change() {
+fn rejects_session_changes_that_clients_may_not_make() {
     let active = |client: &str| {
         let active_client = serde_json::from_value(json!({"clientId": client, "tools": []})).unwrap();
         StateAction::SessionActiveClientSet(SessionActiveClientSetAction { active_client })
@@ -376,7 +376,7 @@ fn clients_change_only_what_is_theirs_to_change() {
         assert_eq!(decision.rejection.is_none(), accepted, "{action:?}");
     }
 }
-/// A chat whose running turn has these parts, and whatever else is given.
+/// A chat whose running turn has these parts, with extra fields.
 fn chat_with(parts: Value, extra: Value) -> ChatState {
     let mut chat = serde_json::to_value(chat(Some("t1"))).unwrap();
     chat["activeTurn"]["responseParts"] = parts;
@@ -384,7 +384,7 @@ fn chat_with(parts: Value, extra: Value) -> ChatState {
     serde_json::from_value(chat).unwrap()
 }
 
-/// What follows when `client` dispatches an action in a chat.
+/// The decision when `client` dispatches an action in a chat.
 fn dispatch(phase: Phase, chat: &ChatState, client: &str, action: Value) -> Decision {
     let session = session();
     let view = View {
@@ -414,7 +414,7 @@ fn call(status: &str, extra: Value) -> Value {
 }
 
 #[test]
-fn a_confirmation_counts_only_while_its_call_waits_for_one() {
+fn confirmation_is_accepted_only_while_call_waits_for_it() {
     let confirm = |turn: &str, call: &str, extra: Value| {
         let mut action =
             json!({"type": "chat/toolCallConfirmed", "turnId": turn, "toolCallId": call, "approved": true});
@@ -467,7 +467,7 @@ fn a_confirmation_counts_only_while_its_call_waits_for_one() {
 }
 
 #[test]
-fn only_the_client_that_runs_a_tool_reports_on_it() {
+fn rejects_tool_results_from_clients_that_do_not_run_the_tool() {
     let contributor = json!({"contributor": {"kind": "client", "clientId": "c1"}});
     let running = chat_with(call("running", contributor), json!({}));
     let hosts = chat_with(call("running", json!({})), json!({}));
@@ -491,7 +491,7 @@ fn only_the_client_that_runs_a_tool_reports_on_it() {
 }
 
 #[test]
-fn a_result_is_confirmed_only_while_it_waits_for_that() {
+fn result_confirmation_is_accepted_only_while_result_waits_for_it() {
     let waiting = call("pending-result-confirmation", json!({"success": true, "pastTenseMessage": "done"}));
     let action = json!({"type": "chat/toolCallResultConfirmed", "turnId": "t1", "toolCallId": "k1", "approved": false});
     let denied = dispatch(Phase::Live(History::Resume), &chat_with(waiting, json!({})), "c1", action.clone());
@@ -503,7 +503,7 @@ fn a_result_is_confirmed_only_while_it_waits_for_that() {
 }
 
 #[test]
-fn answers_must_fit_their_questions_and_required_ones_must_be_there() {
+fn rejects_mismatched_or_missing_answers() {
     let request = json!({"id": "r1", "questions": [
         {"kind": "single-select", "id": "colour", "message": "Which?", "required": true,
          "options": [{"id": "red", "label": "Red"}, {"id": "blue", "label": "Blue"}]},
@@ -538,7 +538,7 @@ fn answers_must_fit_their_questions_and_required_ones_must_be_there() {
 }
 
 #[test]
-fn a_waiting_message_starts_as_soon_as_the_chat_is_idle() {
+fn waiting_message_starts_when_chat_is_idle() {
     let pending = json!({"id": "m1", "message": message()});
     let idle = |extra: Value| {
         let mut chat = serde_json::to_value(chat(None)).unwrap();
@@ -573,7 +573,7 @@ fn a_waiting_message_starts_as_soon_as_the_chat_is_idle() {
     assert_eq!(
         started.queued_message_id.as_deref(),
         Some("m2"),
-        "what was meant for the last turn comes first"
+        "the steering message comes first"
     );
 
     let busy = chat_with(json!([]), json!({"queuedMessages": [pending]}));
@@ -582,7 +582,7 @@ fn a_waiting_message_starts_as_soon_as_the_chat_is_idle() {
 }
 
 #[test]
-fn queue_is_held_after_a_cancel_or_a_resumable_failure_until_a_client_continues() {
+fn queue_is_held_after_cancel_or_resumable_failure_until_client_continues() {
     let error = |resumable: bool| {
         json!({"type": "chat/error", "turnId": "t", "duration": 1, "part": {
             "kind": "error", "error": {"errorType": "x", "message": "y"}, "resumable": resumable,
@@ -619,7 +619,7 @@ fn queue_is_held_after_a_cancel_or_a_resumable_failure_until_a_client_continues(
 }
 
 #[test]
-fn steering_message_that_was_not_taken_becomes_the_first_of_the_queue_on_cancel() {
+fn untaken_steering_message_moves_to_front_of_queue_on_cancel() {
     let queue = json!({"queuedMessages": [{"id": "m1", "message": message()}],
         "steeringMessage": {"id": "s1", "message": message()}});
     let mut chat = chat_with(json!([]), queue);
@@ -635,7 +635,7 @@ fn steering_message_that_was_not_taken_becomes_the_first_of_the_queue_on_cancel(
 }
 
 #[test]
-fn the_queue_is_changed_by_those_who_know_what_is_in_it() {
+fn rejects_removal_of_unknown_waiting_message() {
     let queue = json!({"queuedMessages": [{"id": "m1", "message": message()}, {"id": "m2", "message": message()}],
         "steeringMessage": {"id": "s1", "message": message()}});
     let chat = chat_with(json!([]), queue);
@@ -658,14 +658,14 @@ fn the_queue_is_changed_by_those_who_know_what_is_in_it() {
             [Effect::Agent(AgentCommand::Unsteer { id: old }), Effect::Agent(AgentCommand::Steer { id, .. })]
                 if old == "s1" && id == "m3"
         ),
-        "the one before it is not wanted any more"
+        "the replaced steering message is withdrawn"
     );
     let take_back = dispatch(Phase::Live(History::Resume), &chat, "c1", remove("steering", "s1"));
     assert_eq!(take_back.effects, [Effect::Agent(AgentCommand::Unsteer { id: "s1".to_owned() })]);
 }
 
 #[test]
-fn only_the_last_turn_is_resumed_and_only_if_it_can_be() {
+fn only_last_turn_with_resumable_error_is_resumed() {
     let ended = |id: &str, resumable: bool| {
         json!({"id": id, "message": message(), "state": "error", "responseParts": [
             {"kind": "error", "error": {"errorType": "x", "message": "y"}, "resumable": resumable},

@@ -1,5 +1,5 @@
-//! A ledger before a disk that works, fails, or stands still when a test wants it to.
-//! The clock stands still, too, and goes on when everybody waits for it.
+//! Tests with a disk that works, fails or blocks on demand. The tokio clock is paused and
+//! advances when all tasks wait for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -14,8 +14,7 @@ use crate::storage::{Index, StoredSession};
 const SESSION: &str = "acme:/1";
 const CHAT: &str = "ahp-chat:/1";
 
-/// A disk, as far as one session goes. What was published is the documents and, behind
-/// them, the journal.
+/// The stored data of one session: the documents, followed by the journal.
 #[derive(Debug, Default)]
 struct Disk(Mutex<Platters>);
 
@@ -27,14 +26,14 @@ struct Platters {
     answered: Vec<(i64, u64)>,
     /// Whether writes fail.
     full: bool,
-    /// Whether writes wait. They keep their order.
+    /// Whether writes block. They keep their order.
     stuck: bool,
     waiting: VecDeque<Waiting>,
     /// The sizes of the successful writes, in changes.
     writes: Vec<usize>,
 }
 
-/// Changes that wait, and who waits for them.
+/// Blocked changes and the sender of their result.
 type Waiting = (Vec<Change>, oneshot::Sender<Result<(), StorageError>>);
 
 impl Disk {
@@ -42,7 +41,7 @@ impl Disk {
         self.0.lock().unwrap()
     }
 
-    /// What a host would find that starts now.
+    /// What a restarted host would find.
     fn found(&self) -> Vec<String> {
         let platters = self.platters();
         platters.documents.iter().chain(platters.journal.values()).cloned().collect()
@@ -60,13 +59,13 @@ impl Disk {
         self.platters().stuck = true;
     }
 
-    /// Goes on, with what has waited first.
+    /// Unblocks, and performs the blocked writes in order.
     fn go_on(&self) {
         let mut platters = self.platters();
         platters.stuck = false;
         while let Some((changes, done)) = platters.waiting.pop_front() {
             let written = platters.write(&changes);
-            // Whoever asked may have lost patience.
+            // The writer may have timed out.
             done.send(written).ok();
         }
     }
@@ -79,21 +78,21 @@ impl Platters {
         }
         let (mut documents, mut journal) = (self.documents.clone(), self.journal.clone());
         for change in changes {
-            #[expect(clippy::wildcard_enum_match_arm, reason = "a ledger writes these")]
+            #[expect(clippy::wildcard_enum_match_arm, reason = "the writer uses only these")]
             match change {
                 Change::PutSession { state, .. } => documents = serde_json::from_str(state.get()).unwrap(),
                 Change::Journal { entries, .. } => {
                     for entry in entries {
                         let action = serde_json::from_str(entry.action.get()).unwrap();
                         if journal.insert(entry.number, action).is_some() {
-                            return Err(StorageError::Failed(format!("{} is there already", entry.number)));
+                            return Err(StorageError::Failed(format!("duplicate entry {}", entry.number)));
                         }
                     }
                 }
                 Change::TrimJournal { through, .. } => journal.retain(|number, _| number > through),
                 Change::Handled { mark, .. } => self.handled.push(*mark),
                 Change::Answered { mark, answer, .. } => self.answered.push((*mark, answer.0)),
-                other => panic!("not a ledger's to write: {other:?}"),
+                other => panic!("unexpected change {other:?}"),
             }
         }
         (self.documents, self.journal) = (documents, journal);
@@ -123,17 +122,17 @@ impl Storage for Disk {
     }
 }
 
-/// A session, as far as its ledger goes.
+/// The part of a session that uses the journal writer.
 struct Session {
     ledger: Ledger,
     disk: Arc<Disk>,
-    /// All that anybody was told of.
+    /// All published actions.
     published: Vec<String>,
-    /// Whether a turn runs.
+    /// Whether a turn is running.
     busy: bool,
-    /// The turns that it was told are not stored.
+    /// The turns that were reported as not stored.
     lost: Vec<usize>,
-    /// How often it was asked for its documents.
+    /// How often the documents were written.
     documents: usize,
 }
 
@@ -145,13 +144,13 @@ impl Session {
         Self { ledger, disk, published: Vec::new(), busy: true, lost: Vec::new(), documents: 0 }
     }
 
-    /// Publishes something that may be written later.
+    /// Publishes an action that may be written later.
     fn say(&mut self, what: &str) {
         self.ledger.note(&ChannelUri::new(CHAT), action(what), 0);
         self.published.push(what.to_owned());
     }
 
-    /// Publishes something that has to be written before, if it can be.
+    /// Publishes an action after it has been written.
     async fn decide(&mut self, what: &str) -> Result<(), StorageError> {
         let actions = vec![(ChannelUri::new(CHAT), action(what))];
         self.ledger.ahead(Vec::new(), actions, None, 0).await?;
@@ -168,7 +167,7 @@ impl Session {
         }]
     }
 
-    /// The turns up to now are in the documents.
+    /// Writes the documents with all published turns.
     fn checkpoint(&mut self) {
         if self.ledger.takes_documents() {
             self.documents += 1;
@@ -177,7 +176,7 @@ impl Session {
         }
     }
 
-    /// Does the next thing that the ledger wants, if it wants one within this time.
+    /// Handles the next wake-up of the writer, if there is one within this time.
     async fn work(&mut self, within: Duration) -> bool {
         let Ok(due) = tokio::time::timeout(within, self.ledger.next()).await else { return false };
         match self.ledger.handle(due, !self.busy) {
@@ -188,7 +187,7 @@ impl Session {
         true
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     async fn pass(&mut self, time: Duration) {
         let until = Instant::now() + time;
         while self.work(until.saturating_duration_since(Instant::now())).await {}
@@ -207,19 +206,19 @@ const MOMENT: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
-async fn what_is_said_is_written_together_within_a_tenth_of_a_second() {
+async fn appended_actions_are_written_together_within_100_ms() {
     let mut session = Session::new();
     session.say("a");
     session.pass(Duration::from_millis(50)).await;
     session.say("b");
-    assert!(session.disk.found().is_empty(), "not each for itself");
+    assert!(session.disk.found().is_empty(), "not one by one");
     session.pass(Duration::from_millis(49)).await;
     assert_eq!(session.disk.found(), named(&["a", "b"]));
     assert_eq!(session.disk.platters().writes, [1]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_is_written_before_it_is_published_behind_all_that_was_said() {
+async fn write_ahead_includes_earlier_pending_actions() {
     let mut session = Session::new();
     session.say("a");
     session.say("b");
@@ -242,7 +241,7 @@ async fn a_decision_is_written_before_it_is_published_behind_all_that_was_said()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_and_what_belongs_to_it_are_one_write() {
+async fn write_ahead_and_its_changes_are_one_write() {
     let mut session = Session::new();
     let actions = vec![(ChannelUri::new(CHAT), action("a"))];
     let client = ClientId::new("c");
@@ -254,7 +253,7 @@ async fn a_decision_and_what_belongs_to_it_are_one_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_number_of_an_answer_comes_with_the_next_write_whatever_that_is() {
+async fn answer_is_recorded_with_next_write_of_any_kind() {
     let mut session = Session::new();
     let client = ClientId::new("c");
     session.ledger.answered(&client, DispatchMark(1), ServerSeq(10));
@@ -262,29 +261,29 @@ async fn the_number_of_an_answer_comes_with_the_next_write_whatever_that_is() {
     assert_eq!(session.disk.platters().answered, [(1, 10)]);
     session.ledger.answered(&client, DispatchMark(2), ServerSeq(20));
     session.pass(LONG).await;
-    assert_eq!(session.disk.platters().answered, [(1, 10), (2, 20)], "nothing else was to be written");
+    assert_eq!(session.disk.platters().answered, [(1, 10), (2, 20)], "without other changes");
     session.busy = false;
     session.decide("b").await.unwrap();
     session.ledger.answered(&client, DispatchMark(3), ServerSeq(30));
     session.pass(LONG).await;
     assert_eq!(session.disk.platters().answered, [(1, 10), (2, 20), (3, 30)], "with the documents");
     session.pass(LONG).await;
-    assert_eq!(session.disk.platters().answered.len(), 3, "and once");
+    assert_eq!(session.disk.platters().answered.len(), 3, "written once");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_documents_follow_when_nothing_happens_any_more_and_take_the_journal_with_them() {
+async fn idle_session_writes_documents_and_trims_journal() {
     let mut session = Session::new();
     session.decide("a").await.unwrap();
     session.say("b");
     session.pass(LONG).await;
-    assert_eq!(session.documents, 0, "a turn runs");
+    assert_eq!(session.documents, 0, "a turn is running");
     session.busy = false;
     session.decide("c").await.unwrap();
     session.pass(Duration::from_millis(1900)).await;
-    assert_eq!(session.documents, 0, "not at once");
+    assert_eq!(session.documents, 0, "not immediately");
     session.pass(LONG).await;
-    assert_eq!(session.documents, 1, "and once");
+    assert_eq!(session.documents, 1, "written once");
     assert_eq!(session.disk.platters().documents, named(&["a", "b", "c"]));
     assert!(session.disk.platters().journal.is_empty());
     session.decide("d").await.unwrap();
@@ -292,12 +291,12 @@ async fn the_documents_follow_when_nothing_happens_any_more_and_take_the_journal
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_that_cannot_be_written_is_refused_and_nothing_before_it_is_lost() {
+async fn failed_write_ahead_keeps_earlier_pending_actions() {
     let mut session = Session::new();
     session.say("a");
     session.disk.fill();
     assert!(matches!(session.decide("refused").await, Err(StorageError::Full)));
-    assert_eq!(session.ledger.pending_bytes, "\"a\"".len(), "what waits is counted");
+    assert_eq!(session.ledger.pending_bytes, "\"a\"".len(), "pending bytes are counted");
     session.disk.empty();
     session.decide("b").await.unwrap();
     assert_eq!(session.disk.found(), named(&["a", "b"]));
@@ -310,7 +309,7 @@ async fn a_decision_that_cannot_be_written_is_refused_and_nothing_before_it_is_l
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_said_and_could_not_be_written_comes_with_the_documents() {
+async fn actions_of_failed_write_are_stored_with_documents() {
     let mut session = Session::new();
     session.say("a");
     session.disk.fill();
@@ -318,17 +317,17 @@ async fn what_was_said_and_could_not_be_written_comes_with_the_documents() {
     session.say("b");
     session.pass(Duration::from_secs(10)).await;
     assert!(session.disk.found().is_empty());
-    assert!(session.documents >= 5, "it is tried again and again: {}", session.documents);
+    assert!(session.documents >= 5, "expected retries, got {}", session.documents);
     session.disk.empty();
     session.pass(Duration::from_secs(2)).await;
     assert_eq!(session.disk.platters().documents, session.published);
     let tried = session.documents;
     session.pass(LONG).await;
-    assert_eq!(session.documents, tried, "and then not any more");
+    assert_eq!(session.documents, tried, "no writes after success");
 }
 
 #[tokio::test(start_paused = true)]
-async fn turns_of_documents_that_could_not_be_written_are_named_and_the_journal_stays() {
+async fn failed_checkpoint_reports_turns_and_keeps_journal() {
     let mut session = Session::new();
     session.decide("a").await.unwrap();
     session.disk.fill();
@@ -343,7 +342,7 @@ async fn turns_of_documents_that_could_not_be_written_are_named_and_the_journal_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_does_not_answer_is_not_waited_for_longer_than_five_seconds() {
+async fn write_ahead_times_out_after_five_seconds() {
     let mut session = Session::new();
     session.decide("a").await.unwrap();
     session.say("b");
@@ -351,17 +350,17 @@ async fn a_disk_that_does_not_answer_is_not_waited_for_longer_than_five_seconds(
     let began = Instant::now();
     assert!(matches!(session.decide("refused").await, Err(StorageError::TimedOut)));
     assert_eq!(began.elapsed(), Duration::from_secs(5));
-    // It does it after all, when the client has been told that it did not.
+    // The write succeeds after the client has been told that it failed.
     session.disk.go_on();
     assert_eq!(session.disk.found(), named(&["a", "b", "refused"]));
     session.pass(Duration::from_secs(2)).await;
-    assert_eq!(session.disk.found(), named(&["a", "b"]), "the documents are right");
+    assert_eq!(session.disk.found(), named(&["a", "b"]), "corrected by the documents");
     session.decide("c").await.unwrap();
     assert_eq!(session.disk.found(), session.published);
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_late_write_decisions_are_taken_again_at_once() {
+async fn write_ahead_works_again_after_late_write() {
     let mut session = Session::new();
     session.say("a");
     session.disk.stop();
@@ -373,12 +372,12 @@ async fn after_a_late_write_decisions_are_taken_again_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_is_not_kept_but_written_with_the_documents() {
+async fn pending_actions_above_limit_are_stored_with_documents() {
     let mut session = Session::new();
     session.disk.stop();
     session.say("first");
     session.pass(Duration::from_millis(100)).await;
-    // Nothing more can be handed over, so it waits here, up to a limit.
+    // The write in flight blocks, so further actions stay pending, up to the limit.
     let flood = "x".repeat(MAX_PENDING / 4);
     for _ in 0..5 {
         session.say(&flood);
@@ -391,7 +390,7 @@ async fn a_flood_is_not_kept_but_written_with_the_documents() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_journal_is_replaced_by_documents_though_a_turn_runs() {
+async fn long_journal_is_checkpointed_during_turn() {
     let mut session = Session::new();
     let much = "x".repeat(LONG_JOURNAL / 4);
     for _ in 0..6 {
@@ -405,7 +404,7 @@ async fn a_long_journal_is_replaced_by_documents_though_a_turn_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn documents_wait_for_those_that_are_being_written() {
+async fn checkpoint_waits_for_running_checkpoint() {
     let mut session = Session::new();
     session.decide("a").await.unwrap();
     session.disk.stop();
@@ -415,22 +414,22 @@ async fn documents_wait_for_those_that_are_being_written() {
     assert_eq!(session.documents, 1, "one at a time");
     session.disk.go_on();
     session.pass(Duration::from_millis(10)).await;
-    assert_eq!(session.documents, 2, "and then at once");
+    assert_eq!(session.documents, 2, "then immediately");
     assert_eq!(session.disk.platters().documents, named(&["a", "b"]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_waits_for_documents_that_are_being_written_and_learns_what_failed() {
+async fn final_checkpoint_waits_for_running_one_and_reports_failure() {
     let mut session = Session::new();
     session.decide("a").await.unwrap();
-    assert_eq!(session.ledger.settled().await, TurnsFrom::new(), "nothing is on its way");
+    assert_eq!(session.ledger.settled().await, TurnsFrom::new(), "no write is in flight");
     session.disk.stop();
     session.checkpoint();
     session.disk.fill();
     session.disk.go_on();
     assert_eq!(session.ledger.settled().await, [(ChannelUri::new(CHAT), 1)]);
     assert!(matches!(session.ledger.finish(session.put()).await, Err(StorageError::Full)));
-    assert_eq!(session.disk.found(), named(&["a"]), "the journal is still there");
+    assert_eq!(session.disk.found(), named(&["a"]), "the journal is kept");
     session.disk.empty();
     session.ledger.wants_checkpoint();
     session.ledger.finish(session.put()).await.unwrap();
@@ -438,10 +437,10 @@ async fn the_end_waits_for_documents_that_are_being_written_and_learns_what_fail
     assert!(session.disk.platters().journal.is_empty());
     session.disk.stop();
     session.checkpoint();
-    assert_eq!(session.ledger.settled().await.len(), 1, "it is not waited for for ever");
+    assert_eq!(session.ledger.settled().await.len(), 1, "the wait times out");
 }
 
-/// Something that happens to a session or to its disk.
+/// An event of a session or its disk.
 #[derive(Clone, Debug)]
 enum Event {
     Say,
@@ -491,20 +490,20 @@ async fn perform(events: &[Event]) {
         }
         let found = session.disk.found();
         let missing = decided.iter().find(|what| !found.contains(what));
-        assert_eq!(missing, None, "a decision that was told of is gone after {event:?}");
+        assert_eq!(missing, None, "an acknowledged action is missing after {event:?}");
         let mut once = found.clone();
         once.sort();
         once.dedup();
-        assert_eq!(once.len(), found.len(), "something is there twice: {found:?}");
+        assert_eq!(once.len(), found.len(), "duplicate entries: {found:?}");
     }
     session.disk.empty();
     session.disk.go_on();
     session.pass(LONG).await;
-    assert_eq!(session.disk.found(), session.published, "all of it, in order, and nothing else");
+    assert_eq!(session.disk.found(), session.published, "all published actions, in order");
 }
 
 #[test]
-fn whatever_the_disk_does_no_decision_is_lost_and_in_the_end_all_is_there() {
+fn acknowledged_actions_survive_any_disk_failure() {
     let config = ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() };
     proptest::test_runner::TestRunner::new(config)
         .run(&proptest::collection::vec(event(), 1..60), |events| {

@@ -1,7 +1,6 @@
-//! What agents say: actions for the turn they work on, and what became of it.
+//! Agent events: actions of the running turn, its end, and the end of the agent.
 //!
-//! What comes late for a turn that is over is dropped, and so is what is not an
-//! agent's to say.
+//! Events for a turn that is over, and actions that agents may not send, are dropped.
 
 use ahp_types::actions::{
     ChatTurnStartedAction, SessionConfigChangedAction, SessionTitleChangedAction, StateAction,
@@ -19,10 +18,10 @@ use crate::agent::{AgentEvent, History, TurnOutcome, Unsent};
 use crate::channel::ChannelKind;
 use crate::ids::TurnId;
 
-/// How often an agent is opened for one message that it does not get to read.
+/// How often an agent is opened for one message that no agent has read.
 pub(super) const MAX_OPENINGS: u32 = 3;
 
-/// What follows from an event of the agent.
+/// Decides what follows from an agent event.
 pub(super) fn said(model: &Model, view: View<'_>, event: AgentEvent) -> Decision {
     match event {
         AgentEvent::Action(action) => acted(model, view, action),
@@ -37,7 +36,7 @@ pub(super) fn said(model: &Model, view: View<'_>, event: AgentEvent) -> Decision
         AgentEvent::TurnEnded { turn, outcome } => turn_ended(model, view, &turn, outcome),
         AgentEvent::Closed { history, unsent } => closed(model, view, history, unsent),
         AgentEvent::ChildStarted(child) => children::started(view, &child),
-        // The actor has given them to the child chat, as its own.
+        // The actor has already passed these to the child chat.
         AgentEvent::ChildAction { .. } | AgentEvent::ChildEnded { .. } => Decision::default(),
     }
 }
@@ -54,14 +53,14 @@ fn acted(model: &Model, view: View<'_>, mut action: Box<StateAction>) -> Decisio
     {
         running.clone_into(turn);
     }
-    // Late output of a turn that is over is dropped: a cancelled turn stays cancelled.
+    // Late output is dropped: a cancelled turn stays cancelled.
     let meaning = meaning(&action);
     let is_due = match meaning.agent {
         Some(AgentRule::InTurn(turn)) => running == Some(turn),
         Some(AgentRule::Running) => running.is_some(),
         Some(AgentRule::Anytime) => true,
         None => {
-            tracing::error!(?action, "an agent sent an action that is not its to send");
+            tracing::error!(?action, "dropping action that agents may not send");
             false
         }
     };
@@ -77,7 +76,7 @@ fn acted(model: &Model, view: View<'_>, mut action: Box<StateAction>) -> Decisio
 
 fn title_suggested(view: View<'_>, title: String) -> Decision {
     let mut decision = Decision::default();
-    // Another chat may begin with the same words and be about something else.
+    // The title of another chat must not become the session's title.
     let of_default = view.session.default_chat.as_ref() == Some(&view.chat.resource);
     let is_unnamed = view.chat.title.is_empty() && turns::has_provisional_title(view);
     if !title.is_empty() && of_default && is_unnamed {
@@ -89,7 +88,7 @@ fn title_suggested(view: View<'_>, title: String) -> Decision {
 }
 
 /// Publishes configuration values that the agent changed itself. Unknown properties and
-/// values of another type are not published.
+/// invalid values are dropped.
 fn config_changed(view: View<'_>, mut values: JsonObject) -> Decision {
     let Some(config) = &view.session.config else { return Decision::default() };
     values
@@ -102,8 +101,8 @@ fn config_changed(view: View<'_>, mut values: JsonObject) -> Decision {
     Decision { actions: vec![(Target::Session, action)], ..Decision::default() }
 }
 
-/// The agent starts a turn itself. Only one turn can run in a chat: if a user was faster,
-/// the output goes into the user's turn.
+/// Starts a turn of the agent's own. Only one turn can run in a chat: if a user's turn is
+/// running, the output is added to it.
 fn turn_started(model: &Model, view: View<'_>, turn: TurnId, message: Message) -> Decision {
     if matches!(model.phase, Phase::Closing(_)) {
         return Decision::default();
@@ -112,7 +111,7 @@ fn turn_started(model: &Model, view: View<'_>, turn: TurnId, message: Message) -
         return Decision { folded: Some(Some(Unsent { turn, message })), ..Decision::default() };
     }
     if view.turns.iter().any(|known| known.id == turn.as_str()) {
-        tracing::error!(%turn, "an agent started a turn with an id that is taken");
+        tracing::error!(%turn, "dropping agent turn with a duplicate id");
         return Decision::default();
     }
     let mut decision = Decision { reopened: Some(false), ..Decision::default() };
@@ -120,7 +119,7 @@ fn turn_started(model: &Model, view: View<'_>, turn: TurnId, message: Message) -
     decision
 }
 
-/// The start of a turn that the agent has begun itself.
+/// The action that starts an agent's own turn.
 fn own_turn(view: View<'_>, own: Unsent) -> StateAction {
     StateAction::ChatTurnStarted(ChatTurnStartedAction {
         turn_id: own.turn.as_str().to_owned(),
@@ -156,7 +155,7 @@ fn turn_ended(model: &Model, view: View<'_>, turn: &TurnId, outcome: TurnOutcome
         return decision;
     }
     decision.actions.extend(leftovers::of_turn(view.chat).map(|action| (Target::Chat, action)));
-    // The agent still works on a turn of its own, which has a place now.
+    // The agent is still working on its folded turn, which can now become a turn.
     if let Some(folded) = model.folded.clone() {
         decision.folded = Some(None);
         decision.actions.push((Target::Chat, own_turn(view, folded)));
@@ -178,8 +177,8 @@ fn closed(model: &Model, view: View<'_>, history: History, unsent: Option<Box<Un
     };
     let Some(turn) = turns::running(view) else { return decision };
     match unsent {
-        // It was not this message that ended the agent, so another one gets it. But
-        // an agent that dies again and again is not started for ever.
+        // The message did not cause the agent's end, so another agent gets it. The
+        // number of openings is limited in case agents keep failing.
         Some(unsent) if unsent.turn.as_str() == turn && model.openings < MAX_OPENINGS => {
             decision.phase = Some(Phase::Opening { history: history.clone(), prompt: Some(unsent) });
             decision.effects.push(Effect::OpenAgent(history));
@@ -195,14 +194,15 @@ fn closed(model: &Model, view: View<'_>, history: History, unsent: Option<Box<Un
     decision
 }
 
-/// What an agent takes along when it goes, and the last one of a session for all.
+/// Clears the state of the closed agent, and the session's shared agent state after the
+/// last one.
 fn goes_along(view: View<'_>) -> Vec<(Target, StateAction)> {
     let of_session = if view.attended { Vec::new() } else { leftovers::of_agents(view.session) };
     let of_chat = leftovers::of_agent(view.chat).into_iter().map(|action| (Target::Chat, action));
     of_chat.chain(of_session.into_iter().map(|action| (Target::Session, action))).collect()
 }
 
-/// The channel of an action that agents may send.
+/// The target channel of an agent action.
 fn target_of(channel: Option<ChannelKind>) -> Option<Target> {
     match channel? {
         ChannelKind::Chat => Some(Target::Chat),

@@ -1,5 +1,5 @@
-//! What clients do with a session's customizations: switch them on and off, start
-//! and stop MCP servers. Only with those that the session has.
+//! Client actions on a session's customizations: enable and disable them, start and stop
+//! MCP servers.
 
 use ahp_types::actions::SessionCustomizationToggledAction;
 use ahp_types::state::{
@@ -10,26 +10,26 @@ use ahp_types::state::{
 use super::{Decision, Effect, Model, View, reject};
 use crate::agent::{AgentCommand, McpServerRequest, Switch};
 
-/// A client switches a customization on or off. Without an agent, the next one is opened
-/// with it.
+/// Handles a client's switch of a customization. Without an open agent, the next one is
+/// opened with it.
 pub(super) fn toggled(session: &SessionState, toggled: &SessionCustomizationToggledAction) -> Decision {
     if !known(session).any(|known| known.id == toggled.id) {
-        return reject("the session has no such customization");
+        return reject("the session does not have this customization");
     }
     let switch = Switch { id: toggled.id.clone(), enablement: toggled.enablement.clone() };
     tell(AgentCommand::Toggle(vec![switch]))
 }
 
-/// A client's request about an MCP server, which only an agent has.
+/// Handles a client's request about an MCP server, which needs an open agent.
 pub(super) fn server(model: &Model, view: View<'_>, id: &str, request: McpServerRequest) -> Decision {
     if !model.features.mcp_servers {
-        return reject("this agent's MCP servers cannot be controlled by clients");
+        return reject("this agent does not support control of its MCP servers");
     }
     match known(view.session).find(|known| known.id == id) {
         Some(known) if known.server.is_none() => reject("the customization is not an MCP server"),
-        Some(_) if !view.attended => reject("no agent is running that has the server; send a message first"),
+        Some(_) if !view.attended => reject("no agent is running; send a message first"),
         Some(_) => tell(AgentCommand::McpServer { id: id.to_owned(), request }),
-        None => reject("the session has no such MCP server"),
+        None => reject("the session does not have this MCP server"),
     }
 }
 
@@ -37,14 +37,14 @@ fn tell(command: AgentCommand) -> Decision {
     Decision { effects: vec![Effect::Agent(command)], ..Decision::default() }
 }
 
-/// What was decided about the session's customizations.
+/// The explicit switches of a session's customizations.
 pub(in crate::session) fn switches(session: &SessionState) -> Vec<Switch> {
     let decided = known(session).filter(|known| !known.enablement.is_empty());
     decided.map(|known| Switch { id: known.id.to_owned(), enablement: known.enablement }).collect()
 }
 
-/// The MCP servers of a session that an agent has, or is about to have. What is wrong with
-/// the others, and the token that they need, a user can see to without one.
+/// The MCP servers that are running or starting in an agent. The other states, such as an
+/// error or a missing token, remain useful without an agent.
 pub(super) fn running_servers(session: &SessionState) -> impl Iterator<Item = &str> {
     known(session).filter_map(|known| match known.server? {
         McpServerState::Starting(_) | McpServerState::Ready(_) => Some(known.id),
@@ -55,12 +55,12 @@ pub(super) fn running_servers(session: &SessionState) -> impl Iterator<Item = &s
     })
 }
 
-/// A customization that a session has.
+/// A customization of a session.
 struct Known<'a> {
     id: &'a str,
-    /// Its state if it is an MCP server.
+    /// Its state, if it is an MCP server.
     server: Option<&'a McpServerState>,
-    /// What was decided about it; nothing if it is simply on.
+    /// Its explicit switches; empty if it is enabled by default.
     enablement: Vec<CustomizationEnablement>,
 }
 
@@ -70,14 +70,14 @@ impl<'a> Known<'a> {
         Self { id: &server.id, server: Some(&server.state), enablement }
     }
 
-    /// Of some kinds only the outcome is kept, which counts in this session.
+    /// For kinds that store only whether they are enabled, which applies to this session.
     fn plain(id: &'a str, enabled: bool) -> Self {
         let off = (!enabled).then_some(CustomizationEnablement::Session { enabled });
         Self { id, server: None, enablement: off.into_iter().collect() }
     }
 }
 
-/// The customizations of a session, those in containers after the containers.
+/// The customizations of a session; those in containers come after the containers.
 fn known(session: &SessionState) -> impl Iterator<Item = Known<'_>> {
     let all = || session.customizations.iter().flatten();
     all().filter_map(container).chain(all().flat_map(children).filter_map(child))

@@ -1,8 +1,7 @@
-//! Where a session and its chats work: what clients change about it, as far as the
-//! agent can follow.
+//! Client actions on the working directories of a session and its chats.
 //!
-//! Directories are known by their addresses, exactly as they were given. A chat has
-//! only directories of its session's, so what the session loses, the chat loses too.
+//! Directories are compared by URI, exactly as given. A chat's directories are a subset of
+//! its session's, so a directory that the session loses is removed from the chats too.
 
 use ahp_types::actions::{
     ChatWorkingDirectoryRemovedAction, ChatWorkingDirectorySetAction, SessionWorkingDirectoryReplacedAction,
@@ -13,7 +12,7 @@ use ahp_types::state::SessionLifecycle;
 use super::{Decision, Effect, Model, Phase, Target, View, reject};
 use crate::directories::{MAX_DIRECTORIES, Primary, path_of};
 
-/// A client gives the session another directory.
+/// Handles a client's addition of a session directory.
 pub(super) fn set(model: &Model, view: View<'_>, directory: &str) -> Decision {
     let Some(primary) = model.directories else { return one_only() };
     let held = of_session(view);
@@ -26,31 +25,31 @@ pub(super) fn set(model: &Model, view: View<'_>, directory: &str) -> Decision {
     let begun =
         view.session.lifecycle != SessionLifecycle::Creating || !matches!(model.phase, Phase::Cold(_));
     if held.is_empty() && primary == Primary::Fixed && begun {
-        return reject("the agent has begun to work without a directory, and cannot move to one any more");
+        return reject("this agent was started without a directory and cannot change to one");
     }
     if held.len() >= MAX_DIRECTORIES {
-        return reject(&format!("a session has at most {MAX_DIRECTORIES} directories; remove one first"));
+        return reject(&format!("a session can have at most {MAX_DIRECTORIES} directories; remove one first"));
     }
     Decision::default()
 }
 
-/// A client takes a directory from the session.
+/// Handles a client's removal of a session directory.
 pub(super) fn removed(model: &Model, view: View<'_>, directory: &str) -> Decision {
     let Some(primary) = model.directories else { return one_only() };
     match (of_session(view).iter().position(|known| known == directory), primary) {
         (None, _) => return not_of_session(),
         (Some(0), Primary::Fixed) => {
-            return reject("the agent lives in the session's first directory: it stays");
+            return reject("the agent runs in the session's first directory, which cannot be removed");
         }
         (Some(0), Primary::Replaceable) => {
-            return reject("the agent lives in the session's first directory: replace it instead");
+            return reject("the agent runs in the session's first directory; replace it instead");
         }
         (Some(_), _) => {}
     }
     Decision::default()
 }
 
-/// A client puts another directory in the place of one of the session's.
+/// Handles a client's replacement of a session directory.
 pub(super) fn replaced(
     model: &Model,
     view: View<'_>,
@@ -62,7 +61,7 @@ pub(super) fn replaced(
     match held.iter().position(|known| known == directory) {
         None => return not_of_session(),
         Some(0) if primary != Primary::Replaceable => {
-            return reject("the session's first directory cannot be replaced by another one");
+            return reject("the session's first directory cannot be replaced");
         }
         Some(_) => {}
     }
@@ -75,7 +74,7 @@ pub(super) fn replaced(
     Decision::default()
 }
 
-/// The session works elsewhere: a chat loses what it has lost, and its agent is told.
+/// Applies a change of the session's directories to a chat, and updates its agent.
 pub(super) fn followed(view: View<'_>, action: &StateAction) -> Decision {
     let mut decision = told();
     let (lost, replacement) = if let StateAction::SessionWorkingDirectoryRemoved(removed) = action {
@@ -88,7 +87,7 @@ pub(super) fn followed(view: View<'_>, action: &StateAction) -> Decision {
     if !chat_has(view, lost) || of_session(view).contains(lost) {
         return decision;
     }
-    // First the new one, so that the chat is never without any.
+    // The new directory is added first, so that the chat always has one.
     if let Some(directory) = replacement.cloned() {
         let set = StateAction::ChatWorkingDirectorySet(ChatWorkingDirectorySetAction { directory });
         decision.actions.push((Target::Chat, set));
@@ -98,7 +97,7 @@ pub(super) fn followed(view: View<'_>, action: &StateAction) -> Decision {
     decision
 }
 
-/// A client gives a chat a directory of its own, out of the session's.
+/// Handles a client's addition of a chat directory, one of the session's.
 pub(super) fn chat_set(model: &Model, view: View<'_>, directory: &str) -> Decision {
     if model.directories.is_none() {
         one_only()
@@ -109,14 +108,14 @@ pub(super) fn chat_set(model: &Model, view: View<'_>, directory: &str) -> Decisi
     }
 }
 
-/// A client takes a directory from a chat.
+/// Handles a client's removal of a chat directory.
 pub(super) fn chat_removed(model: &Model, view: View<'_>, directory: &str) -> Decision {
     if model.directories.is_none() {
         one_only()
     } else if chat_has(view, directory) {
         told()
     } else {
-        reject("the directory is not one of the chat's own")
+        reject("the chat does not have this directory")
     }
 }
 
@@ -133,13 +132,13 @@ fn told() -> Decision {
 }
 
 fn one_only() -> Decision {
-    reject("an agent here works in the directory that its session was created with")
+    reject("this agent does not support changing the session's directory")
 }
 
 fn not_of_session() -> Decision {
-    reject("the directory is not one of the session's")
+    reject("the session does not have this directory")
 }
 
 fn no_directory() -> Decision {
-    reject("the directory is not a file: address of this machine")
+    reject("the directory is not a file: URI on this machine")
 }

@@ -1,5 +1,5 @@
-//! What an agent shows of its work, which must not stay when the work is over: what the
-//! chat is doing, what runs beside its turns, and which MCP servers there are.
+//! Published state that must not outlive an agent's work: the chat's activity, its
+//! background work, and the states of MCP servers.
 
 use ahp_types::actions::{
     ChatActivityChangedAction, ChatBackgroundWorkRemovedAction, SessionMcpServerStateChangedAction,
@@ -9,13 +9,13 @@ use ahp_types::state::{BackgroundWork, ChatState, McpServerState, McpServerStopp
 
 use super::customizations::running_servers;
 
-/// What goes with a turn.
+/// Clears the state of a finished turn.
 pub(super) fn of_turn(chat: &ChatState) -> Option<StateAction> {
     let cleared = StateAction::ChatActivityChanged(ChatActivityChangedAction { activity: None });
     chat.activity.as_ref().map(|_| cleared)
 }
 
-/// What goes with the agent of a chat.
+/// Clears the state of a chat's closed agent.
 pub(in crate::session) fn of_agent(chat: &ChatState) -> Vec<StateAction> {
     let works = chat.background_work.iter().flatten().filter_map(|work| match work {
         BackgroundWork::Shell(work) => Some(work.id.clone()),
@@ -26,7 +26,7 @@ pub(in crate::session) fn of_agent(chat: &ChatState) -> Vec<StateAction> {
     of_turn(chat).into_iter().chain(works.map(removed)).collect()
 }
 
-/// What goes with the last agent of a session.
+/// Clears the state that a session's agents share, after the last one has closed.
 pub(in crate::session) fn of_agents(session: &SessionState) -> Vec<StateAction> {
     let stopped = |id: &str| {
         let state = McpServerState::Stopped(McpServerStoppedState {});
