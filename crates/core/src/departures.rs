@@ -29,9 +29,9 @@ pub(crate) struct Departures {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
     /// The grace period has passed.
-    Enough,
+    Elapsed,
     /// The host shut down first.
-    HostCloses,
+    HostClosing,
 }
 
 impl Departures {
@@ -56,16 +56,16 @@ impl Departures {
         loop {
             let due = {
                 let mut away = self.lock();
-                let Some(due) = away.get(client).map(|since| *since + GRACE) else { return Waited::Enough };
+                let Some(due) = away.get(client).map(|since| *since + GRACE) else { return Waited::Elapsed };
                 if due <= Instant::now() {
                     away.remove(client);
-                    return Waited::Enough;
+                    return Waited::Elapsed;
                 }
                 due
             };
             tokio::select! {
                 () = tokio::time::sleep_until(due) => {}
-                () = self.closing.cancelled() => return Waited::HostCloses,
+                () = self.closing.cancelled() => return Waited::HostClosing,
             }
         }
     }
@@ -73,8 +73,8 @@ impl Departures {
     /// Waits for one more grace period.
     pub(crate) async fn wait_again(&self) -> Waited {
         tokio::select! {
-            () = tokio::time::sleep(GRACE) => Waited::Enough,
-            () = self.closing.cancelled() => Waited::HostCloses,
+            () = tokio::time::sleep(GRACE) => Waited::Elapsed,
+            () = self.closing.cancelled() => Waited::HostClosing,
         }
     }
 
@@ -103,9 +103,9 @@ mod tests {
             assert!(!departures.note(&client), "a wait is already running");
         };
         let (waited, ()) = tokio::join!(departures.wait(&client), again);
-        assert_eq!((waited, began.elapsed()), (Waited::Enough, 2 * GRACE - Duration::from_secs(1)));
+        assert_eq!((waited, began.elapsed()), (Waited::Elapsed, 2 * GRACE - Duration::from_secs(1)));
         assert!(departures.note(&client), "the wait is over");
         departures.close();
-        assert_eq!(departures.wait(&client).await, Waited::HostCloses);
+        assert_eq!(departures.wait(&client).await, Waited::HostClosing);
     }
 }

@@ -30,7 +30,7 @@ use crate::departures::{Departures, Waited};
 use crate::directories::Primary;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::session::{
-    ChatAddresses, ChatSeed, ClientDispatch, Ending, SessionEnd, SessionHandle, SessionSeed, chat_state,
+    ChatAddresses, ChatSeed, ClientDispatch, SessionEnding, SessionEnd, SessionHandle, SessionSeed, chat_state,
     chats_to_pin, message_in, summary_of,
 };
 use crate::state::{
@@ -184,7 +184,7 @@ impl Host {
         let root = documents::root_state(agents, index.root_config.take().unwrap_or_default());
         let sessions = Sessions { unlisted: index.unlisted.iter().cloned().collect(), ..Sessions::default() };
         let addresses = ChatAddresses::new(std::mem::take(&mut index.chats));
-        let goes_on = index.clean;
+        let resumable = index.clean;
         let to_open: Vec<ChannelUri> =
             index.unlisted.drain(..).chain(std::mem::take(&mut index.unfinished)).collect();
         let host = Arc::new(Self {
@@ -203,14 +203,14 @@ impl Host {
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),
         });
-        if goes_on {
+        if resumable {
             // Clients that continue know the agents of the last host, which may have been a
             // different version.
             host.publish_agents();
         }
         host.tasks.spawn(Arc::clone(&host).watch_offers());
         host.tasks.spawn(Arc::clone(&host).recover(to_open));
-        host.tasks.spawn(Arc::clone(&host).keep_numbers(reserved));
+        host.tasks.spawn(Arc::clone(&host).reserve_sequence_numbers(reserved));
         Ok(host)
     }
 
@@ -359,7 +359,7 @@ impl Host {
             Err(LoadError::Storage(error)) => return Err(error.into()),
         }
         let handle = lock(&self.sessions).by_uri.get(uri).cloned();
-        Ok(handle.ok_or_else(|| DisposeError::Unknown(uri.clone()))?.end(Ending::Dispose).await)
+        Ok(handle.ok_or_else(|| DisposeError::Unknown(uri.clone()))?.end(SessionEnding::Dispose).await)
     }
 
     /// Handles an action that a client dispatched. Waits only while the session's queue is
@@ -367,7 +367,7 @@ impl Host {
     pub async fn dispatch(&self, channel: ChannelUri, action: Action, origin: Origin) {
         let mark = DispatchMark::of(&channel, &action, &origin);
         if let Some(mark) = mark
-            && !self.is_new(&channel, &action, &origin, mark).await
+            && !self.is_new_dispatch(&channel, &action, &origin, mark).await
         {
             return;
         }
@@ -378,12 +378,12 @@ impl Host {
         }
         // Attached chats may belong to any session.
         self.load_or_log(&chats_to_pin(message_in(action.typed()))).await;
-        match self.hand_over(Box::new(ClientDispatch { channel, action, origin, mark })).await {
-            HandedOver::Yes => arrival.mark = None,
-            HandedOver::Unknown(channel) => {
+        match self.deliver(Box::new(ClientDispatch { channel, action, origin, mark })).await {
+            DispatchDelivery::Delivered => arrival.mark = None,
+            DispatchDelivery::UnknownChannel(channel) => {
                 tracing::debug!(%channel, "ignoring action for unknown channel");
             }
-            HandedOver::Refused(dispatch, reason) => {
+            DispatchDelivery::Rejected(dispatch, reason) => {
                 let ClientDispatch { channel, action, origin, .. } = &*dispatch;
                 if let Err(error) = self.store.reject(channel, action, origin, &reason) {
                     tracing::error!(%channel, %error, "cannot send rejection");
@@ -394,7 +394,7 @@ impl Host {
 
     /// Whether a dispatch is new. A repeated one has been or will be answered. Waits while it
     /// is unknown whether an earlier copy reaches its session.
-    async fn is_new(
+    async fn is_new_dispatch(
         &self,
         channel: &ChannelUri,
         action: &Action,
@@ -421,32 +421,32 @@ impl Host {
     }
 
     /// Sends a dispatch to the session that owns its channel.
-    async fn hand_over(&self, mut dispatch: Box<ClientDispatch>) -> HandedOver {
+    async fn deliver(&self, mut dispatch: Box<ClientDispatch>) -> DispatchDelivery {
         // Tried twice, since the session may be unloading at this moment.
         for _ in 0..2 {
             if let Err(error) = self.load(&dispatch.channel).await {
                 tracing::error!(channel = %dispatch.channel, %error, "cannot load session");
-                return HandedOver::Refused(dispatch, error.to_string());
+                return DispatchDelivery::Rejected(dispatch, error.to_string());
             }
             let session = self.addresses.session_of(&dispatch.channel);
             let session = session.as_ref().unwrap_or(&dispatch.channel);
             let handle = lock(&self.sessions).by_uri.get(session).cloned();
             if let Some(handle) = handle {
-                match handle.dispatch(dispatch, |dispatch| self.arrives(dispatch)).await {
-                    Ok(()) => return HandedOver::Yes,
+                match handle.dispatch(dispatch, |dispatch| self.note_arrival(dispatch)).await {
+                    Ok(()) => return DispatchDelivery::Delivered,
                     Err(back) => dispatch = back,
                 }
-            } else if let Some(reason) = self.without_session(&dispatch.channel) {
-                return HandedOver::Refused(dispatch, reason.to_owned());
+            } else if let Some(reason) = self.rejection_without_session(&dispatch.channel) {
+                return DispatchDelivery::Rejected(dispatch, reason.to_owned());
             } else {
-                return HandedOver::Unknown(dispatch.channel);
+                return DispatchDelivery::UnknownChannel(dispatch.channel);
             }
         }
-        HandedOver::Refused(dispatch, UNREACHABLE.to_owned())
+        DispatchDelivery::Rejected(dispatch, UNREACHABLE.to_owned())
     }
 
     /// Records that a dispatch reaches its session, which will answer it.
-    fn arrives(&self, dispatch: &ClientDispatch) {
+    fn note_arrival(&self, dispatch: &ClientDispatch) {
         if let Some(mark) = dispatch.mark {
             self.store.arrived(&dispatch.channel, &dispatch.origin, mark);
             self.arrivals.notify_waiters();
@@ -454,7 +454,7 @@ impl Host {
     }
 
     /// Why a channel without a session takes no actions; `None` if the channel is unknown.
-    fn without_session(&self, channel: &ChannelUri) -> Option<&'static str> {
+    fn rejection_without_session(&self, channel: &ChannelUri) -> Option<&'static str> {
         match self.store.read(channel, |state| matches!(state, ChannelState::ResourceWatch(_))) {
             Some(true) => Some("this channel is read-only"),
             Some(false) => Some(UNREACHABLE),
@@ -467,16 +467,16 @@ impl Host {
     pub async fn left(&self, client: &ClientId, session: &ChannelUri) {
         let handle = lock(&self.sessions).by_uri.get(session).cloned();
         if let Some(handle) = handle {
-            handle.left(client.clone()).await;
+            handle.client_left(client.clone()).await;
         }
     }
 
     /// Removes a reconnected client from all sessions in which it was active and which it
     /// does not name.
     pub async fn came_back(&self, client: &ClientId, channels: &[ChannelUri]) {
-        for (uri, handle) in taking_part(&self.store, &self.sessions, client) {
+        for (uri, handle) in sessions_of_client(&self.store, &self.sessions, client) {
             if !channels.contains(&uri) {
-                handle.left(client.clone()).await;
+                handle.client_left(client.clone()).await;
             }
         }
     }
@@ -493,11 +493,11 @@ impl Host {
         let (addresses, departures) = (Arc::clone(&self.addresses), Arc::clone(&self.departures));
         let client = client.clone();
         self.tasks.spawn(async move {
-            if departures.wait(&client).await == Waited::HostCloses {
+            if departures.wait(&client).await == Waited::HostClosing {
                 return;
             }
             let not_listening = || {
-                let mut parts = taking_part(&store, &sessions, &client);
+                let mut parts = sessions_of_client(&store, &sessions, &client);
                 parts.retain(|(uri, _)| {
                     let mut channels = addresses.chats_of(uri);
                     channels.push(uri.clone());
@@ -509,14 +509,14 @@ impl Host {
             if !parts.is_empty() && store.has_audience(&[], Some(&client)) {
                 // URIs only: handles would keep the sessions in memory.
                 let before: Vec<ChannelUri> = parts.into_iter().map(|(uri, _)| uri).collect();
-                if departures.wait_again().await == Waited::HostCloses {
+                if departures.wait_again().await == Waited::HostClosing {
                     return;
                 }
                 parts = not_listening();
                 parts.retain(|(uri, _)| before.contains(uri));
             }
             for (_, handle) in parts {
-                handle.left(client.clone()).await;
+                handle.client_left(client.clone()).await;
             }
         });
     }
@@ -535,7 +535,7 @@ impl Host {
             let unstored = Arc::clone(&self.unstored);
             // In parallel, because stopping an agent can take seconds.
             self.tasks.spawn(async move {
-                if let Err(error) = handle.end(Ending::Suspend).await.wait().await {
+                if let Err(error) = handle.end(SessionEnding::Suspend).await.wait().await {
                     tracing::error!(%error, "cannot store session");
                     unstored.store(true, Ordering::Relaxed);
                 }
@@ -594,7 +594,7 @@ impl Host {
     }
 
     /// Reserves sequence numbers ahead of use, so that a crash cannot lead to repeated ones.
-    async fn keep_numbers(self: Arc<Self>, mut reserved: ServerSeq) {
+    async fn reserve_sequence_numbers(self: Arc<Self>, mut reserved: ServerSeq) {
         loop {
             tokio::select! {
                 () = self.ending.cancelled() => return,
@@ -624,13 +624,13 @@ impl Host {
 const UNREACHABLE: &str = "the session is temporarily unavailable; try again";
 
 /// The result of sending a dispatch to its session.
-enum HandedOver {
+enum DispatchDelivery {
     /// The session has it and will answer it.
-    Yes,
+    Delivered,
     /// The channel does not exist.
-    Unknown(ChannelUri),
+    UnknownChannel(ChannelUri),
     /// It could not be delivered, for this reason.
-    Refused(Box<ClientDispatch>, String),
+    Rejected(Box<ClientDispatch>, String),
 }
 
 /// A dispatch that has not reached its session yet. If it is dropped before that, the
@@ -652,7 +652,7 @@ impl Drop for Arrival<'_> {
 }
 
 /// The sessions in which a client is active.
-fn taking_part(
+fn sessions_of_client(
     store: &StateStore,
     sessions: &Mutex<Sessions>,
     client: &ClientId,

@@ -14,13 +14,13 @@ use uuid::Uuid;
 use super::{CreateError, Host, LoadError, NewSession, lock};
 use crate::channel::ChannelUri;
 use crate::session::{
-    Berth, ChatError, ChatOrder, ChatSeed, Ending, NewChat, Outcome, SessionHandle, chats_to_pin,
+    ChatPlacement, ChatError, ChatOrder, ChatSeed, SessionEnding, NewChat, PendingReply, SessionHandle, chats_to_pin,
 };
 use crate::state::ChannelState;
 use crate::storage::{Change, StorageError};
 
 /// How long storage may take to reassign a chat before the move is cancelled.
-const GIVE_PATIENCE: Duration = Duration::from_secs(5);
+const REASSIGN_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl From<CreateError> for ChatError {
     fn from(error: CreateError) -> Self {
@@ -47,7 +47,7 @@ impl Host {
     /// Creates a chat in a session. The first chat of a session always exists, and creating
     /// it again is not an error.
     pub async fn create_chat(&self, session: &ChannelUri, new: NewChat) -> Result<(), ChatError> {
-        self.reach(session).await?;
+        self.session_handle(session).await?;
         if ChannelUri::default_chat_of(session) == new.uri && self.store.has(&new.uri) {
             return Ok(());
         }
@@ -61,21 +61,21 @@ impl Host {
     }
 
     async fn create_chat_once(&self, session: &ChannelUri, new: NewChat) -> Result<(), ChatError> {
-        let handle = self.reach(session).await?;
+        let handle = self.session_handle(session).await?;
         handle.order(|done| ChatOrder::Create { new: Box::new(new), done }).await
     }
 
     /// Ends and deletes a chat. Dispatches after this has returned are rejected; the returned
     /// reply arrives when the chat has ended.
-    pub async fn dispose_chat(&self, chat: &ChannelUri) -> Result<Outcome<()>, ChatError> {
+    pub async fn dispose_chat(&self, chat: &ChannelUri) -> Result<PendingReply<()>, ChatError> {
         match self.dispose_chat_once(chat).await {
             Err(ChatError::Gone) => self.dispose_chat_once(chat).await,
             outcome => outcome,
         }
     }
 
-    async fn dispose_chat_once(&self, chat: &ChannelUri) -> Result<Outcome<()>, ChatError> {
-        let (_, handle) = self.reach_chat(chat).await?;
+    async fn dispose_chat_once(&self, chat: &ChannelUri) -> Result<PendingReply<()>, ChatError> {
+        let (_, handle) = self.session_of_chat(chat).await?;
         handle.begin(|done| ChatOrder::Dispose { chat: chat.clone(), done }).await
     }
 
@@ -94,7 +94,7 @@ impl Host {
     async fn move_now(&self, chat: &ChannelUri, to: ChatMoveDestination) -> Result<ChannelUri, ChatError> {
         // One at a time, or two sessions that exchange chats could wait for each other.
         let _alone = self.moves.acquire().await;
-        let (source, from) = self.reach_chat(chat).await?;
+        let (source, from) = self.session_of_chat(chat).await?;
         match to {
             ChatMoveDestination::Session(to) => {
                 let session = ChannelUri::new(&to.session);
@@ -103,13 +103,13 @@ impl Host {
                     let chat = chat.clone();
                     from.order(|done| ChatOrder::Place { chat, after, done }).await?;
                 } else {
-                    let to = self.reach(&session).await?;
-                    self.are_alike(&source, &session)?;
-                    self.move_over(chat, &from, (&session, &to), Berth::Behind(after)).await?;
+                    let to = self.session_handle(&session).await?;
+                    self.check_compatible(&source, &session)?;
+                    self.move_to_session(chat, &from, (&session, &to), ChatPlacement::After(after)).await?;
                 }
                 Ok(session)
             }
-            ChatMoveDestination::NewSession(_) => self.move_out(chat, &source, &from).await,
+            ChatMoveDestination::NewSession(_) => self.move_to_new_session(chat, &source, &from).await,
             ChatMoveDestination::Unknown(_) => {
                 Err(ChatError::Refused("unknown kind of destination".to_owned()))
             }
@@ -117,25 +117,25 @@ impl Host {
     }
 
     /// Moves a chat to another session. After an error it stays where it was.
-    async fn move_over(
+    async fn move_to_session(
         &self,
         chat: &ChannelUri,
         from: &SessionHandle,
         (session, to): (&ChannelUri, &SessionHandle),
-        berth: Berth,
+        placement: ChatPlacement,
     ) -> Result<(), ChatError> {
-        let expected = berth.clone();
-        to.order(|done| ChatOrder::Expect { berth: expected, done }).await?;
-        let seed = match self.take_out(chat, from, session).await {
+        let expected = placement.clone();
+        to.order(|done| ChatOrder::ExpectChat { placement: expected, done }).await?;
+        let seed = match self.release_and_reassign(chat, from, session).await {
             Ok(seed) => seed,
             Err(error) => {
-                to.order(|done| ChatOrder::Unexpect { done }).await?;
+                to.order(|done| ChatOrder::CancelExpected { done }).await?;
                 return Err(error);
             }
         };
         // From here on it belongs to the other session, which does not end before adopting it.
-        let forgotten = from.order(|done| ChatOrder::Forget { chat: chat.clone(), done }).await;
-        let adopted = to.order(|done| ChatOrder::Adopt { seed: Box::new(seed), berth, done }).await;
+        let forgotten = from.order(|done| ChatOrder::DropReleased { chat: chat.clone(), done }).await;
+        let adopted = to.order(|done| ChatOrder::Adopt { seed: Box::new(seed), placement, done }).await;
         // The source row is updated last, so that the chat is always in one row. A source
         // that has ended in the meantime has updated its row itself.
         from.order(|done| ChatOrder::ShowRow { done }).await.ok();
@@ -146,17 +146,17 @@ impl Host {
     }
 
     /// Releases a chat from its session and assigns it to another one in storage.
-    async fn take_out(
+    async fn release_and_reassign(
         &self,
         chat: &ChannelUri,
         from: &SessionHandle,
         session: &ChannelUri,
     ) -> Result<ChatSeed, ChatError> {
         let seed = from.order(|done| ChatOrder::Release { chat: chat.clone(), done }).await?;
-        let given = tokio::time::timeout(GIVE_PATIENCE, self.give(&seed, session)).await;
+        let given = tokio::time::timeout(REASSIGN_TIMEOUT, self.assign_in_storage(&seed, session)).await;
         if let Err(error) = given.unwrap_or(Err(StorageError::TimedOut)) {
             // The session stores the chat as its own again, after any pending write.
-            let back = from.order(|done| ChatOrder::TakeBack { chat: chat.clone(), done }).await;
+            let back = from.order(|done| ChatOrder::CancelRelease { chat: chat.clone(), done }).await;
             // If that fails too, it is unknown to which session the chat belongs.
             return Err(back.map_or(StorageError::TimedOut, |()| error).into());
         }
@@ -165,30 +165,30 @@ impl Host {
     }
 
     /// Moves a chat to a new session, as its default chat.
-    async fn move_out(
+    async fn move_to_new_session(
         &self,
         chat: &ChannelUri,
         source: &ChannelUri,
         from: &SessionHandle,
     ) -> Result<ChannelUri, ChatError> {
-        let model = self.session_state(source)?;
-        let session = ChannelUri::new(&format!("{}:/{}", model.provider, Uuid::now_v7()));
+        let state = self.session_state(source)?;
+        let session = ChannelUri::new(&format!("{}:/{}", state.provider, Uuid::now_v7()));
         let created = self.create_session(NewSession {
             uri: session.clone(),
-            provider: Some(model.provider),
-            working_directories: model.working_directories.unwrap_or_default(),
-            config: model.config.map(|config| config.values).unwrap_or_default(),
+            provider: Some(state.provider),
+            working_directories: state.working_directories.unwrap_or_default(),
+            config: state.config.map(|config| config.values).unwrap_or_default(),
             active_client: None,
             creator: None,
         });
         created.await?;
-        let to = self.reach(&session).await?;
-        let berth = Berth::Default { title: model.title };
-        if let Err(error) = self.move_over(chat, from, (&session, &to), berth).await {
+        let to = self.session_handle(&session).await?;
+        let placement = ChatPlacement::AsDefault { title: state.title };
+        if let Err(error) = self.move_to_session(chat, from, (&session, &to), placement).await {
             // While it is unknown to which session the chat belongs, neither may be removed.
             // An unused session is removed later.
             if !matches!(error, ChatError::Storage(StorageError::TimedOut))
-                && let Err(left) = to.end(Ending::Dispose).await.wait().await
+                && let Err(left) = to.end(SessionEnding::Dispose).await.wait().await
             {
                 tracing::error!(%session, error = %left, "cannot remove unused session");
             }
@@ -198,7 +198,7 @@ impl Host {
     }
 
     /// Assigns a chat to a session in storage, with its current document.
-    async fn give(&self, seed: &ChatSeed, session: &ChannelUri) -> Result<(), StorageError> {
+    async fn assign_in_storage(&self, seed: &ChatSeed, session: &ChannelUri) -> Result<(), StorageError> {
         let look =
             |state: &ChannelState| state.chat_doc().map(|doc| serde_json::value::to_raw_value(&doc.header()));
         let state = self.store.read(&seed.uri, look).flatten();
@@ -214,7 +214,7 @@ impl Host {
     }
 
     /// Checks that a chat of one session can continue in the other.
-    fn are_alike(&self, one: &ChannelUri, other: &ChannelUri) -> Result<(), ChatError> {
+    fn check_compatible(&self, one: &ChannelUri, other: &ChannelUri) -> Result<(), ChatError> {
         let (one, other) = (self.session_state(one)?, self.session_state(other)?);
         if one.provider != other.provider {
             return Err(ChatError::Refused("the other session uses a different agent".to_owned()));
@@ -233,14 +233,14 @@ impl Host {
     }
 
     /// The handle of a session, which is loaded if necessary.
-    async fn reach(&self, session: &ChannelUri) -> Result<SessionHandle, ChatError> {
+    async fn session_handle(&self, session: &ChannelUri) -> Result<SessionHandle, ChatError> {
         let unknown = || ChatError::UnknownSession(session.clone());
         self.load(session).await?;
         lock(&self.sessions).by_uri.get(session).cloned().ok_or_else(unknown)
     }
 
     /// The session of an existing chat, loaded if necessary.
-    async fn reach_chat(&self, chat: &ChannelUri) -> Result<(ChannelUri, SessionHandle), ChatError> {
+    async fn session_of_chat(&self, chat: &ChannelUri) -> Result<(ChannelUri, SessionHandle), ChatError> {
         let unknown = || ChatError::Unknown(chat.clone());
         self.load(chat).await?;
         let session = self.addresses.session_of(chat).ok_or_else(unknown)?;

@@ -35,7 +35,7 @@ impl Host {
         let sessions: Vec<ChannelUri> = lock(&self.sessions).by_uri.keys().cloned().collect();
         let live: HashMap<ChannelUri, Vec<PathBuf>> = sessions
             .into_iter()
-            .filter_map(|session| self.look(&session).map(|(_, directories)| (session, directories)))
+            .filter_map(|session| self.provider_and_directories(&session).map(|(_, directories)| (session, directories)))
             .collect();
         let listed = self.listed_directories();
         // For a session in memory the document is used, because its row is updated later.
@@ -51,7 +51,7 @@ impl Host {
     pub async fn composing(&self, channel: &ChannelUri) -> Result<Option<Composing>, LoadError> {
         self.load(channel).await?;
         let session = self.addresses.session_of(channel);
-        let Some((provider, directories)) = self.look(session.as_ref().unwrap_or(channel)) else {
+        let Some((provider, directories)) = self.provider_and_directories(session.as_ref().unwrap_or(channel)) else {
             return Ok(None);
         };
         let commands = self
@@ -62,7 +62,7 @@ impl Host {
     }
 
     /// The provider and the directories of a session in memory.
-    fn look(&self, session: &ChannelUri) -> Option<(String, Vec<PathBuf>)> {
+    fn provider_and_directories(&self, session: &ChannelUri) -> Option<(String, Vec<PathBuf>)> {
         self.store.read(session, |state| {
             let state = state.session()?;
             let directories = state.working_directories.as_deref().unwrap_or_default();
@@ -75,7 +75,7 @@ impl Host {
     fn listed_directories(&self) -> Arc<ListedDirectories> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Row {
+        struct DirectoriesRow {
             resource: Uri,
             #[serde(default)]
             working_directories: Vec<Uri>,
@@ -89,7 +89,7 @@ impl Host {
         }
         let mut directories = ListedDirectories::new();
         for row in self.store.list(None, None).rows {
-            let Ok(row) = serde_json::from_str::<Row>(row.get()) else { continue };
+            let Ok(row) = serde_json::from_str::<DirectoriesRow>(row.get()) else { continue };
             for path in paths(&row.working_directories) {
                 directories.entry(path).or_default().push(ChannelUri::new(&row.resource));
             }

@@ -14,7 +14,7 @@ use crate::agent::{
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
 use crate::session::{
-    ChatAddresses, Ended, Ending, Restored, SessionActor, SessionHandle, SessionSeed, Surroundings,
+    ChatAddresses, Ended, SessionEnding, Restored, SessionActor, SessionHandle, SessionSeed, SessionServices,
     WeakHandle, is_used, restore,
 };
 use crate::state::{ChannelState, ChatDoc, StateStore};
@@ -38,7 +38,7 @@ pub(super) struct Prepared {
 }
 
 /// The host is shutting down.
-pub(super) struct Closed;
+pub(super) struct HostClosed;
 
 /// Marks a session as loading. Dropping it wakes the tasks that wait for the session.
 struct Loading {
@@ -145,9 +145,9 @@ impl Host {
             Ok(provider) => with_current_config(session, provider.as_ref()),
             Err(_) => session,
         };
-        let provider = provider.unwrap_or_else(|_| Arc::new(Absent(session.provider.clone())));
-        let took_part = session.active_clients.iter().map(|client| ClientId::new(&client.client_id));
-        let took_part: Vec<ClientId> = took_part.collect();
+        let provider = provider.unwrap_or_else(|_| Arc::new(MissingProvider(session.provider.clone())));
+        let active_clients = session.active_clients.iter().map(|client| ClientId::new(&client.client_id));
+        let active_clients: Vec<ClientId> = active_clients.collect();
         let seed = SessionSeed {
             uri: uri.clone(),
             chats,
@@ -164,7 +164,7 @@ impl Host {
         }
         // During shutdown the session is not launched.
         let launched = self.launch(prepared).is_ok();
-        for client in &took_part {
+        for client in &active_clients {
             // The client may have disconnected, or reconnected without this session, while the
             // session was not in memory; no other event reports that.
             self.disconnected(client);
@@ -211,24 +211,24 @@ impl Host {
         let chats = docs.into_iter().map(|doc| ChannelState::Chat(Box::new(doc)));
         let states = std::iter::once(ChannelState::Session(Box::new(session))).chain(chats);
         self.store.create(channels.iter().cloned().zip(states).collect()).ok()?;
-        let around = Surroundings {
+        let services = SessionServices {
             store: Arc::clone(&self.store),
             storage: Arc::clone(&self.storage),
             addresses: Arc::clone(&self.addresses),
             clock: Arc::clone(&self.clock),
             tasks: self.tasks.clone(),
         };
-        let (actor, handle) = SessionActor::new(seed, around);
+        let (actor, handle) = SessionActor::new(seed, services);
         Some(Prepared { actor, handle, uri, channels })
     }
 
     /// Registers a session and starts its actor.
-    pub(super) fn launch(&self, prepared: Prepared) -> Result<(), Closed> {
+    pub(super) fn launch(&self, prepared: Prepared) -> Result<(), HostClosed> {
         let Prepared { actor, handle, uri, channels } = prepared;
         let mut sessions = lock(&self.sessions);
         if sessions.closed {
             self.store.remove(&channels);
-            return Err(Closed);
+            return Err(HostClosed);
         }
         sessions.by_uri.insert(uri.clone(), handle.clone());
         drop(sessions);
@@ -245,7 +245,7 @@ impl Host {
         self.tasks.spawn(async move {
             let mut cleanup = cleanup;
             let mut ended = actor.run().await;
-            if ended.ending == Ending::Dispose {
+            if ended.ending == SessionEnding::Dispose {
                 let removal = Change::RemoveSession { session: cleanup.uri.clone() };
                 ended.stored = storage.write(vec![removal]).await;
             }
@@ -309,19 +309,19 @@ impl Drop for Cleanup {
         let channels: Vec<ChannelUri> =
             std::iter::once(self.uri.clone()).chain(self.addresses.chats_of(&self.uri)).collect();
         match &self.ended {
-            Some(Ended { ending: Ending::Dispose, stored: Ok(()), .. }) => {
+            Some(Ended { ending: SessionEnding::Dispose, stored: Ok(()), .. }) => {
                 self.store.remove_row(&self.uri);
                 self.store.remove(&channels);
                 sessions.unlisted.remove(&self.uri);
                 self.addresses.release_all_of(&self.uri);
             }
             // It is still in storage and can be disposed again.
-            Some(Ended { ending: Ending::Dispose, .. }) => self.store.lose(&channels),
+            Some(Ended { ending: SessionEnding::Dispose, .. }) => self.store.lose(&channels),
             // Its channels were removed when it had no subscribers; later subscribers have new
             // ones.
-            Some(Ended { ending: Ending::Unload, .. }) => {}
+            Some(Ended { ending: SessionEnding::Unload, .. }) => {}
             // Clients keep it until they are disconnected.
-            Some(Ended { ending: Ending::Suspend, .. }) => {}
+            Some(Ended { ending: SessionEnding::Suspend, .. }) => {}
             None => {
                 tracing::error!(session = %self.uri, "session actor panicked; the session will be reloaded on demand");
                 self.store.lose(&channels);
@@ -336,9 +336,9 @@ impl Drop for Cleanup {
         }
         drop(sessions);
         if let Some(ended) = self.ended.take() {
-            for waiting in ended.waiting {
+            for waiter in ended.waiters {
                 // The caller may have stopped waiting.
-                waiting.send(ended.stored.clone()).ok();
+                waiter.send(ended.stored.clone()).ok();
             }
         }
     }
@@ -346,9 +346,9 @@ impl Drop for Cleanup {
 
 /// Replaces an agent provider that this host does not have. Its sessions can be read;
 /// messages to them fail with this reason.
-struct Absent(String);
+struct MissingProvider(String);
 
-impl AgentProvider for Absent {
+impl AgentProvider for MissingProvider {
     fn offer(&self) -> watch::Receiver<AgentOffer> {
         watch::channel(AgentOffer::new(plain_info(&self.0, &self.0))).1
     }

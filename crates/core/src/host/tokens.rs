@@ -15,13 +15,13 @@ use crate::channel::ChannelUri;
 use crate::session::{SessionHandle, awaited};
 
 /// How long an agent may take to accept a token. Only the client that sent it waits.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why a token was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthenticateError {
     /// No agent needs a token for this resource.
-    #[error("unknown resource {resource:?}; {}", known_ones(known))]
+    #[error("unknown resource {resource:?}; {}", list_known(known))]
     UnknownResource {
         /// The resource of the token.
         resource: String,
@@ -43,7 +43,7 @@ pub enum AuthenticateError {
 
 /// The agents and sessions that need a token.
 #[derive(Default)]
-struct Wanting {
+struct TokenDemand {
     resource: Option<ProtectedResourceMetadata>,
     providers: Vec<Arc<dyn AgentProvider>>,
     sessions: Vec<SessionHandle>,
@@ -55,12 +55,12 @@ impl Host {
     /// Passes a token, or its withdrawal, to the agents that need it: to each provider that
     /// declares the resource, and to the sessions that wait for it.
     pub async fn authenticate(&self, token: ResourceToken) -> Result<(), AuthenticateError> {
-        let Wanting { resource, providers, sessions, known } = self.wanting(&token.resource);
+        let TokenDemand { resource, providers, sessions, known } = self.token_demand(&token.resource);
         let Some(resource) = resource else {
             return Err(AuthenticateError::UnknownResource { resource: token.resource, known });
         };
         for provider in providers {
-            match tokio::time::timeout(PATIENCE, provider.authenticate(token.clone())).await {
+            match tokio::time::timeout(ACCEPT_TIMEOUT, provider.authenticate(token.clone())).await {
                 Ok(Ok(())) => {}
                 Ok(Err(TokenRefused { reason })) => {
                     let reason = without_secret(reason, &token);
@@ -75,11 +75,11 @@ impl Host {
         Ok(())
     }
 
-    fn wanting(&self, wanted: &str) -> Wanting {
-        let mut wanting = Wanting::default();
+    fn token_demand(&self, wanted: &str) -> TokenDemand {
+        let mut token_demand = TokenDemand::default();
         for provider in &self.providers {
             for resource in provider.offer().borrow().info.protected_resources.iter().flatten() {
-                wanting.note(resource.clone(), wanted, provider);
+                token_demand.add(resource.clone(), wanted, provider);
             }
         }
         let sessions: Vec<(ChannelUri, SessionHandle)> =
@@ -90,13 +90,13 @@ impl Host {
             };
             let Some((provider, resources)) = self.awaited(&uri).and_then(look) else { continue };
             if resources.iter().any(|resource| resource.resource == wanted) {
-                wanting.sessions.push(handle);
+                token_demand.sessions.push(handle);
             }
             for resource in resources {
-                wanting.note(resource, wanted, &provider);
+                token_demand.add(resource, wanted, &provider);
             }
         }
-        wanting
+        token_demand
     }
 
     /// The provider of a session in memory, and the resources it waits for.
@@ -108,8 +108,8 @@ impl Host {
     }
 }
 
-impl Wanting {
-    fn note(&mut self, resource: ProtectedResourceMetadata, wanted: &str, provider: &Arc<dyn AgentProvider>) {
+impl TokenDemand {
+    fn add(&mut self, resource: ProtectedResourceMetadata, wanted: &str, provider: &Arc<dyn AgentProvider>) {
         if !self.known.contains(&resource.resource) {
             self.known.push(resource.resource.clone());
         }
@@ -122,7 +122,7 @@ impl Wanting {
     }
 }
 
-fn known_ones(known: &[String]) -> String {
+fn list_known(known: &[String]) -> String {
     if known.is_empty() {
         "no tokens are needed now".to_owned()
     } else {

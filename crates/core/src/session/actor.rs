@@ -17,9 +17,9 @@ use tokio_util::task::TaskTracker;
 
 use super::addresses::ChatAddresses;
 use super::chats::{Brief, Chat, ChatSeed, Chats, is_used};
-use super::decide::{Decision, Effect, Input, Phase, Target, View, decide};
-use super::handle::{ClientDispatch, Ending, SessionHandle, SessionInput, Waiting};
-use super::ledger::Ledger;
+use super::decide::{Decision, Effect, DecisionInput, Phase, ActionTarget, DecisionView, decide};
+use super::handle::{ClientDispatch, SessionEnding, SessionHandle, SessionInput, EndWaiter};
+use super::journal_writer::JournalWriter;
 use crate::action::{AgentUpdate, meaning};
 use crate::agent::{AgentCommand, AgentEvent, AgentProvider, History, ResourceToken};
 use crate::channel::ChannelUri;
@@ -33,14 +33,14 @@ use crate::storage::{Storage, StorageError};
 const INPUT_CAPACITY: usize = 64;
 
 /// How often a session without agents checks whether it is still needed.
-const LOOK_AFTER: Duration = Duration::from_secs(30);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// How long a session without activity and subscribers stays in memory.
-const UNUSED_AFTER: Duration = Duration::from_secs(10 * 60);
+const UNLOAD_AFTER: Duration = Duration::from_secs(10 * 60);
 
 /// How long an unused session without subscribers is kept. VS Code creates sessions that it
 /// never uses, and a window that reloads subscribes again.
-const ABANDONED_AFTER: Duration = Duration::from_secs(5 * 60);
+const DISPOSE_UNUSED_AFTER: Duration = Duration::from_secs(5 * 60);
 
 /// The initial data of a session actor.
 pub(crate) struct SessionSeed {
@@ -76,7 +76,7 @@ pub(crate) struct SessionActor {
     pub(super) chats: Chats,
     /// Whether the session is in the session list.
     pub(super) listed: bool,
-    pub(super) ledger: Ledger,
+    pub(super) journal: JournalWriter,
     pub(super) clock: Arc<dyn Clock>,
     /// Counts helper tasks, so that shutdown waits for them.
     pub(super) tasks: TaskTracker,
@@ -86,20 +86,20 @@ pub(crate) struct SessionActor {
     /// The start of this session's monotonic clock.
     pub(super) began: Instant,
     /// Since when the session has no subscribers and no activity.
-    abandoned_since: Option<Instant>,
+    idle_since: Option<Instant>,
     /// Callers that wait for the end of the session.
-    waiting: Vec<Waiting>,
-    pub(super) ending: Option<Ending>,
+    end_waiters: Vec<EndWaiter>,
+    pub(super) ending: Option<SessionEnding>,
     /// Chats of other sessions that are being moved here.
-    pub(super) expected: usize,
+    pub(super) expected_chats: usize,
     /// Requests to end that arrived while a chat was being moved here; handled afterwards.
-    deferred: Vec<(Ending, Waiting)>,
+    deferred_ends: Vec<(SessionEnding, EndWaiter)>,
     finished: bool,
 }
 
 /// Services that all session actors share.
 #[derive(Clone)]
-pub(crate) struct Surroundings {
+pub(crate) struct SessionServices {
     /// The published state.
     pub(crate) store: Arc<StateStore>,
     /// Persistent storage.
@@ -114,8 +114,8 @@ pub(crate) struct Surroundings {
 
 impl SessionActor {
     /// Creates the actor and its handle. The session's channels must exist in the store.
-    pub(crate) fn new(mut seed: SessionSeed, around: Surroundings) -> (Self, SessionHandle) {
-        let Surroundings { store, storage, addresses, clock, tasks } = around;
+    pub(crate) fn new(mut seed: SessionSeed, services: SessionServices) -> (Self, SessionHandle) {
+        let SessionServices { store, storage, addresses, clock, tasks } = services;
         let (sender, inputs) = mpsc::channel(INPUT_CAPACITY);
         let handle = SessionHandle::new(sender.clone());
         let chats = std::mem::take(&mut seed.chats);
@@ -123,7 +123,7 @@ impl SessionActor {
         let mut actor = Self {
             chats,
             listed: seed.listed,
-            ledger: Ledger::new(storage, seed.uri.clone(), seed.next_entry),
+            journal: JournalWriter::new(storage, seed.uri.clone(), seed.next_entry),
             seed,
             store,
             addresses,
@@ -132,15 +132,15 @@ impl SessionActor {
             inputs,
             own_inputs: sender.downgrade(),
             began: Instant::now(),
-            abandoned_since: None,
-            waiting: Vec::new(),
+            idle_since: None,
+            end_waiters: Vec::new(),
             ending: None,
-            expected: 0,
-            deferred: Vec::new(),
+            expected_chats: 0,
+            deferred_ends: Vec::new(),
             finished: false,
         };
         if actor.seed.stale {
-            actor.ledger.wants_checkpoint();
+            actor.journal.request_checkpoint();
         }
         (actor, handle)
     }
@@ -157,27 +157,27 @@ impl SessionActor {
                     // All handles are dropped, so the session cannot be ended by request.
                     None => {
                         reachable = false;
-                        self.end(Ending::Suspend, None).await;
+                        self.end(SessionEnding::Suspend, None).await;
                     }
                 },
-                due = self.ledger.next() => self.handle_ledger(due),
+                wake = self.journal.next() => self.handle_journal(wake),
                 (chat, event) = self.chats.next_event() => self.handle_agent(&chat, event).await,
-                () = tokio::time::sleep(LOOK_AFTER), if self.is_cold() => self.look_after().await,
+                () = tokio::time::sleep(IDLE_CHECK_INTERVAL), if self.is_cold() => self.check_idle().await,
             }
         }
-        let ending = self.ending.unwrap_or(Ending::Suspend);
-        if ending != Ending::Unload {
-            self.turn_away("the session is closing").await;
+        let ending = self.ending.unwrap_or(SessionEnding::Suspend);
+        if ending != SessionEnding::Unload {
+            self.reject_remaining_inputs("the session is closing").await;
         }
         let stored = match ending {
-            Ending::Dispose | Ending::Unload => Ok(()),
-            Ending::Suspend => self.store_all().await,
+            SessionEnding::Dispose | SessionEnding::Unload => Ok(()),
+            SessionEnding::Suspend => self.store_all().await,
         };
-        Ended { ending, waiting: self.waiting, stored }
+        Ended { ending, waiters: self.end_waiters, stored }
     }
 
     fn is_cold(&self) -> bool {
-        self.chats.iter().all(|chat| matches!(chat.model.phase, Phase::Cold(_)))
+        self.chats.iter().all(|chat| matches!(chat.agent.phase, Phase::Cold(_)))
     }
 
     /// The session's channels.
@@ -187,23 +187,23 @@ impl SessionActor {
 
     /// Disposes of a session that was never used and has no subscribers, and unloads a
     /// used one that is idle.
-    async fn look_after(&mut self) {
-        if self.expected > 0 {
+    async fn check_idle(&mut self) {
+        if self.expected_chats > 0 {
             return;
         }
         let channels = self.channels();
         let creator = self.seed.creator.as_ref().filter(|_| !self.listed);
         if self.store.has_audience(&channels, creator) {
-            self.abandoned_since = None;
+            self.idle_since = None;
             return;
         }
-        let since = *self.abandoned_since.get_or_insert_with(Instant::now);
-        if !self.listed && since.elapsed() >= ABANDONED_AFTER {
+        let since = *self.idle_since.get_or_insert_with(Instant::now);
+        if !self.listed && since.elapsed() >= DISPOSE_UNUSED_AFTER {
             tracing::info!(session = %self.seed.uri, "disposing of unused session");
-            self.end(Ending::Dispose, None).await;
-        } else if self.listed && since.elapsed() >= UNUSED_AFTER {
+            self.end(SessionEnding::Dispose, None).await;
+        } else if self.listed && since.elapsed() >= UNLOAD_AFTER {
             match self.store_all().await {
-                Ok(()) => self.leave_memory(&channels).await,
+                Ok(()) => self.unload(&channels).await,
                 Err(error) => {
                     tracing::error!(session = %self.seed.uri, %error, "cannot store session; keeping it in memory")
                 }
@@ -212,80 +212,80 @@ impl SessionActor {
     }
 
     /// Removes the session from memory, unless a client subscribed in the meantime.
-    async fn leave_memory(&mut self, channels: &[ChannelUri]) {
+    async fn unload(&mut self, channels: &[ChannelUri]) {
         if !self.inputs.is_empty() || !self.store.remove_unheard(channels) {
             return;
         }
-        self.turn_away("the session was unloaded; try again").await;
-        self.ending = Some(Ending::Unload);
+        self.reject_remaining_inputs("the session was unloaded; try again").await;
+        self.ending = Some(SessionEnding::Unload);
         self.finished = true;
     }
 
     /// Closes the input queue and rejects the inputs that are still in it.
-    async fn turn_away(&mut self, why: &str) {
+    async fn reject_remaining_inputs(&mut self, why: &str) {
         self.inputs.close();
         // This includes senders that have reserved a place and have not sent yet.
         while let Some(input) = self.inputs.recv().await {
             match input {
                 SessionInput::Client(dispatch) => self.reject(&dispatch, why),
                 // Suspend and unload do not delete the session; the caller has to try again.
-                SessionInput::End { ending: Ending::Dispose, done }
-                    if self.ending != Some(Ending::Dispose) =>
+                SessionInput::End { ending: SessionEnding::Dispose, done }
+                    if self.ending != Some(SessionEnding::Dispose) =>
                 {
                     done.send(Err(StorageError::Busy)).ok();
                 }
-                SessionInput::End { done, .. } => self.waiting.push(done),
+                SessionInput::End { done, .. } => self.end_waiters.push(done),
                 // Dropping the reply sender reports that the session is gone.
                 SessionInput::Chats(_)
                 | SessionInput::Opened(..)
                 | SessionInput::Recorded(..)
-                | SessionInput::Left(_)
+                | SessionInput::ClientLeft(_)
                 | SessionInput::Token(_) => {}
             }
         }
     }
 
     async fn handle(&mut self, input: SessionInput) {
-        self.abandoned_since = None;
+        self.idle_since = None;
         match input {
             SessionInput::Client(dispatch) => self.handle_client(&dispatch).await,
             SessionInput::Opened(chat, Ok(link)) => {
                 let Some(opened) = self.chats.get_mut(&chat) else { return };
-                if matches!(opened.model.phase, Phase::Closing(_)) {
+                if matches!(opened.agent.phase, Phase::Closing(_)) {
                     link.close.cancel();
                 }
                 opened.link = Some(link);
-                self.catch_up(&chat);
-                let decision = self.decide(&chat, Input::Opened);
-                self.carry_out(&chat, decision).await;
+                self.brief_after_opening(&chat);
+                let decision = self.decide(&chat, DecisionInput::Opened);
+                self.apply_decision(&chat, decision).await;
             }
             SessionInput::Recorded(chat, record) => self.link_by_order(&chat, &record),
             SessionInput::Opened(chat, Err(error)) => {
                 tracing::warn!(session = %self.seed.uri, %chat, %error, "cannot open agent");
-                let decision = self.decide(&chat, Input::OpenFailed(&error));
-                self.carry_out(&chat, decision).await;
+                let decision = self.decide(&chat, DecisionInput::OpenFailed(&error));
+                self.apply_decision(&chat, decision).await;
             }
-            SessionInput::Left(client) => self.handle_left(&client).await,
+            SessionInput::ClientLeft(client) => self.handle_left(&client).await,
             SessionInput::Token(token) => self.handle_token(*token),
             SessionInput::Chats(order) => self.handle_order(order).await,
-            SessionInput::End { ending, done } if self.expected > 0 => self.deferred.push((ending, done)),
+            SessionInput::End { ending, done } if self.expected_chats > 0 => self.deferred_ends.push((ending, done)),
             SessionInput::End { ending, done } => self.end(ending, Some(done)).await,
         }
-        if self.expected == 0 {
-            for (ending, done) in std::mem::take(&mut self.deferred) {
+        if self.expected_chats == 0 {
+            for (ending, done) in std::mem::take(&mut self.deferred_ends) {
                 self.end(ending, Some(done)).await;
             }
         }
-        self.see_off().await;
+        self.finish_leaving_chats().await;
     }
 
     async fn handle_client(&mut self, dispatch: &ClientDispatch) {
         let (chat, target) = if dispatch.channel == self.seed.uri {
-            (self.default_chat(), Target::Session)
+            (self.default_chat(), ActionTarget::Session)
         } else if self.chats.get(&dispatch.channel).is_some() {
-            (Some(dispatch.channel.clone()), Target::Chat)
+            (Some(dispatch.channel.clone()), ActionTarget::Chat)
         } else {
-            (None, Target::Chat)
+            (None, ActionTarget::Chat)
         };
         let Some(chat) = chat else {
             self.reject(dispatch, "the chat was removed or is being moved to another session; try again");
@@ -294,7 +294,7 @@ impl SessionActor {
         let amended = self.amended(&chat, &dispatch.action);
         let published = amended.as_ref().unwrap_or(&dispatch.action);
         let action = published.typed();
-        let input = Input::Client { target, action, client: &dispatch.origin.client };
+        let input = DecisionInput::Client { target, action, client: &dispatch.origin.client };
         let mut decision = self.decide(&chat, input);
         if let Some(reason) = decision.rejection.take() {
             self.reject(dispatch, &reason);
@@ -304,41 +304,41 @@ impl SessionActor {
             self.reject(dispatch, &reason);
             return;
         }
-        if target == Target::Session {
-            self.tell_all(&decision.effects);
+        if target == ActionTarget::Session {
+            self.send_to_all_agents(&decision.effects);
             decision.effects.clear();
         }
-        self.carry_out(&chat, decision).await;
+        self.apply_decision(&chat, decision).await;
         self.project(&chat);
         match target {
-            Target::Chat => self.settle(&chat).await,
-            Target::Session => {
-                self.follow_directories(action).await;
+            ActionTarget::Chat => self.start_waiting_message(&chat).await,
+            ActionTarget::Session => {
+                self.update_chat_directories(action).await;
                 if meaning(action).told == Some(AgentUpdate::Settings) {
                     self.brief_all();
                 }
-                self.settle_all().await;
+                self.start_waiting_messages().await;
             }
         }
     }
 
     async fn handle_left(&mut self, client: &ClientId) {
         let Some(chat) = self.default_chat() else { return };
-        let decision = self.decide(&chat, Input::Left(client));
-        self.carry_out(&chat, decision).await;
+        let decision = self.decide(&chat, DecisionInput::ClientLeft(client));
+        self.apply_decision(&chat, decision).await;
         self.brief_all();
-        self.settle_all().await;
+        self.start_waiting_messages().await;
     }
 
     fn handle_token(&mut self, token: ResourceToken) {
         if let Some(chat) = self.default_chat() {
-            let decision = self.decide(&chat, Input::Token(token));
-            self.tell_all(&decision.effects);
+            let decision = self.decide(&chat, DecisionInput::Token(token));
+            self.send_to_all_agents(&decision.effects);
         }
     }
 
     /// Sends the agent commands among session-wide effects to the agents of all chats.
-    fn tell_all(&mut self, effects: &[Effect]) {
+    fn send_to_all_agents(&mut self, effects: &[Effect]) {
         for effect in effects {
             if let Effect::Agent(command) = effect {
                 for chat in self.chats.iter_mut() {
@@ -349,15 +349,15 @@ impl SessionActor {
     }
 
     /// Applies a change of the session's directories to each of its chats.
-    async fn follow_directories(&mut self, action: &StateAction) {
+    async fn update_chat_directories(&mut self, action: &StateAction) {
         if meaning(action).told != Some(AgentUpdate::Directories) {
             return;
         }
         // A chat that is in transit may already belong to another session.
-        let chats = self.chats.iter().filter(|chat| !chat.is_away()).map(|chat| chat.uri.clone());
+        let chats = self.chats.iter().filter(|chat| !chat.is_in_transit()).map(|chat| chat.uri.clone());
         for chat in chats.collect::<Vec<_>>() {
-            let decision = self.decide(&chat, Input::Directories(action));
-            self.carry_out(&chat, decision).await;
+            let decision = self.decide(&chat, DecisionInput::Directories(action));
+            self.apply_decision(&chat, decision).await;
         }
     }
 
@@ -376,7 +376,7 @@ impl SessionActor {
     }
 
     async fn handle_agent(&mut self, chat: &ChannelUri, event: Option<AgentEvent>) {
-        let history = || self.chats.get(chat).map_or(History::Resume, |chat| chat.model.phase.history());
+        let history = || self.chats.get(chat).map_or(History::Resume, |chat| chat.agent.phase.history());
         let mut event = event.unwrap_or_else(|| AgentEvent::Closed { history: history(), unsent: None });
         let closed = matches!(event, AgentEvent::Closed { .. });
         if let (AgentEvent::Closed { unsent, .. }, Some(chat)) = (&mut event, self.chats.get_mut(chat)) {
@@ -384,53 +384,53 @@ impl SessionActor {
             let undelivered = chat.undelivered.take();
             *unsent = unsent.take().or(undelivered);
         }
-        self.brief_behind(chat, Brief::IfRoom);
+        self.brief_if_outdated(chat, Brief::IfRoom);
         let Some(event) = self.route_to_child(chat, event).await else { return };
         if closed {
             self.end_children(chat).await;
         }
         let configures = matches!(event, AgentEvent::ConfigChanged { .. });
-        let decision = self.decide(chat, Input::Agent(event));
-        self.carry_out(chat, decision).await;
+        let decision = self.decide(chat, DecisionInput::Agent(event));
+        self.apply_decision(chat, decision).await;
         if configures {
             // The other chats' agents use the same configuration.
             self.brief_all();
         }
         if closed {
-            self.see_off().await;
+            self.finish_leaving_chats().await;
         }
     }
 
-    async fn end(&mut self, ending: Ending, done: Option<Waiting>) {
-        self.waiting.extend(done);
+    async fn end(&mut self, ending: SessionEnding, done: Option<EndWaiter>) {
+        self.end_waiters.extend(done);
         // A chat may have been released whose new session did not confirm yet.
         self.project_row();
         // A dispose during shutdown still deletes the session.
-        if self.ending != Some(Ending::Dispose) {
+        if self.ending != Some(SessionEnding::Dispose) {
             self.ending = Some(ending);
         }
         for chat in self.chats.uris().collect::<Vec<_>>() {
-            let decision = self.decide(&chat, Input::End(ending));
-            self.carry_out(&chat, decision).await;
+            let decision = self.decide(&chat, DecisionInput::End(ending));
+            self.apply_decision(&chat, decision).await;
         }
-        self.see_off().await;
+        self.finish_leaving_chats().await;
     }
 
     /// Removes chats that are finished, and ends the session after the last one.
-    async fn see_off(&mut self) {
-        self.finish_leaving().await;
-        self.finished |= self.ending.is_some() && self.chats.iter().all(|chat| chat.over);
+    async fn finish_leaving_chats(&mut self) {
+        self.complete_leaving().await;
+        self.finished |= self.ending.is_some() && self.chats.iter().all(|chat| chat.finished);
     }
 
-    pub(super) fn decide(&self, chat: &ChannelUri, input: Input<'_>) -> Decision {
-        let Some(Chat { model, .. }) = self.chats.get(chat) else { return Decision::default() };
+    pub(super) fn decide(&self, chat: &ChannelUri, input: DecisionInput<'_>) -> Decision {
+        let Some(Chat { agent, .. }) = self.chats.get(chat) else { return Decision::default() };
         let (now, time) = (self.began.elapsed(), wire_time(self.clock.now()));
         self.store
             .read_both((&self.seed.uri, chat), |session, chat| {
                 let (session, doc) = (session.session()?, chat.chat_doc()?);
                 let (chat, turns) = (doc.open(), doc.turns());
-                let attended = self.chats.iter().any(|chat| chat.link.is_some());
-                Some(decide(model, View { session, chat, turns, attended, now, time: &time }, input))
+                let has_agent = self.chats.iter().any(|chat| chat.link.is_some());
+                Some(decide(agent, DecisionView { session, chat, turns, has_agent, now, time: &time }, input))
             })
             .flatten()
             .unwrap_or_default()
@@ -441,12 +441,12 @@ impl SessionActor {
             self.open_agent(uri, history);
             return;
         }
-        if let Effect::TellDirectories = effect {
+        if let Effect::UpdateDirectories = effect {
             self.brief(uri, Brief::IfRoom);
             return;
         }
         if matches!(effect, Effect::Agent(AgentCommand::Prompt { .. })) {
-            self.brief_behind(uri, Brief::First);
+            self.brief_if_outdated(uri, Brief::First);
         }
         // Child chats use the agent of their parent.
         let parent = self.chats.get(uri).and_then(|chat| chat.parent.clone());
@@ -460,16 +460,16 @@ impl SessionActor {
                 Some(link) => link.close.cancel(),
                 None => chat.opening.cancel(),
             },
-            Effect::Finish => chat.over = true,
-            Effect::OpenAgent(_) | Effect::TellDirectories => {}
+            Effect::Finish => chat.finished = true,
+            Effect::OpenAgent(_) | Effect::UpdateDirectories => {}
         }
     }
 
     /// Adds the session to the session list with the next update of its row.
-    pub(super) fn list(&mut self) {
+    pub(super) fn add_to_list(&mut self) {
         if !self.listed {
             self.listed = true;
-            self.ledger.wants_checkpoint();
+            self.journal.request_checkpoint();
         }
     }
 
@@ -492,8 +492,8 @@ impl SessionActor {
 
 /// The result of a stopped actor.
 pub(crate) struct Ended {
-    pub(crate) ending: Ending,
-    pub(crate) waiting: Vec<Waiting>,
+    pub(crate) ending: SessionEnding,
+    pub(crate) waiters: Vec<EndWaiter>,
     /// Whether everything that must be kept is stored.
     pub(crate) stored: Result<(), StorageError>,
 }

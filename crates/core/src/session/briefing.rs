@@ -13,7 +13,7 @@ use crate::directories::{self, Primary};
 use crate::ids::ClientId;
 
 /// Most commands in one briefing.
-pub(super) const MOST_NEWS: usize = 3;
+pub(super) const MAX_BRIEFING: usize = 3;
 
 /// The session data for the agent of one chat: what it has, or what it should have.
 #[derive(Clone, Debug, Default)]
@@ -42,18 +42,18 @@ impl Briefing {
     /// Replaces the data and returns the commands that update the agent. Switches are not
     /// included: each toggle is sent to the agent separately.
     pub(super) fn update(&mut self, now: Self) -> Vec<AgentCommand> {
-        let mut news = Vec::new();
+        let mut commands = Vec::new();
         if now.directories != self.directories {
-            news.push(AgentCommand::Directories(now.directories.clone()));
+            commands.push(AgentCommand::Directories(now.directories.clone()));
         }
         if now.config != self.config {
-            news.push(AgentCommand::Config(now.config.clone()));
+            commands.push(AgentCommand::Config(now.config.clone()));
         }
         if now.client_tools != self.client_tools {
-            news.push(AgentCommand::ClientTools(Arc::clone(&now.client_tools)));
+            commands.push(AgentCommand::ClientTools(Arc::clone(&now.client_tools)));
         }
         *self = now;
-        news
+        commands
     }
 
     /// The switches that differ from these.

@@ -7,9 +7,9 @@ use ahp_types::state::{ChatOrigin, ChatState, SessionStatus};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::briefing::{Briefing, MOST_NEWS};
-use super::decide::{Model, Phase};
-use super::handle::Answer;
+use super::briefing::{Briefing, MAX_BRIEFING};
+use super::decide::{AgentState, Phase};
+use super::handle::ReplySender;
 use super::links::TurnLinks;
 use crate::agent::{
     AgentCommand, AgentEvent, AgentLink, AgentProvider, COMMAND_CAPACITY, History, ResumeToken, Unsent,
@@ -24,7 +24,7 @@ use crate::storage::StoredConversation;
 const BRIEFING_ROOM: usize = COMMAND_CAPACITY / 2;
 
 /// Places for a briefing and the command that follows it.
-const BRIEFING_AND_ORDER: usize = MOST_NEWS + 1;
+const BRIEFING_AND_COMMAND: usize = MAX_BRIEFING + 1;
 
 /// The initial data of a chat.
 #[derive(Debug)]
@@ -60,19 +60,19 @@ pub(super) struct Chat {
     pub(super) links: TurnLinks,
     /// The chat whose agent writes to this one, if it is a subagent's chat.
     pub(super) parent: Option<ChannelUri>,
-    pub(super) model: Model,
+    pub(super) agent: AgentState,
     /// The connection to the agent, while one is open.
     pub(super) link: Option<AgentLink>,
     /// A message that the closing agent did not receive.
     pub(super) undelivered: Option<Box<Unsent>>,
     /// The session data that the agent has received.
-    pub(super) told: Briefing,
+    pub(super) briefed: Briefing,
     /// Whether the agent's briefing is out of date because its queue was full.
-    pub(super) behind: bool,
+    pub(super) briefing_outdated: bool,
     /// Cancels the opening of an agent.
     pub(super) opening: CancellationToken,
     /// The chat is finished: it has no agent and will not get one.
-    pub(super) over: bool,
+    pub(super) finished: bool,
     pub(super) leaving: Option<Leaving>,
 }
 
@@ -89,11 +89,11 @@ pub(super) enum Brief {
 #[derive(Debug)]
 pub(super) enum Leaving {
     /// It is deleted; these callers wait for it.
-    Disposed(Vec<Answer<()>>),
+    Disposed(Vec<ReplySender<()>>),
     /// It moves to another session, as soon as its agent has stopped.
-    Moves(Answer<ChatSeed>),
+    Moving(ReplySender<ChatSeed>),
     /// It has been released and may belong to the other session already.
-    Away,
+    InTransit,
 }
 
 impl Chat {
@@ -108,7 +108,7 @@ impl Chat {
             resume_token,
             links: seed.links,
             parent: seed.parent,
-            model: Model {
+            agent: AgentState {
                 phase: Phase::Cold(history),
                 turn_began: Duration::ZERO,
                 openings: 0,
@@ -121,10 +121,10 @@ impl Chat {
             },
             link: None,
             undelivered: None,
-            told: Briefing::default(),
-            behind: false,
+            briefed: Briefing::default(),
+            briefing_outdated: false,
             opening: CancellationToken::new(),
-            over: false,
+            finished: false,
             leaving: None,
         }
     }
@@ -133,9 +133,9 @@ impl Chat {
     pub(super) fn stored_conversation(&self) -> StoredConversation {
         StoredConversation {
             id: self.conversation,
-            history: self.model.phase.history(),
+            history: self.agent.phase.history(),
             resume_token: self.resume_token.clone(),
-            rewind: self.model.rewind.clone(),
+            rewind: self.agent.rewind.clone(),
         }
     }
 
@@ -145,14 +145,14 @@ impl Chat {
             uri: self.uri.clone(),
             conversation: self.stored_conversation(),
             links: self.links.clone(),
-            queue_held: self.model.queue_held,
+            queue_held: self.agent.queue_held,
             parent: self.parent.clone(),
         }
     }
 
     /// Sends a command to the agent, if one is open and supports the command.
     pub(super) fn command(&mut self, command: AgentCommand) {
-        if !command.is_handled_with(self.model.features) {
+        if !command.is_handled_with(self.agent.features) {
             return;
         }
         let Some(link) = &self.link else { return };
@@ -169,32 +169,32 @@ impl Chat {
     /// Sends changes of the session data to the agent. A busy agent gets only the latest
     /// state later, since clients may change settings at any rate.
     pub(super) fn brief(&mut self, now: Briefing) {
-        for command in self.told.update(now) {
+        for command in self.briefed.update(now) {
             self.command(command);
         }
     }
 
     /// Whether there is an agent with room for a briefing. An agent without room is marked
     /// for a later briefing.
-    pub(super) fn hears(&mut self, when: Brief) -> bool {
+    pub(super) fn can_brief(&mut self, when: Brief) -> bool {
         let Some(link) = &self.link else { return false };
         let room = match when {
             Brief::IfRoom => BRIEFING_ROOM,
-            Brief::First => BRIEFING_AND_ORDER,
+            Brief::First => BRIEFING_AND_COMMAND,
         };
-        self.behind = link.commands.capacity() < room;
-        !self.behind
+        self.briefing_outdated = link.commands.capacity() < room;
+        !self.briefing_outdated
     }
 
     /// Whether it has been released and may belong to another session.
-    pub(super) fn is_away(&self) -> bool {
-        matches!(self.leaving, Some(Leaving::Away))
+    pub(super) fn is_in_transit(&self) -> bool {
+        matches!(self.leaving, Some(Leaving::InTransit))
     }
 
     /// Cancels its leaving.
-    pub(super) fn stays(&mut self) {
-        self.model.phase = Phase::Cold(self.model.phase.history());
-        self.over = false;
+    pub(super) fn cancel_leaving(&mut self) {
+        self.agent.phase = Phase::Cold(self.agent.phase.history());
+        self.finished = false;
         self.leaving = None;
     }
 }

@@ -7,7 +7,7 @@ use ahp_types::state::{ChatInteractivity, ChatOrigin};
 
 use super::actor::SessionActor;
 use super::chats::{Chat, ChatSeed, chat_state};
-use super::decide::Input;
+use super::decide::DecisionInput;
 use crate::agent::{AgentEvent, ChildChat, ChildId, History, TurnOutcome};
 use crate::channel::ChannelUri;
 use crate::clock::wire_time;
@@ -54,8 +54,8 @@ impl SessionActor {
         };
         let uri = self.child_uri(&child);
         if self.is_child_of(&uri, parent) {
-            let decision = self.decide(&uri, Input::Agent(event));
-            self.carry_out(&uri, decision).await;
+            let decision = self.decide(&uri, DecisionInput::Agent(event));
+            self.apply_decision(&uri, decision).await;
         }
         None
     }
@@ -97,8 +97,8 @@ impl SessionActor {
             tracing::error!(session = %self.seed.uri, child = %child.id, "child chat URI is in use");
             return;
         }
-        let decision = self.decide(&uri, Input::Agent(AgentEvent::ChildStarted(Box::new(child))));
-        self.carry_out(&uri, decision).await;
+        let decision = self.decide(&uri, DecisionInput::Agent(AgentEvent::ChildStarted(Box::new(child))));
+        self.apply_decision(&uri, decision).await;
     }
 
     async fn create_child(&mut self, parent: &ChannelUri, uri: &ChannelUri, child: &ChildChat) -> bool {
@@ -148,8 +148,8 @@ impl SessionActor {
         let running = |state: &ChannelState| Some(state.chat()?.active_turn.as_ref()?.id.clone());
         let Some(turn) = self.store.read(child, running).flatten() else { return };
         let turn = crate::ids::TurnId::new(&turn);
-        let decision = self.decide(child, Input::Agent(AgentEvent::TurnEnded { turn, outcome }));
-        self.carry_out(child, decision).await;
+        let decision = self.decide(child, DecisionInput::Agent(AgentEvent::TurnEnded { turn, outcome }));
+        self.apply_decision(child, decision).await;
     }
 }
 

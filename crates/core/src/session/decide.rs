@@ -27,7 +27,7 @@ use std::time::Duration;
 use ahp_types::actions::{SessionCreationFailedAction, SessionReadyAction, StateAction};
 use ahp_types::state::{ChatState, ErrorInfo, SessionLifecycle, SessionState};
 
-use super::Ending;
+use super::SessionEnding;
 use crate::action::{Dispatched, meaning};
 use crate::agent::{
     AgentCommand, AgentEvent, AgentFeatures, History, McpServerRequest, MessageLink, OpenError,
@@ -38,8 +38,8 @@ use crate::ids::{ClientId, TurnId};
 use crate::storage::{Rewind, StoredTurn};
 pub(super) use children::parent_of;
 pub(super) use customizations::switches;
-pub(super) use inputs::withdrawn;
-pub(super) use leftovers::{of_agent, of_agents};
+pub(super) use inputs::cancel_open_requests;
+pub(super) use leftovers::{clear_chat_agent, clear_session_agents};
 pub(super) use names::cut as cut_name;
 pub(super) use queue::{QueueEffect, holds_queue};
 use turns::Resumable;
@@ -47,7 +47,7 @@ pub(super) use turns::title_from;
 
 /// The unpublished state of a chat's agent and queue.
 #[derive(Clone, Debug)]
-pub(super) struct Model {
+pub(super) struct AgentState {
     /// The lifecycle phase of the agent.
     pub(super) phase: Phase,
     /// When the running turn began, on the session's monotonic clock.
@@ -111,7 +111,7 @@ impl Phase {
 
 /// The published state on which a decision is based.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct View<'a> {
+pub(super) struct DecisionView<'a> {
     /// The session's document.
     pub(super) session: &'a SessionState,
     /// The chat's document; it contains only the last finished turn.
@@ -119,7 +119,7 @@ pub(super) struct View<'a> {
     /// All finished turns of the chat.
     pub(super) turns: &'a [StoredTurn],
     /// Whether any chat of the session has an agent.
-    pub(super) attended: bool,
+    pub(super) has_agent: bool,
     /// The session's monotonic clock, for durations.
     pub(super) now: Duration,
     /// The wall-clock time, formatted for the protocol.
@@ -128,7 +128,7 @@ pub(super) struct View<'a> {
 
 /// The channel of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum ActionTarget {
     /// The session channel.
     Session,
     /// The channel of the chat that is decided about.
@@ -137,11 +137,11 @@ pub(super) enum Target {
 
 /// An event that concerns a chat or its session.
 #[derive(Debug)]
-pub(super) enum Input<'a> {
+pub(super) enum DecisionInput<'a> {
     /// A client dispatched an action.
     Client {
         /// The channel it was dispatched on.
-        target: Target,
+        target: ActionTarget,
         /// The action.
         action: &'a StateAction,
         /// The client that sent it.
@@ -154,15 +154,15 @@ pub(super) enum Input<'a> {
     /// The agent reported an event.
     Agent(AgentEvent),
     /// A client has left the session.
-    Left(&'a ClientId),
+    ClientLeft(&'a ClientId),
     /// This action changed the session's directories.
     Directories(&'a StateAction),
     /// A user provided a token for a resource.
     Token(ResourceToken),
     /// All earlier work is done: start the next waiting message, if any.
-    Settle,
+    StartWaiting,
     /// The session ends, or the chat leaves it.
-    End(Ending),
+    End(SessionEnding),
 }
 
 /// What the actor has to do, in this order: commit or reject the client's action, apply the
@@ -186,7 +186,7 @@ pub(super) struct Decision {
     /// The agent's own turn that is folded into the running one, if that changes.
     pub(super) folded: Option<Option<Unsent>>,
     /// The host's follow-up actions.
-    pub(super) actions: Vec<(Target, StateAction)>,
+    pub(super) actions: Vec<(ActionTarget, StateAction)>,
     /// External work.
     pub(super) effects: Vec<Effect>,
 }
@@ -203,7 +203,7 @@ pub(super) enum Effect {
     /// Send it a command.
     Agent(AgentCommand),
     /// Send it its current directories, if they have changed.
-    TellDirectories,
+    UpdateDirectories,
     /// Close it, or cancel its opening.
     CloseAgent,
     /// The agent has stopped: the chat is finished.
@@ -217,39 +217,39 @@ const CLOSING: &str = "the chat or its session is closing";
 const WRONG_CHANNEL: &str = "clients may not dispatch this action on this channel";
 
 /// Decides what follows from an input.
-pub(super) fn decide(model: &Model, view: View<'_>, input: Input<'_>) -> Decision {
+pub(super) fn decide(agent: &AgentState, view: DecisionView<'_>, input: DecisionInput<'_>) -> Decision {
     match input {
-        Input::Client { .. } if matches!(model.phase, Phase::Closing(_)) => reject(CLOSING),
-        Input::Client { target, action, client } => match (target, meaning(action).dispatched()) {
-            (Target::Chat, Some(action)) => decide_chat(model, view, action, client),
-            (Target::Session, Some(action)) => decide_session(model, view, action, client),
+        DecisionInput::Client { .. } if matches!(agent.phase, Phase::Closing(_)) => reject(CLOSING),
+        DecisionInput::Client { target, action, client } => match (target, meaning(action).dispatched()) {
+            (ActionTarget::Chat, Some(action)) => decide_chat(agent, view, action, client),
+            (ActionTarget::Session, Some(action)) => decide_session(agent, view, action, client),
             (_, None) => not_for_clients(action),
         },
-        Input::Opened => decide_opened(model, view),
-        Input::OpenFailed(error) => decide_open_failed(model, view, error),
-        Input::Agent(event) => agent::said(model, view, event),
-        Input::Left(client) => settings::left(view, client),
-        Input::Directories(action) => directories::followed(view, action),
-        Input::Token(token) => settings::token(view, token),
+        DecisionInput::Opened => decide_opened(agent, view),
+        DecisionInput::OpenFailed(error) => decide_open_failed(agent, view, error),
+        DecisionInput::Agent(event) => agent::handle_event(agent, view, event),
+        DecisionInput::ClientLeft(client) => settings::client_left(view, client),
+        DecisionInput::Directories(action) => directories::session_changed(view, action),
+        DecisionInput::Token(token) => settings::token(view, token),
         // An orphaned tool call blocks its turn, so it is handled first.
-        Input::Settle => tools::orphaned(view).unwrap_or_else(|| queue::next(model, view)),
-        Input::End(ending) => decide_end(model, view, ending),
+        DecisionInput::StartWaiting => tools::fail_orphaned_calls(view).unwrap_or_else(|| queue::next(agent, view)),
+        DecisionInput::End(ending) => decide_end(agent, view, ending),
     }
 }
 
-fn decide_chat(model: &Model, view: View<'_>, action: Dispatched<'_>, client: &ClientId) -> Decision {
+fn decide_chat(agent: &AgentState, view: DecisionView<'_>, action: Dispatched<'_>, client: &ClientId) -> Decision {
     match action {
-        Dispatched::ChatTurnStarted(started) => turns::started(model, view, started),
+        Dispatched::ChatTurnStarted(started) => turns::started(agent, view, started),
         Dispatched::ChatTurnCancelled(cancelled) => {
-            let mut decision = turns::cancelled(model, view, &cancelled.turn_id);
+            let mut decision = turns::cancelled(agent, view, &cancelled.turn_id);
             if decision.rejection.is_none() {
-                let leftovers = leftovers::of_turn(view.chat).into_iter().chain(queue::unsteered(view));
-                decision.actions.extend(leftovers.map(|action| (Target::Chat, action)));
+                let leftovers = leftovers::clear_turn(view.chat).into_iter().chain(queue::requeue_steering(view));
+                decision.actions.extend(leftovers.map(|action| (ActionTarget::Chat, action)));
             }
             decision
         }
-        Dispatched::ChatTurnResume(resume) => turns::resumed(model, view, &resume.turn_id),
-        Dispatched::ChatPendingMessageSet(set) => queue::set(model, view, set),
+        Dispatched::ChatTurnResume(resume) => turns::resumed(agent, view, &resume.turn_id),
+        Dispatched::ChatPendingMessageSet(set) => queue::set(agent, view, set),
         Dispatched::ChatPendingMessageRemoved(removed) => queue::removed(view, removed),
         Dispatched::ChatToolCallConfirmed(confirmed) => tools::confirmed(view, confirmed),
         Dispatched::ChatToolCallResultConfirmed(confirmed) => tools::result_confirmed(view, confirmed),
@@ -260,12 +260,12 @@ fn decide_chat(model: &Model, view: View<'_>, action: Dispatched<'_>, client: &C
         Dispatched::ChatInputAnswerChanged(changed) => inputs::answer_changed(view, changed),
         Dispatched::ChatInputCompleted(completed) => {
             let decision = inputs::completed(view, completed);
-            lost_history::answered(model, view, completed).unwrap_or(decision)
+            lost_history::answered(agent, view, completed).unwrap_or(decision)
         }
-        Dispatched::ChatTruncated(truncated) => turns::truncated(model, view, truncated.turn_id.as_deref()),
-        Dispatched::ChatWorkingDirectorySet(set) => directories::chat_set(model, view, &set.directory),
+        Dispatched::ChatTruncated(truncated) => turns::truncated(agent, view, truncated.turn_id.as_deref()),
+        Dispatched::ChatWorkingDirectorySet(set) => directories::chat_set(agent, view, &set.directory),
         Dispatched::ChatWorkingDirectoryRemoved(removed) => {
-            directories::chat_removed(model, view, &removed.directory)
+            directories::chat_removed(agent, view, &removed.directory)
         }
         // VS Code renames a session on the channel of its chat.
         Dispatched::SessionTitleChanged(changed) => turns::renamed(view, changed),
@@ -289,31 +289,31 @@ fn decide_chat(model: &Model, view: View<'_>, action: Dispatched<'_>, client: &C
     }
 }
 
-fn decide_session(model: &Model, view: View<'_>, action: Dispatched<'_>, client: &ClientId) -> Decision {
+fn decide_session(agent: &AgentState, view: DecisionView<'_>, action: Dispatched<'_>, client: &ClientId) -> Decision {
     match action {
         Dispatched::SessionTitleChanged(changed) => turns::session_renamed(view, changed),
         Dispatched::SessionIsReadChanged(_) | Dispatched::SessionIsArchivedChanged(_) => Decision::default(),
         Dispatched::SessionActiveClientSet(set) => {
-            settings::only_itself(client, &set.active_client.client_id)
+            settings::check_own_client_id(client, &set.active_client.client_id)
         }
-        Dispatched::SessionActiveClientRemoved(removed) => settings::only_itself(client, &removed.client_id),
+        Dispatched::SessionActiveClientRemoved(removed) => settings::check_own_client_id(client, &removed.client_id),
         Dispatched::SessionConfigChanged(changed) => {
-            settings::config_changed(model.features, view.session, changed)
+            settings::config_changed(agent.features, view.session, changed)
         }
-        Dispatched::SessionWorkingDirectorySet(set) => directories::set(model, view, &set.directory),
+        Dispatched::SessionWorkingDirectorySet(set) => directories::set(agent, view, &set.directory),
         Dispatched::SessionWorkingDirectoryRemoved(removed) => {
-            directories::removed(model, view, &removed.directory)
+            directories::removed(agent, view, &removed.directory)
         }
-        Dispatched::SessionWorkingDirectoryReplaced(change) => directories::replaced(model, view, change),
+        Dispatched::SessionWorkingDirectoryReplaced(change) => directories::replaced(agent, view, change),
         Dispatched::SessionCustomizationToggled(toggled) => customizations::toggled(view.session, toggled),
         Dispatched::SessionMcpServerStartRequested(wanted) => {
-            customizations::server(model, view, &wanted.id, McpServerRequest::Start)
+            customizations::server(agent, view, &wanted.id, McpServerRequest::Start)
         }
         Dispatched::SessionMcpServerStopRequested(wanted) => {
-            customizations::server(model, view, &wanted.id, McpServerRequest::Stop)
+            customizations::server(agent, view, &wanted.id, McpServerRequest::Stop)
         }
         Dispatched::SessionMcpServerBackgroundRequested(wanted) => {
-            customizations::server(model, view, &wanted.id, McpServerRequest::Background)
+            customizations::server(agent, view, &wanted.id, McpServerRequest::Background)
         }
         Dispatched::RootConfigChanged(_)
         | Dispatched::ChatTurnStarted(_)
@@ -345,29 +345,29 @@ fn not_for_clients(action: &StateAction) -> Decision {
     }
 }
 
-fn decide_opened(model: &Model, view: View<'_>) -> Decision {
-    let Phase::Opening { prompt, history } = &model.phase else { return Decision::default() };
+fn decide_opened(agent: &AgentState, view: DecisionView<'_>) -> Decision {
+    let Phase::Opening { prompt, history } = &agent.phase else { return Decision::default() };
     // A new agent has history as soon as it has received the first message.
     let next = if *history == History::Fresh { History::Resume } else { history.clone() };
     let mut decision = Decision { phase: Some(Phase::Live(next)), ..Decision::default() };
     if view.session.lifecycle != SessionLifecycle::Ready {
-        decision.actions.push((Target::Session, StateAction::SessionReady(SessionReadyAction {})));
+        decision.actions.push((ActionTarget::Session, StateAction::SessionReady(SessionReadyAction {})));
     }
     // An agent without history does not need to rewind.
     let remembers = matches!(history, History::Resume | History::Branch(_));
-    if let Some(Rewind { to }) = model.rewind.as_ref().filter(|_| remembers) {
+    if let Some(Rewind { to }) = agent.rewind.as_ref().filter(|_| remembers) {
         let to = to.as_deref().map(TurnId::new);
         decision.effects.push(Effect::Agent(AgentCommand::Rewind { to }));
     }
     if let Some(prompt) = prompt {
         decision.effects.push(Effect::Agent(Unsent::clone(prompt).into()));
-        decision.effects.extend(queue::steer_anew(model, view));
+        decision.effects.extend(queue::send_waiting_steering(agent, view));
     }
     decision
 }
 
-fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decision {
-    let history = match &model.phase {
+fn decide_open_failed(agent: &AgentState, view: DecisionView<'_>, error: &OpenError) -> Decision {
+    let history = match &agent.phase {
         Phase::Opening { history, .. } => history.clone(),
         Phase::Closing(_) => return Decision { effects: vec![Effect::Finish], ..Decision::default() },
         Phase::Cold(_) | Phase::Asking { .. } | Phase::Live(_) => return Decision::default(),
@@ -376,7 +376,7 @@ fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decis
         OpenError::Cancelled => error_info("cancelled", "starting the agent was cancelled"),
         OpenError::Failed { error_type, message } => error_info(error_type, message),
         OpenError::HistoryMissing { message } => {
-            if let Some(decision) = lost_history::missing(model, view, message) {
+            if let Some(decision) = lost_history::missing(agent, view, message) {
                 return decision;
             }
             lost_history::error(message)
@@ -384,8 +384,8 @@ fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decis
     };
     let mut decision = Decision { phase: Some(Phase::Cold(history)), ..Decision::default() };
     if let Some(turn) = turns::running(view) {
-        let failed = turns::failed(model, view, turn, info.clone(), Resumable::Yes);
-        decision.actions.push((Target::Chat, failed));
+        let failed = turns::failed(agent, view, turn, info.clone(), Resumable::Yes);
+        decision.actions.push((ActionTarget::Chat, failed));
     }
     // The next message retries and makes the session ready on success. The state keeps the
     // error, since the protocol has no action that clears it; the lifecycle is decisive.
@@ -393,7 +393,7 @@ fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decis
         && view.session.creation_error.as_ref() != Some(&info)
     {
         let failed = SessionCreationFailedAction { error: info };
-        decision.actions.push((Target::Session, StateAction::SessionCreationFailed(failed)));
+        decision.actions.push((ActionTarget::Session, StateAction::SessionCreationFailed(failed)));
     }
     decision
 }
@@ -411,20 +411,20 @@ fn resumable(chat: &ChatState) -> Resumable {
     if parent_of(chat).is_some() { Resumable::No } else { Resumable::Yes }
 }
 
-fn decide_end(model: &Model, view: View<'_>, ending: Ending) -> Decision {
-    let mut decision = Decision { phase: Some(Phase::Closing(model.phase.history())), ..Decision::default() };
+fn decide_end(agent: &AgentState, view: DecisionView<'_>, ending: SessionEnding) -> Decision {
+    let mut decision = Decision { phase: Some(Phase::Closing(agent.phase.history())), ..Decision::default() };
     if let Some(turn) = turns::running(view) {
         let action = match ending {
-            Ending::Dispose => turns::ended(model, view, turn, TurnOutcome::Cancelled),
-            Ending::Suspend | Ending::Unload => {
+            SessionEnding::Dispose => turns::ended(agent, view, turn, TurnOutcome::Cancelled),
+            SessionEnding::Suspend | SessionEnding::Unload => {
                 let info = error_info("host_stopped", "The host stopped while this turn was running.");
-                turns::failed(model, view, turn, info, resumable(view.chat))
+                turns::failed(agent, view, turn, info, resumable(view.chat))
             }
         };
-        let withdrawn = inputs::withdrawn(view.chat).into_iter();
-        decision.actions.extend(withdrawn.chain([action]).map(|action| (Target::Chat, action)));
+        let cancel_open_requests = inputs::cancel_open_requests(view.chat).into_iter();
+        decision.actions.extend(cancel_open_requests.chain([action]).map(|action| (ActionTarget::Chat, action)));
     }
-    decision.effects.push(match model.phase {
+    decision.effects.push(match agent.phase {
         Phase::Cold(_) | Phase::Asking { .. } => Effect::Finish,
         Phase::Opening { .. } | Phase::Live(_) | Phase::Closing(_) => Effect::CloseAgent,
     });

@@ -46,8 +46,8 @@ fn message() -> Value {
     json!({"text": "hello there", "origin": {"kind": "user"}})
 }
 
-fn model(phase: Phase) -> Model {
-    Model {
+fn agent_state(phase: Phase) -> AgentState {
+    AgentState {
         phase,
         turn_began: Duration::from_millis(100),
         openings: 1,
@@ -90,21 +90,21 @@ fn stored(chat: &ChatState) -> Vec<StoredTurn> {
     ChatDoc::new(chat.clone()).unwrap().turns().to_vec()
 }
 
-fn run(phase: Phase, active: Option<&str>, input: Input<'_>) -> Decision {
+fn run(phase: Phase, active: Option<&str>, input: DecisionInput<'_>) -> Decision {
     let (session, chat) = (session(), chat(active));
-    let view = View {
+    let view = DecisionView {
         session: &session,
         chat: &chat,
         turns: &stored(&chat),
-        attended: true,
+        has_agent: true,
         now: Duration::from_millis(350),
         time: NOW,
     };
-    decide(&model(phase), view, input)
+    decide(&agent_state(phase), view, input)
 }
 
-fn from_client(phase: Phase, active: Option<&str>, target: Target, action: StateAction) -> Decision {
-    run(phase, active, Input::Client { target, action: &action, client: &ClientId::new("c1") })
+fn from_client(phase: Phase, active: Option<&str>, target: ActionTarget, action: StateAction) -> Decision {
+    run(phase, active, DecisionInput::Client { target, action: &action, client: &ClientId::new("c1") })
 }
 
 fn opening(prompt: Option<Unsent>) -> Phase {
@@ -114,14 +114,14 @@ fn opening(prompt: Option<Unsent>) -> Phase {
 #[test]
 fn first_message_opens_agent_and_sets_session_title() {
     let action = StateAction::ChatTurnStarted(started("t1"));
-    let decision = from_client(Phase::Cold(History::Fresh), None, Target::Chat, action);
+    let decision = from_client(Phase::Cold(History::Fresh), None, ActionTarget::Chat, action);
     assert_eq!(decision.rejection, None);
     assert_eq!(decision.effects, [Effect::OpenAgent(History::Fresh)]);
     assert!(matches!(decision.phase, Some(Phase::Opening { prompt: Some(_), .. })));
     assert_eq!(
         decision.actions,
         [(
-            Target::Session,
+            ActionTarget::Session,
             StateAction::SessionTitleChanged(SessionTitleChangedAction { title: "hello there".to_owned() })
         )]
     );
@@ -129,8 +129,8 @@ fn first_message_opens_agent_and_sets_session_title() {
 
 #[test]
 fn opened_agent_makes_session_ready_and_gets_message() {
-    let decision = run(opening(Some(prompt("t1"))), Some("t1"), Input::Opened);
-    assert_eq!(decision.actions, [(Target::Session, StateAction::SessionReady(SessionReadyAction {}))]);
+    let decision = run(opening(Some(prompt("t1"))), Some("t1"), DecisionInput::Opened);
+    assert_eq!(decision.actions, [(ActionTarget::Session, StateAction::SessionReady(SessionReadyAction {}))]);
     assert_eq!(decision.effects, [Effect::Agent(prompt("t1").into())]);
     assert!(matches!(decision.phase, Some(Phase::Live(History::Resume))));
 }
@@ -138,7 +138,7 @@ fn opened_agent_makes_session_ready_and_gets_message() {
 #[test]
 fn live_agent_gets_next_message_immediately() {
     let action = StateAction::ChatTurnStarted(started("t2"));
-    let decision = from_client(Phase::Live(History::Resume), None, Target::Chat, action);
+    let decision = from_client(Phase::Live(History::Resume), None, ActionTarget::Chat, action);
     assert_eq!(decision.effects, [Effect::Agent(prompt("t2").into())]);
     assert!(decision.phase.is_none());
 }
@@ -161,7 +161,7 @@ fn message_that_cannot_start_turn_is_rejected_without_effects() {
         (Phase::Closing(History::Resume), None, started("t1")),
     ];
     for (phase, active, action) in cases {
-        let decision = from_client(phase, active, Target::Chat, StateAction::ChatTurnStarted(action.clone()));
+        let decision = from_client(phase, active, ActionTarget::Chat, StateAction::ChatTurnStarted(action.clone()));
         assert!(decision.rejection.is_some(), "{action:?}");
         assert!(decision.phase.is_none() && decision.actions.is_empty() && decision.effects.is_empty());
     }
@@ -173,11 +173,11 @@ fn read_only_chat_rejects_messages() {
     for interactivity in ["read-only", "hidden"] {
         let mut closed = chat(None);
         closed.interactivity = serde_json::from_value(json!(interactivity)).unwrap();
-        let view = View {
+        let view = DecisionView {
             session: &session,
             chat: &closed,
             turns: &stored(&closed),
-            attended: true,
+            has_agent: true,
             now: Duration::ZERO,
             time: NOW,
         };
@@ -185,8 +185,8 @@ fn read_only_chat_rejects_messages() {
             json!({"type": "chat/pendingMessageSet", "kind": "queued", "id": "m", "message": message()});
         for action in [StateAction::ChatTurnStarted(started("t1")), serde_json::from_value(queued).unwrap()] {
             let client = &ClientId::new("c1");
-            let input = Input::Client { target: Target::Chat, action: &action, client };
-            let decision = decide(&model(Phase::Live(History::Resume)), view, input);
+            let input = DecisionInput::Client { target: ActionTarget::Chat, action: &action, client };
+            let decision = decide(&agent_state(Phase::Live(History::Resume)), view, input);
             assert!(decision.rejection.is_some() && decision.effects.is_empty(), "{interactivity}");
         }
     }
@@ -201,13 +201,13 @@ fn cancel_interrupts_live_agent_or_drops_unsent_message() {
             meta: None,
         })
     };
-    let live = from_client(Phase::Live(History::Resume), Some("t1"), Target::Chat, cancel("t1"));
+    let live = from_client(Phase::Live(History::Resume), Some("t1"), ActionTarget::Chat, cancel("t1"));
     assert_eq!(live.effects, [Effect::Agent(AgentCommand::Cancel { turn: TurnId::new("t1") })]);
-    let waiting = from_client(opening(Some(prompt("t1"))), Some("t1"), Target::Chat, cancel("t1"));
+    let waiting = from_client(opening(Some(prompt("t1"))), Some("t1"), ActionTarget::Chat, cancel("t1"));
     assert!(matches!(waiting.phase, Some(Phase::Opening { prompt: None, .. })));
     for (active, turn) in [(None, "t1"), (Some("t2"), "t1")] {
         assert!(
-            from_client(Phase::Live(History::Resume), active, Target::Chat, cancel(turn)).rejection.is_some()
+            from_client(Phase::Live(History::Resume), active, ActionTarget::Chat, cancel(turn)).rejection.is_some()
         );
     }
 }
@@ -222,29 +222,29 @@ fn late_output_of_finished_turn_is_dropped() {
             meta: None,
         })))
     };
-    assert_eq!(run(Phase::Live(History::Resume), Some("t1"), Input::Agent(delta("t1"))).actions.len(), 1);
-    assert!(run(Phase::Live(History::Resume), Some("t2"), Input::Agent(delta("t1"))).actions.is_empty());
-    assert!(run(Phase::Live(History::Resume), None, Input::Agent(delta("t1"))).actions.is_empty());
+    assert_eq!(run(Phase::Live(History::Resume), Some("t1"), DecisionInput::Agent(delta("t1"))).actions.len(), 1);
+    assert!(run(Phase::Live(History::Resume), Some("t2"), DecisionInput::Agent(delta("t1"))).actions.is_empty());
+    assert!(run(Phase::Live(History::Resume), None, DecisionInput::Agent(delta("t1"))).actions.is_empty());
     let ended = AgentEvent::TurnEnded { turn: TurnId::new("t1"), outcome: TurnOutcome::Completed };
-    assert!(run(Phase::Live(History::Resume), Some("t2"), Input::Agent(ended)).actions.is_empty());
+    assert!(run(Phase::Live(History::Resume), Some("t2"), DecisionInput::Agent(ended)).actions.is_empty());
 }
 
 #[test]
 fn turn_end_carries_duration() {
     let ended = AgentEvent::TurnEnded { turn: TurnId::new("t1"), outcome: TurnOutcome::Completed };
-    let decision = run(Phase::Live(History::Resume), Some("t1"), Input::Agent(ended));
+    let decision = run(Phase::Live(History::Resume), Some("t1"), DecisionInput::Agent(ended));
     let expected = ChatTurnCompleteAction { turn_id: "t1".to_owned(), duration: 250, meta: None };
-    assert_eq!(decision.actions, [(Target::Chat, StateAction::ChatTurnComplete(expected))]);
+    assert_eq!(decision.actions, [(ActionTarget::Chat, StateAction::ChatTurnComplete(expected))]);
 }
 
 #[test]
 fn failed_opening_fails_turn_and_leaves_session_usable() {
     let error = OpenError::Failed { error_type: "x".to_owned(), message: "install it".to_owned() };
-    let decision = run(opening(Some(prompt("t1"))), Some("t1"), Input::OpenFailed(&error));
+    let decision = run(opening(Some(prompt("t1"))), Some("t1"), DecisionInput::OpenFailed(&error));
     assert!(matches!(decision.phase, Some(Phase::Cold(History::Fresh))));
     let [
-        (Target::Chat, StateAction::ChatError(failed)),
-        (Target::Session, StateAction::SessionCreationFailed(creation)),
+        (ActionTarget::Chat, StateAction::ChatError(failed)),
+        (ActionTarget::Session, StateAction::SessionCreationFailed(creation)),
     ] = decision.actions.as_slice()
     else {
         panic!("{:?}", decision.actions)
@@ -258,8 +258,8 @@ fn creation_failure_is_published_only_before_session_is_ready() {
     let error = OpenError::Failed { error_type: "x".to_owned(), message: "install it".to_owned() };
     let (mut session, chat) = (session(), chat(None));
     let fails = |session: &SessionState| {
-        let view = View { session, chat: &chat, turns: &[], attended: true, now: Duration::ZERO, time: NOW };
-        decide(&model(opening(None)), view, Input::OpenFailed(&error)).actions.len()
+        let view = DecisionView { session, chat: &chat, turns: &[], has_agent: true, now: Duration::ZERO, time: NOW };
+        decide(&agent_state(opening(None)), view, DecisionInput::OpenFailed(&error)).actions.len()
     };
     session.lifecycle = SessionLifecycle::Failed;
     assert_eq!(fails(&session), 1, "a new error is published");
@@ -273,11 +273,11 @@ fn creation_failure_is_published_only_before_session_is_ready() {
 #[test]
 fn closed_agent_fails_turn_and_next_message_resumes_history() {
     let closed = AgentEvent::Closed { history: History::Resume, unsent: None };
-    let decision = run(Phase::Live(History::Resume), Some("t1"), Input::Agent(closed));
+    let decision = run(Phase::Live(History::Resume), Some("t1"), DecisionInput::Agent(closed));
     assert!(matches!(decision.phase, Some(Phase::Cold(History::Resume))));
-    assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatError(_))]));
+    assert!(matches!(decision.actions.as_slice(), [(ActionTarget::Chat, StateAction::ChatError(_))]));
     let action = StateAction::ChatTurnStarted(started("t2"));
-    let next = from_client(Phase::Cold(History::Resume), None, Target::Chat, action);
+    let next = from_client(Phase::Cold(History::Resume), None, ActionTarget::Chat, action);
     assert_eq!(next.effects, [Effect::OpenAgent(History::Resume)]);
 }
 
@@ -288,11 +288,11 @@ fn mcp_servers_stop_with_last_agent_of_session() {
     });
     let (mut session, chat) = (session(), chat(None));
     session.customizations = serde_json::from_value(json!([server])).unwrap();
-    for (attended, stopped) in [(true, 0), (false, 1)] {
+    for (has_agent, stopped) in [(true, 0), (false, 1)] {
         let view =
-            View { session: &session, chat: &chat, turns: &[], attended, now: Duration::ZERO, time: NOW };
+            DecisionView { session: &session, chat: &chat, turns: &[], has_agent, now: Duration::ZERO, time: NOW };
         let closed = AgentEvent::Closed { history: History::Resume, unsent: None };
-        let decision = decide(&model(Phase::Live(History::Resume)), view, Input::Agent(closed));
+        let decision = decide(&agent_state(Phase::Live(History::Resume)), view, DecisionInput::Agent(closed));
         assert_eq!(decision.actions.len(), stopped, "{:?}", decision.actions);
     }
 }
@@ -303,43 +303,43 @@ fn unread_message_is_retried_with_new_agent_up_to_limit() {
         let unsent = Unsent { turn: TurnId::new("t1"), message: user_message("hello there") };
         AgentEvent::Closed { history: History::Resume, unsent: Some(Box::new(unsent)) }
     };
-    let again = run(Phase::Live(History::Resume), Some("t1"), Input::Agent(closed()));
+    let again = run(Phase::Live(History::Resume), Some("t1"), DecisionInput::Agent(closed()));
     assert_eq!(
         (again.effects.as_slice(), again.actions.len()),
         ([Effect::OpenAgent(History::Resume)].as_slice(), 0)
     );
     let (session, chat) = (session(), chat(Some("t1")));
-    let view = View {
+    let view = DecisionView {
         session: &session,
         chat: &chat,
         turns: &stored(&chat),
-        attended: true,
+        has_agent: true,
         now: Duration::ZERO,
         time: NOW,
     };
-    let worn_out = Model { openings: MAX_OPENINGS, ..model(Phase::Live(History::Resume)) };
-    let decision = decide(&worn_out, view, Input::Agent(closed()));
-    assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatError(_))]));
-    let other = run(Phase::Live(History::Resume), Some("t2"), Input::Agent(closed()));
+    let at_limit = AgentState { openings: MAX_OPENINGS, ..agent_state(Phase::Live(History::Resume)) };
+    let decision = decide(&at_limit, view, DecisionInput::Agent(closed()));
+    assert!(matches!(decision.actions.as_slice(), [(ActionTarget::Chat, StateAction::ChatError(_))]));
+    let other = run(Phase::Live(History::Resume), Some("t2"), DecisionInput::Agent(closed()));
     assert!(other.effects.is_empty(), "its turn is over");
 }
 
 #[test]
 fn session_end_waits_for_agent() {
-    let provisional = run(Phase::Cold(History::Fresh), None, Input::End(Ending::Dispose));
+    let provisional = run(Phase::Cold(History::Fresh), None, DecisionInput::End(SessionEnding::Dispose));
     assert_eq!(provisional.effects, [Effect::Finish]);
     for phase in [opening(Some(prompt("t1"))), Phase::Live(History::Resume)] {
-        let decision = run(phase, Some("t1"), Input::End(Ending::Dispose));
+        let decision = run(phase, Some("t1"), DecisionInput::End(SessionEnding::Dispose));
         assert_eq!(decision.effects, [Effect::CloseAgent]);
-        assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatTurnCancelled(_))]));
+        assert!(matches!(decision.actions.as_slice(), [(ActionTarget::Chat, StateAction::ChatTurnCancelled(_))]));
     }
     let gone = run(
         Phase::Closing(History::Resume),
         None,
-        Input::Agent(AgentEvent::Closed { history: History::Resume, unsent: None }),
+        DecisionInput::Agent(AgentEvent::Closed { history: History::Resume, unsent: None }),
     );
     assert_eq!(gone.effects, [Effect::Finish]);
-    let never_opened = run(Phase::Closing(History::Resume), None, Input::OpenFailed(&OpenError::Cancelled));
+    let never_opened = run(Phase::Closing(History::Resume), None, DecisionInput::OpenFailed(&OpenError::Cancelled));
     assert_eq!(never_opened.effects, [Effect::Finish]);
 }
 
@@ -372,7 +372,7 @@ fn rejects_session_changes_that_clients_may_not_make() {
         (misplaced, false),
     ];
     for (action, accepted) in cases {
-        let decision = from_client(Phase::Live(History::Resume), None, Target::Session, action.clone());
+        let decision = from_client(Phase::Live(History::Resume), None, ActionTarget::Session, action.clone());
         assert_eq!(decision.rejection.is_none(), accepted, "{action:?}");
     }
 }
@@ -387,20 +387,20 @@ fn chat_with(parts: Value, extra: Value) -> ChatState {
 /// The decision when `client` dispatches an action in a chat.
 fn dispatch(phase: Phase, chat: &ChatState, client: &str, action: Value) -> Decision {
     let session = session();
-    let view = View {
+    let view = DecisionView {
         session: &session,
         chat,
         turns: &stored(chat),
-        attended: true,
+        has_agent: true,
         now: Duration::from_millis(350),
         time: NOW,
     };
     let action: StateAction = serde_json::from_value(action).unwrap();
     assert!(!matches!(action, StateAction::Unknown(_)), "{action:?}");
     decide(
-        &model(phase),
+        &agent_state(phase),
         view,
-        Input::Client { target: Target::Chat, action: &action, client: &ClientId::new(client) },
+        DecisionInput::Client { target: ActionTarget::Chat, action: &action, client: &ClientId::new(client) },
     )
 }
 
@@ -547,21 +547,21 @@ fn waiting_message_starts_when_chat_is_idle() {
     };
     let settle = |chat: &ChatState, held: bool| {
         let session = session();
-        let view = View {
+        let view = DecisionView {
             session: &session,
             chat,
             turns: &stored(chat),
-            attended: true,
+            has_agent: true,
             now: Duration::ZERO,
             time: NOW,
         };
-        let model = Model { queue_held: held, ..model(Phase::Live(History::Resume)) };
-        decide(&model, view, Input::Settle)
+        let agent = AgentState { queue_held: held, ..agent_state(Phase::Live(History::Resume)) };
+        decide(&agent, view, DecisionInput::StartWaiting)
     };
     let other = json!({"id": "m2", "message": message()});
     let queued = idle(json!({"queuedMessages": [pending, other]}));
     let decision = settle(&queued, false);
-    let [(Target::Chat, StateAction::ChatTurnStarted(started)), ..] = decision.actions.as_slice() else {
+    let [(ActionTarget::Chat, StateAction::ChatTurnStarted(started)), ..] = decision.actions.as_slice() else {
         panic!()
     };
     assert_eq!((started.queued_message_id.as_deref(), started.started_at.as_str()), (Some("m1"), NOW));
@@ -627,7 +627,7 @@ fn untaken_steering_message_moves_to_front_of_queue_on_cancel() {
     let decision = dispatch(Phase::Live(History::Resume), &chat, "c1", cancel);
     assert_eq!(decision.rejection, None);
     for (target, action) in &decision.actions {
-        assert_eq!(*target, Target::Chat);
+        assert_eq!(*target, ActionTarget::Chat);
         ahp::reducers::apply_action_to_chat(&mut chat, action);
     }
     let queued: Vec<String> = chat.queued_messages.unwrap().into_iter().map(|message| message.id).collect();
@@ -660,8 +660,8 @@ fn rejects_removal_of_unknown_waiting_message() {
         ),
         "the replaced steering message is withdrawn"
     );
-    let take_back = dispatch(Phase::Live(History::Resume), &chat, "c1", remove("steering", "s1"));
-    assert_eq!(take_back.effects, [Effect::Agent(AgentCommand::Unsteer { id: "s1".to_owned() })]);
+    let cancel_release = dispatch(Phase::Live(History::Resume), &chat, "c1", remove("steering", "s1"));
+    assert_eq!(cancel_release.effects, [Effect::Agent(AgentCommand::Unsteer { id: "s1".to_owned() })]);
 }
 
 #[test]

@@ -53,9 +53,9 @@ impl SessionHandle {
     }
 
     /// Reports that a client has left the session; waits while the session's queue is full.
-    pub(crate) async fn left(&self, client: ClientId) {
+    pub(crate) async fn client_left(&self, client: ClientId) {
         // A session that has ended has no clients.
-        self.inputs.send(SessionInput::Left(client)).await.ok();
+        self.inputs.send(SessionInput::ClientLeft(client)).await.ok();
     }
 
     /// Sends a token that the session is waiting for; waits while its queue is full.
@@ -65,23 +65,23 @@ impl SessionHandle {
     }
 
     /// Sends a chat order and waits for its result.
-    pub(crate) async fn order<T>(&self, order: impl FnOnce(Answer<T>) -> ChatOrder) -> Result<T, ChatError> {
+    pub(crate) async fn order<T>(&self, order: impl FnOnce(ReplySender<T>) -> ChatOrder) -> Result<T, ChatError> {
         self.begin(order).await?.wait().await
     }
 
     /// Sends a chat order; waits only while the session's queue is full.
     pub(crate) async fn begin<T>(
         &self,
-        order: impl FnOnce(Answer<T>) -> ChatOrder,
-    ) -> Result<Outcome<T>, ChatError> {
+        order: impl FnOnce(ReplySender<T>) -> ChatOrder,
+    ) -> Result<PendingReply<T>, ChatError> {
         let (done, answer) = oneshot::channel();
         self.inputs.send(SessionInput::Chats(order(done))).await.map_err(|_| ChatError::Gone)?;
-        Ok(Outcome(answer))
+        Ok(PendingReply(answer))
     }
 
     /// Requests the end of the session and of its agents. Waits only while the session's
     /// queue is full.
-    pub(crate) async fn end(&self, ending: Ending) -> SessionEnd {
+    pub(crate) async fn end(&self, ending: SessionEnding) -> SessionEnd {
         let (done, finished) = oneshot::channel();
         // If the session has ended, the dropped sender completes the wait.
         self.inputs.send(SessionInput::End { ending, done }).await.ok();
@@ -114,9 +114,9 @@ impl SessionEnd {
 
 /// The pending reply to a chat order.
 #[derive(Debug)]
-pub struct Outcome<T>(oneshot::Receiver<Result<T, ChatError>>);
+pub struct PendingReply<T>(oneshot::Receiver<Result<T, ChatError>>);
 
-impl<T> Outcome<T> {
+impl<T> PendingReply<T> {
     /// Waits for the reply.
     pub async fn wait(self) -> Result<T, ChatError> {
         self.0.await.unwrap_or(Err(ChatError::Gone))
@@ -135,7 +135,7 @@ pub(crate) struct ClientDispatch {
 
 /// What remains of a session after its actor stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum SessionEnding {
     /// Nothing: the session was disposed.
     Dispose,
     /// Everything except the agents: the host is shutting down.
@@ -145,10 +145,10 @@ pub(crate) enum Ending {
 }
 
 /// Notifies a caller that waits for the end of a session.
-pub(crate) type Waiting = oneshot::Sender<Result<(), StorageError>>;
+pub(crate) type EndWaiter = oneshot::Sender<Result<(), StorageError>>;
 
 /// Sends the result of a chat order to the caller.
-pub(crate) type Answer<T> = oneshot::Sender<Result<T, ChatError>>;
+pub(crate) type ReplySender<T> = oneshot::Sender<Result<T, ChatError>>;
 
 #[derive(Debug)]
 pub(super) enum SessionInput {
@@ -157,12 +157,12 @@ pub(super) enum SessionInput {
     Opened(ChannelUri, Result<AgentLink, OpenError>),
     /// The agent's own record of a chat, for matching turns that have no link.
     Recorded(ChannelUri, Vec<RecordedTurn>),
-    Left(ClientId),
+    ClientLeft(ClientId),
     Token(Box<ResourceToken>),
     Chats(ChatOrder),
     End {
-        ending: Ending,
-        done: Waiting,
+        ending: SessionEnding,
+        done: EndWaiter,
     },
 }
 
@@ -170,35 +170,35 @@ pub(super) enum SessionInput {
 #[derive(Debug)]
 pub(crate) enum ChatOrder {
     /// Creates a chat.
-    Create { new: Box<NewChat>, done: Answer<()> },
+    Create { new: Box<NewChat>, done: ReplySender<()> },
     /// Ends and deletes a chat.
-    Dispose { chat: ChannelUri, done: Answer<()> },
+    Dispose { chat: ChannelUri, done: ReplySender<()> },
     /// Moves a chat after another in the list, or to the start.
-    Place { chat: ChannelUri, after: Option<ChannelUri>, done: Answer<()> },
+    Place { chat: ChannelUri, after: Option<ChannelUri>, done: ReplySender<()> },
     /// Prepares for a chat of another session. After a positive reply the chat cannot be
     /// refused, and the session does not end before the chat arrives or is cancelled.
-    Expect { berth: Berth, done: Answer<()> },
+    ExpectChat { placement: ChatPlacement, done: ReplySender<()> },
     /// The expected chat does not arrive.
-    Unexpect { done: Answer<()> },
+    CancelExpected { done: ReplySender<()> },
     /// Releases a chat for another session.
-    Release { chat: ChannelUri, done: Answer<ChatSeed> },
+    Release { chat: ChannelUri, done: ReplySender<ChatSeed> },
     /// The released chat stays in this session.
-    TakeBack { chat: ChannelUri, done: Answer<()> },
+    CancelRelease { chat: ChannelUri, done: ReplySender<()> },
     /// The released chat belongs to another session now. `ShowRow` then updates the row.
-    Forget { chat: ChannelUri, done: Answer<()> },
+    DropReleased { chat: ChannelUri, done: ReplySender<()> },
     /// Updates the row in the session list, after the other session has adopted the chat.
-    ShowRow { done: Answer<()> },
+    ShowRow { done: ReplySender<()> },
     /// Adds a chat that another session has released.
-    Adopt { seed: Box<ChatSeed>, berth: Berth, done: Answer<()> },
+    Adopt { seed: Box<ChatSeed>, placement: ChatPlacement, done: ReplySender<()> },
 }
 
 /// The position of a chat that comes from another session.
 #[derive(Clone, Debug)]
-pub(crate) enum Berth {
+pub(crate) enum ChatPlacement {
     /// After another chat, or first.
-    Behind(Option<ChannelUri>),
+    After(Option<ChannelUri>),
     /// Replaces the default chat, which is removed. For a session that is not used yet.
-    Default {
+    AsDefault {
         /// The session title if the chat has none.
         title: String,
     },
@@ -258,14 +258,14 @@ mod tests {
     use crate::agent::{AgentOffer, AgentProvider, BoxFuture, OpenAgent};
     use crate::clock::SystemClock;
     use crate::ids::ConnectionId;
-    use crate::session::{ChatAddresses, SessionActor, SessionSeed, Surroundings};
+    use crate::session::{ChatAddresses, SessionActor, SessionSeed, SessionServices};
     use crate::state::{Outbox, StateStore};
     use crate::storage::Nowhere;
 
     /// The provider of a session without chats; never called.
-    struct Nobody;
+    struct UncalledProvider;
 
-    impl AgentProvider for Nobody {
+    impl AgentProvider for UncalledProvider {
         fn offer(&self) -> watch::Receiver<AgentOffer> {
             panic!("never called")
         }
@@ -280,20 +280,20 @@ mod tests {
             uri: ChannelUri::new("a:/1"),
             chats: Vec::new(),
             created_at: String::new(),
-            provider: Arc::new(Nobody),
+            provider: Arc::new(UncalledProvider),
             creator: None,
             listed: false,
             next_entry: 1,
             stale: false,
         };
-        let around = Surroundings {
+        let services = SessionServices {
             store: Arc::clone(store),
             storage: Arc::new(Nowhere),
             addresses: Arc::new(ChatAddresses::default()),
             clock: Arc::new(SystemClock),
             tasks: TaskTracker::new(),
         };
-        SessionActor::new(seed, around)
+        SessionActor::new(seed, services)
     }
 
     #[tokio::test]
@@ -304,7 +304,7 @@ mod tests {
         let (actor, handle) = session(&store);
         let place = handle.inputs.reserve().await.unwrap();
         let late = async {
-            handle.end(Ending::Suspend).await;
+            handle.end(SessionEnding::Suspend).await;
             while !handle.inputs.is_closed() {
                 tokio::task::yield_now().await;
             }

@@ -36,17 +36,17 @@ impl SessionActor {
             (offer.features, Primary::of(&offer.info))
         };
         if let Some(chat) = self.chats.get_mut(uri) {
-            (chat.model.features, chat.model.directories) = (features, directories);
+            (chat.agent.features, chat.agent.directories) = (features, directories);
         }
         let (briefing, selection) = (self.briefing(uri), self.selection(uri));
         self.find_links(uri, &history);
         if matches!(history, History::Fresh | History::Rebuild(_)) {
-            self.forget_record(uri);
+            self.drop_record(uri);
         }
         let Some(chat) = self.chats.get_mut(uri) else { return };
         chat.opening = CancellationToken::new();
-        chat.model.openings += 1;
-        chat.told = briefing.clone();
+        chat.agent.openings += 1;
+        chat.briefed = briefing.clone();
         let resumes = matches!(history, History::Resume);
         let request = OpenAgent {
             conversation: chat.conversation,
@@ -120,12 +120,12 @@ impl SessionActor {
     }
 
     /// Drops the references to a record that the agent does not have or will not use.
-    fn forget_record(&mut self, uri: &ChannelUri) {
+    fn drop_record(&mut self, uri: &ChannelUri) {
         let Some(chat) = self.chats.get_mut(uri) else { return };
         chat.resume_token = None;
         let turns = chat.links.retain(|_| false);
         if !turns.is_empty() {
-            self.ledger.soon(Change::RemoveTurnLinks { chat: uri.clone(), turns });
+            self.journal.write_soon(Change::RemoveTurnLinks { chat: uri.clone(), turns });
         }
     }
 
@@ -135,20 +135,20 @@ impl SessionActor {
         chat.links.tried = true;
         for (turn, link) in match_by_order(&turns, &chat.links, record) {
             if chat.links.fill(&turn, link.clone()) {
-                self.ledger.soon(Change::PutTurnLink { chat: uri.clone(), turn, link });
+                self.journal.write_soon(Change::PutTurnLink { chat: uri.clone(), turn, link });
             }
         }
     }
 
     /// The current session data for the agent of a chat.
     fn briefing(&self, chat: &ChannelUri) -> Briefing {
-        let primary = self.chats.get(chat).and_then(|chat| chat.model.directories);
+        let primary = self.chats.get(chat).and_then(|chat| chat.agent.directories);
         self.with_state(chat, |session, chat| Briefing::of(session, chat, primary)).unwrap_or_default()
     }
 
     pub(super) fn brief(&mut self, chat: &ChannelUri, when: Brief) {
         // Checked first, because collecting the data is expensive.
-        if !self.chats.get_mut(chat).is_some_and(|chat| chat.hears(when)) {
+        if !self.chats.get_mut(chat).is_some_and(|chat| chat.can_brief(when)) {
             return;
         }
         let briefing = self.briefing(chat);
@@ -165,18 +165,18 @@ impl SessionActor {
     }
 
     /// Briefs an agent that had no room for the last briefing.
-    pub(super) fn brief_behind(&mut self, chat: &ChannelUri, when: Brief) {
-        if self.chats.get(chat).is_some_and(|chat| chat.behind) {
+    pub(super) fn brief_if_outdated(&mut self, chat: &ChannelUri, when: Brief) {
+        if self.chats.get(chat).is_some_and(|chat| chat.briefing_outdated) {
             self.brief(chat, when);
         }
     }
 
     /// Sends an agent the changes since its opening began.
-    pub(super) fn catch_up(&mut self, chat: &ChannelUri) {
+    pub(super) fn brief_after_opening(&mut self, chat: &ChannelUri) {
         let briefing = self.briefing(chat);
         let Some(chat) = self.chats.get_mut(chat) else { return };
-        let switched = chat.told.switched(&briefing);
-        if chat.hears(Brief::First) {
+        let switched = chat.briefed.switched(&briefing);
+        if chat.can_brief(Brief::First) {
             chat.brief(briefing);
         }
         if !switched.is_empty() {

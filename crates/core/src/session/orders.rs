@@ -19,8 +19,8 @@ use ahp_types::state::{
 use super::actor::SessionActor;
 use super::amend::has_too_many_chats;
 use super::chats::{Chat, ChatSeed, Leaving, chat_state};
-use super::decide::{Input, title_from};
-use super::handle::{Answer, Berth, ChatError, ChatOrder, Ending, NewChat};
+use super::decide::{DecisionInput, title_from};
+use super::handle::{ReplySender, ChatPlacement, ChatError, ChatOrder, SessionEnding, NewChat};
 use super::projection;
 use crate::agent::{Branch, BranchKind, History};
 use crate::channel::ChannelUri;
@@ -36,7 +36,7 @@ const INITIAL_MESSAGE: &str = "initial";
 const MAX_SELECTION: usize = 64 * 1024;
 
 /// Why the default chat is not moved to another session.
-const STAYS: &str = "the default chat cannot be moved to another session";
+const DEFAULT_CHAT_FIXED: &str = "the default chat cannot be moved to another session";
 
 /// Most chats per session; each one has its own agent.
 const MAX_CHATS: usize = 64;
@@ -54,47 +54,47 @@ impl SessionActor {
                 let placed = self.place_chat(&chat, after.as_ref()).await;
                 done.send(placed).ok();
             }
-            ChatOrder::Expect { berth, done } => {
-                let may_come = self.may_come(&berth);
-                let granted = may_come.is_ok();
+            ChatOrder::ExpectChat { placement, done } => {
+                let check_arrival = self.check_arrival(&placement);
+                let granted = check_arrival.is_ok();
                 // A caller that does not receive the reply does not send the chat either.
-                self.expected += usize::from(done.send(may_come).is_ok() && granted);
+                self.expected_chats += usize::from(done.send(check_arrival).is_ok() && granted);
             }
-            ChatOrder::Unexpect { done } => {
-                self.expected = self.expected.saturating_sub(1);
+            ChatOrder::CancelExpected { done } => {
+                self.expected_chats = self.expected_chats.saturating_sub(1);
                 done.send(Ok(())).ok();
             }
             ChatOrder::Release { chat, done } => self.release_chat(&chat, done).await,
-            ChatOrder::TakeBack { chat, done } => {
-                let stored = self.take_back(&chat).await;
+            ChatOrder::CancelRelease { chat, done } => {
+                let stored = self.cancel_release(&chat).await;
                 done.send(stored).ok();
             }
-            ChatOrder::Forget { chat, done } => {
-                self.forget_chat(&chat).await;
+            ChatOrder::DropReleased { chat, done } => {
+                self.drop_released_chat(&chat).await;
                 done.send(Ok(())).ok();
             }
             ChatOrder::ShowRow { done } => {
                 self.project_row();
                 done.send(Ok(())).ok();
             }
-            ChatOrder::Adopt { seed, berth, done } => {
-                self.expected = self.expected.saturating_sub(1);
-                let adopted = self.adopt_chat(*seed, berth).await;
+            ChatOrder::Adopt { seed, placement, done } => {
+                self.expected_chats = self.expected_chats.saturating_sub(1);
+                let adopted = self.adopt_chat(*seed, placement).await;
                 done.send(adopted).ok();
             }
         }
     }
 
     async fn create_chat(&mut self, new: NewChat) -> Result<(), ChatError> {
-        let chats = self.offers()?;
-        self.has_room()?;
+        let chats = self.chat_capabilities()?;
+        self.check_room()?;
         if new.initial_message.as_ref().is_some_and(|message| message.origin.kind != MessageKind::User) {
             return Err(refused("a client can only send messages of origin \"user\""));
         }
         if new.initial_message.as_ref().is_some_and(has_too_many_chats) {
             return Err(refused("the message has too many attached chats without an endTurn; attach fewer"));
         }
-        let (doc, turns, history) = self.compose(&new, &chats)?;
+        let (doc, turns, history) = self.build_chat(&new, &chats)?;
         let mut seed = ChatSeed::new(new.uri.clone(), history);
         if let Some(ChatSource::Fork(fork)) = &new.source
             && let Some(source) = self.chats.get(&ChannelUri::new(&fork.chat))
@@ -103,7 +103,7 @@ impl SessionActor {
         }
         self.add_chat(seed, doc, turns).await?;
         // Its initial message is in the queue.
-        self.settle(&new.uri).await;
+        self.start_waiting_message(&new.uri).await;
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl SessionActor {
             self.addresses.release(&uri);
             return Err(error);
         }
-        self.ledger.owe_no_removal(&uri);
+        self.journal.cancel_removal(&uri);
         self.chats.add(Chat::new(seed, self.seed.provider.as_ref()));
         self.project(&uri);
         Ok(())
@@ -155,13 +155,13 @@ impl SessionActor {
         }));
         let entry = added.encoded().map_err(unencodable)?;
         let at = self.now();
-        if let Err(error) = self.ledger.ahead(changes, vec![(self.seed.uri.clone(), entry)], None, at).await {
+        if let Err(error) = self.journal.write_ahead(changes, vec![(self.seed.uri.clone(), entry)], None, at).await {
             // After a timeout the chat may still be written.
-            self.ledger.owe_removal(chat);
+            self.journal.schedule_removal(chat);
             return Err(error.into());
         }
         if self.store.create(vec![(chat.clone(), ChannelState::Chat(Box::new(doc)))]).is_err() {
-            self.ledger.owe_removal(chat.clone());
+            self.journal.schedule_removal(chat.clone());
             return Err(ChatError::Exists(chat));
         }
         self.commit_written(&self.seed.uri.clone(), &added);
@@ -169,7 +169,7 @@ impl SessionActor {
     }
 
     /// Builds the document of a new chat, its initial turns and the history for its agent.
-    fn compose(
+    fn build_chat(
         &self,
         new: &NewChat,
         chats: &MultipleChatsCapability,
@@ -188,7 +188,7 @@ impl SessionActor {
                 let (chat, turn_id) = (fork.chat.clone(), fork.turn_id.clone());
                 let branch = self.branch(&chat, &turn_id, |_| BranchKind::Fork)?;
                 let turns = self.turns_through(&ChannelUri::new(&chat), &turn_id)?;
-                (state.title, state.working_directories) = self.like(&chat);
+                (state.title, state.working_directories) = self.title_and_directories(&chat);
                 state.origin = Some(ChatOrigin::Fork { chat, turn_id });
                 (turns, branch)
             }
@@ -205,7 +205,7 @@ impl SessionActor {
                     let running = source.active_turn.clone().filter(|active| active.id == turn_id);
                     BranchKind::SideChat { selection: selection.clone(), running: running.map(Box::new) }
                 })?;
-                state.title = self.like(&chat).0;
+                state.title = self.title_and_directories(&chat).0;
                 state.working_directories = self.directories_for(new)?;
                 state.origin = Some(ChatOrigin::SideChat { chat, turn_id, selection });
                 (Vec::new(), branch)
@@ -247,7 +247,7 @@ impl SessionActor {
             })
             .flatten()
             .ok_or_else(|| refused("the source chat does not have this turn, or the turn is still running"))?;
-        let branch = match source.model.phase.history() {
+        let branch = match source.agent.phase.history() {
             // The source has not been opened: its agent knows only what its own origin knows.
             History::Branch(origin) => {
                 let place = |turn: &str| {
@@ -292,7 +292,7 @@ impl SessionActor {
 
     /// The title and the directories of a chat. The default chat uses the session's title
     /// unless it has its own.
-    fn like(&self, chat: &str) -> (String, Option<Vec<String>>) {
+    fn title_and_directories(&self, chat: &str) -> (String, Option<Vec<String>>) {
         let look = |session: &SessionState, chat: &ChatState| {
             let of_session = session.default_chat.as_ref() == Some(&chat.resource) && chat.title.is_empty();
             let title = if of_session { &session.title } else { &chat.title };
@@ -315,19 +315,19 @@ impl SessionActor {
     }
 
     /// The agent's capabilities for several chats per session.
-    fn offers(&self) -> Result<MultipleChatsCapability, ChatError> {
+    fn chat_capabilities(&self) -> Result<MultipleChatsCapability, ChatError> {
         let AgentCapabilities { multiple_chats, .. } =
             self.seed.provider.offer().borrow().info.capabilities.clone().unwrap_or_default();
         multiple_chats
             .ok_or_else(|| refused("this agent supports one chat per session; create another session instead"))
     }
 
-    fn has_room(&self) -> Result<(), ChatError> {
+    fn check_room(&self) -> Result<(), ChatError> {
         if self.ending.is_some() {
             return Err(ChatError::Gone);
         }
         let chats = self.chats.iter().filter(|chat| !chat.is_child()).count();
-        if chats + self.expected >= MAX_CHATS {
+        if chats + self.expected_chats >= MAX_CHATS {
             return Err(refused(&format!("a session has at most {MAX_CHATS} chats; dispose of some first")));
         }
         Ok(())
@@ -339,16 +339,16 @@ impl SessionActor {
         let chat = self.chats.get_mut(uri).ok_or_else(|| ChatError::Unknown(uri.clone()))?;
         match chat.leaving {
             _ if is_default => Err(refused(default)),
-            _ if chat.is_child() && default == STAYS => {
+            _ if chat.is_child() && default == DEFAULT_CHAT_FIXED => {
                 Err(refused("a subagent's chat cannot be moved to another session"))
             }
             None => Ok(chat),
             Some(Leaving::Disposed(_)) => Err(ChatError::Unknown(uri.clone())),
-            Some(Leaving::Moves(_) | Leaving::Away) => Err(refused("the chat is being moved; try again later")),
+            Some(Leaving::Moving(_) | Leaving::InTransit) => Err(refused("the chat is being moved; try again later")),
         }
     }
 
-    async fn dispose_chat(&mut self, uri: &ChannelUri, done: Answer<()>) {
+    async fn dispose_chat(&mut self, uri: &ChannelUri, done: ReplySender<()>) {
         if let Some(Chat { leaving: Some(Leaving::Disposed(waiting)), .. }) = self.chats.get_mut(uri) {
             waiting.push(done);
             return;
@@ -365,18 +365,18 @@ impl SessionActor {
                 return;
             }
         }
-        let decision = self.decide(uri, Input::End(Ending::Dispose));
-        self.carry_out(uri, decision).await;
+        let decision = self.decide(uri, DecisionInput::End(SessionEnding::Dispose));
+        self.apply_decision(uri, decision).await;
     }
 
-    async fn release_chat(&mut self, uri: &ChannelUri, done: Answer<ChatSeed>) {
+    async fn release_chat(&mut self, uri: &ChannelUri, done: ReplySender<ChatSeed>) {
         let busy = self.with_state(uri, |_, chat| chat.active_turn.is_some()).unwrap_or(false);
-        let error = match self.movable_chat(uri, STAYS) {
+        let error = match self.movable_chat(uri, DEFAULT_CHAT_FIXED) {
             Ok(_) if busy => ChatError::TurnInProgress(uri.clone()),
             Ok(chat) => {
-                chat.leaving = Some(Leaving::Moves(done));
-                let decision = self.decide(uri, Input::End(Ending::Suspend));
-                self.carry_out(uri, decision).await;
+                chat.leaving = Some(Leaving::Moving(done));
+                let decision = self.decide(uri, DecisionInput::End(SessionEnding::Suspend));
+                self.apply_decision(uri, decision).await;
                 return;
             }
             Err(error) => error,
@@ -385,10 +385,10 @@ impl SessionActor {
     }
 
     /// Completes the removal or release of chats whose agents have stopped.
-    pub(super) async fn finish_leaving(&mut self) {
-        let over: Vec<ChannelUri> =
-            self.chats.iter().filter(|chat| chat.over).map(|chat| chat.uri.clone()).collect();
-        for uri in over {
+    pub(super) async fn complete_leaving(&mut self) {
+        let finished: Vec<ChannelUri> =
+            self.chats.iter().filter(|chat| chat.finished).map(|chat| chat.uri.clone()).collect();
+        for uri in finished {
             let Some(chat) = self.chats.get_mut(&uri) else { continue };
             match chat.leaving.take() {
                 Some(Leaving::Disposed(waiting)) => {
@@ -400,11 +400,11 @@ impl SessionActor {
                     }
                 }
                 // A session that is ending keeps its chats.
-                Some(Leaving::Moves(done)) if self.ending.is_some() => {
+                Some(Leaving::Moving(done)) if self.ending.is_some() => {
                     done.send(Err(ChatError::Gone)).ok();
                 }
-                Some(Leaving::Moves(done)) => self.hand_out(&uri, done).await,
-                Some(Leaving::Away) => chat.leaving = Some(Leaving::Away),
+                Some(Leaving::Moving(done)) => self.complete_release(&uri, done).await,
+                Some(Leaving::InTransit) => chat.leaving = Some(Leaving::InTransit),
                 None => {}
             }
         }
@@ -419,17 +419,17 @@ impl SessionActor {
         }
         let changes = uris.iter().map(|chat| Change::RemoveChat { chat: chat.clone() }).collect();
         let at = self.now();
-        if let Err(error) = self.ledger.ahead(changes, entries, None, at).await {
+        if let Err(error) = self.journal.write_ahead(changes, entries, None, at).await {
             for uri in uris {
                 if self.ending.is_none()
                     && let Some(chat) = self.chats.get_mut(uri)
                 {
-                    chat.stays();
+                    chat.cancel_leaving();
                 }
                 // After a timeout the turns may have been deleted from storage.
                 self.store.turns_not_stored(uri, 0);
             }
-            self.ledger.wants_checkpoint();
+            self.journal.request_checkpoint();
             return Err(error.into());
         }
         for (uri, action) in uris.iter().zip(&actions) {
@@ -443,69 +443,69 @@ impl SessionActor {
     }
 
     /// Releases a chat after all of it has been stored.
-    async fn hand_out(&mut self, uri: &ChannelUri, done: Answer<ChatSeed>) {
+    async fn complete_release(&mut self, uri: &ChannelUri, done: ReplySender<ChatSeed>) {
         let stored = self.store_all().await;
         let Some(chat) = self.chats.get_mut(uri) else { return };
         if let Err(error) = stored {
-            chat.stays();
+            chat.cancel_leaving();
             done.send(Err(error.into())).ok();
             return;
         }
-        chat.leaving = Some(Leaving::Away);
+        chat.leaving = Some(Leaving::InTransit);
         // It counts as present until the move is completed or cancelled.
-        chat.over = false;
+        chat.finished = false;
         let seed = chat.seed();
         if done.send(Ok(seed)).is_err()
             && let Some(chat) = self.chats.get_mut(uri)
         {
-            chat.stays();
+            chat.cancel_leaving();
         }
     }
 
     /// Cancels the release of a chat. A write that assigns it to the other session may still
     /// be pending, so all of it is written again, after that write.
-    async fn take_back(&mut self, uri: &ChannelUri) -> Result<(), ChatError> {
+    async fn cancel_release(&mut self, uri: &ChannelUri) -> Result<(), ChatError> {
         let ending = self.ending;
-        let Some(chat) = self.chats.get_mut(uri).filter(|chat| chat.is_away()) else { return Ok(()) };
-        chat.stays();
+        let Some(chat) = self.chats.get_mut(uri).filter(|chat| chat.is_in_transit()) else { return Ok(()) };
+        chat.cancel_leaving();
         // The chat has no agent, and an ending session does not start one.
-        chat.over = ending.is_some();
-        if ending == Some(Ending::Dispose) {
-            self.ledger.beside(Change::RemoveChat { chat: uri.clone() });
+        chat.finished = ending.is_some();
+        if ending == Some(SessionEnding::Dispose) {
+            self.journal.write_change(Change::RemoveChat { chat: uri.clone() });
             return Ok(());
         }
         self.store.turns_not_stored(uri, 0);
         let stored = self.store_all().await;
         if ending.is_none() {
-            self.settle(uri).await;
+            self.start_waiting_message(uri).await;
         }
         Ok(stored?)
     }
 
-    async fn forget_chat(&mut self, uri: &ChannelUri) {
+    async fn drop_released_chat(&mut self, uri: &ChannelUri) {
         if self.chats.remove(uri).is_some() {
             // If the write fails, the change is stored with the documents.
             self.publish_own(vec![(self.seed.uri.clone(), removed(uri))], Vec::new()).await.ok();
         }
     }
 
-    fn may_come(&self, berth: &Berth) -> Result<(), ChatError> {
-        self.offers()?;
-        self.has_room()?;
-        match berth {
-            Berth::Behind(after) => self.is_anchor(after.as_ref()),
-            Berth::Default { .. } => Ok(()),
+    fn check_arrival(&self, placement: &ChatPlacement) -> Result<(), ChatError> {
+        self.chat_capabilities()?;
+        self.check_room()?;
+        match placement {
+            ChatPlacement::After(after) => self.check_anchor(after.as_ref()),
+            ChatPlacement::AsDefault { .. } => Ok(()),
         }
     }
 
-    fn is_anchor(&self, after: Option<&ChannelUri>) -> Result<(), ChatError> {
+    fn check_anchor(&self, after: Option<&ChannelUri>) -> Result<(), ChatError> {
         match after.filter(|after| self.chats.get(after).is_none()) {
             Some(_) => Err(refused("the chat to place it after is not in the session")),
             None => Ok(()),
         }
     }
 
-    async fn adopt_chat(&mut self, seed: ChatSeed, berth: Berth) -> Result<(), ChatError> {
+    async fn adopt_chat(&mut self, seed: ChatSeed, placement: ChatPlacement) -> Result<(), ChatError> {
         let uri = seed.uri.clone();
         let summary = self.with_state(&uri, |_, chat| projection::summary_of(chat));
         let mut summary = summary.ok_or_else(|| ChatError::Unknown(uri.clone()))?;
@@ -516,17 +516,17 @@ impl SessionActor {
         self.chats.add(Chat::new(seed, self.seed.provider.as_ref()));
         let mut actions = Vec::new();
         let mut placeholder = None;
-        match berth {
-            Berth::Behind(after) => {
-                let order = self.order_with(&uri, after.as_ref());
+        match placement {
+            ChatPlacement::After(after) => {
+                let order = self.order_after(&uri, after.as_ref());
                 actions.push(StateAction::SessionChatAdded(SessionChatAddedAction { summary }));
                 actions.extend(order);
             }
-            Berth::Default { title } => {
+            ChatPlacement::AsDefault { title } => {
                 placeholder = self.default_chat().filter(|placeholder| *placeholder != uri);
                 summary.movable = Some(false);
                 actions.push(StateAction::SessionChatAdded(SessionChatAddedAction { summary }));
-                actions.extend(self.naming(&uri, title));
+                actions.extend(self.default_chat_actions(&uri, title));
             }
         }
         actions.extend((!self.listed).then_some(StateAction::SessionReady(SessionReadyAction {})));
@@ -534,10 +534,10 @@ impl SessionActor {
             StateAction::ChatWorkingDirectoryRemoved(ChatWorkingDirectoryRemovedAction { directory })
         });
         self.publish_arrival(&uri, lost.collect(), actions, placeholder.as_ref()).await;
-        self.list();
+        self.add_to_list();
         self.project(&uri);
         // Messages that were queued during the move start here.
-        self.settle(&uri).await;
+        self.start_waiting_message(&uri).await;
         Ok(())
     }
 
@@ -551,7 +551,7 @@ impl SessionActor {
     }
 
     /// The actions that make a chat the default chat of a session created for it.
-    fn naming(&self, uri: &ChannelUri, title: String) -> [StateAction; 2] {
+    fn default_chat_actions(&self, uri: &ChannelUri, title: String) -> [StateAction; 2] {
         let named = self.with_state(uri, |_, chat| chat.title.clone()).unwrap_or_default();
         let title = if named.is_empty() { title } else { named };
         let default_chat = Some(uri.as_str().to_owned());
@@ -583,7 +583,7 @@ impl SessionActor {
         let stored = self.publish_own(all, changes).await;
         if let Some(chat) = placeholder {
             if stored.is_err() {
-                self.ledger.owe_removal(chat.clone());
+                self.journal.schedule_removal(chat.clone());
             }
             self.chats.remove(chat);
             self.store.remove(std::slice::from_ref(chat));
@@ -595,18 +595,18 @@ impl SessionActor {
         if after == Some(uri) {
             return Err(refused("cannot move a chat after itself"));
         }
-        self.is_anchor(after)?;
-        let Some(order) = self.order_with(uri, after).map(Action::own) else { return Ok(()) };
+        self.check_anchor(after)?;
+        let Some(order) = self.order_after(uri, after).map(Action::own) else { return Ok(()) };
         let entry = order.encoded().map_err(unencodable)?;
         let at = self.now();
-        self.ledger.ahead(Vec::new(), vec![(self.seed.uri.clone(), entry)], None, at).await?;
+        self.journal.write_ahead(Vec::new(), vec![(self.seed.uri.clone(), entry)], None, at).await?;
         self.commit_written(&self.seed.uri.clone(), &order);
         self.project_row();
         Ok(())
     }
 
     /// The action that moves a chat after another, or first; `None` if it is there already.
-    fn order_with(&self, uri: &ChannelUri, after: Option<&ChannelUri>) -> Option<StateAction> {
+    fn order_after(&self, uri: &ChannelUri, after: Option<&ChannelUri>) -> Option<StateAction> {
         let listed = |state: &ChannelState| {
             Some(state.session()?.chats.iter().map(|chat| chat.resource.clone()).collect::<Vec<_>>())
         };

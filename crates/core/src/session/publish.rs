@@ -11,9 +11,9 @@ use ahp_types::actions::StateAction;
 use ahp_types::state::MessageKind;
 
 use super::actor::SessionActor;
-use super::decide::{Decision, Input, Phase, QueueEffect, Target};
+use super::decide::{Decision, DecisionInput, Phase, QueueEffect, ActionTarget};
 use super::handle::ClientDispatch;
-use super::ledger::{Chore, Due, TurnsFrom};
+use super::journal_writer::{JournalTask, JournalWake, TurnsFrom};
 use super::projection;
 use crate::action::{Durability, TurnEffect, meaning};
 use crate::agent::History;
@@ -36,20 +36,20 @@ impl SessionActor {
         let handled = dispatch.mark.map(|mark| (&origin.client, mark));
         if ahead {
             let entry = vec![(channel.clone(), encoded.clone())];
-            let written = self.ledger.ahead(Vec::new(), entry, handled, at).await;
+            let written = self.journal.write_ahead(Vec::new(), entry, handled, at).await;
             written.map_err(|error| error.to_string())?;
         }
         let answer = match self.store.commit(channel, action, Some(origin)) {
             Ok(answer) => answer,
             Err(error) => {
                 // The action may be in the journal; the documents will not contain it.
-                self.ledger.wants_checkpoint();
+                self.journal.request_checkpoint();
                 return Err(error.to_string());
             }
         };
         match handled {
-            _ if !ahead => self.ledger.note(channel, encoded, at),
-            Some((client, mark)) => self.ledger.answered(client, mark, answer),
+            _ if !ahead => self.journal.append(channel, encoded, at),
+            Some((client, mark)) => self.journal.record_answer(client, mark, answer),
             None => {}
         }
         self.after_commit(channel, action.typed(), QueueEffect::of_client(action.typed()));
@@ -57,11 +57,11 @@ impl SessionActor {
     }
 
     /// Applies a decision for a chat, and the decisions that follow from it.
-    pub(super) async fn carry_out(&mut self, chat: &ChannelUri, first: Decision) {
+    pub(super) async fn apply_decision(&mut self, chat: &ChannelUri, first: Decision) {
         let mut next = Some(first);
         while let Some(mut decision) = next.take() {
-            self.take_over(chat, &mut decision);
-            let actions: Vec<(Target, Action)> =
+            self.apply_agent_changes(chat, &mut decision);
+            let actions: Vec<(ActionTarget, Action)> =
                 decision.actions.into_iter().map(|(target, action)| (target, Action::own(action))).collect();
             let shows = actions.iter().any(|(_, action)| meaning(action.typed()).shows_in_list);
             let ended = self.publish(chat, &actions).await;
@@ -76,42 +76,42 @@ impl SessionActor {
                 self.checkpoint();
             }
             if shows {
-                next = self.waiting_message(chat);
+                next = self.next_waiting_message(chat);
             }
         }
     }
 
     /// Applies the part of a decision that concerns the chat's agent.
-    fn take_over(&mut self, uri: &ChannelUri, decision: &mut Decision) {
+    fn apply_agent_changes(&mut self, uri: &ChannelUri, decision: &mut Decision) {
         let Some(chat) = self.chats.get_mut(uri) else { return };
-        let model = &mut chat.model;
+        let agent = &mut chat.agent;
         if let Some(phase) = decision.phase.take() {
-            model.phase = phase;
+            agent.phase = phase;
         }
         if let Some(rewind) = decision.rewind.take() {
-            model.rewind = Some(rewind);
+            agent.rewind = Some(rewind);
         }
         if let Some(reopened) = decision.reopened {
-            model.reopened = reopened;
+            agent.reopened = reopened;
         }
         if let Some(folded) = decision.folded.take() {
-            model.folded = folded;
+            agent.folded = folded;
         }
         if decision.works {
             // The rewind was sent before the message that the agent is working on.
-            model.rewind = None;
-            if matches!(model.phase, Phase::Live(_)) {
-                model.phase = Phase::Live(History::Resume);
+            agent.rewind = None;
+            if matches!(agent.phase, Phase::Live(_)) {
+                agent.phase = Phase::Live(History::Resume);
             }
         }
         if let Some(token) =
             decision.resume_token.take().filter(|token| chat.resume_token.as_ref() != Some(token))
         {
             chat.resume_token = Some(token.clone());
-            self.ledger.soon(Change::PutResumeToken { chat: uri.clone(), token });
+            self.journal.write_soon(Change::PutResumeToken { chat: uri.clone(), token });
         }
         if let Some((turn, message)) = decision.link.take() {
-            let is_folded = chat.model.folded.as_ref().is_some_and(|folded| folded.turn == turn);
+            let is_folded = chat.agent.folded.as_ref().is_some_and(|folded| folded.turn == turn);
             let look = |state: &ChannelState| {
                 let doc = state.chat_doc()?;
                 let running = doc.open().active_turn.as_ref().map(|active| active.id.as_str());
@@ -121,31 +121,31 @@ impl SessionActor {
             };
             if let Some(turn) = self.store.read(uri, look).flatten() {
                 let link = chat.links.add(&turn, message);
-                self.ledger.soon(Change::PutTurnLink { chat: uri.clone(), turn, link });
+                self.journal.write_soon(Change::PutTurnLink { chat: uri.clone(), turn, link });
             }
         }
     }
 
     /// Starts the next waiting message if the chat is idle.
-    pub(super) async fn settle(&mut self, chat: &ChannelUri) {
-        if let Some(decision) = self.waiting_message(chat) {
-            self.carry_out(chat, decision).await;
+    pub(super) async fn start_waiting_message(&mut self, chat: &ChannelUri) {
+        if let Some(decision) = self.next_waiting_message(chat) {
+            self.apply_decision(chat, decision).await;
         }
     }
 
     /// Starts the next waiting message in each idle chat.
-    pub(super) async fn settle_all(&mut self) {
+    pub(super) async fn start_waiting_messages(&mut self) {
         for chat in self.chats.uris().collect::<Vec<_>>() {
-            self.settle(&chat).await;
+            self.start_waiting_message(&chat).await;
         }
     }
 
-    fn waiting_message(&self, chat: &ChannelUri) -> Option<Decision> {
-        Some(self.decide(chat, Input::Settle)).filter(|next| !next.actions.is_empty())
+    fn next_waiting_message(&self, chat: &ChannelUri) -> Option<Decision> {
+        Some(self.decide(chat, DecisionInput::StartWaiting)).filter(|next| !next.actions.is_empty())
     }
 
     /// Publishes the host's own actions. Returns whether they end a turn.
-    async fn publish(&mut self, chat: &ChannelUri, actions: &[(Target, Action)]) -> bool {
+    async fn publish(&mut self, chat: &ChannelUri, actions: &[(ActionTarget, Action)]) -> bool {
         let at = self.now();
         let ahead = actions.iter().any(|(_, action)| meaning(action.typed()).host == Durability::Ahead);
         if ahead {
@@ -164,12 +164,12 @@ impl SessionActor {
                 Ok(_) => {
                     self.after_commit(&channel, action.typed(), QueueEffect::of_host(action.typed()));
                     if !ahead && let Ok(encoded) = action.encoded() {
-                        self.ledger.note(&channel, encoded, at);
+                        self.journal.append(&channel, encoded, at);
                     }
                 }
                 Err(error) => {
                     tracing::error!(session = %self.seed.uri, %error, "cannot publish action");
-                    self.ledger.wants_checkpoint();
+                    self.journal.request_checkpoint();
                 }
             }
         }
@@ -198,7 +198,7 @@ impl SessionActor {
     pub(super) fn commit_written(&mut self, channel: &ChannelUri, action: &Action) {
         if let Err(error) = self.store.commit(channel, action, None) {
             tracing::error!(%channel, %error, "cannot publish action");
-            self.ledger.wants_checkpoint();
+            self.journal.request_checkpoint();
         }
     }
 
@@ -208,10 +208,10 @@ impl SessionActor {
         entries: Vec<(ChannelUri, Json)>,
     ) -> Result<(), StorageError> {
         let at = self.now();
-        let stored = self.ledger.ahead(changes, entries, None, at).await;
+        let stored = self.journal.write_ahead(changes, entries, None, at).await;
         if let Err(error) = &stored {
             tracing::error!(session = %self.seed.uri, %error, "cannot store actions before publishing them");
-            self.ledger.wants_checkpoint();
+            self.journal.request_checkpoint();
         }
         stored
     }
@@ -219,7 +219,7 @@ impl SessionActor {
     /// Updates the copies of a chat's data.
     pub(super) fn project(&mut self, chat: &ChannelUri) {
         for update in self.with_state(chat, projection::session_updates).unwrap_or_default() {
-            self.follow(update);
+            self.publish_derived(update);
         }
         self.project_row();
     }
@@ -228,46 +228,46 @@ impl SessionActor {
     pub(super) fn project_row(&mut self) {
         let look = |state: &ChannelState| projection::activity_update(state.session()?);
         if let Some(update) = self.store.read(&self.seed.uri, look).flatten() {
-            self.follow(update);
+            self.publish_derived(update);
         }
         if !self.listed && !self.is_used() {
             return;
         }
         // Listed from the first message on, even if the agent cannot be opened.
-        self.list();
+        self.add_to_list();
         let look = |state: &ChannelState| {
             Some(projection::row(&self.seed.uri, &self.seed.created_at, state.session()?))
         };
         let row = self.store.read(&self.seed.uri, look).flatten();
         if let Some(row) = row.and_then(|row| self.store.put_row(&self.seed.uri, row)) {
-            self.ledger.beside(Change::PutRow(row));
+            self.journal.write_change(Change::PutRow(row));
         }
     }
 
     /// Publishes a derived action. It can be derived again, so it is not written ahead.
-    fn follow(&mut self, update: StateAction) {
+    fn publish_derived(&mut self, update: StateAction) {
         let (at, action) = (self.now(), Action::own(update));
         match (self.store.commit(&self.seed.uri, &action, None), action.encoded()) {
-            (Ok(_), Ok(encoded)) => self.ledger.note(&self.seed.uri, encoded, at),
+            (Ok(_), Ok(encoded)) => self.journal.append(&self.seed.uri, encoded, at),
             (Err(error), _) => {
                 tracing::error!(session = %self.seed.uri, %error, "cannot publish chat summary");
             }
-            (Ok(_), Err(_)) => self.ledger.wants_checkpoint(),
+            (Ok(_), Err(_)) => self.journal.request_checkpoint(),
         }
     }
 
     /// Handles a wake-up of the journal writer.
-    pub(super) fn handle_ledger(&mut self, due: Due) {
+    pub(super) fn handle_journal(&mut self, wake: JournalWake) {
         let runs = |chat: &ChannelUri| self.with_state(chat, |_, chat| chat.active_turn.is_some());
         let quiet = !self.chats.iter().any(|chat| runs(&chat.uri).unwrap_or(false));
-        match self.ledger.handle(due, quiet) {
-            Chore::None => {}
-            Chore::TurnsLost(turns) => self.not_stored(turns),
-            Chore::Checkpoint => self.checkpoint(),
+        match self.journal.handle(wake, quiet) {
+            JournalTask::None => {}
+            JournalTask::TurnsLost(turns) => self.mark_turns_not_stored(turns),
+            JournalTask::Checkpoint => self.checkpoint(),
         }
     }
 
-    fn not_stored(&self, turns: TurnsFrom) {
+    fn mark_turns_not_stored(&self, turns: TurnsFrom) {
         for (chat, from) in turns {
             self.store.turns_not_stored(&chat, from);
         }
@@ -275,22 +275,22 @@ impl SessionActor {
 
     /// Starts writing the documents, without waiting.
     pub(super) fn checkpoint(&mut self) {
-        if self.ledger.takes_documents()
+        if self.journal.can_checkpoint()
             && let Some((documents, turns_from)) = self.documents()
         {
-            self.ledger.checkpoint(documents, turns_from);
+            self.journal.checkpoint(documents, turns_from);
         }
     }
 
     /// Stores the complete session and waits for the result.
     pub(super) async fn store_all(&mut self) -> Result<(), StorageError> {
-        let lost = self.ledger.settled().await;
-        self.not_stored(lost);
+        let lost = self.journal.wait_for_write().await;
+        self.mark_turns_not_stored(lost);
         let Some((documents, turns_from)) = self.documents() else { return Ok(()) };
-        let stored = self.ledger.finish(documents).await;
+        let stored = self.journal.finish(documents).await;
         if stored.is_err() {
-            self.ledger.wants_checkpoint();
-            self.not_stored(turns_from);
+            self.journal.request_checkpoint();
+            self.mark_turns_not_stored(turns_from);
         }
         stored
     }
@@ -298,7 +298,7 @@ impl SessionActor {
     /// The complete session as storage changes, and the turns that they contain.
     fn documents(&self) -> Option<(Vec<Change>, TurnsFrom)> {
         // Only the new session may store a chat that is in transit.
-        let here = || self.chats.iter().filter(|chat| !chat.is_away());
+        let here = || self.chats.iter().filter(|chat| !chat.is_in_transit());
         let uris: Vec<&ChannelUri> = here().map(|chat| &chat.uri).collect();
         let checkpoint = match self.store.checkpoint(&self.seed.uri, &uris) {
             Ok(checkpoint) => checkpoint?,
@@ -342,8 +342,8 @@ impl SessionActor {
         let own = meaning(action).ends_turn() && self.store.read(channel, by_user).flatten() == Some(false);
         if let Some(chat) = self.chats.get_mut(channel).filter(|_| !own) {
             match queue {
-                QueueEffect::Continues => chat.model.queue_held = false,
-                QueueEffect::Held => chat.model.queue_held = true,
+                QueueEffect::Continues => chat.agent.queue_held = false,
+                QueueEffect::Held => chat.agent.queue_held = true,
                 QueueEffect::None => {}
             }
         }
@@ -357,10 +357,10 @@ impl SessionActor {
         }
         let now = self.began.elapsed();
         let others = self.turns_running(channel);
-        let Some(model) = self.chats.get_mut(channel).map(|chat| &mut chat.model) else { return };
+        let Some(agent) = self.chats.get_mut(channel).map(|chat| &mut chat.agent) else { return };
         if !ended {
-            model.turn_began = now;
-            model.openings = 0;
+            agent.turn_began = now;
+            agent.openings = 0;
         }
         // A session counts once, regardless of how many of its chats are busy.
         if others {
@@ -381,7 +381,7 @@ impl SessionActor {
         let Some(chat) = self.chats.get_mut(uri) else { return };
         let turns = chat.links.retain(|turn| left.contains(turn));
         if !turns.is_empty() {
-            self.ledger.soon(Change::RemoveTurnLinks { chat: uri.clone(), turns });
+            self.journal.write_soon(Change::RemoveTurnLinks { chat: uri.clone(), turns });
         }
     }
 
@@ -393,10 +393,10 @@ impl SessionActor {
             .any(|chat| self.with_state(&chat, |_, chat| chat.active_turn.is_some()).unwrap_or(false))
     }
 
-    fn channel<'a>(&'a self, chat: &'a ChannelUri, target: Target) -> &'a ChannelUri {
+    fn channel<'a>(&'a self, chat: &'a ChannelUri, target: ActionTarget) -> &'a ChannelUri {
         match target {
-            Target::Session => &self.seed.uri,
-            Target::Chat => chat,
+            ActionTarget::Session => &self.seed.uri,
+            ActionTarget::Chat => chat,
         }
     }
 

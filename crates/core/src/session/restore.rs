@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::chats::ChatSeed;
 use super::children::stored_parent;
-use super::decide::{holds_queue, interrupted, of_agent, of_agents, withdrawn};
+use super::decide::{holds_queue, interrupted, clear_chat_agent, clear_session_agents, cancel_open_requests};
 use super::projection;
 use crate::action::meaning;
 use crate::agent::History;
@@ -45,7 +45,7 @@ pub(crate) fn restore(uri: &ChannelUri, stored: StoredSession) -> Result<Restore
     let mut chats = Vec::with_capacity(stored.chats.len());
     for chat in stored.chats {
         let (name, is_default) = (chat.uri.clone(), default.as_deref() == Some(chat.uri.as_str()));
-        match Reviving::new(chat) {
+        match RestoringChat::new(chat) {
             Ok(chat) => chats.push(chat),
             Err(reason) if is_default => return Err(damaged("the default chat", reason)),
             // The other chats stay usable. The damaged chat is left unchanged in storage.
@@ -78,31 +78,31 @@ pub(crate) fn restore(uri: &ChannelUri, stored: StoredSession) -> Result<Restore
         return Err(damaged("the session document", "the document is of the wrong kind".to_owned()));
     };
     let mut closed = false;
-    let mut revived = Vec::with_capacity(chats.len());
+    let mut restored = Vec::with_capacity(chats.len());
     for chat in chats {
-        let (mut seed, mut doc) = chat.done().map_err(|reason| damaged("a chat", reason))?;
+        let (mut seed, mut doc) = chat.finish().map_err(|reason| damaged("a chat", reason))?;
         closed |= close_interrupted(&mut doc, journaled.map(|(_, at)| at))
             .map_err(|error| damaged("the running turn", error.to_string()))?;
         closed |= clear_leftovers(&mut doc).map_err(|error| damaged("a chat", error.to_string()))?;
-        closed |= leave_foreign_directories(&mut doc, &session, &replaced)
+        closed |= remove_foreign_directories(&mut doc, &session, &replaced)
             .map_err(|error| damaged("a chat's directories", error.to_string()))?;
         seed.queue_held = holds_queue(doc.open());
         seed.links.retain(|turn| doc.position(turn).is_some());
-        revived.push((seed, doc));
+        restored.push((seed, doc));
     }
-    for stopped in of_agents(&session) {
+    for stopped in clear_session_agents(&session) {
         apply_action_to_session(&mut session, &stopped);
         closed = true;
     }
-    agree(&mut session, &revived);
+    update_session_copies(&mut session, &restored);
     let default = session.default_chat.as_deref();
-    if !revived.iter().any(|(seed, _)| Some(seed.uri.as_str()) == default) {
+    if !restored.iter().any(|(seed, _)| Some(seed.uri.as_str()) == default) {
         return Err(damaged("the default chat", "the chat is missing".to_owned()));
     }
     let row = projection::row(uri, &stored.created_at, &session);
     Ok(Restored {
         session: *session,
-        chats: revived,
+        chats: restored,
         row,
         created_at: stored.created_at,
         next_entry: journaled.map_or(1, |(number, _)| number + 1),
@@ -112,7 +112,7 @@ pub(crate) fn restore(uri: &ChannelUri, stored: StoredSession) -> Result<Restore
 
 /// Updates the session's copies of its chats' data: they may be out of date after a crash,
 /// and unreadable chats are removed from the list.
-fn agree(session: &mut SessionState, chats: &[(ChatSeed, ChatDoc)]) {
+fn update_session_copies(session: &mut SessionState, chats: &[(ChatSeed, ChatDoc)]) {
     let here = |uri: &str| chats.iter().any(|(seed, _)| seed.uri.as_str() == uri);
     let gone = session.chats.iter().map(|chat| chat.resource.clone()).filter(|uri| !here(uri));
     for chat in gone.collect::<Vec<_>>() {
@@ -145,12 +145,12 @@ fn agree(session: &mut SessionState, chats: &[(ChatSeed, ChatDoc)]) {
 }
 
 /// A chat that is being restored.
-struct Reviving {
+struct RestoringChat {
     seed: ChatSeed,
     document: ChannelState,
 }
 
-impl Reviving {
+impl RestoringChat {
     fn new(stored: StoredChat) -> Result<Self, String> {
         let StoredChat { uri, conversation, links, state, turns } = stored;
         let header: ChatState = decode(&state)?;
@@ -186,7 +186,7 @@ impl Reviving {
         Ok(())
     }
 
-    fn done(self) -> Result<(ChatSeed, ChatDoc), String> {
+    fn finish(self) -> Result<(ChatSeed, ChatDoc), String> {
         match self.document {
             ChannelState::Chat(doc) => Ok((self.seed, *doc)),
             ChannelState::Root(_) | ChannelState::Session(_) | ChannelState::ResourceWatch(_) => {
@@ -202,7 +202,7 @@ fn close_interrupted(chat: &mut ChatDoc, last_entry_at: Option<i64>) -> Result<b
     let started = turn.started_at.parse::<Timestamp>().unwrap_or_default().as_millisecond();
     let ran = last_entry_at.unwrap_or(started).saturating_sub(started).max(0);
     let action = interrupted(chat.open(), &turn.id, ran);
-    for action in withdrawn(chat.open()).into_iter().chain([action]) {
+    for action in cancel_open_requests(chat.open()).into_iter().chain([action]) {
         chat.reduce(&action)?;
     }
     Ok(true)
@@ -210,7 +210,7 @@ fn close_interrupted(chat: &mut ChatDoc, last_entry_at: Option<i64>) -> Result<b
 
 /// Clears the state that belonged to a chat's agent. Returns whether there was any.
 fn clear_leftovers(chat: &mut ChatDoc) -> Result<bool, TurnError> {
-    let leftovers = of_agent(chat.open());
+    let leftovers = clear_chat_agent(chat.open());
     for action in &leftovers {
         chat.reduce(action)?;
     }
@@ -220,7 +220,7 @@ fn clear_leftovers(chat: &mut ChatDoc) -> Result<bool, TurnError> {
 /// Removes the directories of a chat that its session does not have, and adds their
 /// replacements: the host may have been killed after the session changed and before the
 /// chat was updated. Returns whether there were any.
-fn leave_foreign_directories(
+fn remove_foreign_directories(
     chat: &mut ChatDoc,
     session: &SessionState,
     replaced: &[(String, String)],

@@ -10,7 +10,7 @@ use ahp_types::state::Message;
 
 use super::turns::{self, Resumable};
 use super::{
-    Decision, Effect, Model, Phase, Target, View, children, error_info, inputs, leftovers, names, queue,
+    Decision, Effect, AgentState, Phase, ActionTarget, DecisionView, children, error_info, inputs, leftovers, names, queue,
     settings,
 };
 use crate::action::{AgentRule, meaning, turn_of};
@@ -22,32 +22,32 @@ use crate::ids::TurnId;
 pub(super) const MAX_OPENINGS: u32 = 3;
 
 /// Decides what follows from an agent event.
-pub(super) fn said(model: &Model, view: View<'_>, event: AgentEvent) -> Decision {
+pub(super) fn handle_event(agent: &AgentState, view: DecisionView<'_>, event: AgentEvent) -> Decision {
     match event {
-        AgentEvent::Action(action) => acted(model, view, action),
+        AgentEvent::Action(action) => handle_action(agent, view, action),
         AgentEvent::TitleSuggested { title } => title_suggested(view, title),
         AgentEvent::ConfigChanged { values } => config_changed(view, values),
         AgentEvent::ResumeToken(token) => Decision { resume_token: Some(token), ..Decision::default() },
         AgentEvent::MessageLinked { turn, link } => {
             Decision { link: Some((turn, link)), ..Decision::default() }
         }
-        AgentEvent::TurnStarted { turn, message } => turn_started(model, view, turn, message),
-        AgentEvent::SteeringTaken { id } => queue::steered(view, &id),
-        AgentEvent::TurnEnded { turn, outcome } => turn_ended(model, view, &turn, outcome),
-        AgentEvent::Closed { history, unsent } => closed(model, view, history, unsent),
+        AgentEvent::TurnStarted { turn, message } => turn_started(agent, view, turn, message),
+        AgentEvent::SteeringTaken { id } => queue::steering_taken(view, &id),
+        AgentEvent::TurnEnded { turn, outcome } => turn_ended(agent, view, &turn, outcome),
+        AgentEvent::Closed { history, unsent } => closed(agent, view, history, unsent),
         AgentEvent::ChildStarted(child) => children::started(view, &child),
         // The actor has already passed these to the child chat.
         AgentEvent::ChildAction { .. } | AgentEvent::ChildEnded { .. } => Decision::default(),
     }
 }
 
-fn acted(model: &Model, view: View<'_>, mut action: Box<StateAction>) -> Decision {
+fn handle_action(agent: &AgentState, view: DecisionView<'_>, mut action: Box<StateAction>) -> Decision {
     let mut decision = Decision::default();
     if let StateAction::ChatActivityChanged(changed) = action.as_mut() {
         changed.activity = changed.activity.take().map(names::cut);
     }
     let running = turns::running(view);
-    if let (Some(folded), Some(running)) = (&model.folded, running)
+    if let (Some(folded), Some(running)) = (&agent.folded, running)
         && let Some(turn) = turn_of(&mut action)
         && *turn == folded.turn.as_str()
     {
@@ -69,12 +69,12 @@ fn acted(model: &Model, view: View<'_>, mut action: Box<StateAction>) -> Decisio
     decision.works = target.is_some() && meaning.shows_work;
     decision.actions.extend(target.map(|target| (target, *action)));
     if asks && target.is_some() {
-        decision.actions.extend(settings::unread(view));
+        decision.actions.extend(settings::mark_unread(view));
     }
     decision
 }
 
-fn title_suggested(view: View<'_>, title: String) -> Decision {
+fn title_suggested(view: DecisionView<'_>, title: String) -> Decision {
     let mut decision = Decision::default();
     // The title of another chat must not become the session's title.
     let of_default = view.session.default_chat.as_ref() == Some(&view.chat.resource);
@@ -82,14 +82,14 @@ fn title_suggested(view: View<'_>, title: String) -> Decision {
     if !title.is_empty() && of_default && is_unnamed {
         let title = names::cut(title);
         let action = StateAction::SessionTitleChanged(SessionTitleChangedAction { title });
-        decision.actions.push((Target::Session, action));
+        decision.actions.push((ActionTarget::Session, action));
     }
     decision
 }
 
 /// Publishes configuration values that the agent changed itself. Unknown properties and
 /// invalid values are dropped.
-fn config_changed(view: View<'_>, mut values: JsonObject) -> Decision {
+fn config_changed(view: DecisionView<'_>, mut values: JsonObject) -> Decision {
     let Some(config) = &view.session.config else { return Decision::default() };
     values
         .retain(|key, value| settings::is_valid(config, key, value) && config.values.get(key) != Some(value));
@@ -98,13 +98,13 @@ fn config_changed(view: View<'_>, mut values: JsonObject) -> Decision {
     }
     let changed = SessionConfigChangedAction { config: values, replace: None };
     let action = StateAction::SessionConfigChanged(changed);
-    Decision { actions: vec![(Target::Session, action)], ..Decision::default() }
+    Decision { actions: vec![(ActionTarget::Session, action)], ..Decision::default() }
 }
 
 /// Starts a turn of the agent's own. Only one turn can run in a chat: if a user's turn is
 /// running, the output is added to it.
-fn turn_started(model: &Model, view: View<'_>, turn: TurnId, message: Message) -> Decision {
-    if matches!(model.phase, Phase::Closing(_)) {
+fn turn_started(agent: &AgentState, view: DecisionView<'_>, turn: TurnId, message: Message) -> Decision {
+    if matches!(agent.phase, Phase::Closing(_)) {
         return Decision::default();
     }
     if turns::running(view).is_some() {
@@ -115,12 +115,12 @@ fn turn_started(model: &Model, view: View<'_>, turn: TurnId, message: Message) -
         return Decision::default();
     }
     let mut decision = Decision { reopened: Some(false), ..Decision::default() };
-    decision.actions.push((Target::Chat, own_turn(view, Unsent { turn, message })));
+    decision.actions.push((ActionTarget::Chat, own_turn(view, Unsent { turn, message })));
     decision
 }
 
 /// The action that starts an agent's own turn.
-fn own_turn(view: View<'_>, own: Unsent) -> StateAction {
+fn own_turn(view: DecisionView<'_>, own: Unsent) -> StateAction {
     StateAction::ChatTurnStarted(ChatTurnStartedAction {
         turn_id: own.turn.as_str().to_owned(),
         started_at: view.time.to_owned(),
@@ -130,42 +130,42 @@ fn own_turn(view: View<'_>, own: Unsent) -> StateAction {
     })
 }
 
-fn turn_ended(model: &Model, view: View<'_>, turn: &TurnId, outcome: TurnOutcome) -> Decision {
+fn turn_ended(agent: &AgentState, view: DecisionView<'_>, turn: &TurnId, outcome: TurnOutcome) -> Decision {
     let mut decision = Decision::default();
-    if model.folded.as_ref().is_some_and(|folded| folded.turn == *turn) {
+    if agent.folded.as_ref().is_some_and(|folded| folded.turn == *turn) {
         decision.folded = Some(None);
         return decision;
     }
     if turns::running(view) == Some(turn.as_str()) {
         decision.works = outcome == TurnOutcome::Completed;
         let cancelled = outcome == TurnOutcome::Cancelled;
-        let withdrawn = if matches!(outcome, TurnOutcome::Interrupted(_)) {
-            inputs::withdrawn(view.chat)
+        let cancel_open_requests = if matches!(outcome, TurnOutcome::Interrupted(_)) {
+            inputs::cancel_open_requests(view.chat)
         } else {
             Vec::new()
         };
-        let ended = turns::ended(model, view, turn.as_str(), outcome);
-        let unsteered = if cancelled { queue::unsteered(view) } else { Vec::new() };
-        let actions = withdrawn.into_iter().chain([ended]).chain(unsteered);
-        decision.actions.extend(actions.map(|action| (Target::Chat, action)));
+        let ended = turns::ended(agent, view, turn.as_str(), outcome);
+        let requeue_steering = if cancelled { queue::requeue_steering(view) } else { Vec::new() };
+        let actions = cancel_open_requests.into_iter().chain([ended]).chain(requeue_steering);
+        decision.actions.extend(actions.map(|action| (ActionTarget::Chat, action)));
         if !children::is_child(view.chat) {
-            decision.actions.extend(settings::unread(view));
+            decision.actions.extend(settings::mark_unread(view));
         }
     } else if turns::running(view).is_some() {
         return decision;
     }
-    decision.actions.extend(leftovers::of_turn(view.chat).map(|action| (Target::Chat, action)));
+    decision.actions.extend(leftovers::clear_turn(view.chat).map(|action| (ActionTarget::Chat, action)));
     // The agent is still working on its folded turn, which can now become a turn.
-    if let Some(folded) = model.folded.clone() {
+    if let Some(folded) = agent.folded.clone() {
         decision.folded = Some(None);
-        decision.actions.push((Target::Chat, own_turn(view, folded)));
+        decision.actions.push((ActionTarget::Chat, own_turn(view, folded)));
     }
     decision
 }
 
-fn closed(model: &Model, view: View<'_>, history: History, unsent: Option<Box<Unsent>>) -> Decision {
-    let actions = goes_along(view);
-    if matches!(model.phase, Phase::Closing(_)) {
+fn closed(agent: &AgentState, view: DecisionView<'_>, history: History, unsent: Option<Box<Unsent>>) -> Decision {
+    let actions = clear_agent_state(view);
+    if matches!(agent.phase, Phase::Closing(_)) {
         let phase = Some(Phase::Closing(history));
         return Decision { phase, actions, effects: vec![Effect::Finish], ..Decision::default() };
     }
@@ -179,16 +179,16 @@ fn closed(model: &Model, view: View<'_>, history: History, unsent: Option<Box<Un
     match unsent {
         // The message did not cause the agent's end, so another agent gets it. The
         // number of openings is limited in case agents keep failing.
-        Some(unsent) if unsent.turn.as_str() == turn && model.openings < MAX_OPENINGS => {
+        Some(unsent) if unsent.turn.as_str() == turn && agent.openings < MAX_OPENINGS => {
             decision.phase = Some(Phase::Opening { history: history.clone(), prompt: Some(unsent) });
             decision.effects.push(Effect::OpenAgent(history));
         }
         Some(_) | None => {
             let info = error_info("agent_closed", "the agent ended before it finished the turn");
-            let failed = turns::failed(model, view, turn, info, Resumable::Yes);
-            let actions = inputs::withdrawn(view.chat).into_iter().chain([failed]);
-            decision.actions.extend(actions.map(|action| (Target::Chat, action)));
-            decision.actions.extend(settings::unread(view));
+            let failed = turns::failed(agent, view, turn, info, Resumable::Yes);
+            let actions = inputs::cancel_open_requests(view.chat).into_iter().chain([failed]);
+            decision.actions.extend(actions.map(|action| (ActionTarget::Chat, action)));
+            decision.actions.extend(settings::mark_unread(view));
         }
     }
     decision
@@ -196,17 +196,17 @@ fn closed(model: &Model, view: View<'_>, history: History, unsent: Option<Box<Un
 
 /// Clears the state of the closed agent, and the session's shared agent state after the
 /// last one.
-fn goes_along(view: View<'_>) -> Vec<(Target, StateAction)> {
-    let of_session = if view.attended { Vec::new() } else { leftovers::of_agents(view.session) };
-    let of_chat = leftovers::of_agent(view.chat).into_iter().map(|action| (Target::Chat, action));
-    of_chat.chain(of_session.into_iter().map(|action| (Target::Session, action))).collect()
+fn clear_agent_state(view: DecisionView<'_>) -> Vec<(ActionTarget, StateAction)> {
+    let of_session = if view.has_agent { Vec::new() } else { leftovers::clear_session_agents(view.session) };
+    let of_chat = leftovers::clear_chat_agent(view.chat).into_iter().map(|action| (ActionTarget::Chat, action));
+    of_chat.chain(of_session.into_iter().map(|action| (ActionTarget::Session, action))).collect()
 }
 
 /// The target channel of an agent action.
-fn target_of(channel: Option<ChannelKind>) -> Option<Target> {
+fn target_of(channel: Option<ChannelKind>) -> Option<ActionTarget> {
     match channel? {
-        ChannelKind::Chat => Some(Target::Chat),
-        ChannelKind::Session => Some(Target::Session),
+        ChannelKind::Chat => Some(ActionTarget::Chat),
+        ChannelKind::Session => Some(ActionTarget::Session),
         ChannelKind::Root
         | ChannelKind::Canvas
         | ChannelKind::Changeset

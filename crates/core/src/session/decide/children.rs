@@ -3,7 +3,7 @@
 use ahp_types::actions::{ChatTurnStartedAction, StateAction};
 use ahp_types::state::{ChatOrigin, ChatState};
 
-use super::{Decision, Target, View};
+use super::{Decision, ActionTarget, DecisionView};
 use crate::agent::ChildChat;
 
 /// The parent of a subagent's chat.
@@ -23,7 +23,7 @@ pub(super) fn is_child(chat: &ChatState) -> bool {
 }
 
 /// Starts the turn of a subagent's chat.
-pub(super) fn started(view: View<'_>, child: &ChildChat) -> Decision {
+pub(super) fn started(view: DecisionView<'_>, child: &ChildChat) -> Decision {
     let is_taken = view.turns.iter().any(|turn| turn.id == child.turn.as_str());
     if is_taken || view.chat.active_turn.is_some() {
         tracing::error!(child = %child.id, "ignoring repeated start of a subagent");
@@ -36,5 +36,5 @@ pub(super) fn started(view: View<'_>, child: &ChildChat) -> Decision {
         queued_message_id: None,
         meta: None,
     };
-    Decision { actions: vec![(Target::Chat, StateAction::ChatTurnStarted(started))], ..Decision::default() }
+    Decision { actions: vec![(ActionTarget::Chat, StateAction::ChatTurnStarted(started))], ..Decision::default() }
 }

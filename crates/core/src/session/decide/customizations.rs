@@ -7,7 +7,7 @@ use ahp_types::state::{
     SessionState,
 };
 
-use super::{Decision, Effect, Model, View, reject};
+use super::{Decision, Effect, AgentState, DecisionView, reject};
 use crate::agent::{AgentCommand, McpServerRequest, Switch};
 
 /// Handles a client's switch of a customization. Without an open agent, the next one is
@@ -21,13 +21,13 @@ pub(super) fn toggled(session: &SessionState, toggled: &SessionCustomizationTogg
 }
 
 /// Handles a client's request about an MCP server, which needs an open agent.
-pub(super) fn server(model: &Model, view: View<'_>, id: &str, request: McpServerRequest) -> Decision {
-    if !model.features.mcp_servers {
+pub(super) fn server(agent: &AgentState, view: DecisionView<'_>, id: &str, request: McpServerRequest) -> Decision {
+    if !agent.features.mcp_servers {
         return reject("this agent does not support control of its MCP servers");
     }
     match known(view.session).find(|known| known.id == id) {
         Some(known) if known.server.is_none() => reject("the customization is not an MCP server"),
-        Some(_) if !view.attended => reject("no agent is running; send a message first"),
+        Some(_) if !view.has_agent => reject("no agent is running; send a message first"),
         Some(_) => tell(AgentCommand::McpServer { id: id.to_owned(), request }),
         None => reject("the session does not have this MCP server"),
     }
@@ -56,7 +56,7 @@ pub(super) fn running_servers(session: &SessionState) -> impl Iterator<Item = &s
 }
 
 /// A customization of a session.
-struct Known<'a> {
+struct SessionCustomization<'a> {
     id: &'a str,
     /// Its state, if it is an MCP server.
     server: Option<&'a McpServerState>,
@@ -64,7 +64,7 @@ struct Known<'a> {
     enablement: Vec<CustomizationEnablement>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> SessionCustomization<'a> {
     fn server(server: &'a McpServerCustomization) -> Self {
         let enablement = server.enablement.clone().unwrap_or_default();
         Self { id: &server.id, server: Some(&server.state), enablement }
@@ -78,19 +78,19 @@ impl<'a> Known<'a> {
 }
 
 /// The customizations of a session; those in containers come after the containers.
-fn known(session: &SessionState) -> impl Iterator<Item = Known<'_>> {
+fn known(session: &SessionState) -> impl Iterator<Item = SessionCustomization<'_>> {
     let all = || session.customizations.iter().flatten();
     all().filter_map(container).chain(all().flat_map(children).filter_map(child))
 }
 
-fn container(customization: &Customization) -> Option<Known<'_>> {
+fn container(customization: &Customization) -> Option<SessionCustomization<'_>> {
     match customization {
         Customization::Plugin(plugin) => {
             let enablement = plugin.enablement.clone().unwrap_or_default();
-            Some(Known { id: &plugin.id, server: None, enablement })
+            Some(SessionCustomization { id: &plugin.id, server: None, enablement })
         }
-        Customization::Directory(directory) => Some(Known::plain(&directory.id, directory.enabled)),
-        Customization::McpServer(server) => Some(Known::server(server)),
+        Customization::Directory(directory) => Some(SessionCustomization::plain(&directory.id, directory.enabled)),
+        Customization::McpServer(server) => Some(SessionCustomization::server(server)),
         Customization::Unknown(_) => None,
     }
 }
@@ -103,15 +103,15 @@ fn children(customization: &Customization) -> &[ChildCustomization] {
     }
 }
 
-fn child(customization: &ChildCustomization) -> Option<Known<'_>> {
+fn child(customization: &ChildCustomization) -> Option<SessionCustomization<'_>> {
     let (id, enabled) = match customization {
         ChildCustomization::Agent(agent) => (&agent.id, agent.enabled),
         ChildCustomization::Skill(skill) => (&skill.id, skill.enabled),
         ChildCustomization::Prompt(prompt) => (&prompt.id, prompt.enabled),
         ChildCustomization::Rule(rule) => (&rule.id, rule.enabled),
         ChildCustomization::Hook(hook) => (&hook.id, hook.enabled),
-        ChildCustomization::McpServer(server) => return Some(Known::server(server)),
+        ChildCustomization::McpServer(server) => return Some(SessionCustomization::server(server)),
         ChildCustomization::Unknown(_) => return None,
     };
-    Some(Known::plain(id, enabled != Some(false)))
+    Some(SessionCustomization::plain(id, enabled != Some(false)))
 }

@@ -9,21 +9,21 @@ use ahp_types::actions::{
 };
 use ahp_types::state::SessionLifecycle;
 
-use super::{Decision, Effect, Model, Phase, Target, View, reject};
+use super::{Decision, Effect, AgentState, Phase, ActionTarget, DecisionView, reject};
 use crate::directories::{MAX_DIRECTORIES, Primary, path_of};
 
 /// Handles a client's addition of a session directory.
-pub(super) fn set(model: &Model, view: View<'_>, directory: &str) -> Decision {
-    let Some(primary) = model.directories else { return one_only() };
+pub(super) fn set(agent: &AgentState, view: DecisionView<'_>, directory: &str) -> Decision {
+    let Some(primary) = agent.directories else { return unsupported() };
     let held = of_session(view);
     if held.iter().any(|known| known == directory) {
         return Decision::default();
     }
     if path_of(directory).is_none() {
-        return no_directory();
+        return invalid_directory();
     }
     let begun =
-        view.session.lifecycle != SessionLifecycle::Creating || !matches!(model.phase, Phase::Cold(_));
+        view.session.lifecycle != SessionLifecycle::Creating || !matches!(agent.phase, Phase::Cold(_));
     if held.is_empty() && primary == Primary::Fixed && begun {
         return reject("this agent was started without a directory and cannot change to one");
     }
@@ -34,10 +34,10 @@ pub(super) fn set(model: &Model, view: View<'_>, directory: &str) -> Decision {
 }
 
 /// Handles a client's removal of a session directory.
-pub(super) fn removed(model: &Model, view: View<'_>, directory: &str) -> Decision {
-    let Some(primary) = model.directories else { return one_only() };
+pub(super) fn removed(agent: &AgentState, view: DecisionView<'_>, directory: &str) -> Decision {
+    let Some(primary) = agent.directories else { return unsupported() };
     match (of_session(view).iter().position(|known| known == directory), primary) {
-        (None, _) => return not_of_session(),
+        (None, _) => return unknown_directory(),
         (Some(0), Primary::Fixed) => {
             return reject("the agent runs in the session's first directory, which cannot be removed");
         }
@@ -51,15 +51,15 @@ pub(super) fn removed(model: &Model, view: View<'_>, directory: &str) -> Decisio
 
 /// Handles a client's replacement of a session directory.
 pub(super) fn replaced(
-    model: &Model,
-    view: View<'_>,
+    agent: &AgentState,
+    view: DecisionView<'_>,
     change: &SessionWorkingDirectoryReplacedAction,
 ) -> Decision {
     let SessionWorkingDirectoryReplacedAction { directory, replacement } = change;
-    let Some(primary) = model.directories else { return one_only() };
+    let Some(primary) = agent.directories else { return unsupported() };
     let held = of_session(view);
     match held.iter().position(|known| known == directory) {
-        None => return not_of_session(),
+        None => return unknown_directory(),
         Some(0) if primary != Primary::Replaceable => {
             return reject("the session's first directory cannot be replaced");
         }
@@ -69,14 +69,14 @@ pub(super) fn replaced(
         return Decision::default();
     }
     if !held.contains(replacement) && path_of(replacement).is_none() {
-        return no_directory();
+        return invalid_directory();
     }
     Decision::default()
 }
 
 /// Applies a change of the session's directories to a chat, and updates its agent.
-pub(super) fn followed(view: View<'_>, action: &StateAction) -> Decision {
-    let mut decision = told();
+pub(super) fn session_changed(view: DecisionView<'_>, action: &StateAction) -> Decision {
+    let mut decision = update_agent();
     let (lost, replacement) = if let StateAction::SessionWorkingDirectoryRemoved(removed) = action {
         (&removed.directory, None)
     } else if let StateAction::SessionWorkingDirectoryReplaced(change) = action {
@@ -90,55 +90,55 @@ pub(super) fn followed(view: View<'_>, action: &StateAction) -> Decision {
     // The new directory is added first, so that the chat always has one.
     if let Some(directory) = replacement.cloned() {
         let set = StateAction::ChatWorkingDirectorySet(ChatWorkingDirectorySetAction { directory });
-        decision.actions.push((Target::Chat, set));
+        decision.actions.push((ActionTarget::Chat, set));
     }
     let removed = ChatWorkingDirectoryRemovedAction { directory: lost.clone() };
-    decision.actions.push((Target::Chat, StateAction::ChatWorkingDirectoryRemoved(removed)));
+    decision.actions.push((ActionTarget::Chat, StateAction::ChatWorkingDirectoryRemoved(removed)));
     decision
 }
 
 /// Handles a client's addition of a chat directory, one of the session's.
-pub(super) fn chat_set(model: &Model, view: View<'_>, directory: &str) -> Decision {
-    if model.directories.is_none() {
-        one_only()
+pub(super) fn chat_set(agent: &AgentState, view: DecisionView<'_>, directory: &str) -> Decision {
+    if agent.directories.is_none() {
+        unsupported()
     } else if of_session(view).iter().any(|known| known == directory) {
-        told()
+        update_agent()
     } else {
-        not_of_session()
+        unknown_directory()
     }
 }
 
 /// Handles a client's removal of a chat directory.
-pub(super) fn chat_removed(model: &Model, view: View<'_>, directory: &str) -> Decision {
-    if model.directories.is_none() {
-        one_only()
+pub(super) fn chat_removed(agent: &AgentState, view: DecisionView<'_>, directory: &str) -> Decision {
+    if agent.directories.is_none() {
+        unsupported()
     } else if chat_has(view, directory) {
-        told()
+        update_agent()
     } else {
         reject("the chat does not have this directory")
     }
 }
 
-fn of_session(view: View<'_>) -> &[String] {
+fn of_session(view: DecisionView<'_>) -> &[String] {
     view.session.working_directories.as_deref().unwrap_or_default()
 }
 
-fn chat_has(view: View<'_>, directory: &str) -> bool {
+fn chat_has(view: DecisionView<'_>, directory: &str) -> bool {
     view.chat.working_directories.iter().flatten().any(|known| known == directory)
 }
 
-fn told() -> Decision {
-    Decision { effects: vec![Effect::TellDirectories], ..Decision::default() }
+fn update_agent() -> Decision {
+    Decision { effects: vec![Effect::UpdateDirectories], ..Decision::default() }
 }
 
-fn one_only() -> Decision {
+fn unsupported() -> Decision {
     reject("this agent does not support changing the session's directory")
 }
 
-fn not_of_session() -> Decision {
+fn unknown_directory() -> Decision {
     reject("the session does not have this directory")
 }
 
-fn no_directory() -> Decision {
+fn invalid_directory() -> Decision {
     reject("the directory is not a file: URI on this machine")
 }

@@ -11,11 +11,11 @@ use ahp_types::state::{
     ChatState, ResponsePart,
 };
 
-use super::{Decision, Effect, View, reject};
+use super::{Decision, Effect, DecisionView, reject};
 use crate::agent::{AgentCommand, InputAnswer};
 
 /// Handles a client's change of a draft answer, which all clients see.
-pub(super) fn answer_changed(view: View<'_>, changed: &ChatInputAnswerChangedAction) -> Decision {
+pub(super) fn answer_changed(view: DecisionView<'_>, changed: &ChatInputAnswerChangedAction) -> Decision {
     let Some(request) = open_request(view, &changed.request_id) else {
         return reject("there is no open request with this id");
     };
@@ -29,7 +29,7 @@ pub(super) fn answer_changed(view: View<'_>, changed: &ChatInputAnswerChangedAct
 }
 
 /// Handles a client's completion of a request.
-pub(super) fn completed(view: View<'_>, completed: &ChatInputCompletedAction) -> Decision {
+pub(super) fn completed(view: DecisionView<'_>, completed: &ChatInputCompletedAction) -> Decision {
     let Some(request) = open_request(view, &completed.request_id) else {
         return reject("there is no open request with this id");
     };
@@ -66,7 +66,7 @@ pub(super) fn completed(view: View<'_>, completed: &ChatInputCompletedAction) ->
 
 /// Cancels the open requests of a turn that ends and can be resumed: after that the agent
 /// asks again.
-pub(in crate::session) fn withdrawn(chat: &ChatState) -> Vec<StateAction> {
+pub(in crate::session) fn cancel_open_requests(chat: &ChatState) -> Vec<StateAction> {
     let parts = chat.active_turn.iter().flat_map(|active| &active.response_parts);
     #[expect(clippy::wildcard_enum_match_arm, reason = "the other parts are not requests")]
     let open = parts.filter_map(|part| match part {
@@ -84,7 +84,7 @@ pub(in crate::session) fn withdrawn(chat: &ChatState) -> Vec<StateAction> {
 }
 
 /// An unanswered request of the running turn.
-pub(super) fn open_request<'a>(view: View<'a>, request: &str) -> Option<&'a ChatInputRequest> {
+pub(super) fn open_request<'a>(view: DecisionView<'a>, request: &str) -> Option<&'a ChatInputRequest> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the other parts are not requests")]
     view.chat.active_turn.as_ref()?.response_parts.iter().find_map(|part| match part {
         ResponsePart::InputRequest(part) if part.request.id == request && part.response.is_none() => {

@@ -11,7 +11,7 @@ use ahp_types::state::{
     ChatInputResponseKind, ChatInputSingleSelectQuestion, ErrorInfo, ResponsePart, Turn,
 };
 
-use super::{Decision, Effect, Model, Phase, Target, View, error_info, inputs, queue, settings, turns};
+use super::{Decision, Effect, AgentState, Phase, ActionTarget, DecisionView, error_info, inputs, queue, settings, turns};
 use crate::agent::{History, TurnOutcome};
 use crate::session::record::record_of;
 
@@ -23,20 +23,20 @@ const FRESH: &str = "fresh";
 const CANCEL: &str = "cancel";
 
 /// Decides what follows from a missing record; `None` if the turn fails with [`error`].
-pub(super) fn missing(model: &Model, view: View<'_>, reason: &str) -> Option<Decision> {
-    let Phase::Opening { history, prompt } = &model.phase else { return None };
+pub(super) fn missing(agent: &AgentState, view: DecisionView<'_>, reason: &str) -> Option<Decision> {
+    let Phase::Opening { history, prompt } = &agent.phase else { return None };
     if *history == History::Resume && !was_answered(view) {
         let phase = Phase::Opening { history: History::Fresh, prompt: prompt.clone() };
         let effects = vec![Effect::OpenAgent(History::Fresh)];
         return Some(Decision { phase: Some(phase), effects, ..Decision::default() });
     }
-    let prompt = prompt.clone().filter(|_| model.reopened)?;
+    let prompt = prompt.clone().filter(|_| agent.reopened)?;
     let phase = Phase::Asking { history: history.clone(), prompt };
     let request =
         StateAction::ChatInputRequested(ChatInputRequestedAction { request: request(view, reason) });
     let mut decision = Decision { phase: Some(phase), ..Decision::default() };
-    decision.actions.push((Target::Chat, request));
-    decision.actions.extend(settings::unread(view));
+    decision.actions.push((ActionTarget::Chat, request));
+    decision.actions.extend(settings::mark_unread(view));
     Some(decision)
 }
 
@@ -51,11 +51,11 @@ pub(super) fn error(reason: &str) -> ErrorInfo {
 
 /// Decides what follows from a client's answer, if it answers this question.
 pub(super) fn answered(
-    model: &Model,
-    view: View<'_>,
+    agent: &AgentState,
+    view: DecisionView<'_>,
     completed: &ChatInputCompletedAction,
 ) -> Option<Decision> {
-    let Phase::Asking { history, prompt } = &model.phase else { return None };
+    let Phase::Asking { history, prompt } = &agent.phase else { return None };
     if completed.request_id != request_id(view) || inputs::completed(view, completed).rejection.is_some() {
         return None;
     }
@@ -64,11 +64,11 @@ pub(super) fn answered(
         Some(FRESH) => History::Fresh,
         Some(_) | None => {
             let turn = prompt.turn.as_str();
-            let cancelled = turns::ended(model, view, turn, TurnOutcome::Cancelled);
-            let actions = std::iter::once(cancelled).chain(queue::unsteered(view));
+            let cancelled = turns::ended(agent, view, turn, TurnOutcome::Cancelled);
+            let actions = std::iter::once(cancelled).chain(queue::requeue_steering(view));
             return Some(Decision {
                 phase: Some(Phase::Cold(history.clone())),
-                actions: actions.map(|action| (Target::Chat, action)).collect(),
+                actions: actions.map(|action| (ActionTarget::Chat, action)).collect(),
                 ..Decision::default()
             });
         }
@@ -78,7 +78,7 @@ pub(super) fn answered(
 }
 
 /// The chosen option. A draft counts as the answer once the request is accepted.
-fn choice(view: View<'_>, completed: &ChatInputCompletedAction) -> Option<&'static str> {
+fn choice(view: DecisionView<'_>, completed: &ChatInputCompletedAction) -> Option<&'static str> {
     if completed.response != ChatInputResponseKind::Accept {
         return None;
     }
@@ -98,7 +98,7 @@ fn choice(view: View<'_>, completed: &ChatInputCompletedAction) -> Option<&'stat
     [REBUILD, FRESH, CANCEL].into_iter().find(|option| *option == selected)
 }
 
-fn request(view: View<'_>, reason: &str) -> ChatInputRequest {
+fn request(view: DecisionView<'_>, reason: &str) -> ChatInputRequest {
     let option = |id: &str, label: &str, description: &str| ChatInputOption {
         id: id.to_owned(),
         label: label.to_owned(),
@@ -128,7 +128,7 @@ fn request(view: View<'_>, reason: &str) -> ChatInputRequest {
 
 /// The id of the request in the running turn. It contains the number of earlier requests,
 /// because a turn that is resumed again asks again.
-fn request_id(view: View<'_>) -> String {
+fn request_id(view: DecisionView<'_>) -> String {
     let Some(active) = &view.chat.active_turn else { return String::new() };
     let asked = active.response_parts.iter().filter(|part| {
         matches!(part, ResponsePart::InputRequest(part)
@@ -138,7 +138,7 @@ fn request_id(view: View<'_>) -> String {
 }
 
 /// Whether the agent ever responded in this chat.
-fn was_answered(view: View<'_>) -> bool {
+fn was_answered(view: DecisionView<'_>) -> bool {
     let answers = |parts: &[ResponsePart]| parts.iter().any(|part| !matches!(part, ResponsePart::Error(_)));
     let active = view.chat.active_turn.as_ref().is_some_and(|active| answers(&active.response_parts));
     active

@@ -10,18 +10,18 @@ use super::{Decision, reject};
 const MAX_NAME: usize = 1024;
 
 /// Longest name from an agent, in characters; never more than [`MAX_NAME`] bytes.
-const KEPT: usize = MAX_NAME / 4;
+const MAX_CUT: usize = MAX_NAME / 4;
 
 /// Rejects a name that is too long.
-pub(super) fn refused(what: &str, name: &str) -> Option<Decision> {
+pub(super) fn reject_too_long(what: &str, name: &str) -> Option<Decision> {
     (name.len() > MAX_NAME)
         .then(|| reject(&format!("{what} is longer than {MAX_NAME} bytes; shorten it")))
 }
 
 /// Cuts a text to the longest name.
 pub(in crate::session) fn cut(text: String) -> String {
-    match text.char_indices().nth(KEPT) {
-        Some(_) => text.chars().take(KEPT - 1).chain(['…']).collect(),
+    match text.char_indices().nth(MAX_CUT) {
+        Some(_) => text.chars().take(MAX_CUT - 1).chain(['…']).collect(),
         None => text,
     }
 }

@@ -12,7 +12,7 @@ use ahp_types::actions::{
 };
 use ahp_types::state::{ChatState, Message, PendingMessage, PendingMessageKind, Turn, TurnState};
 
-use super::{Decision, Effect, Model, Phase, Target, View, names, reject, turns};
+use super::{Decision, Effect, AgentState, Phase, ActionTarget, DecisionView, names, reject, turns};
 use crate::action::{TurnEffect, meaning};
 use crate::agent::AgentCommand;
 use crate::ids::TurnId;
@@ -22,12 +22,12 @@ use crate::ids::TurnId;
 const MAX_QUEUED: usize = 256;
 
 /// Handles a client's queued or steering message.
-pub(super) fn set(model: &Model, view: View<'_>, set: &ChatPendingMessageSetAction) -> Decision {
+pub(super) fn set(agent: &AgentState, view: DecisionView<'_>, set: &ChatPendingMessageSetAction) -> Decision {
     // The id becomes part of a turn id.
-    if let Some(refused) = names::refused("the message's id", &set.id) {
+    if let Some(refused) = names::reject_too_long("the message's id", &set.id) {
         return refused;
     }
-    if let Some(reason) = turns::unfit(view, &set.message) {
+    if let Some(reason) = turns::rejection_reason(view, &set.message) {
         return reject(reason);
     }
     let steering = view.chat.steering_message.as_ref();
@@ -54,8 +54,8 @@ pub(super) fn set(model: &Model, view: View<'_>, set: &ChatPendingMessageSetActi
     }
     // Without a running turn it starts one, as soon as it is committed.
     if set.kind == PendingMessageKind::Steering
-        && model.features.steering
-        && matches!(model.phase, Phase::Live(_))
+        && agent.features.steering
+        && matches!(agent.phase, Phase::Live(_))
         && let Some(turn) = turns::running(view)
     {
         decision.effects.push(steer(turn, &set.id, &set.message));
@@ -65,8 +65,8 @@ pub(super) fn set(model: &Model, view: View<'_>, set: &ChatPendingMessageSetActi
 
 /// Sends a waiting steering message to an agent that has just received the message of the
 /// running turn.
-pub(super) fn steer_anew(model: &Model, view: View<'_>) -> Option<Effect> {
-    if !model.features.steering {
+pub(super) fn send_waiting_steering(agent: &AgentState, view: DecisionView<'_>) -> Option<Effect> {
+    if !agent.features.steering {
         return None;
     }
     let waiting = view.chat.steering_message.as_ref()?;
@@ -79,7 +79,7 @@ fn steer(turn: &str, id: &str, message: &Message) -> Effect {
 }
 
 /// Handles a client's removal of a waiting message.
-pub(super) fn removed(view: View<'_>, removed: &ChatPendingMessageRemovedAction) -> Decision {
+pub(super) fn removed(view: DecisionView<'_>, removed: &ChatPendingMessageRemovedAction) -> Decision {
     let there = match removed.kind {
         PendingMessageKind::Steering => {
             view.chat.steering_message.as_ref().is_some_and(|message| message.id == removed.id)
@@ -97,7 +97,7 @@ pub(super) fn removed(view: View<'_>, removed: &ChatPendingMessageRemovedAction)
 }
 
 /// Removes the steering message after the agent has taken it.
-pub(super) fn steered(view: View<'_>, id: &str) -> Decision {
+pub(super) fn steering_taken(view: DecisionView<'_>, id: &str) -> Decision {
     let mut decision = Decision::default();
     // After a cancel it may have been moved to the queue.
     let kind = if view.chat.steering_message.as_ref().is_some_and(|message| message.id == id) {
@@ -108,25 +108,25 @@ pub(super) fn steered(view: View<'_>, id: &str) -> Decision {
     };
     if let Some(kind) = kind {
         let removed = ChatPendingMessageRemovedAction { kind, id: id.to_owned() };
-        decision.actions.push((Target::Chat, StateAction::ChatPendingMessageRemoved(removed)));
+        decision.actions.push((ActionTarget::Chat, StateAction::ChatPendingMessageRemoved(removed)));
     }
     decision
 }
 
 /// Starts the next waiting message, if the chat is idle and the queue is not held.
-pub(super) fn next(model: &Model, view: View<'_>) -> Decision {
-    if view.chat.active_turn.is_some() || model.queue_held || matches!(model.phase, Phase::Closing(_)) {
+pub(super) fn next(agent: &AgentState, view: DecisionView<'_>) -> Decision {
+    if view.chat.active_turn.is_some() || agent.queue_held || matches!(agent.phase, Phase::Closing(_)) {
         return Decision::default();
     }
     let Some(next) = view.chat.steering_message.as_ref().or_else(|| queued(view).first()) else {
         return Decision::default();
     };
-    turns::start(model, view, &next.id, next.message.clone(), Some(next.id.clone()))
+    turns::start(agent, view, &next.id, next.message.clone(), Some(next.id.clone()))
 }
 
 /// Moves a steering message that the agent has not taken to the front of the queue, after
 /// its turn was cancelled.
-pub(super) fn unsteered(view: View<'_>) -> Vec<StateAction> {
+pub(super) fn requeue_steering(view: DecisionView<'_>) -> Vec<StateAction> {
     let Some(PendingMessage { id, message }) = view.chat.steering_message.clone() else { return Vec::new() };
     let order = std::iter::once(&id).chain(queued(view).iter().map(|waiting| &waiting.id)).cloned().collect();
     vec![
@@ -184,6 +184,6 @@ pub(in crate::session) fn holds_queue(chat: &ChatState) -> bool {
     chat.turns.last().is_some_and(held)
 }
 
-fn queued(view: View<'_>) -> &[PendingMessage] {
+fn queued(view: DecisionView<'_>) -> &[PendingMessage] {
     view.chat.queued_messages.as_deref().unwrap_or_default()
 }

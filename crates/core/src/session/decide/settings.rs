@@ -8,14 +8,14 @@ use ahp_types::state::{
 };
 use serde_json::Value;
 
-use super::{Decision, Effect, Target, View, reject};
+use super::{Decision, Effect, ActionTarget, DecisionView, reject};
 use crate::agent::{AgentCommand, AgentFeatures, ResourceToken};
 use crate::ids::ClientId;
 use crate::session::awaited;
 
 /// Accepts a client's entry or removal as active client only for itself, so that it cannot
 /// act in another client's name.
-pub(super) fn only_itself(client: &ClientId, named: &str) -> Decision {
+pub(super) fn check_own_client_id(client: &ClientId, named: &str) -> Decision {
     if client.as_str() == named {
         Decision::default()
     } else {
@@ -24,17 +24,17 @@ pub(super) fn only_itself(client: &ClientId, named: &str) -> Decision {
 }
 
 /// Removes a client that has disconnected.
-pub(super) fn left(view: View<'_>, client: &ClientId) -> Decision {
+pub(super) fn client_left(view: DecisionView<'_>, client: &ClientId) -> Decision {
     let mut decision = Decision::default();
     if view.session.active_clients.iter().any(|active| active.client_id == client.as_str()) {
         let removed = SessionActiveClientRemovedAction { client_id: client.as_str().to_owned() };
-        decision.actions.push((Target::Session, StateAction::SessionActiveClientRemoved(removed)));
+        decision.actions.push((ActionTarget::Session, StateAction::SessionActiveClientRemoved(removed)));
     }
     decision
 }
 
 /// Passes a user's token to the agent, if the session still waits for it.
-pub(super) fn token(view: View<'_>, token: ResourceToken) -> Decision {
+pub(super) fn token(view: DecisionView<'_>, token: ResourceToken) -> Decision {
     let mut decision = Decision::default();
     if awaited(view.session).any(|resource| resource.resource == token.resource) {
         decision.effects.push(Effect::Agent(AgentCommand::Token(token)));
@@ -43,10 +43,10 @@ pub(super) fn token(view: View<'_>, token: ResourceToken) -> Decision {
 }
 
 /// Marks the session unread, if it is read.
-pub(super) fn unread(view: View<'_>) -> Option<(Target, StateAction)> {
+pub(super) fn mark_unread(view: DecisionView<'_>) -> Option<(ActionTarget, StateAction)> {
     let read = view.session.status & SessionStatus::IsRead.0 != 0;
     let action = StateAction::SessionIsReadChanged(SessionIsReadChangedAction { is_read: false });
-    read.then_some((Target::Session, action))
+    read.then_some((ActionTarget::Session, action))
 }
 
 /// Handles a client's change of the configuration. Immutable properties cannot change, and

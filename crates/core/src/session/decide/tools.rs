@@ -14,12 +14,12 @@ use ahp_types::state::{
 };
 use serde_json::json;
 
-use super::{Decision, Effect, Target, View, reject};
+use super::{Decision, Effect, ActionTarget, DecisionView, reject};
 use crate::agent::{AgentCommand, Approval, ToolAnswer};
 use crate::ids::{ClientId, TurnId};
 
 /// Handles a client's approval or denial of a call.
-pub(super) fn confirmed(view: View<'_>, confirmed: &ChatToolCallConfirmedAction) -> Decision {
+pub(super) fn confirmed(view: DecisionView<'_>, confirmed: &ChatToolCallConfirmedAction) -> Decision {
     let Some(ToolCallState::PendingConfirmation(pending)) =
         call(view, &confirmed.turn_id, &confirmed.tool_call_id)
     else {
@@ -53,23 +53,23 @@ pub(super) fn confirmed(view: View<'_>, confirmed: &ChatToolCallConfirmedAction)
 }
 
 /// Handles a client's approval or denial of a result.
-pub(super) fn result_confirmed(view: View<'_>, confirmed: &ChatToolCallResultConfirmedAction) -> Decision {
+pub(super) fn result_confirmed(view: DecisionView<'_>, confirmed: &ChatToolCallResultConfirmedAction) -> Decision {
     let Some(ToolCallState::PendingResultConfirmation(pending)) =
         call(view, &confirmed.turn_id, &confirmed.tool_call_id)
     else {
         return reject("the result of this tool call is not waiting for confirmation");
     };
-    let said = match (&pending.contributor, confirmed.approved) {
+    let reply = match (&pending.contributor, confirmed.approved) {
         // The agent has not received this result yet.
-        (Some(ToolCallContributor::Client(_)), true) => ToolAnswer::Completed(Box::new(held(pending))),
+        (Some(ToolCallContributor::Client(_)), true) => ToolAnswer::Completed(Box::new(pending_result(pending))),
         (_, true) => ToolAnswer::ResultConfirmed(Approval::Approved),
         (_, false) => ToolAnswer::ResultConfirmed(Approval::Denied),
     };
-    answer(&confirmed.turn_id, &confirmed.tool_call_id, said)
+    answer(&confirmed.turn_id, &confirmed.tool_call_id, reply)
 }
 
 /// The result of a call that waits for its confirmation.
-fn held(pending: &ToolCallPendingResultConfirmationState) -> ToolCallResult {
+fn pending_result(pending: &ToolCallPendingResultConfirmationState) -> ToolCallResult {
     ToolCallResult {
         success: pending.success,
         past_tense_message: pending.past_tense_message.clone(),
@@ -82,7 +82,7 @@ fn held(pending: &ToolCallPendingResultConfirmationState) -> ToolCallResult {
 /// Handles the result of a client tool. The agent gets it now, or after the user has
 /// confirmed it if that is required.
 pub(super) fn completed(
-    view: View<'_>,
+    view: DecisionView<'_>,
     client: &ClientId,
     completed: &ChatToolCallCompleteAction,
 ) -> Decision {
@@ -103,7 +103,7 @@ pub(super) fn completed(
 }
 
 /// Handles progress of a client tool.
-pub(super) fn content_changed(view: View<'_>, client: &ClientId, turn: &str, tool_call: &str) -> Decision {
+pub(super) fn content_changed(view: DecisionView<'_>, client: &ClientId, turn: &str, tool_call: &str) -> Decision {
     match call(view, turn, tool_call) {
         Some(ToolCallState::Running(running)) if runs(running.contributor.as_ref(), client) => {
             Decision::default()
@@ -115,7 +115,7 @@ pub(super) fn content_changed(view: View<'_>, client: &ClientId, turn: &str, too
 
 /// Fails the calls of client tools whose client has left the session, if any: no other
 /// client may complete them.
-pub(super) fn orphaned(view: View<'_>) -> Option<Decision> {
+pub(super) fn fail_orphaned_calls(view: DecisionView<'_>) -> Option<Decision> {
     let active = view.chat.active_turn.as_ref()?;
     let mut decision = Decision::default();
     for part in &active.response_parts {
@@ -138,7 +138,7 @@ pub(super) fn orphaned(view: View<'_>) -> Option<Decision> {
             ToolAnswer::Completed(Box::new(given_up.result.clone())),
         );
         decision.effects.extend(told.effects);
-        decision.actions.push((Target::Chat, StateAction::ChatToolCallComplete(given_up)));
+        decision.actions.push((ActionTarget::Chat, StateAction::ChatToolCallComplete(given_up)));
     }
     (!decision.actions.is_empty()).then_some(decision)
 }
@@ -161,7 +161,7 @@ fn answer(turn: &str, tool_call: &str, answer: ToolAnswer) -> Decision {
 }
 
 /// A call of the running turn.
-fn call<'a>(view: View<'a>, turn: &str, tool_call: &str) -> Option<&'a ToolCallState> {
+fn call<'a>(view: DecisionView<'a>, turn: &str, tool_call: &str) -> Option<&'a ToolCallState> {
     let active = view.chat.active_turn.as_ref().filter(|active| active.id == turn)?;
     #[expect(clippy::wildcard_enum_match_arm, reason = "the other parts are not tool calls")]
     active.response_parts.iter().find_map(|part| match part {

@@ -10,7 +10,7 @@ use ahp_types::state::{
 use jiff::{SignedDuration, Timestamp};
 
 use super::children::is_child;
-use super::{CLOSING, Decision, Effect, Model, Phase, Target, View, names, reject};
+use super::{CLOSING, Decision, Effect, AgentState, Phase, ActionTarget, DecisionView, names, reject};
 use crate::agent::{AgentCommand, History, TurnOutcome, Unsent};
 use crate::ids::TurnId;
 use crate::session::amend::has_too_many_chats;
@@ -31,17 +31,17 @@ const MAX_TIME: usize = 64;
 const HEADROOM: SignedDuration = SignedDuration::from_hours(100 * 365 * 24);
 
 /// Handles a client's start of a turn.
-pub(super) fn started(model: &Model, view: View<'_>, started: &ChatTurnStartedAction) -> Decision {
+pub(super) fn started(agent: &AgentState, view: DecisionView<'_>, started: &ChatTurnStartedAction) -> Decision {
     if view.chat.active_turn.is_some() {
         return reject("a turn is already running in this chat");
     }
     if view.turns.iter().any(|turn| turn.id == started.turn_id) {
         return reject("the chat already has a turn with this id");
     }
-    if let Some(refused) = names::refused("the turn's id", &started.turn_id) {
+    if let Some(refused) = names::reject_too_long("the turn's id", &started.turn_id) {
         return refused;
     }
-    if let Some(reason) = unfit(view, &started.message) {
+    if let Some(reason) = rejection_reason(view, &started.message) {
         return reject(reason);
     }
     // Reducers add the turn's duration to this time. Close to the end of the calendar that
@@ -52,29 +52,29 @@ pub(super) fn started(model: &Model, view: View<'_>, started: &ChatTurnStartedAc
         return reject("startedAt is not an RFC 3339 time, or too far in the future");
     }
     let prompt = Unsent { turn: TurnId::new(&started.turn_id), message: started.message.clone() };
-    send(model, view, prompt)
+    send(agent, view, prompt)
 }
 
 /// Starts a turn for a queued message.
 pub(super) fn start(
-    model: &Model,
-    view: View<'_>,
+    agent: &AgentState,
+    view: DecisionView<'_>,
     name: &str,
     message: Message,
     queued_message_id: Option<String>,
 ) -> Decision {
     let turn_id = new_turn_id(view, name);
     let prompt = Unsent { turn: TurnId::new(&turn_id), message: message.clone() };
-    let mut decision = send(model, view, prompt);
+    let mut decision = send(agent, view, prompt);
     let started_at = view.time.to_owned();
     let started = ChatTurnStartedAction { turn_id, started_at, message, queued_message_id, meta: None };
-    decision.actions.insert(0, (Target::Chat, StateAction::ChatTurnStarted(started)));
+    decision.actions.insert(0, (ActionTarget::Chat, StateAction::ChatTurnStarted(started)));
     decision
 }
 
 /// A turn id that is unique in the chat and deterministic. Clients choose their own turn
 /// ids, so any id may be in use.
-fn new_turn_id(view: View<'_>, name: &str) -> String {
+fn new_turn_id(view: DecisionView<'_>, name: &str) -> String {
     let turns = view.turns;
     let mut candidates = (turns.len()..).map(|number| format!("{name}-{number}"));
     // There are more candidates than turns.
@@ -82,7 +82,7 @@ fn new_turn_id(view: View<'_>, name: &str) -> String {
 }
 
 /// Why a client's message is rejected, if it is.
-pub(super) fn unfit(view: View<'_>, message: &Message) -> Option<&'static str> {
+pub(super) fn rejection_reason(view: DecisionView<'_>, message: &Message) -> Option<&'static str> {
     if message.origin.kind != MessageKind::User {
         return Some("a client can only send messages of origin \"user\"");
     }
@@ -96,17 +96,17 @@ pub(super) fn unfit(view: View<'_>, message: &Message) -> Option<&'static str> {
 
 /// Sends a message to the agent, opening the agent if necessary, and derives the session
 /// title from the first message.
-pub(super) fn send(model: &Model, view: View<'_>, prompt: Unsent) -> Decision {
+pub(super) fn send(agent: &AgentState, view: DecisionView<'_>, prompt: Unsent) -> Decision {
     let mut decision = Decision::default();
     if view.session.title.is_empty() {
         let title = title_from(&prompt.message.text);
         if !title.is_empty() {
             let action = StateAction::SessionTitleChanged(SessionTitleChangedAction { title });
-            decision.actions.push((Target::Session, action));
+            decision.actions.push((ActionTarget::Session, action));
         }
     }
     decision.reopened = Some(false);
-    match &model.phase {
+    match &agent.phase {
         Phase::Cold(history) => {
             let prompt = Some(Box::new(prompt));
             decision.phase = Some(Phase::Opening { history: history.clone(), prompt });
@@ -124,7 +124,7 @@ pub(super) fn send(model: &Model, view: View<'_>, prompt: Unsent) -> Decision {
 }
 
 /// Handles a client's cancellation of a turn.
-pub(super) fn cancelled(model: &Model, view: View<'_>, turn: &str) -> Decision {
+pub(super) fn cancelled(agent: &AgentState, view: DecisionView<'_>, turn: &str) -> Decision {
     if running(view) != Some(turn) {
         return reject("this turn is not running");
     }
@@ -132,13 +132,13 @@ pub(super) fn cancelled(model: &Model, view: View<'_>, turn: &str) -> Decision {
         return reject(NOT_IN_CHILD);
     }
     let mut decision = Decision::default();
-    match &model.phase {
+    match &agent.phase {
         Phase::Opening { history, prompt: _ } => {
             decision.phase = Some(Phase::Opening { history: history.clone(), prompt: None });
         }
         Phase::Live(_) => {
             decision.effects.push(Effect::Agent(AgentCommand::Cancel { turn: TurnId::new(turn) }));
-            if let Some(folded) = &model.folded {
+            if let Some(folded) = &agent.folded {
                 decision.folded = Some(None);
                 decision.effects.push(Effect::Agent(AgentCommand::Cancel { turn: folded.turn.clone() }));
             }
@@ -150,34 +150,34 @@ pub(super) fn cancelled(model: &Model, view: View<'_>, turn: &str) -> Decision {
 }
 
 /// Handles a client's renaming of a chat. The default chat's title is the session's title.
-pub(super) fn renamed(view: View<'_>, changed: &SessionTitleChangedAction) -> Decision {
-    if let Some(refused) = names::refused("the title", &changed.title) {
+pub(super) fn renamed(view: DecisionView<'_>, changed: &SessionTitleChangedAction) -> Decision {
+    if let Some(refused) = names::reject_too_long("the title", &changed.title) {
         return refused;
     }
     let mut decision = Decision::default();
     if view.session.default_chat.as_ref() == Some(&view.chat.resource) && view.session.title != changed.title
     {
-        decision.actions.push((Target::Session, StateAction::SessionTitleChanged(changed.clone())));
+        decision.actions.push((ActionTarget::Session, StateAction::SessionTitleChanged(changed.clone())));
     }
     decision
 }
 
 /// Handles a client's renaming of a session. A default chat with its own title is renamed
 /// too.
-pub(super) fn session_renamed(view: View<'_>, changed: &SessionTitleChangedAction) -> Decision {
-    if let Some(refused) = names::refused("the title", &changed.title) {
+pub(super) fn session_renamed(view: DecisionView<'_>, changed: &SessionTitleChangedAction) -> Decision {
+    if let Some(refused) = names::reject_too_long("the title", &changed.title) {
         return refused;
     }
     let mut decision = Decision::default();
     let of_default = view.session.default_chat.as_ref() == Some(&view.chat.resource);
     if of_default && !view.chat.title.is_empty() && view.chat.title != changed.title {
-        decision.actions.push((Target::Chat, StateAction::SessionTitleChanged(changed.clone())));
+        decision.actions.push((ActionTarget::Chat, StateAction::SessionTitleChanged(changed.clone())));
     }
     decision
 }
 
 /// Resumes a failed turn: the same turn is reopened and its message is sent again.
-pub(super) fn resumed(model: &Model, view: View<'_>, turn: &str) -> Decision {
+pub(super) fn resumed(agent: &AgentState, view: DecisionView<'_>, turn: &str) -> Decision {
     if view.chat.active_turn.is_some() {
         return reject("a turn is already running in this chat");
     }
@@ -190,14 +190,14 @@ pub(super) fn resumed(model: &Model, view: View<'_>, turn: &str) -> Decision {
     if is_child(view.chat) {
         return reject(NOT_IN_CHILD);
     }
-    let mut decision = send(model, view, Unsent { turn: TurnId::new(turn), message: last.message.clone() });
+    let mut decision = send(agent, view, Unsent { turn: TurnId::new(turn), message: last.message.clone() });
     decision.reopened = Some(true);
     decision
 }
 
 /// Truncates a chat after a turn, or before the first. The agent has to rewind, too.
-pub(super) fn truncated(model: &Model, view: View<'_>, turn: Option<&str>) -> Decision {
-    if !model.features.rewind || is_child(view.chat) {
+pub(super) fn truncated(agent: &AgentState, view: DecisionView<'_>, turn: Option<&str>) -> Decision {
+    if !agent.features.rewind || is_child(view.chat) {
         return reject("this agent does not support truncation");
     }
     if view.chat.active_turn.is_some() {
@@ -207,7 +207,7 @@ pub(super) fn truncated(model: &Model, view: View<'_>, turn: Option<&str>) -> De
         return reject("the chat does not have this turn");
     }
     let mut decision = Decision::default();
-    match &model.phase {
+    match &agent.phase {
         // An agent without history does not need to rewind.
         Phase::Cold(History::Fresh) | Phase::Closing(_) => return decision,
         Phase::Live(_) => {
@@ -234,14 +234,14 @@ pub(super) fn is_resumable(turn: &Turn) -> bool {
 }
 
 /// The id of the running turn.
-pub(super) fn running(view: View<'_>) -> Option<&str> {
+pub(super) fn running(view: DecisionView<'_>) -> Option<&str> {
     view.chat.active_turn.as_ref().map(|active| active.id.as_str())
 }
 
 /// The action that ends a turn.
-pub(super) fn ended(model: &Model, view: View<'_>, turn: &str, outcome: TurnOutcome) -> StateAction {
+pub(super) fn ended(agent: &AgentState, view: DecisionView<'_>, turn: &str, outcome: TurnOutcome) -> StateAction {
     let turn_id = turn.to_owned();
-    let duration = duration(model, view);
+    let duration = duration(agent, view);
     match outcome {
         TurnOutcome::Completed => {
             StateAction::ChatTurnComplete(ChatTurnCompleteAction { turn_id, duration, meta: None })
@@ -249,8 +249,8 @@ pub(super) fn ended(model: &Model, view: View<'_>, turn: &str, outcome: TurnOutc
         TurnOutcome::Cancelled => {
             StateAction::ChatTurnCancelled(ChatTurnCancelledAction { turn_id, duration, meta: None })
         }
-        TurnOutcome::Failed(info) => failed(model, view, turn, info, Resumable::No),
-        TurnOutcome::Interrupted(info) => failed(model, view, turn, info, Resumable::Yes),
+        TurnOutcome::Failed(info) => failed(agent, view, turn, info, Resumable::No),
+        TurnOutcome::Interrupted(info) => failed(agent, view, turn, info, Resumable::Yes),
     }
 }
 
@@ -265,13 +265,13 @@ pub(super) enum Resumable {
 
 /// The action that ends a turn with an error.
 pub(super) fn failed(
-    model: &Model,
-    view: View<'_>,
+    agent: &AgentState,
+    view: DecisionView<'_>,
     turn: &str,
     error: ErrorInfo,
     resumable: Resumable,
 ) -> StateAction {
-    failed_after(duration(model, view), turn, error, resumable)
+    failed_after(duration(agent, view), turn, error, resumable)
 }
 
 /// The action that ends a turn with an error after this many milliseconds.
@@ -284,12 +284,12 @@ pub(super) fn failed_after(duration: i64, turn: &str, error: ErrorInfo, resumabl
     })
 }
 
-fn duration(model: &Model, view: View<'_>) -> i64 {
-    i64::try_from(view.now.saturating_sub(model.turn_began).as_millis()).unwrap_or(i64::MAX)
+fn duration(agent: &AgentState, view: DecisionView<'_>) -> i64 {
+    i64::try_from(view.now.saturating_sub(agent.turn_began).as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Whether the session title is still the one derived from its first message.
-pub(super) fn has_provisional_title(view: View<'_>) -> bool {
+pub(super) fn has_provisional_title(view: DecisionView<'_>) -> bool {
     let title = view.session.title.as_str();
     if title.is_empty() {
         return true;

@@ -20,14 +20,14 @@ use crate::storage::{Change, JournalEntry, Json, Storage, StorageError};
 const FLUSH_AFTER: Duration = Duration::from_millis(80);
 
 /// How long a session must be idle before its documents are written.
-const SETTLE_AFTER: Duration = Duration::from_secs(2);
+const CHECKPOINT_AFTER: Duration = Duration::from_secs(2);
 
 /// Delay before a failed write is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// How long a write may take before it counts as failed. A healthy disk needs well below a
 /// millisecond.
-const WRITE_PATIENCE: Duration = Duration::from_secs(5);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Most bytes of pending actions. When exceeded, the pending actions are dropped and the
 /// documents, which contain them, are written instead.
@@ -38,7 +38,7 @@ const MAX_PENDING: usize = 4 * 1024 * 1024;
 const LONG_JOURNAL: usize = 1024 * 1024;
 
 /// Writes the journal and the documents of one session.
-pub(super) struct Ledger {
+pub(super) struct JournalWriter {
     storage: Arc<dyn Storage>,
     session: ChannelUri,
     /// Published actions that are not written yet.
@@ -53,17 +53,17 @@ pub(super) struct Ledger {
     /// The stored documents are out of date.
     stale: bool,
     /// Chats that may be in storage and must be removed, with increasing numbers.
-    owed: Vec<(u64, ChannelUri)>,
-    last_owed: u64,
+    removals: Vec<(u64, ChannelUri)>,
+    last_removal: u64,
     /// The sequence number of the last dispatch that was written, for the next write. If
     /// that write fails the number is lost, and the dispatch counts as unanswered.
     answered: Option<Change>,
     /// Changes for the next write. If it fails they are lost; the documents contain them, or
     /// they can be found again.
-    soon: Vec<Change>,
+    next_write: Vec<Change>,
     in_flight: Option<InFlight>,
     /// When the writer has something to do next.
-    due: Option<Instant>,
+    wake_at: Option<Instant>,
 }
 
 /// Chats, each with the index of its first affected turn.
@@ -76,12 +76,12 @@ struct InFlight {
     turns_from: TurnsFrom,
     documents: bool,
     /// The number of the last chat removal that it contains.
-    owed: u64,
+    last_removal: u64,
 }
 
 /// What the session has to do for the journal writer.
 #[derive(Debug)]
-pub(super) enum Chore {
+pub(super) enum JournalTask {
     /// Nothing.
     None,
     /// The turns from these on could not be stored.
@@ -90,7 +90,7 @@ pub(super) enum Chore {
     Checkpoint,
 }
 
-impl Ledger {
+impl JournalWriter {
     /// Creates a writer for a session whose next journal entry is `next`.
     pub(super) fn new(storage: Arc<dyn Storage>, session: ChannelUri, next: u64) -> Self {
         Self {
@@ -102,53 +102,53 @@ impl Ledger {
             journaled: 0,
             broken: false,
             stale: false,
-            owed: Vec::new(),
-            last_owed: 0,
+            removals: Vec::new(),
+            last_removal: 0,
             answered: None,
-            soon: Vec::new(),
+            next_write: Vec::new(),
             in_flight: None,
-            due: None,
+            wake_at: None,
         }
     }
 
     /// Schedules the removal of a chat that may be in storage. It is repeated with every
     /// checkpoint until one succeeds.
-    pub(super) fn owe_removal(&mut self, chat: ChannelUri) {
-        self.last_owed += 1;
-        self.owed.push((self.last_owed, chat));
-        self.wants_checkpoint();
+    pub(super) fn schedule_removal(&mut self, chat: ChannelUri) {
+        self.last_removal += 1;
+        self.removals.push((self.last_removal, chat));
+        self.request_checkpoint();
     }
 
     /// Cancels a scheduled removal, because the URI is used by a new chat.
-    pub(super) fn owe_no_removal(&mut self, chat: &ChannelUri) {
-        self.owed.retain(|(_, owed)| owed != chat);
+    pub(super) fn cancel_removal(&mut self, chat: &ChannelUri) {
+        self.removals.retain(|(_, removed)| removed != chat);
     }
 
     /// Scheduled removals, then the documents, then changes that wait for the next write.
-    fn with_owed(&mut self, documents: Vec<Change>) -> Vec<Change> {
-        let removals = self.owed.iter().map(|(_, chat)| Change::RemoveChat { chat: chat.clone() });
-        removals.chain(documents).chain(self.soon.drain(..)).chain(self.answered.take()).collect()
+    fn with_removals(&mut self, documents: Vec<Change>) -> Vec<Change> {
+        let removals = self.removals.iter().map(|(_, chat)| Change::RemoveChat { chat: chat.clone() });
+        removals.chain(documents).chain(self.next_write.drain(..)).chain(self.answered.take()).collect()
     }
 
     /// Drops the scheduled removals up to this number, which have been written.
-    fn paid(&mut self, through: u64) {
-        self.owed.retain(|(number, _)| *number > through);
+    fn removals_written(&mut self, through: u64) {
+        self.removals.retain(|(number, _)| *number > through);
     }
 
     /// Appends a published action.
-    pub(super) fn note(&mut self, channel: &ChannelUri, action: Json, at: i64) {
+    pub(super) fn append(&mut self, channel: &ChannelUri, action: Json, at: i64) {
         let entry = self.entry(channel, action, at);
         self.pending.push(entry);
         self.stale = true;
         if self.pending_bytes > MAX_PENDING {
-            self.break_off();
+            self.abandon_journal();
         }
-        self.due_in(FLUSH_AFTER);
+        self.wake_in(FLUSH_AFTER);
     }
 
     /// Writes actions before they are published, together with all pending entries and with
     /// other changes that belong to them.
-    pub(super) async fn ahead(
+    pub(super) async fn write_ahead(
         &mut self,
         changes: Vec<Change>,
         actions: Vec<(ChannelUri, Json)>,
@@ -166,7 +166,7 @@ impl Ledger {
         let journal = Change::Journal { session: self.session.clone(), entries: entries.clone() };
         let handled =
             handled.map(|(client, DispatchMark(mark))| Change::Handled { client: client.clone(), mark });
-        let soon = std::mem::take(&mut self.soon);
+        let soon = std::mem::take(&mut self.next_write);
         let changes = std::iter::once(journal)
             .chain(soon)
             .chain(changes)
@@ -178,7 +178,7 @@ impl Ledger {
         match &written {
             Ok(()) => {}
             // The write may still succeed later, and nothing may be written twice.
-            Err(StorageError::TimedOut) => self.break_off(),
+            Err(StorageError::TimedOut) => self.abandon_journal(),
             // Published entries must be written again; unpublished ones must not.
             Err(_) => {
                 self.pending = entries;
@@ -186,53 +186,53 @@ impl Ledger {
                 self.pending_bytes = self.pending.iter().map(|entry| entry.action.get().len()).sum();
             }
         }
-        self.due_in(if self.broken { RETRY_AFTER } else { SETTLE_AFTER });
+        self.wake_in(if self.broken { RETRY_AFTER } else { CHECKPOINT_AFTER });
         written
     }
 
     /// Records the sequence number of the dispatch that was written last. It is written
     /// afterwards, because it is not known before the action is published.
-    pub(super) fn answered(&mut self, client: &ClientId, mark: DispatchMark, answer: ServerSeq) {
+    pub(super) fn record_answer(&mut self, client: &ClientId, mark: DispatchMark, answer: ServerSeq) {
         self.answered = Some(Change::Answered { client: client.clone(), mark: mark.0, answer });
     }
 
     /// Waits until there is something to do. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Due {
-        match (&mut self.in_flight, self.due) {
-            (Some(in_flight), _) => Due::Written(in_flight.written.as_mut().await),
+    pub(super) async fn next(&mut self) -> JournalWake {
+        match (&mut self.in_flight, self.wake_at) {
+            (Some(in_flight), _) => JournalWake::Written(in_flight.written.as_mut().await),
             (None, Some(due)) => {
                 tokio::time::sleep_until(due).await;
-                Due::Now
+                JournalWake::Now
             }
             (None, None) => std::future::pending().await,
         }
     }
 
     /// Handles a wake-up. `quiet` means that no turn is running.
-    pub(super) fn handle(&mut self, due: Due, quiet: bool) -> Chore {
-        match due {
-            Due::Written(result) => self.written(result),
-            Due::Now => {
-                self.due = None;
-                let nothing_waits = self.pending.is_empty() && self.soon.is_empty();
+    pub(super) fn handle(&mut self, wake: JournalWake, quiet: bool) -> JournalTask {
+        match wake {
+            JournalWake::Written(result) => self.written(result),
+            JournalWake::Now => {
+                self.wake_at = None;
+                let nothing_waits = self.pending.is_empty() && self.next_write.is_empty();
                 if self.broken || self.journaled > LONG_JOURNAL || (quiet && nothing_waits) {
-                    return if self.stale { Chore::Checkpoint } else { Chore::None };
+                    return if self.stale { JournalTask::Checkpoint } else { JournalTask::None };
                 }
                 self.flush();
                 if quiet {
-                    self.due_in(SETTLE_AFTER);
+                    self.wake_in(CHECKPOINT_AFTER);
                 }
-                Chore::None
+                JournalTask::None
             }
         }
     }
 
     /// Whether the documents can be written now. While a checkpoint is being written they
     /// cannot; another checkpoint is then requested.
-    pub(super) fn takes_documents(&mut self) -> bool {
+    pub(super) fn can_checkpoint(&mut self) -> bool {
         let busy = self.in_flight.as_ref().is_some_and(|in_flight| in_flight.documents);
         if busy {
-            self.wants_checkpoint();
+            self.request_checkpoint();
         }
         !busy
     }
@@ -240,20 +240,20 @@ impl Ledger {
     /// Writes the documents, which contain everything that was published, without waiting.
     pub(super) fn checkpoint(&mut self, mut documents: Vec<Change>, turns_from: TurnsFrom) {
         documents.push(self.trim());
-        let documents = self.with_owed(documents);
+        let documents = self.with_removals(documents);
         let written = self.storage.write(documents);
-        self.hand_over(InFlight { written, turns_from, documents: true, owed: self.last_owed });
+        self.set_in_flight(InFlight { written, turns_from, documents: true, last_removal: self.last_removal });
     }
 
     /// Waits for a write in flight: newer documents must not trim journal entries that the
     /// write may fail to cover. Returns the turns that were not stored.
-    pub(super) async fn settled(&mut self) -> TurnsFrom {
-        let Some(InFlight { written, turns_from, owed, .. }) = self.in_flight.take() else {
+    pub(super) async fn wait_for_write(&mut self) -> TurnsFrom {
+        let Some(InFlight { written, turns_from, last_removal, .. }) = self.in_flight.take() else {
             return TurnsFrom::new();
         };
-        match tokio::time::timeout(WRITE_PATIENCE, written).await {
+        match tokio::time::timeout(WRITE_TIMEOUT, written).await {
             Ok(Ok(())) => {
-                self.paid(owed);
+                self.removals_written(last_removal);
                 TurnsFrom::new()
             }
             Ok(Err(_)) | Err(_) => turns_from,
@@ -263,31 +263,31 @@ impl Ledger {
     /// Writes the documents and waits for the result.
     pub(super) async fn finish(&mut self, mut documents: Vec<Change>) -> Result<(), StorageError> {
         documents.push(self.trim());
-        self.due = None;
-        let documents = self.with_owed(documents);
+        self.wake_at = None;
+        let documents = self.with_removals(documents);
         self.write_and_wait(documents).await?;
-        self.paid(self.last_owed);
+        self.removals_written(self.last_removal);
         Ok(())
     }
 
     /// Requests a checkpoint as soon as possible.
-    pub(super) fn wants_checkpoint(&mut self) {
+    pub(super) fn request_checkpoint(&mut self) {
         self.stale = true;
         self.broken = true;
-        self.due_in(Duration::ZERO);
+        self.wake_in(Duration::ZERO);
     }
 
     /// Writes a change that is not a journal entry, after all earlier writes.
-    pub(super) fn beside(&self, change: Change) {
+    pub(super) fn write_change(&self, change: Change) {
         // If this write fails, the change is stored with the documents.
         drop(self.storage.write(vec![change]));
     }
 
     /// Writes a change with the next journal write, at most a tenth of a second later.
-    pub(super) fn soon(&mut self, change: Change) {
-        self.soon.push(change);
+    pub(super) fn write_soon(&mut self, change: Change) {
+        self.next_write.push(change);
         self.stale = true;
-        self.due_in(FLUSH_AFTER);
+        self.wake_in(FLUSH_AFTER);
     }
 
     fn trim(&mut self) -> Change {
@@ -300,42 +300,42 @@ impl Ledger {
     }
 
     fn flush(&mut self) {
-        if self.pending.is_empty() && self.soon.is_empty() && self.answered.is_none() {
+        if self.pending.is_empty() && self.next_write.is_empty() && self.answered.is_none() {
             return;
         }
         self.pending_bytes = 0;
         let entries = std::mem::take(&mut self.pending);
         let journal = Change::Journal { session: self.session.clone(), entries };
-        let soon = std::mem::take(&mut self.soon);
+        let soon = std::mem::take(&mut self.next_write);
         let changes = std::iter::once(journal).chain(soon).chain(self.answered.take()).collect();
         let written = self.storage.write(changes);
-        self.hand_over(InFlight { written, turns_from: TurnsFrom::new(), documents: false, owed: 0 });
+        self.set_in_flight(InFlight { written, turns_from: TurnsFrom::new(), documents: false, last_removal: 0 });
     }
 
-    fn written(&mut self, result: Result<(), StorageError>) -> Chore {
-        let Some(in_flight) = self.in_flight.take() else { return Chore::None };
+    fn written(&mut self, result: Result<(), StorageError>) -> JournalTask {
+        let Some(in_flight) = self.in_flight.take() else { return JournalTask::None };
         let Err(error) = result else {
-            self.paid(in_flight.owed);
+            self.removals_written(in_flight.last_removal);
             if self.stale {
-                self.due_in(if self.broken { Duration::ZERO } else { SETTLE_AFTER });
+                self.wake_in(if self.broken { Duration::ZERO } else { CHECKPOINT_AFTER });
             }
-            return Chore::None;
+            return JournalTask::None;
         };
         let documents = in_flight.documents;
         tracing::error!(session = %self.session, %error, documents, "cannot store session; retrying");
-        self.break_off();
-        self.due = Some(Instant::now() + RETRY_AFTER);
-        Chore::TurnsLost(in_flight.turns_from)
+        self.abandon_journal();
+        self.wake_at = Some(Instant::now() + RETRY_AFTER);
+        JournalTask::TurnsLost(in_flight.turns_from)
     }
 
-    fn hand_over(&mut self, in_flight: InFlight) {
+    fn set_in_flight(&mut self, in_flight: InFlight) {
         // A journal write in flight continues. If it fails, nothing is lost, since the
         // documents that follow contain its entries.
         self.in_flight = Some(in_flight);
     }
 
     /// Gives up the current journal: a checkpoint is needed.
-    fn break_off(&mut self) {
+    fn abandon_journal(&mut self) {
         self.broken = true;
         self.stale = true;
         self.pending.clear();
@@ -350,23 +350,23 @@ impl Ledger {
         JournalEntry { number, channel: channel.clone(), at, action }
     }
 
-    fn due_in(&mut self, delay: Duration) {
+    fn wake_in(&mut self, delay: Duration) {
         let at = Instant::now() + delay;
-        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+        self.wake_at = Some(self.wake_at.map_or(at, |due| due.min(at)));
     }
 
     fn write_and_wait(
         &self,
         changes: Vec<Change>,
     ) -> impl Future<Output = Result<(), StorageError>> + Send + use<> {
-        let written = tokio::time::timeout(WRITE_PATIENCE, self.storage.write(changes));
+        let written = tokio::time::timeout(WRITE_TIMEOUT, self.storage.write(changes));
         async { written.await.unwrap_or(Err(StorageError::TimedOut)) }
     }
 }
 
 /// Why the journal writer woke up.
 #[derive(Debug)]
-pub(super) enum Due {
+pub(super) enum JournalWake {
     /// The write in flight has finished.
     Written(Result<(), StorageError>),
     /// It is time to write.
@@ -374,5 +374,5 @@ pub(super) enum Due {
 }
 
 #[cfg(test)]
-#[path = "ledger_tests.rs"]
+#[path = "journal_writer_tests.rs"]
 mod tests;

@@ -16,10 +16,10 @@ const CHAT: &str = "ahp-chat:/1";
 
 /// The stored data of one session: the documents, followed by the journal.
 #[derive(Debug, Default)]
-struct Disk(Mutex<Platters>);
+struct Disk(Mutex<DiskData>);
 
 #[derive(Debug, Default)]
-struct Platters {
+struct DiskData {
     documents: Vec<String>,
     journal: BTreeMap<u64, String>,
     handled: Vec<i64>,
@@ -27,51 +27,51 @@ struct Platters {
     /// Whether writes fail.
     full: bool,
     /// Whether writes block. They keep their order.
-    stuck: bool,
-    waiting: VecDeque<Waiting>,
+    blocked: bool,
+    blocked_writes: VecDeque<BlockedWrite>,
     /// The sizes of the successful writes, in changes.
     writes: Vec<usize>,
 }
 
 /// Blocked changes and the sender of their result.
-type Waiting = (Vec<Change>, oneshot::Sender<Result<(), StorageError>>);
+type BlockedWrite = (Vec<Change>, oneshot::Sender<Result<(), StorageError>>);
 
 impl Disk {
-    fn platters(&self) -> MutexGuard<'_, Platters> {
+    fn data(&self) -> MutexGuard<'_, DiskData> {
         self.0.lock().unwrap()
     }
 
     /// What a restarted host would find.
     fn found(&self) -> Vec<String> {
-        let platters = self.platters();
-        platters.documents.iter().chain(platters.journal.values()).cloned().collect()
+        let data = self.data();
+        data.documents.iter().chain(data.journal.values()).cloned().collect()
     }
 
     fn fill(&self) {
-        self.platters().full = true;
+        self.data().full = true;
     }
 
-    fn empty(&self) {
-        self.platters().full = false;
+    fn clear(&self) {
+        self.data().full = false;
     }
 
-    fn stop(&self) {
-        self.platters().stuck = true;
+    fn block(&self) {
+        self.data().blocked = true;
     }
 
     /// Unblocks, and performs the blocked writes in order.
-    fn go_on(&self) {
-        let mut platters = self.platters();
-        platters.stuck = false;
-        while let Some((changes, done)) = platters.waiting.pop_front() {
-            let written = platters.write(&changes);
+    fn unblock(&self) {
+        let mut data = self.data();
+        data.blocked = false;
+        while let Some((changes, done)) = data.blocked_writes.pop_front() {
+            let written = data.write(&changes);
             // The writer may have timed out.
             done.send(written).ok();
         }
     }
 }
 
-impl Platters {
+impl DiskData {
     fn write(&mut self, changes: &[Change]) -> Result<(), StorageError> {
         if self.full {
             return Err(StorageError::Full);
@@ -111,20 +111,20 @@ impl Storage for Disk {
     }
 
     fn write(&self, changes: Vec<Change>) -> BoxFuture<Result<(), StorageError>> {
-        let mut platters = self.platters();
-        if platters.stuck {
+        let mut data = self.data();
+        if data.blocked {
             let (done, written) = oneshot::channel();
-            platters.waiting.push_back((changes, done));
+            data.blocked_writes.push_back((changes, done));
             return Box::pin(async { written.await.unwrap_or(Err(StorageError::Busy)) });
         }
-        let written = platters.write(&changes);
+        let written = data.write(&changes);
         Box::pin(std::future::ready(written))
     }
 }
 
 /// The part of a session that uses the journal writer.
-struct Session {
-    ledger: Ledger,
+struct TestSession {
+    journal: JournalWriter,
     disk: Arc<Disk>,
     /// All published actions.
     published: Vec<String>,
@@ -133,32 +133,32 @@ struct Session {
     /// The turns that were reported as not stored.
     lost: Vec<usize>,
     /// How often the documents were written.
-    documents: usize,
+    checkpoints: usize,
 }
 
-impl Session {
+impl TestSession {
     fn new() -> Self {
         let disk = Arc::new(Disk::default());
         let storage: Arc<dyn Storage> = Arc::<Disk>::clone(&disk);
-        let ledger = Ledger::new(storage, ChannelUri::new(SESSION), 1);
-        Self { ledger, disk, published: Vec::new(), busy: true, lost: Vec::new(), documents: 0 }
+        let journal = JournalWriter::new(storage, ChannelUri::new(SESSION), 1);
+        Self { journal, disk, published: Vec::new(), busy: true, lost: Vec::new(), checkpoints: 0 }
     }
 
     /// Publishes an action that may be written later.
-    fn say(&mut self, what: &str) {
-        self.ledger.note(&ChannelUri::new(CHAT), action(what), 0);
+    fn append(&mut self, what: &str) {
+        self.journal.append(&ChannelUri::new(CHAT), action(what), 0);
         self.published.push(what.to_owned());
     }
 
     /// Publishes an action after it has been written.
-    async fn decide(&mut self, what: &str) -> Result<(), StorageError> {
+    async fn write_ahead(&mut self, what: &str) -> Result<(), StorageError> {
         let actions = vec![(ChannelUri::new(CHAT), action(what))];
-        self.ledger.ahead(Vec::new(), actions, None, 0).await?;
+        self.journal.write_ahead(Vec::new(), actions, None, 0).await?;
         self.published.push(what.to_owned());
         Ok(())
     }
 
-    fn put(&self) -> Vec<Change> {
+    fn documents(&self) -> Vec<Change> {
         vec![Change::PutSession {
             session: ChannelUri::new(SESSION),
             created_at: String::new(),
@@ -169,20 +169,20 @@ impl Session {
 
     /// Writes the documents with all published turns.
     fn checkpoint(&mut self) {
-        if self.ledger.takes_documents() {
-            self.documents += 1;
+        if self.journal.can_checkpoint() {
+            self.checkpoints += 1;
             let turns = vec![(ChannelUri::new(CHAT), self.published.len())];
-            self.ledger.checkpoint(self.put(), turns);
+            self.journal.checkpoint(self.documents(), turns);
         }
     }
 
     /// Handles the next wake-up of the writer, if there is one within this time.
     async fn work(&mut self, within: Duration) -> bool {
-        let Ok(due) = tokio::time::timeout(within, self.ledger.next()).await else { return false };
-        match self.ledger.handle(due, !self.busy) {
-            Chore::None => {}
-            Chore::Checkpoint => self.checkpoint(),
-            Chore::TurnsLost(turns) => self.lost.extend(turns.into_iter().map(|(_, from)| from)),
+        let Ok(due) = tokio::time::timeout(within, self.journal.next()).await else { return false };
+        match self.journal.handle(due, !self.busy) {
+            JournalTask::None => {}
+            JournalTask::Checkpoint => self.checkpoint(),
+            JournalTask::TurnsLost(turns) => self.lost.extend(turns.into_iter().map(|(_, from)| from)),
         }
         true
     }
@@ -207,297 +207,297 @@ const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
 async fn appended_actions_are_written_together_within_100_ms() {
-    let mut session = Session::new();
-    session.say("a");
+    let mut session = TestSession::new();
+    session.append("a");
     session.pass(Duration::from_millis(50)).await;
-    session.say("b");
+    session.append("b");
     assert!(session.disk.found().is_empty(), "not one by one");
     session.pass(Duration::from_millis(49)).await;
     assert_eq!(session.disk.found(), named(&["a", "b"]));
-    assert_eq!(session.disk.platters().writes, [1]);
+    assert_eq!(session.disk.data().writes, [1]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn write_ahead_includes_earlier_pending_actions() {
-    let mut session = Session::new();
-    session.say("a");
-    session.say("b");
-    session.disk.stop();
+    let mut session = TestSession::new();
+    session.append("a");
+    session.append("b");
+    session.disk.block();
     {
-        let deciding = session.decide("c");
-        tokio::pin!(deciding);
-        assert!(tokio::time::timeout(MOMENT, &mut deciding).await.is_err(), "it waits for the disk");
+        let writing = session.write_ahead("c");
+        tokio::pin!(writing);
+        assert!(tokio::time::timeout(MOMENT, &mut writing).await.is_err(), "it waits for the disk");
     }
-    let mut session = Session::new();
-    session.say("a");
-    session.say("b");
-    session.decide("c").await.unwrap();
+    let mut session = TestSession::new();
+    session.append("a");
+    session.append("b");
+    session.write_ahead("c").await.unwrap();
     assert_eq!(session.disk.found(), named(&["a", "b", "c"]), "in one write");
-    session.say("d");
+    session.append("d");
     session.pass(Duration::from_millis(100)).await;
     assert_eq!(session.disk.found(), named(&["a", "b", "c", "d"]));
-    let numbers: Vec<u64> = session.disk.platters().journal.keys().copied().collect();
+    let numbers: Vec<u64> = session.disk.data().journal.keys().copied().collect();
     assert_eq!(numbers, [1, 2, 3, 4]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn write_ahead_and_its_changes_are_one_write() {
-    let mut session = Session::new();
+    let mut session = TestSession::new();
     let actions = vec![(ChannelUri::new(CHAT), action("a"))];
     let client = ClientId::new("c");
     let handled = Some((&client, DispatchMark(7)));
-    let put = session.put();
-    session.ledger.ahead(put, actions, handled, 0).await.unwrap();
-    let platters = session.disk.platters();
-    assert_eq!((platters.writes.as_slice(), platters.handled.as_slice()), ([3].as_slice(), [7].as_slice()));
+    let documents = session.documents();
+    session.journal.write_ahead(documents, actions, handled, 0).await.unwrap();
+    let data = session.disk.data();
+    assert_eq!((data.writes.as_slice(), data.handled.as_slice()), ([3].as_slice(), [7].as_slice()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn answer_is_recorded_with_next_write_of_any_kind() {
-    let mut session = Session::new();
+    let mut session = TestSession::new();
     let client = ClientId::new("c");
-    session.ledger.answered(&client, DispatchMark(1), ServerSeq(10));
-    session.decide("a").await.unwrap();
-    assert_eq!(session.disk.platters().answered, [(1, 10)]);
-    session.ledger.answered(&client, DispatchMark(2), ServerSeq(20));
+    session.journal.record_answer(&client, DispatchMark(1), ServerSeq(10));
+    session.write_ahead("a").await.unwrap();
+    assert_eq!(session.disk.data().answered, [(1, 10)]);
+    session.journal.record_answer(&client, DispatchMark(2), ServerSeq(20));
     session.pass(LONG).await;
-    assert_eq!(session.disk.platters().answered, [(1, 10), (2, 20)], "without other changes");
+    assert_eq!(session.disk.data().answered, [(1, 10), (2, 20)], "without other changes");
     session.busy = false;
-    session.decide("b").await.unwrap();
-    session.ledger.answered(&client, DispatchMark(3), ServerSeq(30));
+    session.write_ahead("b").await.unwrap();
+    session.journal.record_answer(&client, DispatchMark(3), ServerSeq(30));
     session.pass(LONG).await;
-    assert_eq!(session.disk.platters().answered, [(1, 10), (2, 20), (3, 30)], "with the documents");
+    assert_eq!(session.disk.data().answered, [(1, 10), (2, 20), (3, 30)], "with the documents");
     session.pass(LONG).await;
-    assert_eq!(session.disk.platters().answered.len(), 3, "written once");
+    assert_eq!(session.disk.data().answered.len(), 3, "written once");
 }
 
 #[tokio::test(start_paused = true)]
 async fn idle_session_writes_documents_and_trims_journal() {
-    let mut session = Session::new();
-    session.decide("a").await.unwrap();
-    session.say("b");
+    let mut session = TestSession::new();
+    session.write_ahead("a").await.unwrap();
+    session.append("b");
     session.pass(LONG).await;
-    assert_eq!(session.documents, 0, "a turn is running");
+    assert_eq!(session.checkpoints, 0, "a turn is running");
     session.busy = false;
-    session.decide("c").await.unwrap();
+    session.write_ahead("c").await.unwrap();
     session.pass(Duration::from_millis(1900)).await;
-    assert_eq!(session.documents, 0, "not immediately");
+    assert_eq!(session.checkpoints, 0, "not immediately");
     session.pass(LONG).await;
-    assert_eq!(session.documents, 1, "written once");
-    assert_eq!(session.disk.platters().documents, named(&["a", "b", "c"]));
-    assert!(session.disk.platters().journal.is_empty());
-    session.decide("d").await.unwrap();
+    assert_eq!(session.checkpoints, 1, "written once");
+    assert_eq!(session.disk.data().documents, named(&["a", "b", "c"]));
+    assert!(session.disk.data().journal.is_empty());
+    session.write_ahead("d").await.unwrap();
     assert_eq!(session.disk.found(), named(&["a", "b", "c", "d"]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_write_ahead_keeps_earlier_pending_actions() {
-    let mut session = Session::new();
-    session.say("a");
+    let mut session = TestSession::new();
+    session.append("a");
     session.disk.fill();
-    assert!(matches!(session.decide("refused").await, Err(StorageError::Full)));
-    assert_eq!(session.ledger.pending_bytes, "\"a\"".len(), "pending bytes are counted");
-    session.disk.empty();
-    session.decide("b").await.unwrap();
+    assert!(matches!(session.write_ahead("refused").await, Err(StorageError::Full)));
+    assert_eq!(session.journal.pending_bytes, "\"a\"".len(), "pending bytes are counted");
+    session.disk.clear();
+    session.write_ahead("b").await.unwrap();
     assert_eq!(session.disk.found(), named(&["a", "b"]));
     session.disk.fill();
-    assert!(session.decide("refused").await.is_err());
-    session.disk.empty();
-    session.say("c");
+    assert!(session.write_ahead("refused").await.is_err());
+    session.disk.clear();
+    session.append("c");
     session.pass(LONG).await;
     assert_eq!(session.disk.found(), session.published);
 }
 
 #[tokio::test(start_paused = true)]
 async fn actions_of_failed_write_are_stored_with_documents() {
-    let mut session = Session::new();
-    session.say("a");
+    let mut session = TestSession::new();
+    session.append("a");
     session.disk.fill();
     session.pass(Duration::from_millis(500)).await;
-    session.say("b");
+    session.append("b");
     session.pass(Duration::from_secs(10)).await;
     assert!(session.disk.found().is_empty());
-    assert!(session.documents >= 5, "expected retries, got {}", session.documents);
-    session.disk.empty();
+    assert!(session.checkpoints >= 5, "expected retries, got {}", session.checkpoints);
+    session.disk.clear();
     session.pass(Duration::from_secs(2)).await;
-    assert_eq!(session.disk.platters().documents, session.published);
-    let tried = session.documents;
+    assert_eq!(session.disk.data().documents, session.published);
+    let tried = session.checkpoints;
     session.pass(LONG).await;
-    assert_eq!(session.documents, tried, "no writes after success");
+    assert_eq!(session.checkpoints, tried, "no writes after success");
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_checkpoint_reports_turns_and_keeps_journal() {
-    let mut session = Session::new();
-    session.decide("a").await.unwrap();
+    let mut session = TestSession::new();
+    session.write_ahead("a").await.unwrap();
     session.disk.fill();
     session.checkpoint();
     session.pass(Duration::from_millis(10)).await;
     assert_eq!(session.lost, [1]);
     assert_eq!(session.disk.found(), named(&["a"]), "nothing is trimmed");
-    session.disk.empty();
-    session.decide("b").await.unwrap();
+    session.disk.clear();
+    session.write_ahead("b").await.unwrap();
     session.pass(LONG).await;
-    assert_eq!(session.disk.platters().documents, named(&["a", "b"]));
+    assert_eq!(session.disk.data().documents, named(&["a", "b"]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn write_ahead_times_out_after_five_seconds() {
-    let mut session = Session::new();
-    session.decide("a").await.unwrap();
-    session.say("b");
-    session.disk.stop();
+    let mut session = TestSession::new();
+    session.write_ahead("a").await.unwrap();
+    session.append("b");
+    session.disk.block();
     let began = Instant::now();
-    assert!(matches!(session.decide("refused").await, Err(StorageError::TimedOut)));
+    assert!(matches!(session.write_ahead("refused").await, Err(StorageError::TimedOut)));
     assert_eq!(began.elapsed(), Duration::from_secs(5));
     // The write succeeds after the client has been told that it failed.
-    session.disk.go_on();
+    session.disk.unblock();
     assert_eq!(session.disk.found(), named(&["a", "b", "refused"]));
     session.pass(Duration::from_secs(2)).await;
     assert_eq!(session.disk.found(), named(&["a", "b"]), "corrected by the documents");
-    session.decide("c").await.unwrap();
+    session.write_ahead("c").await.unwrap();
     assert_eq!(session.disk.found(), session.published);
 }
 
 #[tokio::test(start_paused = true)]
 async fn write_ahead_works_again_after_late_write() {
-    let mut session = Session::new();
-    session.say("a");
-    session.disk.stop();
-    assert!(session.decide("refused").await.is_err());
-    session.disk.go_on();
-    session.decide("b").await.unwrap();
+    let mut session = TestSession::new();
+    session.append("a");
+    session.disk.block();
+    assert!(session.write_ahead("refused").await.is_err());
+    session.disk.unblock();
+    session.write_ahead("b").await.unwrap();
     session.pass(LONG).await;
     assert_eq!(session.disk.found(), named(&["a", "b"]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn pending_actions_above_limit_are_stored_with_documents() {
-    let mut session = Session::new();
-    session.disk.stop();
-    session.say("first");
+    let mut session = TestSession::new();
+    session.disk.block();
+    session.append("first");
     session.pass(Duration::from_millis(100)).await;
     // The write in flight blocks, so further actions stay pending, up to the limit.
     let flood = "x".repeat(MAX_PENDING / 4);
     for _ in 0..5 {
-        session.say(&flood);
+        session.append(&flood);
     }
-    assert!(session.ledger.pending_bytes <= MAX_PENDING && session.ledger.pending.len() < 4);
-    session.disk.go_on();
+    assert!(session.journal.pending_bytes <= MAX_PENDING && session.journal.pending.len() < 4);
+    session.disk.unblock();
     session.pass(LONG).await;
-    assert_eq!(session.disk.platters().documents, session.published);
-    assert!(session.disk.platters().journal.is_empty());
+    assert_eq!(session.disk.data().documents, session.published);
+    assert!(session.disk.data().journal.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn long_journal_is_checkpointed_during_turn() {
-    let mut session = Session::new();
+    let mut session = TestSession::new();
     let much = "x".repeat(LONG_JOURNAL / 4);
     for _ in 0..6 {
-        session.say(&much);
+        session.append(&much);
         session.pass(Duration::from_millis(100)).await;
     }
-    assert_eq!(session.documents, 1);
+    assert_eq!(session.checkpoints, 1);
     session.pass(LONG).await;
     assert_eq!(session.disk.found(), session.published);
-    assert!(session.disk.platters().journal.len() < 3);
+    assert!(session.disk.data().journal.len() < 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn checkpoint_waits_for_running_checkpoint() {
-    let mut session = Session::new();
-    session.decide("a").await.unwrap();
-    session.disk.stop();
+    let mut session = TestSession::new();
+    session.write_ahead("a").await.unwrap();
+    session.disk.block();
     session.checkpoint();
-    session.say("b");
+    session.append("b");
     session.checkpoint();
-    assert_eq!(session.documents, 1, "one at a time");
-    session.disk.go_on();
+    assert_eq!(session.checkpoints, 1, "one at a time");
+    session.disk.unblock();
     session.pass(Duration::from_millis(10)).await;
-    assert_eq!(session.documents, 2, "then immediately");
-    assert_eq!(session.disk.platters().documents, named(&["a", "b"]));
+    assert_eq!(session.checkpoints, 2, "then immediately");
+    assert_eq!(session.disk.data().documents, named(&["a", "b"]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn final_checkpoint_waits_for_running_one_and_reports_failure() {
-    let mut session = Session::new();
-    session.decide("a").await.unwrap();
-    assert_eq!(session.ledger.settled().await, TurnsFrom::new(), "no write is in flight");
-    session.disk.stop();
+    let mut session = TestSession::new();
+    session.write_ahead("a").await.unwrap();
+    assert_eq!(session.journal.wait_for_write().await, TurnsFrom::new(), "no write is in flight");
+    session.disk.block();
     session.checkpoint();
     session.disk.fill();
-    session.disk.go_on();
-    assert_eq!(session.ledger.settled().await, [(ChannelUri::new(CHAT), 1)]);
-    assert!(matches!(session.ledger.finish(session.put()).await, Err(StorageError::Full)));
+    session.disk.unblock();
+    assert_eq!(session.journal.wait_for_write().await, [(ChannelUri::new(CHAT), 1)]);
+    assert!(matches!(session.journal.finish(session.documents()).await, Err(StorageError::Full)));
     assert_eq!(session.disk.found(), named(&["a"]), "the journal is kept");
-    session.disk.empty();
-    session.ledger.wants_checkpoint();
-    session.ledger.finish(session.put()).await.unwrap();
-    assert_eq!(session.disk.platters().documents, named(&["a"]));
-    assert!(session.disk.platters().journal.is_empty());
-    session.disk.stop();
+    session.disk.clear();
+    session.journal.request_checkpoint();
+    session.journal.finish(session.documents()).await.unwrap();
+    assert_eq!(session.disk.data().documents, named(&["a"]));
+    assert!(session.disk.data().journal.is_empty());
+    session.disk.block();
     session.checkpoint();
-    assert_eq!(session.ledger.settled().await.len(), 1, "the wait times out");
+    assert_eq!(session.journal.wait_for_write().await.len(), 1, "the wait times out");
 }
 
 /// An event of a session or its disk.
 #[derive(Clone, Debug)]
-enum Event {
-    Say,
-    Decide,
+enum DiskEvent {
+    Append,
+    WriteAhead,
     Checkpoint,
     Turn(bool),
     Pass(u64),
     Fill,
-    Empty,
-    Stop,
-    GoOn,
+    Clear,
+    Block,
+    Unblock,
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = DiskEvent> {
     prop_oneof![
-        5 => Just(Event::Say),
-        5 => Just(Event::Decide),
-        1 => Just(Event::Checkpoint),
-        1 => any::<bool>().prop_map(Event::Turn),
-        4 => prop_oneof![0..200_u64, 0..7000_u64].prop_map(Event::Pass),
-        1 => Just(Event::Fill),
-        2 => Just(Event::Empty),
-        1 => Just(Event::Stop),
-        2 => Just(Event::GoOn),
+        5 => Just(DiskEvent::Append),
+        5 => Just(DiskEvent::WriteAhead),
+        1 => Just(DiskEvent::Checkpoint),
+        1 => any::<bool>().prop_map(DiskEvent::Turn),
+        4 => prop_oneof![0..200_u64, 0..7000_u64].prop_map(DiskEvent::Pass),
+        1 => Just(DiskEvent::Fill),
+        2 => Just(DiskEvent::Clear),
+        1 => Just(DiskEvent::Block),
+        2 => Just(DiskEvent::Unblock),
     ]
 }
 
-async fn perform(events: &[Event]) {
-    let mut session = Session::new();
-    let mut decided: Vec<String> = Vec::new();
+async fn perform(events: &[DiskEvent]) {
+    let mut session = TestSession::new();
+    let mut acknowledged: Vec<String> = Vec::new();
     for (number, event) in events.iter().enumerate() {
         let what = format!("{number}");
         match event {
-            Event::Say => session.say(&what),
-            Event::Decide => {
-                if session.decide(&what).await.is_ok() {
-                    decided.push(what);
+            DiskEvent::Append => session.append(&what),
+            DiskEvent::WriteAhead => {
+                if session.write_ahead(&what).await.is_ok() {
+                    acknowledged.push(what);
                 }
             }
-            Event::Checkpoint => session.checkpoint(),
-            Event::Turn(busy) => session.busy = *busy,
-            Event::Pass(milliseconds) => session.pass(Duration::from_millis(*milliseconds)).await,
-            Event::Fill => session.disk.fill(),
-            Event::Empty => session.disk.empty(),
-            Event::Stop => session.disk.stop(),
-            Event::GoOn => session.disk.go_on(),
+            DiskEvent::Checkpoint => session.checkpoint(),
+            DiskEvent::Turn(busy) => session.busy = *busy,
+            DiskEvent::Pass(milliseconds) => session.pass(Duration::from_millis(*milliseconds)).await,
+            DiskEvent::Fill => session.disk.fill(),
+            DiskEvent::Clear => session.disk.clear(),
+            DiskEvent::Block => session.disk.block(),
+            DiskEvent::Unblock => session.disk.unblock(),
         }
         let found = session.disk.found();
-        let missing = decided.iter().find(|what| !found.contains(what));
+        let missing = acknowledged.iter().find(|what| !found.contains(what));
         assert_eq!(missing, None, "an acknowledged action is missing after {event:?}");
         let mut once = found.clone();
         once.sort();
         once.dedup();
         assert_eq!(once.len(), found.len(), "duplicate entries: {found:?}");
     }
-    session.disk.empty();
-    session.disk.go_on();
+    session.disk.clear();
+    session.disk.unblock();
     session.pass(LONG).await;
     assert_eq!(session.disk.found(), session.published, "all published actions, in order");
 }
