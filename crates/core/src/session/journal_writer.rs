@@ -166,9 +166,9 @@ impl JournalWriter {
         let journal = Change::Journal { session: self.session.clone(), entries: entries.clone() };
         let handled =
             handled.map(|(client, DispatchMark(mark))| Change::Handled { client: client.clone(), mark });
-        let soon = std::mem::take(&mut self.next_write);
+        let next_write = std::mem::take(&mut self.next_write);
         let changes = std::iter::once(journal)
-            .chain(soon)
+            .chain(next_write)
             .chain(changes)
             .chain(self.answered.take())
             .chain(handled)
@@ -190,8 +190,8 @@ impl JournalWriter {
         written
     }
 
-    /// Records the sequence number of the dispatch that was written last. It is written
-    /// afterwards, because it is not known before the action is published.
+    /// Records the sequence number of the dispatch that was written last. It is stored with
+    /// the next write, because it is assigned only when the action is published.
     pub(super) fn record_answer(&mut self, client: &ClientId, mark: DispatchMark, answer: ServerSeq) {
         self.answered = Some(Change::Answered { client: client.clone(), mark: mark.0, answer });
     }
@@ -200,8 +200,8 @@ impl JournalWriter {
     pub(super) async fn next(&mut self) -> JournalWake {
         match (&mut self.in_flight, self.wake_at) {
             (Some(in_flight), _) => JournalWake::Written(in_flight.written.as_mut().await),
-            (None, Some(due)) => {
-                tokio::time::sleep_until(due).await;
+            (None, Some(wake_at)) => {
+                tokio::time::sleep_until(wake_at).await;
                 JournalWake::Now
             }
             (None, None) => std::future::pending().await,
@@ -214,8 +214,8 @@ impl JournalWriter {
             JournalWake::Written(result) => self.written(result),
             JournalWake::Now => {
                 self.wake_at = None;
-                let nothing_waits = self.pending.is_empty() && self.next_write.is_empty();
-                if self.broken || self.journaled > LONG_JOURNAL || (quiet && nothing_waits) {
+                let nothing_pending = self.pending.is_empty() && self.next_write.is_empty();
+                if self.broken || self.journaled > LONG_JOURNAL || (quiet && nothing_pending) {
                     return if self.stale { JournalTask::Checkpoint } else { JournalTask::None };
                 }
                 self.flush();
@@ -245,8 +245,8 @@ impl JournalWriter {
         self.set_in_flight(InFlight { written, turns_from, documents: true, last_removal: self.last_removal });
     }
 
-    /// Waits for a write in flight: newer documents must not trim journal entries that the
-    /// write may fail to cover. Returns the turns that were not stored.
+    /// Waits for a write in flight: newer documents must not trim the journal while an older
+    /// write can still fail. Returns the turns that were not stored.
     pub(super) async fn wait_for_write(&mut self) -> TurnsFrom {
         let Some(InFlight { written, turns_from, last_removal, .. }) = self.in_flight.take() else {
             return TurnsFrom::new();
@@ -306,8 +306,8 @@ impl JournalWriter {
         self.pending_bytes = 0;
         let entries = std::mem::take(&mut self.pending);
         let journal = Change::Journal { session: self.session.clone(), entries };
-        let soon = std::mem::take(&mut self.next_write);
-        let changes = std::iter::once(journal).chain(soon).chain(self.answered.take()).collect();
+        let next_write = std::mem::take(&mut self.next_write);
+        let changes = std::iter::once(journal).chain(next_write).chain(self.answered.take()).collect();
         let written = self.storage.write(changes);
         self.set_in_flight(InFlight { written, turns_from: TurnsFrom::new(), documents: false, last_removal: 0 });
     }
@@ -352,7 +352,7 @@ impl JournalWriter {
 
     fn wake_in(&mut self, delay: Duration) {
         let at = Instant::now() + delay;
-        self.wake_at = Some(self.wake_at.map_or(at, |due| due.min(at)));
+        self.wake_at = Some(self.wake_at.map_or(at, |wake_at| wake_at.min(at)));
     }
 
     fn write_and_wait(

@@ -55,10 +55,10 @@ impl SessionActor {
                 done.send(placed).ok();
             }
             ChatOrder::ExpectChat { placement, done } => {
-                let check_arrival = self.check_arrival(&placement);
-                let granted = check_arrival.is_ok();
+                let checked = self.check_arrival(&placement);
+                let granted = checked.is_ok();
                 // A caller that does not receive the reply does not send the chat either.
-                self.expected_chats += usize::from(done.send(check_arrival).is_ok() && granted);
+                self.expected_chats += usize::from(done.send(checked).is_ok() && granted);
             }
             ChatOrder::CancelExpected { done } => {
                 self.expected_chats = self.expected_chats.saturating_sub(1);
@@ -328,7 +328,7 @@ impl SessionActor {
         }
         let chats = self.chats.iter().filter(|chat| !chat.is_child()).count();
         if chats + self.expected_chats >= MAX_CHATS {
-            return Err(refused(&format!("a session has at most {MAX_CHATS} chats; dispose of some first")));
+            return Err(refused(&format!("a session can have at most {MAX_CHATS} chats; dispose of some first")));
         }
         Ok(())
     }

@@ -455,7 +455,7 @@ async fn the_host_takes_the_actions_of_the_table_from_a_client_and_no_others() {
             let envelope = scene.wire.envelope(seq).await;
             let reason = envelope["rejectionReason"].as_str().unwrap_or_default();
             let understood = !reason.contains("malformed");
-            if !understood || reason.contains("does not take this action from a client") == taken {
+            if !understood || reason.contains("clients may not dispatch this action") == taken {
                 wrong.push(format!("{prefix}/{name}: {reason:?}"));
             }
         }

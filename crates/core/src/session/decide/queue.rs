@@ -44,7 +44,7 @@ pub(super) fn set(agent: &AgentState, view: DecisionView<'_>, set: &ChatPendingM
         && queued(view).len() >= MAX_QUEUED
         && !queued(view).iter().any(|message| message.id == set.id)
     {
-        return reject("the queue is full; remove a message first");
+        return reject("too many waiting messages; remove one first");
     }
     let mut decision = Decision::default();
     if set.kind == PendingMessageKind::Steering
