@@ -15,7 +15,7 @@ use crate::ids::ClientId;
 /// Most commands in one briefing.
 pub(super) const MAX_BRIEFING: usize = 3;
 
-/// The session data for the agent of one chat: what it has, or what it should have.
+/// The session data that the agent of one chat has, or should have.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Briefing {
     /// The directories to work in.

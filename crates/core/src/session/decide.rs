@@ -165,7 +165,7 @@ pub(super) enum DecisionInput<'a> {
     End(SessionEnding),
 }
 
-/// What the actor has to do, in this order: commit or reject the client's action, apply the
+/// Work for the actor, in this order: commit or reject the client's action, apply the
 /// new agent state, commit the follow-up actions, run the effects.
 #[derive(Debug, Default)]
 pub(super) struct Decision {

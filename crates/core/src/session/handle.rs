@@ -133,14 +133,14 @@ pub(crate) struct ClientDispatch {
     pub(crate) mark: Option<DispatchMark>,
 }
 
-/// What remains of a session after its actor stops.
+/// How a session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionEnding {
-    /// Nothing: the session was disposed.
+    /// Disposed: nothing is kept.
     Dispose,
-    /// Everything except the agents: the host is shutting down.
+    /// The host is shutting down: everything except the agents is kept.
     Suspend,
-    /// Everything, in storage only: the session is not needed in memory.
+    /// Not needed in memory: everything is kept in storage.
     Unload,
 }
 
@@ -213,7 +213,7 @@ pub struct NewChat {
     pub source: Option<ChatSource>,
     /// Its first message.
     pub initial_message: Option<Message>,
-    /// Its directories, a subset of the session's.
+    /// Its directories; must be session directories.
     pub working_directories: Option<Vec<Uri>>,
 }
 

@@ -79,7 +79,7 @@ struct InFlight {
     last_removal: u64,
 }
 
-/// What the session has to do for the journal writer.
+/// Follow-up work for the session after a wake-up of the journal writer.
 #[derive(Debug)]
 pub(super) enum JournalTask {
     /// Nothing.

@@ -41,7 +41,7 @@ impl Disk {
         self.0.lock().unwrap()
     }
 
-    /// What a restarted host would find.
+    /// The actions that a restarted host would find.
     fn found(&self) -> Vec<String> {
         let data = self.data();
         data.documents.iter().chain(data.journal.values()).cloned().collect()

@@ -97,7 +97,7 @@ pub(super) fn session_changed(view: DecisionView<'_>, action: &StateAction) -> D
     decision
 }
 
-/// Handles a client's addition of a chat directory, one of the session's.
+/// Handles a client's addition of a chat directory; it must be a session directory.
 pub(super) fn chat_set(agent: &AgentState, view: DecisionView<'_>, directory: &str) -> Decision {
     if agent.directories.is_none() {
         unsupported()
