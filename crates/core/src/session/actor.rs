@@ -403,7 +403,7 @@ impl SessionActor {
 
     async fn end(&mut self, ending: SessionEnding, done: Option<EndWaiter>) {
         self.end_waiters.extend(done);
-        // A chat may have been released whose new session did not confirm yet.
+        // The `ShowRow` order after a released chat may not arrive any longer.
         self.project_row();
         // A dispose during shutdown still deletes the session.
         if self.ending != Some(SessionEnding::Dispose) {

@@ -159,7 +159,7 @@ pub(super) enum DecisionInput<'a> {
     Directories(&'a StateAction),
     /// A user provided a token for a resource.
     Token(ResourceToken),
-    /// All earlier work is done: start the next waiting message, if any.
+    /// All earlier work is done: fail orphaned tool calls, or start the next message.
     StartWaiting,
     /// The session ends, or the chat leaves it.
     End(SessionEnding),

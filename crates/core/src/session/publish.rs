@@ -126,14 +126,15 @@ impl SessionActor {
         }
     }
 
-    /// Starts the next waiting message if the chat is idle.
+    /// Fails orphaned tool calls of a chat, or else starts its next waiting message if it is
+    /// idle.
     pub(super) async fn start_waiting_message(&mut self, chat: &ChannelUri) {
         if let Some(decision) = self.next_waiting_message(chat) {
             self.apply_decision(chat, decision).await;
         }
     }
 
-    /// Starts the next waiting message in each idle chat.
+    /// Calls [`Self::start_waiting_message`] for each chat.
     pub(super) async fn start_waiting_messages(&mut self) {
         for chat in self.chats.uris().collect::<Vec<_>>() {
             self.start_waiting_message(&chat).await;
