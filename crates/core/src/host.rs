@@ -30,8 +30,8 @@ use crate::departures::{Departures, Waited};
 use crate::directories::Primary;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::session::{
-    ChatAddresses, ChatSeed, ClientDispatch, SessionEnding, SessionEnd, SessionHandle, SessionSeed, chat_state,
-    chats_to_pin, message_in, summary_of,
+    ChatAddresses, ChatSeed, ClientDispatch, SessionEnd, SessionEnding, SessionHandle, SessionSeed,
+    chat_state, chats_to_pin, message_in, summary_of,
 };
 use crate::state::{
     Action, ChannelState, ChatDoc, Claim, CloseReason, DispatchMark, EncodedSnapshot, FetchError, Frame,

@@ -14,7 +14,8 @@ use uuid::Uuid;
 use super::{CreateError, Host, LoadError, NewSession, lock};
 use crate::channel::ChannelUri;
 use crate::session::{
-    ChatPlacement, ChatError, ChatOrder, ChatSeed, SessionEnding, NewChat, PendingReply, SessionHandle, chats_to_pin,
+    ChatError, ChatOrder, ChatPlacement, ChatSeed, NewChat, PendingReply, SessionEnding, SessionHandle,
+    chats_to_pin,
 };
 use crate::state::ChannelState;
 use crate::storage::{Change, StorageError};

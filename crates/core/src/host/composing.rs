@@ -35,7 +35,9 @@ impl Host {
         let sessions: Vec<ChannelUri> = lock(&self.sessions).by_uri.keys().cloned().collect();
         let live: HashMap<ChannelUri, Vec<PathBuf>> = sessions
             .into_iter()
-            .filter_map(|session| self.provider_and_directories(&session).map(|(_, directories)| (session, directories)))
+            .filter_map(|session| {
+                self.provider_and_directories(&session).map(|(_, directories)| (session, directories))
+            })
             .collect();
         let listed = self.listed_directories();
         // For a session in memory the document is used, because its row is updated later.
@@ -51,7 +53,9 @@ impl Host {
     pub async fn composing(&self, channel: &ChannelUri) -> Result<Option<Composing>, LoadError> {
         self.load(channel).await?;
         let session = self.addresses.session_of(channel);
-        let Some((provider, directories)) = self.provider_and_directories(session.as_ref().unwrap_or(channel)) else {
+        let Some((provider, directories)) =
+            self.provider_and_directories(session.as_ref().unwrap_or(channel))
+        else {
             return Ok(None);
         };
         let commands = self

@@ -14,7 +14,7 @@ use crate::agent::{
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
 use crate::session::{
-    ChatAddresses, Ended, SessionEnding, Restored, SessionActor, SessionHandle, SessionSeed, SessionServices,
+    ChatAddresses, Ended, Restored, SessionActor, SessionEnding, SessionHandle, SessionSeed, SessionServices,
     WeakHandle, is_used, restore,
 };
 use crate::state::{ChannelState, ChatDoc, StateStore};

@@ -17,8 +17,8 @@ use tokio_util::task::TaskTracker;
 
 use super::addresses::ChatAddresses;
 use super::chats::{Brief, Chat, ChatSeed, Chats, is_used};
-use super::decide::{Decision, Effect, DecisionInput, Phase, ActionTarget, DecisionView, decide};
-use super::handle::{ClientDispatch, SessionEnding, SessionHandle, SessionInput, EndWaiter};
+use super::decide::{ActionTarget, Decision, DecisionInput, DecisionView, Effect, Phase, decide};
+use super::handle::{ClientDispatch, EndWaiter, SessionEnding, SessionHandle, SessionInput};
 use super::journal_writer::JournalWriter;
 use crate::action::{AgentUpdate, meaning};
 use crate::agent::{AgentCommand, AgentEvent, AgentProvider, History, ResourceToken};
@@ -268,7 +268,9 @@ impl SessionActor {
             SessionInput::ClientLeft(client) => self.handle_left(&client).await,
             SessionInput::Token(token) => self.handle_token(*token),
             SessionInput::Chats(order) => self.handle_order(order).await,
-            SessionInput::End { ending, done } if self.expected_chats > 0 => self.deferred_ends.push((ending, done)),
+            SessionInput::End { ending, done } if self.expected_chats > 0 => {
+                self.deferred_ends.push((ending, done))
+            }
             SessionInput::End { ending, done } => self.end(ending, Some(done)).await,
         }
         if self.expected_chats == 0 {

@@ -193,10 +193,7 @@ pub(super) struct Decision {
 
 /// Work outside the published state.
 #[derive(Debug, PartialEq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "few exist at a time, and they are consumed immediately"
-)]
+#[expect(clippy::large_enum_variant, reason = "few exist at a time, and they are consumed immediately")]
 pub(super) enum Effect {
     /// Open an agent.
     OpenAgent(History),
@@ -232,18 +229,26 @@ pub(super) fn decide(agent: &AgentState, view: DecisionView<'_>, input: Decision
         DecisionInput::Directories(action) => directories::session_changed(view, action),
         DecisionInput::Token(token) => settings::token(view, token),
         // An orphaned tool call blocks its turn, so it is handled first.
-        DecisionInput::StartWaiting => tools::fail_orphaned_calls(view).unwrap_or_else(|| queue::next(agent, view)),
+        DecisionInput::StartWaiting => {
+            tools::fail_orphaned_calls(view).unwrap_or_else(|| queue::next(agent, view))
+        }
         DecisionInput::End(ending) => decide_end(agent, view, ending),
     }
 }
 
-fn decide_chat(agent: &AgentState, view: DecisionView<'_>, action: Dispatched<'_>, client: &ClientId) -> Decision {
+fn decide_chat(
+    agent: &AgentState,
+    view: DecisionView<'_>,
+    action: Dispatched<'_>,
+    client: &ClientId,
+) -> Decision {
     match action {
         Dispatched::ChatTurnStarted(started) => turns::started(agent, view, started),
         Dispatched::ChatTurnCancelled(cancelled) => {
             let mut decision = turns::cancelled(agent, view, &cancelled.turn_id);
             if decision.rejection.is_none() {
-                let leftovers = leftovers::clear_turn(view.chat).into_iter().chain(queue::requeue_steering(view));
+                let leftovers =
+                    leftovers::clear_turn(view.chat).into_iter().chain(queue::requeue_steering(view));
                 decision.actions.extend(leftovers.map(|action| (ActionTarget::Chat, action)));
             }
             decision
@@ -289,14 +294,21 @@ fn decide_chat(agent: &AgentState, view: DecisionView<'_>, action: Dispatched<'_
     }
 }
 
-fn decide_session(agent: &AgentState, view: DecisionView<'_>, action: Dispatched<'_>, client: &ClientId) -> Decision {
+fn decide_session(
+    agent: &AgentState,
+    view: DecisionView<'_>,
+    action: Dispatched<'_>,
+    client: &ClientId,
+) -> Decision {
     match action {
         Dispatched::SessionTitleChanged(changed) => turns::session_renamed(view, changed),
         Dispatched::SessionIsReadChanged(_) | Dispatched::SessionIsArchivedChanged(_) => Decision::default(),
         Dispatched::SessionActiveClientSet(set) => {
             settings::check_own_client_id(client, &set.active_client.client_id)
         }
-        Dispatched::SessionActiveClientRemoved(removed) => settings::check_own_client_id(client, &removed.client_id),
+        Dispatched::SessionActiveClientRemoved(removed) => {
+            settings::check_own_client_id(client, &removed.client_id)
+        }
         Dispatched::SessionConfigChanged(changed) => {
             settings::config_changed(agent.features, view.session, changed)
         }
@@ -422,7 +434,9 @@ fn decide_end(agent: &AgentState, view: DecisionView<'_>, ending: SessionEnding)
             }
         };
         let cancel_open_requests = inputs::cancel_open_requests(view.chat).into_iter();
-        decision.actions.extend(cancel_open_requests.chain([action]).map(|action| (ActionTarget::Chat, action)));
+        decision
+            .actions
+            .extend(cancel_open_requests.chain([action]).map(|action| (ActionTarget::Chat, action)));
     }
     decision.effects.push(match agent.phase {
         Phase::Cold(_) | Phase::Asking { .. } => Effect::Finish,

@@ -161,7 +161,8 @@ fn message_that_cannot_start_turn_is_rejected_without_effects() {
         (Phase::Closing(History::Resume), None, started("t1")),
     ];
     for (phase, active, action) in cases {
-        let decision = from_client(phase, active, ActionTarget::Chat, StateAction::ChatTurnStarted(action.clone()));
+        let decision =
+            from_client(phase, active, ActionTarget::Chat, StateAction::ChatTurnStarted(action.clone()));
         assert!(decision.rejection.is_some(), "{action:?}");
         assert!(decision.phase.is_none() && decision.actions.is_empty() && decision.effects.is_empty());
     }
@@ -207,7 +208,9 @@ fn cancel_interrupts_live_agent_or_drops_unsent_message() {
     assert!(matches!(waiting.phase, Some(Phase::Opening { prompt: None, .. })));
     for (active, turn) in [(None, "t1"), (Some("t2"), "t1")] {
         assert!(
-            from_client(Phase::Live(History::Resume), active, ActionTarget::Chat, cancel(turn)).rejection.is_some()
+            from_client(Phase::Live(History::Resume), active, ActionTarget::Chat, cancel(turn))
+                .rejection
+                .is_some()
         );
     }
 }
@@ -222,8 +225,13 @@ fn late_output_of_finished_turn_is_dropped() {
             meta: None,
         })))
     };
-    assert_eq!(run(Phase::Live(History::Resume), Some("t1"), DecisionInput::Agent(delta("t1"))).actions.len(), 1);
-    assert!(run(Phase::Live(History::Resume), Some("t2"), DecisionInput::Agent(delta("t1"))).actions.is_empty());
+    assert_eq!(
+        run(Phase::Live(History::Resume), Some("t1"), DecisionInput::Agent(delta("t1"))).actions.len(),
+        1
+    );
+    assert!(
+        run(Phase::Live(History::Resume), Some("t2"), DecisionInput::Agent(delta("t1"))).actions.is_empty()
+    );
     assert!(run(Phase::Live(History::Resume), None, DecisionInput::Agent(delta("t1"))).actions.is_empty());
     let ended = AgentEvent::TurnEnded { turn: TurnId::new("t1"), outcome: TurnOutcome::Completed };
     assert!(run(Phase::Live(History::Resume), Some("t2"), DecisionInput::Agent(ended)).actions.is_empty());
@@ -258,7 +266,14 @@ fn creation_failure_is_published_only_before_session_is_ready() {
     let error = OpenError::Failed { error_type: "x".to_owned(), message: "install it".to_owned() };
     let (mut session, chat) = (session(), chat(None));
     let fails = |session: &SessionState| {
-        let view = DecisionView { session, chat: &chat, turns: &[], has_agent: true, now: Duration::ZERO, time: NOW };
+        let view = DecisionView {
+            session,
+            chat: &chat,
+            turns: &[],
+            has_agent: true,
+            now: Duration::ZERO,
+            time: NOW,
+        };
         decide(&agent_state(opening(None)), view, DecisionInput::OpenFailed(&error)).actions.len()
     };
     session.lifecycle = SessionLifecycle::Failed;
@@ -289,8 +304,14 @@ fn mcp_servers_stop_with_last_agent_of_session() {
     let (mut session, chat) = (session(), chat(None));
     session.customizations = serde_json::from_value(json!([server])).unwrap();
     for (has_agent, stopped) in [(true, 0), (false, 1)] {
-        let view =
-            DecisionView { session: &session, chat: &chat, turns: &[], has_agent, now: Duration::ZERO, time: NOW };
+        let view = DecisionView {
+            session: &session,
+            chat: &chat,
+            turns: &[],
+            has_agent,
+            now: Duration::ZERO,
+            time: NOW,
+        };
         let closed = AgentEvent::Closed { history: History::Resume, unsent: None };
         let decision = decide(&agent_state(Phase::Live(History::Resume)), view, DecisionInput::Agent(closed));
         assert_eq!(decision.actions.len(), stopped, "{:?}", decision.actions);
@@ -331,7 +352,10 @@ fn session_end_waits_for_agent() {
     for phase in [opening(Some(prompt("t1"))), Phase::Live(History::Resume)] {
         let decision = run(phase, Some("t1"), DecisionInput::End(SessionEnding::Dispose));
         assert_eq!(decision.effects, [Effect::CloseAgent]);
-        assert!(matches!(decision.actions.as_slice(), [(ActionTarget::Chat, StateAction::ChatTurnCancelled(_))]));
+        assert!(matches!(
+            decision.actions.as_slice(),
+            [(ActionTarget::Chat, StateAction::ChatTurnCancelled(_))]
+        ));
     }
     let gone = run(
         Phase::Closing(History::Resume),
@@ -339,7 +363,8 @@ fn session_end_waits_for_agent() {
         DecisionInput::Agent(AgentEvent::Closed { history: History::Resume, unsent: None }),
     );
     assert_eq!(gone.effects, [Effect::Finish]);
-    let never_opened = run(Phase::Closing(History::Resume), None, DecisionInput::OpenFailed(&OpenError::Cancelled));
+    let never_opened =
+        run(Phase::Closing(History::Resume), None, DecisionInput::OpenFailed(&OpenError::Cancelled));
     assert_eq!(never_opened.effects, [Effect::Finish]);
 }
 
@@ -561,7 +586,8 @@ fn waiting_message_starts_when_chat_is_idle() {
     let other = json!({"id": "m2", "message": message()});
     let queued = idle(json!({"queuedMessages": [pending, other]}));
     let decision = settle(&queued, false);
-    let [(ActionTarget::Chat, StateAction::ChatTurnStarted(started)), ..] = decision.actions.as_slice() else {
+    let [(ActionTarget::Chat, StateAction::ChatTurnStarted(started)), ..] = decision.actions.as_slice()
+    else {
         panic!()
     };
     assert_eq!((started.queued_message_id.as_deref(), started.started_at.as_str()), (Some("m1"), NOW));
@@ -570,11 +596,7 @@ fn waiting_message_starts_when_chat_is_idle() {
     let steering = idle(json!({"steeringMessage": other, "queuedMessages": [pending]}));
     let decision = settle(&steering, false);
     let [(_, StateAction::ChatTurnStarted(started)), ..] = decision.actions.as_slice() else { panic!() };
-    assert_eq!(
-        started.queued_message_id.as_deref(),
-        Some("m2"),
-        "the steering message comes first"
-    );
+    assert_eq!(started.queued_message_id.as_deref(), Some("m2"), "the steering message comes first");
 
     let busy = chat_with(json!([]), json!({"queuedMessages": [pending]}));
     assert!(settle(&busy, false).actions.is_empty());

@@ -65,7 +65,10 @@ impl SessionHandle {
     }
 
     /// Sends a chat order and waits for its result.
-    pub(crate) async fn order<T>(&self, order: impl FnOnce(ReplySender<T>) -> ChatOrder) -> Result<T, ChatError> {
+    pub(crate) async fn order<T>(
+        &self,
+        order: impl FnOnce(ReplySender<T>) -> ChatOrder,
+    ) -> Result<T, ChatError> {
         self.begin(order).await?.wait().await
     }
 

@@ -242,7 +242,12 @@ impl JournalWriter {
         documents.push(self.trim());
         let documents = self.with_removals(documents);
         let written = self.storage.write(documents);
-        self.set_in_flight(InFlight { written, turns_from, documents: true, last_removal: self.last_removal });
+        self.set_in_flight(InFlight {
+            written,
+            turns_from,
+            documents: true,
+            last_removal: self.last_removal,
+        });
     }
 
     /// Waits for a write in flight: newer documents must not trim the journal while an older
@@ -309,7 +314,12 @@ impl JournalWriter {
         let next_write = std::mem::take(&mut self.next_write);
         let changes = std::iter::once(journal).chain(next_write).chain(self.answered.take()).collect();
         let written = self.storage.write(changes);
-        self.set_in_flight(InFlight { written, turns_from: TurnsFrom::new(), documents: false, last_removal: 0 });
+        self.set_in_flight(InFlight {
+            written,
+            turns_from: TurnsFrom::new(),
+            documents: false,
+            last_removal: 0,
+        });
     }
 
     fn written(&mut self, result: Result<(), StorageError>) -> JournalTask {

@@ -32,7 +32,7 @@ pub(crate) use addresses::ChatAddresses;
 pub(crate) use amend::{chats_to_pin, message_in};
 pub(crate) use awaited::awaited;
 pub(crate) use chats::{ChatSeed, chat_state, is_used};
-pub(crate) use handle::{ChatPlacement, ChatOrder, ClientDispatch, SessionEnding, WeakHandle};
 pub use handle::{ChatError, NewChat, PendingReply, SessionEnd, SessionHandle};
+pub(crate) use handle::{ChatOrder, ChatPlacement, ClientDispatch, SessionEnding, WeakHandle};
 pub(crate) use projection::summary_of;
 pub(crate) use restore::{Restored, restore};

@@ -20,7 +20,7 @@ use super::actor::SessionActor;
 use super::amend::has_too_many_chats;
 use super::chats::{Chat, ChatSeed, Leaving, chat_state};
 use super::decide::{DecisionInput, title_from};
-use super::handle::{ReplySender, ChatPlacement, ChatError, ChatOrder, SessionEnding, NewChat};
+use super::handle::{ChatError, ChatOrder, ChatPlacement, NewChat, ReplySender, SessionEnding};
 use super::projection;
 use crate::agent::{Branch, BranchKind, History};
 use crate::channel::ChannelUri;
@@ -155,7 +155,9 @@ impl SessionActor {
         }));
         let entry = added.encoded().map_err(unencodable)?;
         let at = self.now();
-        if let Err(error) = self.journal.write_ahead(changes, vec![(self.seed.uri.clone(), entry)], None, at).await {
+        if let Err(error) =
+            self.journal.write_ahead(changes, vec![(self.seed.uri.clone(), entry)], None, at).await
+        {
             // After a timeout the chat may still be written.
             self.journal.schedule_removal(chat);
             return Err(error.into());
@@ -234,8 +236,8 @@ impl SessionActor {
     ) -> Result<History, ChatError> {
         let uri = ChannelUri::new(chat);
         let source = self.chats.get(&uri).filter(|chat| !chat.is_child());
-        let source =
-            source.ok_or_else(|| refused("the source must be a chat of this session and not a subagent's chat"))?;
+        let source = source
+            .ok_or_else(|| refused("the source must be a chat of this session and not a subagent's chat"))?;
         let kind = self
             .store
             .read(&uri, |state| {
@@ -246,7 +248,9 @@ impl SessionActor {
                 known.then_some(kind)
             })
             .flatten()
-            .ok_or_else(|| refused("the source chat does not have this turn, or the turn is still running"))?;
+            .ok_or_else(|| {
+                refused("the source chat does not have this turn, or the turn is still running")
+            })?;
         let branch = match source.agent.phase.history() {
             // The source has not been opened: its agent knows only what its own origin knows.
             History::Branch(origin) => {
@@ -287,7 +291,10 @@ impl SessionActor {
             let last = doc.position(turn)?;
             Some(doc.turns().iter().take(last + 1).cloned().collect())
         };
-        self.store.read(chat, through).flatten().ok_or_else(|| refused("the source chat does not have this turn"))
+        self.store
+            .read(chat, through)
+            .flatten()
+            .ok_or_else(|| refused("the source chat does not have this turn"))
     }
 
     /// The title and the directories of a chat. The default chat uses the session's title
@@ -309,7 +316,9 @@ impl SessionActor {
         let known = |state: &ChannelState| state.session()?.working_directories.clone();
         let known = self.store.read(&self.seed.uri, known).flatten().unwrap_or_default();
         match wanted.iter().find(|directory| !known.contains(directory)) {
-            Some(foreign) => Err(refused(&format!("the directory {foreign:?} does not belong to the session"))),
+            Some(foreign) => {
+                Err(refused(&format!("the directory {foreign:?} does not belong to the session")))
+            }
             None => Ok(Some(wanted.clone())),
         }
     }
@@ -318,8 +327,9 @@ impl SessionActor {
     fn chat_capabilities(&self) -> Result<MultipleChatsCapability, ChatError> {
         let AgentCapabilities { multiple_chats, .. } =
             self.seed.provider.offer().borrow().info.capabilities.clone().unwrap_or_default();
-        multiple_chats
-            .ok_or_else(|| refused("this agent supports one chat per session; create another session instead"))
+        multiple_chats.ok_or_else(|| {
+            refused("this agent supports one chat per session; create another session instead")
+        })
     }
 
     fn check_room(&self) -> Result<(), ChatError> {
@@ -328,7 +338,9 @@ impl SessionActor {
         }
         let chats = self.chats.iter().filter(|chat| !chat.is_child()).count();
         if chats + self.expected_chats >= MAX_CHATS {
-            return Err(refused(&format!("a session can have at most {MAX_CHATS} chats; dispose of some first")));
+            return Err(refused(&format!(
+                "a session can have at most {MAX_CHATS} chats; dispose of some first"
+            )));
         }
         Ok(())
     }
@@ -344,7 +356,9 @@ impl SessionActor {
             }
             None => Ok(chat),
             Some(Leaving::Disposed(_)) => Err(ChatError::Unknown(uri.clone())),
-            Some(Leaving::Moving(_) | Leaving::InTransit) => Err(refused("the chat is being moved; try again later")),
+            Some(Leaving::Moving(_) | Leaving::InTransit) => {
+                Err(refused("the chat is being moved; try again later"))
+            }
         }
     }
 
@@ -636,7 +650,9 @@ fn check_selection(selection: &SideChatSelection) -> Result<(), ChatError> {
         return Err(refused("the selection is empty; leave it out instead"));
     }
     if selection.text.len() + part > MAX_SELECTION {
-        return Err(refused(&format!("the selection is longer than {MAX_SELECTION} bytes; select less text")));
+        return Err(refused(&format!(
+            "the selection is longer than {MAX_SELECTION} bytes; select less text"
+        )));
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use ahp_types::actions::StateAction;
 use ahp_types::state::MessageKind;
 
 use super::actor::SessionActor;
-use super::decide::{Decision, DecisionInput, Phase, QueueEffect, ActionTarget};
+use super::decide::{ActionTarget, Decision, DecisionInput, Phase, QueueEffect};
 use super::handle::ClientDispatch;
 use super::journal_writer::{JournalTask, JournalWake, TurnsFrom};
 use super::projection;

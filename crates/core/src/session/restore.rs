@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::chats::ChatSeed;
 use super::children::stored_parent;
-use super::decide::{holds_queue, interrupted, clear_chat_agent, clear_session_agents, cancel_open_requests};
+use super::decide::{cancel_open_requests, clear_chat_agent, clear_session_agents, holds_queue, interrupted};
 use super::projection;
 use crate::action::meaning;
 use crate::agent::History;

@@ -10,8 +10,8 @@ use ahp_types::state::Message;
 
 use super::turns::{self, Resumable};
 use super::{
-    Decision, Effect, AgentState, Phase, ActionTarget, DecisionView, children, error_info, inputs, leftovers, names, queue,
-    settings,
+    ActionTarget, AgentState, Decision, DecisionView, Effect, Phase, children, error_info, inputs, leftovers,
+    names, queue, settings,
 };
 use crate::action::{AgentRule, meaning, turn_of};
 use crate::agent::{AgentEvent, History, TurnOutcome, Unsent};
@@ -163,7 +163,12 @@ fn turn_ended(agent: &AgentState, view: DecisionView<'_>, turn: &TurnId, outcome
     decision
 }
 
-fn closed(agent: &AgentState, view: DecisionView<'_>, history: History, unsent: Option<Box<Unsent>>) -> Decision {
+fn closed(
+    agent: &AgentState,
+    view: DecisionView<'_>,
+    history: History,
+    unsent: Option<Box<Unsent>>,
+) -> Decision {
     let actions = clear_agent_state(view);
     if matches!(agent.phase, Phase::Closing(_)) {
         let phase = Some(Phase::Closing(history));
@@ -198,7 +203,8 @@ fn closed(agent: &AgentState, view: DecisionView<'_>, history: History, unsent: 
 /// last one.
 fn clear_agent_state(view: DecisionView<'_>) -> Vec<(ActionTarget, StateAction)> {
     let of_session = if view.has_agent { Vec::new() } else { leftovers::clear_session_agents(view.session) };
-    let of_chat = leftovers::clear_chat_agent(view.chat).into_iter().map(|action| (ActionTarget::Chat, action));
+    let of_chat =
+        leftovers::clear_chat_agent(view.chat).into_iter().map(|action| (ActionTarget::Chat, action));
     of_chat.chain(of_session.into_iter().map(|action| (ActionTarget::Session, action))).collect()
 }
 

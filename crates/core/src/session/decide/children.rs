@@ -3,7 +3,7 @@
 use ahp_types::actions::{ChatTurnStartedAction, StateAction};
 use ahp_types::state::{ChatOrigin, ChatState};
 
-use super::{Decision, ActionTarget, DecisionView};
+use super::{ActionTarget, Decision, DecisionView};
 use crate::agent::ChildChat;
 
 /// The parent of a subagent's chat.
@@ -36,5 +36,8 @@ pub(super) fn started(view: DecisionView<'_>, child: &ChildChat) -> Decision {
         queued_message_id: None,
         meta: None,
     };
-    Decision { actions: vec![(ActionTarget::Chat, StateAction::ChatTurnStarted(started))], ..Decision::default() }
+    Decision {
+        actions: vec![(ActionTarget::Chat, StateAction::ChatTurnStarted(started))],
+        ..Decision::default()
+    }
 }

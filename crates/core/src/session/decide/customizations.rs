@@ -7,7 +7,7 @@ use ahp_types::state::{
     SessionState,
 };
 
-use super::{Decision, Effect, AgentState, DecisionView, reject};
+use super::{AgentState, Decision, DecisionView, Effect, reject};
 use crate::agent::{AgentCommand, McpServerRequest, Switch};
 
 /// Handles a client's switch of a customization. Without an open agent, the next one is
@@ -21,7 +21,12 @@ pub(super) fn toggled(session: &SessionState, toggled: &SessionCustomizationTogg
 }
 
 /// Handles a client's request about an MCP server, which needs an open agent.
-pub(super) fn server(agent: &AgentState, view: DecisionView<'_>, id: &str, request: McpServerRequest) -> Decision {
+pub(super) fn server(
+    agent: &AgentState,
+    view: DecisionView<'_>,
+    id: &str,
+    request: McpServerRequest,
+) -> Decision {
     if !agent.features.mcp_servers {
         return reject("this agent does not support control of its MCP servers");
     }
@@ -89,7 +94,9 @@ fn container(customization: &Customization) -> Option<SessionCustomization<'_>> 
             let enablement = plugin.enablement.clone().unwrap_or_default();
             Some(SessionCustomization { id: &plugin.id, server: None, enablement })
         }
-        Customization::Directory(directory) => Some(SessionCustomization::plain(&directory.id, directory.enabled)),
+        Customization::Directory(directory) => {
+            Some(SessionCustomization::plain(&directory.id, directory.enabled))
+        }
         Customization::McpServer(server) => Some(SessionCustomization::server(server)),
         Customization::Unknown(_) => None,
     }

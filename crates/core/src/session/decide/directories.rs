@@ -9,7 +9,7 @@ use ahp_types::actions::{
 };
 use ahp_types::state::SessionLifecycle;
 
-use super::{Decision, Effect, AgentState, Phase, ActionTarget, DecisionView, reject};
+use super::{ActionTarget, AgentState, Decision, DecisionView, Effect, Phase, reject};
 use crate::directories::{MAX_DIRECTORIES, Primary, path_of};
 
 /// Handles a client's addition of a session directory.
@@ -28,7 +28,9 @@ pub(super) fn set(agent: &AgentState, view: DecisionView<'_>, directory: &str) -
         return reject("this agent was started without a directory and cannot change to one");
     }
     if held.len() >= MAX_DIRECTORIES {
-        return reject(&format!("a session can have at most {MAX_DIRECTORIES} directories; remove one first"));
+        return reject(&format!(
+            "a session can have at most {MAX_DIRECTORIES} directories; remove one first"
+        ));
     }
     Decision::default()
 }

@@ -11,7 +11,7 @@ use ahp_types::state::{
     ChatState, ResponsePart,
 };
 
-use super::{Decision, Effect, DecisionView, reject};
+use super::{Decision, DecisionView, Effect, reject};
 use crate::agent::{AgentCommand, InputAnswer};
 
 /// Handles a client's change of a draft answer, which all clients see.

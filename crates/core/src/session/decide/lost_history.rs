@@ -11,7 +11,10 @@ use ahp_types::state::{
     ChatInputResponseKind, ChatInputSingleSelectQuestion, ErrorInfo, ResponsePart, Turn,
 };
 
-use super::{Decision, Effect, AgentState, Phase, ActionTarget, DecisionView, error_info, inputs, queue, settings, turns};
+use super::{
+    ActionTarget, AgentState, Decision, DecisionView, Effect, Phase, error_info, inputs, queue, settings,
+    turns,
+};
 use crate::agent::{History, TurnOutcome};
 use crate::session::record::record_of;
 

@@ -14,8 +14,7 @@ const MAX_CUT: usize = MAX_NAME / 4;
 
 /// Rejects a name that is too long.
 pub(super) fn reject_too_long(what: &str, name: &str) -> Option<Decision> {
-    (name.len() > MAX_NAME)
-        .then(|| reject(&format!("{what} is longer than {MAX_NAME} bytes; shorten it")))
+    (name.len() > MAX_NAME).then(|| reject(&format!("{what} is longer than {MAX_NAME} bytes; shorten it")))
 }
 
 /// Cuts a text to the longest name.

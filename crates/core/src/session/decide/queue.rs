@@ -12,7 +12,7 @@ use ahp_types::actions::{
 };
 use ahp_types::state::{ChatState, Message, PendingMessage, PendingMessageKind, Turn, TurnState};
 
-use super::{Decision, Effect, AgentState, Phase, ActionTarget, DecisionView, names, reject, turns};
+use super::{ActionTarget, AgentState, Decision, DecisionView, Effect, Phase, names, reject, turns};
 use crate::action::{TurnEffect, meaning};
 use crate::agent::AgentCommand;
 use crate::ids::TurnId;

@@ -8,7 +8,7 @@ use ahp_types::state::{
 };
 use serde_json::Value;
 
-use super::{Decision, Effect, ActionTarget, DecisionView, reject};
+use super::{ActionTarget, Decision, DecisionView, Effect, reject};
 use crate::agent::{AgentCommand, AgentFeatures, ResourceToken};
 use crate::ids::ClientId;
 use crate::session::awaited;

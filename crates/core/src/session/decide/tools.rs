@@ -14,7 +14,7 @@ use ahp_types::state::{
 };
 use serde_json::json;
 
-use super::{Decision, Effect, ActionTarget, DecisionView, reject};
+use super::{ActionTarget, Decision, DecisionView, Effect, reject};
 use crate::agent::{AgentCommand, Approval, ToolAnswer};
 use crate::ids::{ClientId, TurnId};
 
@@ -30,9 +30,7 @@ pub(super) fn confirmed(view: DecisionView<'_>, confirmed: &ChatToolCallConfirme
     }
     // Reducers would keep the old input, so clients would see a different input than runs.
     if confirmed.edited_tool_input.is_some() && !matches!(pending.tool_input, Some(ToolInput::Inline(_))) {
-        return reject(
-            "only an inline tool input can be edited; approve the call unchanged or deny it",
-        );
+        return reject("only an inline tool input can be edited; approve the call unchanged or deny it");
     }
     if let Some(option) = &confirmed.selected_option_id
         && !pending.options.iter().flatten().any(|known| known.id == *option)
@@ -53,7 +51,10 @@ pub(super) fn confirmed(view: DecisionView<'_>, confirmed: &ChatToolCallConfirme
 }
 
 /// Handles a client's approval or denial of a result.
-pub(super) fn result_confirmed(view: DecisionView<'_>, confirmed: &ChatToolCallResultConfirmedAction) -> Decision {
+pub(super) fn result_confirmed(
+    view: DecisionView<'_>,
+    confirmed: &ChatToolCallResultConfirmedAction,
+) -> Decision {
     let Some(ToolCallState::PendingResultConfirmation(pending)) =
         call(view, &confirmed.turn_id, &confirmed.tool_call_id)
     else {
@@ -61,7 +62,9 @@ pub(super) fn result_confirmed(view: DecisionView<'_>, confirmed: &ChatToolCallR
     };
     let reply = match (&pending.contributor, confirmed.approved) {
         // The agent has not received this result yet.
-        (Some(ToolCallContributor::Client(_)), true) => ToolAnswer::Completed(Box::new(pending_result(pending))),
+        (Some(ToolCallContributor::Client(_)), true) => {
+            ToolAnswer::Completed(Box::new(pending_result(pending)))
+        }
         (_, true) => ToolAnswer::ResultConfirmed(Approval::Approved),
         (_, false) => ToolAnswer::ResultConfirmed(Approval::Denied),
     };
@@ -95,7 +98,9 @@ pub(super) fn completed(
         // Any client may give up a call that needs a sign-in.
         Some(ToolCallState::AuthRequired(_)) if !completed.result.success => {}
         Some(ToolCallState::AuthRequired(_)) => return reject("the tool call requires sign-in first"),
-        Some(ToolCallState::Running(_)) => return reject("this tool is run by another client or by the host"),
+        Some(ToolCallState::Running(_)) => {
+            return reject("this tool is run by another client or by the host");
+        }
         _ => return reject("the tool call is not running"),
     }
     let result = Box::new(completed.result.clone());
@@ -103,7 +108,12 @@ pub(super) fn completed(
 }
 
 /// Handles progress of a client tool.
-pub(super) fn content_changed(view: DecisionView<'_>, client: &ClientId, turn: &str, tool_call: &str) -> Decision {
+pub(super) fn content_changed(
+    view: DecisionView<'_>,
+    client: &ClientId,
+    turn: &str,
+    tool_call: &str,
+) -> Decision {
     match call(view, turn, tool_call) {
         Some(ToolCallState::Running(running)) if runs(running.contributor.as_ref(), client) => {
             Decision::default()

@@ -10,7 +10,7 @@ use ahp_types::state::{
 use jiff::{SignedDuration, Timestamp};
 
 use super::children::is_child;
-use super::{CLOSING, Decision, Effect, AgentState, Phase, ActionTarget, DecisionView, names, reject};
+use super::{ActionTarget, AgentState, CLOSING, Decision, DecisionView, Effect, Phase, names, reject};
 use crate::agent::{AgentCommand, History, TurnOutcome, Unsent};
 use crate::ids::TurnId;
 use crate::session::amend::has_too_many_chats;
@@ -31,7 +31,11 @@ const MAX_TIME: usize = 64;
 const HEADROOM: SignedDuration = SignedDuration::from_hours(100 * 365 * 24);
 
 /// Handles a client's start of a turn.
-pub(super) fn started(agent: &AgentState, view: DecisionView<'_>, started: &ChatTurnStartedAction) -> Decision {
+pub(super) fn started(
+    agent: &AgentState,
+    view: DecisionView<'_>,
+    started: &ChatTurnStartedAction,
+) -> Decision {
     if view.chat.active_turn.is_some() {
         return reject("a turn is already running in this chat");
     }
@@ -239,7 +243,12 @@ pub(super) fn running(view: DecisionView<'_>) -> Option<&str> {
 }
 
 /// The action that ends a turn.
-pub(super) fn ended(agent: &AgentState, view: DecisionView<'_>, turn: &str, outcome: TurnOutcome) -> StateAction {
+pub(super) fn ended(
+    agent: &AgentState,
+    view: DecisionView<'_>,
+    turn: &str,
+    outcome: TurnOutcome,
+) -> StateAction {
     let turn_id = turn.to_owned();
     let duration = duration(agent, view);
     match outcome {
