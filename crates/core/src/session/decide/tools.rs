@@ -30,7 +30,7 @@ pub(super) fn confirmed(view: DecisionView<'_>, confirmed: &ChatToolCallConfirme
     }
     // Reducers would keep the old input, so clients would see a different input than runs.
     if confirmed.edited_tool_input.is_some() && !matches!(pending.tool_input, Some(ToolInput::Inline(_))) {
-        return reject("only an inline tool input can be edited; approve the call unchanged or deny it");
+        return reject("only an inline tool input can be edited; approve it as it is, or deny it");
     }
     if let Some(option) = &confirmed.selected_option_id
         && !pending.options.iter().flatten().any(|known| known.id == *option)

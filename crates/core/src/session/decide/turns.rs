@@ -202,7 +202,7 @@ pub(super) fn resumed(agent: &AgentState, view: DecisionView<'_>, turn: &str) ->
 /// Truncates a chat after a turn, or before the first. The agent has to rewind, too.
 pub(super) fn truncated(agent: &AgentState, view: DecisionView<'_>, turn: Option<&str>) -> Decision {
     if !agent.features.rewind || is_child(view.chat) {
-        return reject("this agent does not support truncation");
+        return reject("this agent cannot go back to an earlier turn");
     }
     if view.chat.active_turn.is_some() {
         return reject("a turn is running in this chat; cancel it first");
