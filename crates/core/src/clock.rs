@@ -1,10 +1,10 @@
-//! Where wall-clock time comes from, so that tests can choose it.
+//! The source of wall-clock time, replaceable in tests.
 
 use jiff::Timestamp;
 
 /// A source of wall-clock time.
 pub trait Clock: Send + Sync + 'static {
-    /// The time now.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 }
 
@@ -18,7 +18,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Formats a time the way the official reducers do: UTC with three decimals.
+/// Formats a time like the official reducers: UTC with three decimals.
 pub fn wire_time(time: Timestamp) -> String {
     format!("{time:.3}")
 }

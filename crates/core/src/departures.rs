@@ -1,8 +1,8 @@
-//! Clients whose connection has ended and who may come back.
+//! Clients whose connection has ended and that may reconnect.
 //!
-//! A window that reloads is back within seconds and must not lose what it runs for a
-//! session. Whoever does not come back in time is taken out of the sessions it took
-//! part in; that is the host's work, here is only the waiting.
+//! A window that reloads reconnects within seconds and must keep its tools and its part
+//! in a session until then. This module only waits; the host removes clients that do not
+//! reconnect in time from their sessions.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,29 +14,29 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ids::ClientId;
 
-/// How long a client may stay away: as long as with VS Code's own host.
+/// How long a client may be disconnected; the same as in VS Code's agent host.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Who is away, and since when: as many as may connect and go within that time.
+/// Disconnected clients and when their last connection ended. Entries expire, so the map
+/// is bounded by the number of clients that disconnect within the grace period.
 #[derive(Debug, Default)]
 pub(crate) struct Departures {
     away: Mutex<HashMap<ClientId, Instant>>,
     closing: CancellationToken,
 }
 
-/// What came of waiting for a client.
+/// The result of waiting for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
-    /// It had all its time.
-    Enough,
-    /// The host goes away first.
-    HostCloses,
+    /// The grace period has passed.
+    Elapsed,
+    /// The host shut down first.
+    HostClosing,
 }
 
 impl Departures {
-    /// Notes that a connection of a client's has ended. Answers whether somebody has
-    /// to start waiting: one wait for each client is enough, however often it comes
-    /// and goes.
+    /// Records that a client's connection has ended. Returns whether the caller must start
+    /// a wait: there is one wait per client, however often it reconnects.
     pub(crate) fn note(&self, client: &ClientId) -> bool {
         let now = Instant::now();
         match self.lock().entry(client.clone()) {
@@ -51,34 +51,34 @@ impl Departures {
         }
     }
 
-    /// Waits until it is long enough since the last connection of a client's ended.
+    /// Waits until the grace period since the client's last connection has passed.
     pub(crate) async fn wait(&self, client: &ClientId) -> Waited {
         loop {
             let due = {
                 let mut away = self.lock();
-                let Some(due) = away.get(client).map(|since| *since + GRACE) else { return Waited::Enough };
+                let Some(due) = away.get(client).map(|since| *since + GRACE) else { return Waited::Elapsed };
                 if due <= Instant::now() {
                     away.remove(client);
-                    return Waited::Enough;
+                    return Waited::Elapsed;
                 }
                 due
             };
             tokio::select! {
                 () = tokio::time::sleep_until(due) => {}
-                () = self.closing.cancelled() => return Waited::HostCloses,
+                () = self.closing.cancelled() => return Waited::HostClosing,
             }
         }
     }
 
-    /// Waits as long as for a client that is away.
+    /// Waits for one more grace period.
     pub(crate) async fn wait_again(&self) -> Waited {
         tokio::select! {
-            () = tokio::time::sleep(GRACE) => Waited::Enough,
-            () = self.closing.cancelled() => Waited::HostCloses,
+            () = tokio::time::sleep(GRACE) => Waited::Elapsed,
+            () = self.closing.cancelled() => Waited::HostClosing,
         }
     }
 
-    /// Nobody is waited for any more.
+    /// Ends all waits.
     pub(crate) fn close(&self) {
         self.closing.cancel();
     }
@@ -93,19 +93,19 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_comes_and_goes_has_its_time_from_the_last_end() {
+    async fn grace_period_restarts_when_client_disconnects_again() {
         let departures = Departures::default();
         let client = ClientId::new("c1");
         let began = Instant::now();
         assert!(departures.note(&client));
         let again = async {
             tokio::time::sleep(GRACE - Duration::from_secs(1)).await;
-            assert!(!departures.note(&client), "somebody waits already");
+            assert!(!departures.note(&client), "a wait is already running");
         };
         let (waited, ()) = tokio::join!(departures.wait(&client), again);
-        assert_eq!((waited, began.elapsed()), (Waited::Enough, 2 * GRACE - Duration::from_secs(1)));
+        assert_eq!((waited, began.elapsed()), (Waited::Elapsed, 2 * GRACE - Duration::from_secs(1)));
         assert!(departures.note(&client), "the wait is over");
         departures.close();
-        assert_eq!(departures.wait(&client).await, Waited::HostCloses);
+        assert_eq!(departures.wait(&client).await, Waited::HostClosing);
     }
 }

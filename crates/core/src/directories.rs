@@ -1,35 +1,35 @@
-//! The directories that agents work in: which addresses can be one, and which of a
-//! session's directories the agent of a chat gets. All pure: whether a directory
-//! exists is seen by whoever works in it.
+//! Working directories: which URIs are valid, and which of a session's directories the
+//! agent of a chat gets. All functions are pure; whether a directory exists is found out
+//! by the agent that works in it.
 
 use std::path::PathBuf;
 
 use ahp_types::state::{AgentInfo, ChatState, SessionState};
 use url::Url;
 
-/// Directories that a session can have. Each of them is an argument of its agent's
-/// process and a place that clients may reach, and nobody works in more.
+/// Most directories per session. Each one is an argument of the agent process and a root
+/// that clients may read; 64 is far more than users need.
 pub(crate) const MAX_DIRECTORIES: usize = 64;
 
-/// The longest address of a directory, in bytes: no path of this machine is longer.
+/// Longest directory URI, in bytes; Linux paths are limited to 4096 bytes.
 const MAX_ADDRESS: usize = 4096;
 
-/// What an agent that works in several directories makes of the first one.
+/// The role of the first directory for an agent that supports several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Primary {
-    /// It is one like the others.
+    /// The same as the others.
     Peer,
-    /// The agent lives in it and cannot move.
+    /// The agent process runs in it and cannot change it.
     Fixed,
-    /// The agent lives in it and can move to another one.
+    /// The agent process runs in it and can change it.
     Replaceable,
 }
 
 impl Primary {
-    /// What a kind of agent says about itself; nothing if it works in one directory.
+    /// The role that an agent declares; `None` if it supports one directory only.
     pub(crate) fn of(info: &AgentInfo) -> Option<Self> {
         let several = info.capabilities.as_ref()?.multiple_working_directories.as_ref()?;
-        // A kind that says both protects older clients, which know the first one only.
+        // An agent that sets both does so for older clients, which know only the first flag.
         Some(match (several.immutable_primary, several.primary_replacement) {
             (_, Some(true)) => Self::Replaceable,
             (Some(true), _) => Self::Fixed,
@@ -38,18 +38,18 @@ impl Primary {
     }
 }
 
-/// The path of a directory's address, if it can be one of this machine.
+/// The path of a directory URI, if it is a valid path on this machine.
 pub(crate) fn path_of(address: &str) -> Option<PathBuf> {
     let url =
         Url::parse(address).ok().filter(|url| url.scheme() == "file" && address.len() <= MAX_ADDRESS)?;
-    // No system knows a path with a zero byte in it.
+    // Operating systems do not accept a zero byte in a path.
     url.to_file_path().ok().filter(|path| !path.as_os_str().as_encoded_bytes().contains(&0))
 }
 
-/// The directories for the agent of a chat, the one to work in first.
+/// The directories for the agent of a chat, with its working directory first.
 ///
-/// A chat has all of the session's directories or some of them. The directory that an
-/// agent lives in is always there, since its process cannot do without.
+/// A chat has all of the session's directories or a subset. The directory in which the
+/// agent process runs is always included, since the process needs it.
 pub(crate) fn of_chat(session: &SessionState, chat: &ChatState, primary: Option<Primary>) -> Vec<PathBuf> {
     let all = session.working_directories.as_deref().unwrap_or_default();
     let lives_in_first = matches!(primary, Some(Primary::Fixed | Primary::Replaceable));
@@ -64,7 +64,7 @@ pub(crate) fn of_chat(session: &SessionState, chat: &ChatState, primary: Option<
         }
     }
     if primary.is_none() {
-        // An earlier host may have had an agent that could work in more.
+        // The session may have been created with an agent that supported several.
         paths.truncate(1);
     }
     paths
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chat_works_in_all_directories_or_in_some_and_an_agent_keeps_the_one_it_lives_in() {
+    fn chat_gets_its_subset_and_primary_directory_is_always_included() {
         let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
         assert_eq!(chosen(None, Some(Primary::Peer)), paths(&["/a", "/b c"]));
         assert_eq!(chosen(None, None), paths(&["/a"]));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_an_absolute_path_of_this_machine() {
+    fn only_absolute_local_paths_are_directories() {
         assert_eq!(path_of("file:///w/x%20y"), Some("/w/x y".into()));
         assert_eq!(path_of("file://localhost/w"), Some("/w".into()));
         let long = format!("file:///{}", "x".repeat(MAX_ADDRESS));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kind_of_agent_says_decides_about_its_first_directory() {
+    fn primary_directory_role_follows_agent_capabilities() {
         let says = |immutable_primary, primary_replacement| {
             let info = json!({"provider": "x", "displayName": "", "description": "", "models": [],
                 "capabilities": {"multipleWorkingDirectories": Several { immutable_primary, primary_replacement }}});

@@ -1,8 +1,7 @@
-//! The host: its sessions, its agents, and the operations that clients ask for.
+//! The host: sessions, agent providers, and the operations that clients request.
 //!
-//! The host routes what clients ask for to the session that owns the channel, and
-//! brings sessions from the storage into memory when they are needed; it decides
-//! nothing inside a session itself.
+//! The host routes client requests to the session that owns the channel, and loads sessions
+//! from storage when they are needed. The rules of a session are in `session`.
 
 mod chats;
 mod composing;
@@ -31,8 +30,8 @@ use crate::departures::{Departures, Waited};
 use crate::directories::Primary;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::session::{
-    ChatAddresses, ChatSeed, ClientDispatch, Ending, SessionEnd, SessionHandle, SessionSeed, chat_state,
-    chats_to_pin, message_in, summary_of,
+    ChatAddresses, ChatSeed, ClientDispatch, SessionEnd, SessionEnding, SessionHandle, SessionSeed,
+    chat_state, chats_to_pin, message_in, summary_of,
 };
 use crate::state::{
     Action, ChannelState, ChatDoc, CloseReason, DispatchClaim, DispatchMark, EncodedSnapshot, FetchError,
@@ -43,20 +42,19 @@ pub use composing::Composing;
 pub use loading::LoadError;
 pub use tokens::AuthenticateError;
 
-/// Sequence numbers that are reserved at a time: more than a host can use between
-/// two looks at them.
+/// Sequence numbers reserved per block: more than the host can use between two checks.
 const SEQ_BLOCK: u64 = 10_000_000;
 
-/// How often the host looks whether it has enough of them.
+/// How often the host checks the remaining reserved numbers.
 const SEQ_CHECK: Duration = Duration::from_secs(1);
 
-/// What a host is made of.
+/// The parts from which a host is built.
 pub struct HostConfig {
-    /// The kinds of agents it offers; the first is the default.
+    /// The agent providers; the first is the default.
     pub providers: Vec<Arc<dyn AgentProvider>>,
-    /// Where the time comes from.
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Where everything is kept.
+    /// Persistent storage.
     pub storage: Arc<dyn Storage>,
 }
 
@@ -73,73 +71,73 @@ pub struct Host {
     providers: Vec<Arc<dyn AgentProvider>>,
     clock: Arc<dyn Clock>,
     sessions: Arc<Mutex<Sessions>>,
-    /// Which session a chat belongs to.
+    /// Maps chats to sessions.
     addresses: Arc<ChatAddresses>,
-    /// One change of the host-wide configuration at a time.
+    /// Serializes changes of the host-wide configuration.
     root_config: Semaphore,
-    /// One chat moves at a time.
+    /// Serializes moves of chats.
     moves: Semaphore,
     departures: Arc<Departures>,
-    /// Tells that a dispatch got to where it is handled, or did not.
+    /// Notified when a dispatch has reached its session or failed to.
     arrivals: Notify,
-    /// Where sessions work that are not in memory.
+    /// The directories of sessions that are not in memory.
     stored_directories: composing::StoredDirectories,
-    /// Whether there was a session at the end that could not be stored.
+    /// Whether a session could not be stored during shutdown.
     unstored: Arc<AtomicBool>,
     tasks: TaskTracker,
     ending: CancellationToken,
 }
 
-/// The sessions in memory, and what is known of the others.
+/// The sessions in memory, and the state of those being created or loaded.
 #[derive(Debug, Default)]
 struct Sessions {
     by_uri: HashMap<ChannelUri, SessionHandle>,
-    /// Sessions that are being created.
+    /// URIs of sessions and chats that are being created.
     reserved: HashSet<ChannelUri>,
-    /// Sessions in the storage that are not in the list.
+    /// Sessions in storage that are not in the session list.
     unlisted: HashSet<ChannelUri>,
-    /// Sessions that are being brought into memory, for those who wait for it.
+    /// Sessions that are being loaded; the channel closes when loading ends.
     loading: HashMap<ChannelUri, watch::Receiver<()>>,
-    /// No session may be created any more.
+    /// Whether the host is shutting down, so that no session may be created.
     closed: bool,
 }
 
-/// What a client wants a new session to be.
+/// A client's request for a new session.
 #[derive(Debug)]
 pub struct NewSession {
-    /// The address that the client chose.
+    /// The URI that the client chose.
     pub uri: ChannelUri,
-    /// The kind of agent; the host's default without one.
+    /// The agent provider; `None` selects the default.
     pub provider: Option<String>,
-    /// Directories to work in.
+    /// The working directories.
     pub working_directories: Vec<Uri>,
     /// Configuration values; unknown keys are ignored.
     pub config: JsonObject,
-    /// A client that takes part from the start.
+    /// The first active client.
     pub active_client: Option<SessionActiveClient>,
-    /// The client that asks for it.
+    /// The client that creates it.
     pub creator: Option<ClientId>,
 }
 
 /// Why a session could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
-    /// The address is taken.
-    #[error("a session {0} exists already")]
+    /// The URI is in use.
+    #[error("{0} already exists")]
     Exists(ChannelUri),
-    /// There is no such kind of agent.
-    #[error("there is no agent {0:?} here")]
+    /// The agent provider does not exist.
+    #[error("unknown agent {0:?}")]
     UnknownProvider(String),
-    /// Something about the request cannot be right.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// The agent cannot work without tokens for these.
+    /// The agent needs tokens for these resources.
     #[error("the agent needs a token for {}; authenticate first", names(.0))]
     TokensNeeded(Vec<ProtectedResourceMetadata>),
     /// The host is shutting down.
     #[error("the host is shutting down")]
     Closing,
-    /// It could not be stored.
+    /// Storage failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
@@ -151,10 +149,10 @@ fn names(resources: &[ProtectedResourceMetadata]) -> String {
 /// Why a session could not be disposed.
 #[derive(Debug, thiserror::Error)]
 pub enum DisposeError {
-    /// There is no such session.
-    #[error("there is no session {0}")]
+    /// The session does not exist.
+    #[error("unknown session {0}")]
     Unknown(ChannelUri),
-    /// It could not be deleted.
+    /// Storage failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
@@ -177,7 +175,7 @@ impl std::fmt::Debug for Host {
 }
 
 impl Host {
-    /// A host that goes on where the last one on the same storage ended.
+    /// Starts a host that continues from the state in its storage.
     pub async fn start(config: HostConfig) -> Result<Arc<Self>, StorageError> {
         let mut index = config.storage.load_index().await?;
         let reserved = ServerSeq(index.seq.0.saturating_add(SEQ_BLOCK));
@@ -186,7 +184,7 @@ impl Host {
         let root = documents::root_state(agents, index.root_config.take().unwrap_or_default());
         let sessions = Sessions { unlisted: index.unlisted.iter().cloned().collect(), ..Sessions::default() };
         let addresses = ChatAddresses::new(std::mem::take(&mut index.chats));
-        let goes_on = index.clean;
+        let resumable = index.clean;
         let to_open: Vec<ChannelUri> =
             index.unlisted.drain(..).chain(std::mem::take(&mut index.unfinished)).collect();
         let host = Arc::new(Self {
@@ -205,29 +203,29 @@ impl Host {
             tasks: TaskTracker::new(),
             ending: CancellationToken::new(),
         });
-        if goes_on {
-            // Clients that continue know the agents of the last host, which may have been
-            // another version.
+        if resumable {
+            // Clients that continue know the agents of the last host, which may have been a
+            // different version.
             host.publish_agents();
         }
         host.tasks.spawn(Arc::clone(&host).watch_offers());
         host.tasks.spawn(Arc::clone(&host).recover(to_open));
-        host.tasks.spawn(Arc::clone(&host).keep_numbers(reserved));
+        host.tasks.spawn(Arc::clone(&host).reserve_sequence_numbers(reserved));
         Ok(host)
     }
 
-    /// The published state, for subscribing and reading.
+    /// The published state.
     pub fn store(&self) -> &StateStore {
         &self.store
     }
 
-    /// The sessions that are shown in the list behind a place, newest change first.
+    /// The sessions in the list after a position, latest change first.
     pub fn list_sessions(&self, after: Option<&RowKey>, limit: Option<usize>) -> RowsPage {
         self.store.list(after, limit)
     }
 
-    /// Learns who is at the other end of a connection, and subscribes it to those of
-    /// the channels that exist. The reply is queued in one step with that.
+    /// Registers the client of a connection, and subscribes it to those channels that exist.
+    /// The reply is queued atomically with the subscriptions.
     pub async fn introduce(
         &self,
         connection: ConnectionId,
@@ -236,13 +234,13 @@ impl Host {
         reply: impl FnOnce(ServerSeq, Vec<EncodedSnapshot>) -> Result<Frame, serde_json::Error>,
     ) -> Result<(), serde_json::Error> {
         self.load_or_log(channels).await;
-        // A client that is not remembered after a crash has to introduce itself again.
+        // A client that is lost in a crash has to initialize again.
         drop(self.storage.write(vec![Change::PutClient { client: client.clone(), restarted: true }]));
         self.store.introduce(connection, client, channels, reply)
     }
 
-    /// Subscribes a client that comes back to the channels that it had, and tells it
-    /// what it missed, in one step with the reply.
+    /// Subscribes a reconnected client to its channels, and sends what it missed, atomically
+    /// with the reply.
     pub async fn resume(
         &self,
         connection: ConnectionId,
@@ -254,19 +252,19 @@ impl Host {
         for channel in channels {
             match self.load(channel).await {
                 Ok(_) => {}
-                // One that cannot be read at all must not keep the client from the others.
+                // A damaged session must not prevent the client from resuming the others.
                 Err(LoadError::Storage(error @ StorageError::Damaged { .. })) => {
-                    tracing::error!(%channel, %error, "a session could not be loaded");
+                    tracing::error!(%channel, %error, "cannot load session");
                 }
-                // What cannot be read now is not gone, and the client must not be told so.
+                // A temporary failure must not be reported as a missing channel.
                 Err(error) => return Err(error),
             }
         }
         Ok(self.store.resume(connection, client, seen, channels, reply))
     }
 
-    /// Subscribes a connection to a channel, which is loaded if need be. The reply is
-    /// queued in one step with that.
+    /// Subscribes a connection to a channel, loading its session if necessary. The reply is
+    /// queued atomically with the subscription.
     pub async fn subscribe(
         &self,
         connection: ConnectionId,
@@ -289,14 +287,14 @@ impl Host {
         Ok(self.store.fetch_turns(connection, chat, cursor)?)
     }
 
-    /// How many sessions there are, the provisional ones too.
+    /// The number of sessions, including provisional ones.
     pub fn session_count(&self) -> usize {
         let sessions = lock(&self.sessions);
         let unlisted = sessions.by_uri.keys().filter(|uri| !self.store.is_listed(uri)).count();
         self.store.row_count() + unlisted
     }
 
-    /// The configuration form of an agent.
+    /// The configuration form of an agent, for these values.
     pub fn resolve_config(
         &self,
         provider: Option<&str>,
@@ -307,8 +305,7 @@ impl Host {
         Ok(provider.resolve_config(chosen).for_features(features))
     }
 
-    /// Creates a session. Nothing is started and nobody else is told until its
-    /// first message.
+    /// Creates a session. It is neither started nor listed before its first message.
     pub async fn create_session(&self, new: NewSession) -> Result<(), CreateError> {
         let provider = self.provider(new.provider.as_deref())?;
         let (name, features) = {
@@ -346,12 +343,12 @@ impl Host {
         Ok(())
     }
 
-    /// Ends a session, its agents and everything of it. What is dispatched after
-    /// this has returned comes too late; the end itself is to be waited for.
+    /// Ends and deletes a session. Dispatches after this has returned are rejected; the
+    /// returned [`SessionEnd`] completes when the session has ended.
     pub async fn dispose_session(&self, uri: &ChannelUri) -> Result<SessionEnd, DisposeError> {
         match self.load(uri).await {
             Ok(_) => {}
-            // What cannot be read can still be deleted.
+            // A damaged session can still be deleted.
             Err(LoadError::Storage(StorageError::Damaged { .. })) => {
                 self.storage.write(vec![Change::RemoveSession { session: uri.clone() }]).await?;
                 self.store.remove_row(uri);
@@ -362,15 +359,15 @@ impl Host {
             Err(LoadError::Storage(error)) => return Err(error.into()),
         }
         let handle = lock(&self.sessions).by_uri.get(uri).cloned();
-        Ok(handle.ok_or_else(|| DisposeError::Unknown(uri.clone()))?.end(Ending::Dispose).await)
+        Ok(handle.ok_or_else(|| DisposeError::Unknown(uri.clone()))?.end(SessionEnding::Dispose).await)
     }
 
-    /// Handles an action that a client dispatched. Waits only while the session
-    /// that it is for has too much to do, or is being loaded.
+    /// Handles an action that a client dispatched. Waits only while the session's queue is
+    /// full or the session is being loaded.
     pub async fn dispatch(&self, channel: ChannelUri, action: Action, origin: Origin) {
         let mark = DispatchMark::of(&channel, &action, &origin);
         if let Some(mark) = mark
-            && !self.is_new(&channel, &action, &origin, mark).await
+            && !self.is_new_dispatch(&channel, &action, &origin, mark).await
         {
             return;
         }
@@ -379,25 +376,25 @@ impl Host {
             self.dispatch_to_root(&channel, &action, &origin).await;
             return;
         }
-        // What is attached may belong to any session.
+        // Attached chats may belong to any session.
         self.load_or_log(&chats_to_pin(message_in(action.typed()))).await;
-        match self.hand_over(Box::new(ClientDispatch { channel, action, origin, mark })).await {
-            HandedOver::Yes => arrival.mark = None,
-            HandedOver::Unknown(channel) => {
-                tracing::debug!(%channel, "ignored an action for an unknown channel");
+        match self.deliver(Box::new(ClientDispatch { channel, action, origin, mark })).await {
+            DispatchDelivery::Delivered => arrival.mark = None,
+            DispatchDelivery::UnknownChannel(channel) => {
+                tracing::debug!(%channel, "ignoring action for unknown channel");
             }
-            HandedOver::Refused(dispatch, reason) => {
+            DispatchDelivery::Rejected(dispatch, reason) => {
                 let ClientDispatch { channel, action, origin, .. } = &*dispatch;
                 if let Err(error) = self.store.reject(channel, action, origin, &reason) {
-                    tracing::error!(%channel, %error, "a rejection could not be sent");
+                    tracing::error!(%channel, %error, "cannot send rejection");
                 }
             }
         }
     }
 
-    /// Whether a dispatch is one that its client did not make before; otherwise it is
-    /// answered, or will be. Waits while an earlier one may not get to where it is handled.
-    async fn is_new(
+    /// Whether a dispatch is new. A repeated one has been or will be answered. Waits while it
+    /// is unknown whether an earlier copy reaches its session.
+    async fn is_new_dispatch(
         &self,
         channel: &ChannelUri,
         action: &Action,
@@ -406,16 +403,16 @@ impl Host {
     ) -> bool {
         loop {
             let mut settled = std::pin::pin!(self.arrivals.notified());
-            // From here on, so that nothing is missed between the look and the wait.
+            // Registered before the check, so that no notification is missed.
             settled.as_mut().enable();
             match self.store.claim(origin, mark) {
                 DispatchClaim::New => return true,
                 DispatchClaim::UnderWay => settled.await,
                 DispatchClaim::ResponsePending => return false,
                 DispatchClaim::Answered => {
-                    tracing::debug!(%channel, client_seq = origin.client_seq, "refused a repeated action");
+                    tracing::debug!(%channel, client_seq = origin.client_seq, "rejecting repeated action");
                     if let Err(error) = self.store.reject_repeated(channel, action, origin, mark) {
-                        tracing::error!(%channel, %error, "a rejection could not be sent");
+                        tracing::error!(%channel, %error, "cannot send rejection");
                     }
                     return false;
                 }
@@ -423,71 +420,71 @@ impl Host {
         }
     }
 
-    /// Gives a dispatch to the session that owns its channel.
-    async fn hand_over(&self, mut dispatch: Box<ClientDispatch>) -> HandedOver {
-        // Twice, since a session may be leaving the memory at this very moment.
+    /// Sends a dispatch to the session that owns its channel.
+    async fn deliver(&self, mut dispatch: Box<ClientDispatch>) -> DispatchDelivery {
+        // Tried twice, since the session may be unloading at this moment.
         for _ in 0..2 {
             if let Err(error) = self.load(&dispatch.channel).await {
-                tracing::error!(channel = %dispatch.channel, %error, "a session could not be loaded");
-                return HandedOver::Refused(dispatch, error.to_string());
+                tracing::error!(channel = %dispatch.channel, %error, "cannot load session");
+                return DispatchDelivery::Rejected(dispatch, error.to_string());
             }
             let session = self.addresses.session_of(&dispatch.channel);
             let session = session.as_ref().unwrap_or(&dispatch.channel);
             let handle = lock(&self.sessions).by_uri.get(session).cloned();
             if let Some(handle) = handle {
-                match handle.dispatch(dispatch, |dispatch| self.arrives(dispatch)).await {
-                    Ok(()) => return HandedOver::Yes,
+                match handle.dispatch(dispatch, |dispatch| self.note_arrival(dispatch)).await {
+                    Ok(()) => return DispatchDelivery::Delivered,
                     Err(back) => dispatch = back,
                 }
-            } else if let Some(reason) = self.without_session(&dispatch.channel) {
-                return HandedOver::Refused(dispatch, reason.to_owned());
+            } else if let Some(reason) = self.rejection_without_session(&dispatch.channel) {
+                return DispatchDelivery::Rejected(dispatch, reason.to_owned());
             } else {
-                return HandedOver::Unknown(dispatch.channel);
+                return DispatchDelivery::UnknownChannel(dispatch.channel);
             }
         }
-        HandedOver::Refused(dispatch, UNREACHABLE.to_owned())
+        DispatchDelivery::Rejected(dispatch, UNREACHABLE.to_owned())
     }
 
-    /// A dispatch gets to its session, which will answer it.
-    fn arrives(&self, dispatch: &ClientDispatch) {
+    /// Records that a dispatch reaches its session, which will answer it.
+    fn note_arrival(&self, dispatch: &ClientDispatch) {
         if let Some(mark) = dispatch.mark {
             self.store.arrived(&dispatch.channel, &dispatch.origin, mark);
             self.arrivals.notify_waiters();
         }
     }
 
-    /// Why nobody takes actions for a channel; nothing if there is no such channel.
-    fn without_session(&self, channel: &ChannelUri) -> Option<&'static str> {
+    /// Why a channel without a session takes no actions; `None` if the channel is unknown.
+    fn rejection_without_session(&self, channel: &ChannelUri) -> Option<&'static str> {
         match self.store.read(channel, |state| matches!(state, ChannelState::ResourceWatch(_))) {
-            Some(true) => Some("this channel only informs; the host takes no actions on it"),
+            Some(true) => Some("this channel is read-only"),
             Some(false) => Some(UNREACHABLE),
             None => self.stored_session_of(channel).map(|_| UNREACHABLE),
         }
     }
 
-    /// A client does not want to hear of a session any more, so it does not take part
-    /// in it either. Waits only while that session has too much to do.
+    /// Removes a client that has unsubscribed from a session from its active clients. Waits
+    /// only while the session's queue is full.
     pub async fn left(&self, client: &ClientId, session: &ChannelUri) {
         let handle = lock(&self.sessions).by_uri.get(session).cloned();
         if let Some(handle) = handle {
-            handle.left(client.clone()).await;
+            handle.client_left(client.clone()).await;
         }
     }
 
-    /// A client that came back wants these channels: it has left all sessions that it
-    /// took part in and does not name.
+    /// Removes a reconnected client from all sessions in which it was active and which it
+    /// does not name.
     pub async fn came_back(&self, client: &ClientId, channels: &[ChannelUri]) {
-        for (uri, handle) in taking_part(&self.store, &self.sessions, client) {
+        for (uri, handle) in sessions_of_client(&self.store, &self.sessions, client) {
             if !channels.contains(&uri) {
-                handle.left(client.clone()).await;
+                handle.client_left(client.clone()).await;
             }
         }
     }
 
-    /// A connection of a client's has ended. Some time later the client does not take part
-    /// any more in sessions that it does not listen to by then. What it takes part in is
-    /// looked at then and not now: it may have said so last, and a session may be behind.
-    /// One that is back has as much time again, since it may only just have joined.
+    /// Handles the end of a client's connection. After a grace period the client is removed
+    /// from sessions to which it is not subscribed. Its sessions are read at that time, not
+    /// now: its last dispatch may have joined one, and may still be queued. A client that has
+    /// reconnected gets another grace period, since it may just have joined.
     pub fn disconnected(&self, client: &ClientId) {
         if !self.departures.note(client) {
             return;
@@ -496,11 +493,11 @@ impl Host {
         let (addresses, departures) = (Arc::clone(&self.addresses), Arc::clone(&self.departures));
         let client = client.clone();
         self.tasks.spawn(async move {
-            if departures.wait(&client).await == Waited::HostCloses {
+            if departures.wait(&client).await == Waited::HostClosing {
                 return;
             }
             let not_listening = || {
-                let mut parts = taking_part(&store, &sessions, &client);
+                let mut parts = sessions_of_client(&store, &sessions, &client);
                 parts.retain(|(uri, _)| {
                     let mut channels = addresses.chats_of(uri);
                     channels.push(uri.clone());
@@ -510,22 +507,22 @@ impl Host {
             };
             let mut parts = not_listening();
             if !parts.is_empty() && store.has_audience(&[], Some(&client)) {
-                // Without the handles, which would keep the sessions in memory.
+                // URIs only: handles would keep the sessions in memory.
                 let before: Vec<ChannelUri> = parts.into_iter().map(|(uri, _)| uri).collect();
-                if departures.wait_again().await == Waited::HostCloses {
+                if departures.wait_again().await == Waited::HostClosing {
                     return;
                 }
                 parts = not_listening();
                 parts.retain(|(uri, _)| before.contains(uri));
             }
             for (_, handle) in parts {
-                handle.left(client.clone()).await;
+                handle.client_left(client.clone()).await;
             }
         });
     }
 
-    /// Ends every agent, then closes every connection. Resolves when nothing that
-    /// the host started is left.
+    /// Stops all agents, then closes all connections. Completes when all tasks of the host
+    /// have ended.
     pub async fn shutdown(&self) {
         self.ending.cancel();
         let handles: Vec<SessionHandle> = {
@@ -536,10 +533,10 @@ impl Host {
         self.departures.close();
         for handle in handles {
             let unstored = Arc::clone(&self.unstored);
-            // Side by side, and outside of the host's own life: a stop ladder takes seconds.
+            // In parallel, because stopping an agent can take seconds.
             self.tasks.spawn(async move {
-                if let Err(error) = handle.end(Ending::Suspend).await.wait().await {
-                    tracing::error!(%error, "a session could not be stored");
+                if let Err(error) = handle.end(SessionEnding::Suspend).await.wait().await {
+                    tracing::error!(%error, "cannot store session");
                     unstored.store(true, Ordering::Relaxed);
                 }
             });
@@ -549,17 +546,17 @@ impl Host {
         self.store.close_all(CloseReason::Shutdown);
     }
 
-    /// Writes down that the host ended in order, so that clients may go on with the
-    /// next one where they are. The last thing to do.
+    /// Records a clean shutdown, so that clients can resume with the next host. Must be the
+    /// last call.
     pub async fn finish(&self) {
         if self.unstored.load(Ordering::Relaxed) {
-            // Clients have seen more than the next host will find.
-            tracing::error!("the host does not end in order; clients will start anew");
+            // Clients have seen more than is stored.
+            tracing::error!("unclean shutdown; clients will receive full snapshots");
             return;
         }
         let (seq, replay, clients) = self.store.shutdown_state();
         if let Err(error) = self.storage.write(vec![Change::CleanShutdown { seq, replay, clients }]).await {
-            tracing::error!(%error, "the end of the host could not be stored; clients will start anew");
+            tracing::error!(%error, "cannot record clean shutdown; clients will receive full snapshots");
         }
     }
 
@@ -576,15 +573,15 @@ impl Host {
                 },
             }
         } else {
-            let reason = "this host does not take this action from a client on the root channel";
+            let reason = "clients may not dispatch this action on the root channel";
             self.store.reject(channel, action, origin, reason)
         };
         if let Err(error) = outcome {
-            tracing::error!(%error, "an action on the root channel could not be answered");
+            tracing::error!(%error, "cannot answer action on the root channel");
         }
     }
 
-    /// The configuration as the action will leave it, if the action changes anything.
+    /// The configuration after the action, if the action changes it.
     fn changed_root_config(&self, changed: &RootConfigChangedAction) -> Option<JsonObject> {
         let old = self
             .store
@@ -596,8 +593,8 @@ impl Host {
         (values != old).then_some(values)
     }
 
-    /// Sees to it that there are always numbers left that a crash cannot repeat.
-    async fn keep_numbers(self: Arc<Self>, mut reserved: ServerSeq) {
+    /// Reserves sequence numbers ahead of use, so that a crash cannot lead to repeated ones.
+    async fn reserve_sequence_numbers(self: Arc<Self>, mut reserved: ServerSeq) {
         loop {
             tokio::select! {
                 () = self.ending.cancelled() => return,
@@ -608,7 +605,7 @@ impl Host {
                 let through = ServerSeq(seq.0.saturating_add(SEQ_BLOCK));
                 match self.storage.write(vec![Change::ReserveSeq { through }]).await {
                     Ok(()) => reserved = through,
-                    Err(error) => tracing::error!(%error, "numbers could not be reserved; it is tried again"),
+                    Err(error) => tracing::error!(%error, "cannot reserve sequence numbers; retrying"),
                 }
             }
         }
@@ -623,25 +620,25 @@ impl Host {
     }
 }
 
-/// What is said of a session that is there and does not take anything.
-const UNREACHABLE: &str = "the session cannot be reached at the moment; try again";
+/// Why a dispatch to an existing session is rejected when the session cannot be reached.
+const UNREACHABLE: &str = "the session is temporarily unavailable; try again";
 
-/// What became of a dispatch.
-enum HandedOver {
-    /// Its session has it, and will answer it.
-    Yes,
-    /// There is no such channel.
-    Unknown(ChannelUri),
-    /// Nobody can have it, for this reason.
-    Refused(Box<ClientDispatch>, String),
+/// The result of sending a dispatch to its session.
+enum DispatchDelivery {
+    /// The session has it and will answer it.
+    Delivered,
+    /// The channel does not exist.
+    UnknownChannel(ChannelUri),
+    /// It could not be delivered, for this reason.
+    Rejected(Box<ClientDispatch>, String),
 }
 
-/// A dispatch on its way to its session. If it does not get there, because its client is
-/// gone or the session is, it does not count as handled.
+/// A dispatch that has not reached its session yet. If it is dropped before that, the
+/// dispatch does not count as handled.
 struct Arrival<'a> {
     host: &'a Host,
     origin: Origin,
-    /// By which it is known; nothing once its session has it.
+    /// Identifies the dispatch; `None` once its session has it.
     mark: Option<DispatchMark>,
 }
 
@@ -654,8 +651,8 @@ impl Drop for Arrival<'_> {
     }
 }
 
-/// The sessions that a client takes part in.
-fn taking_part(
+/// The sessions in which a client is active.
+fn sessions_of_client(
     store: &StateStore,
     sessions: &Mutex<Sessions>,
     client: &ClientId,

@@ -1,8 +1,8 @@
-//! The domain of Innkeeper: sessions, chats and turns, and how their state is published.
+//! Innkeeper's domain: sessions, chats and turns, and how their state is published.
 //!
-//! This crate decides what happens (`session`), keeps the one truth that every
-//! client sees (`state`), and names what it needs from the outside as traits and
-//! channel pairs (`agent`). It contains no process, socket, SQL or HTTP code.
+//! `session` decides what happens, `state` holds the published state that all clients
+//! see, and `agent`, `storage` and `model` declare what the crate needs from outside, as
+//! traits and channel pairs. This crate contains no process, socket, SQL or HTTP code.
 
 mod action;
 pub mod agent;

@@ -1,23 +1,24 @@
-//! The port to the model endpoint: what an agent driver needs of it, without seeing it.
+//! The interface between agent drivers and the model endpoint.
 
 use secrecy::SecretString;
 use uuid::Uuid;
 
-/// How one conversation reaches the model.
+/// How one conversation reaches the model endpoint.
 #[derive(Clone, Debug)]
 pub struct ModelAccess {
     /// Root of an Anthropic-compatible API, on this machine.
     pub base_url: String,
-    /// Authorizes this conversation, and no other, at that address.
+    /// Authorizes this conversation only.
     pub bearer: SecretString,
 }
 
-/// The model endpoint that the host runs beside its agents.
+/// The model endpoint that the host runs for its agents.
 pub trait ModelEndpoint: Send + Sync + 'static {
-    /// Access for one conversation.
+    /// Returns the access data for one conversation.
     fn access(&self, conversation: Uuid) -> ModelAccess;
 
-    /// A message of the user's with this text is about to go to the agent. What the
-    /// agent then asks the model for it asks in the user's name; all else is its own.
+    /// Announces that a user message with this text is about to be sent to the agent.
+    /// Model requests that follow from it are attributed to the user; all others are
+    /// attributed to the agent.
     fn mark_turn(&self, conversation: Uuid, text: &str);
 }

@@ -1,8 +1,8 @@
-//! What clients ask of the host about chats: create, dispose, move.
+//! Creates, disposes and moves chats.
 //!
-//! A chat that moves is let go by its session, then given to the other one in the
-//! storage, and only then taken out of the one list and put into the other. A host that
-//! is killed in between finds the chat where the storage says.
+//! A chat is moved in three steps: its session releases it, storage assigns it to the other
+//! session, and then the lists of both sessions are updated. After a crash in between, the
+//! chat belongs to the session that storage names.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,14 @@ use uuid::Uuid;
 use super::{CreateError, Host, LoadError, NewSession, lock};
 use crate::channel::ChannelUri;
 use crate::session::{
-    Berth, ChatError, ChatOrder, ChatSeed, Ending, NewChat, Outcome, SessionHandle, chats_to_pin,
+    ChatError, ChatOrder, ChatPlacement, ChatSeed, NewChat, PendingReply, SessionEnding, SessionHandle,
+    chats_to_pin,
 };
 use crate::state::ChannelState;
 use crate::storage::{Change, StorageError};
 
-/// How long it may take to write down whose a chat is, before it stays where it was.
-const GIVE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long storage may take to reassign a chat before the move is cancelled.
+const REASSIGN_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl From<CreateError> for ChatError {
     fn from(error: CreateError) -> Self {
@@ -44,43 +45,43 @@ impl From<LoadError> for ChatError {
 }
 
 impl Host {
-    /// Creates a chat in a session. A session's first chat is there from the start, and
-    /// creating it is no mistake.
+    /// Creates a chat in a session. The first chat of a session always exists, and creating
+    /// it again is not an error.
     pub async fn create_chat(&self, session: &ChannelUri, new: NewChat) -> Result<(), ChatError> {
-        self.reach(session).await?;
+        self.session_handle(session).await?;
         if ChannelUri::default_chat_of(session) == new.uri && self.store.has(&new.uri) {
             return Ok(());
         }
         let _reserved = self.reserve(&new.uri).map_err(ChatError::from)?;
         self.load_or_log(&chats_to_pin(new.initial_message.as_ref())).await;
         match self.create_chat_once(session, new.clone()).await {
-            // It may have left the memory at this very moment.
+            // The session may just have been unloaded.
             Err(ChatError::Gone) => self.create_chat_once(session, new).await,
             outcome => outcome,
         }
     }
 
     async fn create_chat_once(&self, session: &ChannelUri, new: NewChat) -> Result<(), ChatError> {
-        let handle = self.reach(session).await?;
+        let handle = self.session_handle(session).await?;
         handle.order(|done| ChatOrder::Create { new: Box::new(new), done }).await
     }
 
-    /// Ends a chat, its agent and everything of it. What is dispatched after this has
-    /// returned comes too late; the end itself is to be waited for.
-    pub async fn dispose_chat(&self, chat: &ChannelUri) -> Result<Outcome<()>, ChatError> {
+    /// Ends and deletes a chat. Dispatches after this has returned are rejected; the returned
+    /// reply arrives when the chat has ended.
+    pub async fn dispose_chat(&self, chat: &ChannelUri) -> Result<PendingReply<()>, ChatError> {
         match self.dispose_chat_once(chat).await {
             Err(ChatError::Gone) => self.dispose_chat_once(chat).await,
             outcome => outcome,
         }
     }
 
-    async fn dispose_chat_once(&self, chat: &ChannelUri) -> Result<Outcome<()>, ChatError> {
-        let (_, handle) = self.reach_chat(chat).await?;
+    async fn dispose_chat_once(&self, chat: &ChannelUri) -> Result<PendingReply<()>, ChatError> {
+        let (_, handle) = self.session_of_chat(chat).await?;
         handle.begin(|done| ChatOrder::Dispose { chat: chat.clone(), done }).await
     }
 
-    /// Moves a chat within its session, to another one or to a new one. Goes on when the
-    /// caller does not wait for it, which gives the session that the chat is in then.
+    /// Moves a chat within its session, to another session or to a new one. Returns its
+    /// session. The move continues if the caller stops waiting.
     pub fn move_chat(
         self: &Arc<Self>,
         chat: ChannelUri,
@@ -92,9 +93,9 @@ impl Host {
     }
 
     async fn move_now(&self, chat: &ChannelUri, to: ChatMoveDestination) -> Result<ChannelUri, ChatError> {
-        // One at a time: two sessions that give each other chats must not wait for each other.
+        // One at a time, or two sessions that exchange chats could wait for each other.
         let _alone = self.moves.acquire().await;
-        let (source, from) = self.reach_chat(chat).await?;
+        let (source, from) = self.session_of_chat(chat).await?;
         match to {
             ChatMoveDestination::Session(to) => {
                 let session = ChannelUri::new(&to.session);
@@ -103,106 +104,106 @@ impl Host {
                     let chat = chat.clone();
                     from.order(|done| ChatOrder::Place { chat, after, done }).await?;
                 } else {
-                    let to = self.reach(&session).await?;
-                    self.are_alike(&source, &session)?;
-                    self.move_over(chat, &from, (&session, &to), Berth::Behind(after)).await?;
+                    let to = self.session_handle(&session).await?;
+                    self.check_compatible(&source, &session)?;
+                    self.move_to_session(chat, &from, (&session, &to), ChatPlacement::After(after)).await?;
                 }
                 Ok(session)
             }
-            ChatMoveDestination::NewSession(_) => self.move_out(chat, &source, &from).await,
+            ChatMoveDestination::NewSession(_) => self.move_to_new_session(chat, &source, &from).await,
             ChatMoveDestination::Unknown(_) => {
-                Err(ChatError::Refused("this host does not know such a destination".to_owned()))
+                Err(ChatError::Refused("unknown kind of destination".to_owned()))
             }
         }
     }
 
-    /// Moves a chat into another session. An error means that it stays.
-    async fn move_over(
+    /// Moves a chat to another session. After an error it stays where it was.
+    async fn move_to_session(
         &self,
         chat: &ChannelUri,
         from: &SessionHandle,
         (session, to): (&ChannelUri, &SessionHandle),
-        berth: Berth,
+        placement: ChatPlacement,
     ) -> Result<(), ChatError> {
-        let expected = berth.clone();
-        to.order(|done| ChatOrder::Expect { berth: expected, done }).await?;
-        let seed = match self.take_out(chat, from, session).await {
+        let expected = placement.clone();
+        to.order(|done| ChatOrder::ExpectChat { placement: expected, done }).await?;
+        let seed = match self.release_and_reassign(chat, from, session).await {
             Ok(seed) => seed,
             Err(error) => {
-                to.order(|done| ChatOrder::Unexpect { done }).await?;
+                to.order(|done| ChatOrder::CancelExpected { done }).await?;
                 return Err(error);
             }
         };
-        // From here on it is the other session's, which does not end before it has it.
-        let forgotten = from.order(|done| ChatOrder::Forget { chat: chat.clone(), done }).await;
-        let adopted = to.order(|done| ChatOrder::Adopt { seed: Box::new(seed), berth, done }).await;
-        // Last of all the rows, so that nobody sees the chat in none.
-        // A session that has ended meanwhile has done so itself.
+        // From here on it belongs to the other session, which does not end before adopting it.
+        let forgotten = from.order(|done| ChatOrder::DropReleased { chat: chat.clone(), done }).await;
+        let adopted = to.order(|done| ChatOrder::Adopt { seed: Box::new(seed), placement, done }).await;
+        // The source row is updated last, so that the chat is always in one row. A source
+        // that has ended in the meantime has updated its row itself.
         from.order(|done| ChatOrder::ShowRow { done }).await.ok();
         if let Err(error) = forgotten.and(adopted) {
-            tracing::error!(%chat, %session, %error, "a chat has moved, and not every client was told");
+            tracing::error!(%chat, %session, %error, "chat moved, but its sessions could not be updated");
         }
         Ok(())
     }
 
-    /// Takes a chat out of its session, for another one.
-    async fn take_out(
+    /// Releases a chat from its session and assigns it to another one in storage.
+    async fn release_and_reassign(
         &self,
         chat: &ChannelUri,
         from: &SessionHandle,
         session: &ChannelUri,
     ) -> Result<ChatSeed, ChatError> {
         let seed = from.order(|done| ChatOrder::Release { chat: chat.clone(), done }).await?;
-        let given = tokio::time::timeout(GIVE_PATIENCE, self.give(&seed, session)).await;
+        let given = tokio::time::timeout(REASSIGN_TIMEOUT, self.assign_in_storage(&seed, session)).await;
         if let Err(error) = given.unwrap_or(Err(StorageError::TimedOut)) {
-            // Its session writes it down as its own again, behind whatever may still be written.
-            let back = from.order(|done| ChatOrder::TakeBack { chat: chat.clone(), done }).await;
-            // If that is not written either, nobody knows whose it is.
+            // The session stores the chat as its own again, after any pending write.
+            let back = from.order(|done| ChatOrder::CancelRelease { chat: chat.clone(), done }).await;
+            // If that fails too, it is unknown to which session the chat belongs.
             return Err(back.map_or(StorageError::TimedOut, |()| error).into());
         }
         self.addresses.reassign(chat, session);
         Ok(seed)
     }
 
-    /// Moves a chat into a session of its own, whose default chat it is then.
-    async fn move_out(
+    /// Moves a chat to a new session, as its default chat.
+    async fn move_to_new_session(
         &self,
         chat: &ChannelUri,
         source: &ChannelUri,
         from: &SessionHandle,
     ) -> Result<ChannelUri, ChatError> {
-        let model = self.session_state(source)?;
-        let session = ChannelUri::new(&format!("{}:/{}", model.provider, Uuid::now_v7()));
+        let state = self.session_state(source)?;
+        let session = ChannelUri::new(&format!("{}:/{}", state.provider, Uuid::now_v7()));
         let created = self.create_session(NewSession {
             uri: session.clone(),
-            provider: Some(model.provider),
-            working_directories: model.working_directories.unwrap_or_default(),
-            config: model.config.map(|config| config.values).unwrap_or_default(),
+            provider: Some(state.provider),
+            working_directories: state.working_directories.unwrap_or_default(),
+            config: state.config.map(|config| config.values).unwrap_or_default(),
             active_client: None,
             creator: None,
         });
         created.await?;
-        let to = self.reach(&session).await?;
-        let berth = Berth::Default { title: model.title };
-        if let Err(error) = self.move_over(chat, from, (&session, &to), berth).await {
-            // As long as nobody knows whose the chat is, no session of the two may go. An
-            // unused one goes by itself, later.
+        let to = self.session_handle(&session).await?;
+        let placement = ChatPlacement::AsDefault { title: state.title };
+        if let Err(error) = self.move_to_session(chat, from, (&session, &to), placement).await {
+            // While it is unknown to which session the chat belongs, neither may be removed.
+            // An unused session is removed later.
             if !matches!(error, ChatError::Storage(StorageError::TimedOut))
-                && let Err(left) = to.end(Ending::Dispose).await.wait().await
+                && let Err(left) = to.end(SessionEnding::Dispose).await.wait().await
             {
-                tracing::error!(%session, error = %left, "a session that nobody needs could not be removed");
+                tracing::error!(%session, error = %left, "cannot remove unused session");
             }
             return Err(error);
         }
         Ok(session)
     }
 
-    /// Writes down whose a chat is from now on. It is in the storage as it is in memory.
-    async fn give(&self, seed: &ChatSeed, session: &ChannelUri) -> Result<(), StorageError> {
+    /// Assigns a chat to a session in storage, with its current document.
+    async fn assign_in_storage(&self, seed: &ChatSeed, session: &ChannelUri) -> Result<(), StorageError> {
         let look =
             |state: &ChannelState| state.chat_doc().map(|doc| serde_json::value::to_raw_value(&doc.header()));
         let state = self.store.read(&seed.uri, look).flatten();
-        let gone = || StorageError::Failed("the chat is gone".to_owned());
+        let gone = || StorageError::Failed("the chat does not exist".to_owned());
         let state = state.ok_or_else(gone)?.map_err(|error| StorageError::Failed(error.to_string()))?;
         let put = Change::PutChat {
             chat: seed.uri.clone(),
@@ -213,15 +214,15 @@ impl Host {
         self.storage.write(vec![put]).await
     }
 
-    /// Checks that a chat of one session can go on in the other.
-    fn are_alike(&self, one: &ChannelUri, other: &ChannelUri) -> Result<(), ChatError> {
+    /// Checks that a chat of one session can continue in the other.
+    fn check_compatible(&self, one: &ChannelUri, other: &ChannelUri) -> Result<(), ChatError> {
         let (one, other) = (self.session_state(one)?, self.session_state(other)?);
         if one.provider != other.provider {
-            return Err(ChatError::Refused("the other session has another agent".to_owned()));
+            return Err(ChatError::Refused("the other session uses a different agent".to_owned()));
         }
         if one.working_directories.unwrap_or_default() != other.working_directories.unwrap_or_default() {
             return Err(ChatError::Refused(
-                "the other session works in another directory, where the agent would not find the conversation"
+                "the other session has different working directories, where the agent cannot find the conversation"
                     .to_owned(),
             ));
         }
@@ -232,15 +233,15 @@ impl Host {
         self.store.read(uri, |state| state.session().cloned()).flatten().ok_or(ChatError::Gone)
     }
 
-    /// A session in memory, which is loaded if need be.
-    async fn reach(&self, session: &ChannelUri) -> Result<SessionHandle, ChatError> {
+    /// The handle of a session, which is loaded if necessary.
+    async fn session_handle(&self, session: &ChannelUri) -> Result<SessionHandle, ChatError> {
         let unknown = || ChatError::UnknownSession(session.clone());
         self.load(session).await?;
         lock(&self.sessions).by_uri.get(session).cloned().ok_or_else(unknown)
     }
 
-    /// The session of a chat that exists.
-    async fn reach_chat(&self, chat: &ChannelUri) -> Result<(ChannelUri, SessionHandle), ChatError> {
+    /// The session of an existing chat, loaded if necessary.
+    async fn session_of_chat(&self, chat: &ChannelUri) -> Result<(ChannelUri, SessionHandle), ChatError> {
         let unknown = || ChatError::Unknown(chat.clone());
         self.load(chat).await?;
         let session = self.addresses.session_of(chat).ok_or_else(unknown)?;

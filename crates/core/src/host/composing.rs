@@ -1,5 +1,5 @@
-//! What is known about sessions from outside of them: where they work, and what
-//! helps to compose a message in them.
+//! Information about sessions for other parts of the host: their directories, and data for
+//! completions while composing a message.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -13,32 +13,34 @@ use crate::agent::CommandInfo;
 use crate::channel::ChannelUri;
 use crate::directories::path_of;
 
-/// What helps to compose a message.
+/// Completion data for a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Composing {
-    /// Where the session works.
+    /// The session's working directories.
     pub directories: Vec<PathBuf>,
-    /// What its agent can be told at the start of a message.
+    /// The agent's commands, which can start a message.
     pub commands: Vec<CommandInfo>,
 }
 
-/// The directories in the list of sessions, each with the sessions that have it, and of
-/// which state of the list they are.
+/// A cache of the directories in the session list, each with its sessions, and the version
+/// of the list from which it was built.
 #[derive(Debug, Default)]
 pub(super) struct StoredDirectories(Mutex<Option<(u64, Arc<ListedDirectories>)>>);
 
 type ListedDirectories = BTreeMap<PathBuf, Vec<ChannelUri>>;
 
 impl Host {
-    /// The directories that sessions work in.
+    /// The directories of all sessions.
     pub fn working_directories(&self) -> Vec<PathBuf> {
         let sessions: Vec<ChannelUri> = lock(&self.sessions).by_uri.keys().cloned().collect();
         let live: HashMap<ChannelUri, Vec<PathBuf>> = sessions
             .into_iter()
-            .filter_map(|session| self.look(&session).map(|(_, directories)| (session, directories)))
+            .filter_map(|session| {
+                self.provider_and_directories(&session).map(|(_, directories)| (session, directories))
+            })
             .collect();
         let listed = self.listed_directories();
-        // Of a session in memory its own document is right: its row follows a moment later.
+        // For a session in memory the document is used, because its row is updated later.
         let stored = listed.iter().filter(|(_, of)| of.iter().any(|session| !live.contains_key(session)));
         let mut directories: Vec<PathBuf> = stored.map(|(directory, _)| directory.clone()).collect();
         directories.extend(live.into_values().flatten());
@@ -47,11 +49,13 @@ impl Host {
         directories
     }
 
-    /// What helps to compose a message for a session, or for a chat of one.
+    /// Completion data for a message in a session or chat.
     pub async fn composing(&self, channel: &ChannelUri) -> Result<Option<Composing>, LoadError> {
         self.load(channel).await?;
         let session = self.addresses.session_of(channel);
-        let Some((provider, directories)) = self.look(session.as_ref().unwrap_or(channel)) else {
+        let Some((provider, directories)) =
+            self.provider_and_directories(session.as_ref().unwrap_or(channel))
+        else {
             return Ok(None);
         };
         let commands = self
@@ -61,8 +65,8 @@ impl Host {
         Ok(Some(Composing { directories, commands }))
     }
 
-    /// The agent and the directories of a session in memory.
-    fn look(&self, session: &ChannelUri) -> Option<(String, Vec<PathBuf>)> {
+    /// The provider and the directories of a session in memory.
+    fn provider_and_directories(&self, session: &ChannelUri) -> Option<(String, Vec<PathBuf>)> {
         self.store.read(session, |state| {
             let state = state.session()?;
             let directories = state.working_directories.as_deref().unwrap_or_default();
@@ -70,17 +74,17 @@ impl Host {
         })?
     }
 
-    /// The directories in the list of sessions. To find them the whole list has to be
-    /// read, so they are kept until one of them changes.
+    /// The directories in the session list. Cached until a directory changes, because the
+    /// whole list has to be read.
     fn listed_directories(&self) -> Arc<ListedDirectories> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Row {
+        struct DirectoriesRow {
             resource: Uri,
             #[serde(default)]
             working_directories: Vec<Uri>,
         }
-        // Before the list is read: what changes meanwhile makes it be read again.
+        // Read before the list, so that a concurrent change invalidates the cache.
         let edition = self.store.directories_edition();
         if let Some((known, directories)) = lock(&self.stored_directories.0).as_ref()
             && *known == edition
@@ -89,7 +93,7 @@ impl Host {
         }
         let mut directories = ListedDirectories::new();
         for row in self.store.list(None, None).rows {
-            let Ok(row) = serde_json::from_str::<Row>(row.get()) else { continue };
+            let Ok(row) = serde_json::from_str::<DirectoriesRow>(row.get()) else { continue };
             for path in paths(&row.working_directories) {
                 directories.entry(path).or_default().push(ChannelUri::new(&row.resource));
             }

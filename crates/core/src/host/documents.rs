@@ -1,4 +1,4 @@
-//! The documents that a new session starts with.
+//! The initial documents of the host and of new sessions.
 
 use std::collections::HashMap;
 
@@ -12,14 +12,13 @@ use super::{CreateError, NewSession};
 use crate::agent::ResolvedConfig;
 use crate::directories::{MAX_DIRECTORIES, Primary, path_of};
 
-/// The root of a host with these agents and configuration values.
+/// The root state with these agents and configuration values.
 pub(super) fn root_state(agents: Vec<AgentInfo>, values: JsonObject) -> RootState {
     RootState {
         agents,
         active_sessions: Some(0),
         terminals: Some(Vec::new()),
-        // Published even if it is empty: reducers ignore changes to an absent
-        // configuration.
+        // Published even if empty: reducers ignore changes to an absent configuration.
         config: Some(RootConfigState {
             schema: ConfigSchema { r#type: "object".to_owned(), properties: HashMap::new(), required: None },
             values,
@@ -28,7 +27,7 @@ pub(super) fn root_state(agents: Vec<AgentInfo>, values: JsonObject) -> RootStat
     }
 }
 
-/// A session with one chat, which is its default one.
+/// The state of a session with one chat, its default chat.
 pub(super) fn session_state(
     provider: &str,
     chat: ChatSummary,
@@ -58,23 +57,23 @@ pub(super) fn session_state(
     }
 }
 
-/// Whether a new session can work in these directories.
+/// Checks the working directories of a new session.
 pub(super) fn check_directories(directories: &[Uri], primary: Option<Primary>) -> Result<(), CreateError> {
     let invalid = |reason: String| Err(CreateError::Invalid(reason));
     if directories.len() > 1 && primary.is_none() {
-        return invalid("the agent works in one directory at a time".to_owned());
+        return invalid("this agent supports one working directory".to_owned());
     }
     if directories.len() > MAX_DIRECTORIES {
-        return invalid(format!("a session has at most {MAX_DIRECTORIES} directories"));
+        return invalid(format!("a session can have at most {MAX_DIRECTORIES} directories"));
     }
     for (place, directory) in directories.iter().enumerate() {
         if path_of(directory).is_none() {
             return invalid(format!(
-                "the working directory {directory:?} is not a file: address of this machine"
+                "the working directory {directory:?} is not a file: URI on this machine"
             ));
         }
         if directories.iter().take(place).any(|earlier| earlier == directory) {
-            return invalid(format!("the working directory {directory:?} is named twice"));
+            return invalid(format!("duplicate working directory {directory:?}"));
         }
     }
     Ok(())

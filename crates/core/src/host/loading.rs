@@ -1,4 +1,4 @@
-//! How sessions come into memory and leave it: created, loaded, launched, cleaned up.
+//! Creates, loads, launches and unloads sessions.
 
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
@@ -14,13 +14,13 @@ use crate::agent::{
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
 use crate::session::{
-    ChatAddresses, Ended, Ending, Restored, SessionActor, SessionHandle, SessionSeed, Surroundings,
+    ChatAddresses, Ended, Restored, SessionActor, SessionEnding, SessionHandle, SessionSeed, SessionServices,
     WeakHandle, is_used, restore,
 };
 use crate::state::{ChannelState, ChatDoc, StateStore};
 use crate::storage::{Change, StorageError};
 
-/// Why a session that exists could not be brought into memory.
+/// Why a session could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// It could not be read.
@@ -28,19 +28,19 @@ pub enum LoadError {
     Storage(#[from] StorageError),
 }
 
-/// An actor that nobody knows yet, and how it will be reached.
+/// A session actor that is not running yet, and its handle.
 pub(super) struct Prepared {
     actor: SessionActor,
     handle: SessionHandle,
     uri: ChannelUri,
-    /// Its channels, its own and those of its chats.
+    /// The session's channel and those of its chats.
     channels: Vec<ChannelUri>,
 }
 
 /// The host is shutting down.
-pub(super) struct Closed;
+pub(super) struct HostClosed;
 
-/// The loading of a session. Whoever waits for it goes on when it is dropped.
+/// Marks a session as loading. Dropping it wakes the tasks that wait for the session.
 struct Loading {
     sessions: Arc<Mutex<Sessions>>,
     session: ChannelUri,
@@ -53,7 +53,7 @@ impl Drop for Loading {
     }
 }
 
-/// Keeps an address for a session that is being created.
+/// Reserves a URI for a session or chat that is being created.
 pub(super) struct Reservation {
     sessions: Arc<Mutex<Sessions>>,
     uri: ChannelUri,
@@ -66,8 +66,7 @@ impl Drop for Reservation {
 }
 
 impl Host {
-    /// Brings the session that a channel belongs to into memory. Answers whether
-    /// there is one.
+    /// Loads the session of a channel. Returns whether it exists.
     pub(super) async fn load(&self, channel: &ChannelUri) -> Result<bool, LoadError> {
         if self.store.has(channel) {
             return Ok(true);
@@ -78,7 +77,7 @@ impl Host {
                 Ok(_turn) => return self.load_session(&session).await,
                 Err(ahead) => ahead,
             };
-            // Its end is told by the sender going away.
+            // The sender is dropped when loading ends.
             ahead.changed().await.ok();
             if self.store.has(&session) {
                 return Ok(true);
@@ -86,7 +85,8 @@ impl Host {
         }
     }
 
-    /// Makes this the one place where a session is loaded, or tells whom to wait for.
+    /// Starts loading a session; if it is being loaded already, returns the receiver to wait
+    /// on.
     fn begin_loading(&self, session: &ChannelUri) -> Result<Loading, watch::Receiver<()>> {
         match lock(&self.sessions).loading.entry(session.clone()) {
             Entry::Occupied(ahead) => Err(ahead.get().clone()),
@@ -98,16 +98,16 @@ impl Host {
         }
     }
 
-    /// Brings channels into memory; what cannot be read is left out.
+    /// Loads the sessions of these channels; failures are logged.
     pub(super) async fn load_or_log(&self, channels: &[ChannelUri]) {
         for channel in channels {
             if let Err(error) = self.load(channel).await {
-                tracing::error!(%channel, %error, "a session could not be loaded");
+                tracing::error!(%channel, %error, "cannot load session");
             }
         }
     }
 
-    /// Opens sessions that need to be looked after, one after the other.
+    /// Loads sessions that need recovery, one after the other.
     pub(super) async fn recover(self: Arc<Self>, sessions: Vec<ChannelUri>) {
         for session in sessions {
             if self.ending.is_cancelled() {
@@ -117,7 +117,7 @@ impl Host {
         }
     }
 
-    /// The session in the storage that a channel belongs to.
+    /// The stored session of a channel.
     pub(super) fn stored_session_of(&self, channel: &ChannelUri) -> Option<ChannelUri> {
         let sessions = lock(&self.sessions);
         let is_stored = |uri: &ChannelUri| sessions.unlisted.contains(uri) || self.store.is_listed(uri);
@@ -128,14 +128,14 @@ impl Host {
     }
 
     async fn load_session(&self, uri: &ChannelUri) -> Result<bool, LoadError> {
-        // Somebody may have loaded it between the first look and this turn.
+        // It may have been loaded between the first check and this one.
         if self.store.has(uri) {
             return Ok(true);
         }
         let Some(stored) = self.storage.load_session(uri.clone()).await? else { return Ok(false) };
         let listed = stored.listed;
         let Restored { session, chats, row, created_at, next_entry, stale } = restore(uri, stored)?;
-        // One that was used is not for throwing away, even if its row was not written any more.
+        // A used session is kept, even if its row was not written before a crash.
         let listed = listed || chats.len() > 1 || chats.iter().any(|(_, doc)| is_used(doc));
         let left: Vec<ChannelUri> = chats.iter().map(|(chat, _)| chat.uri.clone()).collect();
         self.addresses.keep_only(uri, &left);
@@ -145,9 +145,9 @@ impl Host {
             Ok(provider) => with_current_config(session, provider.as_ref()),
             Err(_) => session,
         };
-        let provider = provider.unwrap_or_else(|_| Arc::new(Absent(session.provider.clone())));
-        let took_part = session.active_clients.iter().map(|client| ClientId::new(&client.client_id));
-        let took_part: Vec<ClientId> = took_part.collect();
+        let provider = provider.unwrap_or_else(|_| Arc::new(MissingProvider(session.provider.clone())));
+        let active_clients = session.active_clients.iter().map(|client| ClientId::new(&client.client_id));
+        let active_clients: Vec<ClientId> = active_clients.collect();
         let seed = SessionSeed {
             uri: uri.clone(),
             chats,
@@ -162,26 +162,26 @@ impl Host {
         if listed && let Some(row) = self.store.put_row(uri, row) {
             drop(self.storage.write(vec![Change::PutRow(row)]));
         }
-        // While the host shuts down there is nobody left to load it for.
+        // During shutdown the session is not launched.
         let launched = self.launch(prepared).is_ok();
-        for client in &took_part {
-            // It may have gone for good while the session was not in memory, or come back
-            // without it; nobody would say so any more.
+        for client in &active_clients {
+            // The client may have disconnected, or reconnected without this session, while the
+            // session was not in memory; no other event reports that.
             self.disconnected(client);
         }
         Ok(launched)
     }
 
-    /// Keeps an address for a new session, or for a new chat.
+    /// Reserves a URI for a new session or chat.
     pub(super) fn reserve(&self, uri: &ChannelUri) -> Result<Reservation, CreateError> {
         if uri.is_root() || !uri.as_str().contains(':') {
-            return Err(CreateError::Invalid(format!("{:?} is no address", uri.as_str())));
+            return Err(CreateError::Invalid(format!("invalid URI {:?}", uri.as_str())));
         }
         if uri.session_of_default_chat().is_some() {
             if self.store.has(uri) || self.stored_session_of(uri).is_some() {
                 return Err(CreateError::Exists(uri.clone()));
             }
-            return Err(CreateError::Invalid(format!("{uri} is an address for the first chat of a session")));
+            return Err(CreateError::Invalid(format!("{uri} is reserved for the first chat of a session")));
         }
         let mut sessions = lock(&self.sessions);
         if sessions.closed {
@@ -197,8 +197,8 @@ impl Host {
         Ok(Reservation { sessions: Arc::clone(&self.sessions), uri: uri.clone() })
     }
 
-    /// Creates a session's channels and its actor, unless they are there already. The
-    /// documents are those of the seed's chats.
+    /// Creates a session's channels and its actor, unless the channels exist. `docs` are the
+    /// documents of the seed's chats, in the same order.
     pub(super) fn prepare(
         &self,
         seed: SessionSeed,
@@ -211,24 +211,24 @@ impl Host {
         let chats = docs.into_iter().map(|doc| ChannelState::Chat(Box::new(doc)));
         let states = std::iter::once(ChannelState::Session(Box::new(session))).chain(chats);
         self.store.create(channels.iter().cloned().zip(states).collect()).ok()?;
-        let around = Surroundings {
+        let services = SessionServices {
             store: Arc::clone(&self.store),
             storage: Arc::clone(&self.storage),
             addresses: Arc::clone(&self.addresses),
             clock: Arc::clone(&self.clock),
             tasks: self.tasks.clone(),
         };
-        let (actor, handle) = SessionActor::new(seed, around);
+        let (actor, handle) = SessionActor::new(seed, services);
         Some(Prepared { actor, handle, uri, channels })
     }
 
-    /// Makes a session reachable and lets its actor run.
-    pub(super) fn launch(&self, prepared: Prepared) -> Result<(), Closed> {
+    /// Registers a session and starts its actor.
+    pub(super) fn launch(&self, prepared: Prepared) -> Result<(), HostClosed> {
         let Prepared { actor, handle, uri, channels } = prepared;
         let mut sessions = lock(&self.sessions);
         if sessions.closed {
             self.store.remove(&channels);
-            return Err(Closed);
+            return Err(HostClosed);
         }
         sessions.by_uri.insert(uri.clone(), handle.clone());
         drop(sessions);
@@ -238,14 +238,14 @@ impl Host {
             sessions: Arc::clone(&self.sessions),
             addresses: Arc::clone(&self.addresses),
             uri,
-            // Weak, or the actor would never see that nobody can reach it any more.
+            // Weak, so that the actor notices when all handles are dropped.
             handle: handle.weak(),
             ended: None,
         };
         self.tasks.spawn(async move {
             let mut cleanup = cleanup;
             let mut ended = actor.run().await;
-            if ended.ending == Ending::Dispose {
+            if ended.ending == SessionEnding::Dispose {
                 let removal = Change::RemoveSession { session: cleanup.uri.clone() };
                 ended.stored = storage.write(vec![removal]).await;
             }
@@ -255,8 +255,8 @@ impl Host {
     }
 }
 
-/// The session with the configuration form that its agent has today. A stored form may be
-/// from another version.
+/// Updates the session's configuration to the provider's current schema. The stored one may
+/// be from another version.
 fn with_current_config(mut session: SessionState, provider: &dyn AgentProvider) -> SessionState {
     if let Some(config) = &mut session.config {
         let features = provider.offer().borrow().features;
@@ -267,7 +267,7 @@ fn with_current_config(mut session: SessionState, provider: &dyn AgentProvider) 
     session
 }
 
-/// The changes that store a new session with its chats.
+/// The changes that store a new session and its chats.
 pub(super) fn first_documents(
     seed: &SessionSeed,
     session: &SessionState,
@@ -291,71 +291,71 @@ pub(super) fn first_documents(
     Ok(changes)
 }
 
-/// Takes a session out of the host when its actor stops, for whatever reason.
+/// Removes a session from the host when its actor stops for any reason.
 struct Cleanup {
     store: Arc<StateStore>,
     sessions: Arc<Mutex<Sessions>>,
     addresses: Arc<ChatAddresses>,
     uri: ChannelUri,
     handle: WeakHandle,
-    /// How the actor ended; nothing if it panicked.
+    /// The actor's result; `None` if it panicked.
     ended: Option<Ended>,
 }
 
 impl Drop for Cleanup {
     fn drop(&mut self) {
-        // One lock over all of it: a session that is created anew at the same address
-        // must not be taken for this one.
+        // One lock for all steps, so that a new session with the same URI is not affected.
         let mut sessions = lock(&self.sessions);
         let channels: Vec<ChannelUri> =
             std::iter::once(self.uri.clone()).chain(self.addresses.chats_of(&self.uri)).collect();
         match &self.ended {
-            Some(Ended { ending: Ending::Dispose, stored: Ok(()), .. }) => {
+            Some(Ended { ending: SessionEnding::Dispose, stored: Ok(()), .. }) => {
                 self.store.remove_row(&self.uri);
                 self.store.remove(&channels);
                 sessions.unlisted.remove(&self.uri);
                 self.addresses.release_all_of(&self.uri);
             }
-            // It is still in the storage, and can be disposed again.
-            Some(Ended { ending: Ending::Dispose, .. }) => self.store.lose(&channels),
-            // Its channels went when nobody listened; who wanted it meanwhile has new ones.
-            Some(Ended { ending: Ending::Unload, .. }) => {}
-            // Clients see it until they are disconnected.
-            Some(Ended { ending: Ending::Suspend, .. }) => {}
+            // It is still in storage and can be disposed again.
+            Some(Ended { ending: SessionEnding::Dispose, .. }) => self.store.lose(&channels),
+            // Its channels were removed when it had no subscribers; later subscribers have new
+            // ones.
+            Some(Ended { ending: SessionEnding::Unload, .. }) => {}
+            // Clients keep it until they are disconnected.
+            Some(Ended { ending: SessionEnding::Suspend, .. }) => {}
             None => {
-                tracing::error!(session = %self.uri, "a session ended by a fault of the host's; it is loaded anew when it is needed");
+                tracing::error!(session = %self.uri, "session actor panicked; the session will be reloaded on demand");
                 self.store.lose(&channels);
                 if !self.store.is_listed(&self.uri) {
                     sessions.unlisted.insert(self.uri.clone());
                 }
             }
         }
-        // Another actor may have its place by now.
+        // A new actor may have been registered for this URI.
         if sessions.by_uri.get(&self.uri).is_some_and(|handle| handle.same(&self.handle)) {
             sessions.by_uri.remove(&self.uri);
         }
         drop(sessions);
         if let Some(ended) = self.ended.take() {
-            for waiting in ended.waiting {
-                // Whoever asked may have gone away meanwhile.
-                waiting.send(ended.stored.clone()).ok();
+            for waiter in ended.waiters {
+                // The caller may have stopped waiting.
+                waiter.send(ended.stored.clone()).ok();
             }
         }
     }
 }
 
-/// Stands for a kind of agent that this host does not have (any more). Its sessions
-/// can be read, and say so when they are sent a message.
-struct Absent(String);
+/// Replaces an agent provider that this host does not have. Its sessions can be read;
+/// messages to them fail with this reason.
+struct MissingProvider(String);
 
-impl AgentProvider for Absent {
+impl AgentProvider for MissingProvider {
     fn offer(&self) -> watch::Receiver<AgentOffer> {
         watch::channel(AgentOffer::new(plain_info(&self.0, &self.0))).1
     }
 
     fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
         let message =
-            format!("This session belongs to the agent {:?}, which this host does not have.", self.0);
+            format!("This session uses the agent {:?}, which is not available on this host.", self.0);
         Box::pin(std::future::ready(Err(OpenError::Failed {
             error_type: "agent_missing".to_owned(),
             message,

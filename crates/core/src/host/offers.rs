@@ -1,4 +1,4 @@
-//! What the host's agents offer: published at the root, again whenever it changes.
+//! Publishes the agents' offers on the root channel, and again when they change.
 
 use std::sync::Arc;
 
@@ -11,29 +11,29 @@ use crate::agent::AgentProvider;
 use crate::channel::ChannelUri;
 use crate::state::{Action, ChannelState};
 
-/// What clients are told about each kind of agent.
+/// The published information about each agent.
 pub(super) fn agents_of(providers: &[Arc<dyn AgentProvider>]) -> Vec<AgentInfo> {
     providers.iter().map(|provider| provider.offer().borrow().info.clone()).collect()
 }
 
 impl Host {
-    /// Publishes the agents as they are now.
+    /// Publishes the current offers.
     pub(super) fn publish_agents(&self) {
         let agents = agents_of(&self.providers);
         let action = StateAction::RootAgentsChanged(RootAgentsChangedAction { agents });
         if let Err(error) = self.store.commit(&ChannelUri::root(), &Action::own(action), None) {
-            tracing::error!(%error, "cannot publish the agents");
+            tracing::error!(%error, "cannot publish agents");
         }
     }
 
-    /// Publishes the agents whenever what one of them offers to clients has changed.
+    /// Publishes the agents when the offer of one of them changes.
     pub(super) async fn watch_offers(self: Arc<Self>) {
         let mut offers = JoinSet::new();
         for provider in &self.providers {
             let mut offer = provider.offer();
             offers.spawn(async move { offer.changed().await.is_ok().then_some(offer) });
         }
-        // An offer may have changed before this task looked at it first.
+        // An offer may have changed before this task started.
         if !self.shows(&agents_of(&self.providers)) {
             self.publish_agents();
         }
@@ -42,7 +42,7 @@ impl Host {
                 () = self.ending.cancelled() => return,
                 changed = offers.join_next() => changed,
             };
-            // Without one that can change there is nothing to wait for.
+            // No provider can change its offer.
             let Some(changed) = changed else { return };
             let Some(mut offer) = changed.ok().flatten() else { continue };
             offers.spawn(async move { offer.changed().await.is_ok().then_some(offer) });

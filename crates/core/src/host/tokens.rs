@@ -1,8 +1,7 @@
-//! Tokens that clients hand over for resources which agents cannot reach without.
+//! Tokens that clients provide for protected resources.
 //!
-//! A token is for the whole host: it serves one user, whoever of their clients brings
-//! it. It is passed on and not kept here, and nothing that is written anywhere has it
-//! in it.
+//! A token applies to the whole host, which serves one user; any client may provide it. It
+//! is passed on to agents, not kept here, and never written or logged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,53 +14,53 @@ use crate::agent::{AgentProvider, ResourceToken, TokenRefused};
 use crate::channel::ChannelUri;
 use crate::session::{SessionHandle, awaited};
 
-/// How long an agent may think about a token. Its client waits, and no other.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an agent may take to accept a token. Only the client that sent it waits.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a token was not taken.
+/// Why a token was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthenticateError {
-    /// Nobody asks for a token for this.
-    #[error("no agent here asks for a token for {resource:?}; {}", known_ones(known))]
+    /// No agent needs a token for this resource.
+    #[error("unknown resource {resource:?}; {}", list_known(known))]
     UnknownResource {
-        /// What it is for.
+        /// The resource of the token.
         resource: String,
-        /// What tokens are asked for at the moment.
+        /// The resources for which tokens are needed now.
         known: Vec<String>,
     },
-    /// The agent does not want it.
-    #[error("the token for {:?} was not accepted: {reason}", resource.resource)]
+    /// The agent rejected the token.
+    #[error("the token for {:?} was rejected: {reason}", resource.resource)]
     Refused {
-        /// What another token is needed for.
+        /// The resource that needs another token.
         resource: Box<ProtectedResourceMetadata>,
-        /// Why, without the token itself.
+        /// The reason, without the token itself.
         reason: String,
     },
-    /// The agent does not say whether it wants it.
-    #[error("the agent did not take the token in time; try again")]
+    /// The agent did not respond.
+    #[error("the agent did not accept the token in time; try again")]
     TimedOut,
 }
 
-/// Who wants a token.
+/// The agents and sessions that need a token.
 #[derive(Default)]
-struct Wanting {
+struct TokenDemand {
     resource: Option<ProtectedResourceMetadata>,
     providers: Vec<Arc<dyn AgentProvider>>,
     sessions: Vec<SessionHandle>,
-    /// All that tokens are wanted for.
+    /// All resources for which tokens are needed.
     known: Vec<String>,
 }
 
 impl Host {
-    /// Hands a token to the agents that ask for it, or takes one back from them: to each
-    /// kind that does in general, and to the sessions that do at the moment.
+    /// Passes a token, or its withdrawal, to the agents that need it: to each provider that
+    /// declares the resource, and to the sessions that wait for it.
     pub async fn authenticate(&self, token: ResourceToken) -> Result<(), AuthenticateError> {
-        let Wanting { resource, providers, sessions, known } = self.wanting(&token.resource);
+        let TokenDemand { resource, providers, sessions, known } = self.token_demand(&token.resource);
         let Some(resource) = resource else {
             return Err(AuthenticateError::UnknownResource { resource: token.resource, known });
         };
         for provider in providers {
-            match tokio::time::timeout(PATIENCE, provider.authenticate(token.clone())).await {
+            match tokio::time::timeout(ACCEPT_TIMEOUT, provider.authenticate(token.clone())).await {
                 Ok(Ok(())) => {}
                 Ok(Err(TokenRefused { reason })) => {
                     let reason = without_secret(reason, &token);
@@ -76,11 +75,11 @@ impl Host {
         Ok(())
     }
 
-    fn wanting(&self, wanted: &str) -> Wanting {
-        let mut wanting = Wanting::default();
+    fn token_demand(&self, wanted: &str) -> TokenDemand {
+        let mut token_demand = TokenDemand::default();
         for provider in &self.providers {
             for resource in provider.offer().borrow().info.protected_resources.iter().flatten() {
-                wanting.note(resource.clone(), wanted, provider);
+                token_demand.add(resource.clone(), wanted, provider);
             }
         }
         let sessions: Vec<(ChannelUri, SessionHandle)> =
@@ -91,16 +90,16 @@ impl Host {
             };
             let Some((provider, resources)) = self.awaited(&uri).and_then(look) else { continue };
             if resources.iter().any(|resource| resource.resource == wanted) {
-                wanting.sessions.push(handle);
+                token_demand.sessions.push(handle);
             }
             for resource in resources {
-                wanting.note(resource, wanted, &provider);
+                token_demand.add(resource, wanted, &provider);
             }
         }
-        wanting
+        token_demand
     }
 
-    /// The kind of agent of a session in memory, and what it waits for.
+    /// The provider of a session in memory, and the resources it waits for.
     fn awaited(&self, session: &ChannelUri) -> Option<(String, Vec<ProtectedResourceMetadata>)> {
         self.store.read(session, |state| {
             let state = state.session()?;
@@ -109,8 +108,8 @@ impl Host {
     }
 }
 
-impl Wanting {
-    fn note(&mut self, resource: ProtectedResourceMetadata, wanted: &str, provider: &Arc<dyn AgentProvider>) {
+impl TokenDemand {
+    fn add(&mut self, resource: ProtectedResourceMetadata, wanted: &str, provider: &Arc<dyn AgentProvider>) {
         if !self.known.contains(&resource.resource) {
             self.known.push(resource.resource.clone());
         }
@@ -123,15 +122,15 @@ impl Wanting {
     }
 }
 
-fn known_ones(known: &[String]) -> String {
+fn list_known(known: &[String]) -> String {
     if known.is_empty() {
-        "none is asked for now".to_owned()
+        "no tokens are needed now".to_owned()
     } else {
-        format!("known are {}", known.join(", "))
+        format!("known: {}", known.join(", "))
     }
 }
 
-/// What an agent says, in case it repeats what it was given.
+/// Removes the token from an agent's message, in case the agent repeats it.
 fn without_secret(reason: String, token: &ResourceToken) -> String {
     match &token.token {
         Some(token) => reason.replace(token.expose_secret(), "(hidden)"),

@@ -1,8 +1,8 @@
-//! Which session a chat belongs to.
+//! Maps chats to sessions.
 //!
-//! The chat that a session is created with has an address that names the session, and
-//! stays with it; all others are found here, whether their session is in memory or not.
-//! A chat has one session at a time, and an address one chat.
+//! The first chat of a session has a URI that contains the session's URI, and stays with
+//! it. All other chats are in this map, whether their session is in memory or not. A chat
+//! belongs to one session at a time.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,29 +10,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::channel::ChannelUri;
 
-/// The sessions of chats whose address does not say it.
+/// The sessions of chats whose URI does not name the session.
 #[derive(Debug, Default)]
 pub(crate) struct ChatAddresses(Mutex<HashMap<ChannelUri, ChannelUri>>);
 
 impl ChatAddresses {
-    /// The addresses that were stored: chats and their sessions.
+    /// Creates the map from stored pairs of chat and session.
     pub(crate) fn new(stored: Vec<(ChannelUri, ChannelUri)>) -> Self {
         Self(Mutex::new(stored.into_iter().collect()))
     }
 
-    /// The session that a chat belongs to, if it is a chat's address.
+    /// The session of a chat, if the URI is a chat's.
     pub(crate) fn session_of(&self, chat: &ChannelUri) -> Option<ChannelUri> {
         self.lock().get(chat).cloned().or_else(|| chat.session_of_default_chat())
     }
 
-    /// Whether there is a chat at this address that it does not follow from.
+    /// Whether the map contains this chat.
     pub(crate) fn contains(&self, chat: &ChannelUri) -> bool {
         self.lock().contains_key(chat)
     }
 
-    /// Takes an address for a chat of a session. Answers whether it was free.
+    /// Reserves a URI for a chat of a session. Returns whether it was free.
     pub(crate) fn claim(&self, chat: &ChannelUri, session: &ChannelUri) -> bool {
-        // Such an address is another kind's, whether there is that session or not.
+        // URIs of this form are reserved for the first chat of a session.
         if chat.session_of_default_chat().is_some() {
             return false;
         }
@@ -45,29 +45,29 @@ impl ChatAddresses {
         }
     }
 
-    /// A chat has another session from now on.
+    /// Assigns a chat to another session.
     pub(crate) fn reassign(&self, chat: &ChannelUri, session: &ChannelUri) {
         self.lock().insert(chat.clone(), session.clone());
     }
 
-    /// A chat is gone.
+    /// Removes a chat.
     pub(crate) fn release(&self, chat: &ChannelUri) {
         self.lock().remove(chat);
     }
 
-    /// The chats of a session, and where its first one is if it still has it.
+    /// The chats of a session, including the URI of its first chat, which may be gone.
     pub(crate) fn chats_of(&self, session: &ChannelUri) -> Vec<ChannelUri> {
         let chats = self.lock();
         let further = chats.iter().filter(|(_, owner)| *owner == session).map(|(chat, _)| chat.clone());
         further.chain([ChannelUri::default_chat_of(session)]).collect()
     }
 
-    /// Of a session's chats these are left.
+    /// Removes all chats of a session except these.
     pub(crate) fn keep_only(&self, session: &ChannelUri, chats: &[ChannelUri]) {
         self.lock().retain(|chat, owner| owner != session || chats.contains(chat));
     }
 
-    /// A session is gone, with all of its chats.
+    /// Removes all chats of a session.
     pub(crate) fn release_all_of(&self, session: &ChannelUri) {
         self.lock().retain(|_, owner| owner != session);
     }

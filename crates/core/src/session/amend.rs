@@ -1,9 +1,9 @@
-//! What a client leaves to the host to say, and how it comes into its action.
+//! Completes client actions with data that only the host knows.
 //!
-//! Everybody reduces the echo and nobody what was sent, so that what depends on the
-//! moment is written into the action when it is accepted: how far an attached chat is
-//! meant, and where messages go that a new order of the queue does not name. All else in
-//! the action stays as it came.
+//! All clients reduce the echoed action, not the one that was sent. Values that depend on
+//! the moment of acceptance are therefore written into the action: the last turn of an
+//! attached chat, and the positions of queued messages that a new order does not name.
+//! Everything else in the action stays unchanged.
 
 use std::collections::HashSet;
 
@@ -15,12 +15,12 @@ use super::actor::SessionActor;
 use crate::channel::ChannelUri;
 use crate::state::{Action, Amendment, ChannelState};
 
-/// Chats that a message may leave it to the host to say of how far they are meant: for
-/// each, its session is loaded. A message with more is refused.
+/// Most attached chats without an `endTurn` in one message: the host loads the session of
+/// each to fill it in. A message with more is refused.
 pub(super) const MAX_CHATS_TO_PIN: usize = 32;
 
 impl SessionActor {
-    /// A client's action as everybody shall get it, if that is not how it came.
+    /// A client's action as it is published, if it has to be changed.
     pub(super) fn amended(&self, chat: &ChannelUri, action: &Action) -> Option<Action> {
         let amendments = match message_in(action.typed()) {
             Some(message) => self.pins_of(message),
@@ -31,11 +31,11 @@ impl SessionActor {
         }
         action
             .amended(&amendments)
-            .inspect_err(|error| tracing::error!(%error, "an action could not be completed"))
+            .inspect_err(|error| tracing::error!(%error, "cannot amend client action"))
             .ok()
     }
 
-    /// Writes into a message how far the chats are meant that are attached to it.
+    /// Fills in the `endTurn` of the chats that are attached to a message.
     pub(super) fn pin(&self, message: &mut Message) {
         for attachment in message.attachments.iter_mut().flatten() {
             if let MessageAttachment::Chat(chat) = attachment
@@ -57,8 +57,8 @@ impl SessionActor {
             .collect()
     }
 
-    /// The last finished turn of any chat in memory. One that has none cannot be pinned,
-    /// and neither can one that nobody knows; the message is taken all the same.
+    /// The last finished turn of a chat in memory. A chat without one, or an unknown chat,
+    /// cannot be pinned; the message is accepted anyway.
     fn last_turn(&self, chat: &str) -> Option<String> {
         let last = |state: &ChannelState| Some(state.chat_doc()?.turns().last()?.id.clone());
         self.store.read(&ChannelUri::new(chat), last).flatten()
@@ -75,21 +75,21 @@ impl SessionActor {
     }
 }
 
-/// The chats that are meant as far as they have come when this action is accepted. None of
-/// a message that will be refused for having too many.
+/// The attached chats whose `endTurn` the host has to fill in. Empty for a message that
+/// will be refused because it has too many.
 pub(crate) fn chats_to_pin(message: Option<&Message>) -> Vec<ChannelUri> {
     let message = message.filter(|message| !has_too_many_chats(message));
     message.into_iter().flat_map(unpinned).map(|(_, chat)| ChannelUri::new(chat)).collect()
 }
 
-/// Whether there are more chats to pin in a message than it may have.
+/// Whether a message has too many attached chats without an `endTurn`.
 pub(super) fn has_too_many_chats(message: &Message) -> bool {
     unpinned(message).nth(MAX_CHATS_TO_PIN).is_some()
 }
 
 /// The message that a client sends with an action.
 pub(crate) fn message_in(action: &StateAction) -> Option<&Message> {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else is accepted with a message in it")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only these client actions contain a message")]
     match action {
         StateAction::ChatTurnStarted(started) => Some(&started.message),
         StateAction::ChatPendingMessageSet(set) => Some(&set.message),
@@ -97,7 +97,7 @@ pub(crate) fn message_in(action: &StateAction) -> Option<&Message> {
     }
 }
 
-/// The attached chats that nobody has said of how far they are meant, and their places.
+/// The attached chats without an `endTurn`, with their indexes.
 fn unpinned(message: &Message) -> impl Iterator<Item = (usize, &str)> {
     message.attachments.iter().flatten().enumerate().filter_map(|(at, attachment)| {
         let MessageAttachment::Chat(chat) = attachment else { return None };
@@ -105,9 +105,9 @@ fn unpinned(message: &Message) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The order that is wanted, of the messages that wait and of no others. A client that does
-/// not know of some has not asked for them to go: they come last, as they were. It names
-/// each, because reducers do not agree on the order of the others.
+/// Completes a requested queue order: unknown ids are dropped, and messages that it does not
+/// name are appended in their current order. The result names all messages, because reducers
+/// differ in how they order unnamed ones.
 fn complete_order(wanted: &[String], queued: &[PendingMessage]) -> Vec<String> {
     let mut left: HashSet<&str> = queued.iter().map(|message| message.id.as_str()).collect();
     let waiting = queued.iter().map(|message| &message.id);
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_is_completed_with_what_waits_and_rid_of_what_does_not() {
+    fn queue_order_gets_missing_messages_and_loses_unknown_ones() {
         let queued: Vec<PendingMessage> = serde_json::from_value(json!(
             ["c", "a", "b"]
                 .map(|id| { json!({"id": id, "message": {"text": id, "origin": {"kind": "user"}}}) })

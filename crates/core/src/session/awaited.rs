@@ -1,13 +1,13 @@
-//! The resources that a session waits for a token for: a tool call of one of its chats,
-//! or an MCP server, was asked for one. Read off the session's document alone, which has
-//! what its chats wait for.
+//! The resources for which a session needs a token: a tool call in one of its chats or an
+//! MCP server is waiting for it. The session document alone is read; it contains what its
+//! chats wait for.
 
 use ahp_types::state::{
     ChildCustomization, Customization, McpServerState, ProtectedResourceMetadata, SessionInputRequest,
     SessionState,
 };
 
-/// The resources, some of them perhaps more than once.
+/// The resources that need a token; may contain duplicates.
 pub(crate) fn awaited(session: &SessionState) -> impl Iterator<Item = &ProtectedResourceMetadata> {
     let by_calls = session.input_needed.iter().flatten().filter_map(|request| match request {
         SessionInputRequest::ToolAuthentication(request) => Some(&request.tool_call.auth.resource),

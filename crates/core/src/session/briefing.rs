@@ -1,5 +1,5 @@
-//! What an agent knows of its session beside its conversation: it is opened with all of
-//! it, and told what changes. Read off the published state, which stays the truth.
+//! The session data that an agent gets besides its conversation. An agent is opened with
+//! all of it and is then sent the changes. It is always read from the published state.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use crate::agent::{AgentCommand, ClientTool, Switch};
 use crate::directories::{self, Primary};
 use crate::ids::ClientId;
 
-/// Most commands that tell an agent what is new.
-pub(super) const MOST_NEWS: usize = 3;
+/// Most commands in one briefing.
+pub(super) const MAX_BRIEFING: usize = 3;
 
-/// What the agent of one chat knows, or should know.
+/// The session data that the agent of one chat has, or should have.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Briefing {
     /// The directories to work in.
     pub(super) directories: Vec<PathBuf>,
     /// The session's configuration values.
     pub(super) config: JsonObject,
-    /// The tools of all clients that take part.
+    /// The tools of all active clients.
     pub(super) client_tools: Arc<[ClientTool]>,
-    /// What was decided about customizations.
+    /// The customizations that are switched on or off explicitly.
     pub(super) switches: Vec<Switch>,
 }
 
 impl Briefing {
-    /// What the agent of a chat should know, if it makes this of several directories.
+    /// Reads the data for the agent of a chat from the published state.
     pub(super) fn of(session: &SessionState, chat: &ChatState, primary: Option<Primary>) -> Self {
         Self {
             directories: directories::of_chat(session, chat, primary),
@@ -39,26 +39,26 @@ impl Briefing {
         }
     }
 
-    /// Takes over what is new, and answers what the agent has to be told of it. Switches
-    /// are not among it: an agent is told of each, and changes them itself.
+    /// Replaces the data and returns the commands that update the agent. Switches are not
+    /// included: each toggle is sent to the agent separately.
     pub(super) fn update(&mut self, now: Self) -> Vec<AgentCommand> {
-        let mut news = Vec::new();
+        let mut commands = Vec::new();
         if now.directories != self.directories {
-            news.push(AgentCommand::Directories(now.directories.clone()));
+            commands.push(AgentCommand::Directories(now.directories.clone()));
         }
         if now.config != self.config {
-            news.push(AgentCommand::Config(now.config.clone()));
+            commands.push(AgentCommand::Config(now.config.clone()));
         }
         if now.client_tools != self.client_tools {
-            news.push(AgentCommand::ClientTools(Arc::clone(&now.client_tools)));
+            commands.push(AgentCommand::ClientTools(Arc::clone(&now.client_tools)));
         }
         *self = now;
-        news
+        commands
     }
 
-    /// What was switched since then.
+    /// The switches that differ from these.
     pub(super) fn switched(&self, now: &Self) -> Vec<Switch> {
-        // What is not named any more is on.
+        // A customization without a switch is enabled.
         let on = |then: &&Switch| now.switches.iter().all(|switch| switch.id != then.id);
         let on = self
             .switches

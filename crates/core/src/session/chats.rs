@@ -1,5 +1,4 @@
-//! The chats of a session: which there are, and what is known of each beside what is
-//! published.
+//! The chats of a session, and their unpublished state.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -8,9 +7,9 @@ use ahp_types::state::{ChatOrigin, ChatState, SessionStatus};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::briefing::{Briefing, MOST_NEWS};
-use super::decide::{Model, Phase};
-use super::handle::Answer;
+use super::briefing::{Briefing, MAX_BRIEFING};
+use super::decide::{AgentState, Phase};
+use super::handle::ReplySender;
 use super::links::TurnLinks;
 use crate::agent::{
     AgentCommand, AgentEvent, AgentLink, AgentProvider, COMMAND_CAPACITY, History, ResumeToken, Unsent,
@@ -20,85 +19,85 @@ use crate::directories::Primary;
 use crate::state::ChatDoc;
 use crate::storage::StoredConversation;
 
-/// Room for commands that must be left when an agent is told what is new in its session:
-/// a user's own orders have to find some behind that.
+/// Free places that an agent's command queue must have before the agent is briefed, so
+/// that user commands still fit.
 const BRIEFING_ROOM: usize = COMMAND_CAPACITY / 2;
 
-/// Most that an agent is told about its session at once, and the order that it is for.
-const BRIEFING_AND_ORDER: usize = MOST_NEWS + 1;
+/// Places for a briefing and the command that follows it.
+const BRIEFING_AND_COMMAND: usize = MAX_BRIEFING + 1;
 
-/// What a chat starts from.
+/// The initial data of a chat.
 #[derive(Debug)]
 pub(crate) struct ChatSeed {
     /// Its channel.
     pub(crate) uri: ChannelUri,
     /// How its agent continues the conversation.
     pub(crate) conversation: StoredConversation,
-    /// The agent's messages of its turns.
+    /// The agent's messages, by turn.
     pub(crate) links: TurnLinks,
-    /// Whether its queue waits until a client asks to continue.
+    /// Whether the queue is held until a client asks to continue.
     pub(crate) queue_held: bool,
-    /// The chat whose agent fills it, if it is a subagent's.
+    /// The chat whose agent writes to it, if it is a subagent's chat.
     pub(crate) parent: Option<ChannelUri>,
 }
 
 impl ChatSeed {
-    /// A chat in which nothing has happened.
+    /// A new chat without turns.
     pub(crate) fn new(uri: ChannelUri, history: History) -> Self {
         let conversation = StoredConversation::new(history);
         Self { uri, conversation, links: TurnLinks::default(), queue_held: false, parent: None }
     }
 }
 
-/// A chat, as its session knows it beside what is published.
+/// The unpublished state of a chat.
 #[derive(Debug)]
 pub(super) struct Chat {
     pub(super) uri: ChannelUri,
     pub(super) conversation: Uuid,
-    /// The agent's own name of the conversation.
+    /// The agent's own name for the conversation.
     pub(super) resume_token: Option<ResumeToken>,
-    /// The agent's messages of its turns.
+    /// The agent's messages, by turn.
     pub(super) links: TurnLinks,
-    /// The chat whose agent fills this one.
+    /// The chat whose agent writes to this one, if it is a subagent's chat.
     pub(super) parent: Option<ChannelUri>,
-    pub(super) model: Model,
-    /// The agent, while there is one.
+    pub(super) agent: AgentState,
+    /// The connection to the agent, while one is open.
     pub(super) link: Option<AgentLink>,
-    /// A message that it was to get and could not take any more.
+    /// A message that the closing agent did not receive.
     pub(super) undelivered: Option<Box<Unsent>>,
-    /// What it knows of its session.
-    pub(super) told: Briefing,
-    /// Whether there is more to know, for which it had no room.
-    pub(super) behind: bool,
-    /// Ends the opening of an agent.
+    /// The session data that the agent has received.
+    pub(super) briefed: Briefing,
+    /// Whether the agent's briefing is out of date because its queue was full.
+    pub(super) briefing_outdated: bool,
+    /// Cancels the opening of an agent.
     pub(super) opening: CancellationToken,
-    /// Nothing works for it any more, and nothing will.
-    pub(super) over: bool,
+    /// The chat is finished: it has no agent and will not get one.
+    pub(super) finished: bool,
     pub(super) leaving: Option<Leaving>,
 }
 
-/// When an agent is to be told what is new.
+/// When an agent is briefed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Brief {
-    /// Now, if there is room beside what it has to do.
+    /// Now, if its queue has room besides its work.
     IfRoom,
-    /// Before the order that comes next, unless that would find no room then.
+    /// Before the next command, unless that command would not fit then.
     First,
 }
 
-/// How a chat leaves its session while that stays.
+/// How a chat leaves a session that continues.
 #[derive(Debug)]
 pub(super) enum Leaving {
-    /// For good; these wait for it.
-    Disposed(Vec<Answer<()>>),
-    /// For another session, as soon as its agent is gone.
-    Moves(Answer<ChatSeed>),
-    /// It is on its way.
-    Away,
+    /// It is deleted; these callers wait for it.
+    Disposed(Vec<ReplySender<()>>),
+    /// It moves to another session, as soon as its agent has stopped.
+    Moving(ReplySender<ChatSeed>),
+    /// It has been released and may belong to the other session already.
+    InTransit,
 }
 
 impl Chat {
-    /// A chat of a session with this kind of agent.
+    /// Creates a chat of a session with this agent provider.
     pub(super) fn new(seed: ChatSeed, provider: &dyn AgentProvider) -> Self {
         let offer = provider.offer();
         let offer = offer.borrow();
@@ -109,7 +108,7 @@ impl Chat {
             resume_token,
             links: seed.links,
             parent: seed.parent,
-            model: Model {
+            agent: AgentState {
                 phase: Phase::Cold(history),
                 turn_began: Duration::ZERO,
                 openings: 0,
@@ -122,89 +121,89 @@ impl Chat {
             },
             link: None,
             undelivered: None,
-            told: Briefing::default(),
-            behind: false,
+            briefed: Briefing::default(),
+            briefing_outdated: false,
             opening: CancellationToken::new(),
-            over: false,
+            finished: false,
             leaving: None,
         }
     }
 
-    /// What the storage has to know of the conversation.
+    /// The stored form of the conversation.
     pub(super) fn stored_conversation(&self) -> StoredConversation {
         StoredConversation {
             id: self.conversation,
-            history: self.model.phase.history(),
+            history: self.agent.phase.history(),
             resume_token: self.resume_token.clone(),
-            rewind: self.model.rewind.clone(),
+            rewind: self.agent.rewind.clone(),
         }
     }
 
-    /// Everything that another session needs to have this chat.
+    /// The data with which another session adopts this chat.
     pub(super) fn seed(&self) -> ChatSeed {
         ChatSeed {
             uri: self.uri.clone(),
             conversation: self.stored_conversation(),
             links: self.links.clone(),
-            queue_held: self.model.queue_held,
+            queue_held: self.agent.queue_held,
             parent: self.parent.clone(),
         }
     }
 
-    /// Hands a command to the agent, if there is one and it handles such commands.
+    /// Sends a command to the agent, if one is open and supports the command.
     pub(super) fn command(&mut self, command: AgentCommand) {
-        if !command.is_handled_with(self.model.features) {
+        if !command.is_handled_with(self.agent.features) {
             return;
         }
         let Some(link) = &self.link else { return };
         if let Err(error) = link.commands.try_send(command) {
-            tracing::error!(chat = %self.uri, %error, "the agent does not take commands; closing it");
+            tracing::error!(chat = %self.uri, %error, "agent command queue is full or closed; closing the agent");
             link.close.cancel();
-            // An agent that ends just now has not seen it: it is for the next one.
+            // A closing agent has not read the message; the next agent gets it.
             if let AgentCommand::Prompt { turn, message } = error.into_inner() {
                 self.undelivered = Some(Box::new(Unsent { turn, message }));
             }
         }
     }
 
-    /// Tells the agent what is new in its session, if it hears it. One that has enough to
-    /// do gets the latest later: clients may change their minds as often as they like.
+    /// Sends changes of the session data to the agent. A busy agent gets only the latest
+    /// state later, since clients may change settings at any rate.
     pub(super) fn brief(&mut self, now: Briefing) {
-        for command in self.told.update(now) {
+        for command in self.briefed.update(now) {
             self.command(command);
         }
     }
 
-    /// Whether there is an agent that can be told what is new. If it only has no room, it
-    /// is told later.
-    pub(super) fn hears(&mut self, when: Brief) -> bool {
+    /// Whether there is an agent with room for a briefing. An agent without room is marked
+    /// for a later briefing.
+    pub(super) fn can_brief(&mut self, when: Brief) -> bool {
         let Some(link) = &self.link else { return false };
         let room = match when {
             Brief::IfRoom => BRIEFING_ROOM,
-            Brief::First => BRIEFING_AND_ORDER,
+            Brief::First => BRIEFING_AND_COMMAND,
         };
-        self.behind = link.commands.capacity() < room;
-        !self.behind
+        self.briefing_outdated = link.commands.capacity() < room;
+        !self.briefing_outdated
     }
 
-    /// Whether another session may have it already.
-    pub(super) fn is_away(&self) -> bool {
-        matches!(self.leaving, Some(Leaving::Away))
+    /// Whether it has been released and may belong to another session.
+    pub(super) fn is_in_transit(&self) -> bool {
+        matches!(self.leaving, Some(Leaving::InTransit))
     }
 
-    /// It stays after all.
-    pub(super) fn stays(&mut self) {
-        self.model.phase = Phase::Cold(self.model.phase.history());
-        self.over = false;
+    /// Cancels its leaving.
+    pub(super) fn cancel_leaving(&mut self) {
+        self.agent.phase = Phase::Cold(self.agent.phase.history());
+        self.finished = false;
         self.leaving = None;
     }
 }
 
-/// The chats of one session. Few, so they are looked for one by one.
+/// The chats of one session. There are few, so lookups are linear.
 #[derive(Debug)]
 pub(super) struct Chats {
     chats: Vec<Chat>,
-    /// Where to look first for the next event, so that every agent gets its turn.
+    /// Where the search for the next event starts, so that all agents are served in turn.
     first: usize,
 }
 
@@ -242,7 +241,7 @@ impl Chats {
         Some(self.chats.remove(at))
     }
 
-    /// The next event of any agent, and whose; waits forever while there is no agent.
+    /// The next event of any agent and its chat; pending while there is no agent.
     /// Cancel-safe.
     pub(super) async fn next_event(&mut self) -> (ChannelUri, Option<AgentEvent>) {
         std::future::poll_fn(|context| {
@@ -261,14 +260,14 @@ impl Chats {
     }
 }
 
-/// Whether anything was sent in a chat. A draft is no reason to keep a session.
+/// Whether a message was sent in a chat. A draft does not count.
 pub(crate) fn is_used(chat: &ChatDoc) -> bool {
     let open = chat.open();
     let waits = open.queued_messages.is_some() || open.steering_message.is_some();
     waits || !chat.turns().is_empty() || open.active_turn.is_some()
 }
 
-/// A chat without anything in it.
+/// The state of an empty chat.
 pub(crate) fn chat_state(chat: &ChannelUri, created_at: &str) -> ChatState {
     ChatState {
         resource: chat.as_str().to_owned(),

@@ -1,29 +1,29 @@
-//! The chats of subagents: created, filled and ended by the agent of their parent chat.
+//! The chats of subagents, which the agent of their parent chat creates, fills and ends.
 //!
-//! A child chat is stored like any other and stays when its subagent is done. Clients can
-//! read it; they cannot send to it.
+//! A child chat is stored like any other and is kept when its subagent has finished.
+//! Clients can read it; they cannot send messages to it.
 
 use ahp_types::state::{ChatInteractivity, ChatOrigin};
 
 use super::actor::SessionActor;
 use super::chats::{Chat, ChatSeed, chat_state};
-use super::decide::Input;
+use super::decide::DecisionInput;
 use crate::agent::{AgentEvent, ChildChat, ChildId, History, TurnOutcome};
 use crate::channel::ChannelUri;
 use crate::clock::wire_time;
 use crate::state::{ChannelState, ChatDoc};
 
-/// Child chats that a session may have. For a further one the oldest whose subagent is
-/// done is removed; while all of them work, the further one gets no chat. The tool call
-/// that started a subagent has its result either way.
+/// Most child chats per session. For a further one the oldest finished one is removed;
+/// while all are running, the further subagent gets no chat. The tool call that started
+/// the subagent has its result either way.
 const MAX_CHILDREN: usize = 256;
 
-/// Bytes of a tool call's id, which is in the address of its chat.
+/// Longest tool call id, in bytes; it is part of the chat's URI.
 const MAX_ID: usize = 256;
 
 impl SessionActor {
-    /// Gives an event about a child chat to that chat. Returns the event if it is about
-    /// the agent's own chat.
+    /// Passes an event about a child chat to that chat. Returns the event if it is about the
+    /// agent's own chat.
     pub(super) async fn route_to_child(
         &mut self,
         parent: &ChannelUri,
@@ -54,13 +54,13 @@ impl SessionActor {
         };
         let uri = self.child_uri(&child);
         if self.is_child_of(&uri, parent) {
-            let decision = self.decide(&uri, Input::Agent(event));
-            self.carry_out(&uri, decision).await;
+            let decision = self.decide(&uri, DecisionInput::Agent(event));
+            self.apply_decision(&uri, decision).await;
         }
         None
     }
 
-    /// Ends the turns of all subagents of a chat whose agent is gone.
+    /// Ends the turns of all subagents of a chat whose agent has closed.
     pub(super) async fn end_children(&mut self, parent: &ChannelUri) {
         for child in self.children_of(parent) {
             let gone =
@@ -86,7 +86,7 @@ impl SessionActor {
     async fn start_child(&mut self, parent: &ChannelUri, child: ChildChat) {
         let uri = self.child_uri(&child.id);
         if child.id.tool_call().len() > MAX_ID {
-            tracing::error!(session = %self.seed.uri, "the id of a subagent's tool call is too long");
+            tracing::error!(session = %self.seed.uri, "subagent tool call id is too long");
             return;
         }
         let is_there = self.chats.get(&uri).is_some();
@@ -94,16 +94,16 @@ impl SessionActor {
             return;
         }
         if is_there && !self.is_child_of(&uri, parent) {
-            tracing::error!(session = %self.seed.uri, child = %child.id, "the address of a child chat is taken");
+            tracing::error!(session = %self.seed.uri, child = %child.id, "child chat URI is in use");
             return;
         }
-        let decision = self.decide(&uri, Input::Agent(AgentEvent::ChildStarted(Box::new(child))));
-        self.carry_out(&uri, decision).await;
+        let decision = self.decide(&uri, DecisionInput::Agent(AgentEvent::ChildStarted(Box::new(child))));
+        self.apply_decision(&uri, decision).await;
     }
 
     async fn create_child(&mut self, parent: &ChannelUri, uri: &ChannelUri, child: &ChildChat) -> bool {
         if self.ending.is_some() || !self.make_room_for_child().await {
-            tracing::warn!(session = %self.seed.uri, child = %child.id, "too many child chats");
+            tracing::warn!(session = %self.seed.uri, child = %child.id, "cannot create child chat: session is ending or limit reached");
             return false;
         }
         let mut state = chat_state(uri, &wire_time(self.clock.now()));
@@ -119,13 +119,13 @@ impl SessionActor {
             Err(error) => Err(error.to_string()),
         };
         if let Err(error) = &created {
-            tracing::error!(session = %self.seed.uri, child = %child.id, error, "cannot create a child chat");
+            tracing::error!(session = %self.seed.uri, child = %child.id, error, "cannot create child chat");
         }
         created.is_ok()
     }
 
-    /// Removes the oldest child chat whose subagent is done, if there are too many. Returns
-    /// whether there is room for another one.
+    /// Removes the oldest finished child chat if the limit is reached. Returns whether there
+    /// is room for another one.
     async fn make_room_for_child(&mut self) -> bool {
         let children: Vec<ChannelUri> =
             self.chats.iter().filter(|chat| chat.is_child()).map(|chat| chat.uri.clone()).collect();
@@ -148,18 +148,18 @@ impl SessionActor {
         let running = |state: &ChannelState| Some(state.chat()?.active_turn.as_ref()?.id.clone());
         let Some(turn) = self.store.read(child, running).flatten() else { return };
         let turn = crate::ids::TurnId::new(&turn);
-        let decision = self.decide(child, Input::Agent(AgentEvent::TurnEnded { turn, outcome }));
-        self.carry_out(child, decision).await;
+        let decision = self.decide(child, DecisionInput::Agent(AgentEvent::TurnEnded { turn, outcome }));
+        self.apply_decision(child, decision).await;
     }
 }
 
-/// The parent of a chat that was stored, if it is a subagent's.
+/// The parent of a stored chat, if it is a subagent's chat.
 pub(super) fn stored_parent(doc: &ChatDoc) -> Option<ChannelUri> {
     super::decide::parent_of(doc.open()).map(ChannelUri::new)
 }
 
 impl Chat {
-    /// Whether it is a subagent's.
+    /// Whether it is a subagent's chat.
     pub(super) fn is_child(&self) -> bool {
         self.parent.is_some()
     }

@@ -1,13 +1,13 @@
-//! What happens next in a chat, and in its session: a pure function of their state and
-//! an input.
+//! The rules of a session: a pure function from state and input to a decision.
 //!
-//! No clock, no I/O, no waiting: the time comes in with the input, and what must
-//! be done outside goes out as effects. Published state is only read here; the
-//! actions that change it are returned for the actor to commit, in order.
-//! `turns`, `queue`, `tools`, `inputs`, `settings`, `directories`, `customizations` and
-//! `children` (chats of subagents) hold the rules of their subjects, `names` how long names
-//! may be, `agent` the rules of what agents say, `leftovers` those of what must not outlive
-//! them, `lost_history` those for an agent that has lost its record.
+//! No clock, no I/O, no waiting: the time comes with the input, and external work is
+//! returned as effects. Published state is only read here; the actions that change it are
+//! returned, and the actor commits them in order.
+//!
+//! Each submodule holds the rules of one subject: `turns`, `queue`, `tools`, `inputs`,
+//! `settings`, `directories`, `customizations`, `children` (subagent chats), `names` (length
+//! limits), `agent` (agent events), `leftovers` (state that must not outlive an agent) and
+//! `lost_history` (agents that have lost their record).
 
 mod agent;
 mod children;
@@ -27,7 +27,7 @@ use std::time::Duration;
 use ahp_types::actions::{SessionCreationFailedAction, SessionReadyAction, StateAction};
 use ahp_types::state::{ChatState, ErrorInfo, SessionLifecycle, SessionState};
 
-use super::Ending;
+use super::SessionEnding;
 use crate::action::{Dispatched, meaning};
 use crate::agent::{
     AgentCommand, AgentEvent, AgentFeatures, History, McpServerRequest, MessageLink, OpenError,
@@ -38,66 +38,66 @@ use crate::ids::{ClientId, TurnId};
 use crate::storage::{Rewind, StoredTurn};
 pub(super) use children::parent_of;
 pub(super) use customizations::switches;
-pub(super) use inputs::withdrawn;
-pub(super) use leftovers::{of_agent, of_agents};
+pub(super) use inputs::cancel_open_requests;
+pub(super) use leftovers::{clear_chat_agent, clear_session_agents};
 pub(super) use names::cut as cut_name;
 pub(super) use queue::{QueueEffect, holds_queue};
 use turns::Resumable;
 pub(super) use turns::title_from;
 
-/// Everything about a chat that is not published.
+/// The unpublished state of a chat's agent and queue.
 #[derive(Clone, Debug)]
-pub(super) struct Model {
-    /// Where its agent is in its life.
+pub(super) struct AgentState {
+    /// The lifecycle phase of the agent.
     pub(super) phase: Phase,
-    /// When the running turn began, on the actor's clock.
+    /// When the running turn began, on the session's monotonic clock.
     pub(super) turn_began: Duration,
-    /// How often the agent was opened for the running turn.
+    /// How often the agent has been opened for the running turn.
     pub(super) openings: u32,
-    /// Which commands agents of this kind handle.
+    /// The features that the agent supports.
     pub(super) features: AgentFeatures,
-    /// Whether the waiting messages are held back until a client asks to continue.
+    /// Whether queued messages are held until a client asks to continue.
     pub(super) queue_held: bool,
-    /// Whether the running turn was reopened by a client after it had failed.
+    /// Whether the running turn was resumed by a client after it had failed.
     pub(super) reopened: bool,
-    /// A turn that the agent started while another one was running: its output goes
-    /// into the running one.
+    /// A turn that the agent started while another was running. Its output is added to the
+    /// running turn.
     pub(super) folded: Option<Unsent>,
-    /// What they make of the first of several directories; nothing if they work in one.
+    /// The role of the first of several directories; `None` if the agent supports only one.
     pub(super) directories: Option<Primary>,
-    /// How far back the agent has to go before it gets a message. Kept until it has shown
-    /// that it did: to be told twice does not hurt.
+    /// How far the agent must rewind before it gets the next message. Kept until the agent
+    /// has shown that it did; telling it twice is harmless.
     pub(super) rewind: Option<Rewind>,
 }
 
-/// Where the agent of a chat is in its life.
+/// The lifecycle phase of a chat's agent.
 #[derive(Clone, Debug)]
 pub(super) enum Phase {
-    /// There is no agent. It is opened when the next message comes.
+    /// There is no agent. The next message opens one.
     Cold(History),
     /// The agent is being opened.
     Opening {
-        /// What it takes up, for another try if this one fails.
+        /// The history it is opened with, for a retry after a failure.
         history: History,
-        /// The message to send when it is there, unless that is cancelled before.
+        /// The message to send when it is open, unless the turn is cancelled first.
         prompt: Option<Box<Unsent>>,
     },
-    /// The agent's own record is missing, and the user is asked how to continue.
+    /// The agent's own record is missing, and the user has been asked how to continue.
     Asking {
-        /// What it was to continue.
+        /// The history that it was opened with.
         history: History,
-        /// The message to send when it is there.
+        /// The message to send when it is open.
         prompt: Box<Unsent>,
     },
-    /// The agent is there. Until it has shown that it works, another one would begin the
-    /// branch anew.
+    /// The agent is open. Until it has produced output, another agent would start from the
+    /// same history.
     Live(History),
-    /// The chat leaves, or its session does, as soon as the agent is gone.
+    /// The chat or its session ends as soon as the agent has closed.
     Closing(History),
 }
 
 impl Phase {
-    /// What an agent that is opened later takes up.
+    /// The history with which the next agent is opened.
     pub(super) fn history(&self) -> History {
         match self {
             Self::Cold(history)
@@ -109,147 +109,152 @@ impl Phase {
     }
 }
 
-/// The published state that decisions are made on.
+/// The published state on which a decision is based.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct View<'a> {
+pub(super) struct DecisionView<'a> {
     /// The session's document.
     pub(super) session: &'a SessionState,
-    /// The chat's document; of the finished turns it has the last one.
+    /// The chat's document; it contains only the last finished turn.
     pub(super) chat: &'a ChatState,
-    /// All of the chat's finished turns.
+    /// All finished turns of the chat.
     pub(super) turns: &'a [StoredTurn],
     /// Whether any chat of the session has an agent.
-    pub(super) attended: bool,
-    /// The actor's clock, for durations.
+    pub(super) has_agent: bool,
+    /// The session's monotonic clock, for durations.
     pub(super) now: Duration,
-    /// The time of day, as it goes over the wire.
+    /// The wall-clock time, formatted for the protocol.
     pub(super) time: &'a str,
 }
 
-/// Which of a session's channels an action is for.
+/// The channel of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum ActionTarget {
     /// The session channel.
     Session,
-    /// The channel of the chat that the decision is about.
+    /// The channel of the chat that is decided about.
     Chat,
 }
 
-/// Something that happened to the chat or to its session.
+/// An event that concerns a chat or its session.
 #[derive(Debug)]
-pub(super) enum Input<'a> {
+pub(super) enum DecisionInput<'a> {
     /// A client dispatched an action.
     Client {
         /// The channel it was dispatched on.
-        target: Target,
-        /// What it says.
+        target: ActionTarget,
+        /// The action.
         action: &'a StateAction,
-        /// Who sent it.
+        /// The client that sent it.
         client: &'a ClientId,
     },
     /// The agent is ready for prompts.
     Opened,
     /// The agent could not be opened.
     OpenFailed(&'a OpenError),
-    /// The agent reported something.
+    /// The agent reported an event.
     Agent(AgentEvent),
-    /// A client is not there for the session any more.
-    Left(&'a ClientId),
-    /// The session works elsewhere since this action.
+    /// A client has left the session.
+    ClientLeft(&'a ClientId),
+    /// This action changed the session's directories.
     Directories(&'a StateAction),
-    /// A user gave a token for something.
+    /// A user provided a token for a resource.
     Token(ResourceToken),
-    /// Everything else is done: is there something to go on with?
-    Settle,
-    /// The session shall end, or the chat shall leave it.
-    End(Ending),
+    /// All earlier work is done: fail orphaned tool calls, or start the next message.
+    StartWaiting,
+    /// The session ends, or the chat leaves it.
+    End(SessionEnding),
 }
 
-/// What a decision asks the actor to do, in this order: commit or reject the
-/// client's action, take over the new phase, commit the follow-ups, run the effects.
+/// Work for the actor, in this order: commit or reject the client's action, apply the
+/// new agent state, commit the follow-up actions, run the effects.
 #[derive(Debug, Default)]
 pub(super) struct Decision {
-    /// Why the client's action is refused; `None` accepts it.
+    /// Why the client's action is rejected; `None` accepts it.
     pub(super) rejection: Option<String>,
     /// The next phase, if it changes.
     pub(super) phase: Option<Phase>,
-    /// How far back the agent has to go.
+    /// How far the agent has to rewind, if that changes.
     pub(super) rewind: Option<Rewind>,
     /// Whether the agent has shown that it works on the conversation.
     pub(super) works: bool,
-    /// Whether the running turn was reopened by a client.
+    /// Whether the running turn was resumed by a client, if that changes.
     pub(super) reopened: Option<bool>,
-    /// The agent's name of the conversation, if it reported one.
+    /// The agent's name for the conversation, if it reported one.
     pub(super) resume_token: Option<ResumeToken>,
-    /// An id of a message of a turn that the agent reported.
+    /// A message id that the agent reported, with its turn.
     pub(super) link: Option<(TurnId, MessageLink)>,
-    /// The agent's own turn whose output goes into the running one, if that changes.
+    /// The agent's own turn that is folded into the running one, if that changes.
     pub(super) folded: Option<Option<Unsent>>,
-    /// The host's own actions that follow.
-    pub(super) actions: Vec<(Target, StateAction)>,
-    /// What is to be done outside.
+    /// The host's follow-up actions.
+    pub(super) actions: Vec<(ActionTarget, StateAction)>,
+    /// External work.
     pub(super) effects: Vec<Effect>,
 }
 
-/// Something to be done outside of the published state.
+/// Work outside the published state.
 #[derive(Debug, PartialEq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there are a few of them at a time, and they are moved at once"
-)]
+#[expect(clippy::large_enum_variant, reason = "few exist at a time, and they are consumed immediately")]
 pub(super) enum Effect {
-    /// Start the agent.
+    /// Open an agent.
     OpenAgent(History),
-    /// Tell it something.
+    /// Send it a command.
     Agent(AgentCommand),
-    /// Tell it where it works now, if it does not know.
-    TellDirectories,
-    /// End it, or stop opening it.
+    /// Send it its current directories, if they have changed.
+    UpdateDirectories,
+    /// Close it, or cancel its opening.
     CloseAgent,
-    /// Nothing of the agent is left: the chat is over.
+    /// The agent has stopped: the chat is finished.
     Finish,
 }
 
-/// Why nothing is taken any more.
-const CLOSING: &str = "the chat or its session is being closed";
+/// Why actions are rejected while a chat or session closes.
+const CLOSING: &str = "the chat or its session is closing";
 
-/// The reason for rejecting an action that clients may not dispatch, or not on this channel.
-const WRONG_CHANNEL: &str = "this host does not take this action from a client on this channel";
+/// Why an action is rejected that clients may not dispatch, or not on this channel.
+const WRONG_CHANNEL: &str = "clients may not dispatch this action on this channel";
 
 /// Decides what follows from an input.
-pub(super) fn decide(model: &Model, view: View<'_>, input: Input<'_>) -> Decision {
+pub(super) fn decide(agent: &AgentState, view: DecisionView<'_>, input: DecisionInput<'_>) -> Decision {
     match input {
-        Input::Client { .. } if matches!(model.phase, Phase::Closing(_)) => reject(CLOSING),
-        Input::Client { target, action, client } => match (target, meaning(action).dispatched()) {
-            (Target::Chat, Some(action)) => decide_chat(model, view, action, client),
-            (Target::Session, Some(action)) => decide_session(model, view, action, client),
+        DecisionInput::Client { .. } if matches!(agent.phase, Phase::Closing(_)) => reject(CLOSING),
+        DecisionInput::Client { target, action, client } => match (target, meaning(action).dispatched()) {
+            (ActionTarget::Chat, Some(action)) => decide_chat(agent, view, action, client),
+            (ActionTarget::Session, Some(action)) => decide_session(agent, view, action, client),
             (_, None) => not_for_clients(action),
         },
-        Input::Opened => decide_opened(model, view),
-        Input::OpenFailed(error) => decide_open_failed(model, view, error),
-        Input::Agent(event) => agent::said(model, view, event),
-        Input::Left(client) => settings::left(view, client),
-        Input::Directories(action) => directories::followed(view, action),
-        Input::Token(token) => settings::token(view, token),
-        // A tool that nobody runs any more holds up its turn, so it comes first.
-        Input::Settle => tools::orphaned(view).unwrap_or_else(|| queue::next(model, view)),
-        Input::End(ending) => decide_end(model, view, ending),
+        DecisionInput::Opened => decide_opened(agent, view),
+        DecisionInput::OpenFailed(error) => decide_open_failed(agent, view, error),
+        DecisionInput::Agent(event) => agent::handle_event(agent, view, event),
+        DecisionInput::ClientLeft(client) => settings::client_left(view, client),
+        DecisionInput::Directories(action) => directories::session_changed(view, action),
+        DecisionInput::Token(token) => settings::token(view, token),
+        // An orphaned tool call blocks its turn, so it is handled first.
+        DecisionInput::StartWaiting => {
+            tools::fail_orphaned_calls(view).unwrap_or_else(|| queue::next(agent, view))
+        }
+        DecisionInput::End(ending) => decide_end(agent, view, ending),
     }
 }
 
-fn decide_chat(model: &Model, view: View<'_>, action: Dispatched<'_>, client: &ClientId) -> Decision {
+fn decide_chat(
+    agent: &AgentState,
+    view: DecisionView<'_>,
+    action: Dispatched<'_>,
+    client: &ClientId,
+) -> Decision {
     match action {
-        Dispatched::ChatTurnStarted(started) => turns::started(model, view, started),
+        Dispatched::ChatTurnStarted(started) => turns::started(agent, view, started),
         Dispatched::ChatTurnCancelled(cancelled) => {
-            let mut decision = turns::cancelled(model, view, &cancelled.turn_id);
+            let mut decision = turns::cancelled(agent, view, &cancelled.turn_id);
             if decision.rejection.is_none() {
-                let leftovers = leftovers::of_turn(view.chat).into_iter().chain(queue::unsteered(view));
-                decision.actions.extend(leftovers.map(|action| (Target::Chat, action)));
+                let leftovers =
+                    leftovers::clear_turn(view.chat).into_iter().chain(queue::requeue_steering(view));
+                decision.actions.extend(leftovers.map(|action| (ActionTarget::Chat, action)));
             }
             decision
         }
-        Dispatched::ChatTurnResume(resume) => turns::resumed(model, view, &resume.turn_id),
-        Dispatched::ChatPendingMessageSet(set) => queue::set(model, view, set),
+        Dispatched::ChatTurnResume(resume) => turns::resumed(agent, view, &resume.turn_id),
+        Dispatched::ChatPendingMessageSet(set) => queue::set(agent, view, set),
         Dispatched::ChatPendingMessageRemoved(removed) => queue::removed(view, removed),
         Dispatched::ChatToolCallConfirmed(confirmed) => tools::confirmed(view, confirmed),
         Dispatched::ChatToolCallResultConfirmed(confirmed) => tools::result_confirmed(view, confirmed),
@@ -260,12 +265,12 @@ fn decide_chat(model: &Model, view: View<'_>, action: Dispatched<'_>, client: &C
         Dispatched::ChatInputAnswerChanged(changed) => inputs::answer_changed(view, changed),
         Dispatched::ChatInputCompleted(completed) => {
             let decision = inputs::completed(view, completed);
-            lost_history::answered(model, view, completed).unwrap_or(decision)
+            lost_history::answered(agent, view, completed).unwrap_or(decision)
         }
-        Dispatched::ChatTruncated(truncated) => turns::truncated(model, view, truncated.turn_id.as_deref()),
-        Dispatched::ChatWorkingDirectorySet(set) => directories::chat_set(model, view, &set.directory),
+        Dispatched::ChatTruncated(truncated) => turns::truncated(agent, view, truncated.turn_id.as_deref()),
+        Dispatched::ChatWorkingDirectorySet(set) => directories::chat_set(agent, view, &set.directory),
         Dispatched::ChatWorkingDirectoryRemoved(removed) => {
-            directories::chat_removed(model, view, &removed.directory)
+            directories::chat_removed(agent, view, &removed.directory)
         }
         // VS Code renames a session on the channel of its chat.
         Dispatched::SessionTitleChanged(changed) => turns::renamed(view, changed),
@@ -289,31 +294,38 @@ fn decide_chat(model: &Model, view: View<'_>, action: Dispatched<'_>, client: &C
     }
 }
 
-fn decide_session(model: &Model, view: View<'_>, action: Dispatched<'_>, client: &ClientId) -> Decision {
+fn decide_session(
+    agent: &AgentState,
+    view: DecisionView<'_>,
+    action: Dispatched<'_>,
+    client: &ClientId,
+) -> Decision {
     match action {
         Dispatched::SessionTitleChanged(changed) => turns::session_renamed(view, changed),
         Dispatched::SessionIsReadChanged(_) | Dispatched::SessionIsArchivedChanged(_) => Decision::default(),
         Dispatched::SessionActiveClientSet(set) => {
-            settings::only_itself(client, &set.active_client.client_id)
+            settings::check_own_client_id(client, &set.active_client.client_id)
         }
-        Dispatched::SessionActiveClientRemoved(removed) => settings::only_itself(client, &removed.client_id),
+        Dispatched::SessionActiveClientRemoved(removed) => {
+            settings::check_own_client_id(client, &removed.client_id)
+        }
         Dispatched::SessionConfigChanged(changed) => {
-            settings::config_changed(model.features, view.session, changed)
+            settings::config_changed(agent.features, view.session, changed)
         }
-        Dispatched::SessionWorkingDirectorySet(set) => directories::set(model, view, &set.directory),
+        Dispatched::SessionWorkingDirectorySet(set) => directories::set(agent, view, &set.directory),
         Dispatched::SessionWorkingDirectoryRemoved(removed) => {
-            directories::removed(model, view, &removed.directory)
+            directories::removed(agent, view, &removed.directory)
         }
-        Dispatched::SessionWorkingDirectoryReplaced(change) => directories::replaced(model, view, change),
+        Dispatched::SessionWorkingDirectoryReplaced(change) => directories::replaced(agent, view, change),
         Dispatched::SessionCustomizationToggled(toggled) => customizations::toggled(view.session, toggled),
         Dispatched::SessionMcpServerStartRequested(wanted) => {
-            customizations::server(model, view, &wanted.id, McpServerRequest::Start)
+            customizations::server(agent, view, &wanted.id, McpServerRequest::Start)
         }
         Dispatched::SessionMcpServerStopRequested(wanted) => {
-            customizations::server(model, view, &wanted.id, McpServerRequest::Stop)
+            customizations::server(agent, view, &wanted.id, McpServerRequest::Stop)
         }
         Dispatched::SessionMcpServerBackgroundRequested(wanted) => {
-            customizations::server(model, view, &wanted.id, McpServerRequest::Background)
+            customizations::server(agent, view, &wanted.id, McpServerRequest::Background)
         }
         Dispatched::RootConfigChanged(_)
         | Dispatched::ChatTurnStarted(_)
@@ -339,35 +351,35 @@ fn decide_session(model: &Model, view: View<'_>, action: Dispatched<'_>, client:
 
 fn not_for_clients(action: &StateAction) -> Decision {
     if matches!(action, StateAction::Unknown(_)) {
-        reject("the action is unknown to this host, or malformed")
+        reject("unknown or malformed action")
     } else {
         reject(WRONG_CHANNEL)
     }
 }
 
-fn decide_opened(model: &Model, view: View<'_>) -> Decision {
-    let Phase::Opening { prompt, history } = &model.phase else { return Decision::default() };
-    // What is sent to an agent that begins from nothing may be all that it remembers.
+fn decide_opened(agent: &AgentState, view: DecisionView<'_>) -> Decision {
+    let Phase::Opening { prompt, history } = &agent.phase else { return Decision::default() };
+    // A new agent has history as soon as it has received the first message.
     let next = if *history == History::Fresh { History::Resume } else { history.clone() };
     let mut decision = Decision { phase: Some(Phase::Live(next)), ..Decision::default() };
     if view.session.lifecycle != SessionLifecycle::Ready {
-        decision.actions.push((Target::Session, StateAction::SessionReady(SessionReadyAction {})));
+        decision.actions.push((ActionTarget::Session, StateAction::SessionReady(SessionReadyAction {})));
     }
-    // An agent without a history has nothing to forget.
+    // An agent without history does not need to rewind.
     let remembers = matches!(history, History::Resume | History::Branch(_));
-    if let Some(Rewind { to }) = model.rewind.as_ref().filter(|_| remembers) {
+    if let Some(Rewind { to }) = agent.rewind.as_ref().filter(|_| remembers) {
         let to = to.as_deref().map(TurnId::new);
         decision.effects.push(Effect::Agent(AgentCommand::Rewind { to }));
     }
     if let Some(prompt) = prompt {
         decision.effects.push(Effect::Agent(Unsent::clone(prompt).into()));
-        decision.effects.extend(queue::steer_anew(model, view));
+        decision.effects.extend(queue::send_waiting_steering(agent, view));
     }
     decision
 }
 
-fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decision {
-    let history = match &model.phase {
+fn decide_open_failed(agent: &AgentState, view: DecisionView<'_>, error: &OpenError) -> Decision {
+    let history = match &agent.phase {
         Phase::Opening { history, .. } => history.clone(),
         Phase::Closing(_) => return Decision { effects: vec![Effect::Finish], ..Decision::default() },
         Phase::Cold(_) | Phase::Asking { .. } | Phase::Live(_) => return Decision::default(),
@@ -376,7 +388,7 @@ fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decis
         OpenError::Cancelled => error_info("cancelled", "starting the agent was cancelled"),
         OpenError::Failed { error_type, message } => error_info(error_type, message),
         OpenError::HistoryMissing { message } => {
-            if let Some(decision) = lost_history::missing(model, view, message) {
+            if let Some(decision) = lost_history::missing(agent, view, message) {
                 return decision;
             }
             lost_history::error(message)
@@ -384,48 +396,49 @@ fn decide_open_failed(model: &Model, view: View<'_>, error: &OpenError) -> Decis
     };
     let mut decision = Decision { phase: Some(Phase::Cold(history)), ..Decision::default() };
     if let Some(turn) = turns::running(view) {
-        let failed = turns::failed(model, view, turn, info.clone(), Resumable::Yes);
-        decision.actions.push((Target::Chat, failed));
+        let failed = turns::failed(agent, view, turn, info.clone(), Resumable::Yes);
+        decision.actions.push((ActionTarget::Chat, failed));
     }
-    // Another message tries again, and makes the session ready if that works. Its state
-    // keeps the error even so, as the protocol has no word to take it back; what counts
-    // is the lifecycle.
+    // The next message retries and makes the session ready on success. The state keeps the
+    // error, since the protocol has no action that clears it; the lifecycle is decisive.
     if view.session.lifecycle != SessionLifecycle::Ready
         && view.session.creation_error.as_ref() != Some(&info)
     {
         let failed = SessionCreationFailedAction { error: info };
-        decision.actions.push((Target::Session, StateAction::SessionCreationFailed(failed)));
+        decision.actions.push((ActionTarget::Session, StateAction::SessionCreationFailed(failed)));
     }
     decision
 }
 
-/// The action that closes a turn whose host was killed, after it had run so many
-/// milliseconds. It is unknown what the agent did last, so the user can resume the turn,
-/// but not a subagent's.
+/// The action that closes a turn which was interrupted by the end of the host after `ran`
+/// milliseconds. The agent's last step is unknown, so the user can resume the turn, unless
+/// it is a subagent's.
 pub(super) fn interrupted(chat: &ChatState, turn: &str, ran: i64) -> StateAction {
-    let info = error_info("host_stopped", "The host ended while this turn was running.");
+    let info = error_info("host_stopped", "The host stopped while this turn was running.");
     turns::failed_after(ran, turn, info, resumable(chat))
 }
 
-/// Whether a turn of this chat can be resumed after it was cut off. A subagent's cannot.
+/// Whether an interrupted turn of this chat can be resumed. A subagent's cannot.
 fn resumable(chat: &ChatState) -> Resumable {
     if parent_of(chat).is_some() { Resumable::No } else { Resumable::Yes }
 }
 
-fn decide_end(model: &Model, view: View<'_>, ending: Ending) -> Decision {
-    let mut decision = Decision { phase: Some(Phase::Closing(model.phase.history())), ..Decision::default() };
+fn decide_end(agent: &AgentState, view: DecisionView<'_>, ending: SessionEnding) -> Decision {
+    let mut decision = Decision { phase: Some(Phase::Closing(agent.phase.history())), ..Decision::default() };
     if let Some(turn) = turns::running(view) {
         let action = match ending {
-            Ending::Dispose => turns::ended(model, view, turn, TurnOutcome::Cancelled),
-            Ending::Suspend | Ending::Unload => {
-                let info = error_info("host_stopped", "The host was stopped while this turn was running.");
-                turns::failed(model, view, turn, info, resumable(view.chat))
+            SessionEnding::Dispose => turns::ended(agent, view, turn, TurnOutcome::Cancelled),
+            SessionEnding::Suspend | SessionEnding::Unload => {
+                let info = error_info("host_stopped", "The host stopped while this turn was running.");
+                turns::failed(agent, view, turn, info, resumable(view.chat))
             }
         };
-        let withdrawn = inputs::withdrawn(view.chat).into_iter();
-        decision.actions.extend(withdrawn.chain([action]).map(|action| (Target::Chat, action)));
+        let cancel_open_requests = inputs::cancel_open_requests(view.chat).into_iter();
+        decision
+            .actions
+            .extend(cancel_open_requests.chain([action]).map(|action| (ActionTarget::Chat, action)));
     }
-    decision.effects.push(match model.phase {
+    decision.effects.push(match agent.phase {
         Phase::Cold(_) | Phase::Asking { .. } => Effect::Finish,
         Phase::Opening { .. } | Phase::Live(_) | Phase::Closing(_) => Effect::CloseAgent,
     });

@@ -46,8 +46,8 @@ fn message() -> Value {
     json!({"text": "hello there", "origin": {"kind": "user"}})
 }
 
-fn model(phase: Phase) -> Model {
-    Model {
+fn agent_state(phase: Phase) -> AgentState {
+    AgentState {
         phase,
         turn_began: Duration::from_millis(100),
         openings: 1,
@@ -85,26 +85,26 @@ fn prompt(turn: &str) -> Unsent {
     Unsent { turn: TurnId::new(turn), message: user_message("hello there") }
 }
 
-/// The turns of a chat as they are kept.
+/// The finished turns of a chat in their stored form.
 fn stored(chat: &ChatState) -> Vec<StoredTurn> {
     ChatDoc::new(chat.clone()).unwrap().turns().to_vec()
 }
 
-fn run(phase: Phase, active: Option<&str>, input: Input<'_>) -> Decision {
+fn run(phase: Phase, active: Option<&str>, input: DecisionInput<'_>) -> Decision {
     let (session, chat) = (session(), chat(active));
-    let view = View {
+    let view = DecisionView {
         session: &session,
         chat: &chat,
         turns: &stored(&chat),
-        attended: true,
+        has_agent: true,
         now: Duration::from_millis(350),
         time: NOW,
     };
-    decide(&model(phase), view, input)
+    decide(&agent_state(phase), view, input)
 }
 
-fn from_client(phase: Phase, active: Option<&str>, target: Target, action: StateAction) -> Decision {
-    run(phase, active, Input::Client { target, action: &action, client: &ClientId::new("c1") })
+fn from_client(phase: Phase, active: Option<&str>, target: ActionTarget, action: StateAction) -> Decision {
+    run(phase, active, DecisionInput::Client { target, action: &action, client: &ClientId::new("c1") })
 }
 
 fn opening(prompt: Option<Unsent>) -> Phase {
@@ -112,39 +112,39 @@ fn opening(prompt: Option<Unsent>) -> Phase {
 }
 
 #[test]
-fn the_first_message_opens_the_agent_and_names_the_session() {
+fn first_message_opens_agent_and_sets_session_title() {
     let action = StateAction::ChatTurnStarted(started("t1"));
-    let decision = from_client(Phase::Cold(History::Fresh), None, Target::Chat, action);
+    let decision = from_client(Phase::Cold(History::Fresh), None, ActionTarget::Chat, action);
     assert_eq!(decision.rejection, None);
     assert_eq!(decision.effects, [Effect::OpenAgent(History::Fresh)]);
     assert!(matches!(decision.phase, Some(Phase::Opening { prompt: Some(_), .. })));
     assert_eq!(
         decision.actions,
         [(
-            Target::Session,
+            ActionTarget::Session,
             StateAction::SessionTitleChanged(SessionTitleChangedAction { title: "hello there".to_owned() })
         )]
     );
 }
 
 #[test]
-fn an_opened_agent_makes_the_session_ready_and_gets_the_message() {
-    let decision = run(opening(Some(prompt("t1"))), Some("t1"), Input::Opened);
-    assert_eq!(decision.actions, [(Target::Session, StateAction::SessionReady(SessionReadyAction {}))]);
+fn opened_agent_makes_session_ready_and_gets_message() {
+    let decision = run(opening(Some(prompt("t1"))), Some("t1"), DecisionInput::Opened);
+    assert_eq!(decision.actions, [(ActionTarget::Session, StateAction::SessionReady(SessionReadyAction {}))]);
     assert_eq!(decision.effects, [Effect::Agent(prompt("t1").into())]);
     assert!(matches!(decision.phase, Some(Phase::Live(History::Resume))));
 }
 
 #[test]
-fn a_live_agent_gets_the_next_message_at_once() {
+fn live_agent_gets_next_message_immediately() {
     let action = StateAction::ChatTurnStarted(started("t2"));
-    let decision = from_client(Phase::Live(History::Resume), None, Target::Chat, action);
+    let decision = from_client(Phase::Live(History::Resume), None, ActionTarget::Chat, action);
     assert_eq!(decision.effects, [Effect::Agent(prompt("t2").into())]);
     assert!(decision.phase.is_none());
 }
 
 #[test]
-fn a_message_that_cannot_start_a_turn_is_rejected_without_any_effect() {
+fn message_that_cannot_start_turn_is_rejected_without_effects() {
     let mut from_tool = started("t1");
     from_tool.message.origin.kind = MessageKind::Tool;
     let mut bad_time = started("t1");
@@ -161,23 +161,24 @@ fn a_message_that_cannot_start_a_turn_is_rejected_without_any_effect() {
         (Phase::Closing(History::Resume), None, started("t1")),
     ];
     for (phase, active, action) in cases {
-        let decision = from_client(phase, active, Target::Chat, StateAction::ChatTurnStarted(action.clone()));
+        let decision =
+            from_client(phase, active, ActionTarget::Chat, StateAction::ChatTurnStarted(action.clone()));
         assert!(decision.rejection.is_some(), "{action:?}");
         assert!(decision.phase.is_none() && decision.actions.is_empty() && decision.effects.is_empty());
     }
 }
 
 #[test]
-fn a_chat_that_is_not_for_writing_takes_no_messages() {
+fn read_only_chat_rejects_messages() {
     let session = session();
     for interactivity in ["read-only", "hidden"] {
         let mut closed = chat(None);
         closed.interactivity = serde_json::from_value(json!(interactivity)).unwrap();
-        let view = View {
+        let view = DecisionView {
             session: &session,
             chat: &closed,
             turns: &stored(&closed),
-            attended: true,
+            has_agent: true,
             now: Duration::ZERO,
             time: NOW,
         };
@@ -185,15 +186,15 @@ fn a_chat_that_is_not_for_writing_takes_no_messages() {
             json!({"type": "chat/pendingMessageSet", "kind": "queued", "id": "m", "message": message()});
         for action in [StateAction::ChatTurnStarted(started("t1")), serde_json::from_value(queued).unwrap()] {
             let client = &ClientId::new("c1");
-            let input = Input::Client { target: Target::Chat, action: &action, client };
-            let decision = decide(&model(Phase::Live(History::Resume)), view, input);
+            let input = DecisionInput::Client { target: ActionTarget::Chat, action: &action, client };
+            let decision = decide(&agent_state(Phase::Live(History::Resume)), view, input);
             assert!(decision.rejection.is_some() && decision.effects.is_empty(), "{interactivity}");
         }
     }
 }
 
 #[test]
-fn a_cancel_stops_the_agent_or_takes_back_the_waiting_message() {
+fn cancel_interrupts_live_agent_or_drops_unsent_message() {
     let cancel = |turn: &str| {
         StateAction::ChatTurnCancelled(ChatTurnCancelledAction {
             turn_id: turn.to_owned(),
@@ -201,19 +202,21 @@ fn a_cancel_stops_the_agent_or_takes_back_the_waiting_message() {
             meta: None,
         })
     };
-    let live = from_client(Phase::Live(History::Resume), Some("t1"), Target::Chat, cancel("t1"));
+    let live = from_client(Phase::Live(History::Resume), Some("t1"), ActionTarget::Chat, cancel("t1"));
     assert_eq!(live.effects, [Effect::Agent(AgentCommand::Cancel { turn: TurnId::new("t1") })]);
-    let waiting = from_client(opening(Some(prompt("t1"))), Some("t1"), Target::Chat, cancel("t1"));
+    let waiting = from_client(opening(Some(prompt("t1"))), Some("t1"), ActionTarget::Chat, cancel("t1"));
     assert!(matches!(waiting.phase, Some(Phase::Opening { prompt: None, .. })));
     for (active, turn) in [(None, "t1"), (Some("t2"), "t1")] {
         assert!(
-            from_client(Phase::Live(History::Resume), active, Target::Chat, cancel(turn)).rejection.is_some()
+            from_client(Phase::Live(History::Resume), active, ActionTarget::Chat, cancel(turn))
+                .rejection
+                .is_some()
         );
     }
 }
 
 #[test]
-fn late_output_of_a_turn_that_is_over_is_dropped() {
+fn late_output_of_finished_turn_is_dropped() {
     let delta = |turn: &str| {
         AgentEvent::Action(Box::new(StateAction::ChatDelta(ChatDeltaAction {
             turn_id: turn.to_owned(),
@@ -222,29 +225,34 @@ fn late_output_of_a_turn_that_is_over_is_dropped() {
             meta: None,
         })))
     };
-    assert_eq!(run(Phase::Live(History::Resume), Some("t1"), Input::Agent(delta("t1"))).actions.len(), 1);
-    assert!(run(Phase::Live(History::Resume), Some("t2"), Input::Agent(delta("t1"))).actions.is_empty());
-    assert!(run(Phase::Live(History::Resume), None, Input::Agent(delta("t1"))).actions.is_empty());
+    assert_eq!(
+        run(Phase::Live(History::Resume), Some("t1"), DecisionInput::Agent(delta("t1"))).actions.len(),
+        1
+    );
+    assert!(
+        run(Phase::Live(History::Resume), Some("t2"), DecisionInput::Agent(delta("t1"))).actions.is_empty()
+    );
+    assert!(run(Phase::Live(History::Resume), None, DecisionInput::Agent(delta("t1"))).actions.is_empty());
     let ended = AgentEvent::TurnEnded { turn: TurnId::new("t1"), outcome: TurnOutcome::Completed };
-    assert!(run(Phase::Live(History::Resume), Some("t2"), Input::Agent(ended)).actions.is_empty());
+    assert!(run(Phase::Live(History::Resume), Some("t2"), DecisionInput::Agent(ended)).actions.is_empty());
 }
 
 #[test]
-fn the_end_of_a_turn_carries_its_duration() {
+fn turn_end_carries_duration() {
     let ended = AgentEvent::TurnEnded { turn: TurnId::new("t1"), outcome: TurnOutcome::Completed };
-    let decision = run(Phase::Live(History::Resume), Some("t1"), Input::Agent(ended));
+    let decision = run(Phase::Live(History::Resume), Some("t1"), DecisionInput::Agent(ended));
     let expected = ChatTurnCompleteAction { turn_id: "t1".to_owned(), duration: 250, meta: None };
-    assert_eq!(decision.actions, [(Target::Chat, StateAction::ChatTurnComplete(expected))]);
+    assert_eq!(decision.actions, [(ActionTarget::Chat, StateAction::ChatTurnComplete(expected))]);
 }
 
 #[test]
-fn an_agent_that_cannot_be_opened_fails_the_turn_and_leaves_the_session_usable() {
+fn failed_opening_fails_turn_and_leaves_session_usable() {
     let error = OpenError::Failed { error_type: "x".to_owned(), message: "install it".to_owned() };
-    let decision = run(opening(Some(prompt("t1"))), Some("t1"), Input::OpenFailed(&error));
+    let decision = run(opening(Some(prompt("t1"))), Some("t1"), DecisionInput::OpenFailed(&error));
     assert!(matches!(decision.phase, Some(Phase::Cold(History::Fresh))));
     let [
-        (Target::Chat, StateAction::ChatError(failed)),
-        (Target::Session, StateAction::SessionCreationFailed(creation)),
+        (ActionTarget::Chat, StateAction::ChatError(failed)),
+        (ActionTarget::Session, StateAction::SessionCreationFailed(creation)),
     ] = decision.actions.as_slice()
     else {
         panic!("{:?}", decision.actions)
@@ -254,97 +262,114 @@ fn an_agent_that_cannot_be_opened_fails_the_turn_and_leaves_the_session_usable()
 }
 
 #[test]
-fn a_session_that_was_ready_once_does_not_fail_to_be_created() {
+fn creation_failure_is_published_only_before_session_is_ready() {
     let error = OpenError::Failed { error_type: "x".to_owned(), message: "install it".to_owned() };
     let (mut session, chat) = (session(), chat(None));
     let fails = |session: &SessionState| {
-        let view = View { session, chat: &chat, turns: &[], attended: true, now: Duration::ZERO, time: NOW };
-        decide(&model(opening(None)), view, Input::OpenFailed(&error)).actions.len()
+        let view = DecisionView {
+            session,
+            chat: &chat,
+            turns: &[],
+            has_agent: true,
+            now: Duration::ZERO,
+            time: NOW,
+        };
+        decide(&agent_state(opening(None)), view, DecisionInput::OpenFailed(&error)).actions.len()
     };
     session.lifecycle = SessionLifecycle::Failed;
-    assert_eq!(fails(&session), 1, "for another reason than before");
+    assert_eq!(fails(&session), 1, "a new error is published");
     session.creation_error = Some(error_info("x", "install it"));
-    assert_eq!(fails(&session), 0, "nothing new");
+    assert_eq!(fails(&session), 0, "the same error is not published again");
     session.lifecycle = SessionLifecycle::Ready;
     session.creation_error = None;
     assert_eq!(fails(&session), 0);
 }
 
 #[test]
-fn an_agent_that_dies_fails_its_turn_and_is_resumed_by_the_next_message() {
+fn closed_agent_fails_turn_and_next_message_resumes_history() {
     let closed = AgentEvent::Closed { history: History::Resume, unsent: None };
-    let decision = run(Phase::Live(History::Resume), Some("t1"), Input::Agent(closed));
+    let decision = run(Phase::Live(History::Resume), Some("t1"), DecisionInput::Agent(closed));
     assert!(matches!(decision.phase, Some(Phase::Cold(History::Resume))));
-    assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatError(_))]));
+    assert!(matches!(decision.actions.as_slice(), [(ActionTarget::Chat, StateAction::ChatError(_))]));
     let action = StateAction::ChatTurnStarted(started("t2"));
-    let next = from_client(Phase::Cold(History::Resume), None, Target::Chat, action);
+    let next = from_client(Phase::Cold(History::Resume), None, ActionTarget::Chat, action);
     assert_eq!(next.effects, [Effect::OpenAgent(History::Resume)]);
 }
 
 #[test]
-fn servers_stop_with_the_last_agent_of_the_session() {
+fn mcp_servers_stop_with_last_agent_of_session() {
     let server = json!({
         "type": "mcpServer", "id": "m", "uri": "file:///m", "name": "M", "state": {"kind": "ready"},
     });
     let (mut session, chat) = (session(), chat(None));
     session.customizations = serde_json::from_value(json!([server])).unwrap();
-    for (attended, stopped) in [(true, 0), (false, 1)] {
-        let view =
-            View { session: &session, chat: &chat, turns: &[], attended, now: Duration::ZERO, time: NOW };
+    for (has_agent, stopped) in [(true, 0), (false, 1)] {
+        let view = DecisionView {
+            session: &session,
+            chat: &chat,
+            turns: &[],
+            has_agent,
+            now: Duration::ZERO,
+            time: NOW,
+        };
         let closed = AgentEvent::Closed { history: History::Resume, unsent: None };
-        let decision = decide(&model(Phase::Live(History::Resume)), view, Input::Agent(closed));
+        let decision = decide(&agent_state(Phase::Live(History::Resume)), view, DecisionInput::Agent(closed));
         assert_eq!(decision.actions.len(), stopped, "{:?}", decision.actions);
     }
 }
 
 #[test]
-fn a_message_that_the_agent_never_read_goes_to_the_next_one_but_not_for_ever() {
+fn unread_message_is_retried_with_new_agent_up_to_limit() {
     let closed = || {
         let unsent = Unsent { turn: TurnId::new("t1"), message: user_message("hello there") };
         AgentEvent::Closed { history: History::Resume, unsent: Some(Box::new(unsent)) }
     };
-    let again = run(Phase::Live(History::Resume), Some("t1"), Input::Agent(closed()));
+    let again = run(Phase::Live(History::Resume), Some("t1"), DecisionInput::Agent(closed()));
     assert_eq!(
         (again.effects.as_slice(), again.actions.len()),
         ([Effect::OpenAgent(History::Resume)].as_slice(), 0)
     );
     let (session, chat) = (session(), chat(Some("t1")));
-    let view = View {
+    let view = DecisionView {
         session: &session,
         chat: &chat,
         turns: &stored(&chat),
-        attended: true,
+        has_agent: true,
         now: Duration::ZERO,
         time: NOW,
     };
-    let worn_out = Model { openings: MAX_OPENINGS, ..model(Phase::Live(History::Resume)) };
-    let decision = decide(&worn_out, view, Input::Agent(closed()));
-    assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatError(_))]));
-    let other = run(Phase::Live(History::Resume), Some("t2"), Input::Agent(closed()));
-    assert!(other.effects.is_empty(), "nobody waits for it any more");
+    let at_limit = AgentState { openings: MAX_OPENINGS, ..agent_state(Phase::Live(History::Resume)) };
+    let decision = decide(&at_limit, view, DecisionInput::Agent(closed()));
+    assert!(matches!(decision.actions.as_slice(), [(ActionTarget::Chat, StateAction::ChatError(_))]));
+    let other = run(Phase::Live(History::Resume), Some("t2"), DecisionInput::Agent(closed()));
+    assert!(other.effects.is_empty(), "its turn is over");
 }
 
 #[test]
-fn the_end_of_a_session_waits_for_its_agent() {
-    let provisional = run(Phase::Cold(History::Fresh), None, Input::End(Ending::Dispose));
+fn session_end_waits_for_agent() {
+    let provisional = run(Phase::Cold(History::Fresh), None, DecisionInput::End(SessionEnding::Dispose));
     assert_eq!(provisional.effects, [Effect::Finish]);
     for phase in [opening(Some(prompt("t1"))), Phase::Live(History::Resume)] {
-        let decision = run(phase, Some("t1"), Input::End(Ending::Dispose));
+        let decision = run(phase, Some("t1"), DecisionInput::End(SessionEnding::Dispose));
         assert_eq!(decision.effects, [Effect::CloseAgent]);
-        assert!(matches!(decision.actions.as_slice(), [(Target::Chat, StateAction::ChatTurnCancelled(_))]));
+        assert!(matches!(
+            decision.actions.as_slice(),
+            [(ActionTarget::Chat, StateAction::ChatTurnCancelled(_))]
+        ));
     }
     let gone = run(
         Phase::Closing(History::Resume),
         None,
-        Input::Agent(AgentEvent::Closed { history: History::Resume, unsent: None }),
+        DecisionInput::Agent(AgentEvent::Closed { history: History::Resume, unsent: None }),
     );
     assert_eq!(gone.effects, [Effect::Finish]);
-    let never_opened = run(Phase::Closing(History::Resume), None, Input::OpenFailed(&OpenError::Cancelled));
+    let never_opened =
+        run(Phase::Closing(History::Resume), None, DecisionInput::OpenFailed(&OpenError::Cancelled));
     assert_eq!(never_opened.effects, [Effect::Finish]);
 }
 
 #[test]
-fn clients_change_only_what_is_theirs_to_change() {
+fn rejects_session_changes_that_clients_may_not_make() {
     let active = |client: &str| {
         let active_client = serde_json::from_value(json!({"clientId": client, "tools": []})).unwrap();
         StateAction::SessionActiveClientSet(SessionActiveClientSetAction { active_client })
@@ -372,11 +397,11 @@ fn clients_change_only_what_is_theirs_to_change() {
         (misplaced, false),
     ];
     for (action, accepted) in cases {
-        let decision = from_client(Phase::Live(History::Resume), None, Target::Session, action.clone());
+        let decision = from_client(Phase::Live(History::Resume), None, ActionTarget::Session, action.clone());
         assert_eq!(decision.rejection.is_none(), accepted, "{action:?}");
     }
 }
-/// A chat whose running turn has these parts, and whatever else is given.
+/// A chat whose running turn has these parts, with extra fields.
 fn chat_with(parts: Value, extra: Value) -> ChatState {
     let mut chat = serde_json::to_value(chat(Some("t1"))).unwrap();
     chat["activeTurn"]["responseParts"] = parts;
@@ -384,23 +409,23 @@ fn chat_with(parts: Value, extra: Value) -> ChatState {
     serde_json::from_value(chat).unwrap()
 }
 
-/// What follows when `client` dispatches an action in a chat.
+/// The decision when `client` dispatches an action in a chat.
 fn dispatch(phase: Phase, chat: &ChatState, client: &str, action: Value) -> Decision {
     let session = session();
-    let view = View {
+    let view = DecisionView {
         session: &session,
         chat,
         turns: &stored(chat),
-        attended: true,
+        has_agent: true,
         now: Duration::from_millis(350),
         time: NOW,
     };
     let action: StateAction = serde_json::from_value(action).unwrap();
     assert!(!matches!(action, StateAction::Unknown(_)), "{action:?}");
     decide(
-        &model(phase),
+        &agent_state(phase),
         view,
-        Input::Client { target: Target::Chat, action: &action, client: &ClientId::new(client) },
+        DecisionInput::Client { target: ActionTarget::Chat, action: &action, client: &ClientId::new(client) },
     )
 }
 
@@ -414,7 +439,7 @@ fn call(status: &str, extra: Value) -> Value {
 }
 
 #[test]
-fn a_confirmation_counts_only_while_its_call_waits_for_one() {
+fn confirmation_is_accepted_only_while_call_waits_for_it() {
     let confirm = |turn: &str, call: &str, extra: Value| {
         let mut action =
             json!({"type": "chat/toolCallConfirmed", "turnId": turn, "toolCallId": call, "approved": true});
@@ -467,7 +492,7 @@ fn a_confirmation_counts_only_while_its_call_waits_for_one() {
 }
 
 #[test]
-fn only_the_client_that_runs_a_tool_reports_on_it() {
+fn rejects_tool_results_from_clients_that_do_not_run_the_tool() {
     let contributor = json!({"contributor": {"kind": "client", "clientId": "c1"}});
     let running = chat_with(call("running", contributor), json!({}));
     let hosts = chat_with(call("running", json!({})), json!({}));
@@ -491,7 +516,7 @@ fn only_the_client_that_runs_a_tool_reports_on_it() {
 }
 
 #[test]
-fn a_result_is_confirmed_only_while_it_waits_for_that() {
+fn result_confirmation_is_accepted_only_while_result_waits_for_it() {
     let waiting = call("pending-result-confirmation", json!({"success": true, "pastTenseMessage": "done"}));
     let action = json!({"type": "chat/toolCallResultConfirmed", "turnId": "t1", "toolCallId": "k1", "approved": false});
     let denied = dispatch(Phase::Live(History::Resume), &chat_with(waiting, json!({})), "c1", action.clone());
@@ -503,7 +528,7 @@ fn a_result_is_confirmed_only_while_it_waits_for_that() {
 }
 
 #[test]
-fn answers_must_fit_their_questions_and_required_ones_must_be_there() {
+fn rejects_mismatched_or_missing_answers() {
     let request = json!({"id": "r1", "questions": [
         {"kind": "single-select", "id": "colour", "message": "Which?", "required": true,
          "options": [{"id": "red", "label": "Red"}, {"id": "blue", "label": "Blue"}]},
@@ -538,7 +563,7 @@ fn answers_must_fit_their_questions_and_required_ones_must_be_there() {
 }
 
 #[test]
-fn a_waiting_message_starts_as_soon_as_the_chat_is_idle() {
+fn waiting_message_starts_when_chat_is_idle() {
     let pending = json!({"id": "m1", "message": message()});
     let idle = |extra: Value| {
         let mut chat = serde_json::to_value(chat(None)).unwrap();
@@ -547,21 +572,22 @@ fn a_waiting_message_starts_as_soon_as_the_chat_is_idle() {
     };
     let settle = |chat: &ChatState, held: bool| {
         let session = session();
-        let view = View {
+        let view = DecisionView {
             session: &session,
             chat,
             turns: &stored(chat),
-            attended: true,
+            has_agent: true,
             now: Duration::ZERO,
             time: NOW,
         };
-        let model = Model { queue_held: held, ..model(Phase::Live(History::Resume)) };
-        decide(&model, view, Input::Settle)
+        let agent = AgentState { queue_held: held, ..agent_state(Phase::Live(History::Resume)) };
+        decide(&agent, view, DecisionInput::StartWaiting)
     };
     let other = json!({"id": "m2", "message": message()});
     let queued = idle(json!({"queuedMessages": [pending, other]}));
     let decision = settle(&queued, false);
-    let [(Target::Chat, StateAction::ChatTurnStarted(started)), ..] = decision.actions.as_slice() else {
+    let [(ActionTarget::Chat, StateAction::ChatTurnStarted(started)), ..] = decision.actions.as_slice()
+    else {
         panic!()
     };
     assert_eq!((started.queued_message_id.as_deref(), started.started_at.as_str()), (Some("m1"), NOW));
@@ -570,11 +596,7 @@ fn a_waiting_message_starts_as_soon_as_the_chat_is_idle() {
     let steering = idle(json!({"steeringMessage": other, "queuedMessages": [pending]}));
     let decision = settle(&steering, false);
     let [(_, StateAction::ChatTurnStarted(started)), ..] = decision.actions.as_slice() else { panic!() };
-    assert_eq!(
-        started.queued_message_id.as_deref(),
-        Some("m2"),
-        "what was meant for the last turn comes first"
-    );
+    assert_eq!(started.queued_message_id.as_deref(), Some("m2"), "the steering message comes first");
 
     let busy = chat_with(json!([]), json!({"queuedMessages": [pending]}));
     assert!(settle(&busy, false).actions.is_empty());
@@ -582,7 +604,7 @@ fn a_waiting_message_starts_as_soon_as_the_chat_is_idle() {
 }
 
 #[test]
-fn queue_is_held_after_a_cancel_or_a_resumable_failure_until_a_client_continues() {
+fn queue_is_held_after_cancel_or_resumable_failure_until_client_continues() {
     let error = |resumable: bool| {
         json!({"type": "chat/error", "turnId": "t", "duration": 1, "part": {
             "kind": "error", "error": {"errorType": "x", "message": "y"}, "resumable": resumable,
@@ -619,7 +641,7 @@ fn queue_is_held_after_a_cancel_or_a_resumable_failure_until_a_client_continues(
 }
 
 #[test]
-fn steering_message_that_was_not_taken_becomes_the_first_of_the_queue_on_cancel() {
+fn untaken_steering_message_moves_to_front_of_queue_on_cancel() {
     let queue = json!({"queuedMessages": [{"id": "m1", "message": message()}],
         "steeringMessage": {"id": "s1", "message": message()}});
     let mut chat = chat_with(json!([]), queue);
@@ -627,7 +649,7 @@ fn steering_message_that_was_not_taken_becomes_the_first_of_the_queue_on_cancel(
     let decision = dispatch(Phase::Live(History::Resume), &chat, "c1", cancel);
     assert_eq!(decision.rejection, None);
     for (target, action) in &decision.actions {
-        assert_eq!(*target, Target::Chat);
+        assert_eq!(*target, ActionTarget::Chat);
         ahp::reducers::apply_action_to_chat(&mut chat, action);
     }
     let queued: Vec<String> = chat.queued_messages.unwrap().into_iter().map(|message| message.id).collect();
@@ -635,7 +657,7 @@ fn steering_message_that_was_not_taken_becomes_the_first_of_the_queue_on_cancel(
 }
 
 #[test]
-fn the_queue_is_changed_by_those_who_know_what_is_in_it() {
+fn rejects_removal_of_unknown_waiting_message() {
     let queue = json!({"queuedMessages": [{"id": "m1", "message": message()}, {"id": "m2", "message": message()}],
         "steeringMessage": {"id": "s1", "message": message()}});
     let chat = chat_with(json!([]), queue);
@@ -658,14 +680,14 @@ fn the_queue_is_changed_by_those_who_know_what_is_in_it() {
             [Effect::Agent(AgentCommand::Unsteer { id: old }), Effect::Agent(AgentCommand::Steer { id, .. })]
                 if old == "s1" && id == "m3"
         ),
-        "the one before it is not wanted any more"
+        "the replaced steering message is withdrawn"
     );
-    let take_back = dispatch(Phase::Live(History::Resume), &chat, "c1", remove("steering", "s1"));
-    assert_eq!(take_back.effects, [Effect::Agent(AgentCommand::Unsteer { id: "s1".to_owned() })]);
+    let cancel_release = dispatch(Phase::Live(History::Resume), &chat, "c1", remove("steering", "s1"));
+    assert_eq!(cancel_release.effects, [Effect::Agent(AgentCommand::Unsteer { id: "s1".to_owned() })]);
 }
 
 #[test]
-fn only_the_last_turn_is_resumed_and_only_if_it_can_be() {
+fn only_last_turn_with_resumable_error_is_resumed() {
     let ended = |id: &str, resumable: bool| {
         json!({"id": id, "message": message(), "state": "error", "responseParts": [
             {"kind": "error", "error": {"errorType": "x", "message": "y"}, "resumable": resumable},

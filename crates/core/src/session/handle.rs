@@ -1,5 +1,4 @@
-//! How the rest of the host reaches a session: what can be asked of its actor, and
-//! what comes back.
+//! The interface of a session actor for the rest of the host: requests and their replies.
 
 use ahp_types::commands::ChatSource;
 use ahp_types::common::Uri;
@@ -13,7 +12,7 @@ use crate::ids::ClientId;
 use crate::state::{Action, DispatchMark, Origin};
 use crate::storage::StorageError;
 
-/// How the rest of the host reaches a session.
+/// Sends inputs to a session actor.
 #[derive(Clone, Debug)]
 pub struct SessionHandle {
     inputs: mpsc::Sender<SessionInput>,
@@ -24,20 +23,19 @@ impl SessionHandle {
         Self { inputs }
     }
 
-    /// A way to know this session again.
+    /// Returns a weak handle that identifies this session.
     pub(crate) fn weak(&self) -> WeakHandle {
         WeakHandle(self.inputs.downgrade())
     }
 
-    /// Whether it is this one.
+    /// Whether the weak handle is for this session.
     pub(crate) fn same(&self, other: &WeakHandle) -> bool {
         other.0.upgrade().is_some_and(|inputs| inputs.same_channel(&self.inputs))
     }
 
-    /// Hands over a client's dispatch; waits while the session is behind. Gives it
-    /// back if the session is not there any more. Whoever answers for it is told with
-    /// `arrives`, before the session can have it: who comes later cannot know whether the
-    /// session still has it.
+    /// Sends a client's dispatch; waits while the session's queue is full. Returns the
+    /// dispatch if the session has ended. `arrives` is called before the session can read
+    /// the dispatch: a later call could not tell whether the session still has it.
     pub(crate) async fn dispatch(
         &self,
         dispatch: Box<ClientDispatch>,
@@ -45,8 +43,8 @@ impl SessionHandle {
     ) -> Result<(), Box<ClientDispatch>> {
         let Ok(place) = self.inputs.reserve().await else { return Err(dispatch) };
         arrives(&dispatch);
-        // A session that is gone by now may have been forgotten before that; one that
-        // goes from now on is forgotten after it.
+        // A session that has closed before `arrives` was called may already have cleaned up
+        // its dispatches; one that closes later cleans up after it.
         if self.inputs.is_closed() {
             return Err(dispatch);
         }
@@ -54,75 +52,75 @@ impl SessionHandle {
         Ok(())
     }
 
-    /// Says that a client is not there for the session any more; waits while the
-    /// session is behind.
-    pub(crate) async fn left(&self, client: ClientId) {
-        // If the session is gone, nobody is left in it.
-        self.inputs.send(SessionInput::Left(client)).await.ok();
+    /// Reports that a client has left the session; waits while the session's queue is full.
+    pub(crate) async fn client_left(&self, client: ClientId) {
+        // A session that has ended has no clients.
+        self.inputs.send(SessionInput::ClientLeft(client)).await.ok();
     }
 
-    /// Hands over a token that the session waits for; waits while it is behind.
+    /// Sends a token that the session is waiting for; waits while its queue is full.
     pub(crate) async fn token(&self, token: ResourceToken) {
-        // If the session is gone, it waits for nothing.
+        // A session that has ended does not need the token.
         self.inputs.send(SessionInput::Token(Box::new(token))).await.ok();
     }
 
-    /// Asks for something about the session's chats and waits until it is done.
-    pub(crate) async fn order<T>(&self, order: impl FnOnce(Answer<T>) -> ChatOrder) -> Result<T, ChatError> {
+    /// Sends a chat order and waits for its result.
+    pub(crate) async fn order<T>(
+        &self,
+        order: impl FnOnce(ReplySender<T>) -> ChatOrder,
+    ) -> Result<T, ChatError> {
         self.begin(order).await?.wait().await
     }
 
-    /// Asks for something about the session's chats. Waits only while the session is
-    /// behind.
+    /// Sends a chat order; waits only while the session's queue is full.
     pub(crate) async fn begin<T>(
         &self,
-        order: impl FnOnce(Answer<T>) -> ChatOrder,
-    ) -> Result<Outcome<T>, ChatError> {
+        order: impl FnOnce(ReplySender<T>) -> ChatOrder,
+    ) -> Result<PendingReply<T>, ChatError> {
         let (done, answer) = oneshot::channel();
         self.inputs.send(SessionInput::Chats(order(done))).await.map_err(|_| ChatError::Gone)?;
-        Ok(Outcome(answer))
+        Ok(PendingReply(answer))
     }
 
-    /// Asks for the end of the session and of everything that works for it. Waits
-    /// only while the session is behind.
-    pub(crate) async fn end(&self, ending: Ending) -> SessionEnd {
+    /// Requests the end of the session and of its agents. Waits only while the session's
+    /// queue is full.
+    pub(crate) async fn end(&self, ending: SessionEnding) -> SessionEnd {
         let (done, finished) = oneshot::channel();
-        // If the session is gone, the dropped sender says so.
+        // If the session has ended, the dropped sender completes the wait.
         self.inputs.send(SessionInput::End { ending, done }).await.ok();
         SessionEnd(finished)
     }
 }
 
-/// Knows a session again without keeping it alive.
+/// Identifies a session without keeping it alive.
 #[derive(Debug)]
 pub(crate) struct WeakHandle(mpsc::WeakSender<SessionInput>);
 
-/// The end of a session, which takes as long as its agents need to stop.
+/// Completes when a session has ended, which takes until its agents have stopped.
 #[derive(Debug)]
 pub struct SessionEnd(oneshot::Receiver<Result<(), StorageError>>);
 
 impl SessionEnd {
-    /// The end of a session that is over.
+    /// Returns the end of a session that has already ended.
     pub(crate) fn done() -> Self {
         let (done, finished) = oneshot::channel();
         done.send(Ok(())).ok();
         Self(finished)
     }
 
-    /// Waits until nothing of the session is left that should not be. An error says
-    /// that the storage could not be told.
+    /// Waits until the session has ended. Fails if the result could not be stored.
     pub async fn wait(self) -> Result<(), StorageError> {
-        // Without an answer the actor is gone, which is what was asked for.
+        // Without an answer the actor is gone, so the session has ended.
         self.0.await.unwrap_or(Ok(()))
     }
 }
 
-/// What becomes of something that was asked about a session's chats.
+/// The pending reply to a chat order.
 #[derive(Debug)]
-pub struct Outcome<T>(oneshot::Receiver<Result<T, ChatError>>);
+pub struct PendingReply<T>(oneshot::Receiver<Result<T, ChatError>>);
 
-impl<T> Outcome<T> {
-    /// Waits for it.
+impl<T> PendingReply<T> {
+    /// Waits for the reply.
     pub async fn wait(self) -> Result<T, ChatError> {
         self.0.await.unwrap_or(Err(ChatError::Gone))
     }
@@ -134,116 +132,116 @@ pub(crate) struct ClientDispatch {
     pub(crate) channel: ChannelUri,
     pub(crate) action: Action,
     pub(crate) origin: Origin,
-    /// By which it is known again, if its client tracks it.
+    /// Identifies the dispatch when it is repeated, if the client tracks dispatches.
     pub(crate) mark: Option<DispatchMark>,
 }
 
-/// What remains of a session when its actor stops.
+/// How a session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// Nothing: a client disposed it.
+pub(crate) enum SessionEnding {
+    /// Disposed: nothing is kept.
     Dispose,
-    /// Everything but the agents: the host shuts down.
+    /// The host is shutting down: everything except the agents is kept.
     Suspend,
-    /// Everything, in the storage: it is not needed in memory.
+    /// Not needed in memory: everything is kept in storage.
     Unload,
 }
 
-/// Who waits for the end of a session.
-pub(crate) type Waiting = oneshot::Sender<Result<(), StorageError>>;
+/// Notifies a caller that waits for the end of a session.
+pub(crate) type EndWaiter = oneshot::Sender<Result<(), StorageError>>;
 
-/// Who waits for something about a session's chats.
-pub(crate) type Answer<T> = oneshot::Sender<Result<T, ChatError>>;
+/// Sends the result of a chat order to the caller.
+pub(crate) type ReplySender<T> = oneshot::Sender<Result<T, ChatError>>;
 
 #[derive(Debug)]
 pub(super) enum SessionInput {
     Client(Box<ClientDispatch>),
-    /// The agent of a chat is there, or cannot be.
+    /// The agent of a chat has been opened, or opening it failed.
     Opened(ChannelUri, Result<AgentLink, OpenError>),
-    /// The agent's own record of a chat, to find turns in it that have no link.
+    /// The agent's own record of a chat, for matching turns that have no link.
     Recorded(ChannelUri, Vec<RecordedTurn>),
-    Left(ClientId),
+    ClientLeft(ClientId),
     Token(Box<ResourceToken>),
     Chats(ChatOrder),
     End {
-        ending: Ending,
-        done: Waiting,
+        ending: SessionEnding,
+        done: EndWaiter,
     },
 }
 
-/// What can be asked about a session's chats.
+/// A request that concerns the chats of a session.
 #[derive(Debug)]
 pub(crate) enum ChatOrder {
-    /// Create one.
-    Create { new: Box<NewChat>, done: Answer<()> },
-    /// End one, and forget it.
-    Dispose { chat: ChannelUri, done: Answer<()> },
-    /// Put one behind another in the list, or first.
-    Place { chat: ChannelUri, after: Option<ChannelUri>, done: Answer<()> },
-    /// Be ready for a chat of another session: from now on it cannot be refused, and the
-    /// session does not end before it has come or is not expected any more.
-    Expect { berth: Berth, done: Answer<()> },
-    /// It does not come after all.
-    Unexpect { done: Answer<()> },
-    /// Let go of a chat, for another session.
-    Release { chat: ChannelUri, done: Answer<ChatSeed> },
-    /// The chat stays after all.
-    TakeBack { chat: ChannelUri, done: Answer<()> },
-    /// The chat is another session's now. The row in the list follows with `ShowRow`.
-    Forget { chat: ChannelUri, done: Answer<()> },
-    /// Bring the row in the list up to date, now that the other session has the chat.
-    ShowRow { done: Answer<()> },
-    /// The chat is this session's now.
-    Adopt { seed: Box<ChatSeed>, berth: Berth, done: Answer<()> },
+    /// Creates a chat.
+    Create { new: Box<NewChat>, done: ReplySender<()> },
+    /// Ends and deletes a chat.
+    Dispose { chat: ChannelUri, done: ReplySender<()> },
+    /// Moves a chat after another in the list, or to the start.
+    Place { chat: ChannelUri, after: Option<ChannelUri>, done: ReplySender<()> },
+    /// Prepares for a chat of another session. After a positive reply the chat cannot be
+    /// refused, and the session does not end before the chat arrives or is cancelled.
+    ExpectChat { placement: ChatPlacement, done: ReplySender<()> },
+    /// The expected chat does not arrive.
+    CancelExpected { done: ReplySender<()> },
+    /// Releases a chat for another session.
+    Release { chat: ChannelUri, done: ReplySender<ChatSeed> },
+    /// The released chat stays in this session.
+    CancelRelease { chat: ChannelUri, done: ReplySender<()> },
+    /// The released chat belongs to another session now. `ShowRow` then updates the row.
+    DropReleased { chat: ChannelUri, done: ReplySender<()> },
+    /// Updates the row in the session list, after the other session has adopted the chat.
+    ShowRow { done: ReplySender<()> },
+    /// Adds a chat that another session has released.
+    Adopt { seed: Box<ChatSeed>, placement: ChatPlacement, done: ReplySender<()> },
 }
 
-/// Where a chat of another session goes.
+/// The position of a chat that comes from another session.
 #[derive(Clone, Debug)]
-pub(crate) enum Berth {
-    /// Behind another one, or first.
-    Behind(Option<ChannelUri>),
-    /// In the place of the default one, which goes. For a session that is not used yet.
-    Default {
-        /// What the session is called if the chat has no name.
+pub(crate) enum ChatPlacement {
+    /// After another chat, or first.
+    After(Option<ChannelUri>),
+    /// Replaces the default chat, which is removed. For a session that is not used yet.
+    AsDefault {
+        /// The session title if the chat has none.
         title: String,
     },
 }
 
-/// What a client wants a new chat to be.
+/// A client's request for a new chat.
 #[derive(Clone, Debug)]
 pub struct NewChat {
-    /// The address that the client chose.
+    /// The URI that the client chose.
     pub uri: ChannelUri,
-    /// The chat that it comes from.
+    /// The chat that it branches from.
     pub source: Option<ChatSource>,
-    /// What it begins with.
+    /// Its first message.
     pub initial_message: Option<Message>,
-    /// Where it works, out of the session's directories.
+    /// Its directories; must be session directories.
     pub working_directories: Option<Vec<Uri>>,
 }
 
-/// Why something about a chat could not be done.
+/// Why a chat order failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ChatError {
-    /// There is no such chat.
-    #[error("there is no chat {0}")]
+    /// The chat does not exist.
+    #[error("unknown chat {0}")]
     Unknown(ChannelUri),
-    /// There is no such session.
-    #[error("there is no session {0}")]
+    /// The session does not exist.
+    #[error("unknown session {0}")]
     UnknownSession(ChannelUri),
-    /// The address is taken.
-    #[error("there is something at {0} already")]
+    /// The URI is in use.
+    #[error("{0} already exists")]
     Exists(ChannelUri),
-    /// It has to be idle for that.
-    #[error("a turn is running in {0}; wait for its end or cancel it first")]
+    /// The chat must be idle for this.
+    #[error("a turn is running in {0}; wait until it ends or cancel it first")]
     TurnInProgress(ChannelUri),
-    /// It is not possible; the text says why and what to do.
+    /// The order is not possible; the text gives the reason and a remedy.
     #[error("{0}")]
     Refused(String),
-    /// The session is not there any more.
-    #[error("the session is being closed")]
+    /// The session has ended.
+    #[error("the session is closing")]
     Gone,
-    /// It could not be stored.
+    /// Storage failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
@@ -263,20 +261,20 @@ mod tests {
     use crate::agent::{AgentOffer, AgentProvider, BoxFuture, OpenAgent};
     use crate::clock::SystemClock;
     use crate::ids::ConnectionId;
-    use crate::session::{ChatAddresses, SessionActor, SessionSeed, Surroundings};
+    use crate::session::{ChatAddresses, SessionActor, SessionSeed, SessionServices};
     use crate::state::{Outbox, StateStore};
     use crate::storage::Nowhere;
 
-    /// The agent of a session without chats.
-    struct Nobody;
+    /// The provider of a session without chats; never called.
+    struct UncalledProvider;
 
-    impl AgentProvider for Nobody {
+    impl AgentProvider for UncalledProvider {
         fn offer(&self) -> watch::Receiver<AgentOffer> {
-            panic!("nobody asks")
+            panic!("never called")
         }
 
         fn open(&self, _: OpenAgent, _: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
-            panic!("nobody asks")
+            panic!("never called")
         }
     }
 
@@ -285,31 +283,31 @@ mod tests {
             uri: ChannelUri::new("a:/1"),
             chats: Vec::new(),
             created_at: String::new(),
-            provider: Arc::new(Nobody),
+            provider: Arc::new(UncalledProvider),
             creator: None,
             listed: false,
             next_entry: 1,
             stale: false,
         };
-        let around = Surroundings {
+        let services = SessionServices {
             store: Arc::clone(store),
             storage: Arc::new(Nowhere),
             addresses: Arc::new(ChatAddresses::default()),
             clock: Arc::new(SystemClock),
             tasks: TaskTracker::new(),
         };
-        SessionActor::new(seed, around)
+        SessionActor::new(seed, services)
     }
 
     #[tokio::test]
-    async fn who_has_a_place_at_a_session_that_ends_is_answered_still() {
+    async fn queued_dispatch_is_rejected_when_session_ends() {
         let root: RootState = serde_json::from_value(json!({"agents": []})).unwrap();
         let (store, outbox) = (Arc::new(StateStore::new(root)), Arc::new(Outbox::default()));
         assert_eq!(store.attach(Arc::clone(&outbox)), ConnectionId(1));
         let (actor, handle) = session(&store);
         let place = handle.inputs.reserve().await.unwrap();
         let late = async {
-            handle.end(Ending::Suspend).await;
+            handle.end(SessionEnding::Suspend).await;
             while !handle.inputs.is_closed() {
                 tokio::task::yield_now().await;
             }
@@ -318,7 +316,7 @@ mod tests {
         tokio::join!(actor.run(), late);
         let frames = outbox.try_batch().unwrap().unwrap();
         let answer: serde_json::Value = serde_json::from_slice(frames[0].bytes()).unwrap();
-        assert_eq!(answer["params"]["rejectionReason"], "the session is being closed");
+        assert_eq!(answer["params"]["rejectionReason"], "the session is closing");
     }
 
     fn dispatch() -> Box<ClientDispatch> {
@@ -329,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dispatch_is_announced_before_its_session_can_have_it_and_not_while_it_waits() {
+    async fn dispatch_is_announced_before_session_receives_it() {
         let (sender, mut inputs) = mpsc::channel(1);
         let handle = SessionHandle::new(sender);
         handle.dispatch(dispatch(), |_| assert!(inputs.is_empty())).await.unwrap();
@@ -342,9 +340,9 @@ mod tests {
         }
         assert!(!announced);
         assert!(matches!(inputs.recv().await, Some(SessionInput::Client(_))));
-        // The session goes at the very moment in which it is said that it gets one.
+        // The session closes between the announcement and the send.
         let came = handle.dispatch(dispatch(), |_| inputs.close()).await;
         assert!(came.is_err() && inputs.recv().await.is_none());
-        assert!(handle.dispatch(dispatch(), |_| panic!("nobody gets it")).await.is_err());
+        assert!(handle.dispatch(dispatch(), |_| panic!("not announced after close")).await.is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! Joins the turns of a chat with the agent's own messages.
+//! Links the turns of a chat to the agent's own messages.
 //!
-//! The agent reports the ids of its messages while it works; they are stored at once, so
+//! The agent reports the ids of its messages while it works. They are stored at once, so
 //! that fork, truncation and restore find a turn in the agent's record. Turns from before
-//! the ids were kept are matched by their order and marked so.
+//! ids were stored are matched by order and marked accordingly.
 
 use std::collections::HashMap;
 
@@ -11,23 +11,23 @@ use ahp_types::state::Turn;
 use crate::agent::{MessageLink, RecordedTurn, TurnLink};
 use crate::storage::StoredTurn;
 
-/// The agent's messages of a chat's turns, by turn id.
+/// The agent's messages, by turn id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TurnLinks {
     by_turn: HashMap<String, TurnLink>,
-    /// Whether the turns without a link were looked for in the agent's record.
+    /// Whether turns without a link have been searched in the agent's record.
     pub(super) tried: bool,
 }
 
 impl TurnLinks {
-    /// Adds a message to a turn; returns the whole link, to be stored.
+    /// Adds a message to a turn and returns the complete link, to be stored.
     pub(super) fn add(&mut self, turn: &str, link: MessageLink) -> TurnLink {
         let links = self.by_turn.entry(turn.to_owned()).or_default();
         links.add(link);
         links.clone()
     }
 
-    /// Sets the link of a turn that has none.
+    /// Sets the link of a turn, if it has none. Returns whether it was set.
     pub(super) fn fill(&mut self, turn: &str, link: TurnLink) -> bool {
         if self.by_turn.contains_key(turn) {
             return false;
@@ -47,7 +47,7 @@ impl TurnLinks {
         Self { by_turn: turns.iter().filter_map(known).collect(), tried: self.tried }
     }
 
-    /// Drops the links of turns that the chat no longer has; returns those turns.
+    /// Drops the links of turns that the chat no longer has, and returns those turns.
     pub(super) fn retain(&mut self, has: impl Fn(&str) -> bool) -> Vec<String> {
         let gone: Vec<String> = self.by_turn.keys().filter(|turn| !has(turn)).cloned().collect();
         for turn in &gone {
@@ -73,9 +73,9 @@ impl From<Vec<(String, TurnLink)>> for TurnLinks {
     }
 }
 
-/// Finds the turns without a link in the agent's record, by order: each turn is the next
-/// recorded one with the same message, before the record of the next turn that has a link.
-/// A turn that the agent never took up has none.
+/// Finds turns without a link in the agent's record, by order: such a turn is the next
+/// recorded one with the same message, before the record of the next linked turn. A turn
+/// that the agent never received has no match.
 pub(super) fn match_by_order(
     turns: &[StoredTurn],
     known: &TurnLinks,
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn turn_that_the_agent_never_took_up_is_not_matched() {
+    fn turn_that_agent_never_received_is_not_matched() {
         let turns = [stored("1", "one"), stored("2", "lost"), stored("3", "three")];
         let records = [recorded("a", "one"), recorded("c", "three")];
         let found = matched(&turns, &TurnLinks::default(), &records);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn reported_ids_are_kept_and_anchor_the_order() {
+    fn reported_ids_are_kept_and_limit_matching_by_order() {
         let turns = [stored("1", "go"), stored("2", "go"), stored("3", "go")];
         let records = [recorded("a", "go"), recorded("b", "go"), recorded("c", "go")];
         let mut known = TurnLinks::default();

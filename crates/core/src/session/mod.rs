@@ -1,12 +1,13 @@
-//! One session: what is decided in it, by whom, and what follows.
+//! One session: its actor, its rules and its storage.
 //!
-//! `actor` is the only code that changes a session, `handle` how it is reached; `decide`
-//! is the pure function behind it; `opening` starts agents, `briefing` is what they know of it; `chats` and
-//! `orders` are which chats it has and how they come and go; `amend` completes what
-//! clients send; `publish` makes its changes public and durable, by way of the `ledger`;
-//! `projection` keeps the copies of a chat's facts in agreement; `children` are the chats
-//! of subagents; `links` join turns with the agent's messages; `record` is the conversation
-//! as text.
+//! `actor` is the task that owns a session, and the only code that changes it; `handle` is
+//! its interface to the host. `decide` holds the rules, as a pure function. `chats` is the
+//! list of chats; `orders` creates, moves and removes chats; `children` manages the chats
+//! of subagents. `opening` starts agents; `briefing` is the session data that an agent
+//! gets; `links` maps turns to the agent's messages; `record` renders a conversation as
+//! text. `amend` completes client actions; `publish` commits and stores changes through
+//! `journal_writer`; `projection` keeps copies of chat data in the session up to date;
+//! `restore` rebuilds a session from storage.
 
 mod actor;
 mod addresses;
@@ -17,7 +18,7 @@ mod chats;
 mod children;
 mod decide;
 mod handle;
-mod ledger;
+mod journal_writer;
 mod links;
 mod opening;
 mod orders;
@@ -26,12 +27,12 @@ mod publish;
 mod record;
 mod restore;
 
-pub(crate) use actor::{Ended, SessionActor, SessionSeed, Surroundings};
+pub(crate) use actor::{Ended, SessionActor, SessionSeed, SessionServices};
 pub(crate) use addresses::ChatAddresses;
 pub(crate) use amend::{chats_to_pin, message_in};
 pub(crate) use awaited::awaited;
 pub(crate) use chats::{ChatSeed, chat_state, is_used};
-pub(crate) use handle::{Berth, ChatOrder, ClientDispatch, Ending, WeakHandle};
-pub use handle::{ChatError, NewChat, Outcome, SessionEnd, SessionHandle};
+pub use handle::{ChatError, NewChat, PendingReply, SessionEnd, SessionHandle};
+pub(crate) use handle::{ChatOrder, ChatPlacement, ClientDispatch, SessionEnding, WeakHandle};
 pub(crate) use projection::summary_of;
 pub(crate) use restore::{Restored, restore};

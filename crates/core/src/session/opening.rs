@@ -1,7 +1,7 @@
-//! Opens the agents of a session's chats, and tells them what changes in the session.
+//! Opens the agents of a session's chats, and briefs them when session data changes.
 //!
-//! An agent is opened with everything that has to survive the end of its process. Opening
-//! happens in a task beside the actor, which reports to it.
+//! An agent is opened with everything that must outlive its process. Opening happens in a
+//! separate task that reports to the actor.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,29 +24,29 @@ use crate::directories::Primary;
 use crate::state::ChannelState;
 use crate::storage::{Change, StoredTurn};
 
-/// The configuration property with environment variables for the session's agents.
+/// The configuration property with environment variables for agents.
 const ENVIRONMENT: &str = "environment";
 
 impl SessionActor {
     pub(super) fn open_agent(&mut self, uri: &ChannelUri, history: History) {
-        // What agents of this kind handle may have changed since the last one.
+        // The provider's features may have changed since the last agent was opened.
         let (features, directories) = {
             let offer = self.seed.provider.offer();
             let offer = offer.borrow();
             (offer.features, Primary::of(&offer.info))
         };
         if let Some(chat) = self.chats.get_mut(uri) {
-            (chat.model.features, chat.model.directories) = (features, directories);
+            (chat.agent.features, chat.agent.directories) = (features, directories);
         }
         let (briefing, selection) = (self.briefing(uri), self.selection(uri));
         self.find_links(uri, &history);
         if matches!(history, History::Fresh | History::Rebuild(_)) {
-            self.forget_record(uri);
+            self.drop_record(uri);
         }
         let Some(chat) = self.chats.get_mut(uri) else { return };
         chat.opening = CancellationToken::new();
-        chat.model.openings += 1;
-        chat.told = briefing.clone();
+        chat.agent.openings += 1;
+        chat.briefed = briefing.clone();
         let resumes = matches!(history, History::Resume);
         let request = OpenAgent {
             conversation: chat.conversation,
@@ -68,21 +68,21 @@ impl SessionActor {
         self.tasks.spawn(async move {
             let result = opened.await;
             if let Some(inputs) = report.inputs.take().and_then(|inputs| inputs.upgrade()) {
-                // If the actor is gone, dropping the link ends the agent.
+                // If the actor has stopped, dropping the link closes the agent.
                 inputs.send(SessionInput::Opened(report.chat.clone(), result)).await.ok();
             }
         });
     }
 
-    /// What the user chose: the model of the running turn's message, else of the newest one
-    /// that names a model, and the custom agent of the running turn's message alone.
+    /// The user's selection: the model of the running turn's message, or else the latest
+    /// model that a message names, and the custom agent of the running turn's message.
     fn selection(&self, chat: &ChannelUri) -> Selection {
         let look = |state: &ChannelState| {
             let doc = state.chat_doc()?;
             let message = doc.open().active_turn.as_ref().map(|turn| turn.message.clone());
             Some((message, doc.turns().to_vec()))
         };
-        // Read outside of the lock: there may be many turns.
+        // Parsed outside the lock, since there may be many turns.
         let Some((message, turns)) = self.store.read(chat, look).flatten() else {
             return Selection::default();
         };
@@ -91,7 +91,7 @@ impl SessionActor {
         Selection { model: model.or_else(|| turns.iter().rev().find_map(model_of)), agent }
     }
 
-    /// Reads the agent's own record if there are turns that cannot be found in it.
+    /// Reads the agent's own record if some turns have no link.
     fn find_links(&self, uri: &ChannelUri, history: &History) {
         let resumes = matches!(history, History::Resume);
         let Some(chat) = self.chats.get(uri).filter(|chat| resumes && !chat.links.tried) else { return };
@@ -107,25 +107,25 @@ impl SessionActor {
             match records.read(token).await {
                 Ok(Some(record)) => {
                     if let Some(inputs) = inputs.upgrade() {
-                        // If the actor is gone, the next opening tries again.
+                        // If the actor has stopped, the next opening tries again.
                         inputs.send(SessionInput::Recorded(uri, record)).await.ok();
                     }
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(chat = %uri, %error, "cannot match turns with the agent's record")
+                    tracing::warn!(chat = %uri, %error, "cannot read agent record to link turns")
                 }
             }
         });
     }
 
-    /// Forgets what refers to a record that the agent does not have, or not any more.
-    fn forget_record(&mut self, uri: &ChannelUri) {
+    /// Drops the references to a record that the agent does not have or will not use.
+    fn drop_record(&mut self, uri: &ChannelUri) {
         let Some(chat) = self.chats.get_mut(uri) else { return };
         chat.resume_token = None;
         let turns = chat.links.retain(|_| false);
         if !turns.is_empty() {
-            self.ledger.soon(Change::RemoveTurnLinks { chat: uri.clone(), turns });
+            self.journal.write_soon(Change::RemoveTurnLinks { chat: uri.clone(), turns });
         }
     }
 
@@ -135,20 +135,20 @@ impl SessionActor {
         chat.links.tried = true;
         for (turn, link) in match_by_order(&turns, &chat.links, record) {
             if chat.links.fill(&turn, link.clone()) {
-                self.ledger.soon(Change::PutTurnLink { chat: uri.clone(), turn, link });
+                self.journal.write_soon(Change::PutTurnLink { chat: uri.clone(), turn, link });
             }
         }
     }
 
-    /// What the agent of a chat should know.
+    /// The current session data for the agent of a chat.
     fn briefing(&self, chat: &ChannelUri) -> Briefing {
-        let primary = self.chats.get(chat).and_then(|chat| chat.model.directories);
+        let primary = self.chats.get(chat).and_then(|chat| chat.agent.directories);
         self.with_state(chat, |session, chat| Briefing::of(session, chat, primary)).unwrap_or_default()
     }
 
     pub(super) fn brief(&mut self, chat: &ChannelUri, when: Brief) {
-        // First of all, since what it is told is much to gather.
-        if !self.chats.get_mut(chat).is_some_and(|chat| chat.hears(when)) {
+        // Checked first, because collecting the data is expensive.
+        if !self.chats.get_mut(chat).is_some_and(|chat| chat.can_brief(when)) {
             return;
         }
         let briefing = self.briefing(chat);
@@ -164,19 +164,19 @@ impl SessionActor {
         }
     }
 
-    /// Tells an agent what it had no room for.
-    pub(super) fn brief_behind(&mut self, chat: &ChannelUri, when: Brief) {
-        if self.chats.get(chat).is_some_and(|chat| chat.behind) {
+    /// Briefs an agent that had no room for the last briefing.
+    pub(super) fn brief_if_outdated(&mut self, chat: &ChannelUri, when: Brief) {
+        if self.chats.get(chat).is_some_and(|chat| chat.briefing_outdated) {
             self.brief(chat, when);
         }
     }
 
-    /// Tells an agent what has changed while it was opened.
-    pub(super) fn catch_up(&mut self, chat: &ChannelUri) {
+    /// Sends an agent the changes since its opening began.
+    pub(super) fn brief_after_opening(&mut self, chat: &ChannelUri) {
         let briefing = self.briefing(chat);
         let Some(chat) = self.chats.get_mut(chat) else { return };
-        let switched = chat.told.switched(&briefing);
-        if chat.hears(Brief::First) {
+        let switched = chat.briefed.switched(&briefing);
+        if chat.can_brief(Brief::First) {
             chat.brief(briefing);
         }
         if !switched.is_empty() {
@@ -185,7 +185,7 @@ impl SessionActor {
     }
 }
 
-/// Environment variables in a session's configuration.
+/// The environment variables in a session's configuration.
 fn environment_of(config: &JsonObject) -> BTreeMap<String, String> {
     let Some(variables) = config.get(ENVIRONMENT).and_then(|variables| variables.as_object()) else {
         return BTreeMap::new();
@@ -194,8 +194,8 @@ fn environment_of(config: &JsonObject) -> BTreeMap<String, String> {
     variables.iter().filter_map(text).collect()
 }
 
-/// Tells the actor that an opening failed if the task that opens panics: otherwise
-/// the session would wait for it for ever.
+/// Reports a failed opening to the actor if the opening task panics; otherwise the session
+/// would wait indefinitely.
 struct OpeningReport {
     chat: ChannelUri,
     tasks: TaskTracker,
@@ -207,11 +207,11 @@ impl Drop for OpeningReport {
         let Some(inputs) = self.inputs.take().and_then(|inputs| inputs.upgrade()) else { return };
         let error = OpenError::Failed {
             error_type: "internal_error".to_owned(),
-            message: "The agent could not be started because of a fault in the host; its log says more."
+            message: "The agent could not be started: internal error in the host. See the host's log."
                 .to_owned(),
         };
         let chat = self.chat.clone();
-        // It may be behind with its inputs.
+        // Sent from a task, because the actor's queue may be full.
         self.tasks.spawn(async move { inputs.send(SessionInput::Opened(chat, Err(error))).await.ok() });
     }
 }

@@ -1,8 +1,9 @@
-//! How chats come into a session and leave it.
+//! Creates, moves and removes the chats of a session.
 //!
-//! A chat comes with one write that has its document and its entry in the session's
-//! list, and goes with one that has neither. On its way to another session it belongs
-//! to whom the storage says: until then this session keeps it, and does not end.
+//! A chat is added with one write that contains its document and its entry in the
+//! session's list, and removed with one write that deletes both. A chat that is moved to
+//! another session belongs to the session that storage names; until storage has changed,
+//! this session keeps the chat and does not end.
 
 use ahp_types::actions::{
     ChatMovableChangedAction, ChatWorkingDirectoryRemovedAction, SessionChatAddedAction,
@@ -18,8 +19,8 @@ use ahp_types::state::{
 use super::actor::SessionActor;
 use super::amend::has_too_many_chats;
 use super::chats::{Chat, ChatSeed, Leaving, chat_state};
-use super::decide::{Input, title_from};
-use super::handle::{Answer, Berth, ChatError, ChatOrder, Ending, NewChat};
+use super::decide::{DecisionInput, title_from};
+use super::handle::{ChatError, ChatOrder, ChatPlacement, NewChat, ReplySender, SessionEnding};
 use super::projection;
 use crate::agent::{Branch, BranchKind, History};
 use crate::channel::ChannelUri;
@@ -27,22 +28,22 @@ use crate::clock::wire_time;
 use crate::state::{Action, ChannelState, ChatDoc};
 use crate::storage::{Change, Json, StorageError, StoredTurn};
 
-/// The id of the message that a chat is created with.
+/// The id of the first message of a chat that is created with one.
 const INITIAL_MESSAGE: &str = "initial";
 
-/// Bytes of what a side chat is about. It is in the session's row, which everybody gets;
-/// more is refused. The answers that people select from are mostly shorter.
+/// Most bytes of a side chat's selection. It is part of the session's row, which all
+/// clients get. Longer selections are refused; most responses are shorter.
 const MAX_SELECTION: usize = 64 * 1024;
 
-/// Why the default chat is not moved elsewhere.
-const STAYS: &str = "the default chat stays in its session";
+/// Why the default chat is not moved to another session.
+const DEFAULT_CHAT_FIXED: &str = "the default chat cannot be moved to another session";
 
-/// Chats that a session may have: each has an agent of its own.
+/// Most chats per session; each one has its own agent.
 const MAX_CHATS: usize = 64;
 
 impl SessionActor {
     pub(super) async fn handle_order(&mut self, order: ChatOrder) {
-        // Whoever asked may have gone away meanwhile.
+        // Replies are sent with `.ok()`: the caller may have stopped waiting.
         match order {
             ChatOrder::Create { new, done } => {
                 let created = self.create_chat(*new).await;
@@ -53,47 +54,47 @@ impl SessionActor {
                 let placed = self.place_chat(&chat, after.as_ref()).await;
                 done.send(placed).ok();
             }
-            ChatOrder::Expect { berth, done } => {
-                let may_come = self.may_come(&berth);
-                let granted = may_come.is_ok();
-                // Who does not hear the answer does not send the chat either.
-                self.expected += usize::from(done.send(may_come).is_ok() && granted);
+            ChatOrder::ExpectChat { placement, done } => {
+                let checked = self.check_arrival(&placement);
+                let granted = checked.is_ok();
+                // A caller that does not receive the reply does not send the chat either.
+                self.expected_chats += usize::from(done.send(checked).is_ok() && granted);
             }
-            ChatOrder::Unexpect { done } => {
-                self.expected = self.expected.saturating_sub(1);
+            ChatOrder::CancelExpected { done } => {
+                self.expected_chats = self.expected_chats.saturating_sub(1);
                 done.send(Ok(())).ok();
             }
             ChatOrder::Release { chat, done } => self.release_chat(&chat, done).await,
-            ChatOrder::TakeBack { chat, done } => {
-                let stored = self.take_back(&chat).await;
+            ChatOrder::CancelRelease { chat, done } => {
+                let stored = self.cancel_release(&chat).await;
                 done.send(stored).ok();
             }
-            ChatOrder::Forget { chat, done } => {
-                self.forget_chat(&chat).await;
+            ChatOrder::DropReleased { chat, done } => {
+                self.drop_released_chat(&chat).await;
                 done.send(Ok(())).ok();
             }
             ChatOrder::ShowRow { done } => {
                 self.project_row();
                 done.send(Ok(())).ok();
             }
-            ChatOrder::Adopt { seed, berth, done } => {
-                self.expected = self.expected.saturating_sub(1);
-                let adopted = self.adopt_chat(*seed, berth).await;
+            ChatOrder::Adopt { seed, placement, done } => {
+                self.expected_chats = self.expected_chats.saturating_sub(1);
+                let adopted = self.adopt_chat(*seed, placement).await;
                 done.send(adopted).ok();
             }
         }
     }
 
     async fn create_chat(&mut self, new: NewChat) -> Result<(), ChatError> {
-        let chats = self.offers()?;
-        self.has_room()?;
+        let chats = self.chat_capabilities()?;
+        self.check_room()?;
         if new.initial_message.as_ref().is_some_and(|message| message.origin.kind != MessageKind::User) {
             return Err(refused("a client can only send messages of origin \"user\""));
         }
         if new.initial_message.as_ref().is_some_and(has_too_many_chats) {
-            return Err(refused("the message has too many chats attached without an endTurn"));
+            return Err(refused("the message has too many attached chats without an endTurn; attach fewer"));
         }
-        let (doc, turns, history) = self.compose(&new, &chats)?;
+        let (doc, turns, history) = self.build_chat(&new, &chats)?;
         let mut seed = ChatSeed::new(new.uri.clone(), history);
         if let Some(ChatSource::Fork(fork)) = &new.source
             && let Some(source) = self.chats.get(&ChannelUri::new(&fork.chat))
@@ -101,12 +102,12 @@ impl SessionActor {
             seed.links = source.links.of_turns(&turns);
         }
         self.add_chat(seed, doc, turns).await?;
-        // What it begins with waits in it.
-        self.settle(&new.uri).await;
+        // Its initial message is in the queue.
+        self.start_waiting_message(&new.uri).await;
         Ok(())
     }
 
-    /// Adds a chat at a free address, and stores it.
+    /// Adds and stores a chat, if its URI is free.
     pub(super) async fn add_chat(
         &mut self,
         seed: ChatSeed,
@@ -121,13 +122,13 @@ impl SessionActor {
             self.addresses.release(&uri);
             return Err(error);
         }
-        self.ledger.owe_no_removal(&uri);
+        self.journal.cancel_removal(&uri);
         self.chats.add(Chat::new(seed, self.seed.provider.as_ref()));
         self.project(&uri);
         Ok(())
     }
 
-    /// Stores a new chat and shows it in the session's list.
+    /// Stores a new chat and adds it to the session's list.
     async fn put_chat(
         &mut self,
         seed: &ChatSeed,
@@ -154,22 +155,23 @@ impl SessionActor {
         }));
         let entry = added.encoded().map_err(unencodable)?;
         let at = self.now();
-        if let Err(error) = self.ledger.ahead(changes, vec![(self.seed.uri.clone(), entry)], None, at).await {
-            // It may be written all the same, if the storage only did not answer.
-            self.ledger.owe_removal(chat);
+        if let Err(error) =
+            self.journal.write_ahead(changes, vec![(self.seed.uri.clone(), entry)], None, at).await
+        {
+            // After a timeout the chat may still be written.
+            self.journal.schedule_removal(chat);
             return Err(error.into());
         }
         if self.store.create(vec![(chat.clone(), ChannelState::Chat(Box::new(doc)))]).is_err() {
-            self.ledger.owe_removal(chat.clone());
+            self.journal.schedule_removal(chat.clone());
             return Err(ChatError::Exists(chat));
         }
         self.commit_written(&self.seed.uri.clone(), &added);
         Ok(())
     }
 
-    /// The document of a new chat, the turns that it has from the start, and what its
-    /// agent begins with.
-    fn compose(
+    /// Builds the document of a new chat, its initial turns and the history for its agent.
+    fn build_chat(
         &self,
         new: &NewChat,
         chats: &MultipleChatsCapability,
@@ -183,18 +185,18 @@ impl SessionActor {
             }
             Some(ChatSource::Fork(fork)) => {
                 if chats.fork != Some(true) {
-                    return Err(refused("this agent cannot fork a chat"));
+                    return Err(refused("this agent does not support forks"));
                 }
                 let (chat, turn_id) = (fork.chat.clone(), fork.turn_id.clone());
                 let branch = self.branch(&chat, &turn_id, |_| BranchKind::Fork)?;
                 let turns = self.turns_through(&ChannelUri::new(&chat), &turn_id)?;
-                (state.title, state.working_directories) = self.like(&chat);
+                (state.title, state.working_directories) = self.title_and_directories(&chat);
                 state.origin = Some(ChatOrigin::Fork { chat, turn_id });
                 (turns, branch)
             }
             Some(ChatSource::SideChat(side)) => {
                 if chats.side_chat != Some(true) {
-                    return Err(refused("this agent has no side chats"));
+                    return Err(refused("this agent does not support side chats"));
                 }
                 let (chat, turn_id, selection) =
                     (side.chat.clone(), side.turn_id.clone(), side.selection.clone());
@@ -205,19 +207,19 @@ impl SessionActor {
                     let running = source.active_turn.clone().filter(|active| active.id == turn_id);
                     BranchKind::SideChat { selection: selection.clone(), running: running.map(Box::new) }
                 })?;
-                state.title = self.like(&chat).0;
+                state.title = self.title_and_directories(&chat).0;
                 state.working_directories = self.directories_for(new)?;
                 state.origin = Some(ChatOrigin::SideChat { chat, turn_id, selection });
                 (Vec::new(), branch)
             }
-            Some(_) => return Err(refused("this host does not know such a source of a chat")),
+            Some(_) => return Err(refused("unknown kind of chat source")),
         };
         if let Some(mut message) = new.initial_message.clone() {
             self.pin(&mut message);
             if state.title.is_empty() {
                 state.title = title_from(&message.text);
             }
-            // It comes into being with the chat, so that nobody has the one without the other.
+            // The message is part of the first document, so a crash cannot separate the two.
             state.queued_messages = Some(vec![PendingMessage { id: INITIAL_MESSAGE.to_owned(), message }]);
         }
         let doc = ChatDoc::from_stored(state, turns.clone())
@@ -225,7 +227,7 @@ impl SessionActor {
         Ok((doc, turns, history))
     }
 
-    /// Where a conversation begins that comes from a turn of a chat here.
+    /// The history of a chat that branches from a turn of a chat in this session.
     fn branch(
         &self,
         chat: &str,
@@ -234,8 +236,8 @@ impl SessionActor {
     ) -> Result<History, ChatError> {
         let uri = ChannelUri::new(chat);
         let source = self.chats.get(&uri).filter(|chat| !chat.is_child());
-        let source =
-            source.ok_or_else(|| refused("the source is not a chat of this session that can be branched"))?;
+        let source = source
+            .ok_or_else(|| refused("the source must be a chat of this session and not a subagent's chat"))?;
         let kind = self
             .store
             .read(&uri, |state| {
@@ -246,9 +248,11 @@ impl SessionActor {
                 known.then_some(kind)
             })
             .flatten()
-            .ok_or_else(|| refused("the source has no such turn, or it is still running"))?;
-        let branch = match source.model.phase.history() {
-            // No agent has begun with it: all that one can know is where it comes from itself.
+            .ok_or_else(|| {
+                refused("the source chat does not have this turn, or the turn is still running")
+            })?;
+        let branch = match source.agent.phase.history() {
+            // The source has not been opened: its agent knows only what its own origin knows.
             History::Branch(origin) => {
                 let place = |turn: &str| {
                     self.store
@@ -268,7 +272,7 @@ impl SessionActor {
                     kind,
                 }
             }
-            // There is nothing that an agent could know.
+            // The source has no history yet.
             History::Fresh if kind == BranchKind::Fork => return Ok(History::Fresh),
             History::Fresh | History::Resume | History::Rebuild(_) => Branch {
                 conversation: source.conversation,
@@ -287,12 +291,15 @@ impl SessionActor {
             let last = doc.position(turn)?;
             Some(doc.turns().iter().take(last + 1).cloned().collect())
         };
-        self.store.read(chat, through).flatten().ok_or_else(|| refused("the source has no such turn"))
+        self.store
+            .read(chat, through)
+            .flatten()
+            .ok_or_else(|| refused("the source chat does not have this turn"))
     }
 
-    /// What a chat is called and where it works. The default chat is called like its
-    /// session, which has the name for both.
-    fn like(&self, chat: &str) -> (String, Option<Vec<String>>) {
+    /// The title and the directories of a chat. The default chat uses the session's title
+    /// unless it has its own.
+    fn title_and_directories(&self, chat: &str) -> (String, Option<Vec<String>>) {
         let look = |session: &SessionState, chat: &ChatState| {
             let of_session = session.default_chat.as_ref() == Some(&chat.resource) && chat.title.is_empty();
             let title = if of_session { &session.title } else { &chat.title };
@@ -301,7 +308,7 @@ impl SessionActor {
         self.with_state(&ChannelUri::new(chat), look).unwrap_or_default()
     }
 
-    /// A chat works in all of the session's directories, or in some of them.
+    /// Checks that the requested directories are directories of the session.
     fn directories_for(&self, new: &NewChat) -> Result<Option<Vec<String>>, ChatError> {
         let Some(wanted) = new.working_directories.as_ref().filter(|wanted| !wanted.is_empty()) else {
             return Ok(None);
@@ -309,52 +316,59 @@ impl SessionActor {
         let known = |state: &ChannelState| state.session()?.working_directories.clone();
         let known = self.store.read(&self.seed.uri, known).flatten().unwrap_or_default();
         match wanted.iter().find(|directory| !known.contains(directory)) {
-            Some(foreign) => Err(refused(&format!("the directory {foreign:?} is not one of the session's"))),
+            Some(foreign) => {
+                Err(refused(&format!("the directory {foreign:?} does not belong to the session")))
+            }
             None => Ok(Some(wanted.clone())),
         }
     }
 
-    /// What the agent offers about several chats in a session.
-    fn offers(&self) -> Result<MultipleChatsCapability, ChatError> {
+    /// The agent's capabilities for several chats per session.
+    fn chat_capabilities(&self) -> Result<MultipleChatsCapability, ChatError> {
         let AgentCapabilities { multiple_chats, .. } =
             self.seed.provider.offer().borrow().info.capabilities.clone().unwrap_or_default();
-        multiple_chats
-            .ok_or_else(|| refused("the agent has one chat a session; create another session instead"))
+        multiple_chats.ok_or_else(|| {
+            refused("this agent supports one chat per session; create another session instead")
+        })
     }
 
-    fn has_room(&self) -> Result<(), ChatError> {
+    fn check_room(&self) -> Result<(), ChatError> {
         if self.ending.is_some() {
             return Err(ChatError::Gone);
         }
         let chats = self.chats.iter().filter(|chat| !chat.is_child()).count();
-        if chats + self.expected >= MAX_CHATS {
-            return Err(refused(&format!("a session has at most {MAX_CHATS} chats; dispose of some first")));
+        if chats + self.expected_chats >= MAX_CHATS {
+            return Err(refused(&format!(
+                "a session can have at most {MAX_CHATS} chats; dispose of some first"
+            )));
         }
         Ok(())
     }
 
-    /// A chat that is not the default one and stays as far as anybody knows.
+    /// A chat that can be moved or removed: not the default chat, and not already leaving.
     fn movable_chat(&mut self, uri: &ChannelUri, default: &str) -> Result<&mut Chat, ChatError> {
         let is_default = self.default_chat().as_ref() == Some(uri);
         let chat = self.chats.get_mut(uri).ok_or_else(|| ChatError::Unknown(uri.clone()))?;
         match chat.leaving {
             _ if is_default => Err(refused(default)),
-            _ if chat.is_child() && default == STAYS => {
-                Err(refused("a subagent's chat stays in its session"))
+            _ if chat.is_child() && default == DEFAULT_CHAT_FIXED => {
+                Err(refused("a subagent's chat cannot be moved to another session"))
             }
             None => Ok(chat),
             Some(Leaving::Disposed(_)) => Err(ChatError::Unknown(uri.clone())),
-            Some(Leaving::Moves(_) | Leaving::Away) => Err(refused("the chat is being moved; try again")),
+            Some(Leaving::Moving(_) | Leaving::InTransit) => {
+                Err(refused("the chat is being moved; try again later"))
+            }
         }
     }
 
-    async fn dispose_chat(&mut self, uri: &ChannelUri, done: Answer<()>) {
+    async fn dispose_chat(&mut self, uri: &ChannelUri, done: ReplySender<()>) {
         if let Some(Chat { leaving: Some(Leaving::Disposed(waiting)), .. }) = self.chats.get_mut(uri) {
             waiting.push(done);
             return;
         }
         let works = self.has_running_turn(uri);
-        match self.movable_chat(uri, "the default chat goes with its session; dispose that instead") {
+        match self.movable_chat(uri, "the default chat cannot be disposed; dispose the session instead") {
             Ok(chat) if chat.is_child() && works => {
                 done.send(Err(refused("the subagent is still working; cancel its turn first"))).ok();
                 return;
@@ -365,18 +379,18 @@ impl SessionActor {
                 return;
             }
         }
-        let decision = self.decide(uri, Input::End(Ending::Dispose));
-        self.carry_out(uri, decision).await;
+        let decision = self.decide(uri, DecisionInput::End(SessionEnding::Dispose));
+        self.apply_decision(uri, decision).await;
     }
 
-    async fn release_chat(&mut self, uri: &ChannelUri, done: Answer<ChatSeed>) {
+    async fn release_chat(&mut self, uri: &ChannelUri, done: ReplySender<ChatSeed>) {
         let busy = self.with_state(uri, |_, chat| chat.active_turn.is_some()).unwrap_or(false);
-        let error = match self.movable_chat(uri, STAYS) {
+        let error = match self.movable_chat(uri, DEFAULT_CHAT_FIXED) {
             Ok(_) if busy => ChatError::TurnInProgress(uri.clone()),
             Ok(chat) => {
-                chat.leaving = Some(Leaving::Moves(done));
-                let decision = self.decide(uri, Input::End(Ending::Suspend));
-                self.carry_out(uri, decision).await;
+                chat.leaving = Some(Leaving::Moving(done));
+                let decision = self.decide(uri, DecisionInput::End(SessionEnding::Suspend));
+                self.apply_decision(uri, decision).await;
                 return;
             }
             Err(error) => error,
@@ -384,11 +398,11 @@ impl SessionActor {
         done.send(Err(error)).ok();
     }
 
-    /// Lets chats leave whose agents are gone.
-    pub(super) async fn finish_leaving(&mut self) {
-        let over: Vec<ChannelUri> =
-            self.chats.iter().filter(|chat| chat.over).map(|chat| chat.uri.clone()).collect();
-        for uri in over {
+    /// Completes the removal or release of chats whose agents have stopped.
+    pub(super) async fn complete_leaving(&mut self) {
+        let finished: Vec<ChannelUri> =
+            self.chats.iter().filter(|chat| chat.finished).map(|chat| chat.uri.clone()).collect();
+        for uri in finished {
             let Some(chat) = self.chats.get_mut(&uri) else { continue };
             match chat.leaving.take() {
                 Some(Leaving::Disposed(waiting)) => {
@@ -399,18 +413,18 @@ impl SessionActor {
                         done.send(removed.clone()).ok();
                     }
                 }
-                // A session that ends itself keeps what it has.
-                Some(Leaving::Moves(done)) if self.ending.is_some() => {
+                // A session that is ending keeps its chats.
+                Some(Leaving::Moving(done)) if self.ending.is_some() => {
                     done.send(Err(ChatError::Gone)).ok();
                 }
-                Some(Leaving::Moves(done)) => self.hand_out(&uri, done).await,
-                Some(Leaving::Away) => chat.leaving = Some(Leaving::Away),
+                Some(Leaving::Moving(done)) => self.complete_release(&uri, done).await,
+                Some(Leaving::InTransit) => chat.leaving = Some(Leaving::InTransit),
                 None => {}
             }
         }
     }
 
-    /// Removes chats for good, with one write.
+    /// Deletes chats, with one write.
     pub(super) async fn remove_chats(&mut self, uris: &[ChannelUri]) -> Result<(), ChatError> {
         let actions: Vec<Action> = uris.iter().map(removed).collect();
         let mut entries = Vec::with_capacity(actions.len());
@@ -419,17 +433,17 @@ impl SessionActor {
         }
         let changes = uris.iter().map(|chat| Change::RemoveChat { chat: chat.clone() }).collect();
         let at = self.now();
-        if let Err(error) = self.ledger.ahead(changes, entries, None, at).await {
+        if let Err(error) = self.journal.write_ahead(changes, entries, None, at).await {
             for uri in uris {
                 if self.ending.is_none()
                     && let Some(chat) = self.chats.get_mut(uri)
                 {
-                    chat.stays();
+                    chat.cancel_leaving();
                 }
-                // If the storage only did not answer, it has lost all of it.
+                // After a timeout the turns may have been deleted from storage.
                 self.store.turns_not_stored(uri, 0);
             }
-            self.ledger.wants_checkpoint();
+            self.journal.request_checkpoint();
             return Err(error.into());
         }
         for (uri, action) in uris.iter().zip(&actions) {
@@ -442,70 +456,70 @@ impl SessionActor {
         Ok(())
     }
 
-    /// Gives a chat out of hand, once the storage has all of it.
-    async fn hand_out(&mut self, uri: &ChannelUri, done: Answer<ChatSeed>) {
+    /// Releases a chat after all of it has been stored.
+    async fn complete_release(&mut self, uri: &ChannelUri, done: ReplySender<ChatSeed>) {
         let stored = self.store_all().await;
         let Some(chat) = self.chats.get_mut(uri) else { return };
         if let Err(error) = stored {
-            chat.stays();
+            chat.cancel_leaving();
             done.send(Err(error.into())).ok();
             return;
         }
-        chat.leaving = Some(Leaving::Away);
-        // It counts as there until somebody says where it is.
-        chat.over = false;
+        chat.leaving = Some(Leaving::InTransit);
+        // It counts as present until the move is completed or cancelled.
+        chat.finished = false;
         let seed = chat.seed();
         if done.send(Ok(seed)).is_err()
             && let Some(chat) = self.chats.get_mut(uri)
         {
-            chat.stays();
+            chat.cancel_leaving();
         }
     }
 
-    /// A chat that was given out of hand stays after all. The other session's name may still
-    /// be written on it, so all of it is written anew, behind that.
-    async fn take_back(&mut self, uri: &ChannelUri) -> Result<(), ChatError> {
+    /// Cancels the release of a chat. A write that assigns it to the other session may still
+    /// be pending, so all of it is written again, after that write.
+    async fn cancel_release(&mut self, uri: &ChannelUri) -> Result<(), ChatError> {
         let ending = self.ending;
-        let Some(chat) = self.chats.get_mut(uri).filter(|chat| chat.is_away()) else { return Ok(()) };
-        chat.stays();
-        // Nothing works for it, and in a session that ends nothing will.
-        chat.over = ending.is_some();
-        if ending == Some(Ending::Dispose) {
-            self.ledger.beside(Change::RemoveChat { chat: uri.clone() });
+        let Some(chat) = self.chats.get_mut(uri).filter(|chat| chat.is_in_transit()) else { return Ok(()) };
+        chat.cancel_leaving();
+        // The chat has no agent, and an ending session does not start one.
+        chat.finished = ending.is_some();
+        if ending == Some(SessionEnding::Dispose) {
+            self.journal.write_change(Change::RemoveChat { chat: uri.clone() });
             return Ok(());
         }
         self.store.turns_not_stored(uri, 0);
         let stored = self.store_all().await;
         if ending.is_none() {
-            self.settle(uri).await;
+            self.start_waiting_message(uri).await;
         }
         Ok(stored?)
     }
 
-    async fn forget_chat(&mut self, uri: &ChannelUri) {
+    async fn drop_released_chat(&mut self, uri: &ChannelUri) {
         if self.chats.remove(uri).is_some() {
-            // What cannot be stored now is in the documents later.
+            // If the write fails, the change is stored with the documents.
             self.publish_own(vec![(self.seed.uri.clone(), removed(uri))], Vec::new()).await.ok();
         }
     }
 
-    fn may_come(&self, berth: &Berth) -> Result<(), ChatError> {
-        self.offers()?;
-        self.has_room()?;
-        match berth {
-            Berth::Behind(after) => self.is_anchor(after.as_ref()),
-            Berth::Default { .. } => Ok(()),
+    fn check_arrival(&self, placement: &ChatPlacement) -> Result<(), ChatError> {
+        self.chat_capabilities()?;
+        self.check_room()?;
+        match placement {
+            ChatPlacement::After(after) => self.check_anchor(after.as_ref()),
+            ChatPlacement::AsDefault { .. } => Ok(()),
         }
     }
 
-    fn is_anchor(&self, after: Option<&ChannelUri>) -> Result<(), ChatError> {
+    fn check_anchor(&self, after: Option<&ChannelUri>) -> Result<(), ChatError> {
         match after.filter(|after| self.chats.get(after).is_none()) {
-            Some(_) => Err(refused("the chat to place it behind is not in the session")),
+            Some(_) => Err(refused("the chat to place it after is not in the session")),
             None => Ok(()),
         }
     }
 
-    async fn adopt_chat(&mut self, seed: ChatSeed, berth: Berth) -> Result<(), ChatError> {
+    async fn adopt_chat(&mut self, seed: ChatSeed, placement: ChatPlacement) -> Result<(), ChatError> {
         let uri = seed.uri.clone();
         let summary = self.with_state(&uri, |_, chat| projection::summary_of(chat));
         let mut summary = summary.ok_or_else(|| ChatError::Unknown(uri.clone()))?;
@@ -516,17 +530,17 @@ impl SessionActor {
         self.chats.add(Chat::new(seed, self.seed.provider.as_ref()));
         let mut actions = Vec::new();
         let mut placeholder = None;
-        match berth {
-            Berth::Behind(after) => {
-                let order = self.order_with(&uri, after.as_ref());
+        match placement {
+            ChatPlacement::After(after) => {
+                let order = self.order_after(&uri, after.as_ref());
                 actions.push(StateAction::SessionChatAdded(SessionChatAddedAction { summary }));
                 actions.extend(order);
             }
-            Berth::Default { title } => {
+            ChatPlacement::AsDefault { title } => {
                 placeholder = self.default_chat().filter(|placeholder| *placeholder != uri);
                 summary.movable = Some(false);
                 actions.push(StateAction::SessionChatAdded(SessionChatAddedAction { summary }));
-                actions.extend(self.naming(&uri, title));
+                actions.extend(self.default_chat_actions(&uri, title));
             }
         }
         actions.extend((!self.listed).then_some(StateAction::SessionReady(SessionReadyAction {})));
@@ -534,14 +548,14 @@ impl SessionActor {
             StateAction::ChatWorkingDirectoryRemoved(ChatWorkingDirectoryRemovedAction { directory })
         });
         self.publish_arrival(&uri, lost.collect(), actions, placeholder.as_ref()).await;
-        self.list();
+        self.add_to_list();
         self.project(&uri);
-        // What waited in it while it moved goes on here.
-        self.settle(&uri).await;
+        // Messages that were queued during the move start here.
+        self.start_waiting_message(&uri).await;
         Ok(())
     }
 
-    /// Directories of a chat that this session does not have (any more).
+    /// The chat's directories that this session does not have.
     fn foreign_directories(&self, chat: &ChannelUri) -> Vec<String> {
         let look = |session: &SessionState, chat: &ChatState| {
             let known = session.working_directories.as_deref().unwrap_or_default();
@@ -550,8 +564,8 @@ impl SessionActor {
         self.with_state(chat, look).unwrap_or_default()
     }
 
-    /// What makes a chat the default one of a session that was made for it.
-    fn naming(&self, uri: &ChannelUri, title: String) -> [StateAction; 2] {
+    /// The actions that make a chat the default chat of a session created for it.
+    fn default_chat_actions(&self, uri: &ChannelUri, title: String) -> [StateAction; 2] {
         let named = self.with_state(uri, |_, chat| chat.title.clone()).unwrap_or_default();
         let title = if named.is_empty() { title } else { named };
         let default_chat = Some(uri.as_str().to_owned());
@@ -561,8 +575,8 @@ impl SessionActor {
         ]
     }
 
-    /// Publishes what follows from a chat's coming, in one write. The chat whose place as
-    /// the default one it takes, if it does, was never used and goes with the same write.
+    /// Publishes the arrival of a chat, in one write. `placeholder` is the unused default
+    /// chat that it replaces, if any; the same write removes it.
     async fn publish_arrival(
         &mut self,
         uri: &ChannelUri,
@@ -583,7 +597,7 @@ impl SessionActor {
         let stored = self.publish_own(all, changes).await;
         if let Some(chat) = placeholder {
             if stored.is_err() {
-                self.ledger.owe_removal(chat.clone());
+                self.journal.schedule_removal(chat.clone());
             }
             self.chats.remove(chat);
             self.store.remove(std::slice::from_ref(chat));
@@ -591,22 +605,22 @@ impl SessionActor {
     }
 
     async fn place_chat(&mut self, uri: &ChannelUri, after: Option<&ChannelUri>) -> Result<(), ChatError> {
-        self.movable_chat(uri, "the default chat stays where it is")?;
+        self.movable_chat(uri, "the default chat cannot be moved")?;
         if after == Some(uri) {
-            return Err(refused("a chat cannot be placed behind itself"));
+            return Err(refused("cannot move a chat after itself"));
         }
-        self.is_anchor(after)?;
-        let Some(order) = self.order_with(uri, after).map(Action::own) else { return Ok(()) };
+        self.check_anchor(after)?;
+        let Some(order) = self.order_after(uri, after).map(Action::own) else { return Ok(()) };
         let entry = order.encoded().map_err(unencodable)?;
         let at = self.now();
-        self.ledger.ahead(Vec::new(), vec![(self.seed.uri.clone(), entry)], None, at).await?;
+        self.journal.write_ahead(Vec::new(), vec![(self.seed.uri.clone(), entry)], None, at).await?;
         self.commit_written(&self.seed.uri.clone(), &order);
         self.project_row();
         Ok(())
     }
 
-    /// The action that puts a chat behind another one, or first, unless it is there.
-    fn order_with(&self, uri: &ChannelUri, after: Option<&ChannelUri>) -> Option<StateAction> {
+    /// The action that moves a chat after another, or first; `None` if it is there already.
+    fn order_after(&self, uri: &ChannelUri, after: Option<&ChannelUri>) -> Option<StateAction> {
         let listed = |state: &ChannelState| {
             Some(state.session()?.chats.iter().map(|chat| chat.resource.clone()).collect::<Vec<_>>())
         };
@@ -614,11 +628,11 @@ impl SessionActor {
         let mut chats = before.clone();
         chats.retain(|chat| chat != uri.as_str());
         if chats.len() == before.len() {
-            // It is about to be added, as the last one.
+            // It is about to be added, at the end.
             before.push(uri.as_str().to_owned());
         }
         let anchor = after.and_then(|after| chats.iter().position(|chat| chat == after.as_str()));
-        // Behind one that has gone meanwhile is behind all.
+        // If the anchor was removed in the meantime, the chat goes to the end.
         let place = if after.is_none() { 0 } else { anchor.map_or(chats.len(), |anchor| anchor + 1) };
         chats.insert(place, uri.as_str().to_owned());
         (chats != before).then_some(StateAction::SessionChatsReordered(SessionChatsReorderedAction { chats }))
@@ -636,7 +650,9 @@ fn check_selection(selection: &SideChatSelection) -> Result<(), ChatError> {
         return Err(refused("the selection is empty; leave it out instead"));
     }
     if selection.text.len() + part > MAX_SELECTION {
-        return Err(refused(&format!("the selection is longer than {MAX_SELECTION} bytes; select less")));
+        return Err(refused(&format!(
+            "the selection is longer than {MAX_SELECTION} bytes; select less text"
+        )));
     }
     Ok(())
 }

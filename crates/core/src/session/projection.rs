@@ -1,7 +1,8 @@
-//! Keeps the three copies of a chat's facts in agreement.
+//! Keeps the copies of a chat's data up to date.
 //!
-//! A chat's own document is the source; the session's catalogue entry, what it says
-//! it waits for (`needs`), and the row in the session list follow from it. All pure.
+//! The chat document is the source. The session's catalogue entry, the session's input
+//! requests (`needs`) and the row in the session list are derived from it. All functions
+//! are pure.
 
 mod needs;
 
@@ -19,22 +20,22 @@ use jiff::Timestamp;
 
 use crate::channel::ChannelUri;
 
-/// Bits of a status that say what a chat or session is doing.
+/// The status bits for the activity of a chat or session.
 const ACTIVITY_BITS: u32 = 0b1_1111;
 
-/// The actions that bring the session's document up to date with one of its chats.
+/// The actions that update the session document after a change of one of its chats.
 pub(super) fn session_updates(session: &SessionState, chat: &ChatState) -> Vec<StateAction> {
     catalogue_update(session, chat).into_iter().chain(needs::updates(session, chat)).collect()
 }
 
-/// The action after which the session does what its leading chat does, if it does not.
+/// The action that sets the session's activity to that of its leading chat, if it differs.
 pub(super) fn activity_update(session: &SessionState) -> Option<StateAction> {
     let activity = leading(session).and_then(|chat| chat.activity.clone());
     (session.activity != activity)
         .then_some(StateAction::SessionActivityChanged(SessionActivityChangedAction { activity }))
 }
 
-/// The action that brings the session's catalogue entry up to date, if it is not.
+/// The action that updates the session's catalogue entry, if it differs.
 fn catalogue_update(session: &SessionState, chat: &ChatState) -> Option<StateAction> {
     let wanted = summary_of(chat);
     let Some(entry) = session.chats.iter().find(|entry| entry.resource == chat.resource) else {
@@ -43,8 +44,8 @@ fn catalogue_update(session: &SessionState, chat: &ChatState) -> Option<StateAct
     if *entry == wanted {
         return None;
     }
-    // An update can say neither that something is gone nor all that there is; then
-    // the whole entry is sent again.
+    // A partial update cannot clear a field and does not cover all fields; then the
+    // complete entry is sent.
     let whole = entry.movable != wanted.movable
         || entry.interactivity != wanted.interactivity
         || (entry.activity.is_some() && wanted.activity.is_none())
@@ -68,7 +69,7 @@ fn catalogue_update(session: &SessionState, chat: &ChatState) -> Option<StateAct
     Some(StateAction::SessionChatUpdated(SessionChatUpdatedAction { chat: chat.resource.clone(), changes }))
 }
 
-/// A chat's entry in its session's list.
+/// A chat's entry in its session's catalogue.
 pub(crate) fn summary_of(chat: &ChatState) -> ChatSummary {
     ChatSummary {
         resource: chat.resource.clone(),
@@ -84,7 +85,7 @@ pub(crate) fn summary_of(chat: &ChatState) -> ChatSummary {
     }
 }
 
-/// The session's row in the list.
+/// The session's row in the session list.
 pub(super) fn row(uri: &ChannelUri, created_at: &str, session: &SessionState) -> SessionSummary {
     SessionSummary {
         provider: session.provider.clone(),
@@ -105,15 +106,15 @@ pub(super) fn row(uri: &ChannelUri, created_at: &str, session: &SessionState) ->
     }
 }
 
-/// The session's own flags with the activity of its leading chat.
+/// The session's own flags and the activity of its leading chat.
 fn row_status(session: &SessionState) -> u32 {
     let activity = leading(session).map_or(SessionStatus::Idle.0, |chat| chat.status & ACTIVITY_BITS);
     (session.status & !ACTIVITY_BITS) | activity
 }
 
-/// The chat that stands for its session: one that waits for input, else one that has
-/// failed, else the default one. A subagent's chat only stands for it while it waits: its
-/// failure is its parent's business, and nobody can resume it.
+/// The chat that determines the session's status: a chat that waits for input, else a failed
+/// one, else the default chat. A subagent's chat counts only while it waits for input: its
+/// failure is handled by the parent chat, and it cannot be resumed.
 fn leading(session: &SessionState) -> Option<&ChatSummary> {
     let default = |chat: &&ChatSummary| session.default_chat.as_ref() == Some(&chat.resource);
     let with = |wanted: SessionStatus| {
@@ -130,8 +131,8 @@ fn leading(session: &SessionState) -> Option<&ChatSummary> {
         .or_else(|| newest(session))
 }
 
-/// The chat that was changed last. Times are compared as such: clients give them with any
-/// offset. One that is none is older than all.
+/// The chat with the latest change. Times are parsed, because clients send any offset. An
+/// invalid time counts as older than all others.
 fn newest(session: &SessionState) -> Option<&ChatSummary> {
     session.chats.iter().max_by_key(|chat| chat.modified_at.parse::<Timestamp>().ok())
 }
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_change_is_the_last_one_whatever_the_offset_of_its_time() {
+    fn latest_change_is_found_across_time_zone_offsets() {
         let chat = |number: usize, time: &str| json!({"resource": format!("ahp-chat:/{number}"), "title": "", "status": 1, "modifiedAt": time});
         let newest_of = |times: &[&str]| {
             let chats: Vec<_> = times.iter().enumerate().map(|(at, time)| chat(at, time)).collect();

@@ -1,9 +1,9 @@
-//! How a session's changes become public and durable.
+//! Publishes and stores a session's changes.
 //!
-//! Boundaries of turns and decisions are in the journal before anybody is told;
-//! streamed output follows within a tenth of a second. If the storage fails, a
-//! client's own action is refused, and what the agent did is published all the
-//! same: the user has to see it, and it is written as soon as that works again.
+//! Turn boundaries and decisions are written to the journal before they are published;
+//! streamed output is written within a tenth of a second. If storage fails, client actions
+//! are rejected, but agent output is published anyway: the user has to see what happened,
+//! and it is stored as soon as storage works again.
 
 use std::collections::HashSet;
 
@@ -11,9 +11,9 @@ use ahp_types::actions::StateAction;
 use ahp_types::state::MessageKind;
 
 use super::actor::SessionActor;
-use super::decide::{Decision, Input, Phase, QueueEffect, Target};
+use super::decide::{ActionTarget, Decision, DecisionInput, Phase, QueueEffect};
 use super::handle::ClientDispatch;
-use super::ledger::{Chore, Due, TurnsFrom};
+use super::journal_writer::{JournalTask, JournalWake, TurnsFrom};
 use super::projection;
 use crate::action::{Durability, TurnEffect, meaning};
 use crate::agent::History;
@@ -22,8 +22,7 @@ use crate::state::{Action, ChannelState};
 use crate::storage::{Change, Json, StorageError};
 
 impl SessionActor {
-    /// Publishes a client's action, as it came or completed. The error is the reason why
-    /// it is refused.
+    /// Publishes a client's action, unchanged or amended. The error is the rejection reason.
     pub(super) async fn publish_for(
         &mut self,
         dispatch: &ClientDispatch,
@@ -37,32 +36,32 @@ impl SessionActor {
         let handled = dispatch.mark.map(|mark| (&origin.client, mark));
         if ahead {
             let entry = vec![(channel.clone(), encoded.clone())];
-            let written = self.ledger.ahead(Vec::new(), entry, handled, at).await;
+            let written = self.journal.write_ahead(Vec::new(), entry, handled, at).await;
             written.map_err(|error| error.to_string())?;
         }
         let answer = match self.store.commit(channel, action, Some(origin)) {
             Ok(answer) => answer,
             Err(error) => {
-                // It may be in the journal already; the documents will be without it.
-                self.ledger.wants_checkpoint();
+                // The action may be in the journal; the documents will not contain it.
+                self.journal.request_checkpoint();
                 return Err(error.to_string());
             }
         };
         match handled {
-            _ if !ahead => self.ledger.note(channel, encoded, at),
-            Some((client, mark)) => self.ledger.answered(client, mark, answer),
+            _ if !ahead => self.journal.append(channel, encoded, at),
+            Some((client, mark)) => self.journal.record_answer(client, mark, answer),
             None => {}
         }
         self.after_commit(channel, action.typed(), QueueEffect::of_client(action.typed()));
         Ok(())
     }
 
-    /// Does what was decided for a chat, and what follows from it.
-    pub(super) async fn carry_out(&mut self, chat: &ChannelUri, first: Decision) {
+    /// Applies a decision for a chat, and the decisions that follow from it.
+    pub(super) async fn apply_decision(&mut self, chat: &ChannelUri, first: Decision) {
         let mut next = Some(first);
         while let Some(mut decision) = next.take() {
-            self.take_over(chat, &mut decision);
-            let actions: Vec<(Target, Action)> =
+            self.apply_agent_changes(chat, &mut decision);
+            let actions: Vec<(ActionTarget, Action)> =
                 decision.actions.into_iter().map(|(target, action)| (target, Action::own(action))).collect();
             let shows = actions.iter().any(|(_, action)| meaning(action.typed()).shows_in_list);
             let ended = self.publish(chat, &actions).await;
@@ -72,81 +71,82 @@ impl SessionActor {
             if shows {
                 self.project(chat);
             }
-            // Only now: the documents have the copies of the chat's facts in them.
+            // After `project`, because the documents contain the copies of the chat's data.
             if ended {
                 self.checkpoint();
             }
             if shows {
-                next = self.waiting_message(chat);
+                next = self.next_waiting_message(chat);
             }
         }
     }
 
-    /// Takes over what a decision says about the chat's agent.
-    fn take_over(&mut self, uri: &ChannelUri, decision: &mut Decision) {
+    /// Applies the part of a decision that concerns the chat's agent.
+    fn apply_agent_changes(&mut self, uri: &ChannelUri, decision: &mut Decision) {
         let Some(chat) = self.chats.get_mut(uri) else { return };
-        let model = &mut chat.model;
+        let agent = &mut chat.agent;
         if let Some(phase) = decision.phase.take() {
-            model.phase = phase;
+            agent.phase = phase;
         }
         if let Some(rewind) = decision.rewind.take() {
-            model.rewind = Some(rewind);
+            agent.rewind = Some(rewind);
         }
         if let Some(reopened) = decision.reopened {
-            model.reopened = reopened;
+            agent.reopened = reopened;
         }
         if let Some(folded) = decision.folded.take() {
-            model.folded = folded;
+            agent.folded = folded;
         }
         if decision.works {
-            // It was told, first of all.
-            model.rewind = None;
-            if matches!(model.phase, Phase::Live(_)) {
-                model.phase = Phase::Live(History::Resume);
+            // The rewind was sent before the message that the agent is working on.
+            agent.rewind = None;
+            if matches!(agent.phase, Phase::Live(_)) {
+                agent.phase = Phase::Live(History::Resume);
             }
         }
         if let Some(token) =
             decision.resume_token.take().filter(|token| chat.resume_token.as_ref() != Some(token))
         {
             chat.resume_token = Some(token.clone());
-            self.ledger.soon(Change::PutResumeToken { chat: uri.clone(), token });
+            self.journal.write_soon(Change::PutResumeToken { chat: uri.clone(), token });
         }
         if let Some((turn, message)) = decision.link.take() {
-            let is_folded = chat.model.folded.as_ref().is_some_and(|folded| folded.turn == turn);
+            let is_folded = chat.agent.folded.as_ref().is_some_and(|folded| folded.turn == turn);
             let look = |state: &ChannelState| {
                 let doc = state.chat_doc()?;
                 let running = doc.open().active_turn.as_ref().map(|active| active.id.as_str());
-                // An own turn of the agent that is folded into another one is found there.
+                // An agent's own turn that is folded into a running one is linked to that one.
                 let turn = if is_folded { running? } else { turn.as_str() };
                 (running == Some(turn) || doc.position(turn).is_some()).then(|| turn.to_owned())
             };
             if let Some(turn) = self.store.read(uri, look).flatten() {
                 let link = chat.links.add(&turn, message);
-                self.ledger.soon(Change::PutTurnLink { chat: uri.clone(), turn, link });
+                self.journal.write_soon(Change::PutTurnLink { chat: uri.clone(), turn, link });
             }
         }
     }
 
-    /// Starts what waits, if the chat has become idle.
-    pub(super) async fn settle(&mut self, chat: &ChannelUri) {
-        if let Some(decision) = self.waiting_message(chat) {
-            self.carry_out(chat, decision).await;
+    /// Fails orphaned tool calls of a chat, or else starts its next waiting message if it is
+    /// idle.
+    pub(super) async fn start_waiting_message(&mut self, chat: &ChannelUri) {
+        if let Some(decision) = self.next_waiting_message(chat) {
+            self.apply_decision(chat, decision).await;
         }
     }
 
-    /// Starts what waits in any chat.
-    pub(super) async fn settle_all(&mut self) {
+    /// Calls [`Self::start_waiting_message`] for each chat.
+    pub(super) async fn start_waiting_messages(&mut self) {
         for chat in self.chats.uris().collect::<Vec<_>>() {
-            self.settle(&chat).await;
+            self.start_waiting_message(&chat).await;
         }
     }
 
-    fn waiting_message(&self, chat: &ChannelUri) -> Option<Decision> {
-        Some(self.decide(chat, Input::Settle)).filter(|next| !next.actions.is_empty())
+    fn next_waiting_message(&self, chat: &ChannelUri) -> Option<Decision> {
+        Some(self.decide(chat, DecisionInput::StartWaiting)).filter(|next| !next.actions.is_empty())
     }
 
-    /// Publishes actions of the host's own. Answers whether they end a turn.
-    async fn publish(&mut self, chat: &ChannelUri, actions: &[(Target, Action)]) -> bool {
+    /// Publishes the host's own actions. Returns whether they end a turn.
+    async fn publish(&mut self, chat: &ChannelUri, actions: &[(ActionTarget, Action)]) -> bool {
         let at = self.now();
         let ahead = actions.iter().any(|(_, action)| meaning(action.typed()).host == Durability::Ahead);
         if ahead {
@@ -156,7 +156,7 @@ impl SessionActor {
                     Some((self.channel(chat, *target).clone(), action.encoded().ok()?))
                 })
                 .collect();
-            // What has happened is shown even if it cannot be stored.
+            // Published even if the write fails, because it has already happened.
             self.write_ahead(Vec::new(), entries).await.ok();
         }
         for (target, action) in actions {
@@ -165,20 +165,20 @@ impl SessionActor {
                 Ok(_) => {
                     self.after_commit(&channel, action.typed(), QueueEffect::of_host(action.typed()));
                     if !ahead && let Ok(encoded) = action.encoded() {
-                        self.ledger.note(&channel, encoded, at);
+                        self.journal.append(&channel, encoded, at);
                     }
                 }
                 Err(error) => {
-                    tracing::error!(session = %self.seed.uri, %error, "an action could not be published");
-                    self.ledger.wants_checkpoint();
+                    tracing::error!(session = %self.seed.uri, %error, "cannot publish action");
+                    self.journal.request_checkpoint();
                 }
             }
         }
         actions.iter().any(|(_, action)| meaning(action.typed()).ends_turn())
     }
 
-    /// Publishes actions of the host's own which must not be missing after a restart, in
-    /// one write. What has happened is shown even if it cannot be stored.
+    /// Publishes the host's own actions that must survive a restart, in one write. They are
+    /// published even if the write fails, because they describe what has happened.
     pub(super) async fn publish_own(
         &mut self,
         actions: Vec<(ChannelUri, Action)>,
@@ -195,11 +195,11 @@ impl SessionActor {
         stored
     }
 
-    /// Publishes an action that is in the journal already.
+    /// Publishes an action that has been written to the journal.
     pub(super) fn commit_written(&mut self, channel: &ChannelUri, action: &Action) {
         if let Err(error) = self.store.commit(channel, action, None) {
-            tracing::error!(%channel, %error, "an action could not be published");
-            self.ledger.wants_checkpoint();
+            tracing::error!(%channel, %error, "cannot publish action");
+            self.journal.request_checkpoint();
         }
     }
 
@@ -209,103 +209,102 @@ impl SessionActor {
         entries: Vec<(ChannelUri, Json)>,
     ) -> Result<(), StorageError> {
         let at = self.now();
-        let stored = self.ledger.ahead(changes, entries, None, at).await;
+        let stored = self.journal.write_ahead(changes, entries, None, at).await;
         if let Err(error) = &stored {
-            tracing::error!(session = %self.seed.uri, %error, "published before it is stored");
-            self.ledger.wants_checkpoint();
+            tracing::error!(session = %self.seed.uri, %error, "cannot store actions before publishing them");
+            self.journal.request_checkpoint();
         }
         stored
     }
 
-    /// Brings the copies of a chat's facts into agreement with the chat.
+    /// Updates the copies of a chat's data.
     pub(super) fn project(&mut self, chat: &ChannelUri) {
         for update in self.with_state(chat, projection::session_updates).unwrap_or_default() {
-            self.follow(update);
+            self.publish_derived(update);
         }
         self.project_row();
     }
 
-    /// Brings what the session says of all its chats, and its row in the list, into
-    /// agreement with its list of chats.
+    /// Updates the session's activity and its row in the session list.
     pub(super) fn project_row(&mut self) {
         let look = |state: &ChannelState| projection::activity_update(state.session()?);
         if let Some(update) = self.store.read(&self.seed.uri, look).flatten() {
-            self.follow(update);
+            self.publish_derived(update);
         }
         if !self.listed && !self.is_used() {
             return;
         }
-        // From its first message on, whether its agent can be opened for it or not.
-        self.list();
+        // Listed from the first message on, even if the agent cannot be opened.
+        self.add_to_list();
         let look = |state: &ChannelState| {
             Some(projection::row(&self.seed.uri, &self.seed.created_at, state.session()?))
         };
         let row = self.store.read(&self.seed.uri, look).flatten();
         if let Some(row) = row.and_then(|row| self.store.put_row(&self.seed.uri, row)) {
-            self.ledger.beside(Change::PutRow(row));
+            self.journal.write_change(Change::PutRow(row));
         }
     }
 
-    /// Publishes what follows from other actions, and would follow from them again.
-    fn follow(&mut self, update: StateAction) {
+    /// Publishes a derived action. It can be derived again, so it is not written ahead.
+    fn publish_derived(&mut self, update: StateAction) {
         let (at, action) = (self.now(), Action::own(update));
         match (self.store.commit(&self.seed.uri, &action, None), action.encoded()) {
-            (Ok(_), Ok(encoded)) => self.ledger.note(&self.seed.uri, encoded, at),
+            (Ok(_), Ok(encoded)) => self.journal.append(&self.seed.uri, encoded, at),
             (Err(error), _) => {
-                tracing::error!(session = %self.seed.uri, %error, "a chat's facts could not be published");
+                tracing::error!(session = %self.seed.uri, %error, "cannot publish chat summary");
             }
-            (Ok(_), Err(_)) => self.ledger.wants_checkpoint(),
+            (Ok(_), Err(_)) => self.journal.request_checkpoint(),
         }
     }
 
-    /// Does what the ledger is due for.
-    pub(super) fn handle_ledger(&mut self, due: Due) {
+    /// Handles a wake-up of the journal writer.
+    pub(super) fn handle_journal(&mut self, wake: JournalWake) {
         let runs = |chat: &ChannelUri| self.with_state(chat, |_, chat| chat.active_turn.is_some());
         let quiet = !self.chats.iter().any(|chat| runs(&chat.uri).unwrap_or(false));
-        match self.ledger.handle(due, quiet) {
-            Chore::None => {}
-            Chore::TurnsLost(turns) => self.not_stored(turns),
-            Chore::Checkpoint => self.checkpoint(),
+        match self.journal.handle(wake, quiet) {
+            JournalTask::None => {}
+            JournalTask::TurnsLost(turns) => self.mark_turns_not_stored(turns),
+            JournalTask::Checkpoint => self.checkpoint(),
         }
     }
 
-    fn not_stored(&self, turns: TurnsFrom) {
+    fn mark_turns_not_stored(&self, turns: TurnsFrom) {
         for (chat, from) in turns {
             self.store.turns_not_stored(&chat, from);
         }
     }
 
-    /// Hands the documents to the storage, without waiting.
+    /// Starts writing the documents, without waiting.
     pub(super) fn checkpoint(&mut self) {
-        if self.ledger.takes_documents()
+        if self.journal.can_checkpoint()
             && let Some((documents, turns_from)) = self.documents()
         {
-            self.ledger.checkpoint(documents, turns_from);
+            self.journal.checkpoint(documents, turns_from);
         }
     }
 
-    /// Stores the session as it is and waits until that is done.
+    /// Stores the complete session and waits for the result.
     pub(super) async fn store_all(&mut self) -> Result<(), StorageError> {
-        let lost = self.ledger.settled().await;
-        self.not_stored(lost);
+        let lost = self.journal.wait_for_write().await;
+        self.mark_turns_not_stored(lost);
         let Some((documents, turns_from)) = self.documents() else { return Ok(()) };
-        let stored = self.ledger.finish(documents).await;
+        let stored = self.journal.finish(documents).await;
         if stored.is_err() {
-            self.ledger.wants_checkpoint();
-            self.not_stored(turns_from);
+            self.journal.request_checkpoint();
+            self.mark_turns_not_stored(turns_from);
         }
         stored
     }
 
-    /// Everything about the session, as changes for the storage, and the turns in it.
+    /// The complete session as storage changes, and the turns that they contain.
     fn documents(&self) -> Option<(Vec<Change>, TurnsFrom)> {
-        // Of a chat that is away only its new session may say whose it is.
-        let here = || self.chats.iter().filter(|chat| !chat.is_away());
+        // Only the new session may store a chat that is in transit.
+        let here = || self.chats.iter().filter(|chat| !chat.is_in_transit());
         let uris: Vec<&ChannelUri> = here().map(|chat| &chat.uri).collect();
         let checkpoint = match self.store.checkpoint(&self.seed.uri, &uris) {
             Ok(checkpoint) => checkpoint?,
             Err(error) => {
-                tracing::error!(session = %self.seed.uri, %error, "the session cannot be encoded");
+                tracing::error!(session = %self.seed.uri, %error, "cannot encode session");
                 return None;
             }
         };
@@ -325,7 +324,7 @@ impl SessionActor {
             });
             if let Some((keep, turns)) = turns {
                 turns_from.push((chat.uri.clone(), keep));
-                // Again, since a single write of a link may have failed.
+                // Repeated, because the earlier write of the link may have failed.
                 changes.extend(turns.iter().filter_map(|turn| {
                     let link = chat.links.get(&turn.id)?.clone();
                     Some(Change::PutTurnLink { chat: chat.uri.clone(), turn: turn.id.clone(), link })
@@ -336,16 +335,16 @@ impl SessionActor {
         Some((changes, turns_from))
     }
 
-    /// Counts turns, notes when one began, and what becomes of the queue.
+    /// Updates turn counters, turn start times and the queue after a commit.
     fn after_commit(&mut self, channel: &ChannelUri, action: &StateAction, queue: QueueEffect) {
-        // The end of a turn that the agent started itself says nothing about the queue.
+        // The end of a turn that the agent started itself does not affect the queue.
         let by_user =
             |state: &ChannelState| Some(state.chat()?.turns.last()?.message.origin.kind == MessageKind::User);
         let own = meaning(action).ends_turn() && self.store.read(channel, by_user).flatten() == Some(false);
         if let Some(chat) = self.chats.get_mut(channel).filter(|_| !own) {
             match queue {
-                QueueEffect::Continues => chat.model.queue_held = false,
-                QueueEffect::Held => chat.model.queue_held = true,
+                QueueEffect::Continues => chat.agent.queue_held = false,
+                QueueEffect::Held => chat.agent.queue_held = true,
                 QueueEffect::None => {}
             }
         }
@@ -359,22 +358,22 @@ impl SessionActor {
         }
         let now = self.began.elapsed();
         let others = self.turns_running(channel);
-        let Some(model) = self.chats.get_mut(channel).map(|chat| &mut chat.model) else { return };
+        let Some(agent) = self.chats.get_mut(channel).map(|chat| &mut chat.agent) else { return };
         if !ended {
-            model.turn_began = now;
-            model.openings = 0;
+            agent.turn_began = now;
+            agent.openings = 0;
         }
-        // A session counts once, however many of its chats are busy.
+        // A session counts once, regardless of how many of its chats are busy.
         if others {
             return;
         }
         let change = if ended { -1 } else { 1 };
         if let Err(error) = self.store.adjust_active_sessions(change) {
-            tracing::error!(%error, "the number of active sessions could not be published");
+            tracing::error!(%error, "cannot publish active session count");
         }
     }
 
-    /// Forgets the agent's messages of turns that a chat no longer has.
+    /// Drops the links of turns that the chat no longer has.
     fn drop_links(&mut self, uri: &ChannelUri) {
         let turns = |state: &ChannelState| {
             state.chat_doc().map(|doc| doc.turns().iter().map(|turn| turn.id.clone()).collect::<HashSet<_>>())
@@ -383,11 +382,11 @@ impl SessionActor {
         let Some(chat) = self.chats.get_mut(uri) else { return };
         let turns = chat.links.retain(|turn| left.contains(turn));
         if !turns.is_empty() {
-            self.ledger.soon(Change::RemoveTurnLinks { chat: uri.clone(), turns });
+            self.journal.write_soon(Change::RemoveTurnLinks { chat: uri.clone(), turns });
         }
     }
 
-    /// Whether a turn runs in a chat other than this one.
+    /// Whether a turn is running in another chat.
     fn turns_running(&self, but: &ChannelUri) -> bool {
         self.chats
             .uris()
@@ -395,10 +394,10 @@ impl SessionActor {
             .any(|chat| self.with_state(&chat, |_, chat| chat.active_turn.is_some()).unwrap_or(false))
     }
 
-    fn channel<'a>(&'a self, chat: &'a ChannelUri, target: Target) -> &'a ChannelUri {
+    fn channel<'a>(&'a self, chat: &'a ChannelUri, target: ActionTarget) -> &'a ChannelUri {
         match target {
-            Target::Session => &self.seed.uri,
-            Target::Chat => chat,
+            ActionTarget::Session => &self.seed.uri,
+            ActionTarget::Chat => chat,
         }
     }
 

@@ -1,4 +1,4 @@
-//! The host's record of a conversation as text, for an agent that has lost its own.
+//! Renders a conversation as text, for an agent that has lost its own record.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use ahp_types::state::{ActiveTurn, ResponsePart, ToolCallState, ToolInput, Turn}
 
 use crate::storage::StoredTurn;
 
-/// Longest record in bytes, well below what fits into any model's context. Older turns
-/// are left out first.
+/// Longest record in bytes, well below the context size of current models. The oldest turns
+/// are omitted first.
 const MAX_RECORD: usize = 200 * 1024;
 
-/// Longest text of one message in the record, in characters.
+/// Longest text of one message, in characters.
 const MAX_MESSAGE: usize = 20_000;
 
 const HEADING: &str = "The conversation so far follows. Its original context was lost, so this is a record \
     of what was said. Treat it as the history of this conversation; files may have changed since.";
 
-/// The turns as text, the newest ones if they are too long. Of the running turn, whose
-/// message is sent again, only what was done in it.
+/// Renders the turns as text; the newest ones if there are too many. The running turn's
+/// message is sent again by the caller, so only its response is included.
 pub(super) fn record_of(turns: &[StoredTurn], running: Option<&ActiveTurn>) -> Arc<str> {
     let done: Vec<String> =
         running.iter().flat_map(|turn| &turn.response_parts).filter_map(part_text).collect();
@@ -47,7 +47,7 @@ fn turn_text(turn: &Turn) -> String {
 }
 
 fn part_text(part: &ResponsePart) -> Option<String> {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "only words and tool calls are part of the record")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the record contains only text and tool calls")]
     match part {
         ResponsePart::Markdown(part) if !part.content.is_empty() => {
             Some(format!("Assistant: {}", cut(&part.content)))
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn record_has_messages_and_answers_in_order() {
+    fn record_contains_messages_and_responses_in_order() {
         let record = record_of(&[turn("one", "first"), turn("two", "second")], None);
         let expected =
             format!("{HEADING}\n\nUser: one\n\nAssistant: first\n\nUser: two\n\nAssistant: second");
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn record_leaves_out_the_oldest_turns_when_it_is_too_long() {
+    fn oldest_turns_are_omitted_when_record_is_too_long() {
         let long = "x".repeat(MAX_MESSAGE * 2);
         let turns: Vec<StoredTurn> = (0..20).map(|number| turn(&format!("m{number}"), &long)).collect();
         let record = record_of(&turns, None);

@@ -1,6 +1,5 @@
-//! A session as it was, from its documents and its journal. Turns that were running are
-//! closed here, and what their agents showed of their work goes, before anybody sees the
-//! session.
+//! Restores a session from its documents and its journal. Interrupted turns are closed, and
+//! state that belonged to their agents is cleared, before the session is published.
 
 use ahp::reducers::apply_action_to_session;
 use ahp_types::actions::{
@@ -13,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::chats::ChatSeed;
 use super::children::stored_parent;
-use super::decide::{holds_queue, interrupted, of_agent, of_agents, withdrawn};
+use super::decide::{cancel_open_requests, clear_chat_agent, clear_session_agents, holds_queue, interrupted};
 use super::projection;
 use crate::action::meaning;
 use crate::agent::History;
@@ -21,21 +20,21 @@ use crate::channel::ChannelUri;
 use crate::state::{ChannelState, ChatDoc, TurnError};
 use crate::storage::{JournalEntry, Json, Rewind, StorageError, StoredChat, StoredSession};
 
-/// A session that was found in the storage.
+/// A session that was restored from storage.
 #[derive(Debug)]
 pub(crate) struct Restored {
     pub(crate) session: SessionState,
-    /// Its chats, and what the actor has to know of them.
+    /// Its chats: the actor's data and the document of each.
     pub(crate) chats: Vec<(ChatSeed, ChatDoc)>,
-    /// Its row in the list, if it is listed.
+    /// Its row for the session list.
     pub(crate) row: SessionSummary,
     pub(crate) created_at: String,
     pub(crate) next_entry: u64,
-    /// Whether the documents in the storage are behind.
+    /// Whether the stored documents are out of date.
     pub(crate) stale: bool,
 }
 
-/// Puts a session together: the documents, and what was published since then.
+/// Restores a session: applies the journal to the documents.
 pub(crate) fn restore(uri: &ChannelUri, stored: StoredSession) -> Result<Restored, StorageError> {
     let damaged =
         |what: &str, reason: String| StorageError::Damaged { what: format!("{what} of {uri}"), reason };
@@ -46,17 +45,17 @@ pub(crate) fn restore(uri: &ChannelUri, stored: StoredSession) -> Result<Restore
     let mut chats = Vec::with_capacity(stored.chats.len());
     for chat in stored.chats {
         let (name, is_default) = (chat.uri.clone(), default.as_deref() == Some(chat.uri.as_str()));
-        match Reviving::new(chat) {
+        match RestoringChat::new(chat) {
             Ok(chat) => chats.push(chat),
             Err(reason) if is_default => return Err(damaged("the default chat", reason)),
-            // The others need not be missed for it. It stays in the storage as it is.
+            // The other chats stay usable. The damaged chat is left unchanged in storage.
             Err(reason) => {
-                tracing::error!(session = %uri, chat = %name, reason, "a chat cannot be read and is left out");
+                tracing::error!(session = %uri, chat = %name, reason, "skipping unreadable chat");
             }
         }
     }
     let journaled = stored.journal.last().map(|entry| (entry.number, entry.at));
-    // Directories and what they were replaced by, oldest first.
+    // Pairs of replaced directory and replacement, oldest first.
     let mut replaced = Vec::new();
     for entry in &stored.journal {
         let folded = if entry.channel == *uri {
@@ -68,42 +67,42 @@ pub(crate) fn restore(uri: &ChannelUri, stored: StoredSession) -> Result<Restore
         } else if let Some(chat) = chats.iter_mut().find(|chat| chat.seed.uri == entry.channel) {
             chat.fold(entry)
         } else {
-            // It was disposed, or moved, after this was published.
+            // The chat was disposed or moved after this entry.
             Ok(())
         };
         if let Err(reason) = folded {
-            tracing::error!(session = %uri, entry = entry.number, reason, "an entry of the journal is left out");
+            tracing::error!(session = %uri, entry = entry.number, reason, "skipping unreadable journal entry");
         }
     }
     let ChannelState::Session(mut session) = session else {
-        return Err(damaged("the session document", "it is of the wrong kind".to_owned()));
+        return Err(damaged("the session document", "the document is of the wrong kind".to_owned()));
     };
     let mut closed = false;
-    let mut revived = Vec::with_capacity(chats.len());
+    let mut restored = Vec::with_capacity(chats.len());
     for chat in chats {
-        let (mut seed, mut doc) = chat.done().map_err(|reason| damaged("a chat", reason))?;
+        let (mut seed, mut doc) = chat.finish().map_err(|reason| damaged("a chat", reason))?;
         closed |= close_interrupted(&mut doc, journaled.map(|(_, at)| at))
             .map_err(|error| damaged("the running turn", error.to_string()))?;
         closed |= clear_leftovers(&mut doc).map_err(|error| damaged("a chat", error.to_string()))?;
-        closed |= leave_foreign_directories(&mut doc, &session, &replaced)
+        closed |= remove_foreign_directories(&mut doc, &session, &replaced)
             .map_err(|error| damaged("a chat's directories", error.to_string()))?;
         seed.queue_held = holds_queue(doc.open());
         seed.links.retain(|turn| doc.position(turn).is_some());
-        revived.push((seed, doc));
+        restored.push((seed, doc));
     }
-    for stopped in of_agents(&session) {
+    for stopped in clear_session_agents(&session) {
         apply_action_to_session(&mut session, &stopped);
         closed = true;
     }
-    agree(&mut session, &revived);
+    update_session_copies(&mut session, &restored);
     let default = session.default_chat.as_deref();
-    if !revived.iter().any(|(seed, _)| Some(seed.uri.as_str()) == default) {
-        return Err(damaged("the default chat", "it is missing".to_owned()));
+    if !restored.iter().any(|(seed, _)| Some(seed.uri.as_str()) == default) {
+        return Err(damaged("the default chat", "the chat is missing".to_owned()));
     }
     let row = projection::row(uri, &stored.created_at, &session);
     Ok(Restored {
         session: *session,
-        chats: revived,
+        chats: restored,
         row,
         created_at: stored.created_at,
         next_entry: journaled.map_or(1, |(number, _)| number + 1),
@@ -111,13 +110,13 @@ pub(crate) fn restore(uri: &ChannelUri, stored: StoredSession) -> Result<Restore
     })
 }
 
-/// Brings the session's copies of its chats' facts into agreement with them: a host that
-/// was killed may have left them behind, and a chat that cannot be read is gone.
-fn agree(session: &mut SessionState, chats: &[(ChatSeed, ChatDoc)]) {
+/// Updates the session's copies of its chats' data: they may be out of date after a crash,
+/// and unreadable chats are removed from the list.
+fn update_session_copies(session: &mut SessionState, chats: &[(ChatSeed, ChatDoc)]) {
     let here = |uri: &str| chats.iter().any(|(seed, _)| seed.uri.as_str() == uri);
     let gone = session.chats.iter().map(|chat| chat.resource.clone()).filter(|uri| !here(uri));
     for chat in gone.collect::<Vec<_>>() {
-        // The default one stays named, and is missed.
+        // The default chat stays in the list; the caller reports that it is missing.
         if session.default_chat.as_ref() != Some(&chat) {
             let removed = StateAction::SessionChatRemoved(SessionChatRemovedAction { chat });
             apply_action_to_session(session, &removed);
@@ -135,7 +134,7 @@ fn agree(session: &mut SessionState, chats: &[(ChatSeed, ChatDoc)]) {
     if let Some(update) = projection::activity_update(session) {
         apply_action_to_session(session, &update);
     }
-    // A chat and its session are renamed with one write each.
+    // The titles of a chat and its session are written separately.
     let default =
         |(seed, _): &&(ChatSeed, ChatDoc)| session.default_chat.as_deref() == Some(seed.uri.as_str());
     let title = chats.iter().find(default).map(|(_, doc)| doc.open().title.clone());
@@ -145,13 +144,13 @@ fn agree(session: &mut SessionState, chats: &[(ChatSeed, ChatDoc)]) {
     }
 }
 
-/// A chat that is being put together.
-struct Reviving {
+/// A chat that is being restored.
+struct RestoringChat {
     seed: ChatSeed,
     document: ChannelState,
 }
 
-impl Reviving {
+impl RestoringChat {
     fn new(stored: StoredChat) -> Result<Self, String> {
         let StoredChat { uri, conversation, links, state, turns } = stored;
         let header: ChatState = decode(&state)?;
@@ -176,52 +175,52 @@ impl Reviving {
             conversation.history = History::Resume;
             conversation.rewind = None;
         } else if conversation.history == History::Fresh {
-            // An agent may have it, and finds nothing otherwise.
+            // The agent may have a record of this turn. If not, opening it reports that.
             if meaning.begins_turn() {
                 conversation.history = History::Resume;
             }
         } else if let StateAction::ChatTruncated(truncated) = action {
-            // Whether the agent was told, nobody knows; being told again does not hurt.
+            // It is unknown whether the agent was told; telling it again is harmless.
             conversation.rewind = Some(Rewind { to: truncated.turn_id });
         }
         Ok(())
     }
 
-    fn done(self) -> Result<(ChatSeed, ChatDoc), String> {
+    fn finish(self) -> Result<(ChatSeed, ChatDoc), String> {
         match self.document {
             ChannelState::Chat(doc) => Ok((self.seed, *doc)),
             ChannelState::Root(_) | ChannelState::Session(_) | ChannelState::ResourceWatch(_) => {
-                Err("its document is of the wrong kind".to_owned())
+                Err("the document is of the wrong kind".to_owned())
             }
         }
     }
 }
 
-/// Closes a turn that an earlier host left open. Answers whether there was one.
+/// Closes a turn that was interrupted by the end of the host. Returns whether there was one.
 fn close_interrupted(chat: &mut ChatDoc, last_entry_at: Option<i64>) -> Result<bool, TurnError> {
     let Some(turn) = &chat.open().active_turn else { return Ok(false) };
     let started = turn.started_at.parse::<Timestamp>().unwrap_or_default().as_millisecond();
     let ran = last_entry_at.unwrap_or(started).saturating_sub(started).max(0);
     let action = interrupted(chat.open(), &turn.id, ran);
-    for action in withdrawn(chat.open()).into_iter().chain([action]) {
+    for action in cancel_open_requests(chat.open()).into_iter().chain([action]) {
         chat.reduce(&action)?;
     }
     Ok(true)
 }
 
-/// Takes from a chat what went with its agent. Answers whether there was anything.
+/// Clears the state that belonged to a chat's agent. Returns whether there was any.
 fn clear_leftovers(chat: &mut ChatDoc) -> Result<bool, TurnError> {
-    let leftovers = of_agent(chat.open());
+    let leftovers = clear_chat_agent(chat.open());
     for action in &leftovers {
         chat.reduce(action)?;
     }
     Ok(!leftovers.is_empty())
 }
 
-/// Takes directories from a chat that its session does not have, and gives it what took
-/// their place: a host may have been killed after the session had changed and before the
-/// chat followed. Answers whether there were any.
-fn leave_foreign_directories(
+/// Removes the directories of a chat that its session does not have, and adds their
+/// replacements: the host may have been killed after the session changed and before the
+/// chat was updated. Returns whether there were any.
+fn remove_foreign_directories(
     chat: &mut ChatDoc,
     session: &SessionState,
     replaced: &[(String, String)],

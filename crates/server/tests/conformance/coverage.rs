@@ -431,7 +431,7 @@ async fn host_accepts_only_client_actions_from_clients() {
             let envelope = scene.wire.envelope(seq).await;
             let reason = envelope["rejectionReason"].as_str().unwrap_or_default();
             let understood = !reason.contains("malformed");
-            if !understood || reason.contains("does not take this action from a client") == taken {
+            if !understood || reason.contains("clients may not dispatch this action") == taken {
                 wrong.push(format!("{prefix}/{name}: {reason:?}"));
             }
         }

@@ -1,12 +1,12 @@
-//! Child chats: the chats of subagents, which their parent's agent fills.
+//! Child chats: the chats of subagents, which the agent of the parent chat fills.
 
 use ahp_types::actions::{ChatTurnStartedAction, StateAction};
 use ahp_types::state::{ChatOrigin, ChatState};
 
-use super::{Decision, Target, View};
+use super::{ActionTarget, Decision, DecisionView};
 use crate::agent::ChildChat;
 
-/// The chat whose agent fills this one, if it is a subagent's.
+/// The parent of a subagent's chat.
 pub(in crate::session) fn parent_of(chat: &ChatState) -> Option<&str> {
     match &chat.origin {
         Some(ChatOrigin::Tool { chat, .. }) => Some(chat),
@@ -17,16 +17,16 @@ pub(in crate::session) fn parent_of(chat: &ChatState) -> Option<&str> {
     }
 }
 
-/// Whether a chat is a subagent's.
+/// Whether a chat is a subagent's chat.
 pub(super) fn is_child(chat: &ChatState) -> bool {
     parent_of(chat).is_some()
 }
 
 /// Starts the turn of a subagent's chat.
-pub(super) fn started(view: View<'_>, child: &ChildChat) -> Decision {
+pub(super) fn started(view: DecisionView<'_>, child: &ChildChat) -> Decision {
     let is_taken = view.turns.iter().any(|turn| turn.id == child.turn.as_str());
     if is_taken || view.chat.active_turn.is_some() {
-        tracing::error!(child = %child.id, "a subagent started twice");
+        tracing::error!(child = %child.id, "ignoring repeated start of a subagent");
         return Decision::default();
     }
     let started = ChatTurnStartedAction {
@@ -36,5 +36,8 @@ pub(super) fn started(view: View<'_>, child: &ChildChat) -> Decision {
         queued_message_id: None,
         meta: None,
     };
-    Decision { actions: vec![(Target::Chat, StateAction::ChatTurnStarted(started))], ..Decision::default() }
+    Decision {
+        actions: vec![(ActionTarget::Chat, StateAction::ChatTurnStarted(started))],
+        ..Decision::default()
+    }
 }

@@ -1,8 +1,7 @@
-//! Where a session and its chats work: what clients change about it, as far as the
-//! agent can follow.
+//! Client actions on the working directories of a session and its chats.
 //!
-//! Directories are known by their addresses, exactly as they were given. A chat has
-//! only directories of its session's, so what the session loses, the chat loses too.
+//! Directories are compared by URI, exactly as given. A chat's directories are a subset of
+//! its session's, so a directory that the session loses is removed from the chats too.
 
 use ahp_types::actions::{
     ChatWorkingDirectoryRemovedAction, ChatWorkingDirectorySetAction, SessionWorkingDirectoryReplacedAction,
@@ -10,59 +9,61 @@ use ahp_types::actions::{
 };
 use ahp_types::state::SessionLifecycle;
 
-use super::{Decision, Effect, Model, Phase, Target, View, reject};
+use super::{ActionTarget, AgentState, Decision, DecisionView, Effect, Phase, reject};
 use crate::directories::{MAX_DIRECTORIES, Primary, path_of};
 
-/// A client gives the session another directory.
-pub(super) fn set(model: &Model, view: View<'_>, directory: &str) -> Decision {
-    let Some(primary) = model.directories else { return one_only() };
+/// Handles a client's addition of a session directory.
+pub(super) fn set(agent: &AgentState, view: DecisionView<'_>, directory: &str) -> Decision {
+    let Some(primary) = agent.directories else { return unsupported() };
     let held = of_session(view);
     if held.iter().any(|known| known == directory) {
         return Decision::default();
     }
     if path_of(directory).is_none() {
-        return no_directory();
+        return invalid_directory();
     }
     let begun =
-        view.session.lifecycle != SessionLifecycle::Creating || !matches!(model.phase, Phase::Cold(_));
+        view.session.lifecycle != SessionLifecycle::Creating || !matches!(agent.phase, Phase::Cold(_));
     if held.is_empty() && primary == Primary::Fixed && begun {
-        return reject("the agent has begun to work without a directory, and cannot move to one any more");
+        return reject("this agent was started without a directory and cannot change to one");
     }
     if held.len() >= MAX_DIRECTORIES {
-        return reject(&format!("a session has at most {MAX_DIRECTORIES} directories; remove one first"));
+        return reject(&format!(
+            "a session can have at most {MAX_DIRECTORIES} directories; remove one first"
+        ));
     }
     Decision::default()
 }
 
-/// A client takes a directory from the session.
-pub(super) fn removed(model: &Model, view: View<'_>, directory: &str) -> Decision {
-    let Some(primary) = model.directories else { return one_only() };
+/// Handles a client's removal of a session directory.
+pub(super) fn removed(agent: &AgentState, view: DecisionView<'_>, directory: &str) -> Decision {
+    let Some(primary) = agent.directories else { return unsupported() };
     match (of_session(view).iter().position(|known| known == directory), primary) {
-        (None, _) => return not_of_session(),
+        (None, _) => return unknown_directory(),
         (Some(0), Primary::Fixed) => {
-            return reject("the agent lives in the session's first directory: it stays");
+            return reject("the agent runs in the session's first directory, which cannot be removed");
         }
         (Some(0), Primary::Replaceable) => {
-            return reject("the agent lives in the session's first directory: replace it instead");
+            return reject("the agent runs in the session's first directory; replace it instead");
         }
         (Some(_), _) => {}
     }
     Decision::default()
 }
 
-/// A client puts another directory in the place of one of the session's.
+/// Handles a client's replacement of a session directory.
 pub(super) fn replaced(
-    model: &Model,
-    view: View<'_>,
+    agent: &AgentState,
+    view: DecisionView<'_>,
     change: &SessionWorkingDirectoryReplacedAction,
 ) -> Decision {
     let SessionWorkingDirectoryReplacedAction { directory, replacement } = change;
-    let Some(primary) = model.directories else { return one_only() };
+    let Some(primary) = agent.directories else { return unsupported() };
     let held = of_session(view);
     match held.iter().position(|known| known == directory) {
-        None => return not_of_session(),
+        None => return unknown_directory(),
         Some(0) if primary != Primary::Replaceable => {
-            return reject("the session's first directory cannot be replaced by another one");
+            return reject("the session's first directory cannot be replaced");
         }
         Some(_) => {}
     }
@@ -70,14 +71,14 @@ pub(super) fn replaced(
         return Decision::default();
     }
     if !held.contains(replacement) && path_of(replacement).is_none() {
-        return no_directory();
+        return invalid_directory();
     }
     Decision::default()
 }
 
-/// The session works elsewhere: a chat loses what it has lost, and its agent is told.
-pub(super) fn followed(view: View<'_>, action: &StateAction) -> Decision {
-    let mut decision = told();
+/// Applies a change of the session's directories to a chat, and updates its agent.
+pub(super) fn session_changed(view: DecisionView<'_>, action: &StateAction) -> Decision {
+    let mut decision = update_agent();
     let (lost, replacement) = if let StateAction::SessionWorkingDirectoryRemoved(removed) = action {
         (&removed.directory, None)
     } else if let StateAction::SessionWorkingDirectoryReplaced(change) = action {
@@ -88,58 +89,58 @@ pub(super) fn followed(view: View<'_>, action: &StateAction) -> Decision {
     if !chat_has(view, lost) || of_session(view).contains(lost) {
         return decision;
     }
-    // First the new one, so that the chat is never without any.
+    // The new directory is added first, so that the chat always has one.
     if let Some(directory) = replacement.cloned() {
         let set = StateAction::ChatWorkingDirectorySet(ChatWorkingDirectorySetAction { directory });
-        decision.actions.push((Target::Chat, set));
+        decision.actions.push((ActionTarget::Chat, set));
     }
     let removed = ChatWorkingDirectoryRemovedAction { directory: lost.clone() };
-    decision.actions.push((Target::Chat, StateAction::ChatWorkingDirectoryRemoved(removed)));
+    decision.actions.push((ActionTarget::Chat, StateAction::ChatWorkingDirectoryRemoved(removed)));
     decision
 }
 
-/// A client gives a chat a directory of its own, out of the session's.
-pub(super) fn chat_set(model: &Model, view: View<'_>, directory: &str) -> Decision {
-    if model.directories.is_none() {
-        one_only()
+/// Handles a client's addition of a chat directory; it must be a session directory.
+pub(super) fn chat_set(agent: &AgentState, view: DecisionView<'_>, directory: &str) -> Decision {
+    if agent.directories.is_none() {
+        unsupported()
     } else if of_session(view).iter().any(|known| known == directory) {
-        told()
+        update_agent()
     } else {
-        not_of_session()
+        unknown_directory()
     }
 }
 
-/// A client takes a directory from a chat.
-pub(super) fn chat_removed(model: &Model, view: View<'_>, directory: &str) -> Decision {
-    if model.directories.is_none() {
-        one_only()
+/// Handles a client's removal of a chat directory.
+pub(super) fn chat_removed(agent: &AgentState, view: DecisionView<'_>, directory: &str) -> Decision {
+    if agent.directories.is_none() {
+        unsupported()
     } else if chat_has(view, directory) {
-        told()
+        update_agent()
     } else {
-        reject("the directory is not one of the chat's own")
+        reject("the chat does not have this directory")
     }
 }
 
-fn of_session(view: View<'_>) -> &[String] {
+fn of_session(view: DecisionView<'_>) -> &[String] {
     view.session.working_directories.as_deref().unwrap_or_default()
 }
 
-fn chat_has(view: View<'_>, directory: &str) -> bool {
+fn chat_has(view: DecisionView<'_>, directory: &str) -> bool {
     view.chat.working_directories.iter().flatten().any(|known| known == directory)
 }
 
-fn told() -> Decision {
-    Decision { effects: vec![Effect::TellDirectories], ..Decision::default() }
+fn update_agent() -> Decision {
+    Decision { effects: vec![Effect::UpdateDirectories], ..Decision::default() }
 }
 
-fn one_only() -> Decision {
-    reject("an agent here works in the directory that its session was created with")
+fn unsupported() -> Decision {
+    reject("this agent does not support changing the session's directory")
 }
 
-fn not_of_session() -> Decision {
-    reject("the directory is not one of the session's")
+fn unknown_directory() -> Decision {
+    reject("the session does not have this directory")
 }
 
-fn no_directory() -> Decision {
-    reject("the directory is not a file: address of this machine")
+fn invalid_directory() -> Decision {
+    reject("the directory is not a file: URI on this machine")
 }

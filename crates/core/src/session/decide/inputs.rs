@@ -1,7 +1,7 @@
-//! Questions to the user: drafts of answers, and their completion.
+//! Questions to the user: draft answers and completion.
 //!
-//! The first valid completion wins. An answer has to be of the question's kind, and
-//! an accepted request has to answer what is required.
+//! The first valid completion wins. An answer must match its question's kind, and an
+//! accepted request must answer all required questions.
 
 use std::collections::HashMap;
 
@@ -11,35 +11,35 @@ use ahp_types::state::{
     ChatState, ResponsePart,
 };
 
-use super::{Decision, Effect, View, reject};
+use super::{Decision, DecisionView, Effect, reject};
 use crate::agent::{AgentCommand, InputAnswer};
 
-/// A client changes the draft of an answer, for all to see.
-pub(super) fn answer_changed(view: View<'_>, changed: &ChatInputAnswerChangedAction) -> Decision {
+/// Handles a client's change of a draft answer, which all clients see.
+pub(super) fn answer_changed(view: DecisionView<'_>, changed: &ChatInputAnswerChangedAction) -> Decision {
     let Some(request) = open_request(view, &changed.request_id) else {
-        return reject("no such question is open");
+        return reject("there is no open request with this id");
     };
     let Some(question) = question(request, &changed.question_id) else {
-        return reject("the request has no such question");
+        return reject("the request does not have this question");
     };
     match &changed.answer {
-        Some(answer) if !fits(question, answer) => reject("the answer is not of the question's kind"),
+        Some(answer) if !fits(question, answer) => reject("the answer does not match the question's kind"),
         Some(_) | None => Decision::default(),
     }
 }
 
-/// A client answers a request.
-pub(super) fn completed(view: View<'_>, completed: &ChatInputCompletedAction) -> Decision {
+/// Handles a client's completion of a request.
+pub(super) fn completed(view: DecisionView<'_>, completed: &ChatInputCompletedAction) -> Decision {
     let Some(request) = open_request(view, &completed.request_id) else {
-        return reject("no such question is open");
+        return reject("there is no open request with this id");
     };
     let mut answers: HashMap<String, ChatInputAnswer> = request.answers.clone().unwrap_or_default();
     answers.extend(completed.answers.clone().unwrap_or_default());
     for (id, answer) in &answers {
         match question(request, id) {
-            None => return reject("the request has no such question"),
+            None => return reject("the request does not have this question"),
             Some(question) if !fits(question, answer) => {
-                return reject("an answer is not of its question's kind");
+                return reject("an answer does not match its question's kind");
             }
             Some(_) => {}
         }
@@ -57,16 +57,16 @@ pub(super) fn completed(view: View<'_>, completed: &ChatInputCompletedAction) ->
             question(request, id).is_some_and(|question| !is_within_limits(question, answer))
         });
         if beyond {
-            return reject("an answer is not within its question's limits");
+            return reject("an answer exceeds its question's limits");
         }
     }
     let answer = InputAnswer { request: completed.request_id.clone(), response: completed.response, answers };
     Decision { effects: vec![Effect::Agent(AgentCommand::InputAnswer(answer))], ..Decision::default() }
 }
 
-/// Cancels the open requests of a turn that ends and can be resumed: whoever works on it
-/// then asks again.
-pub(in crate::session) fn withdrawn(chat: &ChatState) -> Vec<StateAction> {
+/// Cancels the open requests of a turn that ends and can be resumed: after that the agent
+/// asks again.
+pub(in crate::session) fn cancel_open_requests(chat: &ChatState) -> Vec<StateAction> {
     let parts = chat.active_turn.iter().flat_map(|active| &active.response_parts);
     #[expect(clippy::wildcard_enum_match_arm, reason = "the other parts are not requests")]
     let open = parts.filter_map(|part| match part {
@@ -83,9 +83,9 @@ pub(in crate::session) fn withdrawn(chat: &ChatState) -> Vec<StateAction> {
     open.map(cancelled).collect()
 }
 
-/// A request of the running turn that nobody has answered.
-pub(super) fn open_request<'a>(view: View<'a>, request: &str) -> Option<&'a ChatInputRequest> {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the other parts are no requests")]
+/// An unanswered request of the running turn.
+pub(super) fn open_request<'a>(view: DecisionView<'a>, request: &str) -> Option<&'a ChatInputRequest> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other parts are not requests")]
     view.chat.active_turn.as_ref()?.response_parts.iter().find_map(|part| match part {
         ResponsePart::InputRequest(part) if part.request.id == request && part.response.is_none() => {
             Some(&part.request)
@@ -121,7 +121,7 @@ fn is_required(question: &ChatInputQuestion) -> bool {
     required == Some(true)
 }
 
-/// Whether an answer is of a question's kind. Values from newer protocols pass.
+/// Whether an answer matches its question's kind. Unknown kinds from newer protocols pass.
 fn fits(question: &ChatInputQuestion, answer: &ChatInputAnswer) -> bool {
     let value = match answer {
         ChatInputAnswer::Draft(answered) | ChatInputAnswer::Submitted(answered) => &answered.value,
@@ -148,7 +148,7 @@ fn fits(question: &ChatInputQuestion, answer: &ChatInputAnswer) -> bool {
     }
 }
 
-/// Whether an answer is as long, large or many as its question allows.
+/// Whether an answer respects its question's minimum and maximum.
 fn is_within_limits(question: &ChatInputQuestion, answer: &ChatInputAnswer) -> bool {
     let value = match answer {
         ChatInputAnswer::Draft(answered) | ChatInputAnswer::Submitted(answered) => &answered.value,

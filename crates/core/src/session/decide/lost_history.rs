@@ -1,9 +1,9 @@
-//! What happens when the agent's own record of a conversation is missing.
+//! Handles an agent that has lost its own record of the conversation.
 //!
-//! A conversation that was never answered starts fresh. Otherwise the turn fails with an
-//! error that can be resumed; if the record is still missing when a client resumes the
-//! turn, the user chooses: rebuild the context from the host's record, start fresh, or
-//! cancel. A context that clients show is never dropped without a word.
+//! A conversation without any response starts fresh. Otherwise the turn fails with a
+//! resumable error; if the record is still missing when a client resumes the turn, the user
+//! chooses: rebuild the context from the host's record, start fresh, or cancel. Context that
+//! clients show is never dropped silently.
 
 use ahp_types::actions::{ChatInputCompletedAction, ChatInputRequestedAction, StateAction};
 use ahp_types::state::{
@@ -11,32 +11,35 @@ use ahp_types::state::{
     ChatInputResponseKind, ChatInputSingleSelectQuestion, ErrorInfo, ResponsePart, Turn,
 };
 
-use super::{Decision, Effect, Model, Phase, Target, View, error_info, inputs, queue, settings, turns};
+use super::{
+    ActionTarget, AgentState, Decision, DecisionView, Effect, Phase, error_info, inputs, queue, settings,
+    turns,
+};
 use crate::agent::{History, TurnOutcome};
 use crate::session::record::record_of;
 
-/// The question in the request.
+/// The id of the question in the request.
 const QUESTION: &str = "history";
 
 const REBUILD: &str = "rebuild";
 const FRESH: &str = "fresh";
 const CANCEL: &str = "cancel";
 
-/// What follows from a missing record, unless the turn fails with [`error`].
-pub(super) fn missing(model: &Model, view: View<'_>, reason: &str) -> Option<Decision> {
-    let Phase::Opening { history, prompt } = &model.phase else { return None };
+/// Decides what follows from a missing record; `None` if the turn fails with [`error`].
+pub(super) fn missing(agent: &AgentState, view: DecisionView<'_>, reason: &str) -> Option<Decision> {
+    let Phase::Opening { history, prompt } = &agent.phase else { return None };
     if *history == History::Resume && !was_answered(view) {
         let phase = Phase::Opening { history: History::Fresh, prompt: prompt.clone() };
         let effects = vec![Effect::OpenAgent(History::Fresh)];
         return Some(Decision { phase: Some(phase), effects, ..Decision::default() });
     }
-    let prompt = prompt.clone().filter(|_| model.reopened)?;
+    let prompt = prompt.clone().filter(|_| agent.reopened)?;
     let phase = Phase::Asking { history: history.clone(), prompt };
     let request =
         StateAction::ChatInputRequested(ChatInputRequestedAction { request: request(view, reason) });
     let mut decision = Decision { phase: Some(phase), ..Decision::default() };
-    decision.actions.push((Target::Chat, request));
-    decision.actions.extend(settings::unread(view));
+    decision.actions.push((ActionTarget::Chat, request));
+    decision.actions.extend(settings::mark_unread(view));
     Some(decision)
 }
 
@@ -49,13 +52,13 @@ pub(super) fn error(reason: &str) -> ErrorInfo {
     error_info("history_missing", &message)
 }
 
-/// What follows from a client's answer, if it is the answer to this question.
+/// Decides what follows from a client's answer, if it answers this question.
 pub(super) fn answered(
-    model: &Model,
-    view: View<'_>,
+    agent: &AgentState,
+    view: DecisionView<'_>,
     completed: &ChatInputCompletedAction,
 ) -> Option<Decision> {
-    let Phase::Asking { history, prompt } = &model.phase else { return None };
+    let Phase::Asking { history, prompt } = &agent.phase else { return None };
     if completed.request_id != request_id(view) || inputs::completed(view, completed).rejection.is_some() {
         return None;
     }
@@ -64,11 +67,11 @@ pub(super) fn answered(
         Some(FRESH) => History::Fresh,
         Some(_) | None => {
             let turn = prompt.turn.as_str();
-            let cancelled = turns::ended(model, view, turn, TurnOutcome::Cancelled);
-            let actions = std::iter::once(cancelled).chain(queue::unsteered(view));
+            let cancelled = turns::ended(agent, view, turn, TurnOutcome::Cancelled);
+            let actions = std::iter::once(cancelled).chain(queue::requeue_steering(view));
             return Some(Decision {
                 phase: Some(Phase::Cold(history.clone())),
-                actions: actions.map(|action| (Target::Chat, action)).collect(),
+                actions: actions.map(|action| (ActionTarget::Chat, action)).collect(),
                 ..Decision::default()
             });
         }
@@ -77,8 +80,8 @@ pub(super) fn answered(
     Some(Decision { phase: Some(phase), effects: vec![Effect::OpenAgent(history)], ..Decision::default() })
 }
 
-/// The chosen option. A draft counts as an answer once the request is accepted.
-fn choice(view: View<'_>, completed: &ChatInputCompletedAction) -> Option<&'static str> {
+/// The chosen option. A draft counts as the answer once the request is accepted.
+fn choice(view: DecisionView<'_>, completed: &ChatInputCompletedAction) -> Option<&'static str> {
     if completed.response != ChatInputResponseKind::Accept {
         return None;
     }
@@ -98,7 +101,7 @@ fn choice(view: View<'_>, completed: &ChatInputCompletedAction) -> Option<&'stat
     [REBUILD, FRESH, CANCEL].into_iter().find(|option| *option == selected)
 }
 
-fn request(view: View<'_>, reason: &str) -> ChatInputRequest {
+fn request(view: DecisionView<'_>, reason: &str) -> ChatInputRequest {
     let option = |id: &str, label: &str, description: &str| ChatInputOption {
         id: id.to_owned(),
         label: label.to_owned(),
@@ -126,9 +129,9 @@ fn request(view: View<'_>, reason: &str) -> ChatInputRequest {
     }
 }
 
-/// The id of the request in the running turn. A turn that is resumed again asks again, so
-/// the number of requests so far is part of it.
-fn request_id(view: View<'_>) -> String {
+/// The id of the request in the running turn. It contains the number of earlier requests,
+/// because a turn that is resumed again asks again.
+fn request_id(view: DecisionView<'_>) -> String {
     let Some(active) = &view.chat.active_turn else { return String::new() };
     let asked = active.response_parts.iter().filter(|part| {
         matches!(part, ResponsePart::InputRequest(part)
@@ -137,13 +140,13 @@ fn request_id(view: View<'_>) -> String {
     format!("history-missing-{}-{}", active.id, asked.count())
 }
 
-/// Whether the agent ever answered in this chat.
-fn was_answered(view: View<'_>) -> bool {
+/// Whether the agent ever responded in this chat.
+fn was_answered(view: DecisionView<'_>) -> bool {
     let answers = |parts: &[ResponsePart]| parts.iter().any(|part| !matches!(part, ResponsePart::Error(_)));
     let active = view.chat.active_turn.as_ref().is_some_and(|active| answers(&active.response_parts));
     active
         || view.turns.iter().any(|turn| {
-            // What cannot be read may have been an answer.
+            // An unreadable turn may contain a response.
             serde_json::from_str::<Turn>(turn.body.get()).map_or(true, |turn| answers(&turn.response_parts))
         })
 }

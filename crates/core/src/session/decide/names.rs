@@ -1,26 +1,26 @@
-//! How long names may be: titles, what is being done, and ids.
+//! Length limits for titles, activity texts and ids.
 //!
-//! They are in the rows of the list, which everybody gets whole, so that a few that are
-//! too long would keep everybody from it. A client's is refused, an agent's is cut.
+//! They are part of the rows in the session list, which every client gets completely; a few
+//! oversized ones would make the list unusable. A client's value is rejected, an agent's is
+//! cut.
 
 use super::{Decision, reject};
 
-/// Bytes of a name of a client's. More than anybody reads.
+/// Longest name from a client, in bytes.
 const MAX_NAME: usize = 1024;
 
-/// Characters of a name of an agent's, which are never more bytes than that.
-const KEPT: usize = MAX_NAME / 4;
+/// Longest name from an agent, in characters; never more than [`MAX_NAME`] bytes.
+const MAX_CUT: usize = MAX_NAME / 4;
 
-/// Refuses a name that is too long.
-pub(super) fn refused(what: &str, name: &str) -> Option<Decision> {
-    (name.len() > MAX_NAME)
-        .then(|| reject(&format!("{what} is longer than {MAX_NAME} bytes; make it shorter")))
+/// Rejects a name that is too long.
+pub(super) fn reject_too_long(what: &str, name: &str) -> Option<Decision> {
+    (name.len() > MAX_NAME).then(|| reject(&format!("{what} is longer than {MAX_NAME} bytes; shorten it")))
 }
 
-/// The beginning of a text.
+/// Cuts a text to the longest name.
 pub(in crate::session) fn cut(text: String) -> String {
-    match text.char_indices().nth(KEPT) {
-        Some(_) => text.chars().take(KEPT - 1).chain(['…']).collect(),
+    match text.char_indices().nth(MAX_CUT) {
+        Some(_) => text.chars().take(MAX_CUT - 1).chain(['…']).collect(),
         None => text,
     }
 }

@@ -1,10 +1,10 @@
-//! Messages that wait: the queue, and the one that steers the running turn.
+//! Waiting messages: the queue, and the message that steers the running turn.
 //!
-//! A queued message starts a turn when the chat is idle, unless the queue is held: after
-//! a cancel, a truncation or a failure that can be resumed, until a client sends, edits
-//! or reorders a message or resumes the turn. A steering message goes to the agent at
-//! once, or as soon as there is one; if the turn ends before the agent took it, it starts
-//! the next turn.
+//! A queued message starts a turn when the chat is idle, unless the queue is held. It is
+//! held after a cancel, a truncation or a resumable failure, until a client sends, edits or
+//! reorders a message or resumes the turn. A steering message is sent to the agent at once,
+//! or as soon as one is open; if the turn ends before the agent has taken it, it starts the
+//! next turn.
 
 use ahp_types::actions::{
     ChatPendingMessageRemovedAction, ChatPendingMessageSetAction, ChatQueuedMessagesReorderedAction,
@@ -12,22 +12,22 @@ use ahp_types::actions::{
 };
 use ahp_types::state::{ChatState, Message, PendingMessage, PendingMessageKind, Turn, TurnState};
 
-use super::{Decision, Effect, Model, Phase, Target, View, names, reject, turns};
+use super::{ActionTarget, AgentState, Decision, DecisionView, Effect, Phase, names, reject, turns};
 use crate::action::{TurnEffect, meaning};
 use crate::agent::AgentCommand;
 use crate::ids::TurnId;
 
-/// Messages that may wait in a chat. More than a person has in mind; the next one is
-/// rejected, and its sender keeps it.
+/// Most queued messages per chat, far more than users need. Further messages are rejected,
+/// and the client keeps them.
 const MAX_QUEUED: usize = 256;
 
-/// A client puts a message into the queue, or steers with it.
-pub(super) fn set(model: &Model, view: View<'_>, set: &ChatPendingMessageSetAction) -> Decision {
-    // A turn will be called after it.
-    if let Some(refused) = names::refused("the message's id", &set.id) {
+/// Handles a client's queued or steering message.
+pub(super) fn set(agent: &AgentState, view: DecisionView<'_>, set: &ChatPendingMessageSetAction) -> Decision {
+    // The id becomes part of a turn id.
+    if let Some(refused) = names::reject_too_long("the message's id", &set.id) {
         return refused;
     }
-    if let Some(reason) = turns::unfit(view, &set.message) {
+    if let Some(reason) = turns::rejection_reason(view, &set.message) {
         return reject(reason);
     }
     let steering = view.chat.steering_message.as_ref();
@@ -35,8 +35,8 @@ pub(super) fn set(model: &Model, view: View<'_>, set: &ChatPendingMessageSetActi
         PendingMessageKind::Steering => queued(view).iter().any(|message| message.id == set.id),
         PendingMessageKind::Queued => steering.is_some_and(|message| message.id == set.id),
     };
-    // When a turn starts with it, reducers take the message out by its id alone, and
-    // would take both.
+    // When a turn starts with a message, reducers remove it by id alone, and would remove
+    // both.
     if elsewhere {
         return reject("another message with this id is waiting");
     }
@@ -44,7 +44,7 @@ pub(super) fn set(model: &Model, view: View<'_>, set: &ChatPendingMessageSetActi
         && queued(view).len() >= MAX_QUEUED
         && !queued(view).iter().any(|message| message.id == set.id)
     {
-        return reject("too many messages are waiting");
+        return reject("too many waiting messages; remove one first");
     }
     let mut decision = Decision::default();
     if set.kind == PendingMessageKind::Steering
@@ -52,10 +52,10 @@ pub(super) fn set(model: &Model, view: View<'_>, set: &ChatPendingMessageSetActi
     {
         decision.effects.push(Effect::Agent(AgentCommand::Unsteer { id: replaced.id.clone() }));
     }
-    // Without a running turn it starts one, as soon as it is in the state.
+    // Without a running turn it starts one, as soon as it is committed.
     if set.kind == PendingMessageKind::Steering
-        && model.features.steering
-        && matches!(model.phase, Phase::Live(_))
+        && agent.features.steering
+        && matches!(agent.phase, Phase::Live(_))
         && let Some(turn) = turns::running(view)
     {
         decision.effects.push(steer(turn, &set.id, &set.message));
@@ -63,10 +63,10 @@ pub(super) fn set(model: &Model, view: View<'_>, set: &ChatPendingMessageSetActi
     decision
 }
 
-/// Hands the steering message, if one waits, to an agent that has just got the message
-/// of the running turn.
-pub(super) fn steer_anew(model: &Model, view: View<'_>) -> Option<Effect> {
-    if !model.features.steering {
+/// Sends a waiting steering message to an agent that has just received the message of the
+/// running turn.
+pub(super) fn send_waiting_steering(agent: &AgentState, view: DecisionView<'_>) -> Option<Effect> {
+    if !agent.features.steering {
         return None;
     }
     let waiting = view.chat.steering_message.as_ref()?;
@@ -78,8 +78,8 @@ fn steer(turn: &str, id: &str, message: &Message) -> Effect {
     Effect::Agent(AgentCommand::Steer { id, turn, message })
 }
 
-/// A client takes a message back.
-pub(super) fn removed(view: View<'_>, removed: &ChatPendingMessageRemovedAction) -> Decision {
+/// Handles a client's removal of a waiting message.
+pub(super) fn removed(view: DecisionView<'_>, removed: &ChatPendingMessageRemovedAction) -> Decision {
     let there = match removed.kind {
         PendingMessageKind::Steering => {
             view.chat.steering_message.as_ref().is_some_and(|message| message.id == removed.id)
@@ -87,7 +87,7 @@ pub(super) fn removed(view: View<'_>, removed: &ChatPendingMessageRemovedAction)
         PendingMessageKind::Queued => queued(view).iter().any(|message| message.id == removed.id),
     };
     if !there {
-        return reject("no such message is waiting");
+        return reject("there is no waiting message with this id");
     }
     let mut decision = Decision::default();
     if removed.kind == PendingMessageKind::Steering {
@@ -96,10 +96,10 @@ pub(super) fn removed(view: View<'_>, removed: &ChatPendingMessageRemovedAction)
     decision
 }
 
-/// The agent has taken the steering message into its turn.
-pub(super) fn steered(view: View<'_>, id: &str) -> Decision {
+/// Removes the steering message after the agent has taken it.
+pub(super) fn steering_taken(view: DecisionView<'_>, id: &str) -> Decision {
     let mut decision = Decision::default();
-    // After a cancel it may be in the queue already.
+    // After a cancel it may have been moved to the queue.
     let kind = if view.chat.steering_message.as_ref().is_some_and(|message| message.id == id) {
         Some(PendingMessageKind::Steering)
     } else {
@@ -108,25 +108,25 @@ pub(super) fn steered(view: View<'_>, id: &str) -> Decision {
     };
     if let Some(kind) = kind {
         let removed = ChatPendingMessageRemovedAction { kind, id: id.to_owned() };
-        decision.actions.push((Target::Chat, StateAction::ChatPendingMessageRemoved(removed)));
+        decision.actions.push((ActionTarget::Chat, StateAction::ChatPendingMessageRemoved(removed)));
     }
     decision
 }
 
-/// Starts the next waiting message, if the chat is idle and nothing holds the queue.
-pub(super) fn next(model: &Model, view: View<'_>) -> Decision {
-    if view.chat.active_turn.is_some() || model.queue_held || matches!(model.phase, Phase::Closing(_)) {
+/// Starts the next waiting message, if the chat is idle and the queue is not held.
+pub(super) fn next(agent: &AgentState, view: DecisionView<'_>) -> Decision {
+    if view.chat.active_turn.is_some() || agent.queue_held || matches!(agent.phase, Phase::Closing(_)) {
         return Decision::default();
     }
     let Some(next) = view.chat.steering_message.as_ref().or_else(|| queued(view).first()) else {
         return Decision::default();
     };
-    turns::start(model, view, &next.id, next.message.clone(), Some(next.id.clone()))
+    turns::start(agent, view, &next.id, next.message.clone(), Some(next.id.clone()))
 }
 
-/// Makes a steering message that was not taken the first of the queue, after its turn
-/// was cancelled.
-pub(super) fn unsteered(view: View<'_>) -> Vec<StateAction> {
+/// Moves a steering message that the agent has not taken to the front of the queue, after
+/// its turn was cancelled.
+pub(super) fn requeue_steering(view: DecisionView<'_>) -> Vec<StateAction> {
     let Some(PendingMessage { id, message }) = view.chat.steering_message.clone() else { return Vec::new() };
     let order = std::iter::once(&id).chain(queued(view).iter().map(|waiting| &waiting.id)).cloned().collect();
     vec![
@@ -143,26 +143,26 @@ pub(super) fn unsteered(view: View<'_>) -> Vec<StateAction> {
     ]
 }
 
-/// What an action does to the messages that wait.
+/// The effect of an action on the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) enum QueueEffect {
-    /// They continue as soon as the chat is idle.
+    /// Queued messages start when the chat is idle.
     Continues,
-    /// They wait until a client asks to continue.
+    /// Queued messages wait until a client asks to continue.
     Held,
-    /// Nothing changes.
+    /// No change.
     None,
 }
 
 impl QueueEffect {
-    /// The effect of a client's own action: to send, edit or reorder messages is a wish to
-    /// continue.
+    /// The effect of a client's action. Sending, editing or reordering messages continues the
+    /// queue.
     pub(in crate::session) fn of_client(action: &StateAction) -> Self {
         if meaning(action).resumes_queue { Self::Continues } else { Self::of_host(action) }
     }
 
-    /// The effect of an action of the host. After a failure that can be resumed the queue
-    /// waits: each message in it would fail the same way.
+    /// The effect of a host action. A resumable failure holds the queue, because each message
+    /// in it would fail the same way.
     pub(in crate::session) fn of_host(action: &StateAction) -> Self {
         match (meaning(action).turn, action) {
             (Some(TurnEffect::Ends), StateAction::ChatTurnCancelled(_)) => Self::Held,
@@ -176,14 +176,14 @@ impl QueueEffect {
     }
 }
 
-/// Whether the queue of a stored chat waits for a client. After a completed turn it does
-/// only if it was held: a queue that continues is never left behind by a host.
+/// Whether the queue of a stored chat is held. After a completed turn messages remain in the
+/// queue only if it was held, since the host starts them otherwise.
 pub(in crate::session) fn holds_queue(chat: &ChatState) -> bool {
     let waits = chat.queued_messages.is_some() || chat.steering_message.is_some();
     let held = |last: &Turn| waits || last.state == TurnState::Cancelled || turns::is_resumable(last);
     chat.turns.last().is_some_and(held)
 }
 
-fn queued(view: View<'_>) -> &[PendingMessage] {
+fn queued(view: DecisionView<'_>) -> &[PendingMessage] {
     view.chat.queued_messages.as_deref().unwrap_or_default()
 }

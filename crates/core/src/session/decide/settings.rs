@@ -1,4 +1,4 @@
-//! What clients set in a session: who takes part, its configuration, and tokens.
+//! Session settings: active clients, configuration, and tokens.
 
 use ahp_types::actions::{
     SessionActiveClientRemovedAction, SessionConfigChangedAction, SessionIsReadChangedAction, StateAction,
@@ -8,14 +8,14 @@ use ahp_types::state::{
 };
 use serde_json::Value;
 
-use super::{Decision, Effect, Target, View, reject};
+use super::{ActionTarget, Decision, DecisionView, Effect, reject};
 use crate::agent::{AgentCommand, AgentFeatures, ResourceToken};
 use crate::ids::ClientId;
 use crate::session::awaited;
 
-/// A client takes part, or does not any more: for itself only, or anybody could act
-/// in another's name.
-pub(super) fn only_itself(client: &ClientId, named: &str) -> Decision {
+/// Accepts a client's entry or removal as active client only for itself, so that it cannot
+/// act in another client's name.
+pub(super) fn check_own_client_id(client: &ClientId, named: &str) -> Decision {
     if client.as_str() == named {
         Decision::default()
     } else {
@@ -23,18 +23,18 @@ pub(super) fn only_itself(client: &ClientId, named: &str) -> Decision {
     }
 }
 
-/// A client has gone without saying so.
-pub(super) fn left(view: View<'_>, client: &ClientId) -> Decision {
+/// Removes a client that has disconnected.
+pub(super) fn client_left(view: DecisionView<'_>, client: &ClientId) -> Decision {
     let mut decision = Decision::default();
     if view.session.active_clients.iter().any(|active| active.client_id == client.as_str()) {
         let removed = SessionActiveClientRemovedAction { client_id: client.as_str().to_owned() };
-        decision.actions.push((Target::Session, StateAction::SessionActiveClientRemoved(removed)));
+        decision.actions.push((ActionTarget::Session, StateAction::SessionActiveClientRemoved(removed)));
     }
     decision
 }
 
-/// A user gave a token. The agent is told if the session still waits for it.
-pub(super) fn token(view: View<'_>, token: ResourceToken) -> Decision {
+/// Passes a user's token to the agent, if the session still waits for it.
+pub(super) fn token(view: DecisionView<'_>, token: ResourceToken) -> Decision {
     let mut decision = Decision::default();
     if awaited(view.session).any(|resource| resource.resource == token.resource) {
         decision.effects.push(Effect::Agent(AgentCommand::Token(token)));
@@ -42,15 +42,15 @@ pub(super) fn token(view: View<'_>, token: ResourceToken) -> Decision {
     decision
 }
 
-/// What a person has not seen yet makes the whole session unread, as it does the chat.
-pub(super) fn unread(view: View<'_>) -> Option<(Target, StateAction)> {
+/// Marks the session unread, if it is read.
+pub(super) fn mark_unread(view: DecisionView<'_>) -> Option<(ActionTarget, StateAction)> {
     let read = view.session.status & SessionStatus::IsRead.0 != 0;
     let action = StateAction::SessionIsReadChanged(SessionIsReadChangedAction { is_read: false });
-    read.then_some((Target::Session, action))
+    read.then_some((ActionTarget::Session, action))
 }
 
-/// A client changes the configuration. What the session was created with for good
-/// stays, and a value has to be of its property's type.
+/// Handles a client's change of the configuration. Immutable properties cannot change, and
+/// a value must match its property's type.
 pub(super) fn config_changed(
     features: AgentFeatures,
     session: &SessionState,
@@ -69,18 +69,18 @@ pub(super) fn config_changed(
     }
     for (key, value) in &changed.config {
         if config.schema.properties.get(key).is_some_and(|property| !fits(Shape::from(property), value)) {
-            return reject(&format!("the value of \"{key}\" is not one that it can have"));
+            return reject(&format!("invalid value for \"{key}\""));
         }
     }
     Decision::default()
 }
 
-/// Whether a property can have this value.
+/// Whether a value is valid for a property.
 pub(super) fn is_valid(config: &SessionConfigState, key: &str, value: &Value) -> bool {
     config.schema.properties.get(key).is_some_and(|property| fits(Shape::from(property), value))
 }
 
-/// What a value has to look like; the two kinds of properties say it alike.
+/// The type constraints that both kinds of property schemas have.
 struct Shape<'a> {
     kind: &'a str,
     choices: Option<&'a [Value]>,
@@ -90,7 +90,7 @@ struct Shape<'a> {
 
 impl<'a> From<&'a SessionConfigPropertySchema> for Shape<'a> {
     fn from(property: &'a SessionConfigPropertySchema) -> Self {
-        // What is filled in later may be more than what is listed now.
+        // A dynamic list of choices may be incomplete.
         let dynamic = property.enum_dynamic == Some(true);
         Self {
             kind: &property.r#type,
@@ -112,7 +112,7 @@ impl<'a> From<&'a ConfigPropertySchema> for Shape<'a> {
     }
 }
 
-/// Whether a value is of a property's type. Types from newer protocols pass.
+/// Whether a value matches a property's type. Unknown types from newer protocols pass.
 fn fits(shape: Shape<'_>, value: &Value) -> bool {
     let typed = match shape.kind {
         "string" => value.is_string(),

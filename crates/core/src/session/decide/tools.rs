@@ -1,9 +1,8 @@
-//! What clients say about tool calls: approvals, denials, and results of tools
-//! that a client runs itself.
+//! Client actions on tool calls: approvals, denials, and results of client tools.
 //!
-//! A confirmation counts only while its call waits for one in the running turn: a
-//! tool never starts on an approval that was rejected, and no agent sees a result that
-//! a user has yet to allow.
+//! A confirmation is accepted only while its call in the running turn waits for one: a tool
+//! never starts after a rejected approval, and an agent never sees a result that still needs
+//! the user's approval.
 
 use ahp_types::actions::{
     ChatToolCallCompleteAction, ChatToolCallConfirmedAction, ChatToolCallResultConfirmedAction, StateAction,
@@ -15,30 +14,28 @@ use ahp_types::state::{
 };
 use serde_json::json;
 
-use super::{Decision, Effect, Target, View, reject};
+use super::{ActionTarget, Decision, DecisionView, Effect, reject};
 use crate::agent::{AgentCommand, Approval, ToolAnswer};
 use crate::ids::{ClientId, TurnId};
 
-/// A client approves or denies a call.
-pub(super) fn confirmed(view: View<'_>, confirmed: &ChatToolCallConfirmedAction) -> Decision {
+/// Handles a client's approval or denial of a call.
+pub(super) fn confirmed(view: DecisionView<'_>, confirmed: &ChatToolCallConfirmedAction) -> Decision {
     let Some(ToolCallState::PendingConfirmation(pending)) =
         call(view, &confirmed.turn_id, &confirmed.tool_call_id)
     else {
-        return reject("the tool call does not wait for a confirmation");
+        return reject("the tool call is not waiting for confirmation");
     };
     if confirmed.edited_tool_input.is_some() && pending.editable != Some(true) {
         return reject("the input of this tool call cannot be edited");
     }
-    // Reducers would keep the old one, and everybody would see another input than runs.
+    // Reducers would keep the old input, so clients would see a different input than runs.
     if confirmed.edited_tool_input.is_some() && !matches!(pending.tool_input, Some(ToolInput::Inline(_))) {
-        return reject(
-            "this host can only edit an input that is in the tool call itself; approve it as it is, or deny it",
-        );
+        return reject("only an inline tool input can be edited; approve it as it is, or deny it");
     }
     if let Some(option) = &confirmed.selected_option_id
         && !pending.options.iter().flatten().any(|known| known.id == *option)
     {
-        return reject("the tool call has no such option");
+        return reject("the tool call does not have this option");
     }
     let edited = confirmed.edited_tool_input.clone();
     answer(
@@ -53,24 +50,29 @@ pub(super) fn confirmed(view: View<'_>, confirmed: &ChatToolCallConfirmedAction)
     )
 }
 
-/// A client approves or denies what a call gave.
-pub(super) fn result_confirmed(view: View<'_>, confirmed: &ChatToolCallResultConfirmedAction) -> Decision {
+/// Handles a client's approval or denial of a result.
+pub(super) fn result_confirmed(
+    view: DecisionView<'_>,
+    confirmed: &ChatToolCallResultConfirmedAction,
+) -> Decision {
     let Some(ToolCallState::PendingResultConfirmation(pending)) =
         call(view, &confirmed.turn_id, &confirmed.tool_call_id)
     else {
-        return reject("the result of this tool call does not wait for a confirmation");
+        return reject("the result of this tool call is not waiting for confirmation");
     };
-    let said = match (&pending.contributor, confirmed.approved) {
-        // The agent has not seen it yet.
-        (Some(ToolCallContributor::Client(_)), true) => ToolAnswer::Completed(Box::new(held(pending))),
+    let reply = match (&pending.contributor, confirmed.approved) {
+        // The agent has not received this result yet.
+        (Some(ToolCallContributor::Client(_)), true) => {
+            ToolAnswer::Completed(Box::new(pending_result(pending)))
+        }
         (_, true) => ToolAnswer::ResultConfirmed(Approval::Approved),
         (_, false) => ToolAnswer::ResultConfirmed(Approval::Denied),
     };
-    answer(&confirmed.turn_id, &confirmed.tool_call_id, said)
+    answer(&confirmed.turn_id, &confirmed.tool_call_id, reply)
 }
 
-/// What a call gave whose result nobody may use before it is confirmed.
-fn held(pending: &ToolCallPendingResultConfirmationState) -> ToolCallResult {
+/// The result of a call that waits for its confirmation.
+fn pending_result(pending: &ToolCallPendingResultConfirmationState) -> ToolCallResult {
     ToolCallResult {
         success: pending.success,
         past_tense_message: pending.past_tense_message.clone(),
@@ -80,10 +82,10 @@ fn held(pending: &ToolCallPendingResultConfirmationState) -> ToolCallResult {
     }
 }
 
-/// A client has run a tool of its own. The agent gets the result now, or when a user has
-/// seen it if that is needed.
+/// Handles the result of a client tool. The agent gets it now, or after the user has
+/// confirmed it if that is required.
 pub(super) fn completed(
-    view: View<'_>,
+    view: DecisionView<'_>,
     client: &ClientId,
     completed: &ChatToolCallCompleteAction,
 ) -> Decision {
@@ -93,30 +95,37 @@ pub(super) fn completed(
                 return Decision::default();
             }
         }
-        // Whoever shows a call that needs a sign-in may give it up.
+        // Any client may give up a call that needs a sign-in.
         Some(ToolCallState::AuthRequired(_)) if !completed.result.success => {}
-        Some(ToolCallState::AuthRequired(_)) => return reject("the tool call needs a sign-in first"),
-        Some(ToolCallState::Running(_)) => return reject("another client or the host runs this tool"),
+        Some(ToolCallState::AuthRequired(_)) => return reject("the tool call requires sign-in first"),
+        Some(ToolCallState::Running(_)) => {
+            return reject("this tool is run by another client or by the host");
+        }
         _ => return reject("the tool call is not running"),
     }
     let result = Box::new(completed.result.clone());
     answer(&completed.turn_id, &completed.tool_call_id, ToolAnswer::Completed(result))
 }
 
-/// A client tells how far a tool of its own has come.
-pub(super) fn content_changed(view: View<'_>, client: &ClientId, turn: &str, tool_call: &str) -> Decision {
+/// Handles progress of a client tool.
+pub(super) fn content_changed(
+    view: DecisionView<'_>,
+    client: &ClientId,
+    turn: &str,
+    tool_call: &str,
+) -> Decision {
     match call(view, turn, tool_call) {
         Some(ToolCallState::Running(running)) if runs(running.contributor.as_ref(), client) => {
             Decision::default()
         }
-        Some(ToolCallState::Running(_)) => reject("another client or the host runs this tool"),
+        Some(ToolCallState::Running(_)) => reject("this tool is run by another client or by the host"),
         _ => reject("the tool call is not running"),
     }
 }
 
-/// Gives up the calls that wait for a client which does not take part any more, if
-/// there are any: nobody else may complete them.
-pub(super) fn orphaned(view: View<'_>) -> Option<Decision> {
+/// Fails the calls of client tools whose client has left the session, if any: no other
+/// client may complete them.
+pub(super) fn fail_orphaned_calls(view: DecisionView<'_>) -> Option<Decision> {
     let active = view.chat.active_turn.as_ref()?;
     let mut decision = Decision::default();
     for part in &active.response_parts {
@@ -139,13 +148,13 @@ pub(super) fn orphaned(view: View<'_>) -> Option<Decision> {
             ToolAnswer::Completed(Box::new(given_up.result.clone())),
         );
         decision.effects.extend(told.effects);
-        decision.actions.push((Target::Chat, StateAction::ChatToolCallComplete(given_up)));
+        decision.actions.push((ActionTarget::Chat, StateAction::ChatToolCallComplete(given_up)));
     }
     (!decision.actions.is_empty()).then_some(decision)
 }
 
 fn client_gone() -> ToolCallResult {
-    const GONE: &str = "The client that runs this tool is gone";
+    const GONE: &str = "The client that ran this tool has disconnected";
     ToolCallResult {
         success: false,
         past_tense_message: StringOrMarkdown::from(GONE.to_owned()),
@@ -162,9 +171,9 @@ fn answer(turn: &str, tool_call: &str, answer: ToolAnswer) -> Decision {
 }
 
 /// A call of the running turn.
-fn call<'a>(view: View<'a>, turn: &str, tool_call: &str) -> Option<&'a ToolCallState> {
+fn call<'a>(view: DecisionView<'a>, turn: &str, tool_call: &str) -> Option<&'a ToolCallState> {
     let active = view.chat.active_turn.as_ref().filter(|active| active.id == turn)?;
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the other parts are no calls")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other parts are not tool calls")]
     active.response_parts.iter().find_map(|part| match part {
         ResponsePart::ToolCall(part) if id(&part.tool_call) == Some(tool_call) => Some(&part.tool_call),
         _ => None,

@@ -1,5 +1,5 @@
-//! What a session waits for: every blocked thing inside its chats, so that a client
-//! which only watches the session can act.
+//! The input requests of a session: everything that blocks one of its chats, so that a
+//! client that is subscribed only to the session can respond.
 
 use ahp_types::actions::{SessionInputNeededRemovedAction, SessionInputNeededSetAction, StateAction};
 use ahp_types::state::{
@@ -8,7 +8,7 @@ use ahp_types::state::{
     ToolCallConfirmationState, ToolCallContributor, ToolCallState,
 };
 
-/// The actions after which the session names exactly what this chat waits for.
+/// The actions that update the session's requests to those of this chat.
 pub(super) fn updates(session: &SessionState, chat: &ChatState) -> Vec<StateAction> {
     let named = session.input_needed.as_deref().unwrap_or_default();
     let needed = needed(chat);
@@ -28,7 +28,7 @@ pub(super) fn updates(session: &SessionState, chat: &ChatState) -> Vec<StateActi
 
 fn needed(chat: &ChatState) -> Vec<SessionInputRequest> {
     let Some(active) = &chat.active_turn else { return Vec::new() };
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the other parts wait for nobody")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other parts do not wait for input")]
     active
         .response_parts
         .iter()
@@ -66,7 +66,7 @@ fn tool_need(chat: &ChatState, turn: &str, call: &ToolCallState) -> Option<Sessi
         ),
         ToolCallState::Running(running) => match &running.contributor {
             Some(ToolCallContributor::Client(owner)) => {
-                // What the call has given so far changes often and is of no use here.
+                // The content so far changes often and is not needed here.
                 let mut tool_call = running.clone();
                 tool_call.content = None;
                 Some(SessionInputRequest::ToolClientExecution(SessionToolClientExecutionRequest {
@@ -98,7 +98,7 @@ fn request_id(chat: &ChatState, inner: &str) -> String {
     format!("{}#{inner}", chat.resource)
 }
 
-/// What the session waits for in chats that are not there.
+/// The ids of requests whose chats do not exist.
 pub(crate) fn of_others(session: &SessionState, here: impl Fn(&str) -> bool) -> Vec<String> {
     let named = session.input_needed.iter().flatten();
     named
