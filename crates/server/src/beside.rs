@@ -1,7 +1,8 @@
-//! Work that is done beside the lane of a connection, such as waiting for a disk.
+//! Requests that run concurrently with a connection's in-order message handling, such as
+//! disk access.
 //!
-//! Owns how much of it there may be: so many requests at once and so many bytes of
-//! answers that wait to be written. Everything ends with the connection.
+//! Limits the number of running requests per connection and the bytes of their responses
+//! that wait to be written. All of them are cancelled when the connection ends.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,16 +16,15 @@ use tokio_util::task::TaskTracker;
 
 use crate::rpc::{self, RpcError};
 
-/// Requests of a connection that run at once. Above it the connection is not read
-/// on until one of them is done.
+/// Requests of one connection that run at once. Above the limit the connection is not
+/// read until one of them finishes.
 const MAX_RUNNING: usize = 16;
 
-/// KiB of large answers that may wait for a client: less than its outbox takes, so
-/// that reading many files at once does not look like a client that is too slow.
-/// Above it the files are read later.
-const MAX_WAITING: u32 = 48 * 1024;
+/// KiB of large responses that may wait to be written. Less than the capacity of the
+/// outbox, so that reading many files at once does not make the client count as too slow.
+/// Above the limit, reading the files is delayed.
 
-/// What runs beside the lane of one connection.
+/// The concurrent requests of one connection.
 #[derive(Debug)]
 pub(crate) struct Beside {
     tasks: TaskTracker,
@@ -35,12 +35,12 @@ pub(crate) struct Beside {
     _end: DropGuard,
 }
 
-/// Room for large answers of one connection.
+/// Budget for large responses of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Room(Arc<Semaphore>);
 
 impl Room {
-    /// Waits for room for an answer of about this size.
+    /// Waits until a response of about this size fits the budget.
     pub(crate) async fn reserve(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
         let kibibytes = u32::try_from(bytes.div_ceil(1024)).unwrap_or(MAX_WAITING).min(MAX_WAITING);
         // The semaphore is never closed.
@@ -48,7 +48,7 @@ impl Room {
     }
 }
 
-/// An answer, and what is held until it is written.
+/// A result, with its share of the budget until the response is written.
 #[derive(Debug)]
 pub(crate) struct Answer<R> {
     pub(crate) result: R,
@@ -74,12 +74,12 @@ impl Beside {
         }
     }
 
-    /// Room for large answers.
+    /// The budget for large responses.
     pub(crate) fn room(&self) -> Room {
         self.room.clone()
     }
 
-    /// Answers a request when its work is done. Waits only for its turn.
+    /// Runs a request in its own task and sends the response. Waits only for a free slot.
     pub(crate) async fn answer<R>(
         &self,
         id: &RawValue,
@@ -92,13 +92,13 @@ impl Beside {
         self.tasks.spawn(async move {
             let _turn = turn;
             let outcome = tokio::select! {
-                // Nobody wants the answer any more.
+                // The connection is closed, so the result is not needed.
                 () = gone.cancelled() => return,
                 outcome = work => outcome,
             };
             match encoded(&id, outcome) {
                 Ok(frame) => outbox.push(frame),
-                Err(error) => tracing::error!(%error, "an answer could not be encoded"),
+                Err(error) => tracing::error!(%error, "cannot encode response"),
             }
         });
     }
@@ -121,14 +121,14 @@ mod tests {
 
     use super::*;
 
-    /// Large answers of a connection that is not read from.
+    /// A request with a large response.
     fn large(beside: &Beside) -> impl Future<Output = Result<Answer<u32>, RpcError>> + Send + 'static {
         let room = beside.room();
         async move { Ok(Answer { result: 1, held: room.reserve(10 * 1024 * 1024).await }) }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_answers_wait_until_earlier_ones_are_written() {
+    async fn large_response_waits_until_earlier_ones_are_written() {
         let (tasks, outbox) = (TaskTracker::new(), Arc::new(Outbox::default()));
         let beside = Beside::new(tasks.clone(), Arc::clone(&outbox));
         let id = to_raw_value(&1).unwrap();
@@ -137,18 +137,18 @@ mod tests {
         }
         let mut answered = 0;
         while answered < 10 {
-            // The clock only moves on when everybody else waits.
+            // The paused clock only advances when all other tasks are idle.
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
             let frames = outbox.next_batch().await.unwrap();
-            assert!(frames.len() <= 4, "{} answers at once", frames.len());
+            assert!(frames.len() <= 4, "{} responses at once", frames.len());
             answered += frames.len();
         }
-        // More than there ever is room for is not refused, it comes alone.
+        // A response larger than the whole budget is not rejected; it waits for all of it.
         assert!(beside.room().reserve(u64::MAX).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_lane_waits_when_too_much_runs_beside_it_and_all_ends_with_it() {
+    async fn request_waits_for_free_slot_and_is_cancelled_with_connection() {
         let (tasks, outbox) = (TaskTracker::new(), Arc::new(Outbox::default()));
         let beside = Beside::new(tasks.clone(), outbox);
         let id = to_raw_value(&1).unwrap();

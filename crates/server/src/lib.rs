@@ -1,7 +1,7 @@
-//! The Agent Host Protocol over sockets, and the page.
+//! The Agent Host Protocol (AHP) over sockets, and the web page.
 //!
-//! This crate admits connections, reads and writes JSON-RPC, and asks the core to
-//! do what clients want. It decides nothing about sessions itself.
+//! This crate authenticates connections, reads and writes JSON-RPC, and calls the core
+//! for each request. It makes no decisions about sessions.
 
 mod accept;
 mod admission;

@@ -1,8 +1,8 @@
-//! Questions to clients over the connections that they made.
+//! Requests from the host to clients, over the clients' connections.
 //!
-//! Owns the ids of these questions and who waits for which answer. A client may be
-//! slow, silent or hostile: there is a time for each answer, a size, a number of
-//! open questions, and an end of all of them with the connection.
+//! Assigns the request ids and matches responses to pending requests. A client may be
+//! slow, silent or malicious, so each response has a timeout and a size limit, the number
+//! of pending requests is limited, and all of them fail when the connection ends.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,26 +18,26 @@ use tokio::sync::oneshot;
 
 use crate::rpc;
 
-/// How long a client may take to answer; a person may have to permit it.
+/// How long a client may take to respond; a user may have to grant permission first.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 
-/// Largest answer that is taken.
+/// Largest accepted response.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
-/// Questions that a connection may have open. More are refused at once.
+/// Pending requests per connection. Further ones are rejected.
 const MAX_OPEN: usize = 32;
 
-/// What a client answered.
+/// A client's response.
 type Answer = Result<Box<RawValue>, ClientResourceError>;
 
-/// What the host can ask its clients, while they are connected.
+/// The connected clients, for requests from the host.
 #[derive(Debug, Default)]
 pub struct ClientConnections {
-    /// The lines of each client, the newest last: an older one is usually dying.
+    /// Connections by client, the newest last: older ones are usually about to close.
     lines: Mutex<HashMap<ClientId, Vec<Arc<Line>>>>,
 }
 
-/// The questions of one connection.
+/// Pending requests of one connection.
 #[derive(Debug)]
 pub(crate) struct Line {
     connection: ConnectionId,
@@ -49,11 +49,11 @@ pub(crate) struct Line {
 struct Questions {
     last_id: u64,
     open: HashMap<u64, oneshot::Sender<Answer>>,
-    /// The connection has ended.
+    /// Whether the connection has ended.
     closed: bool,
 }
 
-/// A question that is open until this is dropped.
+/// Removes a pending request when dropped.
 #[derive(Debug)]
 struct Open {
     line: Arc<Line>,
@@ -61,12 +61,12 @@ struct Open {
 }
 
 impl ClientConnections {
-    /// A client can be asked from now on.
+    /// Registers a connection of a client.
     pub(crate) fn add(&self, client: &ClientId, line: Arc<Line>) {
         lock(&self.lines).entry(client.clone()).or_default().push(line);
     }
 
-    /// A client's connection has ended; its questions fail.
+    /// Removes a client's connection; its pending requests fail.
     pub(crate) fn remove(&self, client: &ClientId, line: &Line) {
         let mut lines = lock(&self.lines);
         if let Some(of_client) = lines.get_mut(client) {
@@ -107,16 +107,16 @@ impl Line {
         Self { connection, outbox, questions: Mutex::default() }
     }
 
-    /// Whether any question is open.
+    /// Whether any request is pending.
     pub(crate) fn waits(&self) -> bool {
         !lock(&self.questions).open.is_empty()
     }
 
-    /// Takes a client's answer. One that comes too late, or to nothing, is ignored.
+    /// Handles a client's response. A late or unexpected one is ignored.
     pub(crate) fn answer(&self, id: &RawValue, result: Option<&RawValue>, error: Option<&RawValue>) {
         let waiting = id.get().parse().ok().and_then(|id: u64| lock(&self.questions).open.remove(&id));
         let Some(waiting) = waiting else {
-            tracing::debug!(connection = %self.connection, id = %id, "ignored an answer that nobody waits for");
+            tracing::debug!(connection = %self.connection, id = %id, "ignoring response without a pending request");
             return;
         };
         let answer = match (error, result) {
@@ -125,7 +125,7 @@ impl Line {
             (None, Some(result)) => Ok(result.to_owned()),
             (None, None) => Ok(RawValue::NULL.to_owned()),
         };
-        // Whoever asked may have given up meanwhile.
+        // The caller may have timed out.
         waiting.send(answer).ok();
     }
 

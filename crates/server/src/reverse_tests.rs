@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A client with a connection, whose frames can be read.
+/// A connected client whose frames the test can read.
 struct World {
     clients: Arc<ClientConnections>,
     client: ClientId,
@@ -43,7 +43,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn an_answer_finds_its_question() {
+async fn response_completes_its_request() {
     let world = World::new();
     let (answer, ()) = tokio::join!(world.read(), async {
         let question = world.question().await;
@@ -52,14 +52,14 @@ async fn an_answer_finds_its_question() {
         world.answer(&json!("1"), Some("{}"), None);
         world.answer(&json!(77), Some("{}"), None);
         world.answer(&question["id"], Some(r#"{"data":"hello","encoding":"utf-8"}"#), None);
-        // A second answer has no question any more.
+        // The request is no longer pending.
         world.answer(&question["id"], Some("{}"), None);
     });
     assert_eq!(answer.unwrap().data, "hello");
 }
 
 #[tokio::test]
-async fn a_refusal_and_nonsense_are_told_apart() {
+async fn error_response_and_invalid_result_are_distinguished() {
     let world = World::new();
     let (answer, ()) = tokio::join!(world.read(), async {
         let id = world.question().await["id"].clone();
@@ -74,7 +74,7 @@ async fn a_refusal_and_nonsense_are_told_apart() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_large_is_not_taken() {
+async fn rejects_response_that_is_too_large() {
     let world = World::new();
     let (answer, ()) = tokio::join!(world.read(), async {
         let id = world.question().await["id"].clone();
@@ -85,7 +85,7 @@ async fn an_answer_that_is_too_large_is_not_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_does_not_answer_is_given_up() {
+async fn request_times_out_without_response() {
     let world = World::new();
     let before = tokio::time::Instant::now();
     assert_eq!(world.read().await, Err(ClientResourceError::TimedOut));
@@ -94,7 +94,7 @@ async fn a_client_that_does_not_answer_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_connection_that_ends_fails_its_questions() {
+async fn pending_requests_fail_when_connection_ends() {
     let world = World::new();
     let (answer, ()) = tokio::join!(world.read(), async {
         world.question().await;
@@ -106,7 +106,7 @@ async fn a_connection_that_ends_fails_its_questions() {
 }
 
 #[tokio::test]
-async fn the_newest_connection_of_a_client_is_asked() {
+async fn newest_connection_of_client_is_used() {
     let world = World::new();
     let outbox = Arc::new(Outbox::default());
     let store = store();
@@ -116,7 +116,7 @@ async fn the_newest_connection_of_a_client_is_asked() {
     let asking = world.read();
     tokio::pin!(asking);
     tokio::select! {
-        _ = &mut asking => panic!("nobody answered"),
+        _ = &mut asking => panic!("unexpected response"),
         frames = outbox.next_batch() => assert_eq!(frames.unwrap().len(), 1),
     }
     world.clients.remove(&world.client, &newer);
@@ -125,7 +125,7 @@ async fn the_newest_connection_of_a_client_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_has_only_so_many_questions_open() {
+async fn pending_requests_are_limited() {
     let world = World::new();
     let mut asked = tokio::task::JoinSet::new();
     for _ in 0..=MAX_OPEN {

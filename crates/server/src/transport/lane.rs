@@ -1,8 +1,8 @@
-//! From the reader of a connection to its lane.
+//! The queue between the reader of a connection and its message handler.
 //!
-//! The reader never waits for a session: it keeps the pace, answers pings, takes
-//! answers, and puts everything else into a short queue. The lane takes it from there, one
-//! message after the other. When the queue is full the connection is not read on.
+//! The reader never waits for a session: it enforces the rate limit, answers pings,
+//! accepts responses to the host's requests, and queues every other message. The handler
+//! processes the queue in order. While the queue is full, the connection is not read.
 
 use std::sync::Arc;
 
@@ -19,26 +19,26 @@ use crate::limits::Pace;
 use crate::rpc::{self, Incoming, RpcError};
 use crate::wire_log::Direction;
 
-/// Messages that are read ahead of a busy lane, so that a ping behind them is still
-/// seen. When there are more, the socket is not read on.
+/// Messages that are read ahead of a busy handler, so that a later ping is still seen.
+/// While the queue is full, the socket is not read.
 const AHEAD: usize = 256;
 
-/// Bytes of messages that are read ahead. A larger message is alone in the queue.
+/// Bytes of messages that are read ahead. A larger message is queued alone.
 const AHEAD_BYTES: u32 = 1024 * 1024;
 
-/// A message longer than this is no ping.
+/// Longest message that is checked for being a ping.
 const MAX_PING: usize = 1024;
 
-/// A message on its way to the lane, with its share of the queue.
+/// A queued message, with its share of `AHEAD_BYTES`.
 type Queued = (Inbound, OwnedSemaphorePermit);
 
-/// Makes the two ends of a lane.
+/// Creates the queue of a connection.
 pub(crate) fn lane() -> (Entry, Receiver<Queued>) {
     let (sender, receiver) = channel(AHEAD);
     (Entry { sender, bytes: Arc::new(Semaphore::new(AHEAD_BYTES as usize)) }, receiver)
 }
 
-/// The reader's end of a lane.
+/// The reader, which fills the queue.
 #[derive(Debug)]
 pub(crate) struct Entry {
     sender: Sender<Queued>,
@@ -46,7 +46,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Reads until the client is gone or the lane has ended.
+    /// Reads until the client disconnects or the handler ends.
     pub(crate) async fn read(self, mut incoming: impl Stream<Item = Inbound> + Unpin, link: &Link) {
         let mut pace = Pace::new(&link.shared.limits);
         while let Some(message) = incoming.next().await {
@@ -70,8 +70,8 @@ impl Entry {
     }
 }
 
-/// Answers a ping at once, whatever the lane waits for: by its answers a client
-/// knows that the host is alive, and nothing depends on their place in the order.
+/// Answers a ping immediately, even if the handler is blocked: clients use pings to check
+/// that the host is alive, and their order does not matter.
 fn answer_ping(text: &str, link: &Link) -> bool {
     if text.len() > MAX_PING || !text.contains("\"ping\"") {
         return false;
@@ -82,8 +82,8 @@ fn answer_ping(text: &str, link: &Link) -> bool {
     method == "ping" && pong(id, link)
 }
 
-/// Takes a client's answer to a question of the host's at once: what the lane waits
-/// for may itself wait for this answer.
+/// Accepts a response to a request from the host immediately, because the handler may be
+/// waiting for it.
 fn take_answer(text: &str, link: &Link) -> bool {
     if !link.line.waits() {
         return false;
@@ -101,8 +101,8 @@ fn pong(id: &RawValue, link: &Link) -> bool {
     true
 }
 
-/// Handles what the reader queues, in order. A client that does not say who it is
-/// until the deadline has to go.
+/// Handles the queued messages in order. Closes the connection if the client has not
+/// completed the handshake by the deadline.
 pub(crate) async fn handle(
     mut connection: Connection,
     mut queued: Receiver<Queued>,

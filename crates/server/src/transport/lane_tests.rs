@@ -1,4 +1,4 @@
-//! The reader and the lane apart, so that the lane can stand still.
+//! The reader without a running handler, as if the handler were blocked.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn written(link: &Link) -> Vec<String> {
 const PING: &str = r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
 
 #[tokio::test]
-async fn a_ping_is_answered_while_the_lane_stands_still() {
+async fn ping_is_answered_while_handler_is_blocked() {
     let (_connection, link) = connection().await;
     let (entry, mut queued) = lane();
     let busy = (0..10).map(|number| message(&format!("\"ping\" {number}")));
@@ -35,13 +35,13 @@ async fn a_ping_is_answered_while_the_lane_stands_still() {
     assert_eq!(written(&link), [r#"{"jsonrpc":"2.0","id":7,"result":null}"#]);
     for number in 0..10 {
         let Some((Inbound::Text(text), _)) = queued.recv().await else { panic!("{number} is missing") };
-        assert_eq!(text.as_str(), format!("\"ping\" {number}"), "the others wait in order");
+        assert_eq!(text.as_str(), format!("\"ping\" {number}"), "other messages are queued in order");
     }
     assert!(queued.recv().await.is_none());
 }
 
 #[tokio::test]
-async fn an_answer_of_the_client_is_taken_while_the_lane_stands_still() {
+async fn client_response_is_accepted_while_handler_is_blocked() {
     let (connection, link) = connection().await;
     let client = innkeeper_core::ids::ClientId::new("c");
     connection.shared.clients.add(&client, Arc::clone(&connection.line));
@@ -57,14 +57,14 @@ async fn an_answer_of_the_client_is_taken_while_the_lane_stands_still() {
         while queued.try_recv().is_ok() {
             waiting += 1;
         }
-        assert_eq!(waiting, 2, "what is no answer waits for the lane");
+        assert_eq!(waiting, 2, "other messages are queued");
     };
     let (listed, ()) = tokio::join!(asking, answering);
     assert_eq!(listed.unwrap().entries, []);
 }
 
 #[tokio::test]
-async fn a_lane_that_stands_still_stops_the_reader_before_memory_does() {
+async fn reader_stops_when_queue_is_full() {
     let (_connection, link) = connection().await;
     for (size, ahead) in [(1, AHEAD), (AHEAD_BYTES as usize / 4, 4), (3 * AHEAD_BYTES as usize, 1)] {
         let (entry, mut queued) = lane();
@@ -73,14 +73,14 @@ async fn a_lane_that_stands_still_stops_the_reader_before_memory_does() {
             taken.set(taken.get() + 1);
             message(&"x".repeat(size))
         }));
-        // Without a budget, so that one poll goes as far as it can.
+        // Without tokio's cooperative budget, so that one poll reads as far as possible.
         let reading = std::pin::pin!(tokio::task::unconstrained(entry.read(endless, &link)));
         tokio::select! {
             biased;
-            () = reading => panic!("it never ends"),
+            () = reading => panic!("the stream is endless"),
             () = std::future::ready(()) => {}
         }
-        assert_eq!(taken.get(), ahead + 1, "messages of {size} bytes: one waits for its place");
+        assert_eq!(taken.get(), ahead + 1, "messages of {size} bytes: one waits for space");
         let mut waiting = 0;
         while queued.try_recv().is_ok() {
             waiting += 1;
@@ -90,7 +90,7 @@ async fn a_lane_that_stands_still_stops_the_reader_before_memory_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_of_the_handshake_counts_from_the_start_and_ends_with_it() {
+async fn handshake_deadline_counts_from_start_and_ends_with_handshake() {
     let start = Instant::now();
     let deadline = Some(start + Duration::from_secs(10));
     let (connection_one, link) = connection().await;
@@ -98,7 +98,7 @@ async fn the_deadline_of_the_handshake_counts_from_the_start_and_ends_with_it() 
     let silent = stream::iter([message(r#"{"jsonrpc":"2.0","id":1,"method":"listSessions"}"#)])
         .chain(stream::pending());
     tokio::select! {
-        () = entry.read(silent, &link) => panic!("the client is there"),
+        () = entry.read(silent, &link) => panic!("the stream is endless"),
         () = handle(connection_one, queued, &link, deadline) => {}
     }
     assert_eq!(start.elapsed(), Duration::from_secs(10));
@@ -109,15 +109,15 @@ async fn the_deadline_of_the_handshake_counts_from_the_start_and_ends_with_it() 
     let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersions":["1.0.0"],"clientId":"c"}}"#;
     let known = stream::iter([message(initialize)]).chain(stream::pending());
     tokio::select! {
-        () = entry.read(known, &link) => panic!("the client is there"),
-        () = handle(connection_two, queued, &link, Some(Instant::now() + Duration::from_secs(10))) => panic!("it may stay"),
+        () = entry.read(known, &link) => panic!("the stream is endless"),
+        () = handle(connection_two, queued, &link, Some(Instant::now() + Duration::from_secs(10))) => panic!("the connection was closed"),
         () = tokio::time::sleep(Duration::from_secs(100)) => {}
     }
     assert_eq!(link.outbox.close_reason(), None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_a_large_answer_waits_for_the_large_answers_before_it_and_the_rest_does_not() {
+async fn request_with_large_response_waits_for_earlier_large_responses() {
     let (mut connection, link) = connection().await;
     let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersions":["1.0.0"],"clientId":"c"}}"#;
     connection.receive(initialize).await;
@@ -139,7 +139,7 @@ async fn what_has_a_large_answer_waits_for_the_large_answers_before_it_and_the_r
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_means_nothing_costs_as_much_of_the_pace_as_a_message() {
+async fn control_frames_count_toward_rate_limit() {
     let (_connection, link) = connection().await;
     let (entry, mut queued) = lane();
     let limits = &link.shared.limits;
@@ -147,5 +147,5 @@ async fn what_means_nothing_costs_as_much_of_the_pace_as_a_message() {
     let start = Instant::now();
     entry.read(stream::iter((0..count).map(|_| Inbound::Nothing)), &link).await;
     assert!(start.elapsed() >= Duration::from_millis(2900), "{:?}", start.elapsed());
-    assert!(queued.recv().await.is_none(), "nothing reaches the lane");
+    assert!(queued.recv().await.is_none(), "control frames are not queued");
 }

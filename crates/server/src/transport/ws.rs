@@ -1,4 +1,4 @@
-//! AHP over WebSocket: one JSON-RPC message a text frame.
+//! AHP over WebSocket: one JSON-RPC message per text frame.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use super::drive::{CLOSE_GRACE, Handshake, Inbound, Outgoing, drive};
 use crate::connection::Shared;
 use crate::limits::MAX_MESSAGE;
 
-/// Largest message that is read at all. A client that sends a little too much is
-/// told so; whoever sends more than this is cut off in the middle.
+/// Largest message that is read. A message between the two limits gets an error; above
+/// this limit the connection is dropped without one.
 const MAX_READ: usize = 4 * MAX_MESSAGE;
 
-/// What is read at once. The library clears as much whenever it looks for something to
-/// read; its own choice is 32 times this.
+/// Read buffer size. The WebSocket library zeroes a buffer of this size on every read; its
+/// default is 32 times as large.
 const READ_BUFFER: usize = 4 * 1024;
 
-/// Takes over an admitted connection, which has a place among all of them.
+/// Upgrades an admitted request. The connection holds its slot until it ends.
 pub(crate) fn upgrade(
     upgrade: WebSocketUpgrade,
     shared: Arc<Shared>,
@@ -45,7 +45,8 @@ async fn serve(socket: WebSocket, shared: Arc<Shared>) {
         .take_while(|frame| future::ready(!matches!(frame, Ok(Message::Close(_)) | Err(_))))
         .filter_map(|frame| future::ready(frame.ok().map(inbound)));
     drive(shared, pin!(incoming), Frames(&mut sink), Handshake::InTime).await;
-    // Also flushes the answer to a close of the client's. It may be gone already.
+    // Also flushes the response to the client's close frame. Fails if the client has
+    // already disconnected.
     tokio::time::timeout(CLOSE_GRACE, sink.close()).await.ok();
 }
 
@@ -58,7 +59,7 @@ fn inbound(frame: Message) -> Inbound {
     }
 }
 
-/// The writing side of a socket.
+/// Writes frames as WebSocket messages.
 struct Frames<'a>(&'a mut SplitSink<WebSocket, Message>);
 
 impl Outgoing for Frames<'_> {
@@ -73,7 +74,7 @@ impl Outgoing for Frames<'_> {
     }
 
     async fn close(&mut self, reason: CloseReason) {
-        // The client may be gone already; then there is nobody to tell.
+        // Fails if the client has already disconnected.
         self.0.send(Message::Close(Some(close_frame(reason)))).await.ok();
     }
 }
