@@ -26,7 +26,7 @@ use tokio_util::task::TaskTracker;
 pub(crate) const MAX_SOCKETS: usize = 256;
 
 /// How long the last response on a socket may take: the page over a slow connection.
-const ANSWER: Duration = Duration::from_secs(30);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves the sockets of one listener.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ pub(crate) struct Acceptor {
     pub(crate) sockets: usize,
     /// Timeout of the TLS handshake and of each request head; also how long a socket may
     /// send further requests.
-    pub(crate) patience: Duration,
+    pub(crate) request_timeout: Duration,
     /// When cancelled, no more sockets are accepted and each socket ends after its
     /// current response.
     pub(crate) stop: CancellationToken,
@@ -72,7 +72,7 @@ impl Acceptor {
 
     async fn serve(&self, socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         let Some(tls) = &self.tls else { return self.http(socket).await };
-        match tokio::time::timeout(self.patience, tls.accept(socket)).await {
+        match tokio::time::timeout(self.request_timeout, tls.accept(socket)).await {
             Ok(Ok(socket)) => self.http(socket).await,
             Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
             Err(_) => tracing::debug!("TLS handshake timed out"),
@@ -83,7 +83,7 @@ impl Acceptor {
         let service = TowerToHyperService::new(self.router.clone());
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(self.patience)
+            .header_read_timeout(self.request_timeout)
             .serve_connection(TokioIo::new(socket), service)
             .with_upgrades();
         let mut connection = pin!(connection);
@@ -91,7 +91,7 @@ impl Acceptor {
             served = connection.as_mut() => served,
             () = self.last_request() => {
                 connection.as_mut().graceful_shutdown();
-                match tokio::time::timeout(ANSWER, connection).await {
+                match tokio::time::timeout(RESPONSE_TIMEOUT, connection).await {
                     Ok(served) => served,
                     Err(_) => return tracing::debug!("response timed out"),
                 }
@@ -106,7 +106,7 @@ impl Acceptor {
     async fn last_request(&self) {
         tokio::select! {
             () = self.stop.cancelled() => {}
-            () = tokio::time::sleep(self.patience) => {}
+            () = tokio::time::sleep(self.request_timeout) => {}
         }
     }
 }

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use super::*;
 
 /// Much longer than any test takes.
-const PATIENCE: Duration = Duration::from_secs(3600);
+const TIMEOUT: Duration = Duration::from_secs(3600);
 
-fn acceptor(patience: Duration) -> Acceptor {
+fn acceptor(request_timeout: Duration) -> Acceptor {
     let router = Router::new()
         .route("/", get(|| async { "here" }))
         .route("/large", get(|| async { "x".repeat(1 << 20) }));
@@ -18,7 +18,7 @@ fn acceptor(patience: Duration) -> Acceptor {
         router,
         tls: None,
         sockets: 4,
-        patience,
+        request_timeout,
         stop: CancellationToken::new(),
         tasks: TaskTracker::new(),
     }
@@ -35,7 +35,7 @@ async fn ask(socket: &mut TcpStream) -> String {
 async fn idle_sockets_do_not_block_new_ones_and_oldest_is_closed_first() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let acceptor = acceptor(PATIENCE);
+    let acceptor = acceptor(TIMEOUT);
     let (tasks, stop) = (acceptor.tasks.clone(), acceptor.stop.clone());
     tasks.spawn(acceptor.run(listener));
     let mut silent = Vec::new();
@@ -61,7 +61,7 @@ async fn socket_that_sends_requests_without_reading_is_closed_after_timeout() {
     };
     let start = Instant::now();
     tokio::join!(flood, acceptor.serve(socket));
-    assert_eq!(start.elapsed(), acceptor.patience + ANSWER);
+    assert_eq!(start.elapsed(), acceptor.request_timeout + RESPONSE_TIMEOUT);
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,5 +85,5 @@ async fn keep_alive_socket_is_closed_between_two_responses() {
     let start = Instant::now();
     let (answers, ()) = tokio::join!(asking, acceptor.serve(socket));
     assert!(answers >= 9, "{answers} answers");
-    assert!(start.elapsed() <= acceptor.patience + Duration::from_secs(1), "{:?}", start.elapsed());
+    assert!(start.elapsed() <= acceptor.request_timeout + Duration::from_secs(1), "{:?}", start.elapsed());
 }

@@ -50,7 +50,7 @@ impl Admission {
     /// Checks a request over TCP. Unix sockets need no check: only their user can open them.
     pub(crate) fn check_socket(
         &self,
-        own: &Own,
+        own: &OwnAddresses,
         headers: &HeaderMap,
         query: Option<&str>,
     ) -> Result<(), Refusal> {
@@ -71,14 +71,14 @@ impl fmt::Debug for Admission {
 
 /// The addresses that belong to the host.
 #[derive(Clone, Debug)]
-pub(crate) enum Own {
+pub(crate) enum OwnAddresses {
     /// Loopback addresses only.
     Loopback,
     /// Loopback addresses and the names in the certificate.
     Certified(Arc<TlsIdentity>),
 }
 
-impl Own {
+impl OwnAddresses {
     /// The TLS acceptor, if connections use TLS.
     pub(crate) fn acceptor(&self) -> Option<TlsAcceptor> {
         match self {
@@ -158,12 +158,12 @@ mod tests {
     fn token_is_read_from_query_or_header_and_must_match() {
         let admission = Admission::with_token("secret".to_owned());
         let local = headers(&[(HOST, "127.0.0.1:7433")]);
-        assert_eq!(admission.check_socket(&Own::Loopback, &local, Some("a=b&tkn=secret")), Ok(()));
-        assert_eq!(admission.check_socket(&Own::Loopback, &local, Some("tkn=secre")), Err(Refusal::Token));
-        assert_eq!(admission.check_socket(&Own::Loopback, &local, None), Err(Refusal::Token));
+        assert_eq!(admission.check_socket(&OwnAddresses::Loopback, &local, Some("a=b&tkn=secret")), Ok(()));
+        assert_eq!(admission.check_socket(&OwnAddresses::Loopback, &local, Some("tkn=secre")), Err(Refusal::Token));
+        assert_eq!(admission.check_socket(&OwnAddresses::Loopback, &local, None), Err(Refusal::Token));
         let bearer = headers(&[(HOST, "localhost"), (AUTHORIZATION, "Bearer secret")]);
-        assert_eq!(admission.check_socket(&Own::Loopback, &bearer, None), Ok(()));
-        assert_eq!(Admission::open().check_socket(&Own::Loopback, &local, None), Ok(()));
+        assert_eq!(admission.check_socket(&OwnAddresses::Loopback, &bearer, None), Ok(()));
+        assert_eq!(Admission::open().check_socket(&OwnAddresses::Loopback, &local, None), Ok(()));
     }
 
     #[test]
@@ -183,8 +183,8 @@ mod tests {
             if let Some(origin) = origin {
                 request.insert(ORIGIN, origin.parse().unwrap());
             }
-            assert_eq!(open.check_socket(&Own::Loopback, &request, None), expected, "{host} {origin:?}");
+            assert_eq!(open.check_socket(&OwnAddresses::Loopback, &request, None), expected, "{host} {origin:?}");
         }
-        assert_eq!(open.check_socket(&Own::Loopback, &HeaderMap::new(), None), Err(Refusal::Host));
+        assert_eq!(open.check_socket(&OwnAddresses::Loopback, &HeaderMap::new(), None), Err(Refusal::Host));
     }
 }

@@ -16,10 +16,10 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::beside::Beside;
+use crate::concurrent::ConcurrentRequests;
 use crate::limits::{self, ServerLimits};
 use crate::metrics::Counters;
-use crate::reverse::{ClientConnections, Line};
+use crate::client_requests::{ClientConnections, ClientRequests};
 use crate::rpc::{self, Incoming, RpcError};
 use crate::wire_log::WireLog;
 
@@ -29,7 +29,7 @@ const MAX_GARBAGE: u32 = 16;
 
 /// State shared by all connections of a server.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ServerContext {
     /// The host that handles the requests.
     pub(crate) host: Arc<Host>,
     /// Version reported to clients.
@@ -55,7 +55,7 @@ pub(crate) struct Shared {
 }
 
 #[cfg(test)]
-impl Shared {
+impl ServerContext {
     /// Creates the state for a host without agents.
     pub(crate) async fn without_agents() -> Arc<Self> {
         use innkeeper_core::HostConfig;
@@ -84,28 +84,28 @@ impl Shared {
 /// A connection from its acceptance to its end.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ServerContext>,
     pub(crate) id: ConnectionId,
     pub(crate) outbox: Arc<Outbox>,
     /// The client, after the handshake.
     pub(crate) client: Option<ClientId>,
     /// Requests that run concurrently.
-    pub(crate) beside: Beside,
+    pub(crate) concurrent: ConcurrentRequests,
     /// Requests from the host to this client.
-    pub(crate) line: Arc<Line>,
-    /// The client that `line` is registered for.
+    pub(crate) client_requests: Arc<ClientRequests>,
+    /// The client that `client_requests` is registered for.
     reachable_as: Option<ClientId>,
     garbage: u32,
 }
 
 impl Connection {
     /// Registers a new connection with the host.
-    pub(crate) fn open(shared: Arc<Shared>) -> Self {
+    pub(crate) fn open(shared: Arc<ServerContext>) -> Self {
         let outbox = Arc::new(Outbox::default());
         let id = shared.host.store().attach(Arc::clone(&outbox));
         Self {
-            beside: Beside::new(shared.tasks.clone(), Arc::clone(&outbox)),
-            line: Arc::new(Line::new(id, Arc::clone(&outbox))),
+            concurrent: ConcurrentRequests::new(shared.tasks.clone(), Arc::clone(&outbox)),
+            client_requests: Arc::new(ClientRequests::new(id, Arc::clone(&outbox))),
             shared,
             id,
             outbox,
@@ -139,7 +139,7 @@ impl Connection {
         }
         let Some(method) = message.method.as_deref() else {
             match message.id {
-                Some(id) => self.line.answer(id, message.result, message.error),
+                Some(id) => self.client_requests.complete(id, message.result, message.error),
                 None => self.refuse_garbage(&RpcError::invalid_request("the message has no method")),
             }
             return;
@@ -158,7 +158,7 @@ impl Connection {
     /// After the handshake, registers the client for requests from the host.
     fn become_reachable(&mut self) {
         if let (Some(client), None) = (&self.client, &self.reachable_as) {
-            self.shared.clients.add(client, Arc::clone(&self.line));
+            self.shared.clients.add(client, Arc::clone(&self.client_requests));
             self.reachable_as = Some(client.clone());
         }
     }
@@ -189,7 +189,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if let Some(client) = &self.reachable_as {
-            self.shared.clients.remove(client, &self.line);
+            self.shared.clients.remove(client, &self.client_requests);
         }
         self.shared.host.store().detach(self.id);
         if let Some(client) = &self.client {

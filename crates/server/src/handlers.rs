@@ -26,7 +26,7 @@ use crate::params::{
 };
 use crate::rpc::{self, RpcError};
 
-use resource::Handled;
+use resource::MethodMatch;
 
 impl Connection {
     /// Handles a request. On an error the caller sends the error response.
@@ -70,8 +70,8 @@ impl Connection {
             "completions" => self.completions(id, rpc::params(params)?).await,
             "sessionConfigCompletions" => self.session_config_completions(id, &rpc::params(params)?),
             _ => match self.resource_request(method, id, params).await? {
-                Handled::Yes => Ok(()),
-                Handled::No => Err(RpcError::method_not_found(format!("unknown method {method:?}"))),
+                MethodMatch::Handled => Ok(()),
+                MethodMatch::Unknown => Err(RpcError::method_not_found(format!("unknown method {method:?}"))),
             },
         }
     }

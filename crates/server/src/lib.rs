@@ -5,14 +5,14 @@
 
 mod accept;
 mod admission;
-mod beside;
+mod concurrent;
 mod connection;
 mod handlers;
 mod limits;
 mod metrics;
 mod page;
 mod params;
-mod reverse;
+mod client_requests;
 mod rpc;
 mod server;
 mod tls;
@@ -22,7 +22,7 @@ mod wire_log;
 
 pub use admission::Admission;
 pub use limits::ServerLimits;
-pub use reverse::ClientConnections;
+pub use client_requests::ClientConnections;
 pub use server::{Listen, Server, ServerConfig, ServerError, ServerOptions};
 pub use tls::{TlsError, TlsIdentity};
 pub use wire_log::WireLog;

@@ -84,7 +84,7 @@ fn after_string(mut text: &[u8]) -> &[u8] {
 
 /// Limits how fast a connection is read, with a token bucket.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct RateLimiter {
     /// Time to refill one message.
     cost: Duration,
     /// Time to refill the whole bucket.
@@ -93,7 +93,7 @@ pub(crate) struct Pace {
     full_at: tokio::time::Instant,
 }
 
-impl Pace {
+impl RateLimiter {
     /// Creates a full bucket.
     pub(crate) fn new(limits: &ServerLimits) -> Self {
         let cost = Duration::from_secs(1) / limits.messages_per_second.max(1);
@@ -101,7 +101,7 @@ impl Pace {
     }
 
     /// Waits until one more message may be read.
-    pub(crate) async fn step(&mut self) {
+    pub(crate) async fn acquire(&mut self) {
         let now = tokio::time::Instant::now();
         self.full_at = self.full_at.max(now) + self.cost;
         if self.full_at > now + self.burst {
@@ -130,24 +130,24 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn burst_passes_at_once_and_then_rate_is_limited() {
         let limits = ServerLimits { messages_per_second: 100, message_burst: 50, ..ServerLimits::default() };
-        let mut pace = Pace::new(&limits);
+        let mut rate = RateLimiter::new(&limits);
         let start = tokio::time::Instant::now();
         for _ in 0..50 {
-            pace.step().await;
+            rate.acquire().await;
         }
         assert_eq!(start.elapsed(), Duration::ZERO);
         for _ in 0..100 {
-            pace.step().await;
+            rate.acquire().await;
         }
         let took = start.elapsed();
         assert!((Duration::from_millis(990)..Duration::from_millis(1110)).contains(&took), "{took:?}");
         tokio::time::advance(Duration::from_secs(60)).await;
         let start = tokio::time::Instant::now();
         for _ in 0..50 {
-            pace.step().await;
+            rate.acquire().await;
         }
         assert_eq!(start.elapsed(), Duration::ZERO, "an idle period refills the bucket");
-        pace.step().await;
+        rate.acquire().await;
         assert!(start.elapsed() >= Duration::from_millis(9));
     }
 }

@@ -57,7 +57,7 @@ impl Counters {
     /// Renders all metrics as text.
     pub(crate) fn render(&self, host: &Host) -> String {
         let counts = host.store().counts();
-        let mut text = Text(String::with_capacity(2048));
+        let mut text = MetricsText(String::with_capacity(2048));
         text.gauge("innkeeper_connections", "Open connections.", counts.connections as u64);
         text.gauge("innkeeper_sessions", "Sessions, including provisional ones.", host.session_count() as u64);
         text.gauge("innkeeper_subscriptions", "Subscriptions to channels.", counts.subscriptions as u64);
@@ -86,9 +86,9 @@ fn load(counter: &AtomicU64) -> u64 {
 }
 
 /// The output, as it is rendered.
-struct Text(String);
+struct MetricsText(String);
 
-impl Text {
+impl MetricsText {
     fn gauge(&mut self, name: &str, help: &str, value: u64) {
         self.head(name, help, "gauge");
         self.value(name, "", value);
@@ -120,11 +120,11 @@ fn resident_bytes() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::Shared;
+    use crate::connection::ServerContext;
 
     #[tokio::test]
     async fn renders_every_metric_with_type_and_every_close_reason() {
-        let shared = Shared::without_agents().await;
+        let shared = ServerContext::without_agents().await;
         let host = &shared.host;
         let counters = Counters::default();
         counters.frame_in();

@@ -225,41 +225,41 @@ pub(crate) fn params<T: DeserializeOwned>(raw: Option<&RawValue>) -> Result<T, R
 /// Encodes a request from the host.
 pub(crate) fn request(id: u64, method: &str, params: &impl Serialize) -> Result<Frame, serde_json::Error> {
     #[derive(Serialize)]
-    struct Request<'a, P> {
+    struct RequestFrame<'a, P> {
         jsonrpc: &'static str,
         id: u64,
         method: &'a str,
         params: &'a P,
     }
-    Frame::encode(&Request { jsonrpc: "2.0", id, method, params })
+    Frame::encode(&RequestFrame { jsonrpc: "2.0", id, method, params })
 }
 
 /// Encodes the response to a request.
 pub(crate) fn response(id: &RawValue, result: &impl Serialize) -> Result<Frame, serde_json::Error> {
     #[derive(Serialize)]
-    struct Response<'a, R> {
+    struct ResponseFrame<'a, R> {
         jsonrpc: &'static str,
         id: &'a RawValue,
         result: &'a R,
     }
-    Frame::encode(&Response { jsonrpc: "2.0", id, result })
+    Frame::encode(&ResponseFrame { jsonrpc: "2.0", id, result })
 }
 
 /// Encodes an error response; `id` is `None` only if the message could not be parsed.
 pub(crate) fn error_response(id: Option<&RawValue>, error: &RpcError) -> Result<Frame, serde_json::Error> {
     #[derive(Serialize)]
-    struct Response<'a> {
+    struct ErrorFrame<'a> {
         jsonrpc: &'static str,
         id: Option<&'a RawValue>,
-        error: Fields<'a>,
+        error: ErrorBody<'a>,
     }
     #[derive(Serialize)]
-    struct Fields<'a> {
+    struct ErrorBody<'a> {
         code: i32,
         message: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
         data: Option<&'a Value>,
     }
-    let fields = Fields { code: error.code, message: &error.message, data: error.data.as_ref() };
-    Frame::encode(&Response { jsonrpc: "2.0", id, error: fields })
+    let fields = ErrorBody { code: error.code, message: &error.message, data: error.data.as_ref() };
+    Frame::encode(&ErrorFrame { jsonrpc: "2.0", id, error: fields })
 }

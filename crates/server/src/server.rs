@@ -29,11 +29,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::accept::{Acceptor, MAX_SOCKETS};
-use crate::admission::{Admission, Own, Refusal};
-use crate::connection::Shared;
+use crate::admission::{Admission, OwnAddresses, Refusal};
+use crate::connection::ServerContext;
 use crate::limits::ServerLimits;
 use crate::metrics::Counters;
-use crate::reverse::ClientConnections;
+use crate::client_requests::ClientConnections;
 use crate::tls::TlsIdentity;
 use crate::transport::unix::SocketFile;
 use crate::wire_log::WireLog;
@@ -121,7 +121,7 @@ pub struct Server {
     places: Vec<Listen>,
     /// Files of the unix sockets.
     files: Vec<SocketFile>,
-    shared: Arc<Shared>,
+    shared: Arc<ServerContext>,
     stop: CancellationToken,
     /// Cancelled when the stdio connection ends.
     stdio_ended: CancellationToken,
@@ -129,16 +129,16 @@ pub struct Server {
 
 #[derive(Clone, Debug)]
 struct Routes {
-    shared: Arc<Shared>,
+    shared: Arc<ServerContext>,
     /// Required credentials; `None` for unix sockets.
-    gate: Option<Gate>,
+    policy: Option<TcpPolicy>,
 }
 
 /// The checks for all requests over TCP.
 #[derive(Clone, Debug)]
-struct Gate {
+struct TcpPolicy {
     admission: Arc<Admission>,
-    own: Own,
+    own: OwnAddresses,
 }
 
 /// A bound address that does not accept connections yet.
@@ -150,9 +150,9 @@ enum Bound {
 }
 
 impl Bound {
-    async fn at(place: Listen, gate: &Gate) -> Result<Self, ServerError> {
+    async fn at(place: Listen, policy: &TcpPolicy) -> Result<Self, ServerError> {
         match place {
-            Listen::Tcp(address) => Self::tcp(address, gate).await,
+            Listen::Tcp(address) => Self::tcp(address, policy).await,
             Listen::Unix(path) => match transport::unix::bind(&path).await {
                 Ok((listener, file)) => Ok(Self::Unix(listener, file, path)),
                 Err(source) => Err(ServerError::Listen { place: Listen::Unix(path), source }),
@@ -161,8 +161,8 @@ impl Bound {
         }
     }
 
-    async fn tcp(address: SocketAddr, gate: &Gate) -> Result<Self, ServerError> {
-        let guarded = matches!(gate.own, Own::Certified(_)) && gate.admission.needs_token();
+    async fn tcp(address: SocketAddr, policy: &TcpPolicy) -> Result<Self, ServerError> {
+        let guarded = matches!(policy.own, OwnAddresses::Certified(_)) && policy.admission.needs_token();
         if !guarded && !address.ip().is_loopback() {
             return Err(ServerError::NotLoopback(address));
         }
@@ -191,7 +191,7 @@ impl Server {
         host: Arc<Host>,
     ) -> Result<Self, ServerError> {
         let (stop, stdio_ended) = (CancellationToken::new(), CancellationToken::new());
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerContext {
             host,
             version: config.version,
             default_directory: config.default_directory,
@@ -204,25 +204,25 @@ impl Server {
             wire_log: options.wire_log,
             connections: Arc::new(Semaphore::new(options.limits.connections)),
         });
-        let gate = Gate {
+        let policy = TcpPolicy {
             admission: Arc::new(config.admission),
-            own: options.tls.map_or(Own::Loopback, |tls| Own::Certified(Arc::new(tls))),
+            own: options.tls.map_or(OwnAddresses::Loopback, |tls| OwnAddresses::Certified(Arc::new(tls))),
         };
         // Bind every listener before accepting connections, so that no client connects to
         // a server that then fails to start.
         let mut bound = Vec::with_capacity(config.listen.len());
         for place in config.listen {
-            bound.push(Bound::at(place, &gate).await?);
+            bound.push(Bound::at(place, &policy).await?);
         }
         let mut server = Self { places: Vec::new(), files: Vec::new(), shared, stop, stdio_ended };
         for bound in bound {
-            server.open(bound, &gate);
+            server.open(bound, &policy);
         }
         Ok(server)
     }
 
     /// Starts to accept connections.
-    fn open(&mut self, bound: Bound, gate: &Gate) {
+    fn open(&mut self, bound: Bound, policy: &TcpPolicy) {
         let place = match bound {
             Bound::Tcp(listener, address) => {
                 let listener = listener.tap_io(|stream| {
@@ -230,7 +230,7 @@ impl Server {
                         tracing::debug!(%error, "cannot set socket option");
                     }
                 });
-                self.serve(listener, Some(gate.clone()));
+                self.serve(listener, Some(policy.clone()));
                 Listen::Tcp(address)
             }
             Bound::Unix(listener, file, path) => {
@@ -243,9 +243,9 @@ impl Server {
         self.places.push(place);
     }
 
-    fn serve(&self, listener: impl Listener, gate: Option<Gate>) {
-        let tls = gate.as_ref().and_then(|gate| gate.own.acceptor());
-        let routes = Routes { shared: Arc::clone(&self.shared), gate };
+    fn serve(&self, listener: impl Listener, policy: Option<TcpPolicy>) {
+        let tls = policy.as_ref().and_then(|policy| policy.own.acceptor());
+        let routes = Routes { shared: Arc::clone(&self.shared), policy };
         let router = Router::new()
             .route("/healthz", get(healthz))
             .route("/metrics", get(metrics))
@@ -255,7 +255,7 @@ impl Server {
             router,
             tls,
             sockets: MAX_SOCKETS,
-            patience: self.shared.limits.handshake,
+            request_timeout: self.shared.limits.handshake,
             stop: self.stop.clone(),
             tasks: self.shared.tasks.clone(),
         };
@@ -347,8 +347,8 @@ async fn root(
             (Err(_), Ok(())) => text(StatusCode::BAD_REQUEST, "not a WebSocket upgrade request"),
         };
     }
-    if let Some(gate) = &routes.gate
-        && let Err(refusal) = gate.own.check_host(headers)
+    if let Some(policy) = &routes.policy
+        && let Err(refusal) = policy.own.check_host(headers)
     {
         return routes.refused(refusal);
     }
@@ -357,8 +357,8 @@ async fn root(
 
 impl Routes {
     fn admit(&self, headers: &HeaderMap, query: Option<&str>) -> Result<(), Refusal> {
-        match &self.gate {
-            Some(gate) => gate.admission.check_socket(&gate.own, headers, query),
+        match &self.policy {
+            Some(policy) => policy.admission.check_socket(&policy.own, headers, query),
             None => Ok(()),
         }
     }

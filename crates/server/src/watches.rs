@@ -27,6 +27,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The same before the first subscriber: shorter, so that a client that subscribes and
 /// leaves immediately is noticed.
+const FIRST_LOOK: Duration = Duration::from_millis(50);
 
 /// Publishes a watch on a new channel while it has subscribers.
 pub(crate) fn publish(

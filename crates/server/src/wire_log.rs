@@ -38,8 +38,8 @@ const HIDDEN: &str = "(hidden)";
 /// Direction of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
+pub(crate) enum Direction {
     /// Client to host.
-    /// From a client.
     In,
     /// Host to client.
     Out,
@@ -48,7 +48,7 @@ const HIDDEN: &str = "(hidden)";
 /// A log of frames.
 pub struct WireLog {
     /// `None` after the log is finished.
-    lines: Mutex<Option<SyncSender<Line>>>,
+    lines: Mutex<Option<SyncSender<LoggedFrame>>>,
     backlog: Arc<Backlog>,
     clock: Arc<dyn Clock>,
     /// Resolves when the thread has written everything.
@@ -69,7 +69,7 @@ struct Backlog {
 }
 
 /// A queued frame.
-struct Line {
+struct LoggedFrame {
     at: String,
     connection: u64,
     direction: Direction,
@@ -96,7 +96,7 @@ impl WireLog {
         let (sender, receiver) = sync_channel(MAX_LINES);
         let (done, finished) = oneshot::channel();
         let backlog = Arc::new(Backlog::default());
-        let mut writer = Writer {
+        let mut writer = WireLogWriter {
             output,
             backlog: Arc::clone(&backlog),
             clock: Arc::clone(&clock),
@@ -117,7 +117,7 @@ impl WireLog {
         let size = frame.len();
         let waiting = self.backlog.bytes.fetch_add(size, Ordering::Relaxed);
         let line =
-            Line { at: wire_time(self.clock.now()), connection: connection.number(), direction, frame };
+            LoggedFrame { at: wire_time(self.clock.now()), connection: connection.number(), direction, frame };
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let queued =
             waiting + size <= MAX_BYTES && lines.as_ref().is_some_and(|lines| lines.try_send(line).is_ok());
@@ -141,15 +141,15 @@ impl WireLog {
 }
 
 /// Writes the queued frames, on its own thread.
-struct Writer<W> {
+struct WireLogWriter<W> {
     output: W,
     backlog: Arc<Backlog>,
     clock: Arc<dyn Clock>,
     token: Option<String>,
 }
 
-impl<W: Write> Writer<W> {
-    fn run(&mut self, lines: &Receiver<Line>) -> io::Result<()> {
+impl<W: Write> WireLogWriter<W> {
+    fn run(&mut self, lines: &Receiver<LoggedFrame>) -> io::Result<()> {
         loop {
             let line = match lines.try_recv() {
                 Ok(line) => line,
@@ -169,9 +169,9 @@ impl<W: Write> Writer<W> {
         self.output.flush()
     }
 
-    fn write(&mut self, line: &Line) -> io::Result<()> {
+    fn write(&mut self, line: &LoggedFrame) -> io::Result<()> {
         #[derive(Serialize)]
-        struct Record<'a, F> {
+        struct WireLogRecord<'a, F> {
             at: &'a str,
             connection: u64,
             dir: Direction,
@@ -182,13 +182,13 @@ impl<W: Write> Writer<W> {
         let encoded = match serde_json::from_str::<&RawValue>(&text) {
             // A frame may contain line breaks.
             Ok(frame) if memchr::memchr2(b'\n', b'\r', text.as_bytes()).is_none() => {
-                serde_json::to_string(&Record { at, connection, dir, frame })
+                serde_json::to_string(&WireLogRecord { at, connection, dir, frame })
             }
             Ok(_) => {
                 let frame: Box<RawValue> = RawValue::from_string(text.replace(['\n', '\r'], " "))?;
-                serde_json::to_string(&Record { at, connection, dir, frame })
+                serde_json::to_string(&WireLogRecord { at, connection, dir, frame })
             }
-            Err(_) => serde_json::to_string(&Record { at, connection, dir, frame: text.as_str() }),
+            Err(_) => serde_json::to_string(&WireLogRecord { at, connection, dir, frame: text.as_str() }),
         };
         writeln!(self.output, "{}", encoded?)
     }

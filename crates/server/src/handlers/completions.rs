@@ -73,7 +73,7 @@ impl Connection {
             };
             Ok(CompletionsResult { items }.into())
         };
-        self.beside.answer(id, work).await;
+        self.concurrent.run(id, work).await;
         Ok(())
     }
 

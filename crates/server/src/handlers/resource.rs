@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use crate::beside::Answer;
+use crate::concurrent::ReservedResult;
 use crate::connection::Connection;
 use crate::rpc::{self, RpcError};
 use crate::watches;
@@ -43,7 +43,7 @@ impl Connection {
         method: &str,
         id: &RawValue,
         params: Option<&RawValue>,
-    ) -> Result<Handled, RpcError> {
+    ) -> Result<MethodMatch, RpcError> {
         match method {
             "resourceRead" => self.resource_read(id, rpc::params(params)?).await,
             "resourceWrite" => self.resource_write(id, rpc::params(params)?).await?,
@@ -68,30 +68,30 @@ impl Connection {
             }
             "resourceRequest" => self.resource_access(id, rpc::params(params)?).await,
             "createResourceWatch" => self.create_resource_watch(id, rpc::params(params)?).await?,
-            _ => return Ok(Handled::No),
+            _ => return Ok(MethodMatch::Unknown),
         }
-        Ok(Handled::Yes)
+        Ok(MethodMatch::Handled)
     }
 
     async fn empty(&self, id: &RawValue, work: impl Future<Output = Result<(), FileError>> + Send + 'static) {
         let work = async move {
             work.await?;
-            Ok::<Answer<Empty>, RpcError>(json!({}).into())
+            Ok::<ReservedResult<Empty>, RpcError>(json!({}).into())
         };
-        self.beside.answer(id, work).await;
+        self.concurrent.run(id, work).await;
     }
 
     async fn resource_read(&self, id: &RawValue, params: ReadParams) {
-        let (files, room) = (Arc::clone(&self.shared.files), self.beside.room());
+        let (files, budget) = (Arc::clone(&self.shared.files), self.concurrent.budget());
         let work = async move {
             // Reserve the budget for the response first, so that not all of many large
             // files are in memory at once.
             let status = files.resolve(params.uri.clone(), Links::Follow).await?;
-            let held = room.reserve(base64_size(status.size.unwrap_or_default())).await;
+            let reservation = budget.reserve(base64_size(status.size.unwrap_or_default())).await;
             let content = files.read(params.uri).await?;
-            Ok(Answer { result: read_result(content, params.encoding), held })
+            Ok(ReservedResult { result: read_result(content, params.encoding), reservation })
         };
-        self.beside.answer(id, work).await;
+        self.concurrent.run(id, work).await;
     }
 
     async fn resource_write(&self, id: &RawValue, params: WriteParams) -> Result<(), RpcError> {
@@ -110,14 +110,14 @@ impl Connection {
                 .collect();
             Ok(ResourceListResult { entries }.into())
         };
-        self.beside.answer(id, work).await;
+        self.concurrent.run(id, work).await;
     }
 
     async fn resource_resolve(&self, id: &RawValue, params: ResolveParams) {
         let links = if params.follow_symlinks == Some(false) { Links::Keep } else { Links::Follow };
         let resolving = self.shared.files.resolve(params.uri, links);
         let work = async move { Ok(resolve_result(resolving.await?).into()) };
-        self.beside.answer(id, work).await;
+        self.concurrent.run(id, work).await;
     }
 
     async fn resource_access(&self, id: &RawValue, params: AccessParams) {
@@ -154,18 +154,18 @@ impl Connection {
                 .map_err(|taken| RpcError::internal(&format!("channel {taken} already exists")))?;
             Ok(CreateResourceWatchResult { channel: channel.as_str().to_owned() }.into())
         };
-        self.beside.answer(id, work).await;
+        self.concurrent.run(id, work).await;
         Ok(())
     }
 }
 
 /// Whether a method belongs to this family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Handled {
+pub(super) enum MethodMatch {
     /// It does, and its response is queued or will be.
-    Yes,
+    Handled,
     /// It does not.
-    No,
+    Unknown,
 }
 
 #[derive(Debug, Deserialize)]

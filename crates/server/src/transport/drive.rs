@@ -17,9 +17,9 @@ use innkeeper_core::ids::ConnectionId;
 use innkeeper_core::state::{CloseReason, Frame, Outbox};
 use tokio::time::Instant;
 
-use super::lane;
-use crate::connection::{Connection, Shared};
-use crate::reverse::Line;
+use super::message_queue;
+use crate::connection::{Connection, ServerContext};
+use crate::client_requests::ClientRequests;
 use crate::wire_log::Direction;
 
 /// How long a client may take to read the last frames after the host closes the connection.
@@ -34,7 +34,7 @@ pub(crate) enum Inbound {
     Unusable(&'static str),
     /// A control frame that the transport has already answered, such as a WebSocket ping.
     /// Only counts toward the rate limit.
-    Nothing,
+    Control,
     /// A message above the size limit, after which the connection is closed.
     TooLarge,
 }
@@ -44,14 +44,14 @@ impl Inbound {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
-            Self::Unusable(_) | Self::Nothing | Self::TooLarge => 0,
+            Self::Unusable(_) | Self::Control | Self::TooLarge => 0,
         }
     }
 }
 
 /// The writing side of a transport. The outbox decides which frames are batched into one
 /// write, and when.
-pub(crate) trait Outgoing: Send {
+pub(crate) trait FrameWriter: Send {
     /// A write error.
     type Error: Display + Send;
 
@@ -73,19 +73,19 @@ pub(crate) enum Handshake {
 
 /// Handles shared by the reader, message handler and writer of a connection.
 #[derive(Debug)]
-pub(crate) struct Link {
-    pub(super) shared: Arc<Shared>,
+pub(crate) struct ConnectionHandles {
+    pub(super) shared: Arc<ServerContext>,
     pub(super) outbox: Arc<Outbox>,
-    pub(super) line: Arc<Line>,
+    pub(super) client_requests: Arc<ClientRequests>,
     connection: ConnectionId,
 }
 
-impl Link {
+impl ConnectionHandles {
     pub(super) fn to(connection: &Connection) -> Self {
         Self {
             shared: Arc::clone(&connection.shared),
             outbox: Arc::clone(&connection.outbox),
-            line: Arc::clone(&connection.line),
+            client_requests: Arc::clone(&connection.client_requests),
             connection: connection.id,
         }
     }
@@ -100,19 +100,19 @@ impl Link {
 
 /// Serves one client until the connection ends.
 pub(crate) async fn drive(
-    shared: Arc<Shared>,
+    shared: Arc<ServerContext>,
     incoming: impl Stream<Item = Inbound> + Unpin,
-    mut outgoing: impl Outgoing,
+    mut outgoing: impl FrameWriter,
     handshake: Handshake,
 ) {
     let deadline = (handshake == Handshake::InTime).then(|| Instant::now() + shared.limits.handshake);
     let connection = Connection::open(shared);
-    let link = Link::to(&connection);
-    let (entry, queued) = lane::lane();
+    let handles = ConnectionHandles::to(&connection);
+    let (reader, queued) = message_queue::create();
     {
-        let mut writing = pin!(write(&mut outgoing, &link));
+        let mut writing = pin!(write(&mut outgoing, &handles));
         let reading = async {
-            tokio::join!(entry.read(incoming, &link), lane::handle(connection, queued, &link, deadline));
+            tokio::join!(reader.read(incoming, &handles), message_queue::handle(connection, queued, &handles, deadline));
         };
         // `FuturesUnordered` polls the reader only when it is woken. Otherwise each of the
         // writer's wake-ups, up to a thousand per second, would also poll the reader.
@@ -123,24 +123,24 @@ pub(crate) async fn drive(
         };
         if read_ended {
             // Send the remaining responses, if the client still reads.
-            link.outbox.close(CloseReason::ClientGone);
+            handles.outbox.close(CloseReason::ClientGone);
             tokio::time::timeout(CLOSE_GRACE, writing).await.ok();
         }
     }
-    let reason = link.outbox.close_reason().unwrap_or(CloseReason::ClientGone);
-    link.shared.counters.closed(reason);
-    tracing::debug!(connection = %link.connection, ?reason, "connection closed");
+    let reason = handles.outbox.close_reason().unwrap_or(CloseReason::ClientGone);
+    handles.shared.counters.closed(reason);
+    tracing::debug!(connection = %handles.connection, ?reason, "connection closed");
 }
 
-async fn write(outgoing: &mut impl Outgoing, link: &Link) {
+async fn write(outgoing: &mut impl FrameWriter, handles: &ConnectionHandles) {
     loop {
-        match link.outbox.next_batch().await {
+        match handles.outbox.next_batch().await {
             Ok(frames) => {
-                link.shared.counters.frames_out(frames.len());
+                handles.shared.counters.frames_out(frames.len());
                 for frame in &frames {
-                    link.log(Direction::Out, || frame.bytes().clone());
+                    handles.log(Direction::Out, || frame.bytes().clone());
                 }
-                if let Err(error) = write_in_time(outgoing, frames, &link.outbox).await {
+                if let Err(error) = write_in_time(outgoing, frames, &handles.outbox).await {
                     tracing::debug!(%error, "write failed");
                     return;
                 }
@@ -156,7 +156,7 @@ async fn write(outgoing: &mut impl Outgoing, link: &Link) {
 
 /// Writes a batch without a timeout. Once the connection is closing there is one, because
 /// a client that does not read would block the close forever.
-async fn write_in_time<W: Outgoing>(
+async fn write_in_time<W: FrameWriter>(
     outgoing: &mut W,
     frames: Vec<Frame>,
     outbox: &Outbox,

@@ -37,7 +37,7 @@ impl AsyncWrite for Counting {
 
 #[tokio::test(start_paused = true)]
 async fn slow_stream_is_written_immediately_and_flood_in_batches() {
-    let shared = Shared::without_agents().await;
+    let shared = ServerContext::without_agents().await;
     let writes = Arc::new(AtomicUsize::new(0));
     let (mut input, host_input) = tokio::io::duplex(1 << 16);
     let (host_output, output) = tokio::io::duplex(1 << 24);

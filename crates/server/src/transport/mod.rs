@@ -1,7 +1,7 @@
 //! Transports, one file each, and the code that they share.
 
 pub(crate) mod drive;
-pub(crate) mod lane;
+pub(crate) mod message_queue;
 pub(crate) mod stdio;
 pub(crate) mod tcp;
 pub(crate) mod unix;
@@ -10,7 +10,7 @@ pub(crate) mod ws;
 use innkeeper_core::state::CloseReason;
 
 /// The message for a client when its connection is closed.
-fn farewell(reason: CloseReason) -> &'static str {
+fn close_message(reason: CloseReason) -> &'static str {
     match reason {
         CloseReason::TooSlow => "the client reads too slowly; reconnect",
         CloseReason::Shutdown => "the host is shutting down",

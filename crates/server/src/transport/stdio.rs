@@ -13,8 +13,8 @@ use futures_util::stream;
 use innkeeper_core::state::{CloseReason, Frame};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use super::drive::{Handshake, Inbound, Outgoing, drive};
-use crate::connection::Shared;
+use super::drive::{Handshake, Inbound, FrameWriter, drive};
+use crate::connection::ServerContext;
 use crate::limits::MAX_MESSAGE;
 
 /// Minimum buffer space per read.
@@ -22,17 +22,17 @@ const READ: usize = 64 * 1024;
 
 /// Serves the client until it closes stdin.
 pub(crate) async fn serve(
-    shared: Arc<Shared>,
+    shared: Arc<ServerContext>,
     input: impl AsyncRead + Unpin,
     output: impl AsyncWrite + Unpin + Send,
 ) {
     let incoming =
-        stream::unfold(Lines::new(input), |mut lines| async { lines.next().await.map(|line| (line, lines)) });
+        stream::unfold(LineReader::new(input), |mut lines| async { lines.next().await.map(|line| (line, lines)) });
     drive(shared, pin!(incoming), LineWriter(output), Handshake::AnyTime).await;
 }
 
 /// Splits the input into lines.
-struct Lines<R> {
+struct LineReader<R> {
     input: R,
     buffer: BytesMut,
     /// Bytes of the buffer that were searched and contain no line end.
@@ -43,7 +43,7 @@ struct Lines<R> {
     cap: usize,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> LineReader<R> {
     fn new(input: R) -> Self {
         Self { input, buffer: BytesMut::new(), scanned: 0, skipping: false, cap: MAX_MESSAGE }
     }
@@ -107,7 +107,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 /// Writes one frame per line.
 struct LineWriter<W>(W);
 
-impl<W: AsyncWrite + Unpin + Send> Outgoing for LineWriter<W> {
+impl<W: AsyncWrite + Unpin + Send> FrameWriter for LineWriter<W> {
     type Error = io::Error;
 
     async fn write(&mut self, frames: Vec<Frame>) -> Result<(), io::Error> {
@@ -129,7 +129,7 @@ impl<W: AsyncWrite + Unpin + Send> Outgoing for LineWriter<W> {
             | CloseReason::TooMuchGarbage
             | CloseReason::NoHandshake
             | CloseReason::StateLost => {
-                tracing::warn!(reason = super::farewell(reason), "stdio connection closed");
+                tracing::warn!(reason = super::close_message(reason), "stdio connection closed");
             }
         }
     }
@@ -155,13 +155,13 @@ mod tests {
     use super::*;
 
     async fn lines(input: &[u8], cap: usize) -> Vec<String> {
-        let mut lines = Lines { cap, ..Lines::new(input) };
+        let mut lines = LineReader { cap, ..LineReader::new(input) };
         let mut seen = Vec::new();
         while let Some(line) = lines.next().await {
             seen.push(match line {
                 Inbound::Text(text) => text.as_str().trim().to_owned(),
                 Inbound::Unusable(why) => format!("! {why}"),
-                Inbound::Nothing => "! nothing".to_owned(),
+                Inbound::Control => "! control".to_owned(),
                 Inbound::TooLarge => "! too large".to_owned(),
             });
         }

@@ -13,11 +13,11 @@ use tokio::net::{UnixListener, UnixSocket, UnixStream};
 pub(crate) struct SocketFile {
     path: PathBuf,
     /// Distinguishes the file from one that replaced it.
-    identity: Identity,
+    identity: FileIdentity,
 }
 
 /// Device, inode and change time: an inode alone may be reused.
-type Identity = (u64, u64, i64, i64);
+type FileIdentity = (u64, u64, i64, i64);
 
 /// Binds a socket at `path`. Replaces the file of a host that no longer runs, but not
 /// that of a running one.
@@ -72,7 +72,7 @@ fn bind_private(path: &Path) -> Result<UnixListener> {
     listening
 }
 
-fn identity(path: &Path) -> Result<Identity> {
+fn identity(path: &Path) -> Result<FileIdentity> {
     let file = std::fs::symlink_metadata(path)?;
     Ok((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
 }

@@ -10,8 +10,8 @@ use http::Response;
 use innkeeper_core::state::{CloseReason, Frame};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::drive::{CLOSE_GRACE, Handshake, Inbound, Outgoing, drive};
-use crate::connection::Shared;
+use super::drive::{CLOSE_GRACE, Handshake, Inbound, FrameWriter, drive};
+use crate::connection::ServerContext;
 use crate::limits::MAX_MESSAGE;
 
 /// Largest message that is read. A message between the two limits gets an error; above
@@ -25,26 +25,26 @@ const READ_BUFFER: usize = 4 * 1024;
 /// Upgrades an admitted request. The connection holds its slot until it ends.
 pub(crate) fn upgrade(
     upgrade: WebSocketUpgrade,
-    shared: Arc<Shared>,
-    place: OwnedSemaphorePermit,
+    shared: Arc<ServerContext>,
+    slot: OwnedSemaphorePermit,
 ) -> Response<axum::body::Body> {
     let tasks = shared.tasks.clone();
     upgrade.max_message_size(MAX_READ).max_frame_size(MAX_READ).read_buffer_size(READ_BUFFER).on_upgrade(
         move |socket| {
             tasks.track_future(async move {
                 serve(socket, shared).await;
-                drop(place);
+                drop(slot);
             })
         },
     )
 }
 
-async fn serve(socket: WebSocket, shared: Arc<Shared>) {
+async fn serve(socket: WebSocket, shared: Arc<ServerContext>) {
     let (mut sink, stream) = socket.split();
     let incoming = stream
         .take_while(|frame| future::ready(!matches!(frame, Ok(Message::Close(_)) | Err(_))))
         .filter_map(|frame| future::ready(frame.ok().map(inbound)));
-    drive(shared, pin!(incoming), Frames(&mut sink), Handshake::InTime).await;
+    drive(shared, pin!(incoming), WebSocketWriter(&mut sink), Handshake::InTime).await;
     // Also flushes the response to the client's close frame. Fails if the client has
     // already disconnected.
     tokio::time::timeout(CLOSE_GRACE, sink.close()).await.ok();
@@ -55,14 +55,14 @@ fn inbound(frame: Message) -> Inbound {
         Message::Text(text) if text.len() > MAX_MESSAGE => Inbound::TooLarge,
         Message::Text(text) => Inbound::Text(text),
         Message::Binary(_) => Inbound::Unusable("send text frames, not binary ones"),
-        Message::Ping(_) | Message::Pong(_) | Message::Close(_) => Inbound::Nothing,
+        Message::Ping(_) | Message::Pong(_) | Message::Close(_) => Inbound::Control,
     }
 }
 
 /// Writes frames as WebSocket messages.
-struct Frames<'a>(&'a mut SplitSink<WebSocket, Message>);
+struct WebSocketWriter<'a>(&'a mut SplitSink<WebSocket, Message>);
 
-impl Outgoing for Frames<'_> {
+impl FrameWriter for WebSocketWriter<'_> {
     type Error = axum::Error;
 
     async fn write(&mut self, frames: Vec<Frame>) -> Result<(), axum::Error> {
@@ -89,5 +89,5 @@ fn close_frame(reason: CloseReason) -> CloseFrame {
         CloseReason::NoHandshake => 4004,
         CloseReason::StateLost => 1011,
     };
-    CloseFrame { code, reason: Utf8Bytes::from_static(super::farewell(reason)) }
+    CloseFrame { code, reason: Utf8Bytes::from_static(super::close_message(reason)) }
 }

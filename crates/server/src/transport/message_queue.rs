@@ -13,9 +13,9 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::drive::{Inbound, Link};
+use super::drive::{Inbound, ConnectionHandles};
 use crate::connection::Connection;
-use crate::limits::Pace;
+use crate::limits::RateLimiter;
 use crate::rpc::{self, Incoming, RpcError};
 use crate::wire_log::Direction;
 
@@ -30,34 +30,34 @@ const AHEAD_BYTES: u32 = 1024 * 1024;
 const MAX_PING: usize = 1024;
 
 /// A queued message, with its share of `AHEAD_BYTES`.
-type Queued = (Inbound, OwnedSemaphorePermit);
+type QueuedMessage = (Inbound, OwnedSemaphorePermit);
 
 /// Creates the queue of a connection.
-pub(crate) fn lane() -> (Entry, Receiver<Queued>) {
+pub(crate) fn create() -> (MessageReader, Receiver<QueuedMessage>) {
     let (sender, receiver) = channel(AHEAD);
-    (Entry { sender, bytes: Arc::new(Semaphore::new(AHEAD_BYTES as usize)) }, receiver)
+    (MessageReader { sender, bytes: Arc::new(Semaphore::new(AHEAD_BYTES as usize)) }, receiver)
 }
 
 /// The reader, which fills the queue.
 #[derive(Debug)]
-pub(crate) struct Entry {
-    sender: Sender<Queued>,
+pub(crate) struct MessageReader {
+    sender: Sender<QueuedMessage>,
     bytes: Arc<Semaphore>,
 }
 
-impl Entry {
+impl MessageReader {
     /// Reads until the client disconnects or the handler ends.
-    pub(crate) async fn read(self, mut incoming: impl Stream<Item = Inbound> + Unpin, link: &Link) {
-        let mut pace = Pace::new(&link.shared.limits);
+    pub(crate) async fn read(self, mut incoming: impl Stream<Item = Inbound> + Unpin, handles: &ConnectionHandles) {
+        let mut rate = RateLimiter::new(&handles.shared.limits);
         while let Some(message) = incoming.next().await {
-            pace.step().await;
-            if matches!(message, Inbound::Nothing) {
+            rate.acquire().await;
+            if matches!(message, Inbound::Control) {
                 continue;
             }
-            link.shared.counters.frame_in();
+            handles.shared.counters.frame_in();
             if let Inbound::Text(text) = &message {
-                link.log(Direction::In, || text.clone().into());
-                if answer_ping(text.as_str(), link) || take_answer(text.as_str(), link) {
+                handles.log(Direction::In, || text.clone().into());
+                if answer_ping(text.as_str(), handles) || accept_response(text.as_str(), handles) {
                     continue;
                 }
             }
@@ -72,32 +72,32 @@ impl Entry {
 
 /// Answers a ping immediately, even if the handler is blocked: clients use pings to check
 /// that the host is alive, and their order does not matter.
-fn answer_ping(text: &str, link: &Link) -> bool {
+fn answer_ping(text: &str, handles: &ConnectionHandles) -> bool {
     if text.len() > MAX_PING || !text.contains("\"ping\"") {
         return false;
     }
     let Ok(Incoming { id: Some(id), method: Some(method), .. }) = Incoming::read(text) else {
         return false;
     };
-    method == "ping" && pong(id, link)
+    method == "ping" && pong(id, handles)
 }
 
 /// Accepts a response to a request from the host immediately, because the handler may be
 /// waiting for it.
-fn take_answer(text: &str, link: &Link) -> bool {
-    if !link.line.waits() {
+fn accept_response(text: &str, handles: &ConnectionHandles) -> bool {
+    if !handles.client_requests.any_pending() {
         return false;
     }
     let Ok(Incoming { id: Some(id), method: None, result, error, .. }) = Incoming::read(text) else {
         return false;
     };
-    link.line.answer(id, result, error);
+    handles.client_requests.complete(id, result, error);
     true
 }
 
-fn pong(id: &RawValue, link: &Link) -> bool {
+fn pong(id: &RawValue, handles: &ConnectionHandles) -> bool {
     let Ok(answer) = rpc::response(id, &()) else { return false };
-    link.outbox.push(answer);
+    handles.outbox.push(answer);
     true
 }
 
@@ -105,8 +105,8 @@ fn pong(id: &RawValue, link: &Link) -> bool {
 /// completed the handshake by the deadline.
 pub(crate) async fn handle(
     mut connection: Connection,
-    mut queued: Receiver<Queued>,
-    link: &Link,
+    mut queued: Receiver<QueuedMessage>,
+    handles: &ConnectionHandles,
     deadline: Option<Instant>,
 ) {
     loop {
@@ -115,7 +115,7 @@ pub(crate) async fn handle(
             Some(deadline) => match tokio::time::timeout_at(deadline, queued.recv()).await {
                 Ok(next) => next,
                 Err(_) => {
-                    link.outbox.close(CloseReason::NoHandshake);
+                    handles.outbox.close(CloseReason::NoHandshake);
                     return;
                 }
             },
@@ -124,12 +124,12 @@ pub(crate) async fn handle(
         match message {
             Inbound::Text(text) => connection.receive(text.as_str()).await,
             Inbound::Unusable(why) => connection.refuse_garbage(&RpcError::invalid_request(why)),
-            Inbound::Nothing => {}
-            Inbound::TooLarge => link.outbox.close(CloseReason::MessageTooLarge),
+            Inbound::Control => {}
+            Inbound::TooLarge => handles.outbox.close(CloseReason::MessageTooLarge),
         }
     }
 }
 
 #[cfg(test)]
-#[path = "lane_tests.rs"]
+#[path = "message_queue_tests.rs"]
 mod tests;

@@ -23,23 +23,24 @@ const MAX_RUNNING: usize = 16;
 /// KiB of large responses that may wait to be written. Less than the capacity of the
 /// outbox, so that reading many files at once does not make the client count as too slow.
 /// Above the limit, reading the files is delayed.
+const MAX_WAITING: u32 = 48 * 1024;
 
 /// The concurrent requests of one connection.
 #[derive(Debug)]
-pub(crate) struct Beside {
+pub(crate) struct ConcurrentRequests {
     tasks: TaskTracker,
     outbox: Arc<Outbox>,
     running: Arc<Semaphore>,
-    room: Room,
-    gone: CancellationToken,
+    budget: ResponseBudget,
+    closed: CancellationToken,
     _end: DropGuard,
 }
 
 /// Budget for large responses of one connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Room(Arc<Semaphore>);
+pub(crate) struct ResponseBudget(Arc<Semaphore>);
 
-impl Room {
+impl ResponseBudget {
     /// Waits until a response of about this size fits the budget.
     pub(crate) async fn reserve(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
         let kibibytes = u32::try_from(bytes.div_ceil(1024)).unwrap_or(MAX_WAITING).min(MAX_WAITING);
@@ -50,50 +51,50 @@ impl Room {
 
 /// A result, with its share of the budget until the response is written.
 #[derive(Debug)]
-pub(crate) struct Answer<R> {
+pub(crate) struct ReservedResult<R> {
     pub(crate) result: R,
-    pub(crate) held: Option<OwnedSemaphorePermit>,
+    pub(crate) reservation: Option<OwnedSemaphorePermit>,
 }
 
-impl<R> From<R> for Answer<R> {
+impl<R> From<R> for ReservedResult<R> {
     fn from(result: R) -> Self {
-        Self { result, held: None }
+        Self { result, reservation: None }
     }
 }
 
-impl Beside {
+impl ConcurrentRequests {
     pub(crate) fn new(tasks: TaskTracker, outbox: Arc<Outbox>) -> Self {
-        let gone = CancellationToken::new();
+        let closed = CancellationToken::new();
         Self {
             tasks,
             outbox,
             running: Arc::new(Semaphore::new(MAX_RUNNING)),
-            room: Room(Arc::new(Semaphore::new(usize::try_from(MAX_WAITING).unwrap_or_default()))),
-            _end: gone.clone().drop_guard(),
-            gone,
+            budget: ResponseBudget(Arc::new(Semaphore::new(usize::try_from(MAX_WAITING).unwrap_or_default()))),
+            _end: closed.clone().drop_guard(),
+            closed,
         }
     }
 
     /// The budget for large responses.
-    pub(crate) fn room(&self) -> Room {
-        self.room.clone()
+    pub(crate) fn budget(&self) -> ResponseBudget {
+        self.budget.clone()
     }
 
     /// Runs a request in its own task and sends the response. Waits only for a free slot.
-    pub(crate) async fn answer<R>(
+    pub(crate) async fn run<R>(
         &self,
         id: &RawValue,
-        work: impl Future<Output = Result<Answer<R>, RpcError>> + Send + 'static,
+        work: impl Future<Output = Result<ReservedResult<R>, RpcError>> + Send + 'static,
     ) where
         R: Serialize + Send + 'static,
     {
-        let Ok(turn) = Arc::clone(&self.running).acquire_owned().await else { return };
-        let (id, outbox, gone) = (id.to_owned(), Arc::clone(&self.outbox), self.gone.clone());
+        let Ok(slot) = Arc::clone(&self.running).acquire_owned().await else { return };
+        let (id, outbox, closed) = (id.to_owned(), Arc::clone(&self.outbox), self.closed.clone());
         self.tasks.spawn(async move {
-            let _turn = turn;
+            let _slot = slot;
             let outcome = tokio::select! {
                 // The connection is closed, so the result is not needed.
-                () = gone.cancelled() => return,
+                () = closed.cancelled() => return,
                 outcome = work => outcome,
             };
             match encoded(&id, outcome) {
@@ -106,11 +107,11 @@ impl Beside {
 
 fn encoded<R: Serialize>(
     id: &RawValue,
-    outcome: Result<Answer<R>, RpcError>,
+    outcome: Result<ReservedResult<R>, RpcError>,
 ) -> Result<Frame, serde_json::Error> {
     match outcome {
-        Ok(Answer { result, held: None }) => rpc::response(id, &result),
-        Ok(Answer { result, held: Some(held) }) => Ok(rpc::response(id, &result)?.holding(held)),
+        Ok(ReservedResult { result, reservation: None }) => rpc::response(id, &result),
+        Ok(ReservedResult { result, reservation: Some(reservation) }) => Ok(rpc::response(id, &result)?.holding(reservation)),
         Err(error) => rpc::error_response(Some(id), &error),
     }
 }
@@ -122,18 +123,18 @@ mod tests {
     use super::*;
 
     /// A request with a large response.
-    fn large(beside: &Beside) -> impl Future<Output = Result<Answer<u32>, RpcError>> + Send + 'static {
-        let room = beside.room();
-        async move { Ok(Answer { result: 1, held: room.reserve(10 * 1024 * 1024).await }) }
+    fn large(requests: &ConcurrentRequests) -> impl Future<Output = Result<ReservedResult<u32>, RpcError>> + Send + 'static {
+        let budget = requests.budget();
+        async move { Ok(ReservedResult { result: 1, reservation: budget.reserve(10 * 1024 * 1024).await }) }
     }
 
     #[tokio::test(start_paused = true)]
     async fn large_response_waits_until_earlier_ones_are_written() {
         let (tasks, outbox) = (TaskTracker::new(), Arc::new(Outbox::default()));
-        let beside = Beside::new(tasks.clone(), Arc::clone(&outbox));
+        let requests = ConcurrentRequests::new(tasks.clone(), Arc::clone(&outbox));
         let id = to_raw_value(&1).unwrap();
         for _ in 0..10 {
-            beside.answer(&id, large(&beside)).await;
+            requests.run(&id, large(&requests)).await;
         }
         let mut answered = 0;
         while answered < 10 {
@@ -144,20 +145,20 @@ mod tests {
             answered += frames.len();
         }
         // A response larger than the whole budget is not rejected; it waits for all of it.
-        assert!(beside.room().reserve(u64::MAX).await.is_some());
+        assert!(requests.budget().reserve(u64::MAX).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn request_waits_for_free_slot_and_is_cancelled_with_connection() {
         let (tasks, outbox) = (TaskTracker::new(), Arc::new(Outbox::default()));
-        let beside = Beside::new(tasks.clone(), outbox);
+        let requests = ConcurrentRequests::new(tasks.clone(), outbox);
         let id = to_raw_value(&1).unwrap();
         for _ in 0..MAX_RUNNING {
-            beside.answer(&id, std::future::pending::<Result<Answer<u32>, RpcError>>()).await;
+            requests.run(&id, std::future::pending::<Result<ReservedResult<u32>, RpcError>>()).await;
         }
-        let more = beside.answer(&id, std::future::pending::<Result<Answer<u32>, RpcError>>());
+        let more = requests.run(&id, std::future::pending::<Result<ReservedResult<u32>, RpcError>>());
         assert!(tokio::time::timeout(std::time::Duration::from_secs(60), more).await.is_err());
-        drop(beside);
+        drop(requests);
         tasks.close();
         tasks.wait().await;
     }

@@ -19,82 +19,82 @@ use tokio::sync::oneshot;
 use crate::rpc;
 
 /// How long a client may take to respond; a user may have to grant permission first.
-const ANSWER_TIME: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Largest accepted response.
-const MAX_ANSWER: usize = 16 * 1024 * 1024;
+const MAX_RESPONSE: usize = 16 * 1024 * 1024;
 
 /// Pending requests per connection. Further ones are rejected.
-const MAX_OPEN: usize = 32;
+const MAX_PENDING: usize = 32;
 
 /// A client's response.
-type Answer = Result<Box<RawValue>, ClientResourceError>;
+type ClientResponse = Result<Box<RawValue>, ClientResourceError>;
 
 /// The connected clients, for requests from the host.
 #[derive(Debug, Default)]
 pub struct ClientConnections {
     /// Connections by client, the newest last: older ones are usually about to close.
-    lines: Mutex<HashMap<ClientId, Vec<Arc<Line>>>>,
+    connections: Mutex<HashMap<ClientId, Vec<Arc<ClientRequests>>>>,
 }
 
 /// Pending requests of one connection.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct ClientRequests {
     connection: ConnectionId,
     outbox: Arc<Outbox>,
-    questions: Mutex<Questions>,
+    table: Mutex<PendingTable>,
 }
 
 #[derive(Debug, Default)]
-struct Questions {
+struct PendingTable {
     last_id: u64,
-    open: HashMap<u64, oneshot::Sender<Answer>>,
+    pending: HashMap<u64, oneshot::Sender<ClientResponse>>,
     /// Whether the connection has ended.
     closed: bool,
 }
 
 /// Removes a pending request when dropped.
 #[derive(Debug)]
-struct Open {
-    line: Arc<Line>,
+struct RequestGuard {
+    requests: Arc<ClientRequests>,
     id: u64,
 }
 
 impl ClientConnections {
     /// Registers a connection of a client.
-    pub(crate) fn add(&self, client: &ClientId, line: Arc<Line>) {
-        lock(&self.lines).entry(client.clone()).or_default().push(line);
+    pub(crate) fn add(&self, client: &ClientId, requests: Arc<ClientRequests>) {
+        lock(&self.connections).entry(client.clone()).or_default().push(requests);
     }
 
     /// Removes a client's connection; its pending requests fail.
-    pub(crate) fn remove(&self, client: &ClientId, line: &Line) {
-        let mut lines = lock(&self.lines);
-        if let Some(of_client) = lines.get_mut(client) {
-            of_client.retain(|other| other.connection != line.connection);
+    pub(crate) fn remove(&self, client: &ClientId, requests: &ClientRequests) {
+        let mut connections = lock(&self.connections);
+        if let Some(of_client) = connections.get_mut(client) {
+            of_client.retain(|other| other.connection != requests.connection);
             if of_client.is_empty() {
-                lines.remove(client);
+                connections.remove(client);
             }
         }
-        drop(lines);
-        line.close();
+        drop(connections);
+        requests.close();
     }
 
-    fn line(&self, client: &ClientId) -> Option<Arc<Line>> {
-        lock(&self.lines).get(client)?.last().cloned()
+    fn requests(&self, client: &ClientId) -> Option<Arc<ClientRequests>> {
+        lock(&self.connections).get(client)?.last().cloned()
     }
 }
 
 impl ClientResources for ClientConnections {
-    fn ask(&self, client: ClientId, question: ClientQuestion) -> BoxFuture<Answer> {
-        let line = self.line(&client);
+    fn ask(&self, client: ClientId, request: ClientQuestion) -> BoxFuture<ClientResponse> {
+        let requests = self.requests(&client);
         Box::pin(async move {
-            let line = line.ok_or(ClientResourceError::Gone)?;
-            let (open, answer) = line.open()?;
-            let frame = encoded(open.id, &question)
+            let requests = requests.ok_or(ClientResourceError::Gone)?;
+            let (guard, response) = requests.begin()?;
+            let frame = encoded(guard.id, &request)
                 .map_err(|error| ClientResourceError::Unreadable(error.to_string()))?;
-            open.line.outbox.push(frame);
-            match tokio::time::timeout(ANSWER_TIME, answer).await {
-                Ok(Ok(answer)) => answer,
+            guard.requests.outbox.push(frame);
+            match tokio::time::timeout(RESPONSE_TIMEOUT, response).await {
+                Ok(Ok(response)) => response,
                 Ok(Err(_)) => Err(ClientResourceError::Gone),
                 Err(_) => Err(ClientResourceError::TimedOut),
             }
@@ -102,63 +102,63 @@ impl ClientResources for ClientConnections {
     }
 }
 
-impl Line {
+impl ClientRequests {
     pub(crate) fn new(connection: ConnectionId, outbox: Arc<Outbox>) -> Self {
-        Self { connection, outbox, questions: Mutex::default() }
+        Self { connection, outbox, table: Mutex::default() }
     }
 
     /// Whether any request is pending.
-    pub(crate) fn waits(&self) -> bool {
-        !lock(&self.questions).open.is_empty()
+    pub(crate) fn any_pending(&self) -> bool {
+        !lock(&self.table).pending.is_empty()
     }
 
     /// Handles a client's response. A late or unexpected one is ignored.
-    pub(crate) fn answer(&self, id: &RawValue, result: Option<&RawValue>, error: Option<&RawValue>) {
-        let waiting = id.get().parse().ok().and_then(|id: u64| lock(&self.questions).open.remove(&id));
-        let Some(waiting) = waiting else {
+    pub(crate) fn complete(&self, id: &RawValue, result: Option<&RawValue>, error: Option<&RawValue>) {
+        let sender = id.get().parse().ok().and_then(|id: u64| lock(&self.table).pending.remove(&id));
+        let Some(sender) = sender else {
             tracing::debug!(connection = %self.connection, id = %id, "ignoring response without a pending request");
             return;
         };
-        let answer = match (error, result) {
-            (Some(error), _) => Err(refusal(error)),
-            (None, Some(result)) if result.get().len() > MAX_ANSWER => Err(ClientResourceError::TooLarge),
+        let response = match (error, result) {
+            (Some(error), _) => Err(client_error(error)),
+            (None, Some(result)) if result.get().len() > MAX_RESPONSE => Err(ClientResourceError::TooLarge),
             (None, Some(result)) => Ok(result.to_owned()),
             (None, None) => Ok(RawValue::NULL.to_owned()),
         };
         // The caller may have timed out.
-        waiting.send(answer).ok();
+        sender.send(response).ok();
     }
 
-    fn open(self: &Arc<Self>) -> Result<(Open, oneshot::Receiver<Answer>), ClientResourceError> {
-        let mut questions = lock(&self.questions);
-        if questions.closed {
+    fn begin(self: &Arc<Self>) -> Result<(RequestGuard, oneshot::Receiver<ClientResponse>), ClientResourceError> {
+        let mut table = lock(&self.table);
+        if table.closed {
             return Err(ClientResourceError::Gone);
         }
-        if questions.open.len() >= MAX_OPEN {
+        if table.pending.len() >= MAX_PENDING {
             return Err(ClientResourceError::Busy);
         }
-        questions.last_id += 1;
-        let id = questions.last_id;
+        table.last_id += 1;
+        let id = table.last_id;
         let (sender, receiver) = oneshot::channel();
-        questions.open.insert(id, sender);
-        Ok((Open { line: Arc::clone(self), id }, receiver))
+        table.pending.insert(id, sender);
+        Ok((RequestGuard { requests: Arc::clone(self), id }, receiver))
     }
 
     fn close(&self) {
-        let mut questions = lock(&self.questions);
-        questions.closed = true;
-        questions.open.clear();
+        let mut table = lock(&self.table);
+        table.closed = true;
+        table.pending.clear();
     }
 }
 
-impl Drop for Open {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
-        lock(&self.line.questions).open.remove(&self.id);
+        lock(&self.requests.table).pending.remove(&self.id);
     }
 }
 
-fn encoded(id: u64, question: &ClientQuestion) -> Result<Frame, serde_json::Error> {
-    match question {
+fn encoded(id: u64, request: &ClientQuestion) -> Result<Frame, serde_json::Error> {
+    match request {
         ClientQuestion::Read(params) => rpc::request(id, "resourceRead", params),
         ClientQuestion::Write(params) => rpc::request(id, "resourceWrite", params),
         ClientQuestion::List(params) => rpc::request(id, "resourceList", params),
@@ -171,16 +171,16 @@ fn encoded(id: u64, question: &ClientQuestion) -> Result<Frame, serde_json::Erro
     }
 }
 
-fn refusal(error: &RawValue) -> ClientResourceError {
+fn client_error(error: &RawValue) -> ClientResourceError {
     #[derive(Deserialize)]
-    struct Fields {
+    struct ClientErrorBody {
         #[serde(default)]
         code: i64,
         #[serde(default)]
         message: String,
     }
     match serde_json::from_str(error.get()) {
-        Ok(Fields { code, message }) => ClientResourceError::Refused { code, message },
+        Ok(ClientErrorBody { code, message }) => ClientResourceError::Refused { code, message },
         Err(error) => ClientResourceError::Unreadable(error.to_string()),
     }
 }
@@ -190,5 +190,5 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-#[path = "reverse_tests.rs"]
+#[path = "client_requests_tests.rs"]
 mod tests;
