@@ -1,8 +1,7 @@
 //! Limits on clients.
 //!
-//! Defines the numbers and the checks on a frame's shape; each number says where it is
-//! enforced. A client that reaches a limit gets an error or is delayed; other clients are
-//! never affected.
+//! Defines the numbers and the checks on a frame's shape. A client that reaches a limit
+//! gets an error or is delayed; other clients are never affected.
 
 use std::time::Duration;
 

@@ -262,7 +262,7 @@ impl Server {
         self.shared.tasks.spawn(acceptor.run(listener));
     }
 
-    /// Starts the connection on stdio. `output` is shut down when the connection ends.
+    /// Starts the connection on stdio. `output` is dropped when the connection ends.
     pub fn open_stdio(
         &self,
         input: impl AsyncRead + Unpin + Send + 'static,

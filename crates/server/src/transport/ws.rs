@@ -14,8 +14,8 @@ use super::drive::{CLOSE_GRACE, Handshake, Inbound, FrameWriter, drive};
 use crate::connection::ServerContext;
 use crate::limits::MAX_MESSAGE;
 
-/// Largest message that is read. A message between the two limits gets an error; above
-/// this limit the connection is dropped without one.
+/// Largest message that is read. A message between `MAX_MESSAGE` and this limit closes the
+/// connection with a reason; a larger one drops it without a reason.
 const MAX_READ: usize = 4 * MAX_MESSAGE;
 
 /// Read buffer size. The WebSocket library zeroes a buffer of this size on every read; its
