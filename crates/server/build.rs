@@ -69,8 +69,9 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, PathBuf)>) -> i
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
-        let name =
-            name.to_str().ok_or_else(|| io::Error::other(format!("cannot embed {name:?}: not valid UTF-8")))?;
+        let name = name
+            .to_str()
+            .ok_or_else(|| io::Error::other(format!("cannot embed {name:?}: not valid UTF-8")))?;
         let path = format!("{prefix}/{name}");
         if entry.file_type()?.is_dir() {
             collect(&entry.path(), &path, files)?;

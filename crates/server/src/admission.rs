@@ -159,7 +159,10 @@ mod tests {
         let admission = Admission::with_token("secret".to_owned());
         let local = headers(&[(HOST, "127.0.0.1:7433")]);
         assert_eq!(admission.check_socket(&OwnAddresses::Loopback, &local, Some("a=b&tkn=secret")), Ok(()));
-        assert_eq!(admission.check_socket(&OwnAddresses::Loopback, &local, Some("tkn=secre")), Err(Refusal::Token));
+        assert_eq!(
+            admission.check_socket(&OwnAddresses::Loopback, &local, Some("tkn=secre")),
+            Err(Refusal::Token)
+        );
         assert_eq!(admission.check_socket(&OwnAddresses::Loopback, &local, None), Err(Refusal::Token));
         let bearer = headers(&[(HOST, "localhost"), (AUTHORIZATION, "Bearer secret")]);
         assert_eq!(admission.check_socket(&OwnAddresses::Loopback, &bearer, None), Ok(()));
@@ -183,7 +186,11 @@ mod tests {
             if let Some(origin) = origin {
                 request.insert(ORIGIN, origin.parse().unwrap());
             }
-            assert_eq!(open.check_socket(&OwnAddresses::Loopback, &request, None), expected, "{host} {origin:?}");
+            assert_eq!(
+                open.check_socket(&OwnAddresses::Loopback, &request, None),
+                expected,
+                "{host} {origin:?}"
+            );
         }
         assert_eq!(open.check_socket(&OwnAddresses::Loopback, &HeaderMap::new(), None), Err(Refusal::Host));
     }

@@ -129,7 +129,9 @@ impl ClientRequests {
         sender.send(response).ok();
     }
 
-    fn begin(self: &Arc<Self>) -> Result<(RequestGuard, oneshot::Receiver<ClientResponse>), ClientResourceError> {
+    fn begin(
+        self: &Arc<Self>,
+    ) -> Result<(RequestGuard, oneshot::Receiver<ClientResponse>), ClientResourceError> {
         let mut table = lock(&self.table);
         if table.closed {
             return Err(ClientResourceError::Gone);

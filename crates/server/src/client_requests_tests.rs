@@ -20,7 +20,8 @@ impl World {
     fn new() -> Self {
         let (clients, client) = (Arc::new(ClientConnections::default()), ClientId::new("c"));
         let outbox = Arc::new(Outbox::default());
-        let requests = Arc::new(ClientRequests::new(store().attach(Arc::clone(&outbox)), Arc::clone(&outbox)));
+        let requests =
+            Arc::new(ClientRequests::new(store().attach(Arc::clone(&outbox)), Arc::clone(&outbox)));
         clients.add(&client, Arc::clone(&requests));
         Self { clients, client, requests, outbox }
     }
@@ -121,7 +122,9 @@ async fn newest_connection_of_client_is_used() {
     }
     world.clients.remove(&world.client, &newer);
     assert_eq!(reading.await, Err(ClientResourceError::Gone));
-    assert!(world.clients.requests(&world.client).is_some_and(|requests| Arc::ptr_eq(&requests, &world.requests)));
+    assert!(
+        world.clients.requests(&world.client).is_some_and(|requests| Arc::ptr_eq(&requests, &world.requests))
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -69,7 +69,9 @@ impl ConcurrentRequests {
             tasks,
             outbox,
             running: Arc::new(Semaphore::new(MAX_RUNNING)),
-            budget: ResponseBudget(Arc::new(Semaphore::new(usize::try_from(MAX_WAITING).unwrap_or_default()))),
+            budget: ResponseBudget(Arc::new(Semaphore::new(
+                usize::try_from(MAX_WAITING).unwrap_or_default(),
+            ))),
             _end: closed.clone().drop_guard(),
             closed,
         }
@@ -111,7 +113,9 @@ fn encoded<R: Serialize>(
 ) -> Result<Frame, serde_json::Error> {
     match outcome {
         Ok(ReservedResult { result, reservation: None }) => rpc::response(id, &result),
-        Ok(ReservedResult { result, reservation: Some(reservation) }) => Ok(rpc::response(id, &result)?.holding(reservation)),
+        Ok(ReservedResult { result, reservation: Some(reservation) }) => {
+            Ok(rpc::response(id, &result)?.holding(reservation))
+        }
         Err(error) => rpc::error_response(Some(id), &error),
     }
 }
@@ -123,7 +127,9 @@ mod tests {
     use super::*;
 
     /// A request with a large response.
-    fn large(requests: &ConcurrentRequests) -> impl Future<Output = Result<ReservedResult<u32>, RpcError>> + Send + 'static {
+    fn large(
+        requests: &ConcurrentRequests,
+    ) -> impl Future<Output = Result<ReservedResult<u32>, RpcError>> + Send + 'static {
         let budget = requests.budget();
         async move { Ok(ReservedResult { result: 1, reservation: budget.reserve(10 * 1024 * 1024).await }) }
     }

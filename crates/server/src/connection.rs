@@ -16,10 +16,10 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::client_requests::{ClientConnections, ClientRequests};
 use crate::concurrent::ConcurrentRequests;
 use crate::limits::{self, ServerLimits};
 use crate::metrics::Counters;
-use crate::client_requests::{ClientConnections, ClientRequests};
 use crate::rpc::{self, Incoming, RpcError};
 use crate::wire_log::WireLog;
 

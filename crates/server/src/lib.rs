@@ -5,6 +5,7 @@
 
 mod accept;
 mod admission;
+mod client_requests;
 mod concurrent;
 mod connection;
 mod handlers;
@@ -12,7 +13,6 @@ mod limits;
 mod metrics;
 mod page;
 mod params;
-mod client_requests;
 mod rpc;
 mod server;
 mod tls;
@@ -21,8 +21,8 @@ mod watches;
 mod wire_log;
 
 pub use admission::Admission;
-pub use limits::ServerLimits;
 pub use client_requests::ClientConnections;
+pub use limits::ServerLimits;
 pub use server::{Listen, Server, ServerConfig, ServerError, ServerOptions};
 pub use tls::{TlsError, TlsIdentity};
 pub use wire_log::WireLog;

@@ -30,10 +30,10 @@ use tokio_util::task::TaskTracker;
 
 use crate::accept::{Acceptor, MAX_SOCKETS};
 use crate::admission::{Admission, OwnAddresses, Refusal};
+use crate::client_requests::ClientConnections;
 use crate::connection::ServerContext;
 use crate::limits::ServerLimits;
 use crate::metrics::Counters;
-use crate::client_requests::ClientConnections;
 use crate::tls::TlsIdentity;
 use crate::transport::unix::SocketFile;
 use crate::wire_log::WireLog;

@@ -116,8 +116,12 @@ impl WireLog {
     pub(crate) fn record(&self, connection: ConnectionId, direction: Direction, frame: Bytes) {
         let size = frame.len();
         let waiting = self.backlog.bytes.fetch_add(size, Ordering::Relaxed);
-        let line =
-            LoggedFrame { at: wire_time(self.clock.now()), connection: connection.number(), direction, frame };
+        let line = LoggedFrame {
+            at: wire_time(self.clock.now()),
+            connection: connection.number(),
+            direction,
+            frame,
+        };
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let queued =
             waiting + size <= MAX_BYTES && lines.as_ref().is_some_and(|lines| lines.try_send(line).is_ok());

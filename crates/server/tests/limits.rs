@@ -153,12 +153,17 @@ async fn connection_without_handshake_is_closed_even_if_it_pings() {
     tokio::time::advance(handshake + Duration::from_secs(1)).await;
     tokio::time::resume();
     assert_eq!(silent.close_code().await, Some(4004));
-    assert_eq!(known.request("listSessions", json!({})).await["result"]["items"], json!([]), "a client that completed the handshake stays connected");
+    assert_eq!(
+        known.request("listSessions", json!({})).await["result"]["items"],
+        json!([]),
+        "a client that completed the handshake stays connected"
+    );
 }
 
 #[tokio::test]
 async fn socket_without_complete_request_is_closed() {
-    let server = open(ServerLimits { handshake: Duration::from_millis(300), ..ServerLimits::default() }).await;
+    let server =
+        open(ServerLimits { handshake: Duration::from_millis(300), ..ServerLimits::default() }).await;
     for said in ["", "GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: "] {
         let mut socket = TcpStream::connect(server.address).await.unwrap();
         socket.write_all(said.as_bytes()).await.unwrap();

@@ -18,8 +18,8 @@ use innkeeper_core::state::{CloseReason, Frame, Outbox};
 use tokio::time::Instant;
 
 use super::message_queue;
-use crate::connection::{Connection, ServerContext};
 use crate::client_requests::ClientRequests;
+use crate::connection::{Connection, ServerContext};
 use crate::wire_log::Direction;
 
 /// How long a client may take to read the last frames after the host closes the connection.
@@ -112,7 +112,10 @@ pub(crate) async fn drive(
     {
         let mut writing = pin!(write(&mut outgoing, &handles));
         let reading = async {
-            tokio::join!(reader.read(incoming, &handles), message_queue::handle(connection, queued, &handles, deadline));
+            tokio::join!(
+                reader.read(incoming, &handles),
+                message_queue::handle(connection, queued, &handles, deadline)
+            );
         };
         // `FuturesUnordered` polls the reader only when it is woken. Otherwise each of the
         // writer's wake-ups, up to a thousand per second, would also poll the reader.

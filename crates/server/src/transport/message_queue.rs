@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::drive::{Inbound, ConnectionHandles};
+use super::drive::{ConnectionHandles, Inbound};
 use crate::connection::Connection;
 use crate::limits::RateLimiter;
 use crate::rpc::{self, Incoming, RpcError};
@@ -47,7 +47,11 @@ pub(crate) struct MessageReader {
 
 impl MessageReader {
     /// Reads until the client disconnects or the handler ends.
-    pub(crate) async fn read(self, mut incoming: impl Stream<Item = Inbound> + Unpin, handles: &ConnectionHandles) {
+    pub(crate) async fn read(
+        self,
+        mut incoming: impl Stream<Item = Inbound> + Unpin,
+        handles: &ConnectionHandles,
+    ) {
         let mut rate = RateLimiter::new(&handles.shared.limits);
         while let Some(message) = incoming.next().await {
             rate.acquire().await;

@@ -13,7 +13,7 @@ use futures_util::stream;
 use innkeeper_core::state::{CloseReason, Frame};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use super::drive::{Handshake, Inbound, FrameWriter, drive};
+use super::drive::{FrameWriter, Handshake, Inbound, drive};
 use crate::connection::ServerContext;
 use crate::limits::MAX_MESSAGE;
 
@@ -26,8 +26,9 @@ pub(crate) async fn serve(
     input: impl AsyncRead + Unpin,
     output: impl AsyncWrite + Unpin + Send,
 ) {
-    let incoming =
-        stream::unfold(LineReader::new(input), |mut lines| async { lines.next().await.map(|line| (line, lines)) });
+    let incoming = stream::unfold(LineReader::new(input), |mut lines| async {
+        lines.next().await.map(|line| (line, lines))
+    });
     drive(shared, pin!(incoming), LineWriter(output), Handshake::AnyTime).await;
 }
 

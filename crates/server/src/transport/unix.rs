@@ -136,16 +136,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_file_has_its_mode_from_the_first_moment() {
     async fn socket_file_is_created_with_private_mode() {
+        let dir = directory();
         let path = dir.path().join("host.sock");
         let _listener = bind_private(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[tokio::test]
-    async fn a_path_may_be_as_long_as_a_client_can_dial_and_no_longer() {
     async fn path_up_to_longest_connectable_length_is_accepted() {
+        let dir = directory();
         let named = |length: usize| dir.path().join("x".repeat(length));
         let fits = |length: &usize| SocketAddr::from_pathname(named(*length)).is_ok();
         let longest = (1..200).take_while(fits).last().unwrap();

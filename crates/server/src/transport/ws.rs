@@ -10,7 +10,7 @@ use http::Response;
 use innkeeper_core::state::{CloseReason, Frame};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::drive::{CLOSE_GRACE, Handshake, Inbound, FrameWriter, drive};
+use super::drive::{CLOSE_GRACE, FrameWriter, Handshake, Inbound, drive};
 use crate::connection::ServerContext;
 use crate::limits::MAX_MESSAGE;
 
