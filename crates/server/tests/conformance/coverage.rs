@@ -39,8 +39,8 @@ const SOURCES: [&str; 18] = [
     include_str!("../files.rs"),
 ];
 
-const FILES: &str = "the_official_client_works_with_files";
-const FILE_ERRORS: &str = "every_failure_has_the_code_of_the_protocol";
+const FILES: &str = "official_client_reads_and_changes_files";
+const FILE_ERRORS: &str = "file_errors_map_to_protocol_error_codes";
 
 /// The commands of root, session, chat, resource and resource watch.
 const COMMANDS: [Row; 28] = [
@@ -114,8 +114,12 @@ const COMMANDS: [Row; 28] = [
         "the_form_of_a_new_session_comes_with_the_values_in_effect",
         "the_form_of_a_new_session_comes_with_the_values_in_effect",
     ),
-    ("sessionConfigCompletions", "files_and_commands_are_completed", "files_and_commands_are_completed"),
-    ("completions", "files_and_commands_are_completed", "files_and_commands_are_completed"),
+    (
+        "sessionConfigCompletions",
+        "completions_list_files_and_commands",
+        "completions_list_files_and_commands",
+    ),
+    ("completions", "completions_list_files_and_commands", "completions_list_files_and_commands"),
     (
         "authenticate",
         "an_agent_that_needs_a_token_works_once_it_has_one_and_as_long_as_it_has",
@@ -130,12 +134,12 @@ const COMMANDS: [Row; 28] = [
     ("resourceDelete", FILES, FILE_ERRORS),
     ("resourceMkdir", FILES, FILE_ERRORS),
     ("resourceRequest", FILES, FILE_ERRORS),
-    ("createResourceWatch", "a_watch_reports_to_its_subscribers_and_ends_with_them", FILE_ERRORS),
+    ("createResourceWatch", "watch_reports_changes_until_last_subscriber_leaves", FILE_ERRORS),
     // The watch's own channel.
     (
         "subscribe",
-        "a_watch_reports_to_its_subscribers_and_ends_with_them",
-        "a_watch_reports_to_its_subscribers_and_ends_with_them",
+        "watch_reports_changes_until_last_subscriber_leaves",
+        "watch_reports_changes_until_last_subscriber_leaves",
     ),
 ];
 

@@ -7,7 +7,7 @@
 //! | any action | nobody knows it | `an_unknown_action_is_rejected_so_that_its_sender_stops_waiting` |
 //! | any action | it is for another kind of channel | `an_action_on_the_wrong_channel_is_rejected` |
 //! | any action | there is no such channel (ignored) | `an_action_for_an_unknown_channel_is_ignored_silently` |
-//! | any action | its channel only informs | `a_watch_takes_no_actions_from_clients` |
+//! | any action | its channel only informs | `watch_channel_rejects_client_actions` |
 //! | any action | its session cannot be read | `an_action_for_a_session_that_cannot_be_read_is_refused_with_the_reason` |
 //! | any action | it was made before | `a_repetition_is_answered_where_no_echo_of_it_is_told` |
 //! | `chat/turnStarted` | a turn is active | `a_turn_is_not_started_while_one_is_active` |
