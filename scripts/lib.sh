@@ -1,14 +1,14 @@
-# What `scripts/run` and `scripts/test` have in common. To be sourced by bash with `root` set.
+# Functions shared by the scripts. Sourced by bash with `root` set.
 # shellcheck shell=bash
 
-# One place for build products, also where a configuration file or the caller's folder would say otherwise.
+# Use one target directory, regardless of cargo's configuration files and the caller's directory.
 case "${CARGO_TARGET_DIR:-}" in
   "") export CARGO_TARGET_DIR="$root/target" ;;
   /*) export CARGO_TARGET_DIR ;;
   *) export CARGO_TARGET_DIR="$PWD/$CARGO_TARGET_DIR" ;;
 esac
 
-# Messages are for a person, so they go to stderr; bold only on a terminal.
+# Prints a message to stderr; bold on a terminal.
 say() {
   if [ -t 2 ] && [ -z "${NO_COLOR:-}" ]; then
     printf '\033[1m• %s\033[0m\n' "$*" >&2
@@ -17,35 +17,35 @@ say() {
   fi
 }
 
-# Runs a command in the project's folder, leaving the caller's folder as it is.
+# Runs a command in the repository, without changing the caller's directory.
 in_root() { (cd "$root" && "$@"); }
 in_web() { (cd "$root/web" && "$@"); }
 
-# Ends the script with a list of the programs that are missing and where they come from.
+# Exits with installation hints if any of the programs is missing.
 need_tools() {
   local tool missing=0
   for tool in "$@"; do
     command -v "$tool" >/dev/null 2>&1 && continue
     missing=1
     case "$tool" in
-      cargo) say "cargo is missing: install Rust 1.95 or newer with rustup, or with your system's packages" ;;
+      cargo) say "cargo is missing: install Rust 1.95 or newer with rustup or your package manager" ;;
       node) say "node is missing: install Node 20.19 or newer" ;;
-      npm) say "npm is missing: it normally comes with Node; Debian has it as a package of its own" ;;
-      *) say "$tool is missing: install it with your system's packages" ;;
+      npm) say "npm is missing: it usually comes with Node; on Debian it is a separate package" ;;
+      *) say "$tool is missing: install it with your package manager" ;;
     esac
   done
   [ "$missing" -eq 0 ] || exit 1
 }
 
-# The functions below say `|| return 1` because `set -e` does not hold in a function whose result is asked for.
+# The functions below need `|| return 1`, because bash ignores `set -e` in a function whose result is tested.
 
-# Installs the page's packages if the lock file changed since the last time.
+# Installs the page's npm packages if the lock file has changed.
 install_page_packages() {
   local stamp="$root/web/node_modules/.package-lock.json"
   if [ ! -e "$stamp" ] || [ "$root/web/package-lock.json" -nt "$stamp" ]; then
-    say "installing the page's packages"
+    say "installing the page's npm packages"
     in_web npm ci --no-audit --no-fund >&2 || return 1
-    # npm may keep the file's old time, and the next run would install again.
+    # npm may keep the file's old modification time, which would cause another install.
     touch "$stamp"
   fi
 }

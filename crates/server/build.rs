@@ -1,7 +1,7 @@
-//! Puts the built page into the crate as a table of files.
+//! Embeds the built page into the crate as a table of files.
 //!
-//! Never runs npm: where `web/dist` is missing, a page that says how to build it takes its place, so that
-//! `cargo check` works on a fresh clone. What the table's columns mean is said in `src/page.rs`.
+//! Never runs npm: if `web/dist` is missing, a placeholder page with build instructions is embedded, so that
+//! `cargo check` works on a fresh clone. The columns of the table are documented in `src/page.rs`.
 
 use std::env;
 use std::error::Error;
@@ -29,15 +29,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     let dist = manifest.join("../../web/dist");
     println!("cargo:rerun-if-changed=build.rs");
-    // A path that does not exist counts as changed each time, which is what notices the first build of the page.
+    // Cargo treats a missing path as changed on every build, so the first build of the page is detected.
     println!("cargo:rerun-if-changed={}", dist.display());
     fs::write(out.join("page_files.rs"), page_table(&dist, &out)?)?;
     Ok(())
 }
 
-/// Writes the Rust expression for the table of the page's files, sorted by path.
+/// Writes the Rust expression for the table of page files, sorted by path.
 ///
-/// `scratch` is where the placeholder goes if there is no page to embed.
+/// If there is no built page, the placeholder is written to `scratch`.
 pub(crate) fn page_table(dist: &Path, scratch: &Path) -> io::Result<String> {
     let mut files = Vec::new();
     if dist.join("index.html").is_file() {
@@ -69,8 +69,9 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, PathBuf)>) -> i
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
-        let name =
-            name.to_str().ok_or_else(|| io::Error::other(format!("{name:?} in the page is not UTF-8")))?;
+        let name = name
+            .to_str()
+            .ok_or_else(|| io::Error::other(format!("cannot embed {name:?}: not valid UTF-8")))?;
         let path = format!("{prefix}/{name}");
         if entry.file_type()?.is_dir() {
             collect(&entry.path(), &path, files)?;
@@ -97,7 +98,7 @@ fn content_type(file: &Path) -> &'static str {
     }
 }
 
-/// A strong validator: the length and the 64-bit FNV-1a hash of the content.
+/// Returns a strong validator: the length and the 64-bit FNV-1a hash of the content.
 pub(crate) fn etag(content: &[u8]) -> String {
     let hash = content.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

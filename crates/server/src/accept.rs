@@ -1,9 +1,9 @@
-//! Taking connections in: from a listener to HTTP, with or without TLS.
+//! Accepts connections: from a listener to HTTP, with or without TLS.
 //!
-//! Owns the bounds before anybody is known: how many sockets there may be at once,
-//! and how long one may take to come to the point. Each has a task of its own, so
-//! that a slow one holds nobody up; and many of them cannot keep others out, since
-//! the one that is there for the longest time makes room for a new one.
+//! Enforces the limits on unauthenticated sockets: how many may be open at once, and
+//! how long each may take to send a request. Each socket has its own task, so a slow
+//! socket does not delay others. When the limit is reached, the oldest socket is closed,
+//! so idle sockets cannot block new ones.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -20,34 +20,35 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Sockets of one listener that may be busy with TLS or HTTP at once. When there
-/// are more, the oldest is closed: whoever is in earnest needs a moment only, and a
-/// client's own socket leaves here with its upgrade and is counted elsewhere.
+/// Sockets per listener that may be in a TLS handshake or an HTTP request at once. Above
+/// the limit the oldest is closed: a real client needs this only briefly, because its
+/// socket leaves the count with the WebSocket upgrade and is limited separately.
 pub(crate) const MAX_SOCKETS: usize = 256;
 
-/// How long the last answer over a socket may take: the page over a slow line.
-const ANSWER: Duration = Duration::from_secs(30);
+/// How long the last response on a socket may take: the page over a slow connection.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What becomes of the sockets of a listener.
+/// Serves the sockets of one listener.
 #[derive(Clone)]
 pub(crate) struct Acceptor {
-    /// What is served.
+    /// The HTTP service.
     pub(crate) router: Router,
-    /// Whether it is served over TLS.
+    /// Set if the listener uses TLS.
     pub(crate) tls: Option<TlsAcceptor>,
-    /// How many sockets there may be at once.
+    /// Limit of open sockets.
     pub(crate) sockets: usize,
-    /// How long the handshake of TLS and the head of a request may take, and for how
-    /// long more requests are taken over a socket.
-    pub(crate) patience: Duration,
-    /// No socket is taken any more, and no request after the one that is answered.
+    /// Timeout of the TLS handshake and of each request head; also how long a socket may
+    /// send further requests.
+    pub(crate) request_timeout: Duration,
+    /// When cancelled, no more sockets are accepted and each socket ends after its
+    /// current response.
     pub(crate) stop: CancellationToken,
-    /// Where the sockets' tasks are.
+    /// Tracks the socket tasks.
     pub(crate) tasks: TaskTracker,
 }
 
 impl Acceptor {
-    /// Takes sockets until it is told to stop.
+    /// Accepts sockets until stopped.
     pub(crate) async fn run(self, mut listener: impl Listener) {
         let stop = self.stop.clone();
         let taking = async {
@@ -56,7 +57,7 @@ impl Acceptor {
                 let (socket, _) = listener.accept().await;
                 busy.retain(|task| !task.is_finished());
                 if busy.len() >= self.sockets {
-                    tracing::debug!(limit = self.sockets, "too many sockets; the oldest is closed");
+                    tracing::debug!(limit = self.sockets, "too many sockets; closing the oldest");
                     end_oldest(&mut busy).await;
                 }
                 let acceptor = self.clone();
@@ -71,10 +72,10 @@ impl Acceptor {
 
     async fn serve(&self, socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         let Some(tls) = &self.tls else { return self.http(socket).await };
-        match tokio::time::timeout(self.patience, tls.accept(socket)).await {
+        match tokio::time::timeout(self.request_timeout, tls.accept(socket)).await {
             Ok(Ok(socket)) => self.http(socket).await,
-            Ok(Err(error)) => tracing::debug!(%error, "no TLS connection came about"),
-            Err(_) => tracing::debug!("a TLS handshake took too long"),
+            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+            Err(_) => tracing::debug!("TLS handshake timed out"),
         }
     }
 
@@ -82,7 +83,7 @@ impl Acceptor {
         let service = TowerToHyperService::new(self.router.clone());
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(self.patience)
+            .header_read_timeout(self.request_timeout)
             .serve_connection(TokioIo::new(socket), service)
             .with_upgrades();
         let mut connection = pin!(connection);
@@ -90,31 +91,31 @@ impl Acceptor {
             served = connection.as_mut() => served,
             () = self.last_request() => {
                 connection.as_mut().graceful_shutdown();
-                match tokio::time::timeout(ANSWER, connection).await {
+                match tokio::time::timeout(RESPONSE_TIMEOUT, connection).await {
                     Ok(served) => served,
-                    Err(_) => return tracing::debug!("an answer was not read in time"),
+                    Err(_) => return tracing::debug!("response timed out"),
                 }
             }
         };
         if let Err(error) = served {
-            tracing::debug!(%error, "a request was not served to its end");
+            tracing::debug!(%error, "HTTP connection failed");
         }
     }
 
-    /// Waits until no further request is taken over a socket.
+    /// Waits until the socket may send no further requests.
     async fn last_request(&self) {
         tokio::select! {
             () = self.stop.cancelled() => {}
-            () = tokio::time::sleep(self.patience) => {}
+            () = tokio::time::sleep(self.request_timeout) => {}
         }
     }
 }
 
-/// Ends the task that is there for the longest time, and waits until its socket is closed.
+/// Aborts the oldest task and waits until its socket is closed.
 async fn end_oldest(tasks: &mut VecDeque<JoinHandle<()>>) {
     let Some(oldest) = tasks.pop_front() else { return };
     oldest.abort();
-    // That it was ended is no failure.
+    // The join error only says that the task was aborted.
     oldest.await.ok();
 }
 

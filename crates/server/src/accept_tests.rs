@@ -1,4 +1,4 @@
-//! Sockets of people who never come to the point, beside those who do.
+//! Sockets that send no request, send too many, or do not read their responses.
 
 use axum::routing::get;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use super::*;
 
 /// Much longer than any test takes.
-const PATIENCE: Duration = Duration::from_secs(3600);
+const TIMEOUT: Duration = Duration::from_secs(3600);
 
-fn acceptor(patience: Duration) -> Acceptor {
+fn acceptor(request_timeout: Duration) -> Acceptor {
     let router = Router::new()
         .route("/", get(|| async { "here" }))
         .route("/large", get(|| async { "x".repeat(1 << 20) }));
@@ -18,7 +18,7 @@ fn acceptor(patience: Duration) -> Acceptor {
         router,
         tls: None,
         sockets: 4,
-        patience,
+        request_timeout,
         stop: CancellationToken::new(),
         tasks: TaskTracker::new(),
     }
@@ -32,10 +32,10 @@ async fn ask(socket: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn sockets_that_say_nothing_keep_nobody_out_and_the_oldest_goes_first() {
+async fn idle_sockets_do_not_block_new_ones_and_oldest_is_closed_first() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let acceptor = acceptor(PATIENCE);
+    let acceptor = acceptor(TIMEOUT);
     let (tasks, stop) = (acceptor.tasks.clone(), acceptor.stop.clone());
     tasks.spawn(acceptor.run(listener));
     let mut silent = Vec::new();
@@ -44,28 +44,28 @@ async fn sockets_that_say_nothing_keep_nobody_out_and_the_oldest_goes_first() {
     }
     let mut newcomer = TcpStream::connect(address).await.unwrap();
     assert!(ask(&mut newcomer).await.ends_with("here"));
-    // The end, or a reset: either way it is closed.
+    // End of file or a reset: either way the socket is closed.
     assert_eq!(silent[0].read(&mut [0]).await.unwrap_or(0), 0);
-    // Those who are left are still listened to.
+    // The remaining sockets are still served.
     assert!(ask(&mut silent[3]).await.ends_with("here"));
     stop.cancel();
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_and_asks_and_never_reads_is_closed_in_time() {
+async fn socket_that_sends_requests_without_reading_is_closed_after_timeout() {
     let acceptor = acceptor(Duration::from_secs(10));
     let (mut client, socket) = tokio::io::duplex(1024);
     let flood = async {
-        // Ends with an error as soon as the other side is closed.
+        // Fails as soon as the other side is closed.
         while client.write_all(b"GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n").await.is_ok() {}
     };
     let start = Instant::now();
     tokio::join!(flood, acceptor.serve(socket));
-    assert_eq!(start.elapsed(), acceptor.patience + ANSWER);
+    assert_eq!(start.elapsed(), acceptor.request_timeout + RESPONSE_TIMEOUT);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_socket_that_asks_again_and_again_is_closed_between_two_answers() {
+async fn keep_alive_socket_is_closed_between_two_responses() {
     let acceptor = acceptor(Duration::from_secs(10));
     let (mut client, socket) = tokio::io::duplex(1024);
     let asking = async {
@@ -85,5 +85,5 @@ async fn a_socket_that_asks_again_and_again_is_closed_between_two_answers() {
     let start = Instant::now();
     let (answers, ()) = tokio::join!(asking, acceptor.serve(socket));
     assert!(answers >= 9, "{answers} answers");
-    assert!(start.elapsed() <= acceptor.patience + Duration::from_secs(1), "{:?}", start.elapsed());
+    assert!(start.elapsed() <= acceptor.request_timeout + Duration::from_secs(1), "{:?}", start.elapsed());
 }

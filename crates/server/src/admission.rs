@@ -1,7 +1,7 @@
-//! Who may connect: the token, the Origin and the Host of a request.
+//! Decides which requests may connect: checks the token, `Origin` and `Host`.
 //!
-//! Checked before the upgrade, so that a page in the user's browser cannot reach
-//! the host by way of `localhost` or a rebound name.
+//! Checked before the upgrade, so that a foreign page in the user's browser cannot reach
+//! the host through `localhost` or DNS rebinding.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,42 +15,42 @@ use url::{Host, Url};
 
 use crate::tls::TlsIdentity;
 
-/// What a connection must bring to be admitted.
+/// The credentials that a connection must present.
 pub struct Admission {
     token: Option<String>,
 }
 
-/// Why a request is not admitted.
+/// Why a request was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    #[error("the token is missing or wrong; use the address that the host printed when it started")]
+    #[error("missing or wrong token; use the address that the host printed at startup")]
     Token,
-    #[error("this host only answers to pages of its own address")]
+    #[error("origin not allowed; this host only serves pages from its own address")]
     Origin,
-    #[error("this host only answers to a loopback address, or with TLS to a name in its certificate")]
+    #[error("host name not allowed; use a loopback address, or with TLS a name in the host's certificate")]
     Host,
 }
 
 impl Admission {
-    /// Every connection must bring this token.
+    /// Requires this token from every connection.
     pub fn with_token(token: String) -> Self {
         Self { token: Some(token) }
     }
 
-    /// Whoever reaches the socket is admitted.
+    /// Admits every connection without a token.
     pub fn open() -> Self {
         Self { token: None }
     }
 
-    /// Whether a connection must bring a token.
+    /// Whether connections must present a token.
     pub(crate) fn needs_token(&self) -> bool {
         self.token.is_some()
     }
 
-    /// Checks a request for a socket over TCP. Who reaches a unix socket is its user.
+    /// Checks a request over TCP. Unix sockets need no check: only their user can open them.
     pub(crate) fn check_socket(
         &self,
-        own: &Own,
+        own: &OwnAddresses,
         headers: &HeaderMap,
         query: Option<&str>,
     ) -> Result<(), Refusal> {
@@ -69,17 +69,17 @@ impl fmt::Debug for Admission {
     }
 }
 
-/// Which addresses are the host's own.
+/// The addresses that belong to the host.
 #[derive(Clone, Debug)]
-pub(crate) enum Own {
-    /// Those of this machine alone.
+pub(crate) enum OwnAddresses {
+    /// Loopback addresses only.
     Loopback,
-    /// Those too that the certificate is for.
+    /// Loopback addresses and the names in the certificate.
     Certified(Arc<TlsIdentity>),
 }
 
-impl Own {
-    /// What a socket goes through first.
+impl OwnAddresses {
+    /// The TLS acceptor, if connections use TLS.
     pub(crate) fn acceptor(&self) -> Option<TlsAcceptor> {
         match self {
             Self::Loopback => None,
@@ -87,22 +87,22 @@ impl Own {
         }
     }
 
-    /// Checks that the request was meant for this host.
+    /// Checks that the `Host` header names this host.
     pub(crate) fn check_host(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let asked = asked_for(headers).ok_or(Refusal::Host)?;
-        // A port is as good as any other: the host may be behind an SSH forward.
+        // Any port is accepted: the host may be reached through an SSH forward.
         let known = is_loopback(&asked)
             || match (self, asked.host()) {
                 (Self::Certified(identity), Some(Host::Domain(name))) => identity.names(name),
-                // No name was looked up, so none can have been bent to this address.
+                // Without a DNS lookup there is no DNS rebinding.
                 (Self::Certified(_), Some(Host::Ipv4(_) | Host::Ipv6(_))) => true,
                 (Self::Loopback, _) | (_, None) => false,
             };
         if known { Ok(()) } else { Err(Refusal::Host) }
     }
 
-    /// Checks that a browser sent the request from a page of this host or this
-    /// machine. Programs that are no browsers send no Origin.
+    /// Checks that a browser sent the request from a page on this host or this machine.
+    /// Clients other than browsers send no `Origin`.
     fn check_origin(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
         let origin =
@@ -120,8 +120,8 @@ impl Own {
     }
 }
 
-/// The address that a request names as its goal. The scheme matters for the port
-/// that goes without saying; only TLS asks for it.
+/// The address in the `Host` header. The scheme only determines the default port, which
+/// matters only with TLS, so `https` is assumed.
 fn asked_for(headers: &HeaderMap) -> Option<Url> {
     let host = headers.get(HOST)?.to_str().ok()?;
     Url::parse(&format!("https://{host}/")).ok()
@@ -155,19 +155,22 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_taken_from_the_query_or_the_header_and_must_match() {
+    fn token_is_read_from_query_or_header_and_must_match() {
         let admission = Admission::with_token("secret".to_owned());
         let local = headers(&[(HOST, "127.0.0.1:7433")]);
-        assert_eq!(admission.check_socket(&Own::Loopback, &local, Some("a=b&tkn=secret")), Ok(()));
-        assert_eq!(admission.check_socket(&Own::Loopback, &local, Some("tkn=secre")), Err(Refusal::Token));
-        assert_eq!(admission.check_socket(&Own::Loopback, &local, None), Err(Refusal::Token));
+        assert_eq!(admission.check_socket(&OwnAddresses::Loopback, &local, Some("a=b&tkn=secret")), Ok(()));
+        assert_eq!(
+            admission.check_socket(&OwnAddresses::Loopback, &local, Some("tkn=secre")),
+            Err(Refusal::Token)
+        );
+        assert_eq!(admission.check_socket(&OwnAddresses::Loopback, &local, None), Err(Refusal::Token));
         let bearer = headers(&[(HOST, "localhost"), (AUTHORIZATION, "Bearer secret")]);
-        assert_eq!(admission.check_socket(&Own::Loopback, &bearer, None), Ok(()));
-        assert_eq!(Admission::open().check_socket(&Own::Loopback, &local, None), Ok(()));
+        assert_eq!(admission.check_socket(&OwnAddresses::Loopback, &bearer, None), Ok(()));
+        assert_eq!(Admission::open().check_socket(&OwnAddresses::Loopback, &local, None), Ok(()));
     }
 
     #[test]
-    fn only_loopback_names_and_pages_are_answered() {
+    fn rejects_hosts_and_origins_that_are_not_loopback() {
         let open = Admission::open();
         let cases = [
             ("127.0.0.1:1", None, Ok(())),
@@ -183,8 +186,12 @@ mod tests {
             if let Some(origin) = origin {
                 request.insert(ORIGIN, origin.parse().unwrap());
             }
-            assert_eq!(open.check_socket(&Own::Loopback, &request, None), expected, "{host} {origin:?}");
+            assert_eq!(
+                open.check_socket(&OwnAddresses::Loopback, &request, None),
+                expected,
+                "{host} {origin:?}"
+            );
         }
-        assert_eq!(open.check_socket(&Own::Loopback, &HeaderMap::new(), None), Err(Refusal::Host));
+        assert_eq!(open.check_socket(&OwnAddresses::Loopback, &HeaderMap::new(), None), Err(Refusal::Host));
     }
 }

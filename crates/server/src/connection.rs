@@ -1,9 +1,8 @@
-//! One client's connection: its handshake, and the one lane in which its messages
-//! are handled in order.
+//! A client connection: its handshake and the in-order handling of its messages.
 //!
-//! Answers and envelopes share the connection's outbox, so what is queued first
-//! arrives first. Only what takes long (the end of a session) is answered by a
-//! task beside the lane.
+//! Responses and envelopes share the connection's outbox, so they are sent in the order
+//! in which they were queued. Only slow requests, such as disposing a session, are
+//! answered out of order by a separate task.
 
 use std::sync::Arc;
 
@@ -17,47 +16,47 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::beside::Beside;
+use crate::client_requests::{ClientConnections, ClientRequests};
+use crate::concurrent::ConcurrentRequests;
 use crate::limits::{self, ServerLimits};
 use crate::metrics::Counters;
-use crate::reverse::{ClientConnections, Line};
 use crate::rpc::{self, Incoming, RpcError};
 use crate::wire_log::WireLog;
 
-/// Frames that are not JSON-RPC at all, after which a connection is closed: its
-/// other end is no client.
+/// Frames that are not JSON-RPC after which the connection is closed: the peer is not an
+/// AHP client.
 const MAX_GARBAGE: u32 = 16;
 
-/// What every connection of a server has in common.
+/// State shared by all connections of a server.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    /// The host behind the server.
+pub(crate) struct ServerContext {
+    /// The host that handles the requests.
     pub(crate) host: Arc<Host>,
-    /// The version that clients are told.
+    /// Version reported to clients.
     pub(crate) version: String,
-    /// Where a client's folder picker starts.
+    /// Start directory of a client's folder picker.
     pub(crate) default_directory: Option<String>,
-    /// The files that clients may reach.
+    /// File access for clients.
     pub(crate) files: Arc<dyn Files>,
-    /// The clients that can be asked.
+    /// Connected clients, for requests from the host.
     pub(crate) clients: Arc<ClientConnections>,
     /// Tasks that shutdown waits for.
     pub(crate) tasks: TaskTracker,
-    /// Fires when the server stops.
+    /// Cancelled when the server stops.
     pub(crate) stop: CancellationToken,
-    /// How much clients may have and send.
+    /// Limits on clients.
     pub(crate) limits: ServerLimits,
-    /// What is counted as it happens.
+    /// Counters for `/metrics`.
     pub(crate) counters: Counters,
-    /// Where all frames are written down.
+    /// Log of all frames.
     pub(crate) wire_log: Option<WireLog>,
-    /// The places for sockets of clients.
+    /// Free connection slots.
     pub(crate) connections: Arc<Semaphore>,
 }
 
 #[cfg(test)]
-impl Shared {
-    /// What tests need that are about connections alone.
+impl ServerContext {
+    /// Creates the state for a host without agents.
     pub(crate) async fn without_agents() -> Arc<Self> {
         use innkeeper_core::HostConfig;
         use innkeeper_core::clock::SystemClock;
@@ -82,31 +81,31 @@ impl Shared {
     }
 }
 
-/// A connection, from its acceptance to its end.
+/// A connection from its acceptance to its end.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ServerContext>,
     pub(crate) id: ConnectionId,
     pub(crate) outbox: Arc<Outbox>,
-    /// Who is at the other end, once it said so.
+    /// The client, after the handshake.
     pub(crate) client: Option<ClientId>,
-    /// What runs beside the lane.
-    pub(crate) beside: Beside,
-    /// What the client was asked.
-    pub(crate) line: Arc<Line>,
-    /// As whom the line is known.
+    /// Requests that run concurrently.
+    pub(crate) concurrent: ConcurrentRequests,
+    /// Requests from the host to this client.
+    pub(crate) client_requests: Arc<ClientRequests>,
+    /// The client that `client_requests` is registered for.
     reachable_as: Option<ClientId>,
     garbage: u32,
 }
 
 impl Connection {
     /// Registers a new connection with the host.
-    pub(crate) fn open(shared: Arc<Shared>) -> Self {
+    pub(crate) fn open(shared: Arc<ServerContext>) -> Self {
         let outbox = Arc::new(Outbox::default());
         let id = shared.host.store().attach(Arc::clone(&outbox));
         Self {
-            beside: Beside::new(shared.tasks.clone(), Arc::clone(&outbox)),
-            line: Arc::new(Line::new(id, Arc::clone(&outbox))),
+            concurrent: ConcurrentRequests::new(shared.tasks.clone(), Arc::clone(&outbox)),
+            client_requests: Arc::new(ClientRequests::new(id, Arc::clone(&outbox))),
             shared,
             id,
             outbox,
@@ -116,12 +115,12 @@ impl Connection {
         }
     }
 
-    /// Handles one message. Waits only while the session that it is for is behind.
+    /// Handles one message. Waits only while the queue of the target session is full.
     pub(crate) async fn receive(&mut self, text: &str) {
         let message = match Incoming::read(text) {
             Ok(message) => message,
             Err(error) if error.is_data() => {
-                self.refuse_garbage(&RpcError::invalid_request("the message is no JSON-RPC object"));
+                self.refuse_garbage(&RpcError::invalid_request("the message is not a JSON-RPC object"));
                 return;
             }
             Err(error) => {
@@ -133,14 +132,14 @@ impl Connection {
             let error = RpcError::invalid_request("the message is nested too deeply");
             match (message.id, &message.method) {
                 (Some(id), Some(_)) => self.push(rpc::error_response(Some(id), &error)),
-                // An id alone is one of ours, to which no answer belongs.
+                // An id without a method is a response, which must not be answered.
                 (_, None) | (None, _) => self.refuse_garbage(&error),
             }
             return;
         }
         let Some(method) = message.method.as_deref() else {
             match message.id {
-                Some(id) => self.line.answer(id, message.result, message.error),
+                Some(id) => self.client_requests.complete(id, message.result, message.error),
                 None => self.refuse_garbage(&RpcError::invalid_request("the message has no method")),
             }
             return;
@@ -156,15 +155,15 @@ impl Connection {
         }
     }
 
-    /// Once it is known who the client is, it can be asked.
+    /// After the handshake, registers the client for requests from the host.
     fn become_reachable(&mut self) {
         if let (Some(client), None) = (&self.client, &self.reachable_as) {
-            self.shared.clients.add(client, Arc::clone(&self.line));
+            self.shared.clients.add(client, Arc::clone(&self.client_requests));
             self.reachable_as = Some(client.clone());
         }
     }
 
-    /// Answers a frame that is no message, and closes a connection that sends many.
+    /// Answers a malformed frame, and closes the connection after too many of them.
     pub(crate) fn refuse_garbage(&mut self, error: &RpcError) {
         self.push(rpc::error_response(None, error));
         self.garbage += 1;
@@ -173,7 +172,7 @@ impl Connection {
         }
     }
 
-    /// Queues an answer.
+    /// Queues a response.
     pub(crate) fn reply(&self, id: &RawValue, result: &impl Serialize) -> Result<(), RpcError> {
         self.outbox.push(rpc::response(id, result)?);
         Ok(())
@@ -182,7 +181,7 @@ impl Connection {
     fn push(&self, frame: Result<Frame, serde_json::Error>) {
         match frame {
             Ok(frame) => self.outbox.push(frame),
-            Err(error) => tracing::error!(%error, "an answer could not be encoded"),
+            Err(error) => tracing::error!(%error, "cannot encode response"),
         }
     }
 }
@@ -190,7 +189,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if let Some(client) = &self.reachable_as {
-            self.shared.clients.remove(client, &self.line);
+            self.shared.clients.remove(client, &self.client_requests);
         }
         self.shared.host.store().detach(self.id);
         if let Some(client) = &self.client {

@@ -1,4 +1,4 @@
-//! What each method does: parameters in, a call to the core, an answer out.
+//! The AHP methods: each reads its parameters, calls the core and sends a response.
 
 mod authenticate;
 mod chat;
@@ -26,10 +26,10 @@ use crate::params::{
 };
 use crate::rpc::{self, RpcError};
 
-use resource::Handled;
+use resource::MethodMatch;
 
 impl Connection {
-    /// Answers a request, or says why not.
+    /// Handles a request. On an error the caller sends the error response.
     pub(crate) async fn request(
         &mut self,
         method: &str,
@@ -48,7 +48,7 @@ impl Connection {
             _ => {}
         }
         if matches!(method, "subscribe" | "fetchTurns" | "listSessions") {
-            // Many large answers at once would look like a client that is too slow.
+            // Too many large responses at once would make the client count as too slow.
             self.outbox.room().await;
         }
         match method {
@@ -62,7 +62,7 @@ impl Connection {
             "disposeChat" => self.dispose_chat(id, &rpc::params(params)?).await,
             "moveChat" => self.move_chat(id, rpc::params(params)?),
             "authenticate" => self.authenticate(id, params).await,
-            // Notifications by the protocol; a client that wants an answer gets one.
+            // Notifications in the protocol, but a client may send them as requests.
             "dispatchAction" | "unsubscribe" => {
                 self.notification(method, params).await;
                 self.reply(id, &())
@@ -70,35 +70,35 @@ impl Connection {
             "completions" => self.completions(id, rpc::params(params)?).await,
             "sessionConfigCompletions" => self.session_config_completions(id, &rpc::params(params)?),
             _ => match self.resource_request(method, id, params).await? {
-                Handled::Yes => Ok(()),
-                Handled::No => Err(RpcError::method_not_found(format!("this host has no method {method:?}"))),
+                MethodMatch::Handled => Ok(()),
+                MethodMatch::Unknown => Err(RpcError::method_not_found(format!("unknown method {method:?}"))),
             },
         }
     }
 
-    /// Handles a notification; there is no way to say that it was wrong.
+    /// Handles a notification. Errors are only logged, because notifications have no response.
     pub(crate) async fn notification(&mut self, method: &str, params: Option<&RawValue>) {
         let Some(client) = self.client.clone() else {
-            tracing::debug!(connection = %self.id, method, "ignored a notification before the handshake");
+            tracing::debug!(connection = %self.id, method, "ignoring notification before the handshake");
             return;
         };
         let outcome = match method {
             "dispatchAction" => self.dispatch_action(client, params).await,
             "unsubscribe" => self.unsubscribe(&client, params).await,
             _ => {
-                tracing::debug!(connection = %self.id, method, "ignored an unknown notification");
+                tracing::debug!(connection = %self.id, method, "ignoring unknown notification");
                 Ok(())
             }
         };
         if let Err(error) = outcome {
-            tracing::warn!(connection = %self.id, method, ?error, "ignored a malformed notification");
+            tracing::warn!(connection = %self.id, method, ?error, "ignoring malformed notification");
         }
     }
 
     async fn dispatch_action(&self, client: ClientId, params: Option<&RawValue>) -> Result<(), RpcError> {
         let params: DispatchActionParams = rpc::params(params)?;
         let action = Action::from_client(params.action)
-            .map_err(|error| RpcError::invalid_params(format!("the action cannot be read: {error}")))?;
+            .map_err(|error| RpcError::invalid_params(format!("cannot read the action: {error}")))?;
         let origin = Origin { connection: self.id, client, client_seq: params.client_seq };
         self.shared.host.dispatch(ChannelUri::new(&params.channel), action, origin).await;
         Ok(())
@@ -158,7 +158,7 @@ impl Connection {
         self.may_subscribe(params.subscriptions.len())?;
         let client = ClientId::new(&params.client_id);
         if !self.shared.host.store().knows(&client) {
-            return Err(RpcError::not_found("this host does not know the client; initialize instead"));
+            return Err(RpcError::not_found("unknown client; send initialize instead of reconnect"));
         }
         tracing::info!(connection = %self.id, client = client.as_str(), "client reconnected");
         let channels = channels(&params.subscriptions);
@@ -178,10 +178,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Checks that a handshake may happen now.
+    /// Checks that a handshake is allowed now.
     fn begin(&self, client_id: &str) -> Result<(), RpcError> {
         if self.client.is_some() {
-            return Err(RpcError::invalid_request("the connection is initialized already"));
+            return Err(RpcError::invalid_request("the connection is already initialized"));
         }
         if client_id.is_empty() {
             return Err(RpcError::invalid_params("clientId must not be empty"));
@@ -192,12 +192,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Checks that the connection may have so many more subscriptions.
+    /// Checks that the connection may add `more` subscriptions.
     fn may_subscribe(&self, more: usize) -> Result<(), RpcError> {
         let limit = self.shared.limits.subscriptions;
         if self.shared.host.store().subscription_count(self.id).saturating_add(more) > limit {
             return Err(RpcError::invalid_request(format!(
-                "a connection has at most {limit} subscriptions; unsubscribe from some first"
+                "too many subscriptions (limit {limit}); unsubscribe from some first"
             )));
         }
         Ok(())
@@ -217,7 +217,7 @@ impl Connection {
             }
             None => rpc::error_response(
                 Some(id),
-                &RpcError::not_found(format!("there is no channel {}", params.channel)),
+                &RpcError::not_found(format!("unknown channel {}", params.channel)),
             ),
         });
         subscribed.await??;
@@ -243,12 +243,12 @@ impl Connection {
         self.reply(id, &json!({}))
     }
 
-    /// Checks that the host may have one more session.
+    /// Checks that the host may create one more session.
     fn may_create_session(&self) -> Result<(), RpcError> {
         let limit = self.shared.limits.sessions;
         if self.shared.host.session_count() >= limit {
             return Err(RpcError::invalid_request(format!(
-                "this host has {limit} sessions already; dispose of some, or raise limits.sessions in its configuration"
+                "too many sessions (limit {limit}); dispose some, or raise limits.sessions in the host's configuration"
             )));
         }
         Ok(())
@@ -257,7 +257,7 @@ impl Connection {
     async fn create_session(&self, id: &RawValue, params: CreateSessionParams) -> Result<(), RpcError> {
         let own = self.client.as_ref().map(ClientId::as_str);
         if params.active_client.as_ref().is_some_and(|active| Some(active.client_id.as_str()) != own) {
-            return Err(RpcError::invalid_params("a client can only make itself active"));
+            return Err(RpcError::invalid_params("activeClient must be the client that sends the request"));
         }
         self.may_create_session()?;
         let created = self.shared.host.create_session(NewSession {
@@ -272,8 +272,8 @@ impl Connection {
         self.reply(id, &())
     }
 
-    /// Ends a session. The order is taken in the lane, so that nothing sent later can
-    /// overtake it; the end is waited for beside it, since a stubborn agent takes
+    /// Disposes a session. The disposal starts in order, before any later message is
+    /// handled; a separate task waits for its end, because stopping an agent can take
     /// seconds.
     async fn dispose_session(&self, id: &RawValue, params: &ChannelParams) -> Result<(), RpcError> {
         let end = self.shared.host.dispose_session(&ChannelUri::new(&params.channel)).await?;
@@ -281,8 +281,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Answers a request as soon as its result is there, beside whatever else the
-    /// connection does.
+    /// Sends the response when `result` is ready, without blocking the connection.
     fn reply_later<T: Serialize + Send>(
         &self,
         id: &RawValue,
@@ -296,7 +295,7 @@ impl Connection {
             };
             match answer {
                 Ok(answer) => outbox.push(answer),
-                Err(error) => tracing::error!(%error, "an answer could not be encoded"),
+                Err(error) => tracing::error!(%error, "cannot encode response"),
             }
         });
     }

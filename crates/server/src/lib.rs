@@ -1,18 +1,18 @@
-//! The Agent Host Protocol over sockets, and the page.
+//! The Agent Host Protocol (AHP) over sockets, and the web page.
 //!
-//! This crate admits connections, reads and writes JSON-RPC, and asks the core to
-//! do what clients want. It decides nothing about sessions itself.
+//! This crate authenticates connections, reads and writes JSON-RPC, and calls the core
+//! for each request. It makes no decisions about sessions.
 
 mod accept;
 mod admission;
-mod beside;
+mod client_requests;
+mod concurrent;
 mod connection;
 mod handlers;
 mod limits;
 mod metrics;
 mod page;
 mod params;
-mod reverse;
 mod rpc;
 mod server;
 mod tls;
@@ -21,8 +21,8 @@ mod watches;
 mod wire_log;
 
 pub use admission::Admission;
+pub use client_requests::ClientConnections;
 pub use limits::ServerLimits;
-pub use reverse::ClientConnections;
 pub use server::{Listen, Server, ServerConfig, ServerError, ServerOptions};
 pub use tls::{TlsError, TlsIdentity};
 pub use wire_log::WireLog;

@@ -1,39 +1,38 @@
-//! How much of everything a client may have or send.
+//! Limits on clients.
 //!
-//! Owns the numbers and the checks on a frame's shape; who applies them is named
-//! at each. A limit that is reached gets its client an answer or a pause, and
-//! never changes anything for others.
+//! Defines the numbers and the checks on a frame's shape. A client that reaches a limit
+//! gets an error or is delayed; other clients are never affected.
 
 use std::time::Duration;
 
-/// Largest message that a client may send: an image or two in a prompt.
+/// Largest message from a client: enough for one or two images in a prompt.
 pub(crate) const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
-/// How deep JSON may be nested. Parsers commonly end at 128; this leaves room for
-/// the levels that an envelope or a snapshot adds when others are told.
+/// Maximum nesting depth of JSON. Parsers commonly stop at 128; the difference is for the
+/// levels that an envelope or a snapshot adds around the client's data.
 const MAX_DEPTH: usize = 96;
 
-/// Longest name of a client and longest address of a channel, in bytes. Both are
-/// kept for long, and repeated in every envelope.
+/// Maximum length in bytes of a client id and of a channel URI. Both are stored for a
+/// long time and repeated in every envelope.
 pub(crate) const MAX_NAME: usize = 1024;
 
-/// The limits of a server that its owner may change.
+/// Configurable limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerLimits {
-    /// Open sockets of clients. The next one is refused with HTTP 503.
+    /// Open client connections. Further ones are rejected with HTTP 503.
     pub connections: usize,
-    /// Channels that one connection may be subscribed to. The next one is refused.
+    /// Subscriptions of one connection. Further ones are rejected.
     pub subscriptions: usize,
-    /// Sessions of the host, over which no new one is created. Clients that ask at
-    /// the very same moment may exceed it by a few.
+    /// Sessions of the host. Further ones are rejected. Concurrent requests may exceed
+    /// the limit by a few.
     pub sessions: usize,
-    /// Messages a second that are read of a connection in the long run. What comes
-    /// faster waits in the socket; nobody is closed for it.
+    /// Messages per second that are read from one connection, on average. Above it,
+    /// reading is delayed; the connection is not closed.
     pub messages_per_second: u32,
-    /// Messages that are read at once after a pause.
+    /// Messages that may be read in one burst after an idle period.
     pub message_burst: u32,
-    /// How long a client may take to send the head of an HTTP request, to finish a
-    /// TLS handshake, and then to say who it is.
+    /// Timeout of an HTTP request head, of a TLS handshake, and then of the AHP
+    /// handshake.
     pub handshake: Duration,
 }
 
@@ -50,8 +49,8 @@ impl Default for ServerLimits {
     }
 }
 
-/// Whether JSON is nested deeper than this host takes. Looks at brackets only, so
-/// that no depth can exhaust the stack; for text that is no JSON it means nothing.
+/// Whether JSON exceeds the maximum nesting depth. Only counts brackets, so no depth can
+/// exhaust the stack. For text that is not JSON the result is meaningless.
 pub(crate) fn too_deep(json: &str) -> bool {
     let (mut depth, mut rest) = (0_usize, json.as_bytes());
     while let [byte, after @ ..] = rest {
@@ -71,7 +70,7 @@ pub(crate) fn too_deep(json: &str) -> bool {
     false
 }
 
-/// What follows a string whose opening quote was just read.
+/// Returns the text after a string whose opening quote was just read.
 fn after_string(mut text: &[u8]) -> &[u8] {
     loop {
         match memchr::memchr2(b'"', b'\\', text).and_then(|at| text.get(at..)) {
@@ -82,26 +81,26 @@ fn after_string(mut text: &[u8]) -> &[u8] {
     }
 }
 
-/// How fast a connection may be read: a bucket that fills at a steady rate.
+/// Limits how fast a connection is read, with a token bucket.
 #[derive(Debug)]
-pub(crate) struct Pace {
-    /// The time that one message costs.
+pub(crate) struct RateLimiter {
+    /// Time to refill one message.
     cost: Duration,
-    /// How far the bucket may be ahead of the clock.
+    /// Time to refill the whole bucket.
     burst: Duration,
-    /// When the bucket would be full again.
+    /// When the bucket will be full.
     full_at: tokio::time::Instant,
 }
 
-impl Pace {
-    /// A full bucket.
+impl RateLimiter {
+    /// Creates a full bucket.
     pub(crate) fn new(limits: &ServerLimits) -> Self {
         let cost = Duration::from_secs(1) / limits.messages_per_second.max(1);
         Self { cost, burst: cost * limits.message_burst, full_at: tokio::time::Instant::now() }
     }
 
     /// Waits until one more message may be read.
-    pub(crate) async fn step(&mut self) {
+    pub(crate) async fn acquire(&mut self) {
         let now = tokio::time::Instant::now();
         self.full_at = self.full_at.max(now) + self.cost;
         if self.full_at > now + self.burst {
@@ -115,39 +114,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn depth_is_counted_in_brackets_outside_of_strings() {
+    fn depth_counts_brackets_outside_strings() {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         assert!(!too_deep(&nested(MAX_DEPTH)));
         assert!(too_deep(&nested(MAX_DEPTH + 1)));
         assert!(!too_deep(&format!(r#"{{"a\"b":"{}"}}"#, "[".repeat(1000))));
         assert!(!too_deep(&format!(r#"["\\",{}"\\\""]"#, "[],".repeat(1000))));
         assert!(too_deep(&format!(r#"{{"a":"\\","b":{}"#, "{\"c\":".repeat(MAX_DEPTH))));
-        // No JSON at all, and ends in the middle.
+        // Truncated and invalid JSON.
         assert!(!too_deep("\"\\"));
         assert!(!too_deep(&"]".repeat(1000)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_burst_passes_at_once_and_then_the_pace_is_kept() {
+    async fn burst_passes_at_once_and_then_rate_is_limited() {
         let limits = ServerLimits { messages_per_second: 100, message_burst: 50, ..ServerLimits::default() };
-        let mut pace = Pace::new(&limits);
+        let mut rate = RateLimiter::new(&limits);
         let start = tokio::time::Instant::now();
         for _ in 0..50 {
-            pace.step().await;
+            rate.acquire().await;
         }
         assert_eq!(start.elapsed(), Duration::ZERO);
         for _ in 0..100 {
-            pace.step().await;
+            rate.acquire().await;
         }
         let took = start.elapsed();
         assert!((Duration::from_millis(990)..Duration::from_millis(1110)).contains(&took), "{took:?}");
         tokio::time::advance(Duration::from_secs(60)).await;
         let start = tokio::time::Instant::now();
         for _ in 0..50 {
-            pace.step().await;
+            rate.acquire().await;
         }
-        assert_eq!(start.elapsed(), Duration::ZERO, "a pause fills the bucket, and no more than that");
-        pace.step().await;
+        assert_eq!(start.elapsed(), Duration::ZERO, "an idle period refills the bucket");
+        rate.acquire().await;
         assert!(start.elapsed() >= Duration::from_millis(9));
     }
 }

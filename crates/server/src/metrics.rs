@@ -1,7 +1,7 @@
-//! Numbers for those who watch the host, in the text format of Prometheus.
+//! Metrics for `/metrics`, in the Prometheus text format.
 //!
-//! Owns the counters, which cost one addition where something happens; what is a
-//! matter of state is asked of the core when somebody looks.
+//! Counters are incremented when an event happens; gauges are read from the core when the
+//! metrics are rendered.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use innkeeper_core::Host;
 use innkeeper_core::state::CloseReason;
 
-/// Every reason, in the order of the counters, with its label.
+/// Every close reason with its label, in the order of `Counters::closed`.
 const REASONS: [(CloseReason, &str); 8] = [
     (CloseReason::ClientGone, "client_gone"),
     (CloseReason::MessageTooLarge, "message_too_large"),
@@ -21,7 +21,7 @@ const REASONS: [(CloseReason, &str); 8] = [
     (CloseReason::TooSlow, "too_slow"),
 ];
 
-/// What is counted as it happens.
+/// Event counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     frames_in: AtomicU64,
@@ -31,17 +31,17 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// A frame came in.
+    /// Counts a received frame.
     pub(crate) fn frame_in(&self) {
         self.frames_in.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Frames are being written.
+    /// Counts frames that are about to be written.
     pub(crate) fn frames_out(&self, count: usize) {
         self.frames_out.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// A connection ended.
+    /// Counts a closed connection.
     pub(crate) fn closed(&self, reason: CloseReason) {
         let found = REASONS.iter().zip(&self.closed).find(|((each, _), _)| *each == reason);
         if let Some((_, counter)) = found {
@@ -49,33 +49,37 @@ impl Counters {
         }
     }
 
-    /// A request was turned away before it became a connection.
+    /// Counts a request that was rejected before it became a connection.
     pub(crate) fn refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Everything as text.
+    /// Renders all metrics as text.
     pub(crate) fn render(&self, host: &Host) -> String {
         let counts = host.store().counts();
-        let mut text = Text(String::with_capacity(2048));
+        let mut text = MetricsText(String::with_capacity(2048));
         text.gauge("innkeeper_connections", "Open connections.", counts.connections as u64);
-        text.gauge("innkeeper_sessions", "Sessions, the provisional ones too.", host.session_count() as u64);
+        text.gauge(
+            "innkeeper_sessions",
+            "Sessions, including provisional ones.",
+            host.session_count() as u64,
+        );
         text.gauge("innkeeper_subscriptions", "Subscriptions to channels.", counts.subscriptions as u64);
-        text.gauge("innkeeper_outbox_bytes", "Bytes that wait for clients.", counts.outbox_bytes as u64);
-        text.counter("innkeeper_server_seq", "Number of the last published action.");
+        text.gauge("innkeeper_outbox_bytes", "Bytes queued for clients.", counts.outbox_bytes as u64);
+        text.counter("innkeeper_server_seq", "Sequence number of the last published action.");
         text.value("innkeeper_server_seq", "", counts.server_seq.0);
         text.counter("innkeeper_frames_total", "Messages from and to clients.");
         text.value("innkeeper_frames_total", "{direction=\"in\"}", load(&self.frames_in));
         text.value("innkeeper_frames_total", "{direction=\"out\"}", load(&self.frames_out));
-        text.counter("innkeeper_connections_closed_total", "Connections that ended, by reason.");
+        text.counter("innkeeper_connections_closed_total", "Closed connections, by reason.");
         for ((_, label), counter) in REASONS.iter().zip(&self.closed) {
             let label = format!("{{reason=\"{label}\"}}");
             text.value("innkeeper_connections_closed_total", &label, load(counter));
         }
-        text.counter("innkeeper_requests_refused_total", "Requests without a right to be here or a place.");
+        text.counter("innkeeper_requests_refused_total", "Requests rejected before a connection was made.");
         text.value("innkeeper_requests_refused_total", "", load(&self.refused));
         if let Some(bytes) = resident_bytes() {
-            text.gauge("process_resident_memory_bytes", "Memory of this process.", bytes);
+            text.gauge("process_resident_memory_bytes", "Resident memory of this process.", bytes);
         }
         text.0
     }
@@ -85,10 +89,10 @@ fn load(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// The text as it grows.
-struct Text(String);
+/// The output, as it is rendered.
+struct MetricsText(String);
 
-impl Text {
+impl MetricsText {
     fn gauge(&mut self, name: &str, help: &str, value: u64) {
         self.head(name, help, "gauge");
         self.value(name, "", value);
@@ -109,7 +113,7 @@ impl Text {
     }
 }
 
-/// Memory of this process that is in use; not known on every system.
+/// Resident memory of this process; only known on Linux.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -120,11 +124,11 @@ fn resident_bytes() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::Shared;
+    use crate::connection::ServerContext;
 
     #[tokio::test]
-    async fn every_number_has_a_type_and_every_reason_its_line() {
-        let shared = Shared::without_agents().await;
+    async fn renders_every_metric_with_type_and_every_close_reason() {
+        let shared = ServerContext::without_agents().await;
         let host = &shared.host;
         let counters = Counters::default();
         counters.frame_in();

@@ -1,8 +1,8 @@
-//! The web page: answers a path with a file that was embedded at build time.
+//! Serves the web page from files that were embedded at build time.
 //!
-//! It owns the page's headers (caching, content security policy) and knows nothing of sockets, tokens or
-//! sessions: the files are the same for everybody and hold no secret. Only paths of the table are ever answered,
-//! so no request can name another file.
+//! Sets the page's headers (caching, content security policy). It does not handle sockets, tokens or sessions:
+//! the files contain no secrets and are the same for every client. Only paths in the table are served, so a
+//! request cannot name any other file.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -11,16 +11,16 @@ use http::header::{
 };
 use http::{HeaderValue, Response, StatusCode};
 
-/// One file of the page; `build.rs` writes the table of them.
+/// One file of the page; `build.rs` generates the table.
 #[derive(Debug)]
 struct PageFile {
-    /// The path that it is asked for with, beginning with a slash.
+    /// Request path, with a leading slash.
     path: &'static str,
     /// The value of the `content-type` header.
     content_type: &'static str,
-    /// A strong validator of the content, in the quotes that the header wants.
+    /// Strong validator of the content, with the quotes that the header requires.
     etag: &'static str,
-    /// The file itself.
+    /// The content.
     body: &'static [u8],
 }
 
@@ -28,21 +28,21 @@ static FILES: &[PageFile] = include!(concat!(env!("OUT_DIR"), "/page_files.rs"))
 
 const INDEX: &str = "/index.html";
 
-/// The bundler puts a hash of the content into the name of every file below this path.
+/// Every file below this path has a content hash in its name.
 const HASHED: &str = "/assets/";
 
 const FOR_A_YEAR: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
-/// May be kept, but has to be asked about each time: a new host brings a new page at once.
+/// May be cached but must be revalidated, so that a new host serves a new page at once.
 const ASK_FIRST: HeaderValue = HeaderValue::from_static("no-cache");
 
-/// Scripts and styles come from the host alone and nothing is inline. `'self'` covers the page's own socket in
-/// current browsers; the loopback entries are for those that do not count a `ws:` address as the same origin.
+/// Allows scripts and styles from the host only, and nothing inline. `'self'` covers the page's own socket in
+/// current browsers; the loopback entries are for browsers that do not treat a `ws:` address as the same origin.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'self'; connect-src 'self' ws://127.0.0.1:* ws://localhost:*; style-src 'self'; \
      img-src 'self' data:; object-src 'none'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
 );
 
-/// Answers a `GET` for a path of the page, given the request's `if-none-match` header.
+/// Responds to a `GET` for a path of the page, given the request's `if-none-match` header.
 pub(crate) fn serve(path: &str, if_none_match: Option<&str>) -> Response<Body> {
     respond(FILES, path, if_none_match)
 }
@@ -67,7 +67,7 @@ fn respond(files: &[PageFile], path: &str, if_none_match: Option<&str>) -> Respo
 }
 
 fn not_found() -> Response<Body> {
-    let mut response = with_policy(Body::from("There is nothing at this address. The page is at /\n"));
+    let mut response = with_policy(Body::from("Not found. The page is at /\n"));
     *response.status_mut() = StatusCode::NOT_FOUND;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -75,18 +75,18 @@ fn not_found() -> Response<Body> {
     response
 }
 
-/// A response with the headers that every answer of the page carries.
+/// Creates a response with the headers that all page responses have.
 fn with_policy(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_SECURITY_POLICY, POLICY);
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // The page's address holds the token, which must not travel to where a link leads.
+    // The page's address contains the token, which must not be sent to the target of a link.
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     response
 }
 
-/// Whether an `if-none-match` header names this validator. The comparison is the weak one that the header asks for.
+/// Whether an `if-none-match` header matches this validator, with the weak comparison that the header requires.
 fn names(header: &str, etag: &str) -> bool {
     header
         .split(',')

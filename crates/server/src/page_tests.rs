@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::*;
 
-#[expect(dead_code, reason = "the build script's own main is not for tests")]
+#[expect(dead_code, reason = "tests do not use the build script's main")]
 #[path = "../build.rs"]
 mod build_script;
 
@@ -23,7 +23,7 @@ static SAMPLE: &[PageFile] = &[
     },
 ];
 
-/// Status, headers and body of an answer, as one value to compare.
+/// Status, headers and body of a response, as one value to compare.
 async fn answer(path: &str, if_none_match: Option<&str>) -> (u16, BTreeMap<String, String>, String) {
     let (parts, body) = respond(SAMPLE, path, if_none_match).into_parts();
     let headers = parts
@@ -35,7 +35,7 @@ async fn answer(path: &str, if_none_match: Option<&str>) -> (u16, BTreeMap<Strin
     (parts.status.as_u16(), headers, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// A folder that is removed when the test is over.
+/// A directory that is removed after the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -59,7 +59,7 @@ impl Drop for Scratch {
 }
 
 #[tokio::test]
-async fn the_root_is_the_index_which_is_asked_for_again_each_time() {
+async fn root_serves_index_with_revalidation() {
     let (status, headers, body) = answer("/", None).await;
     assert_eq!((status, body.as_str()), (200, "page"));
     assert_eq!(headers["content-type"], "text/html; charset=utf-8");
@@ -68,7 +68,7 @@ async fn the_root_is_the_index_which_is_asked_for_again_each_time() {
 }
 
 #[tokio::test]
-async fn a_file_with_a_hashed_name_is_kept_for_good() {
+async fn file_with_hashed_name_is_cached_permanently() {
     let (status, headers, body) = answer("/assets/index-a1b2.js", None).await;
     assert_eq!((status, body.as_str()), (200, "run()"));
     assert_eq!(headers["content-type"], "text/javascript; charset=utf-8");
@@ -76,7 +76,7 @@ async fn a_file_with_a_hashed_name_is_kept_for_good() {
 }
 
 #[tokio::test]
-async fn a_copy_that_is_still_good_is_not_sent_again() {
+async fn matching_validator_returns_not_modified() {
     for header in ["\"4-02\"", "W/\"4-02\"", "\"other\", \"4-02\"", "*"] {
         let (status, headers, body) = answer("/", Some(header)).await;
         assert_eq!((status, body.as_str()), (304, ""), "{header}");
@@ -89,19 +89,19 @@ async fn a_copy_that_is_still_good_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn only_paths_of_the_table_are_answered() {
+async fn unknown_path_returns_not_found() {
     for path in
         ["", "/assets", "/assets/", "/../Cargo.toml", "/assets/../index.html", "//", "/index.html/", "/x"]
     {
         let (status, headers, body) = answer(path, Some("*")).await;
         assert_eq!(status, 404, "{path}");
-        assert!(body.contains("nothing at this address"), "{path}");
+        assert!(body.contains("Not found"), "{path}");
         assert_eq!(headers["cache-control"], "no-store", "{path}");
     }
 }
 
 #[tokio::test]
-async fn every_answer_forbids_foreign_and_inline_code_sniffing_framing_and_referrers() {
+async fn every_response_forbids_inline_code_sniffing_framing_and_referrers() {
     for (path, if_none_match) in
         [("/", None), ("/", Some("*")), ("/assets/index-a1b2.js", None), ("/x", None)]
     {
@@ -123,7 +123,7 @@ async fn every_answer_forbids_foreign_and_inline_code_sniffing_framing_and_refer
 }
 
 #[test]
-fn the_embedded_page_has_an_index_and_all_that_the_index_names() {
+fn embedded_page_contains_every_file_that_index_references() {
     let index = FILES.iter().find(|file| file.path == INDEX).expect("an index is always embedded");
     assert_eq!(index.content_type, "text/html; charset=utf-8");
     let text = std::str::from_utf8(index.body).unwrap();
@@ -135,13 +135,13 @@ fn the_embedded_page_has_an_index_and_all_that_the_index_names() {
     assert_eq!(
         FILES.len() > 1,
         !named.is_empty(),
-        "either the built page with its files or the placeholder alone"
+        "expected the built page with its files, or the placeholder alone"
     );
     assert!(!text.contains("<script>"), "the policy forbids inline scripts");
 }
 
 #[test]
-fn the_build_embeds_every_file_of_the_built_page_with_type_and_validator() {
+fn build_embeds_every_file_with_type_and_validator() {
     let dist = Scratch::new("built");
     dist.write("index.html", "page");
     dist.write("assets/app-1.js", "run()");
@@ -167,7 +167,7 @@ fn the_build_embeds_every_file_of_the_built_page_with_type_and_validator() {
 }
 
 #[test]
-fn the_build_puts_a_page_that_says_what_to_do_where_none_was_built() {
+fn build_embeds_placeholder_with_instructions_if_page_is_missing() {
     let scratch = Scratch::new("missing");
     let table = build_script::page_table(&scratch.0.join("no-dist"), &scratch.0).unwrap();
     assert_eq!(table.matches("PageFile").count(), 1);
@@ -178,7 +178,7 @@ fn the_build_puts_a_page_that_says_what_to_do_where_none_was_built() {
 }
 
 #[test]
-fn different_content_has_different_validators() {
+fn different_content_has_different_etags() {
     assert_ne!(build_script::etag(b"one"), build_script::etag(b"two"));
     assert_ne!(build_script::etag(b"\0"), build_script::etag(b"\0\0"));
 }

@@ -1,8 +1,8 @@
-//! Parameters of the commands, as leniently as real clients need.
+//! Parameters of the AHP methods, as lenient as existing clients need.
 //!
-//! The generated types require a `channel` everywhere; real clients leave it out
-//! of connection-wide commands, so it defaults to the root channel here. Unknown
-//! fields are ignored.
+//! The generated types require a `channel` everywhere. Existing clients omit it from
+//! connection-wide methods, so it defaults to the root channel here. Unknown fields are
+//! ignored.
 
 use ahp_types::commands::{ChatMoveDestination, ChatSource, SubscriptionDeliveryOptions};
 use ahp_types::common::{JsonObject, ROOT_RESOURCE_URI, Uri};
@@ -17,8 +17,8 @@ fn root() -> Uri {
     ROOT_RESOURCE_URI.to_owned()
 }
 
-/// Reads the address of a channel, which is not of any length: it is kept, and
-/// repeated in every envelope.
+/// Reads a channel URI and checks its length, because it is stored and repeated in every
+/// envelope.
 pub(crate) fn channel<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Uri, D::Error> {
     let uri = Uri::deserialize(deserializer)?;
     check(&uri)?;
@@ -27,12 +27,12 @@ pub(crate) fn channel<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Uri,
 
 fn check<E: serde::de::Error>(uri: &str) -> Result<(), E> {
     if uri.len() > MAX_NAME {
-        return Err(E::custom(format!("the address of a channel is longer than {MAX_NAME} bytes")));
+        return Err(E::custom(format!("the channel URI is longer than {MAX_NAME} bytes")));
     }
     Ok(())
 }
 
-/// Reads where a new chat comes from, which names another chat.
+/// Reads the source of a new chat, which contains the URI of another chat.
 fn source<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ChatSource>, D::Error> {
     let source = Option::<ChatSource>::deserialize(deserializer)?;
     match &source {
@@ -43,7 +43,7 @@ fn source<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ChatSourc
     Ok(source)
 }
 
-/// Reads where a chat is to go, which names a session and maybe another chat.
+/// Reads the destination of a chat, which contains the URI of a session and maybe of a chat.
 fn destination<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ChatMoveDestination, D::Error> {
     let destination = ChatMoveDestination::deserialize(deserializer)?;
     if let ChatMoveDestination::Session(place) = &destination {
@@ -53,8 +53,8 @@ fn destination<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ChatMoveDes
     Ok(destination)
 }
 
-/// Reads addresses of channels. One that is too long can be no channel's, and is
-/// left out as those are that do not exist.
+/// Reads channel URIs. One that is too long cannot exist, and is omitted like any other
+/// unknown channel.
 fn channels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Uri>, D::Error> {
     let mut uris = Option::<Vec<Uri>>::deserialize(deserializer)?.unwrap_or_default();
     uris.retain(|uri| uri.len() <= MAX_NAME);

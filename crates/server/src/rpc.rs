@@ -1,8 +1,8 @@
-//! JSON-RPC on the wire: a borrowed view of what comes in, and encoded answers.
+//! JSON-RPC messages: borrowed views of incoming ones, and encoded responses.
 //!
-//! The official message types take only numeric ids and try four shapes in turn;
-//! this reads a message once, keeps its parameters as they came, and gives back
-//! whatever id it was sent.
+//! The official message types accept only numeric ids and try four shapes in turn. This
+//! module parses a message once, keeps its parameters as raw text, and echoes any kind
+//! of id.
 
 use std::borrow::Cow;
 
@@ -17,38 +17,38 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// A message as it came, with the parts that matter for routing.
+/// An incoming message, split into the parts needed for routing.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Incoming<'a> {
     /// Absent in a notification.
     #[serde(borrow, default)]
     pub(crate) id: Option<&'a RawValue>,
-    /// Absent in an answer to a request of ours.
+    /// Absent in a response.
     #[serde(borrow, default)]
     pub(crate) method: Option<Cow<'a, str>>,
-    /// Kept as text until the method is known.
+    /// Kept as raw text until the method is known.
     #[serde(borrow, default)]
     pub(crate) params: Option<&'a RawValue>,
-    /// What a client answers to a request of ours.
+    /// Result of a response.
     #[serde(borrow, default)]
     pub(crate) result: Option<&'a RawValue>,
-    /// Why a client does not do what it was asked.
+    /// Error of a response.
     #[serde(borrow, default)]
     pub(crate) error: Option<&'a RawValue>,
 }
 
 impl<'a> Incoming<'a> {
-    /// Reads a message, which is an object: a list would be taken for its fields in order.
+    /// Parses a message. Rejects arrays, which serde would accept as the fields in order.
     pub(crate) fn read(text: &'a str) -> Result<Self, serde_json::Error> {
         if text.trim_start().starts_with('[') {
             serde_json::from_str::<IgnoredAny>(text)?;
-            return Err(serde_json::Error::custom("a message is an object"));
+            return Err(serde_json::Error::custom("a message must be an object"));
         }
         serde_json::from_str(text)
     }
 }
 
-/// An error that goes back to the client.
+/// An error that is sent to the client.
 #[derive(Debug)]
 pub(crate) struct RpcError {
     code: i32,
@@ -89,7 +89,7 @@ impl RpcError {
         Self {
             code: ahp_error_codes::UNSUPPORTED_PROTOCOL_VERSION,
             message: format!(
-                "this host speaks AHP {}; update the client or the host so that they have a version in common",
+                "no common protocol version; this host supports AHP {}; update the client or the host",
                 supported.join(" and ")
             ),
             data: Some(json!({ "supportedVersions": supported })),
@@ -99,7 +99,7 @@ impl RpcError {
 
 impl From<serde_json::Error> for RpcError {
     fn from(error: serde_json::Error) -> Self {
-        Self::new(json_rpc_error_codes::INTERNAL_ERROR, format!("the answer could not be encoded: {error}"))
+        Self::new(json_rpc_error_codes::INTERNAL_ERROR, format!("cannot encode the response: {error}"))
     }
 }
 
@@ -152,7 +152,7 @@ impl From<DisposeError> for RpcError {
 impl From<ChatError> for RpcError {
     fn from(error: ChatError) -> Self {
         let code = match error {
-            // A session that is going is as good as gone.
+            // For the client, a session that is closing does not exist.
             ChatError::Unknown(_) | ChatError::Gone => ahp_error_codes::NOT_FOUND,
             ChatError::UnknownSession(_) => ahp_error_codes::SESSION_NOT_FOUND,
             ChatError::Exists(_) => ahp_error_codes::ALREADY_EXISTS,
@@ -195,7 +195,7 @@ impl From<FileError> for RpcError {
         };
         let message = error.to_string();
         let data = match error {
-            // What would have to be granted.
+            // The access that the client would have to request.
             FileError::Denied { uri, access, .. } => {
                 let right = match access {
                     Access::Read => "read",
@@ -216,50 +216,50 @@ impl From<FileError> for RpcError {
     }
 }
 
-/// Reads a method's parameters; absent ones count as an empty object.
+/// Parses the parameters of a method; missing ones count as an empty object.
 pub(crate) fn params<T: DeserializeOwned>(raw: Option<&RawValue>) -> Result<T, RpcError> {
     serde_json::from_str(raw.map_or("{}", RawValue::get))
-        .map_err(|error| RpcError::invalid_params(format!("the parameters do not fit: {error}")))
+        .map_err(|error| RpcError::invalid_params(format!("invalid parameters: {error}")))
 }
 
-/// Encodes a request of the host's own.
+/// Encodes a request from the host.
 pub(crate) fn request(id: u64, method: &str, params: &impl Serialize) -> Result<Frame, serde_json::Error> {
     #[derive(Serialize)]
-    struct Request<'a, P> {
+    struct RequestFrame<'a, P> {
         jsonrpc: &'static str,
         id: u64,
         method: &'a str,
         params: &'a P,
     }
-    Frame::encode(&Request { jsonrpc: "2.0", id, method, params })
+    Frame::encode(&RequestFrame { jsonrpc: "2.0", id, method, params })
 }
 
-/// Encodes the answer to a request.
+/// Encodes the response to a request.
 pub(crate) fn response(id: &RawValue, result: &impl Serialize) -> Result<Frame, serde_json::Error> {
     #[derive(Serialize)]
-    struct Response<'a, R> {
+    struct ResponseFrame<'a, R> {
         jsonrpc: &'static str,
         id: &'a RawValue,
         result: &'a R,
     }
-    Frame::encode(&Response { jsonrpc: "2.0", id, result })
+    Frame::encode(&ResponseFrame { jsonrpc: "2.0", id, result })
 }
 
-/// Encodes an error; without an id only for what could not be read.
+/// Encodes an error response; `id` is `None` only if the message could not be parsed.
 pub(crate) fn error_response(id: Option<&RawValue>, error: &RpcError) -> Result<Frame, serde_json::Error> {
     #[derive(Serialize)]
-    struct Response<'a> {
+    struct ErrorFrame<'a> {
         jsonrpc: &'static str,
         id: Option<&'a RawValue>,
-        error: Fields<'a>,
+        error: ErrorBody<'a>,
     }
     #[derive(Serialize)]
-    struct Fields<'a> {
+    struct ErrorBody<'a> {
         code: i32,
         message: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
         data: Option<&'a Value>,
     }
-    let fields = Fields { code: error.code, message: &error.message, data: error.data.as_ref() };
-    Frame::encode(&Response { jsonrpc: "2.0", id, error: fields })
+    let fields = ErrorBody { code: error.code, message: &error.message, data: error.data.as_ref() };
+    Frame::encode(&ErrorFrame { jsonrpc: "2.0", id, error: fields })
 }

@@ -1,8 +1,8 @@
-//! Listening, and what is served where.
+//! Listeners and HTTP routes.
 //!
-//! `/` is the socket for those who ask for an upgrade and the page for those who
-//! do not; `/healthz` says that the host is there, and `/metrics` how it does. The
-//! page's files need no token: they contain nothing, and the socket does.
+//! `/` serves WebSocket upgrades and, for other requests, the page; `/healthz` is the
+//! health check and `/metrics` the metrics. The page's files need no token, because they
+//! contain no data; the socket does.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -29,53 +29,53 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::accept::{Acceptor, MAX_SOCKETS};
-use crate::admission::{Admission, Own, Refusal};
-use crate::connection::Shared;
+use crate::admission::{Admission, OwnAddresses, Refusal};
+use crate::client_requests::ClientConnections;
+use crate::connection::ServerContext;
 use crate::limits::ServerLimits;
 use crate::metrics::Counters;
-use crate::reverse::ClientConnections;
 use crate::tls::TlsIdentity;
 use crate::transport::unix::SocketFile;
 use crate::wire_log::WireLog;
 use crate::{page, transport};
 
-/// How long connections may take to end after they were told to.
+/// How long connections may take to end after a stop.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// What a server needs to know.
+/// Configuration of a server.
 #[derive(Debug)]
 pub struct ServerConfig {
-    /// Where to listen, all at once.
+    /// Where to listen; all of them are used.
     pub listen: Vec<Listen>,
-    /// Who may connect over TCP.
+    /// Required credentials over TCP.
     pub admission: Admission,
-    /// The version that clients are told.
+    /// Version reported to clients.
     pub version: String,
-    /// Where a client's folder picker starts: a `file:` address.
+    /// Start directory of a client's folder picker: a `file:` URI.
     pub default_directory: Option<String>,
-    /// The files that clients may reach.
+    /// File access for clients.
     pub files: Arc<dyn Files>,
-    /// Where the clients that are connected can be asked for files of their own.
+    /// Connected clients, for requests from the host.
     pub clients: Arc<ClientConnections>,
 }
 
-/// What a server may have beyond the necessary.
+/// Optional settings of a server.
 #[derive(Debug, Default)]
 pub struct ServerOptions {
-    /// The certificate for TCP. Without one, only loopback addresses are taken.
+    /// Certificate for TCP. Without it, only loopback addresses are allowed.
     pub tls: Option<TlsIdentity>,
-    /// How much clients may have and send.
+    /// Limits on clients.
     pub limits: ServerLimits,
-    /// Where all frames are written down.
+    /// Log of all frames.
     pub wire_log: Option<WireLog>,
 }
 
-/// A place to listen.
+/// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// An address, of the loopback without TLS; port 0 takes any free one.
+    /// A TCP address, loopback unless TLS is used; port 0 selects a free port.
     Tcp(SocketAddr),
-    /// A unix socket at this path, for its user alone; it needs no token.
+    /// A unix socket at this path, accessible to its user only; needs no token.
     Unix(PathBuf),
     /// Stdin and stdout, for one client.
     Stdio,
@@ -95,64 +95,64 @@ impl fmt::Display for Listen {
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The address would be reachable from other machines.
-    #[error("{0} is not a loopback address; other machines must not reach the host without TLS and a token")]
+    #[error("cannot listen on {0}: not a loopback address; other machines require TLS and a token")]
     NotLoopback(SocketAddr),
-    /// Somebody else has the address.
+    /// The address is in use.
     #[error(
-        "{0} is in use, maybe by another innkeeper; choose another port with --listen, such as {free} for any free one",
+        "cannot listen on {0}: address in use, maybe by another innkeeper; choose another port with --listen, such as {free} for any free one",
         free = SocketAddr::new(.0.ip(), 0)
     )]
     Taken(SocketAddr),
-    /// The address cannot be had.
+    /// The system cannot listen on the address.
     #[error("cannot listen on {place}")]
     Listen {
-        /// The place.
+        /// The address.
         place: Listen,
-        /// What the system says.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// A listening server.
+/// A running server.
 #[derive(Debug)]
 pub struct Server {
-    /// Where it listens, with the ports that it got.
+    /// The listen addresses, with the assigned ports.
     places: Vec<Listen>,
-    /// The files of its unix sockets.
+    /// Files of the unix sockets.
     files: Vec<SocketFile>,
-    shared: Arc<Shared>,
+    shared: Arc<ServerContext>,
     stop: CancellationToken,
-    /// The client of stdio is gone.
+    /// Cancelled when the stdio connection ends.
     stdio_ended: CancellationToken,
 }
 
 #[derive(Clone, Debug)]
 struct Routes {
-    shared: Arc<Shared>,
-    /// What a connection must bring; nothing over a unix socket.
-    gate: Option<Gate>,
+    shared: Arc<ServerContext>,
+    /// Required credentials; `None` for unix sockets.
+    policy: Option<TcpPolicy>,
 }
 
-/// What stands before everything that is reached over TCP.
+/// The checks for all requests over TCP.
 #[derive(Clone, Debug)]
-struct Gate {
+struct TcpPolicy {
     admission: Arc<Admission>,
-    own: Own,
+    own: OwnAddresses,
 }
 
-/// A place where nobody is let in yet.
+/// A bound address that does not accept connections yet.
 enum Bound {
-    /// With the port that it got.
+    /// With the assigned port.
     Tcp(TcpListener, SocketAddr),
     Unix(UnixListener, SocketFile, PathBuf),
     Stdio,
 }
 
 impl Bound {
-    async fn at(place: Listen, gate: &Gate) -> Result<Self, ServerError> {
+    async fn at(place: Listen, policy: &TcpPolicy) -> Result<Self, ServerError> {
         match place {
-            Listen::Tcp(address) => Self::tcp(address, gate).await,
+            Listen::Tcp(address) => Self::tcp(address, policy).await,
             Listen::Unix(path) => match transport::unix::bind(&path).await {
                 Ok((listener, file)) => Ok(Self::Unix(listener, file, path)),
                 Err(source) => Err(ServerError::Listen { place: Listen::Unix(path), source }),
@@ -161,8 +161,8 @@ impl Bound {
         }
     }
 
-    async fn tcp(address: SocketAddr, gate: &Gate) -> Result<Self, ServerError> {
-        let guarded = matches!(gate.own, Own::Certified(_)) && gate.admission.needs_token();
+    async fn tcp(address: SocketAddr, policy: &TcpPolicy) -> Result<Self, ServerError> {
+        let guarded = matches!(policy.own, OwnAddresses::Certified(_)) && policy.admission.needs_token();
         if !guarded && !address.ip().is_loopback() {
             return Err(ServerError::NotLoopback(address));
         }
@@ -179,19 +179,19 @@ impl Bound {
 }
 
 impl Server {
-    /// Listens and accepts connections for a host, everywhere or nowhere.
+    /// Starts a server. If any listener cannot be bound, none accepts connections.
     pub async fn start(config: ServerConfig, host: Arc<Host>) -> Result<Self, ServerError> {
         Self::start_with(config, ServerOptions::default(), host).await
     }
 
-    /// The same with more than the necessary.
+    /// Like [`Server::start`], with optional settings.
     pub async fn start_with(
         config: ServerConfig,
         options: ServerOptions,
         host: Arc<Host>,
     ) -> Result<Self, ServerError> {
         let (stop, stdio_ended) = (CancellationToken::new(), CancellationToken::new());
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerContext {
             host,
             version: config.version,
             default_directory: config.default_directory,
@@ -204,33 +204,33 @@ impl Server {
             wire_log: options.wire_log,
             connections: Arc::new(Semaphore::new(options.limits.connections)),
         });
-        let gate = Gate {
+        let policy = TcpPolicy {
             admission: Arc::new(config.admission),
-            own: options.tls.map_or(Own::Loopback, |tls| Own::Certified(Arc::new(tls))),
+            own: options.tls.map_or(OwnAddresses::Loopback, |tls| OwnAddresses::Certified(Arc::new(tls))),
         };
-        // All of them before anybody is let in: who is told that there is no server must be
-        // able to rely on it.
+        // Bind every listener before accepting connections, so that no client connects to
+        // a server that then fails to start.
         let mut bound = Vec::with_capacity(config.listen.len());
         for place in config.listen {
-            bound.push(Bound::at(place, &gate).await?);
+            bound.push(Bound::at(place, &policy).await?);
         }
         let mut server = Self { places: Vec::new(), files: Vec::new(), shared, stop, stdio_ended };
         for bound in bound {
-            server.open(bound, &gate);
+            server.open(bound, &policy);
         }
         Ok(server)
     }
 
-    /// Lets clients in at a place.
-    fn open(&mut self, bound: Bound, gate: &Gate) {
+    /// Starts to accept connections.
+    fn open(&mut self, bound: Bound, policy: &TcpPolicy) {
         let place = match bound {
             Bound::Tcp(listener, address) => {
                 let listener = listener.tap_io(|stream| {
                     if let Err(error) = transport::tcp::prepare(stream) {
-                        tracing::debug!(%error, "an option of a socket could not be set");
+                        tracing::debug!(%error, "cannot set socket option");
                     }
                 });
-                self.serve(listener, Some(gate.clone()));
+                self.serve(listener, Some(policy.clone()));
                 Listen::Tcp(address)
             }
             Bound::Unix(listener, file, path) => {
@@ -243,9 +243,9 @@ impl Server {
         self.places.push(place);
     }
 
-    fn serve(&self, listener: impl Listener, gate: Option<Gate>) {
-        let tls = gate.as_ref().and_then(|gate| gate.own.acceptor());
-        let routes = Routes { shared: Arc::clone(&self.shared), gate };
+    fn serve(&self, listener: impl Listener, policy: Option<TcpPolicy>) {
+        let tls = policy.as_ref().and_then(|policy| policy.own.acceptor());
+        let routes = Routes { shared: Arc::clone(&self.shared), policy };
         let router = Router::new()
             .route("/healthz", get(healthz))
             .route("/metrics", get(metrics))
@@ -255,15 +255,14 @@ impl Server {
             router,
             tls,
             sockets: MAX_SOCKETS,
-            patience: self.shared.limits.handshake,
+            request_timeout: self.shared.limits.handshake,
             stop: self.stop.clone(),
             tasks: self.shared.tasks.clone(),
         };
         self.shared.tasks.spawn(acceptor.run(listener));
     }
 
-    /// Begins to talk with the client on stdio, which gets the end of `output` when
-    /// it has to go.
+    /// Starts the connection on stdio. `output` is dropped when the connection ends.
     pub fn open_stdio(
         &self,
         input: impl AsyncRead + Unpin + Send + 'static,
@@ -276,8 +275,8 @@ impl Server {
         });
     }
 
-    /// Resolves when nobody can come any more: the only place was stdio, and its
-    /// client is gone.
+    /// Resolves when no client can connect again: stdio is the only listener and its
+    /// connection has ended.
     pub async fn deserted(&self) {
         if self.places.iter().all(|place| *place == Listen::Stdio) {
             self.stdio_ended.cancelled().await;
@@ -286,23 +285,23 @@ impl Server {
         }
     }
 
-    /// Where it listens, with the ports that it got.
+    /// The listen addresses, with the assigned ports.
     pub fn places(&self) -> &[Listen] {
         &self.places
     }
 
-    /// Accepts no connections any more; those that exist go on.
+    /// Stops accepting connections; existing ones continue.
     pub fn stop_accepting(&self) {
         self.stop.cancel();
     }
 
-    /// Waits for the connections to end, but not for long.
+    /// Waits for the connections to end, with a timeout.
     pub async fn drain(&self) {
         self.stop.cancel();
         let tasks = &self.shared.tasks;
         tasks.close();
         if tokio::time::timeout(DRAIN, tasks.wait()).await.is_err() {
-            tracing::warn!("some connections did not end in time");
+            tracing::warn!("drain timed out; some connections are still open");
         }
         if let Some(log) = &self.shared.wire_log {
             log.finish().await;
@@ -345,11 +344,11 @@ async fn root(
         return match (upgrade, routes.admit(headers, query.as_deref())) {
             (_, Err(refusal)) => routes.refused(refusal),
             (Ok(upgrade), Ok(())) => routes.connect(upgrade),
-            (Err(_), Ok(())) => text(StatusCode::BAD_REQUEST, "this address takes WebSocket upgrades only"),
+            (Err(_), Ok(())) => text(StatusCode::BAD_REQUEST, "not a WebSocket upgrade request"),
         };
     }
-    if let Some(gate) = &routes.gate
-        && let Err(refusal) = gate.own.check_host(headers)
+    if let Some(policy) = &routes.policy
+        && let Err(refusal) = policy.own.check_host(headers)
     {
         return routes.refused(refusal);
     }
@@ -358,22 +357,22 @@ async fn root(
 
 impl Routes {
     fn admit(&self, headers: &HeaderMap, query: Option<&str>) -> Result<(), Refusal> {
-        match &self.gate {
-            Some(gate) => gate.admission.check_socket(&gate.own, headers, query),
+        match &self.policy {
+            Some(policy) => policy.admission.check_socket(&policy.own, headers, query),
             None => Ok(()),
         }
     }
 
-    /// Makes a connection of an admitted request, if there is a place for it.
+    /// Upgrades an admitted request to a connection, within the connection limit.
     fn connect(self, upgrade: WebSocketUpgrade) -> Response<Body> {
         match Arc::clone(&self.shared.connections).try_acquire_owned() {
             Ok(place) => transport::ws::upgrade(upgrade, self.shared, place),
             Err(_) => {
                 let limit = self.shared.limits.connections;
-                tracing::warn!(limit, "refused a connection: there are too many");
+                tracing::warn!(limit, "connection rejected: too many connections");
                 self.shared.counters.refused();
                 let message = format!(
-                    "this host has {limit} connections already; close one, or raise limits.connections in its configuration"
+                    "too many connections (limit {limit}); close one, or raise limits.connections in the host's configuration"
                 );
                 text(StatusCode::SERVICE_UNAVAILABLE, &message)
             }
@@ -381,7 +380,7 @@ impl Routes {
     }
 
     fn refused(&self, refusal: Refusal) -> Response<Body> {
-        tracing::warn!(%refusal, "refused a request");
+        tracing::warn!(%refusal, "request rejected");
         self.shared.counters.refused();
         text(StatusCode::FORBIDDEN, &refusal.to_string())
     }
@@ -389,7 +388,7 @@ impl Routes {
 
 fn serve_page(method: &Method, path: &str, headers: &HeaderMap) -> Response<Body> {
     if method != Method::GET && method != Method::HEAD {
-        return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD");
+        return text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed; use GET or HEAD");
     }
     let known = headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     page::serve(path, known)

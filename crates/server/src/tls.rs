@@ -1,7 +1,7 @@
-//! The certificate by which other machines know this host.
+//! The TLS certificate of the host.
 //!
-//! Owns reading the two PEM files and the question whether a name is the host's
-//! own. Only TLS 1.2 and newer, with the library's own choice of ciphers.
+//! Reads the two PEM files and checks which names the certificate covers. Allows TLS 1.2
+//! and newer, with the default cipher suites of rustls.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::ParsedCertificate;
 use tokio_rustls::TlsAcceptor;
 
-/// A certificate with its key.
+/// A certificate chain with its private key.
 pub struct TlsIdentity {
     config: Arc<ServerConfig>,
     certificate: CertificateDer<'static>,
@@ -23,24 +23,24 @@ pub struct TlsIdentity {
 /// Why a certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read, or has nothing of what it should have.
-    #[error("{what} in {} cannot be used; it must be a PEM file", path.display())]
+    /// A file cannot be read or does not contain the expected item.
+    #[error("cannot read {what} from {}; it must be a PEM file", path.display())]
     File {
-        /// What should be in there.
+        /// The expected item.
         what: &'static str,
-        /// Where it should be.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         source: pem::Error,
     },
-    /// The two do not go together.
-    #[error("the certificate and the key cannot be used together")]
+    /// The certificate and the key do not match.
+    #[error("cannot use the certificate with the private key; check that they belong together")]
     Pair(#[source] rustls::Error),
 }
 
 impl TlsIdentity {
-    /// Reads a certificate chain, the host's own first, and its private key.
+    /// Reads a certificate chain, the host's certificate first, and its private key.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let failed = |what, path: &Path| {
             let path = path.to_owned();
@@ -52,7 +52,7 @@ impl TlsIdentity {
         let own = chain.first().cloned().ok_or(pem::Error::NoItemsFound);
         let own = own.map_err(failed("the certificate", certificate))?;
         let key = PrivateKeyDer::from_pem_file(key).map_err(failed("the private key", key))?;
-        // Named, since a process with several providers has no default.
+        // Explicit, because rustls has no default if several providers are compiled in.
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -66,7 +66,7 @@ impl TlsIdentity {
         TlsAcceptor::from(Arc::clone(&self.config))
     }
 
-    /// Whether the certificate is for this name.
+    /// Whether the certificate covers this name.
     pub(crate) fn names(&self, name: &str) -> bool {
         let Ok(name) = ServerName::try_from(name) else { return false };
         ParsedCertificate::try_from(&self.certificate)

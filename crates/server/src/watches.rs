@@ -1,8 +1,8 @@
-//! Channels of file watches: each lives as long as somebody listens.
+//! Channels for file watches, which exist while they have subscribers.
 //!
-//! Owns the one task per watch that publishes what the file system reports, and
-//! that releases the watch when its last subscriber is gone, or the right to see what
-//! it watches. Then its channel is gone, too; the protocol has no word for it.
+//! Each watch has one task that publishes the changes reported by the file system. The task
+//! releases the watch when its last subscriber leaves or when access to the watched path is
+//! revoked. It also removes the channel; the protocol has no message for that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,15 +21,15 @@ use uuid::Uuid;
 /// How long a watch waits for its first subscriber.
 const FIRST_SUBSCRIBER: Duration = Duration::from_secs(30);
 
-/// How often it is looked whether anybody still listens. A client whose connection
-/// breaks and comes back at once keeps its watch.
+/// How often the subscribers are checked. A client that reconnects within this time keeps
+/// its watch.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How often that is before anybody has: a client that subscribes and leaves at once
-/// must not be overlooked.
+/// The same before the first subscriber: shorter, so that a client that subscribes and
+/// leaves immediately is noticed.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 
-/// Publishes a watch on a channel of its own until nobody listens any more.
+/// Publishes a watch on a new channel while it has subscribers.
 pub(crate) fn publish(
     host: &Arc<Host>,
     tasks: &TaskTracker,
@@ -57,18 +57,18 @@ async fn run(host: Arc<Host>, stop: CancellationToken, channel: ChannelUri, mut 
                 next_look = Instant::now() + if was_heard { LOOK } else { FIRST_LOOK };
                 let wanted = heard || (!was_heard && Instant::now() < expires);
                 if !wanted && store.remove_unsubscribed(std::slice::from_ref(&channel)) {
-                    tracing::debug!(%channel, "released a watch that nobody listens to");
+                    tracing::debug!(%channel, "released watch without subscribers");
                     return;
                 }
             }
-            // What happens before anybody listens waits for who comes.
+            // Changes before the first subscriber stay queued for it.
             changes = watch.changes(), if was_heard => {
                 let Some(changes) = changes else {
-                    tracing::debug!(%channel, "a watch ended, since what it watches is not allowed any more");
+                    tracing::debug!(%channel, "watch ended: access was revoked");
                     break;
                 };
                 if let Err(error) = store.commit(&channel, &changed(&changes), None) {
-                    tracing::error!(%error, %channel, "changes of files could not be published");
+                    tracing::error!(%error, %channel, "could not publish file changes");
                 }
             }
         }

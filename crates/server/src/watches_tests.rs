@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-/// A watch that a test plays itself.
+/// A watch whose changes are sent by the test.
 #[derive(Debug)]
 struct Scripted(mpsc::Receiver<Option<Vec<FileChange>>>);
 
@@ -66,17 +66,17 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_nobody_subscribes_to_expires() {
+async fn watch_without_subscriber_expires() {
     let world = World::new().await;
     let created = Instant::now();
     world.tasks.wait().await;
     assert!(created.elapsed() >= FIRST_SUBSCRIBER && created.elapsed() <= FIRST_SUBSCRIBER + FIRST_LOOK);
     assert!(!world.exists());
-    assert!(world.reports.is_closed(), "the system's watch is released");
+    assert!(world.reports.is_closed(), "the file system watch is released");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_lives_as_long_as_somebody_listens() {
+async fn watch_ends_after_last_subscriber_leaves() {
     for leave in [Leave::Unsubscribe, Leave::Disconnect] {
         let world = World::new().await;
         let (_outbox, connection) = world.subscribe();
@@ -94,7 +94,7 @@ async fn a_watch_lives_as_long_as_somebody_listens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_subscriber_that_leaves_soon_is_noticed() {
+async fn subscriber_that_leaves_immediately_is_noticed() {
     let world = World::new().await;
     let (_outbox, connection) = world.subscribe();
     tokio::time::sleep(FIRST_LOOK * 2).await;
@@ -111,7 +111,7 @@ enum Leave {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_are_published_as_one_action_a_batch() {
+async fn each_batch_of_changes_is_one_action() {
     let world = World::new().await;
     let (outbox, _) = world.subscribe();
     outbox.next_batch().await.unwrap();
@@ -139,20 +139,20 @@ async fn changes_are_published_as_one_action_a_batch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_changes_before_the_first_subscriber_comes_is_for_it() {
+async fn changes_before_first_subscriber_are_delivered_to_it() {
     let world = World::new().await;
     let change = FileChange { uri: "file:///w/early".to_owned(), kind: ChangeKind::Added };
     world.reports.send(Some(vec![change])).await.unwrap();
     tokio::time::sleep(FIRST_LOOK * 10).await;
     let (outbox, _) = world.subscribe();
     outbox.next_batch().await.unwrap();
-    let frames = tokio::time::timeout(LOOK, outbox.next_batch()).await.expect("it is lost").unwrap();
+    let frames = tokio::time::timeout(LOOK, outbox.next_batch()).await.expect("the change is lost").unwrap();
     let message: serde_json::Value = serde_json::from_slice(frames[0].bytes()).unwrap();
     assert_eq!(message["params"]["action"]["changes"]["items"][0]["uri"], "file:///w/early");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_over_takes_its_channel_along() {
+async fn ended_watch_removes_its_channel() {
     let world = World::new().await;
     let (outbox, _) = world.subscribe();
     outbox.next_batch().await.unwrap();
@@ -162,7 +162,7 @@ async fn a_watch_that_is_over_takes_its_channel_along() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_stops_releases_its_watches() {
+async fn stopping_server_releases_watches() {
     let world = World::new().await;
     let _subscribed = world.subscribe();
     world.stop.cancel();

@@ -1,8 +1,8 @@
-//! What clients and host say to each other, as JSON lines in a file.
+//! A log of all frames between clients and host, as JSON lines in a file.
 //!
-//! Owns a thread that writes, and a bounded queue before it. A disk that is too
-//! slow costs lines of the log and says how many, and never time of a client.
-//! The host's token and what clients authenticate with are never written.
+//! A thread writes the file and reads from a bounded queue. If the disk is too slow, frames
+//! are dropped from the log and counted; clients are never delayed. The host's token and
+//! the credentials that clients send are never written.
 
 use std::fs::{OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
@@ -22,33 +22,33 @@ use tokio::sync::oneshot;
 
 use crate::rpc::Incoming;
 
-/// Lines that may wait for the disk: several seconds of a busy host. When there are
-/// more they are counted and left out.
+/// Frames that may be queued for the disk: several seconds of a busy host. Further frames
+/// are dropped and counted.
 const MAX_LINES: usize = 16_384;
 
-/// Bytes that may wait for the disk, over which lines are left out, too.
+/// Bytes that may be queued for the disk. Further frames are dropped and counted.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// How long the end may wait for the last lines.
+/// How long shutdown waits for the queue to be written.
 const FINISH: Duration = Duration::from_secs(1);
 
-/// Stands for a secret.
+/// Replaces a secret.
 const HIDDEN: &str = "(hidden)";
 
-/// Whose frame it is.
+/// Direction of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Direction {
-    /// From a client.
+    /// Client to host.
     In,
-    /// To a client.
+    /// Host to client.
     Out,
 }
 
-/// A log of frames. Cheap to write to.
+/// A log of frames.
 pub struct WireLog {
-    /// Taken away when the log ends.
-    lines: Mutex<Option<SyncSender<Line>>>,
+    /// `None` after the log is finished.
+    lines: Mutex<Option<SyncSender<LoggedFrame>>>,
     backlog: Arc<Backlog>,
     clock: Arc<dyn Clock>,
     /// Resolves when the thread has written everything.
@@ -61,15 +61,15 @@ impl std::fmt::Debug for WireLog {
     }
 }
 
-/// What is known about the queue on both sides.
+/// State of the queue, shared with the thread.
 #[derive(Debug, Default)]
 struct Backlog {
     bytes: AtomicUsize,
     dropped: AtomicU64,
 }
 
-/// A frame and when it passed.
-struct Line {
+/// A queued frame.
+struct LoggedFrame {
     at: String,
     connection: u64,
     direction: Direction,
@@ -77,12 +77,12 @@ struct Line {
 }
 
 impl WireLog {
-    /// Appends to a file, which only its user can read. The token, if there is one,
-    /// is left out of what is written.
+    /// Opens a file for appending, readable by its user only. `token` is removed from what
+    /// is written.
     pub fn open(path: &Path, token: Option<&str>, clock: Arc<dyn Clock>) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         if file.metadata()?.is_file() {
-            // It may have been there before, for everybody to read.
+            // An existing file may have been readable by others.
             file.set_permissions(Permissions::from_mode(0o600))?;
         }
         Self::start(BufWriter::new(file), token, clock)
@@ -96,7 +96,7 @@ impl WireLog {
         let (sender, receiver) = sync_channel(MAX_LINES);
         let (done, finished) = oneshot::channel();
         let backlog = Arc::new(Backlog::default());
-        let mut writer = Writer {
+        let mut writer = WireLogWriter {
             output,
             backlog: Arc::clone(&backlog),
             clock: Arc::clone(&clock),
@@ -104,20 +104,24 @@ impl WireLog {
         };
         std::thread::Builder::new().name("wire-log".to_owned()).spawn(move || {
             if let Err(error) = writer.run(&receiver) {
-                tracing::error!(%error, "the wire log cannot be written any more");
+                tracing::error!(%error, "wire log stopped: write failed");
             }
-            // Nobody may wait for it.
+            // The receiver is dropped if the log was never finished.
             done.send(()).ok();
         })?;
         Ok(Self { lines: Mutex::new(Some(sender)), backlog, clock, finished: Mutex::new(Some(finished)) })
     }
 
-    /// Writes a frame down, or counts that it was not.
+    /// Queues a frame, or counts it as dropped.
     pub(crate) fn record(&self, connection: ConnectionId, direction: Direction, frame: Bytes) {
         let size = frame.len();
         let waiting = self.backlog.bytes.fetch_add(size, Ordering::Relaxed);
-        let line =
-            Line { at: wire_time(self.clock.now()), connection: connection.number(), direction, frame };
+        let line = LoggedFrame {
+            at: wire_time(self.clock.now()),
+            connection: connection.number(),
+            direction,
+            frame,
+        };
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let queued =
             waiting + size <= MAX_BYTES && lines.as_ref().is_some_and(|lines| lines.try_send(line).is_ok());
@@ -128,28 +132,28 @@ impl WireLog {
         }
     }
 
-    /// Writes what waits, for a moment at most. What comes later is not written.
+    /// Writes the queued frames, with a timeout. Later frames are dropped.
     pub(crate) async fn finish(&self) {
         drop(self.lines.lock().unwrap_or_else(PoisonError::into_inner).take());
         let finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(finished) = finished
             && tokio::time::timeout(FINISH, finished).await.is_err()
         {
-            tracing::warn!("the last lines of the wire log are not written");
+            tracing::warn!("wire log timed out; the last frames are not written");
         }
     }
 }
 
-/// The thread's side.
-struct Writer<W> {
+/// Writes the queued frames, on its own thread.
+struct WireLogWriter<W> {
     output: W,
     backlog: Arc<Backlog>,
     clock: Arc<dyn Clock>,
     token: Option<String>,
 }
 
-impl<W: Write> Writer<W> {
-    fn run(&mut self, lines: &Receiver<Line>) -> io::Result<()> {
+impl<W: Write> WireLogWriter<W> {
+    fn run(&mut self, lines: &Receiver<LoggedFrame>) -> io::Result<()> {
         loop {
             let line = match lines.try_recv() {
                 Ok(line) => line,
@@ -169,9 +173,9 @@ impl<W: Write> Writer<W> {
         self.output.flush()
     }
 
-    fn write(&mut self, line: &Line) -> io::Result<()> {
+    fn write(&mut self, line: &LoggedFrame) -> io::Result<()> {
         #[derive(Serialize)]
-        struct Record<'a, F> {
+        struct WireLogRecord<'a, F> {
             at: &'a str,
             connection: u64,
             dir: Direction,
@@ -180,20 +184,20 @@ impl<W: Write> Writer<W> {
         let text = self.without_secrets(line.direction, &line.frame);
         let (at, connection, dir) = (line.at.as_str(), line.connection, line.direction);
         let encoded = match serde_json::from_str::<&RawValue>(&text) {
-            // A frame may have been sent over several lines.
+            // A frame may contain line breaks.
             Ok(frame) if memchr::memchr2(b'\n', b'\r', text.as_bytes()).is_none() => {
-                serde_json::to_string(&Record { at, connection, dir, frame })
+                serde_json::to_string(&WireLogRecord { at, connection, dir, frame })
             }
             Ok(_) => {
                 let frame: Box<RawValue> = RawValue::from_string(text.replace(['\n', '\r'], " "))?;
-                serde_json::to_string(&Record { at, connection, dir, frame })
+                serde_json::to_string(&WireLogRecord { at, connection, dir, frame })
             }
-            Err(_) => serde_json::to_string(&Record { at, connection, dir, frame: text.as_str() }),
+            Err(_) => serde_json::to_string(&WireLogRecord { at, connection, dir, frame: text.as_str() }),
         };
         writeln!(self.output, "{}", encoded?)
     }
 
-    /// The frame as text, with the secrets taken out.
+    /// Returns the frame as text, without secrets.
     fn without_secrets(&self, direction: Direction, frame: &[u8]) -> String {
         let text = String::from_utf8_lossy(frame);
         if direction == Direction::In && may_carry_credential(&text) {
@@ -205,7 +209,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Says how many lines are missing here.
+    /// Writes how many frames were dropped here, if any.
     fn admit_gaps(&mut self) -> io::Result<()> {
         let dropped = self.backlog.dropped.swap(0, Ordering::Relaxed);
         if dropped == 0 {
@@ -216,12 +220,12 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Whether a client's message hands over a credential of a user's, or looks like an
-/// attempt to do so: the host does not take what is malformed, but the log would.
+/// Whether a client's message contains a user's credential, or seems to. The host rejects
+/// malformed messages, but the log would contain them.
 fn may_carry_credential(text: &str) -> bool {
     match Incoming::read(text) {
         Ok(message) => message.method.is_some_and(|method| method == "authenticate"),
-        // The name may be written with escapes.
+        // The method name may contain escapes.
         Err(_) => text.contains("authenticate") || text.contains("\\u"),
     }
 }

@@ -1,4 +1,4 @@
-//! The wire log with a file, and with a disk that stands still.
+//! The wire log with a file, and with a blocked disk.
 
 use std::sync::mpsc;
 
@@ -18,7 +18,7 @@ fn entries(text: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn both_directions_are_written_and_secrets_are_not() {
+async fn frames_are_written_without_secrets() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("wire.jsonl");
     std::fs::write(&path, "").unwrap();
@@ -64,7 +64,7 @@ async fn both_directions_are_written_and_secrets_are_not() {
     assert!(!text.contains("sesame") && !text.contains("gho_"));
 }
 
-/// A disk that writes nothing until it is told to.
+/// A disk that blocks until released.
 struct Stuck {
     gate: mpsc::Receiver<()>,
     written: Arc<Mutex<Vec<u8>>>,
@@ -87,7 +87,7 @@ impl Write for Stuck {
 }
 
 #[tokio::test]
-async fn a_disk_that_stands_still_costs_lines_and_the_log_says_how_many() {
+async fn frames_are_dropped_and_counted_if_disk_is_blocked() {
     let (open, gate) = mpsc::channel();
     let written = Arc::new(Mutex::new(Vec::new()));
     let disk = Stuck { gate, written: Arc::clone(&written), open: false };
@@ -97,7 +97,7 @@ async fn a_disk_that_stands_still_costs_lines_and_the_log_says_how_many() {
     for _ in 0..sent {
         log.record(connection, Direction::Out, Bytes::from_static(b"{}"));
     }
-    // Bytes are bounded as well: this one is alone larger than what may wait.
+    // Bytes are limited, too: this frame alone exceeds the limit.
     log.record(connection, Direction::Out, Bytes::from(vec![b' '; MAX_BYTES + 1]));
     open.send(()).unwrap();
     log.finish().await;
@@ -105,7 +105,7 @@ async fn a_disk_that_stands_still_costs_lines_and_the_log_says_how_many() {
     let (gaps, lines): (Vec<Value>, Vec<Value>) =
         entries(&text).into_iter().partition(|entry| entry.get("dropped").is_some());
     let dropped: u64 = gaps.iter().filter_map(|gap| gap["dropped"].as_u64()).sum();
-    assert_eq!(lines.len() + usize::try_from(dropped).unwrap(), sent + 1, "nothing is lost silently");
+    assert_eq!(lines.len() + usize::try_from(dropped).unwrap(), sent + 1, "every dropped frame is counted");
     assert!(lines.len() <= MAX_LINES + 1);
     assert!(dropped >= 999, "{dropped}");
 }

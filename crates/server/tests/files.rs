@@ -1,5 +1,5 @@
-//! The `resource*` family, watches and completions over a real socket: with the
-//! official client where it works, and with a raw one where it does not.
+//! The `resource*` methods, watches and completions over a real socket: with the official
+//! client where it supports the case, otherwise with a raw one.
 
 #![expect(clippy::indexing_slicing, reason = "JSON without a field reads as null")]
 
@@ -62,7 +62,7 @@ impl AgentProvider for Idle {
     }
 }
 
-/// A server with one session, which works in a directory with a file in it.
+/// A server with one session, whose working directory contains one file.
 struct World {
     dir: TempDir,
     files: LocalFiles,
@@ -103,7 +103,7 @@ impl World {
     }
 
     fn address(&self) -> Result<String> {
-        Ok(format!("ws://{}/", self.server.places().first().context("no place")?))
+        Ok(format!("ws://{}/", self.server.places().first().context("no listen address")?))
     }
 
     async fn observer(&self, name: &str) -> Result<Observer> {
@@ -153,7 +153,7 @@ fn resolve(uri: String) -> ResourceResolveParams {
 }
 
 #[tokio::test]
-async fn the_official_client_works_with_files() -> Result<()> {
+async fn official_client_reads_and_changes_files() -> Result<()> {
     let world = World::new().await?;
     let client = world.observer("c").await?.client;
     let read =
@@ -211,7 +211,7 @@ async fn the_official_client_works_with_files() -> Result<()> {
 }
 
 #[tokio::test]
-async fn every_failure_has_the_code_of_the_protocol() -> Result<()> {
+async fn file_errors_map_to_protocol_error_codes() -> Result<()> {
     let world = World::new().await?;
     let mut raw = world.raw("c").await?;
     let (hello, none, outside) = (world.uri("hello.txt"), world.uri("none"), world.outside());
@@ -261,7 +261,7 @@ async fn every_failure_has_the_code_of_the_protocol() -> Result<()> {
     let methods: Vec<&str> = cases.iter().map(|(method, ..)| *method).collect();
     for method in methods {
         let empty = raw.request(method, json!({})).await?;
-        assert_eq!(empty["error"]["code"], -32602, "{method} without anything");
+        assert_eq!(empty["error"]["code"], -32602, "{method} without parameters");
     }
     for (method, params, code) in cases {
         let answer = raw.request(method, params.clone()).await?;
@@ -274,7 +274,7 @@ async fn every_failure_has_the_code_of_the_protocol() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_denial_names_the_request_that_would_unlock_it() -> Result<()> {
+async fn denied_access_error_names_the_request_to_send() -> Result<()> {
     let world = World::new().await?;
     let mut raw = world.raw("c").await?;
     let uri = world.outside();
@@ -292,7 +292,7 @@ async fn a_denial_names_the_request_that_would_unlock_it() -> Result<()> {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_text_travel_as_base64() -> Result<()> {
+async fn binary_content_is_transferred_as_base64() -> Result<()> {
     let world = World::new().await?;
     let mut raw = world.raw("c").await?;
     let uri = world.uri("data.png");
@@ -307,7 +307,7 @@ async fn bytes_that_are_no_text_travel_as_base64() -> Result<()> {
     let wanted =
         raw.request("resourceRead", json!({"uri": world.uri("hello.txt"), "encoding": "base64"})).await?;
     assert_eq!(wanted["result"]["data"], "aGVsbG8=");
-    // As text, control characters would be six times as long.
+    // As a JSON string, control characters would take six times the space.
     std::fs::write(world.path("control"), vec![1; 100_000])?;
     let control = raw.request("resourceRead", json!({"uri": world.uri("control")})).await?;
     assert_eq!(control["result"]["encoding"], "base64");
@@ -315,7 +315,7 @@ async fn bytes_that_are_no_text_travel_as_base64() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_etag_protects_against_lost_updates() -> Result<()> {
+async fn stale_etag_rejects_the_second_write() -> Result<()> {
     let world = World::new().await?;
     let (one, two) = (world.observer("one").await?.client, world.observer("two").await?.client);
     let etag = one.resource_resolve(resolve(world.uri("hello.txt"))).await?.etag;
@@ -329,7 +329,7 @@ async fn an_etag_protects_against_lost_updates() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_watch_takes_no_actions_from_clients() -> Result<()> {
+async fn watch_channel_rejects_client_actions() -> Result<()> {
     let world = World::new().await?;
     let mut raw = world.raw("c").await?;
     let watch = raw.request("createResourceWatch", json!({"uri": world.uri("")})).await?;
@@ -346,7 +346,7 @@ async fn a_watch_takes_no_actions_from_clients() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_watch_reports_to_its_subscribers_and_ends_with_them() -> Result<()> {
+async fn watch_reports_changes_until_last_subscriber_leaves() -> Result<()> {
     let world = World::new().await?;
     let client = world.observer("c").await?.client;
     let params = CreateResourceWatchParams {
@@ -368,7 +368,7 @@ async fn a_watch_reports_to_its_subscribers_and_ends_with_them() -> Result<()> {
     let Some(SubscriptionEvent::Action(envelope)) = event else { anyhow::bail!("{event:?}") };
     let StateAction::ResourceWatchChanged(action) = &envelope.action else { anyhow::bail!("{envelope:?}") };
     assert_eq!(action.changes, json!({"items": [{"uri": world.uri("hello.txt"), "type": "updated"}]}));
-    // Another client listens on; the watch goes with the last of them, however it leaves.
+    // Another client stays subscribed; the watch ends when it disconnects.
     let mut raw = world.raw("other").await?;
     let subscribed = raw.request("subscribe", json!({"channel": channel})).await?;
     assert_eq!(subscribed["result"]["snapshot"]["resource"], channel);
@@ -386,7 +386,7 @@ async fn a_watch_reports_to_its_subscribers_and_ends_with_them() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_watch_ends_with_the_session_that_gave_the_right_to_it() -> Result<()> {
+async fn watch_ends_with_the_session_that_granted_access() -> Result<()> {
     let world = World::new().await?;
     let mut raw = world.raw("c").await?;
     let watch = json!({"uri": world.uri(""), "recursive": true});
@@ -405,7 +405,7 @@ async fn a_watch_ends_with_the_session_that_gave_the_right_to_it() -> Result<()>
 }
 
 #[tokio::test]
-async fn files_and_commands_are_completed() -> Result<()> {
+async fn completions_list_files_and_commands() -> Result<()> {
     let world = World::new().await?;
     std::fs::create_dir(world.path("src"))?;
     std::fs::write(world.path("src/help.rs"), "")?;
@@ -439,8 +439,8 @@ async fn files_and_commands_are_completed() -> Result<()> {
     assert_eq!(known["result"], json!({"items": []}));
     let unknown = raw.request("sessionConfigCompletions", property("none")).await?;
     assert_eq!(unknown["error"]["code"], -32602);
-    let nobodys = json!({"property": "mode", "provider": "nobody"});
-    assert_eq!(raw.request("sessionConfigCompletions", nobodys).await?["error"]["code"], -32002);
+    let unknown_provider = json!({"property": "mode", "provider": "unknown"});
+    assert_eq!(raw.request("sessionConfigCompletions", unknown_provider).await?["error"]["code"], -32002);
     assert_eq!(raw.request("sessionConfigCompletions", json!({})).await?["error"]["code"], -32602);
     assert_eq!(raw.request("completions", json!({"channel": SESSION})).await?["error"]["code"], -32602);
     let mut fresh = RawClient::connect(&world.address()?).await?;
@@ -450,7 +450,7 @@ async fn files_and_commands_are_completed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_host_reads_files_of_a_client() -> Result<()> {
+async fn host_reads_client_files() -> Result<()> {
     let world = World::new().await?;
     let client = world.observer("owner").await?.client;
     let handlers = ahp::ResourceRequestHandlers::new().on_resource_read(|params| async move {
@@ -466,7 +466,7 @@ async fn the_host_reads_files_of_a_client() -> Result<()> {
     assert_eq!(read.data, "content of virtual:/note");
     let listed = world.clients.list(owner.clone(), "virtual:/".to_owned()).await;
     assert!(matches!(listed, Err(ClientResourceError::Refused { code: -32601, .. })), "{listed:?}");
-    // One that goes away in the middle is not waited for.
+    // A client that disconnects during a request is not waited for.
     let mut raw = world.raw("silent").await?;
     let asking = world.clients.read(ClientId::new("silent"), "virtual:/x".to_owned());
     let leave = async {
@@ -478,7 +478,7 @@ async fn the_host_reads_files_of_a_client() -> Result<()> {
     let (answer, left) = tokio::join!(asking, leave);
     left?;
     assert_eq!(answer, Err(ClientResourceError::Gone));
-    let nobody = world.clients.read(ClientId::new("nobody"), "virtual:/x".to_owned()).await;
-    assert_eq!(nobody, Err(ClientResourceError::Gone));
+    let unknown = world.clients.read(ClientId::new("unknown"), "virtual:/x".to_owned()).await;
+    assert_eq!(unknown, Err(ClientResourceError::Gone));
     Ok(())
 }

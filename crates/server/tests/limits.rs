@@ -1,5 +1,5 @@
-//! The limits of a server over real sockets: who reaches one is told so, or waits,
-//! and nobody else notices.
+//! Server limits over real sockets: a client that reaches one gets an error or is delayed;
+//! other clients are not affected.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// A server with a host that has no agents.
-struct Inn {
+struct TestServer {
     server: Server,
     address: SocketAddr,
 }
@@ -54,19 +54,19 @@ fn any_port() -> Listen {
     Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))
 }
 
-async fn start(limits: ServerLimits, admission: Admission) -> Inn {
+async fn start(limits: ServerLimits, admission: Admission) -> TestServer {
     let server = start_at(vec![any_port()], limits, admission).await.unwrap();
     let Listen::Tcp(address) = server.places()[0] else { panic!("{:?}", server.places()) };
-    Inn { server, address }
+    TestServer { server, address }
 }
 
-async fn open(limits: ServerLimits) -> Inn {
+async fn open(limits: ServerLimits) -> TestServer {
     start(limits, Admission::open()).await
 }
 
 struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
-impl Inn {
+impl TestServer {
     async fn try_client(&self) -> Result<Client, u16> {
         match connect_async(format!("ws://{}/", self.address)).await {
             Ok((socket, _)) => Ok(Client(socket)),
@@ -76,10 +76,10 @@ impl Inn {
     }
 
     async fn client(&self) -> Client {
-        self.try_client().await.unwrap_or_else(|status| panic!("refused with {status}"))
+        self.try_client().await.unwrap_or_else(|status| panic!("rejected with {status}"))
     }
 
-    /// Asks for a page with a request of its own.
+    /// Sends a `GET` over a new connection.
     async fn get(&self, path: &str) -> String {
         let mut socket = TcpStream::connect(self.address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.address);
@@ -121,46 +121,51 @@ impl Client {
 }
 
 #[track_caller]
-fn says(answer: &Value, code: i32, words: &str) {
+fn assert_error(answer: &Value, code: i32, words: &str) {
     assert_eq!(answer["error"]["code"], code, "{answer}");
     assert!(answer["error"]["message"].as_str().is_some_and(|message| message.contains(words)), "{answer}");
 }
 
 #[tokio::test]
-async fn one_connection_too_many_is_refused_until_another_has_gone() {
-    let inn = open(ServerLimits { connections: 2, ..ServerLimits::default() }).await;
-    let (mut first, second) = (inn.client().await, inn.client().await);
-    assert_eq!(inn.try_client().await.err(), Some(503));
-    assert!(inn.get("/healthz").await.ends_with("ok"), "others are still answered");
+async fn connection_above_limit_is_rejected_until_another_closes() {
+    let server = open(ServerLimits { connections: 2, ..ServerLimits::default() }).await;
+    let (mut first, second) = (server.client().await, server.client().await);
+    assert_eq!(server.try_client().await.err(), Some(503));
+    assert!(server.get("/healthz").await.ends_with("ok"), "other requests are still answered");
     assert_eq!(first.request("ping", json!({})).await["result"], Value::Null);
     drop(second);
     let deadline = Instant::now() + Duration::from_secs(10);
-    while inn.try_client().await.is_err() {
-        assert!(Instant::now() < deadline, "the place is not given back");
+    while server.try_client().await.is_err() {
+        assert!(Instant::now() < deadline, "the slot is not released");
     }
 }
 
 #[tokio::test]
-async fn who_never_says_who_it_is_has_to_go_even_if_it_pings() {
+async fn connection_without_handshake_is_closed_even_if_it_pings() {
     let handshake = Duration::from_secs(60);
-    let inn = open(ServerLimits { handshake, ..ServerLimits::default() }).await;
-    let mut known = inn.client().await;
+    let server = open(ServerLimits { handshake, ..ServerLimits::default() }).await;
+    let mut known = server.client().await;
     known.initialize("known", &[]).await;
-    let mut silent = inn.client().await;
+    let mut silent = server.client().await;
     assert_eq!(silent.request("ping", json!({})).await["result"], Value::Null);
-    // The clock runs through the deadline; sockets go on at their own pace.
+    // Advances the clock past the deadline; sockets work in real time.
     tokio::time::pause();
     tokio::time::advance(handshake + Duration::from_secs(1)).await;
     tokio::time::resume();
     assert_eq!(silent.close_code().await, Some(4004));
-    assert_eq!(known.request("listSessions", json!({})).await["result"]["items"], json!([]), "who did stays");
+    assert_eq!(
+        known.request("listSessions", json!({})).await["result"]["items"],
+        json!([]),
+        "a client that completed the handshake stays connected"
+    );
 }
 
 #[tokio::test]
-async fn a_socket_that_does_not_come_to_the_point_is_closed() {
-    let inn = open(ServerLimits { handshake: Duration::from_millis(300), ..ServerLimits::default() }).await;
+async fn socket_without_complete_request_is_closed() {
+    let server =
+        open(ServerLimits { handshake: Duration::from_millis(300), ..ServerLimits::default() }).await;
     for said in ["", "GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: "] {
-        let mut socket = TcpStream::connect(inn.address).await.unwrap();
+        let mut socket = TcpStream::connect(server.address).await.unwrap();
         socket.write_all(said.as_bytes()).await.unwrap();
         let mut rest = Vec::new();
         let ended = tokio::time::timeout(Duration::from_secs(10), socket.read_to_end(&mut rest)).await;
@@ -169,10 +174,10 @@ async fn a_socket_that_does_not_come_to_the_point_is_closed() {
 }
 
 #[tokio::test]
-async fn who_sends_too_fast_waits_and_is_answered_in_full() {
+async fn client_above_rate_limit_is_delayed_and_fully_answered() {
     let limits = ServerLimits { messages_per_second: 50, message_burst: 5, ..ServerLimits::default() };
-    let inn = open(limits).await;
-    let mut client = inn.client().await;
+    let server = open(limits).await;
+    let mut client = server.client().await;
     client.initialize("c1", &[]).await;
     let start = Instant::now();
     for id in 0..30 {
@@ -182,33 +187,33 @@ async fn who_sends_too_fast_waits_and_is_answered_in_full() {
         assert_eq!(client.receive().await["id"], id);
     }
     let took = start.elapsed();
-    assert!(took >= Duration::from_millis(450), "30 messages, 5 at once and 50 a second: {took:?}");
+    assert!(took >= Duration::from_millis(450), "30 messages, burst of 5, 50 per second: {took:?}");
 }
 
 #[tokio::test]
-async fn subscriptions_are_bounded_by_connection() {
-    let inn = open(ServerLimits { subscriptions: 1, ..ServerLimits::default() }).await;
-    let mut client = inn.client().await;
-    let words = "at most 1 subscriptions";
-    says(&client.initialize("c1", &["ahp-root://", "x:/1"]).await, -32600, words);
+async fn rejects_subscriptions_above_limit_per_connection() {
+    let server = open(ServerLimits { subscriptions: 1, ..ServerLimits::default() }).await;
+    let mut client = server.client().await;
+    let words = "too many subscriptions (limit 1)";
+    assert_error(&client.initialize("c1", &["ahp-root://", "x:/1"]).await, -32600, words);
     assert_eq!(client.initialize("c1", &["ahp-root://"]).await["result"]["protocolVersion"], "1.0.0");
-    says(&client.request("subscribe", json!({"channel": "x:/1"})).await, -32600, words);
+    assert_error(&client.request("subscribe", json!({"channel": "x:/1"})).await, -32600, words);
     client.send(json!({"jsonrpc": "2.0", "method": "unsubscribe", "params": {}}).to_string()).await;
     let again = client.request("subscribe", json!({})).await;
     assert_eq!(again["result"]["snapshot"]["resource"], "ahp-root://", "{again}");
 }
 
 #[tokio::test]
-async fn names_are_bounded_in_length() {
-    let inn = open(ServerLimits::default()).await;
-    let mut client = inn.client().await;
+async fn rejects_names_above_length_limit() {
+    let server = open(ServerLimits::default()).await;
+    let mut client = server.client().await;
     let (long, fits) = ("x".repeat(1025), "x".repeat(1024));
-    says(&client.initialize(&long, &[]).await, -32602, "1024 bytes");
+    assert_error(&client.initialize(&long, &[]).await, -32602, "1024 bytes");
     let initialized = client.initialize(&fits, &[&format!("x:{long}"), "ahp-root://"]).await;
     assert_eq!(initialized["result"]["snapshots"].as_array().map(Vec::len), Some(1), "{initialized}");
     let channel = json!({"channel": format!("x:{long}")});
     for method in ["subscribe", "createSession", "disposeSession", "disposeChat", "fetchTurns"] {
-        says(&client.request(method, channel.clone()).await, -32602, "1024 bytes");
+        assert_error(&client.request(method, channel.clone()).await, -32602, "1024 bytes");
     }
     let (long, fits) = (format!("x:{long}"), "x:/1");
     for params in [
@@ -217,25 +222,25 @@ async fn names_are_bounded_in_length() {
         json!({"channel": fits, "chat": fits, "source": {"kind": "fork", "chat": long, "turnId": "t"}}),
         json!({"channel": fits, "chat": fits, "source": {"kind": "sideChat", "chat": long, "turnId": "t"}}),
     ] {
-        says(&client.request("createChat", params).await, -32602, "1024 bytes");
+        assert_error(&client.request("createChat", params).await, -32602, "1024 bytes");
     }
     for params in [
         json!({"channel": long, "destination": {"kind": "newSession"}}),
         json!({"channel": fits, "destination": {"kind": "session", "session": long}}),
         json!({"channel": fits, "destination": {"kind": "session", "session": fits, "after": long}}),
     ] {
-        says(&client.request("moveChat", params).await, -32602, "1024 bytes");
+        assert_error(&client.request("moveChat", params).await, -32602, "1024 bytes");
     }
     let params = json!({"channel": long, "kind": "userMessage", "text": "/", "offset": 1});
-    says(&client.request("completions", params).await, -32602, "1024 bytes");
+    assert_error(&client.request("completions", params).await, -32602, "1024 bytes");
 }
 
 #[tokio::test]
-async fn deep_messages_are_refused_and_not_passed_on() {
-    let inn = open(ServerLimits::default()).await;
-    let mut watcher = inn.client().await;
+async fn rejects_deeply_nested_message_without_publishing_it() {
+    let server = open(ServerLimits::default()).await;
+    let mut watcher = server.client().await;
     watcher.initialize("watcher", &["ahp-root://"]).await;
-    let mut client = inn.client().await;
+    let mut client = server.client().await;
     client.initialize("c1", &[]).await;
     let dispatch = |value: &str| {
         let before = r#"{"jsonrpc":"2.0","method":"dispatchAction","params":{"action":"#;
@@ -243,21 +248,21 @@ async fn deep_messages_are_refused_and_not_passed_on() {
     };
     let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
     client.send(dispatch(&nested(1_000_000))).await;
-    says(&client.receive().await, -32600, "nested too deeply");
+    assert_error(&client.receive().await, -32600, "nested too deeply");
     client.send(dispatch(&nested(50))).await;
     let echo = watcher.receive().await;
-    assert_eq!(echo["params"]["serverSeq"], 1, "the first that others were told: {echo}");
+    assert_eq!(echo["params"]["serverSeq"], 1, "the first published action: {echo}");
 }
 
 #[tokio::test]
-async fn the_metrics_need_the_token_and_count_what_happens() {
-    let inn = start(ServerLimits::default(), Admission::with_token("secret".to_owned())).await;
-    assert!(inn.get("/metrics").await.starts_with("HTTP/1.1 403"));
-    assert!(inn.get("/metrics?tkn=wrong").await.starts_with("HTTP/1.1 403"));
-    let (socket, _) = connect_async(format!("ws://{}/?tkn=secret", inn.address)).await.unwrap();
+async fn metrics_require_token_and_count_events() {
+    let server = start(ServerLimits::default(), Admission::with_token("secret".to_owned())).await;
+    assert!(server.get("/metrics").await.starts_with("HTTP/1.1 403"));
+    assert!(server.get("/metrics?tkn=wrong").await.starts_with("HTTP/1.1 403"));
+    let (socket, _) = connect_async(format!("ws://{}/?tkn=secret", server.address)).await.unwrap();
     let mut client = Client(socket);
     client.initialize("c1", &["ahp-root://"]).await;
-    let metrics = inn.get("/metrics?tkn=secret").await;
+    let metrics = server.get("/metrics?tkn=secret").await;
     for line in [
         "innkeeper_connections 1",
         "innkeeper_subscriptions 1",
@@ -275,18 +280,18 @@ async fn the_metrics_need_the_token_and_count_what_happens() {
     drop(client);
     let closed = "innkeeper_connections_closed_total{reason=\"too_much_garbage\"} 1";
     let deadline = Instant::now() + Duration::from_secs(10);
-    while !inn.get("/metrics?tkn=secret").await.contains(closed) {
-        assert!(Instant::now() < deadline, "the end is not counted");
+    while !server.get("/metrics?tkn=secret").await.contains(closed) {
+        assert!(Instant::now() < deadline, "the closed connection is not counted");
     }
-    inn.server.drain().await;
+    server.server.drain().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_let_in_anywhere_if_one_of_the_places_cannot_be_had() {
+async fn no_listener_accepts_connections_if_one_cannot_be_bound() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("first");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    // Many places, so that there is time between the first and the last one.
+    // Many addresses, so that there is time between the first bind and the last.
     let last = Listen::Tcp(taken.local_addr().unwrap());
     let places = std::iter::once(Listen::Unix(path.clone())).chain(vec![any_port(); 200]).chain([last]);
     let (tasks, listen) = (TaskTracker::new(), places.collect());
@@ -296,13 +301,13 @@ async fn nobody_is_let_in_anywhere_if_one_of_the_places_cannot_be_had() {
         let mut socket = loop {
             match UnixStream::connect(&path).await {
                 Ok(socket) => break socket,
-                // It did not find the place in time, and never will.
+                // The socket was never there when this task tried to connect.
                 Err(_) if over.is_cancelled() => return String::new(),
                 Err(_) => tokio::task::yield_now().await,
             }
         };
         let mut answer = String::new();
-        // It may be reset at any moment.
+        // The connection may be reset at any time.
         if socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.is_ok() {
             socket.read_to_string(&mut answer).await.ok();
         }

@@ -1,4 +1,4 @@
-//! Tokens of users for resources that agents cannot reach without.
+//! `authenticate`: users' tokens for resources that agents need.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::params::AuthenticateParams;
 use crate::rpc::RpcError;
 
 impl Connection {
-    /// Takes a token. Waits in the lane for those who want it, so that what the client
-    /// asks for next can rely on it.
+    /// Passes a token to the agents that need it. Waits for them in order, so that the
+    /// client's next request can rely on the token.
     pub(super) async fn authenticate(
         &self,
         id: &RawValue,
@@ -27,12 +27,12 @@ impl Connection {
     }
 }
 
-/// Reads the parameters. What is wrong with them is said without repeating them, since
-/// any of them may be the secret.
+/// Reads the parameters. Errors do not repeat the parameters, because any of them may
+/// contain the secret.
 fn resource_token(params: Option<&RawValue>) -> Result<ResourceToken, RpcError> {
     let params: AuthenticateParams = serde_json::from_str(params.map_or("{}", RawValue::get))
         .map_err(|_| RpcError::invalid_params(
-            "the parameters do not fit: resource and token are texts, expiresIn is a number of seconds and scopes is a list of texts",
+            "invalid parameters: resource and token must be strings, expiresIn a number of seconds, scopes a list of strings",
         ))?;
     let revoked = params.token.expose_secret().is_empty();
     let expires_in = match params.expires_in.filter(|_| !revoked) {

@@ -1,4 +1,4 @@
-//! Chats beside the default one: create, dispose, move.
+//! Methods for additional chats: create, dispose, move.
 
 use ahp_types::commands::ChatMoveDestination;
 use innkeeper_core::ChannelUri;
@@ -22,7 +22,7 @@ impl Connection {
         self.reply(id, &())
     }
 
-    /// Ends a chat. As with a session, its end is waited for beside the lane.
+    /// Disposes a chat. As with a session, a separate task waits for its end.
     pub(super) async fn dispose_chat(&self, id: &RawValue, params: &ChannelParams) -> Result<(), RpcError> {
         let end = self.shared.host.dispose_chat(&ChannelUri::new(&params.channel)).await?;
         self.reply_later(id, async move { Ok(end.wait().await?) });

@@ -1,5 +1,5 @@
-//! Help while somebody types: files after `@` or `#`, commands after a first `/`,
-//! and values of a session's configuration.
+//! Completions while a user types: files after `@` or `#`, commands after a leading `/`,
+//! and values of session configuration properties.
 
 use ahp_types::commands::{
     CompletionItem, CompletionItemKind, CompletionsResult, SessionConfigCompletionsResult,
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::connection::Connection;
 use crate::rpc::RpcError;
 
-/// After which characters clients ask.
+/// Characters after which clients request completions.
 pub(crate) const TRIGGERS: [&str; 3] = ["@", "#", "/"];
 
 #[derive(Debug, Deserialize)]
@@ -38,12 +38,12 @@ pub(super) struct ConfigCompletionsParams {
     property: String,
 }
 
-/// What is being typed, and where it is in the text, in UTF-16 code units.
+/// The token before the cursor, and its range in UTF-16 code units.
 #[derive(Debug, PartialEq, Eq)]
 enum Typed {
-    /// A part of a path, after this character.
+    /// Part of a path, after `trigger`.
     Path { trigger: char, partial: String, range: (u32, u32) },
-    /// A part of a command.
+    /// Part of a command name.
     Command { partial: String, range: (u32, u32) },
     /// Neither.
     Nothing,
@@ -53,9 +53,9 @@ impl Connection {
     pub(super) async fn completions(&self, id: &RawValue, params: CompletionsParams) -> Result<(), RpcError> {
         let composing = self.shared.host.composing(&ChannelUri::new(&params.channel)).await?;
         let composing = composing
-            .ok_or_else(|| RpcError::not_found(format!("there is no session or chat {}", params.channel)))?;
+            .ok_or_else(|| RpcError::not_found(format!("unknown session or chat {}", params.channel)))?;
         let typed = typed(&params.text, params.offset)
-            .ok_or_else(|| RpcError::invalid_params("offset is outside of the text"))?;
+            .ok_or_else(|| RpcError::invalid_params("offset is not inside the text"))?;
         let typed = if params.kind == CompletionItemKind::UserMessage { typed } else { Typed::Nothing };
         let files = Arc::clone(&self.shared.files);
         let work = async move {
@@ -73,12 +73,12 @@ impl Connection {
             };
             Ok(CompletionsResult { items }.into())
         };
-        self.beside.answer(id, work).await;
+        self.concurrent.run(id, work).await;
         Ok(())
     }
 
-    /// No property has values that have to be asked for yet; but a property that
-    /// does not exist is a mistake.
+    /// Returns no items: all properties list their values in the schema. Rejects unknown
+    /// properties.
     pub(super) fn session_config_completions(
         &self,
         id: &RawValue,
@@ -88,7 +88,7 @@ impl Connection {
         let config = self.shared.host.resolve_config(params.provider.as_deref(), &chosen)?;
         if !config.schema.properties.contains_key(&params.property) {
             return Err(RpcError::invalid_params(format!(
-                "the configuration has no property {:?}",
+                "unknown configuration property {:?}",
                 params.property
             )));
         }
@@ -96,8 +96,8 @@ impl Connection {
     }
 }
 
-/// Finds out what is being typed before `offset`; nothing if that is no place in the
-/// text.
+/// Finds the token before `offset`. Returns `None` if `offset` is not a character boundary
+/// in the text.
 fn typed(text: &str, offset: u32) -> Option<Typed> {
     let mut units = 0_u32;
     let mut word: Option<(u32, String)> = None;
@@ -117,7 +117,7 @@ fn typed(text: &str, offset: u32) -> Option<Typed> {
         }
         units += u32::try_from(letter.len_utf16()).unwrap_or_default();
     }
-    // Also when it is in the middle of a character that takes two units.
+    // Also true inside a character that takes two code units.
     if units != offset {
         return None;
     }
@@ -177,12 +177,12 @@ mod tests {
     }
 
     #[test]
-    fn the_word_before_the_cursor_decides() {
+    fn token_before_cursor_determines_the_kind() {
         assert_eq!(typed("look at @src/ma", 15), path('@', "src/ma", (8, 15)));
         assert_eq!(typed("#a b", 2), path('#', "a", (0, 2)));
         assert_eq!(typed("@a b", 4), Some(Typed::Nothing));
         assert_eq!(typed("@abc", 2), path('@', "a", (0, 2)));
-        assert_eq!(typed("a@b", 3), Some(Typed::Nothing), "an address of mail is no file");
+        assert_eq!(typed("a@b", 3), Some(Typed::Nothing), "an email address is not a path");
         let command =
             |partial: &str, end| Some(Typed::Command { partial: partial.to_owned(), range: (0, end) });
         assert_eq!(typed("/", 1), command("", 1));
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn offsets_count_utf16_code_units() {
         assert_eq!(typed("😀 @ü", 5), path('@', "ü", (3, 5)));
-        assert_eq!(typed("😀", 1), None, "inside of a character");
+        assert_eq!(typed("😀", 1), None, "inside a character");
         assert_eq!(typed("abc", 4), None);
     }
 }

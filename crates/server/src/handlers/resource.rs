@@ -1,7 +1,7 @@
-//! The `resource*` family: files of this machine, for clients.
+//! The `resource*` methods: file access for clients.
 //!
-//! Owns the translation between the protocol's parameters and the port to files.
-//! All of it runs beside the lane, so that a slow disk holds up nobody.
+//! Translates between the protocol's parameters and the `Files` trait. All requests run
+//! concurrently, so a slow disk does not block the connection.
 
 use ahp_types::commands::{
     ContentEncoding, CreateResourceWatchResult, DirectoryEntry, ResourceListResult, ResourceReadResult,
@@ -22,28 +22,28 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use crate::beside::Answer;
+use crate::concurrent::ReservedResult;
 use crate::connection::Connection;
 use crate::rpc::{self, RpcError};
 use crate::watches;
 
-/// Base64 as everybody writes it, with or without padding at the end.
+/// Standard base64; padding is optional when decoding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// What most operations answer.
+/// Result of most operations: an empty object.
 type Empty = Value;
 
 impl Connection {
-    /// Answers a request of the family, if it is one.
+    /// Handles a request if its method is one of this family.
     pub(super) async fn resource_request(
         &self,
         method: &str,
         id: &RawValue,
         params: Option<&RawValue>,
-    ) -> Result<Handled, RpcError> {
+    ) -> Result<MethodMatch, RpcError> {
         match method {
             "resourceRead" => self.resource_read(id, rpc::params(params)?).await,
             "resourceWrite" => self.resource_write(id, rpc::params(params)?).await?,
@@ -68,30 +68,30 @@ impl Connection {
             }
             "resourceRequest" => self.resource_access(id, rpc::params(params)?).await,
             "createResourceWatch" => self.create_resource_watch(id, rpc::params(params)?).await?,
-            _ => return Ok(Handled::No),
+            _ => return Ok(MethodMatch::Unknown),
         }
-        Ok(Handled::Yes)
+        Ok(MethodMatch::Handled)
     }
 
     async fn empty(&self, id: &RawValue, work: impl Future<Output = Result<(), FileError>> + Send + 'static) {
         let work = async move {
             work.await?;
-            Ok::<Answer<Empty>, RpcError>(json!({}).into())
+            Ok::<ReservedResult<Empty>, RpcError>(json!({}).into())
         };
-        self.beside.answer(id, work).await;
+        self.concurrent.run(id, work).await;
     }
 
     async fn resource_read(&self, id: &RawValue, params: ReadParams) {
-        let (files, room) = (Arc::clone(&self.shared.files), self.beside.room());
+        let (files, budget) = (Arc::clone(&self.shared.files), self.concurrent.budget());
         let work = async move {
-            // Room for the answer first, so that many large files are not in memory
-            // all at once.
+            // Reserve the budget for the response first, so that not all of many large
+            // files are in memory at once.
             let status = files.resolve(params.uri.clone(), Links::Follow).await?;
-            let held = room.reserve(base64_size(status.size.unwrap_or_default())).await;
+            let reservation = budget.reserve(base64_size(status.size.unwrap_or_default())).await;
             let content = files.read(params.uri).await?;
-            Ok(Answer { result: read_result(content, params.encoding), held })
+            Ok(ReservedResult { result: read_result(content, params.encoding), reservation })
         };
-        self.beside.answer(id, work).await;
+        self.concurrent.run(id, work).await;
     }
 
     async fn resource_write(&self, id: &RawValue, params: WriteParams) -> Result<(), RpcError> {
@@ -110,14 +110,14 @@ impl Connection {
                 .collect();
             Ok(ResourceListResult { entries }.into())
         };
-        self.beside.answer(id, work).await;
+        self.concurrent.run(id, work).await;
     }
 
     async fn resource_resolve(&self, id: &RawValue, params: ResolveParams) {
         let links = if params.follow_symlinks == Some(false) { Links::Keep } else { Links::Follow };
         let resolving = self.shared.files.resolve(params.uri, links);
         let work = async move { Ok(resolve_result(resolving.await?).into()) };
-        self.beside.answer(id, work).await;
+        self.concurrent.run(id, work).await;
     }
 
     async fn resource_access(&self, id: &RawValue, params: AccessParams) {
@@ -125,7 +125,7 @@ impl Connection {
         let checking = self.shared.files.check(params.uri);
         let work = async move {
             match checking.await {
-                // What was asked for would unlock it, not only the right to look.
+                // Report the access that the client asked for, not the read access of the check.
                 Err(FileError::Denied { uri, reason, .. }) => Err(FileError::Denied { uri, access, reason }),
                 checked => checked,
             }
@@ -151,21 +151,21 @@ impl Connection {
         let work = async move {
             let watch = shared.files.watch(request).await?;
             let channel = watches::publish(&shared.host, &shared.tasks, &shared.stop, state, watch)
-                .map_err(|taken| RpcError::internal(&format!("{taken} exists already")))?;
+                .map_err(|taken| RpcError::internal(&format!("channel {taken} already exists")))?;
             Ok(CreateResourceWatchResult { channel: channel.as_str().to_owned() }.into())
         };
-        self.beside.answer(id, work).await;
+        self.concurrent.run(id, work).await;
         Ok(())
     }
 }
 
-/// Whether a method was one of the family.
+/// Whether a method belongs to this family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Handled {
-    /// It is answered, or will be.
-    Yes,
-    /// It is another's.
-    No,
+pub(super) enum MethodMatch {
+    /// It does, and its response is queued or will be.
+    Handled,
+    /// It does not.
+    Unknown,
 }
 
 #[derive(Debug, Deserialize)]
@@ -260,7 +260,7 @@ impl WriteParams {
             (false, Some(mark)) => WriteCondition::Matches(mark),
             (true, Some(_)) => {
                 return Err(RpcError::invalid_params(
-                    "createOnly and ifMatch exclude each other: a new file has no etag",
+                    "createOnly and ifMatch cannot be combined: a new file has no etag",
                 ));
             }
         };
@@ -275,12 +275,12 @@ impl WriteParams {
     }
 }
 
-/// Reads `{items: […]}`, as the protocol has it, or the list itself.
+/// Reads `{items: […]}`, as in the protocol, or a plain list.
 fn patterns(value: Option<&Value>) -> Result<Vec<String>, RpcError> {
     let Some(value) = value else { return Ok(Vec::new()) };
     let items = value.get("items").unwrap_or(value);
     serde_json::from_value(items.clone())
-        .map_err(|_| RpcError::invalid_params("includes and excludes are {items: [patterns]}"))
+        .map_err(|_| RpcError::invalid_params("includes and excludes must be {items: [patterns]}"))
 }
 
 fn read_result(content: FileContent, wanted: Option<ContentEncoding>) -> ResourceReadResult {
@@ -294,8 +294,8 @@ fn read_result(content: FileContent, wanted: Option<ContentEncoding>) -> Resourc
     ResourceReadResult { data, encoding, content_type: content.content_type.map(str::to_owned) }
 }
 
-/// Whether text is no longer as JSON than as base64: a file full of control
-/// characters would be six times its size.
+/// Whether text takes no more space as a JSON string than as base64. A file full of
+/// control characters would take six times its size.
 fn escapes_little(text: &str) -> bool {
     let longer: usize = text
         .bytes()
@@ -308,7 +308,7 @@ fn escapes_little(text: &str) -> bool {
     longer <= text.len() / 3 + 1024
 }
 
-/// About how long a file is as an answer.
+/// Approximate size of a file as a base64 response.
 fn base64_size(bytes: u64) -> u64 {
     bytes.div_ceil(3) * 4 + 1024
 }

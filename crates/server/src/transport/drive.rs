@@ -1,8 +1,8 @@
-//! A connection at work: reader, lane and writer side by side, over any transport.
+//! Runs a connection over any transport: its reader, message handler and writer.
 //!
-//! A transport brings a stream of what came in and a way to write frames. Who ends
-//! first ends the others: reading ends when the client is gone, writing also when
-//! it has to go.
+//! A transport supplies a stream of incoming messages and a [`FrameWriter`]. When either
+//! direction ends, so does the other: reading ends when the client disconnects, writing
+//! also when the host closes the connection.
 
 use std::fmt::Display;
 use std::pin::pin;
@@ -17,25 +17,25 @@ use innkeeper_core::ids::ConnectionId;
 use innkeeper_core::state::{CloseReason, Frame, Outbox};
 use tokio::time::Instant;
 
-use super::lane;
-use crate::connection::{Connection, Shared};
-use crate::reverse::Line;
+use super::message_queue;
+use crate::client_requests::ClientRequests;
+use crate::connection::{Connection, ServerContext};
 use crate::wire_log::Direction;
 
-/// How long a client that is told to go may take to read the last frames.
+/// How long a client may take to read the last frames after the host closes the connection.
 pub(crate) const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
-/// Something that a transport read.
+/// An item read by a transport.
 #[derive(Debug)]
 pub(crate) enum Inbound {
     /// A message.
     Text(Utf8Bytes),
-    /// Something that cannot be a message, and why.
+    /// Data that cannot be a message, and why.
     Unusable(&'static str),
-    /// A frame of the transport's own, such as a ping of a WebSocket, which it answered
-    /// itself. It only takes time.
-    Nothing,
-    /// A message that is larger than this host takes, after which the connection ends.
+    /// A control frame that the transport has already answered, such as a WebSocket ping.
+    /// Only counts toward the rate limit.
+    Control,
+    /// A message above the size limit, after which the connection is closed.
     TooLarge,
 }
 
@@ -44,53 +44,53 @@ impl Inbound {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
-            Self::Unusable(_) | Self::Nothing | Self::TooLarge => 0,
+            Self::Unusable(_) | Self::Control | Self::TooLarge => 0,
         }
     }
 }
 
-/// The writing side of a transport. What is gathered into one write, and when it is
-/// due, is the outbox's to say.
-pub(crate) trait Outgoing: Send {
-    /// Why writing failed.
+/// The writing side of a transport. The outbox decides which frames are batched into one
+/// write, and when.
+pub(crate) trait FrameWriter: Send {
+    /// A write error.
     type Error: Display + Send;
 
-    /// Writes frames with as few system calls as it can, and flushes.
+    /// Writes and flushes frames with as few system calls as possible.
     fn write(&mut self, frames: Vec<Frame>) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Tells the client that this is the end, if the transport can.
+    /// Sends the close reason to the client, if the transport supports it.
     fn close(&mut self, reason: CloseReason) -> impl Future<Output = ()> + Send;
 }
 
-/// Whether a client must say who it is before long.
+/// Whether the AHP handshake has a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handshake {
-    /// It must, since its place could be another's.
+    /// It has, because an idle connection takes a slot from other clients.
     InTime,
-    /// It may take its time: nobody else could have its place.
+    /// It has not, because no other client can use this connection.
     AnyTime,
 }
 
-/// What reader, lane and writer of a connection share.
+/// Handles shared by the reader, message handler and writer of a connection.
 #[derive(Debug)]
-pub(crate) struct Link {
-    pub(super) shared: Arc<Shared>,
+pub(crate) struct ConnectionHandles {
+    pub(super) shared: Arc<ServerContext>,
     pub(super) outbox: Arc<Outbox>,
-    pub(super) line: Arc<Line>,
+    pub(super) client_requests: Arc<ClientRequests>,
     connection: ConnectionId,
 }
 
-impl Link {
+impl ConnectionHandles {
     pub(super) fn to(connection: &Connection) -> Self {
         Self {
             shared: Arc::clone(&connection.shared),
             outbox: Arc::clone(&connection.outbox),
-            line: Arc::clone(&connection.line),
+            client_requests: Arc::clone(&connection.client_requests),
             connection: connection.id,
         }
     }
 
-    /// Writes a frame into the wire log, if there is one.
+    /// Writes a frame to the wire log, if enabled.
     pub(super) fn log(&self, direction: Direction, frame: impl FnOnce() -> Bytes) {
         if let Some(log) = &self.shared.wire_log {
             log.record(self.connection, direction, frame());
@@ -98,55 +98,58 @@ impl Link {
     }
 }
 
-/// Serves one client from its first message to its last.
+/// Serves one client until the connection ends.
 pub(crate) async fn drive(
-    shared: Arc<Shared>,
+    shared: Arc<ServerContext>,
     incoming: impl Stream<Item = Inbound> + Unpin,
-    mut outgoing: impl Outgoing,
+    mut outgoing: impl FrameWriter,
     handshake: Handshake,
 ) {
     let deadline = (handshake == Handshake::InTime).then(|| Instant::now() + shared.limits.handshake);
     let connection = Connection::open(shared);
-    let link = Link::to(&connection);
-    let (entry, queued) = lane::lane();
+    let handles = ConnectionHandles::to(&connection);
+    let (reader, queued) = message_queue::create();
     {
-        let mut writing = pin!(write(&mut outgoing, &link));
+        let mut writing = pin!(write(&mut outgoing, &handles));
         let reading = async {
-            tokio::join!(entry.read(incoming, &link), lane::handle(connection, queued, &link, deadline));
+            tokio::join!(
+                reader.read(incoming, &handles),
+                message_queue::handle(connection, queued, &handles, deadline)
+            );
         };
-        // Asked only when there is something for it: a client that is written to a thousand
-        // times a second would otherwise be looked at for messages as often.
+        // `FuturesUnordered` polls the reader only when it is woken. Otherwise each of the
+        // writer's wake-ups, up to a thousand per second, would also poll the reader.
         let mut reading = FuturesUnordered::from_iter([reading]);
         let read_ended = tokio::select! {
             _ = reading.next() => true,
             () = &mut writing => false,
         };
         if read_ended {
-            // Answers to what the client asked last still go out, if it reads them.
-            link.outbox.close(CloseReason::ClientGone);
+            // Send the remaining responses, if the client still reads.
+            handles.outbox.close(CloseReason::ClientGone);
             tokio::time::timeout(CLOSE_GRACE, writing).await.ok();
         }
     }
-    let reason = link.outbox.close_reason().unwrap_or(CloseReason::ClientGone);
-    link.shared.counters.closed(reason);
-    tracing::debug!(connection = %link.connection, ?reason, "a connection ended");
+    let reason = handles.outbox.close_reason().unwrap_or(CloseReason::ClientGone);
+    handles.shared.counters.closed(reason);
+    tracing::debug!(connection = %handles.connection, ?reason, "connection closed");
 }
 
-async fn write(outgoing: &mut impl Outgoing, link: &Link) {
+async fn write(outgoing: &mut impl FrameWriter, handles: &ConnectionHandles) {
     loop {
-        match link.outbox.next_batch().await {
+        match handles.outbox.next_batch().await {
             Ok(frames) => {
-                link.shared.counters.frames_out(frames.len());
+                handles.shared.counters.frames_out(frames.len());
                 for frame in &frames {
-                    link.log(Direction::Out, || frame.bytes().clone());
+                    handles.log(Direction::Out, || frame.bytes().clone());
                 }
-                if let Err(error) = write_in_time(outgoing, frames, &link.outbox).await {
-                    tracing::debug!(%error, "a client is gone");
+                if let Err(error) = write_in_time(outgoing, frames, &handles.outbox).await {
+                    tracing::debug!(%error, "write failed");
                     return;
                 }
             }
             Err(reason) => {
-                // The client may be gone already; then there is nobody to tell.
+                // Fails if the client has already disconnected.
                 tokio::time::timeout(CLOSE_GRACE, outgoing.close(reason)).await.ok();
                 return;
             }
@@ -154,9 +157,9 @@ async fn write(outgoing: &mut impl Outgoing, link: &Link) {
     }
 }
 
-/// Writes a batch, for as long as it takes; but a client that has to go gets little
-/// time, since one that does not read at all would never go.
-async fn write_in_time<W: Outgoing>(
+/// Writes a batch without a timeout. Once the connection is closing there is one, because
+/// a client that does not read would block the close forever.
+async fn write_in_time<W: FrameWriter>(
     outgoing: &mut W,
     frames: Vec<Frame>,
     outbox: &Outbox,

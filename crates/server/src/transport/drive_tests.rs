@@ -1,4 +1,4 @@
-//! When a connection is written to, seen by a writer that counts.
+//! Batching of writes, measured with a writer that counts them.
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
 use super::*;
 use crate::transport::stdio;
 
-/// Counts how often it is written to.
+/// Counts the writes.
 struct Counting(DuplexStream, Arc<AtomicUsize>);
 
 impl AsyncWrite for Counting {
@@ -36,8 +36,8 @@ impl AsyncWrite for Counting {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_is_written_at_once_and_a_flood_in_batches() {
-    let shared = Shared::without_agents().await;
+async fn slow_stream_is_written_immediately_and_flood_in_batches() {
+    let shared = ServerContext::without_agents().await;
     let writes = Arc::new(AtomicUsize::new(0));
     let (mut input, host_input) = tokio::io::duplex(1 << 16);
     let (host_output, output) = tokio::io::duplex(1 << 24);
@@ -56,7 +56,7 @@ async fn a_stream_is_written_at_once_and_a_flood_in_batches() {
             input.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"listSessions\"}\n").await.unwrap();
             output.next_line().await.unwrap().unwrap();
         }
-        assert_eq!(start.elapsed(), Duration::ZERO, "one question after the other, none waits");
+        assert_eq!(start.elapsed(), Duration::ZERO, "sequential requests are answered without delay");
 
         let mut published = 0..;
         for (actions, apart, expected) in
@@ -76,13 +76,13 @@ async fn a_stream_is_written_at_once_and_a_flood_in_batches() {
                 assert!(line.contains(&format!("\"activeSessions\":{number}}}")), "{number}: {line}");
             }
             let writes = writes.load(Ordering::Relaxed);
-            assert!(expected.contains(&writes), "{writes} writes for {actions} actions, one each {apart:?}");
+            assert!(expected.contains(&writes), "{writes} writes for {actions} actions every {apart:?}");
         }
     };
     tokio::select! {
-        // The server is polled first, so that it writes before the story goes on.
+        // Poll the server first, so that it writes before the client continues.
         biased;
-        () = serving => panic!("the client is still there"),
+        () = serving => panic!("the connection ended"),
         () = story => {}
     }
 }

@@ -1,7 +1,7 @@
-//! How bytes come and go: one file per transport, and what they have in common.
+//! Transports, one file each, and the code that they share.
 
 pub(crate) mod drive;
-pub(crate) mod lane;
+pub(crate) mod message_queue;
 pub(crate) mod stdio;
 pub(crate) mod tcp;
 pub(crate) mod unix;
@@ -9,16 +9,16 @@ pub(crate) mod ws;
 
 use innkeeper_core::state::CloseReason;
 
-/// What a client is told when its connection ends.
-fn farewell(reason: CloseReason) -> &'static str {
+/// The message for a client when its connection is closed.
+fn close_message(reason: CloseReason) -> &'static str {
     match reason {
-        CloseReason::TooSlow => "the client does not read fast enough; reconnect",
+        CloseReason::TooSlow => "the client reads too slowly; reconnect",
         CloseReason::Shutdown => "the host is shutting down",
-        CloseReason::ClientGone => "goodbye",
+        CloseReason::ClientGone => "connection closed",
         CloseReason::NoCommonVersion => "no common protocol version",
         CloseReason::MessageTooLarge => "the message is larger than 16 MiB",
-        CloseReason::TooMuchGarbage => "too many frames that are no JSON-RPC message",
-        CloseReason::NoHandshake => "the client sent no initialize in time",
-        CloseReason::StateLost => "a fault of the host's; come back and take what there is",
+        CloseReason::TooMuchGarbage => "too many frames that are not JSON-RPC messages",
+        CloseReason::NoHandshake => "handshake timed out: no initialize or reconnect",
+        CloseReason::StateLost => "internal error; reconnect for a fresh snapshot",
     }
 }

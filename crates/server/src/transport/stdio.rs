@@ -1,7 +1,7 @@
-//! AHP over stdin and stdout: one JSON-RPC message a line, one client.
+//! AHP over stdin and stdout: one JSON-RPC message per line, one client.
 //!
-//! Owns the framing. Whoever started the host is its client, so that there is
-//! nobody to admit; and stdout belongs to the protocol alone.
+//! Implements the framing. The process that started the host is the client, so no token
+//! is checked. Only protocol messages are written to stdout.
 
 use std::io;
 use std::pin::pin;
@@ -13,42 +13,43 @@ use futures_util::stream;
 use innkeeper_core::state::{CloseReason, Frame};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use super::drive::{Handshake, Inbound, Outgoing, drive};
-use crate::connection::Shared;
+use super::drive::{FrameWriter, Handshake, Inbound, drive};
+use crate::connection::ServerContext;
 use crate::limits::MAX_MESSAGE;
 
-/// Bytes that are asked for at once.
+/// Minimum buffer space per read.
 const READ: usize = 64 * 1024;
 
-/// Serves the one client until it closes its end.
+/// Serves the client until it closes stdin.
 pub(crate) async fn serve(
-    shared: Arc<Shared>,
+    shared: Arc<ServerContext>,
     input: impl AsyncRead + Unpin,
     output: impl AsyncWrite + Unpin + Send,
 ) {
-    let incoming =
-        stream::unfold(Lines::new(input), |mut lines| async { lines.next().await.map(|line| (line, lines)) });
+    let incoming = stream::unfold(LineReader::new(input), |mut lines| async {
+        lines.next().await.map(|line| (line, lines))
+    });
     drive(shared, pin!(incoming), LineWriter(output), Handshake::AnyTime).await;
 }
 
-/// Cuts what comes in into lines.
-struct Lines<R> {
+/// Splits the input into lines.
+struct LineReader<R> {
     input: R,
     buffer: BytesMut,
-    /// How much of the buffer was looked at already, and has no end of a line.
+    /// Bytes of the buffer that were searched and contain no line end.
     scanned: usize,
-    /// The line became too long: nothing of it is kept up to its end.
+    /// Whether the rest of an over-long line is being discarded.
     skipping: bool,
-    /// What an over-long line may have at most.
+    /// Longest accepted line.
     cap: usize,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> LineReader<R> {
     fn new(input: R) -> Self {
         Self { input, buffer: BytesMut::new(), scanned: 0, skipping: false, cap: MAX_MESSAGE }
     }
 
-    /// The next line that is not empty; nothing after the last.
+    /// Returns the next line that is not empty, or `None` at the end of the input.
     async fn next(&mut self) -> Option<Inbound> {
         loop {
             while let Some(line) = self.take_line() {
@@ -64,14 +65,14 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             self.buffer.reserve(READ);
             match self.input.read_buf(&mut self.buffer).await {
                 Ok(0) => {
-                    // A last line may lack its end.
+                    // The last line may lack a newline.
                     let rest = self.buffer.split().freeze();
                     self.scanned = 0;
                     return self.message(rest);
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::info!(%error, "stdin cannot be read any more");
+                    tracing::info!(%error, "cannot read stdin");
                     return None;
                 }
             }
@@ -92,7 +93,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
     fn message(&mut self, line: Bytes) -> Option<Inbound> {
         if std::mem::take(&mut self.skipping) || line.len() > self.cap {
-            return Some(Inbound::Unusable("the line is longer than 16 MiB; it was skipped"));
+            return Some(Inbound::Unusable("ignored a line longer than 16 MiB"));
         }
         if line.iter().all(u8::is_ascii_whitespace) {
             return None;
@@ -104,10 +105,10 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 }
 
-/// Writes a frame a line.
+/// Writes one frame per line.
 struct LineWriter<W>(W);
 
-impl<W: AsyncWrite + Unpin + Send> Outgoing for LineWriter<W> {
+impl<W: AsyncWrite + Unpin + Send> FrameWriter for LineWriter<W> {
     type Error = io::Error;
 
     async fn write(&mut self, frames: Vec<Frame>) -> Result<(), io::Error> {
@@ -122,21 +123,21 @@ impl<W: AsyncWrite + Unpin + Send> Outgoing for LineWriter<W> {
     async fn close(&mut self, reason: CloseReason) {
         match reason {
             CloseReason::ClientGone | CloseReason::Shutdown => {}
-            // The protocol has no message for it, but the client's log may have it.
+            // The protocol has no message for these, so they are logged instead.
             CloseReason::TooSlow
             | CloseReason::NoCommonVersion
             | CloseReason::MessageTooLarge
             | CloseReason::TooMuchGarbage
             | CloseReason::NoHandshake
             | CloseReason::StateLost => {
-                tracing::warn!("the connection on stdio ends: {}", super::farewell(reason));
+                tracing::warn!(reason = super::close_message(reason), "stdio connection closed");
             }
         }
     }
 }
 
-/// Adds a frame as one line. An action of another client is passed on as it came,
-/// maybe over several lines; between JSON's tokens a space means the same.
+/// Appends a frame as one line. Another client's action is forwarded unchanged and may
+/// contain line breaks; between JSON tokens a space is equivalent.
 fn push_line(batch: &mut Vec<u8>, frame: &[u8]) {
     let start = batch.len();
     batch.extend_from_slice(frame);
@@ -155,13 +156,13 @@ mod tests {
     use super::*;
 
     async fn lines(input: &[u8], cap: usize) -> Vec<String> {
-        let mut lines = Lines { cap, ..Lines::new(input) };
+        let mut lines = LineReader { cap, ..LineReader::new(input) };
         let mut seen = Vec::new();
         while let Some(line) = lines.next().await {
             seen.push(match line {
                 Inbound::Text(text) => text.as_str().trim().to_owned(),
                 Inbound::Unusable(why) => format!("! {why}"),
-                Inbound::Nothing => "! nothing".to_owned(),
+                Inbound::Control => "! control".to_owned(),
                 Inbound::TooLarge => "! too large".to_owned(),
             });
         }
@@ -169,22 +170,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_is_a_message_and_the_last_may_lack_its_end() {
+    async fn each_line_is_a_message_and_last_may_lack_newline() {
         assert_eq!(lines(b"one\r\n\n  \ntwo\nthree", 100).await, ["one", "two", "three"]);
         assert_eq!(lines(b"one\n\xff\xfe\ntwo\n", 100).await, ["one", "! the line is not UTF-8", "two"]);
         assert!(lines(b"", 100).await.is_empty());
     }
 
     #[tokio::test]
-    async fn an_over_long_line_is_skipped_alone() {
+    async fn only_over_long_line_is_skipped() {
         let long = format!("one\n{}\ntwo\n{}", "x".repeat(3 * READ), "y".repeat(3 * READ));
-        let skipped = "! the line is longer than 16 MiB; it was skipped";
+        let skipped = "! ignored a line longer than 16 MiB";
         assert_eq!(lines(long.as_bytes(), 10).await, ["one", skipped, "two", skipped]);
         assert_eq!(lines(b"0123456789\n0123456789a\n", 10).await, ["0123456789", skipped]);
     }
 
     #[test]
-    fn a_frame_is_one_line_whatever_it_was_made_from() {
+    fn frame_with_line_breaks_is_written_as_one_line() {
         let mut batch = Vec::new();
         push_line(&mut batch, b"{\"a\":\r\n 1}");
         push_line(&mut batch, b"{\"b\":\"\\n\"}");

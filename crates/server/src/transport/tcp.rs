@@ -1,10 +1,10 @@
-//! What every TCP connection is set to before anything is read of it.
+//! Socket options of TCP connections.
 //!
-//! Owns how the other end's death is noticed: a machine that fell asleep or lost its
-//! network says no goodbye, and would keep its place and its part in sessions for ever.
-//! The system asks for a sign of life; who is alive but slow is none of its business. Who
-//! dies while something is on its way to it is given up by the system, too, but later:
-//! after the last of its retransmissions.
+//! Enables keep-alive probes: a peer that is suspended or loses its network does not close
+//! the connection, which would then keep its slot and its subscriptions forever. The
+//! system's probes do not affect a peer that is alive but slow. If a peer disappears while
+//! data is in flight, the system also closes the connection, but later: after the last
+//! retransmission.
 
 use std::io::Result;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use std::time::Duration;
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::net::TcpStream;
 
-/// How long a connection may be silent before the other end is asked for a sign of life.
+/// Idle time before the first keep-alive probe.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Time between two questions without an answer.
+/// Time between two unanswered probes.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Questions without an answer after which the other end is dead.
+/// Unanswered probes after which the connection is closed.
 const PROBES: u32 = 3;
 
-/// Sets up a connection that was just accepted.
+/// Sets the options of an accepted connection.
 pub(crate) fn prepare(stream: &TcpStream) -> Result<()> {
-    // Small frames must not wait for more to come.
+    // Send small frames without delay.
     stream.set_nodelay(true)?;
     setsockopt(stream, sockopt::KeepAlive, &true)?;
     #[cfg(target_os = "linux")]
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_silent_connection_is_asked_for_a_sign_of_life_within_a_minute() {
+    async fn idle_connection_is_probed_within_a_minute() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();

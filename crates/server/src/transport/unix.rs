@@ -1,4 +1,4 @@
-//! A unix socket that only its user can reach, and that leaves no file behind.
+//! Unix sockets that only their user can open, and whose files are removed on exit.
 
 use std::fs::Permissions;
 use std::io::{Error, ErrorKind, Result};
@@ -8,23 +8,23 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 
-/// The file of a bound socket. Dropping it removes the file, if it is still ours.
+/// The file of a bound socket. Removes it when dropped, unless it was replaced.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// By which our file is told from one that replaced it.
-    identity: Identity,
+    /// Distinguishes the file from one that replaced it.
+    identity: FileIdentity,
 }
 
-/// Device, inode and time of change: an inode alone may be used again.
-type Identity = (u64, u64, i64, i64);
+/// Device, inode and change time: an inode alone may be reused.
+type FileIdentity = (u64, u64, i64, i64);
 
-/// Binds a socket at `path`. A file that a dead host left there is replaced; a live
-/// host's is not.
+/// Binds a socket at `path`. Replaces the file of a host that no longer runs, but not
+/// that of a running one.
 pub(crate) async fn bind(path: &Path) -> Result<(UnixListener, SocketFile)> {
     if SocketAddr::from_pathname(path).is_err() {
         let message = format!(
-            "a path of {} bytes is longer than a unix socket can have; choose one below 100",
+            "a path of {} bytes is longer than a unix socket can have; choose one shorter than 100 bytes",
             path.as_os_str().len()
         );
         return Err(Error::new(ErrorKind::InvalidInput, message));
@@ -33,12 +33,15 @@ pub(crate) async fn bind(path: &Path) -> Result<(UnixListener, SocketFile)> {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
         Ok(file) if !file.file_type().is_socket() => {
-            return Err(Error::new(ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
+            return Err(Error::new(
+                ErrorKind::AlreadyExists,
+                "a file that is not a socket already exists there",
+            ));
         }
         Ok(_) => match UnixStream::connect(path).await.map_err(|error| (error.kind(), error)) {
-            // One that does not keep up with its connections listens, too.
+            // A host with a full backlog is running, too.
             Ok(_) | Err((ErrorKind::WouldBlock, _)) => {
-                return Err(Error::new(ErrorKind::AddrInUse, "another host listens there"));
+                return Err(Error::new(ErrorKind::AddrInUse, "another host is listening there"));
             }
             Err((ErrorKind::ConnectionRefused, _)) => std::fs::remove_file(path)?,
             Err((_, error)) => return Err(error),
@@ -48,14 +51,14 @@ pub(crate) async fn bind(path: &Path) -> Result<(UnixListener, SocketFile)> {
     Ok((listener, SocketFile { path: path.to_owned(), identity: identity(path)? }))
 }
 
-/// Binds so that there is no moment in which others could connect: nobody can before the
-/// socket listens, and by then its file is its user's alone.
+/// Binds a socket that other users can never connect to: its file mode is restricted
+/// before the socket listens.
 fn bind_private(path: &Path) -> Result<UnixListener> {
-    /// Connections that the system takes ahead of us.
+    /// Pending connections that the system queues.
     const BACKLOG: u32 = 1024;
 
     let socket = UnixSocket::new_stream()?;
-    // Linux gives the file the mode of the socket, which has one before it has a file.
+    // On Linux the file gets the mode of the socket, which can be set before the bind.
     #[cfg(target_os = "linux")]
     nix::sys::stat::fchmod(&socket, nix::sys::stat::Mode::from_bits_truncate(0o600))?;
     socket.bind(path)?;
@@ -64,12 +67,12 @@ fn bind_private(path: &Path) -> Result<UnixListener> {
     if listening.is_err()
         && let Err(error) = std::fs::remove_file(path)
     {
-        tracing::warn!(%error, path = %path.display(), "the file of a socket that does not listen stays behind");
+        tracing::warn!(%error, path = %path.display(), "could not remove socket file after failed listen");
     }
     listening
 }
 
-fn identity(path: &Path) -> Result<Identity> {
+fn identity(path: &Path) -> Result<FileIdentity> {
     let file = std::fs::symlink_metadata(path)?;
     Ok((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
 }
@@ -79,7 +82,7 @@ impl Drop for SocketFile {
         if identity(&self.path).is_ok_and(|identity| identity == self.identity)
             && let Err(error) = std::fs::remove_file(&self.path)
         {
-            tracing::warn!(%error, path = %self.path.display(), "the socket's file stays behind");
+            tracing::warn!(%error, path = %self.path.display(), "could not remove socket file");
         }
     }
 }
@@ -90,8 +93,8 @@ mod tests {
 
     use super::*;
 
-    /// A directory whose path leaves room for the name of a socket, which that of the usual
-    /// place may not.
+    /// A directory with a path short enough for a socket in it; the default temporary
+    /// directory may be too long.
     fn directory() -> TempDir {
         let usual = tempfile::tempdir().unwrap();
         if SocketAddr::from_pathname(usual.path().join("host.sock")).is_ok() {
@@ -101,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_file_is_its_users_alone_and_goes_with_the_host() {
+    async fn socket_file_is_private_and_removed_with_its_host() {
         let dir = directory();
         let path = dir.path().join("host.sock");
         let (listener, file) = bind(&path).await.unwrap();
@@ -111,14 +114,14 @@ mod tests {
         drop(listener);
         let (_listener, replaced) = bind(&path).await.unwrap();
         drop(file);
-        assert!(path.exists(), "it belongs to the host that replaced it");
+        assert!(path.exists(), "the file belongs to the host that replaced it");
         drop(replaced);
         assert!(!path.exists());
     }
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn a_host_that_does_not_keep_up_is_not_replaced() {
+    async fn host_with_full_backlog_is_not_replaced() {
         let dir = directory();
         let path = dir.path().join("host.sock");
         let socket = UnixSocket::new_stream().unwrap();
@@ -133,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_file_has_its_mode_from_the_first_moment() {
+    async fn socket_file_is_created_with_private_mode() {
         let dir = directory();
         let path = dir.path().join("host.sock");
         let _listener = bind_private(&path).unwrap();
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_path_may_be_as_long_as_a_client_can_dial_and_no_longer() {
+    async fn path_up_to_longest_connectable_length_is_accepted() {
         let dir = directory();
         let named = |length: usize| dir.path().join("x".repeat(length));
         let fits = |length: &usize| SocketAddr::from_pathname(named(*length)).is_ok();
@@ -150,11 +153,11 @@ mod tests {
         UnixStream::connect(&named(longest)).await.unwrap();
         let error = bind(&named(longest + 1)).await.unwrap_err();
         assert!(error.to_string().contains("longer than a unix socket can have"), "{error}");
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left behind");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no other file remains");
     }
 
     #[tokio::test]
-    async fn a_file_that_is_no_socket_is_not_touched() {
+    async fn file_that_is_not_a_socket_is_not_removed() {
         let dir = directory();
         let path = dir.path().join("precious");
         std::fs::write(&path, "x").unwrap();

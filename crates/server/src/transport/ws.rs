@@ -1,4 +1,4 @@
-//! AHP over WebSocket: one JSON-RPC message a text frame.
+//! AHP over WebSocket: one JSON-RPC message per text frame.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,42 +10,43 @@ use http::Response;
 use innkeeper_core::state::{CloseReason, Frame};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::drive::{CLOSE_GRACE, Handshake, Inbound, Outgoing, drive};
-use crate::connection::Shared;
+use super::drive::{CLOSE_GRACE, FrameWriter, Handshake, Inbound, drive};
+use crate::connection::ServerContext;
 use crate::limits::MAX_MESSAGE;
 
-/// Largest message that is read at all. A client that sends a little too much is
-/// told so; whoever sends more than this is cut off in the middle.
+/// Largest message that is read. A message between `MAX_MESSAGE` and this limit closes the
+/// connection with a reason; a larger one drops it without a reason.
 const MAX_READ: usize = 4 * MAX_MESSAGE;
 
-/// What is read at once. The library clears as much whenever it looks for something to
-/// read; its own choice is 32 times this.
+/// Read buffer size. The WebSocket library zeroes a buffer of this size on every read; its
+/// default is 32 times as large.
 const READ_BUFFER: usize = 4 * 1024;
 
-/// Takes over an admitted connection, which has a place among all of them.
+/// Upgrades an admitted request. The connection holds its slot until it ends.
 pub(crate) fn upgrade(
     upgrade: WebSocketUpgrade,
-    shared: Arc<Shared>,
-    place: OwnedSemaphorePermit,
+    shared: Arc<ServerContext>,
+    slot: OwnedSemaphorePermit,
 ) -> Response<axum::body::Body> {
     let tasks = shared.tasks.clone();
     upgrade.max_message_size(MAX_READ).max_frame_size(MAX_READ).read_buffer_size(READ_BUFFER).on_upgrade(
         move |socket| {
             tasks.track_future(async move {
                 serve(socket, shared).await;
-                drop(place);
+                drop(slot);
             })
         },
     )
 }
 
-async fn serve(socket: WebSocket, shared: Arc<Shared>) {
+async fn serve(socket: WebSocket, shared: Arc<ServerContext>) {
     let (mut sink, stream) = socket.split();
     let incoming = stream
         .take_while(|frame| future::ready(!matches!(frame, Ok(Message::Close(_)) | Err(_))))
         .filter_map(|frame| future::ready(frame.ok().map(inbound)));
-    drive(shared, pin!(incoming), Frames(&mut sink), Handshake::InTime).await;
-    // Also flushes the answer to a close of the client's. It may be gone already.
+    drive(shared, pin!(incoming), WebSocketWriter(&mut sink), Handshake::InTime).await;
+    // Also flushes the response to the client's close frame. Fails if the client has
+    // already disconnected.
     tokio::time::timeout(CLOSE_GRACE, sink.close()).await.ok();
 }
 
@@ -54,14 +55,14 @@ fn inbound(frame: Message) -> Inbound {
         Message::Text(text) if text.len() > MAX_MESSAGE => Inbound::TooLarge,
         Message::Text(text) => Inbound::Text(text),
         Message::Binary(_) => Inbound::Unusable("send text frames, not binary ones"),
-        Message::Ping(_) | Message::Pong(_) | Message::Close(_) => Inbound::Nothing,
+        Message::Ping(_) | Message::Pong(_) | Message::Close(_) => Inbound::Control,
     }
 }
 
-/// The writing side of a socket.
-struct Frames<'a>(&'a mut SplitSink<WebSocket, Message>);
+/// Writes frames as WebSocket messages.
+struct WebSocketWriter<'a>(&'a mut SplitSink<WebSocket, Message>);
 
-impl Outgoing for Frames<'_> {
+impl FrameWriter for WebSocketWriter<'_> {
     type Error = axum::Error;
 
     async fn write(&mut self, frames: Vec<Frame>) -> Result<(), axum::Error> {
@@ -73,7 +74,7 @@ impl Outgoing for Frames<'_> {
     }
 
     async fn close(&mut self, reason: CloseReason) {
-        // The client may be gone already; then there is nobody to tell.
+        // Fails if the client has already disconnected.
         self.0.send(Message::Close(Some(close_frame(reason)))).await.ok();
     }
 }
@@ -88,5 +89,5 @@ fn close_frame(reason: CloseReason) -> CloseFrame {
         CloseReason::NoHandshake => 4004,
         CloseReason::StateLost => 1011,
     };
-    CloseFrame { code, reason: Utf8Bytes::from_static(super::farewell(reason)) }
+    CloseFrame { code, reason: Utf8Bytes::from_static(super::close_message(reason)) }
 }

@@ -39,8 +39,8 @@ const SOURCES: [&str; 18] = [
     include_str!("../files.rs"),
 ];
 
-const FILES: &str = "the_official_client_works_with_files";
-const FILE_ERRORS: &str = "every_failure_has_the_code_of_the_protocol";
+const FILES: &str = "official_client_reads_and_changes_files";
+const FILE_ERRORS: &str = "file_errors_map_to_protocol_error_codes";
 
 /// The commands of the root, session, chat, resource and resource watch channels.
 const COMMANDS: [CoverageRow; 28] = [
@@ -102,8 +102,12 @@ const COMMANDS: [CoverageRow; 28] = [
         "session_config_schema_is_returned_with_the_effective_values",
         "session_config_schema_is_returned_with_the_effective_values",
     ),
-    ("sessionConfigCompletions", "files_and_commands_are_completed", "files_and_commands_are_completed"),
-    ("completions", "files_and_commands_are_completed", "files_and_commands_are_completed"),
+    (
+        "sessionConfigCompletions",
+        "completions_list_files_and_commands",
+        "completions_list_files_and_commands",
+    ),
+    ("completions", "completions_list_files_and_commands", "completions_list_files_and_commands"),
     (
         "authenticate",
         "session_creation_requires_the_token_of_the_agent",
@@ -118,12 +122,12 @@ const COMMANDS: [CoverageRow; 28] = [
     ("resourceDelete", FILES, FILE_ERRORS),
     ("resourceMkdir", FILES, FILE_ERRORS),
     ("resourceRequest", FILES, FILE_ERRORS),
-    ("createResourceWatch", "a_watch_reports_to_its_subscribers_and_ends_with_them", FILE_ERRORS),
-    // On the channel of a watch.
+    ("createResourceWatch", "watch_reports_changes_until_last_subscriber_leaves", FILE_ERRORS),
+    // The watch's own channel.
     (
         "subscribe",
-        "a_watch_reports_to_its_subscribers_and_ends_with_them",
-        "a_watch_reports_to_its_subscribers_and_ends_with_them",
+        "watch_reports_changes_until_last_subscriber_leaves",
+        "watch_reports_changes_until_last_subscriber_leaves",
     ),
 ];
 

@@ -7,7 +7,7 @@
 //! | any action | its type is unknown | `unknown_action_is_rejected` |
 //! | any action | it is for another kind of channel | `action_on_the_wrong_channel_is_rejected` |
 //! | any action | the channel does not exist (ignored) | `action_for_an_unknown_channel_is_ignored` |
-//! | any action | its channel is read-only | `a_watch_takes_no_actions_from_clients` |
+//! | any action | its channel is read-only | `watch_channel_rejects_client_actions` |
 //! | any action | its session cannot be loaded | `rejects_action_for_an_unreadable_session_with_the_reason` |
 //! | any action | it repeats an earlier dispatch | `repeated_dispatch_is_rejected_if_its_echo_is_not_sent` |
 //! | `chat/turnStarted` | a turn is active | `rejects_turn_start_while_a_turn_is_active` |
