@@ -1,24 +1,22 @@
-//! The Claude Code runtime as a library: launching it, its stream-json wire, its control protocol and its
-//! long-lived sessions.
+//! Runs the Claude Code runtime: launch, stream-json messages, control protocol and long-lived sessions.
 //!
-//! This crate knows nothing of the protocol its callers speak to their own clients. Its invariants: nothing
-//! it starts outlives it, its readers never wait for a consumer, and no wire message it does not know is
-//! lost or fatal.
+//! This crate does not depend on the protocol between its callers and their clients. Invariants: no process it
+//! starts outlives it, its readers never wait for a consumer, and unknown messages are neither lost nor fatal.
 //!
 //! # Layers
 //!
-//! - [`ClaudeSession`] is a conversation, turn by turn: sends in order, time-outs, interrupts, hooks, forks, and
-//!   another runtime when one dies.
-//! - [`Runtime`] is one running runtime, message by message. [`turns`] tells which turn a message belongs to and
-//!   when a turn is over; [`Controls`] are the control requests.
-//! - [`wire`] has the messages as types, and [`classify`] what they mean.
-//! - [`transcript`] reads what runtimes wrote down, [`install`] fetches them, [`registry`] knows which of them run
-//!   and sweeps what a host left behind.
+//! - [`ClaudeSession`] is a conversation at the level of turns: ordered sends, timeouts, interrupts, hooks, forks,
+//!   and a restart when the runtime exits.
+//! - [`Runtime`] is one runtime process at the level of messages. [`turns`] assigns messages to turns and detects
+//!   the end of a turn; [`Controls`] sends control requests.
+//! - [`wire`] defines the message types; [`classify`] maps them to events.
+//! - [`transcript`] reads the runtimes' transcripts, [`install`] downloads runtimes, and [`registry`] records
+//!   running ones and ends the leftover processes of crashed hosts.
 //!
-//! # A conversation
+//! # Example
 //!
-//! Every runtime runs under a [`warden`], a small process that ends everything the runtime started when the host
-//! is gone for whatever reason. A program can be its own warden:
+//! Every runtime runs under a [`warden`], a small process that terminates the runtime and its descendants when the
+//! host exits for any reason. A program can serve as its own warden:
 //!
 //! ```standalone_crate
 //! use std::process::ExitCode;
@@ -48,7 +46,7 @@
 //! async fn talk() -> Result<(), Box<dyn std::error::Error>> {
 //! #   let home = tempfile::tempdir()?;
 //! #   let path = home.path().join("claude");
-//! #   // Answers one message, as little as a runtime can say.
+//! #   // A minimal runtime that answers one message.
 //! #   std::fs::write(&path, r#"#!/usr/bin/env bash
 //! # while read -r line; do
 //! #   id=${line#*\"request_id\":\"}; id=${id%%\"*}

@@ -1,7 +1,8 @@
-//! A runtime at the other end of a stream.
+//! A runtime connected through a stream.
 //!
-//! Owns the stream and the peer; the handle is the same as for a local process. There is no warden, so the
-//! invariant is weaker: when the handle goes, the peer is told to end and the stream is closed.
+//! Owns the stream and the peer; the handle is the same as for a local process. There is no warden, so
+//! the invariant is weaker: when the handle is dropped, the peer is asked to terminate and the stream is
+//! closed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +21,14 @@ use crate::registry::Lease;
 use crate::transport::{ByteStream, Peer, PeerExit, PeerSignal};
 use crate::warden::RuntimeStatus;
 
-/// How long the peer has between being told to end and being killed, when nobody waits for it any more.
+/// Time between the terminate signal and the kill signal for a peer whose handle was dropped.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How long a killed peer may take to be gone before its stream is closed anyway.
+/// Time for a killed peer to exit before its stream is closed anyway.
 const KILL_DEADLINE: Duration = Duration::from_secs(2);
 
 impl Process {
-    /// Takes over a stream whose runtime runs already. Files and lease go when the runtime does.
+    /// Takes over the stream of a running runtime. Files and lease are released when the runtime exits.
     pub(crate) fn attach(
         stream: ByteStream,
         files: PrivateFiles,
@@ -70,7 +71,7 @@ impl Process {
     }
 }
 
-/// The one task that owns the peer.
+/// The task that owns the peer.
 struct StreamOwner {
     peer: Box<dyn Peer>,
     reader: Option<JoinHandle<ReadEnd>>,
@@ -79,18 +80,18 @@ struct StreamOwner {
     stopping: CancellationToken,
     /// Why the host ended the runtime, if it did.
     reason: Option<ExitReason>,
-    /// What happens next to a peer that was told to end, and when.
+    /// Next step and its time, for a peer that was asked to terminate.
     next: Option<(Instant, Next)>,
 }
 
-/// What happens to a peer that does not end.
+/// Next step for a peer that does not exit.
 #[derive(Clone, Copy)]
 enum Next {
     Kill,
     LetGo,
 }
 
-/// What the owner waits for.
+/// Events that the owner task handles.
 enum Input {
     Exited(PeerExit),
     Read(ReadEnd),
@@ -103,7 +104,7 @@ impl StreamOwner {
     async fn run(mut self) -> Exit {
         let status = self.watch().await;
         if let Some(reader) = &mut self.reader {
-            // What it wrote before its end comes before the exit.
+            // Output written before the exit is delivered before the exit.
             if within(DRAIN_DEADLINE, &mut *reader).await.is_none() {
                 reader.abort();
             }
@@ -124,7 +125,7 @@ impl StreamOwner {
         loop {
             let overdue = self.next.map(|(at, _)| at);
             let input = tokio::select! {
-                // How it ended comes first: after that nothing else matters.
+                // The exit comes first: after it nothing else matters.
                 biased;
                 status = self.peer.exited() => Input::Exited(status),
                 () = cancel.cancelled(), if self.reason.is_none() => Input::Cancelled,
@@ -138,7 +139,7 @@ impl StreamOwner {
                 Input::Exited(status) => return status,
                 Input::Cancelled => self.end(ExitReason::Cancelled),
                 Input::Read(ReadEnd::Closed) => {
-                    // Its own end is on the way, if it can be learned at all.
+                    // The exit status follows, if it is available at all.
                     return within(DRAIN_DEADLINE, self.peer.exited()).await.unwrap_or(PeerExit::Unknown);
                 }
                 Input::Read(ReadEnd::LineTooLong(error)) => {
