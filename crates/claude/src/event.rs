@@ -138,7 +138,7 @@ pub struct Tokens {
     pub output: u64,
     /// Prompt tokens written to the cache.
     pub cache_read: u64,
-    /// Tokens of prompts that were written to the cache.
+    /// Prompt tokens written to the cache.
     pub cache_creation: u64,
 }
 

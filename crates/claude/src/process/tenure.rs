@@ -1,7 +1,8 @@
-//! The right to work on a conversation, for as long as a runtime does.
+//! Holds the lease on the conversation of a running runtime.
 //!
-//! Owns the lease while the runtime lives, and takes another one when the runtime goes on with another
-//! conversation: newer ones do after `/clear`. The invariant: the one that is worked on is always taken.
+//! Keeps the lease while the runtime runs, and takes a new one when the runtime switches to another
+//! conversation, as newer runtimes do after `/clear`. Invariant: the runtime's current conversation is
+//! always leased.
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -12,14 +13,14 @@ use uuid::Uuid;
 use crate::intake::Intake;
 use crate::registry::Lease;
 
-/// The process that is written down beside the conversation.
+/// The process recorded with the lease.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tenant {
     pub(super) warden: u32,
     pub(super) mark: Uuid,
 }
 
-/// A lease in use.
+/// A lease held for a runtime.
 #[derive(Debug)]
 pub(super) struct Tenure {
     over: CancellationToken,
@@ -27,7 +28,7 @@ pub(super) struct Tenure {
 }
 
 impl Tenure {
-    /// Begins to hold a lease, if there is one. A runtime elsewhere has no process to be written down.
+    /// Starts holding the lease, if any. A remote runtime has no process to record.
     pub(super) fn begin(
         tasks: &TaskTracker,
         lease: Option<Lease>,
@@ -45,11 +46,11 @@ impl Tenure {
         Self { over, holder }
     }
 
-    /// Gives the lease back.
+    /// Releases the lease.
     pub(super) async fn end(self) {
         self.over.cancel();
         if let Some(holder) = self.holder {
-            // It only fails if the task panicked, and then the lease is gone as well.
+            // Fails only if the task panicked, which also releases the lease.
             holder.await.ok();
         }
     }
@@ -61,7 +62,7 @@ fn note(lease: &Lease, tenant: Option<Tenant>) {
     }
 }
 
-/// Follows the runtime from conversation to conversation.
+/// Follows the runtime from one conversation to the next.
 async fn hold(mut lease: Lease, tenant: Option<Tenant>, mut conversation: watch::Receiver<Option<Uuid>>) {
     while conversation.changed().await.is_ok() {
         let Some(next) = *conversation.borrow_and_update() else { continue };
@@ -70,17 +71,17 @@ async fn hold(mut lease: Lease, tenant: Option<Tenant>, mut conversation: watch:
         }
         let registry = lease.registry();
         match tokio::task::spawn_blocking(move || registry.lease(next)).await {
-            // The other one is given back only now, so that there is no moment without any.
+            // The old lease is released only after the new one is taken, so that one is always held.
             Ok(Ok(taken)) => {
                 note(&taken, tenant);
                 lease = taken;
             }
             Ok(Err(error)) => {
-                tracing::warn!(%error, "a runtime went on with a conversation that is not free");
+                tracing::warn!(%error, "runtime switched to a conversation that is in use");
             }
-            Err(error) => tracing::warn!(%error, "a conversation could not be taken"),
+            Err(error) => tracing::warn!(%error, "cannot lease conversation"),
         }
     }
-    // The intake goes after the process; until then the lease is held.
+    // The intake outlives the process; the lease is held until then.
     std::future::pending::<()>().await;
 }

@@ -1,6 +1,6 @@
-//! What is written down about a running runtime.
+//! The record of a running runtime.
 //!
-//! Owns the file's format. A record of another run of the system names no process any more.
+//! Owns the file format. A record of an earlier boot does not refer to any running process.
 
 use std::path::{Path, PathBuf};
 
@@ -9,26 +9,26 @@ use uuid::Uuid;
 
 use crate::process_table::{Identity, boot};
 
-/// A runtime that was written down.
+/// A recorded runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningRuntime {
-    /// The conversation it works on.
+    /// The runtime's conversation.
     pub conversation: Uuid,
-    /// The process that watches over it, if it is alive.
+    /// Process id of the warden, if it is running.
     pub warden: Option<u32>,
-    /// The directory of the registry.
+    /// Directory of the registry.
     pub registry: PathBuf,
 }
 
-/// A record.
+/// The content of a record file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) conversation: Uuid,
-    /// The warden; nothing where processes cannot be told apart.
+    /// The warden; `None` on systems without a process table.
     pub(super) warden: Option<Identity>,
-    /// What the runtime's processes have in their environment.
+    /// Mark in the environment of the runtime's processes.
     pub(super) mark: Uuid,
-    /// The run of the system that the processes belong to.
+    /// The boot during which the record was written.
     pub(super) boot: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl Record {
         format!("{record}\n")
     }
 
-    /// Reads a record; nothing if it was not written to its end.
+    /// Parses a record; `None` if it is incomplete.
     pub(super) fn from_json(text: &str) -> Option<Self> {
         let record: Value = serde_json::from_str(text).ok()?;
         let text = |name: &str| record.get(name)?.as_str().map(str::to_owned);
@@ -63,7 +63,7 @@ impl Record {
         })
     }
 
-    /// Whether its processes could still be there.
+    /// Whether the processes of the record may still exist.
     pub(super) fn is_of_this_boot(&self) -> bool {
         self.boot.is_some() && self.boot == boot()
     }

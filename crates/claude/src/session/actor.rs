@@ -1,8 +1,8 @@
-//! The one task that runs a session.
+//! The task that runs a session.
 //!
-//! Owns the queue of sends, the live runtime and the turn machine. Whatever takes time is a future that the
-//! loop polls beside everything else, so that an interrupt never waits behind what it interrupts. The
-//! invariant: a send that was taken is settled exactly once, whatever happens to the runtime.
+//! Owns the queue of sends, the running runtime and the turn machine. Long operations are futures that
+//! the loop polls concurrently, so an interrupt never waits for the operation it interrupts. Invariant:
+//! an accepted send is settled exactly once, whatever happens to the runtime.
 
 mod commands;
 mod drain;

@@ -1,7 +1,7 @@
-//! What a session's task shows to its handles.
+//! The state that a session's task shares with its handles.
 //!
-//! Owns the parts that both sides see: who follows and hooks in, the status, the record, and what is known of
-//! the live runtime. Only the task changes them, but for the two lists. Every lock is short.
+//! Owns the subscribers and hooks, the status, the record, and the data of the running runtime. Only the
+//! task changes them, except for the two lists. Locks are held only briefly.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use crate::controls::Controls;
 use crate::event::SessionEvent;
 use crate::runtime::Initialized;
 
-/// The shared parts of a session.
+/// The shared state of a session.
 pub(super) struct Board {
     pub(super) followers: Arc<Members<Follower>>,
     pub(super) hooks: Arc<Members<Hook>>,
@@ -27,7 +27,7 @@ pub(super) struct Board {
     identity: Mutex<Identity>,
 }
 
-/// What is known of the runtime that runs.
+/// Data of the running runtime.
 #[derive(Debug)]
 pub(super) struct LiveRuntime {
     pub(super) controls: Controls,
@@ -35,7 +35,7 @@ pub(super) struct LiveRuntime {
     pub(super) initialized: Initialized,
 }
 
-/// What another session would be made from.
+/// The data needed to create a fork.
 #[derive(Debug)]
 struct Identity {
     options: SessionOptions,
@@ -57,7 +57,7 @@ impl Board {
         }
     }
 
-    /// Writes an event down and tells everybody of it.
+    /// Records an event and notifies all subscribers.
     pub(super) fn announce(&self, event: &SessionEvent) {
         lock(&self.recorder).record(event);
         tell(&self.followers, event);
@@ -87,7 +87,7 @@ impl Board {
         lock(&self.identity).options.clone()
     }
 
-    /// The conversation goes on under this id. One that it did not have before has no messages yet.
+    /// Sets the current conversation. A new id has no messages yet.
     pub(super) fn set_conversation(&self, conversation: Uuid) {
         {
             let mut identity = lock(&self.identity);
@@ -108,13 +108,13 @@ impl Board {
         lock(&self.identity).established = true;
     }
 
-    /// The conversation, once it has messages.
+    /// The conversation, if it has messages.
     pub(super) fn established(&self) -> Option<Uuid> {
         let identity = lock(&self.identity);
         identity.established.then_some(identity.conversation)
     }
 
-    /// Shows a status, if it is another one.
+    /// Updates the status if it changed.
     pub(super) fn show(&self, status: Status) {
         self.status.send_if_modified(|shown| {
             let changed = *shown != status;
@@ -135,6 +135,6 @@ impl fmt::Debug for Board {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each part is whole after every statement, so a panic elsewhere leaves nothing half done.
+    // Each part is consistent after every statement, so a poisoned lock can be used.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

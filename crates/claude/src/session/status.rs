@@ -1,6 +1,6 @@
-//! What a session is doing, for somebody who looks at it.
+//! The status of a session.
 //!
-//! Pure: derived from what is sent, asked and said. Decides nothing.
+//! Pure: derived from sends, requests and messages.
 
 use std::collections::BTreeSet;
 
@@ -8,40 +8,40 @@ use crate::event::EventKind;
 use crate::process::Exit;
 use crate::wire::{Message, SystemMessage};
 
-/// What a session is doing.
+/// The status of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
-    /// Nothing; it takes a send at once.
+    /// Ready for a send.
     Idle,
-    /// A turn runs.
+    /// A turn is running.
     Streaming,
-    /// A turn runs, and the model thinks.
+    /// A turn is running and the model is thinking.
     Thinking,
-    /// A turn waits for the answer to a question.
+    /// A turn is waiting for an answer from the user.
     AwaitingApproval,
-    /// The runtime ended without being asked to. The next send starts another one.
+    /// The runtime exited unexpectedly. The next send starts a new one.
     Error(UnexpectedExit),
-    /// It is over.
+    /// The session has ended.
     Terminated,
 }
 
-/// A runtime ended without being asked to, and without the result that was due.
+/// The runtime exited unexpectedly, without a pending result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the runtime {exit}{}", said(exit))]
 pub struct UnexpectedExit {
-    /// How it ended: code, signal and the tail of its stderr.
+    /// Exit code, signal and end of stderr.
     pub exit: Exit,
 }
 
 fn said(exit: &Exit) -> String {
-    if exit.stderr_tail.is_empty() { String::new() } else { format!("; it said: {}", exit.stderr_tail) }
+    if exit.stderr_tail.is_empty() { String::new() } else { format!("; stderr: {}", exit.stderr_tail) }
 }
 
-/// Follows a session.
+/// Derives the status from the activity of a session.
 #[derive(Debug, Default)]
 pub(super) struct StatusTracker {
     phase: Phase,
-    /// The ids of open questions that a person has to answer.
+    /// Ids of pending requests that need an answer from the user.
     questions: BTreeSet<String>,
 }
 
@@ -56,7 +56,7 @@ enum Phase {
 }
 
 impl StatusTracker {
-    /// The status now.
+    /// The current status.
     pub(super) fn status(&self) -> Status {
         match &self.phase {
             Phase::Terminated => Status::Terminated,
@@ -70,7 +70,7 @@ impl StatusTracker {
         }
     }
 
-    /// A turn begins or ends.
+    /// Handles the start or end of a turn.
     pub(super) fn turn(&mut self, turn: TurnEdge) {
         if !matches!(self.phase, Phase::Terminated) {
             self.phase = match turn {
@@ -80,7 +80,7 @@ impl StatusTracker {
         }
     }
 
-    /// The runtime said something, which means these things.
+    /// Handles a message and the events it maps to.
     pub(super) fn message(&mut self, message: &Message, kinds: &[EventKind]) {
         if matches!(self.phase, Phase::Terminated | Phase::Broken(_)) {
             return;
@@ -125,17 +125,17 @@ impl StatusTracker {
         }
     }
 
-    /// A question was asked.
+    /// Adds a pending request.
     pub(super) fn asked(&mut self, id: &str) {
         self.questions.insert(id.to_owned());
     }
 
-    /// A question was answered or withdrawn.
+    /// Removes a request that was answered or cancelled.
     pub(super) fn answered(&mut self, id: &str) {
         self.questions.remove(id);
     }
 
-    /// The runtime is gone, unasked or not.
+    /// Handles the exit of the runtime.
     pub(super) fn exited(&mut self, unexpected: Option<UnexpectedExit>) {
         self.questions.clear();
         if !matches!(self.phase, Phase::Terminated) {
@@ -143,14 +143,14 @@ impl StatusTracker {
         }
     }
 
-    /// The session is over.
+    /// Handles the end of the session.
     pub(super) fn terminated(&mut self) {
         self.questions.clear();
         self.phase = Phase::Terminated;
     }
 }
 
-/// A turn's beginning or end.
+/// The start or end of a turn.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TurnEdge {
     Begins,
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_goes_from_streaming_over_thinking_and_a_question_to_idle() {
+    fn turn_goes_through_streaming_thinking_and_approval_to_idle() {
         let mut tracker = StatusTracker::default();
         assert_eq!(tracker.status(), Status::Idle);
         tracker.turn(TurnEdge::Begins);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_nobody_asked_for_shows_too() {
+    fn unsolicited_turn_changes_status() {
         let mut tracker = StatusTracker::default();
         assert_eq!(say(&mut tracker, r#"{"type":"system","subtype":"init"}"#), Status::Streaming);
         let idle = r#"{"type":"system","subtype":"session_state_changed","state":"idle"}"#;
@@ -201,13 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_is_an_error_until_the_next_turn_and_the_end_stays() {
+    fn exit_is_an_error_until_next_turn_but_termination_is_final() {
         let mut tracker = StatusTracker::default();
         let exit =
             Exit { code: Some(3), signal: None, stderr_tail: "no".to_owned(), reason: ExitReason::OnItsOwn };
         tracker.exited(Some(UnexpectedExit { exit: exit.clone() }));
         assert_eq!(tracker.status(), Status::Error(UnexpectedExit { exit: exit.clone() }));
-        assert_eq!(UnexpectedExit { exit }.to_string(), "the runtime exited with code 3; it said: no");
+        assert_eq!(UnexpectedExit { exit }.to_string(), "the runtime exited with code 3; stderr: no");
         tracker.turn(TurnEdge::Begins);
         assert_eq!(tracker.status(), Status::Streaming);
         tracker.terminated();

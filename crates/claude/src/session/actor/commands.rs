@@ -1,4 +1,4 @@
-//! What the handles ask for.
+//! Handles commands from session handles.
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -28,7 +28,7 @@ impl Actor {
         }
     }
 
-    /// Answers what comes after the end has begun.
+    /// Rejects commands that arrive after the end has begun.
     fn refuse(&mut self, command: Command) {
         match command {
             Command::Send(pending) => pending.settle(Err(TurnError::Terminated)),
@@ -48,7 +48,7 @@ impl Actor {
             self.interrupts.push(reply);
             return;
         }
-        // What the runtime does unasked is interrupted, too, but nobody waits for that.
+        // An unsolicited turn of the runtime is interrupted as well, but its end is not awaited.
         if !interrupted {
             self.send_interrupt(Queued::Keep);
         }
@@ -56,7 +56,7 @@ impl Actor {
         reply.send(answer).ok();
     }
 
-    /// Begins the end of the session.
+    /// Starts ending the session.
     pub(super) fn end(&mut self, reply: Option<oneshot::Sender<()>>) {
         self.ending.get_or_insert_default().extend(reply);
         self.permits.close();
@@ -86,7 +86,7 @@ impl Actor {
         }
     }
 
-    /// Begins a send: hooks first.
+    /// Starts a send, with hooks first.
     pub(super) fn begin(&mut self, mut pending: Pending) {
         let timeout = pending.prompt.timeout.or(self.options.send_timeout);
         pending.deadline = timeout.map(|timeout| (Instant::now() + timeout, timeout));
@@ -96,7 +96,7 @@ impl Actor {
         if hooks.is_empty() {
             return self.deliver(pending, prompt);
         }
-        // In a task of its own, so that a hook that panics costs its send alone.
+        // Runs in a separate task, so that a panicking hook fails only its send.
         let rewriting = AbortOnDropHandle::new(self.tasks.spawn(rewrite(hooks, prompt)));
         self.work = Some(Box::pin(async {
             Done::Hooked(rewriting.await.unwrap_or_else(|_| Err("the hook panicked".into())))
@@ -119,7 +119,7 @@ impl Actor {
         }
     }
 
-    /// Hands a message to the runtime, which is started if there is none.
+    /// Sends a message to the runtime, which is started if necessary.
     pub(super) fn deliver(&mut self, pending: Pending, prompt: UserContent) {
         let Some(live) = &self.live else {
             return self.start_for(Purpose::Write(pending, prompt));
@@ -138,7 +138,7 @@ impl Actor {
         }
     }
 
-    /// Fails a send that is in no stage.
+    /// Fails a send that is not in any stage.
     pub(super) fn fail(&mut self, pending: Pending, error: TurnError) {
         self.status.turn(TurnEdge::Ends);
         pending.settle(Err(error));

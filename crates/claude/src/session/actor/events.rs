@@ -1,4 +1,4 @@
-//! What the runtime says.
+//! Handles events from the runtime.
 
 use std::sync::Arc;
 
@@ -51,12 +51,12 @@ impl Actor {
         self.verdicts(verdicts);
     }
 
-    /// Notes what a message says about the conversation itself.
+    /// Records changes of the conversation itself.
     fn observe(&mut self, message: &Message) {
         if let Some(conversation) = message.conversation() {
             self.board.set_conversation(conversation);
         }
-        // A turn has begun, so the message that it answers is written down.
+        // A turn has started, so its message was written to the transcript.
         if let Message::System(SystemMessage::Init(_)) = message {
             self.board.set_established();
         }
@@ -67,14 +67,15 @@ impl Actor {
             match verdict {
                 Verdict::Drained(_) => self.drained(),
                 Verdict::Ends(end) if Some(end.turn) == self.turn => self.ended(end.reason),
-                // Turns that the runtime starts by itself are no send; followers see their events.
+                // Turns started by the runtime itself do not belong to a send; subscribers see their
+                // events.
                 Verdict::Begins { .. } | Verdict::Ends(_) | Verdict::TakenUp { .. } | Verdict::Belongs(_) => {
                 }
             }
         }
     }
 
-    /// The turn of the send that is with the runtime is over.
+    /// Settles the send whose turn ended.
     fn ended(&mut self, reason: EndReason) {
         self.turn = None;
         match std::mem::replace(&mut self.stage, Stage::Idle) {
@@ -103,7 +104,8 @@ impl Actor {
         pending.settle(outcome);
     }
 
-    /// Tells everybody of an event, the turn's own reader last. `length` is what its message weighs.
+    /// Notifies all subscribers of an event, then the reader of the turn. `length` is the size of its
+    /// message.
     fn announce(&mut self, event: SessionEvent, length: usize) {
         let event = Arc::new(event);
         self.board.announce(&event);
@@ -112,20 +114,20 @@ impl Actor {
         {
             let weight = event.kind.weight() + length;
             match pending.events.push(Ok(event), weight) {
-                // A reader that only waits for the result wants no events.
+                // A reader that only waits for the result has closed its queue.
                 Ok(()) | Err(Refused::Closed) => {}
                 Err(Refused::Full) => pending.events.finish(Err(Lagged)),
             }
         }
     }
 
-    /// Tells everybody of what happened to a runtime, which is in no turn.
+    /// Notifies all subscribers of a runtime event outside of any turn.
     pub(super) fn announce_runtime(&mut self, kind: EventKind) {
         let at = self.options.clock.now();
         self.announce(SessionEvent { at, turn: None, subagent: None, kind, message: None }, 0);
     }
 
-    /// Has a question of the runtime's answered, beside everything else.
+    /// Answers a request from the runtime in a separate task.
     fn question(&mut self, id: String, request: IncomingRequest) {
         let needs_person = match &request {
             IncomingRequest::CanUseTool(_)
@@ -134,7 +136,7 @@ impl Actor {
             IncomingRequest::HookCallback(_)
             | IncomingRequest::McpMessage(_)
             | IncomingRequest::TokenRefresh(_) => false,
-            // The runtime has its answer already.
+            // Already answered.
             IncomingRequest::Unknown(_) => return,
         };
         let Some(live) = &self.live else { return };
@@ -144,7 +146,7 @@ impl Actor {
         let cancel = CancellationToken::new();
         self.questions.insert(id.clone(), cancel.clone());
         let controls = live.runtime.controls();
-        // In a task of its own, so that a handler that panics is noticed and the runtime still gets an answer.
+        // Runs in a separate task, so that the runtime gets an answer even if the handler panics.
         let answering = self.tasks.spawn(self.options.handler.answer(request, cancel.clone()));
         let answered = self.answered.0.clone();
         self.tasks.spawn(async move {
@@ -154,9 +156,9 @@ impl Actor {
             };
             let answer = answer.unwrap_or_else(|_| Err("the host failed to answer".to_owned()));
             if let Err(error) = controls.respond(&id, answer) {
-                tracing::debug!(%error, "the runtime does not want an answer any more");
+                tracing::debug!(%error, "cannot answer request");
             }
-            // The session may be over.
+            // The session may have ended.
             answered.send(id).await.ok();
         });
     }

@@ -1,4 +1,4 @@
-//! Starting and stopping runtimes.
+//! Starts and stops runtimes.
 
 use std::path::PathBuf;
 
@@ -15,13 +15,13 @@ use crate::transcript;
 use crate::transport::Transport;
 
 impl Actor {
-    /// Starts a runtime for something.
+    /// Starts a runtime for the given purpose.
     pub(super) fn start_for(&mut self, purpose: Purpose) {
         let mut options = self.options.launch.clone();
         let transport = self.options.transport.clone();
         let again = self.started_before.then(|| self.board.conversation());
         let established = self.board.established().is_some();
-        // A fresh token for every start, made before anything is awaited, so that no cancellation is lost.
+        // A new token per start, created before the first await, so that no cancellation is lost.
         self.starting = self.cancel.child_token();
         let cancel = self.starting.clone();
         self.work = Some(Box::pin(async move {
@@ -103,11 +103,11 @@ impl Actor {
                 self.board.set_options(&self.options);
                 ready.send(Err(RestartError::Start(error))).ok();
             }
-            Purpose::Nobody => tracing::warn!(%error, "a runtime that nobody waits for did not start"),
+            Purpose::Nobody => tracing::warn!(%error, "background start of a runtime failed"),
         }
     }
 
-    /// Restarts the runtime with other options; the one that runs is stopped first.
+    /// Restarts the runtime with changed options; stops the running one first.
     pub(super) fn restart(&mut self, change: Change, ready: Ready) {
         if self.live.is_some() {
             return self.stop(StopOptions::default(), Afterwards::Restart(change, ready));
@@ -119,7 +119,7 @@ impl Actor {
         self.start_for(Purpose::Changed(ready, before));
     }
 
-    /// Stops the runtime; its exit goes on with `afterwards`.
+    /// Stops the runtime; its exit continues with `afterwards`.
     pub(super) fn stop(&mut self, options: StopOptions, afterwards: Afterwards) {
         let Some(live) = &self.live else { return self.stopped(afterwards) };
         let runtime = live.runtime.clone();
@@ -140,7 +140,7 @@ impl Actor {
         };
     }
 
-    /// The runtime is gone.
+    /// Handles the exit of the runtime.
     pub(super) fn exited(&mut self, exit: Exit) {
         self.live = None;
         self.board.set_live(None);
@@ -152,7 +152,7 @@ impl Actor {
         let asked = matches!(self.stage, Stage::Stopping(_)) || self.ending.is_some();
         let asked = asked || matches!(exit.reason, ExitReason::Stopped | ExitReason::Cancelled);
         let unexpected = UnexpectedExit { exit: exit.clone() };
-        // The stage knows the send that waits, and followers are told of the exit itself.
+        // The stage holds the waiting send, and subscribers are notified of the exit itself.
         drop(self.machine.exited());
         self.turn = None;
         self.status.exited((!asked).then(|| unexpected.clone()));
@@ -178,8 +178,8 @@ impl Actor {
     }
 }
 
-/// The conversation that another runtime takes up. One that died before it wrote anything down leaves nothing
-/// to resume, and the same id is free.
+/// The conversation for the next runtime. If the previous one exited before it wrote a transcript, there
+/// is nothing to resume and the id can be reused.
 async fn continued(
     options: &LaunchOptions,
     transport: &Transport,
@@ -187,7 +187,7 @@ async fn continued(
     established: bool,
 ) -> Conversation {
     let is_written = match transport {
-        // The transcript is on another machine, or may be.
+        // The transcript may be on another machine.
         Transport::Stream(_) => established,
         Transport::LocalProcess => {
             let mut environment = options.environment.clone();
@@ -200,7 +200,7 @@ async fn continued(
     match options.conversation {
         Conversation::Fork { .. } if !is_written => options.conversation,
         Conversation::New(_) if !is_written => Conversation::New(conversation),
-        // The conversation that was resumed has been replaced by one in which nothing was said yet.
+        // The resumed conversation was replaced by a new one without messages.
         Conversation::Resume(before) | Conversation::ResumeAt { id: before, .. }
             if !is_written && before != conversation =>
         {
