@@ -1,7 +1,7 @@
 //! The runtime's stream-json messages as types.
 //!
-//! Everything here is tolerant: a field of an unexpected shape, an unknown field, an unknown kind of message
-//! or content block is kept as raw JSON instead of failing. Nothing here reads from or writes to a process.
+//! Decoding is tolerant: fields of an unexpected type, unknown fields, and unknown kinds of messages or
+//! content blocks are kept as raw JSON. This module does not do I/O.
 
 pub mod content;
 pub mod control;

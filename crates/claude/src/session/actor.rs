@@ -34,16 +34,16 @@ use crate::turns::{Generation, TurnKey, TurnMachine};
 
 use drain::Drain;
 
-/// The most answers on their way back to the loop. Those who answer wait when it is full.
+/// Capacity of the channel for completed answers. Senders wait when it is full.
 const ANSWERED_LIMIT: usize = 64;
 
-/// A change to launch options.
+/// A change to the launch options.
 pub(super) type Change = Box<dyn FnOnce(&mut LaunchOptions) + Send>;
 
-/// Who waits for a runtime to be ready.
+/// Notified when the runtime is ready.
 type Ready = oneshot::Sender<Result<(), RestartError>>;
 
-/// What handles ask of the task.
+/// Commands from session handles.
 pub(super) enum Command {
     Send(Pending),
     WarmUp { reply: Ready },
@@ -58,7 +58,7 @@ pub(super) struct Pending {
     prompt: Prompt,
     events: Arc<TurnEvents>,
     outcome: oneshot::Sender<Result<TurnResult, TurnError>>,
-    /// When its turn must be over, once it has begun; and how long it had.
+    /// Deadline of the turn once it has started, with the timeout.
     deadline: Option<(Instant, Duration)>,
     _permit: OwnedSemaphorePermit,
 }
@@ -74,73 +74,73 @@ impl Pending {
 
     fn settle(self, outcome: Result<TurnResult, TurnError>) {
         self.events.close();
-        // Whoever sent it may not care any more.
+        // The sender may have dropped the turn.
         self.outcome.send(outcome).ok();
     }
 }
 
-/// What waits for its turn.
+/// Queued work.
 enum Job {
     Send(Pending),
     WarmUp(Ready),
     Restart(Change, Ready),
 }
 
-/// What the task is in the middle of.
+/// Current activity of the task.
 enum Stage {
-    /// Nothing; the next job can begin.
+    /// Ready for the next job.
     Idle,
-    /// Hooks rewrite a prompt.
+    /// Hooks are rewriting a prompt.
     Hooking(Pending),
-    /// A runtime is being started for something.
+    /// A runtime is starting.
     Starting(Purpose),
-    /// A message is with the runtime, or what it left behind is awaited.
+    /// A message was sent to the runtime; or, with `None`, an abandoned turn is being drained.
     Turn(Option<Pending>),
-    /// The runtime is gone and its last event not read yet; the message goes to the next one.
+    /// The runtime has exited but its last event was not read yet; the next runtime gets the message.
     Lost(Pending, UserContent),
-    /// The runtime is being stopped.
+    /// The runtime is stopping.
     Stopping(Afterwards),
-    /// The session is over.
+    /// The session has ended.
     Over,
 }
 
-/// What a runtime is started for.
+/// Why a runtime is started.
 enum Purpose {
     Write(Pending, UserContent),
     Reply(Ready),
-    /// With the options to go back to if it fails.
+    /// With the options to restore if the start fails.
     Changed(Ready, Box<LaunchOptions>),
-    /// Whoever wanted it has given up.
+    /// The requester has given up.
     Nobody,
 }
 
-/// What follows when a runtime has been stopped.
+/// What follows after a runtime has stopped.
 enum Afterwards {
     Nothing,
     Restart(Change, Ready),
     Over,
 }
 
-/// What a future of the loop's came to.
+/// Output of the stage's future.
 enum Done {
     Hooked(Result<UserContent, HookError>),
     Started(Box<Result<(Runtime, RuntimeEvents), StartError>>),
 }
 
-/// What the loop waits for.
+/// Inputs of the loop.
 enum Input {
     Command(Option<Command>),
     Cancelled,
     Answered(String),
-    /// A runtime of this generation answered an interrupt.
+    /// A runtime of this generation responded to an interrupt.
     InterruptAnswered(Generation),
     Done(Done),
-    /// With the length of the line that it came as.
+    /// With the length of its line.
     Event(Option<(RuntimeEvent, usize)>),
     Time,
 }
 
-/// A runtime that runs.
+/// The running runtime.
 struct Live {
     runtime: Runtime,
     events: RuntimeEvents,
@@ -157,27 +157,27 @@ pub(super) struct Actor {
     cancel: CancellationToken,
     queue: VecDeque<Job>,
     stage: Stage,
-    /// What the stage waits for, if that is a future.
+    /// The future that the stage waits for, if any.
     work: Option<BoxFuture<'static, Done>>,
-    /// Ends a start that nobody wants any more.
+    /// Cancels a start that is no longer needed.
     starting: CancellationToken,
     live: Option<Live>,
     /// Whether a runtime was started before, so that the next one resumes.
     started_before: bool,
     machine: TurnMachine,
-    /// The turn that the send which is with the runtime opened.
+    /// The turn of the send in progress.
     turn: Option<TurnKey>,
-    /// Interrupts that are not answered yet; each gives its runtime's generation.
+    /// Pending interrupts; each returns the generation of its runtime.
     interrupting: JoinSet<Generation>,
     status: StatusTracker,
     drain: Option<Drain>,
-    /// When silence settles the open message.
+    /// When the open message is settled because of silence.
     quiet_at: Option<Instant>,
-    /// Who waits for the end of an interrupted turn.
+    /// Waiting for the end of an interrupted turn.
     interrupts: Vec<oneshot::Sender<Interrupted>>,
-    /// Who waits for the end of the session; something once it has begun to end.
+    /// Waiting for the end of the session; `Some` once it is ending.
     ending: Option<Vec<oneshot::Sender<()>>>,
-    /// The runtime's open questions.
+    /// Pending requests from the runtime.
     questions: HashMap<String, CancellationToken>,
     answered: (mpsc::Sender<String>, mpsc::Receiver<String>),
 }
@@ -217,7 +217,7 @@ impl Actor {
         }
     }
 
-    /// Runs the session to its end.
+    /// Runs the session until it ends.
     pub(super) async fn run(mut self) {
         loop {
             self.advance();
@@ -234,7 +234,7 @@ impl Actor {
         self.board.record(|recorder| recorder.ended(now));
         self.board.show(self.status.status());
         for reply in self.ending.into_iter().flatten() {
-            // Whoever asked may have gone away.
+            // The receiver may have been dropped.
             reply.send(()).ok();
         }
     }
@@ -243,7 +243,7 @@ impl Actor {
         let due = self.due();
         let ending = self.ending.is_some();
         tokio::select! {
-            // What the user wants comes first, then what was waited for, then what the runtime says.
+            // User commands come first, then completed work, then events from the runtime.
             biased;
             () = self.cancel.cancelled(), if !ending => Input::Cancelled,
             command = self.commands.recv(), if !(ending && self.commands.is_closed()) => Input::Command(command),
@@ -260,7 +260,7 @@ impl Actor {
     fn handle(&mut self, input: Input) {
         match input {
             Input::Command(Some(command)) => self.command(command),
-            // The last handle is gone.
+            // The last handle was dropped.
             Input::Command(None) | Input::Cancelled => self.end(None),
             Input::Answered(id) => {
                 self.questions.remove(&id);
@@ -273,13 +273,13 @@ impl Actor {
             Input::Done(Done::Hooked(prompt)) => self.hooked(prompt),
             Input::Done(Done::Started(started)) => self.started(*started),
             Input::Event(Some((event, length))) => self.event(event, length),
-            // The exit was the last event, so this is never reached; a runtime without events is no use.
+            // Unreachable, because the exit is the last event; a runtime without events is unusable.
             Input::Event(None) => self.live = None,
             Input::Time => self.time(),
         }
     }
 
-    /// Begins the next job if nothing else goes on and no interrupt is in flight that could hit it.
+    /// Starts the next job if the task is idle and no pending interrupt could affect it.
     fn advance(&mut self) {
         while matches!(self.stage, Stage::Idle) && self.ending.is_none() && self.machine.is_free() {
             let Some(job) = self.queue.pop_front() else { return };
@@ -294,7 +294,7 @@ impl Actor {
         }
     }
 
-    /// The next moment at which something is due.
+    /// The next deadline.
     fn due(&self) -> Option<Instant> {
         let deadline = self.current().and_then(|pending| pending.deadline).map(|(at, _)| at);
         let drain = self.drain.as_ref().map(|drain| drain.next);
@@ -318,7 +318,7 @@ impl Actor {
         }
     }
 
-    /// The send that the stage is about.
+    /// The send in progress.
     fn current(&self) -> Option<&Pending> {
         match &self.stage {
             Stage::Hooking(pending)
@@ -333,14 +333,14 @@ impl Actor {
         }
     }
 
-    /// Fails the send that the stage is about; gives whether there was one.
+    /// Fails the send in progress; returns whether there was one.
     fn give_up(&mut self, error: TurnError) -> bool {
         let (pending, next) = match std::mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Hooking(pending) => {
                 self.work = None;
                 (pending, Stage::Idle)
             }
-            // The start goes on, so that the next send finds the runtime warm.
+            // The start continues, so that the next send does not wait for it.
             Stage::Starting(Purpose::Write(pending, _)) => (pending, Stage::Starting(Purpose::Nobody)),
             Stage::Lost(pending, _) => (pending, Stage::Idle),
             Stage::Turn(Some(pending)) => {
@@ -366,7 +366,7 @@ impl Actor {
     }
 }
 
-/// Waits for the stage's future; for ever if there is none.
+/// Waits for the stage's future; never returns if there is none.
 async fn work(work: &mut Option<BoxFuture<'static, Done>>) -> Done {
     match work {
         Some(running) => {

@@ -1,14 +1,14 @@
-//! Which entries of a transcript are the conversation, and in which order.
+//! Selects and orders the transcript entries that make up the conversation.
 //!
-//! A transcript is a forest: every entry names its parent, branches that were left stay in the file, and a
-//! compaction moves what it kept behind its summary. Owns the way from the newest leaf to the root. Pure, and
-//! bounded by the number of entries even if the parents go round in circles.
+//! A transcript is a forest: every entry names its parent, abandoned branches remain in the file, and a
+//! compaction moves the entries it kept after its summary. Owns the path from the newest leaf to the
+//! root. Pure, and bounded by the number of entries even if the parents form a cycle.
 
 use std::collections::{HashMap, HashSet};
 
 use super::entry::{Entry, EntryKind, Preserved};
 
-/// The conversation that the newest leaf belongs to, as places in `entries`, oldest first.
+/// The conversation of the newest leaf, as indices into `entries`, oldest first.
 pub(super) fn conversation(entries: &[Entry]) -> Vec<usize> {
     let tree = Tree::new(entries);
     let Some(last) = tree.newest_message() else { return Vec::new() };
@@ -17,7 +17,7 @@ pub(super) fn conversation(entries: &[Entry]) -> Vec<usize> {
     path
 }
 
-/// The entries on the way to the last message, whatever they are.
+/// All entries on the path to the last message.
 pub(super) fn path_to_last_message(entries: &[Entry]) -> Vec<usize> {
     let tree = Tree::new(entries);
     entries.iter().rposition(Entry::is_message).map(|last| tree.path_to(last)).unwrap_or_default()
@@ -25,9 +25,9 @@ pub(super) fn path_to_last_message(entries: &[Entry]) -> Vec<usize> {
 
 struct Tree<'a> {
     entries: &'a [Entry],
-    /// Where each entry is; a repeated one counts where it stands last.
+    /// Index by uuid; the last occurrence of a repeated entry counts.
     places: HashMap<&'a str, usize>,
-    /// The parent of each entry, after compactions have moved some.
+    /// Parent of each entry, after moves by compactions.
     parents: Vec<Option<usize>>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Tree<'a> {
         tree
     }
 
-    /// Puts what a compaction kept between its anchor and what followed the anchor.
+    /// Inserts the entries that a compaction kept between its anchor and the anchor's children.
     fn move_preserved(&mut self, preserved: &Preserved) {
         if let Some(messages) = &preserved.preserved_messages {
             let kept: Option<Vec<usize>> = messages.uuids.iter().map(|uuid| self.place(uuid)).collect();
@@ -97,8 +97,8 @@ impl<'a> Tree<'a> {
         self.place(&entry.uuid) == Some(at)
     }
 
-    /// The last message of the conversation: the one that the newest leaf leads to. What the runtime noted
-    /// behind it belongs to a turn that is not there yet.
+    /// The last message of the conversation: the one that the newest leaf leads to. Later entries of
+    /// other kinds belong to a turn that has no message yet.
     fn newest_message(&self) -> Option<usize> {
         let main = |at: usize, entry: &Entry| self.is_current(at, entry) && !entry.fields.is_sidechain;
         let in_main = || self.entries.iter().enumerate().filter(|(at, entry)| main(*at, entry));
@@ -113,7 +113,7 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// An entry and those before it, newest first.
+    /// An entry and its ancestors, newest first.
     fn ancestors(&self, from: usize) -> impl Iterator<Item = usize> {
         let mut seen = HashSet::new();
         std::iter::successors(Some(from), |at| self.parent(*at)).take_while(move |at| seen.insert(*at))
@@ -125,8 +125,8 @@ impl<'a> Tree<'a> {
         path
     }
 
-    /// Parallel tool calls are entries of one answer of which only one can be the parent of what follows. The
-    /// others and their results are put behind the last block of the answer that is on the path.
+    /// Parallel tool calls are entries of one answer, only one of which can be the parent of the next
+    /// entry. Inserts the others and their results after the last block of the answer on the path.
     fn insert_siblings(&self, path: &mut Vec<usize>) {
         let on_path: HashSet<usize> = path.iter().copied().collect();
         let mut answers: HashMap<String, Answer> = HashMap::new();
@@ -177,7 +177,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The entries of one answer of the model.
+/// The entries of one model answer.
 #[derive(Default)]
 struct Answer {
     on_path: Vec<usize>,

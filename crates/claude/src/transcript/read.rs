@@ -1,7 +1,7 @@
-//! The messages of a conversation.
+//! Reads the messages of a conversation.
 //!
-//! Owns the shape in which a conversation is given out and the choice of what is shown of it. The order comes
-//! from `chain.rs`. A message becomes a frame of the live wire again, so that both go the same way from there.
+//! Owns the message format and the selection of messages. `chain.rs` determines the order. A message can
+//! be converted to a frame of the live stream, so that both are processed the same way.
 
 use std::path::Path;
 
@@ -17,28 +17,28 @@ use crate::wire::{DecodeError, Message, decode};
 /// Which messages to read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Whether the runtime's own entries are wanted.
+    /// Whether to include system entries.
     pub system: SystemEntries,
-    /// How many of the oldest to leave out.
+    /// Number of oldest messages to skip.
     pub offset: usize,
-    /// How many at most.
+    /// Maximum number of messages.
     pub limit: Option<usize>,
 }
 
-/// Whether the runtime's own entries (compactions, output of local commands) are wanted.
+/// Whether to include the runtime's own entries (compactions, output of local commands).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SystemEntries {
-    /// Only what the two sides said.
+    /// Only user and model messages.
     #[default]
     Excluded,
-    /// Those, too.
+    /// System entries as well.
     Included,
 }
 
-/// Who a message is from.
+/// The sender of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TranscriptMessageKind {
-    /// The user's side: prompts and results of tools.
+    /// The user: prompts and tool results.
     User,
     /// The model.
     Assistant,
@@ -46,55 +46,55 @@ pub enum TranscriptMessageKind {
     System,
 }
 
-/// How a message on the user's side came to be.
+/// How a message was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// As a prompt, a result of a tool, or a message of the model.
+    /// A prompt, a tool result, or a model message.
     Plain,
-    /// As a prompt that was queued while a turn ran and taken up by it.
+    /// A prompt that was queued during a turn and included in it.
     Queued,
-    /// As the record of a command that ran in the runtime alone.
+    /// The record of a command that the runtime executed itself.
     LocalCommand,
-    /// As the summary that a compaction put in the place of what was before.
+    /// The summary created by a compaction.
     CompactSummary,
 }
 
 /// A message of a conversation.
 #[derive(Debug, Clone)]
 pub struct TranscriptMessage {
-    /// Who it is from.
+    /// Sender of the message.
     pub kind: TranscriptMessageKind,
-    /// Its id; for a prompt the one that the host gave it.
+    /// Message id; for a prompt the one assigned by the host.
     pub uuid: String,
-    /// The conversation.
+    /// Id of the conversation.
     pub session_id: Option<String>,
-    /// When it was written, as the runtime wrote it.
+    /// Timestamp as written by the runtime.
     pub timestamp: Option<String>,
-    /// The message of the model API; absent in the runtime's own entries.
+    /// The API message; `None` for system entries.
     pub message: Option<Box<RawValue>>,
-    /// The tool call that the subagent which wrote it works for.
+    /// The tool call that the sending subagent works for.
     pub parent_tool_use_id: Option<String>,
-    /// The subagent that started the subagent which wrote it.
+    /// The parent of the sending subagent.
     pub parent_agent_id: Option<String>,
-    /// A tool's structured output.
+    /// Structured tool output.
     pub tool_use_result: Option<Box<RawValue>>,
-    /// Why a tool did not run.
+    /// Why a tool was not executed.
     pub tool_denial: Option<String>,
-    /// How it came to be.
+    /// How the message was created.
     pub origin: Origin,
-    /// Who sent an unasked prompt, in the runtime's words.
+    /// Sender of an unsolicited prompt, as reported by the runtime.
     pub sender: Option<Box<RawValue>>,
-    /// Whether it is for the model and not for people.
+    /// Whether the message is meant for the model and not for users.
     pub is_meta: bool,
-    /// Which of the runtime's own entries it is.
+    /// Kind of a system entry.
     pub subtype: Option<String>,
-    /// The text of one of the runtime's own entries.
+    /// Text of a system entry.
     pub content: Option<Box<RawValue>>,
-    /// What a compaction did.
+    /// Details of a compaction.
     pub compact_metadata: Option<Box<RawValue>>,
 }
 
-/// The messages of a conversation that lead to its newest one, oldest first.
+/// The messages of a conversation up to the newest one, oldest first.
 pub fn messages(transcript: &Path, options: &ReadOptions) -> Result<Vec<TranscriptMessage>, TranscriptError> {
     let entries = read_entries(transcript)?;
     let mut found = Vec::new();
@@ -123,8 +123,8 @@ pub fn messages(transcript: &Path, options: &ReadOptions) -> Result<Vec<Transcri
     Ok(found.into_iter().skip(options.offset).take(options.limit.unwrap_or(usize::MAX)).collect())
 }
 
-/// The entries in which the runtime records a command that it ran itself: a warning to the model, then the
-/// command, then what it printed. A command that is a prompt looks the same without the warning.
+/// The entries that record a command executed by the runtime: a caveat to the model, the command, and its
+/// output. A command that is a prompt has no caveat.
 struct LocalCommand;
 
 impl LocalCommand {
@@ -141,7 +141,7 @@ impl LocalCommand {
     }
 }
 
-/// A prompt that was queued while a turn ran.
+/// A prompt that was queued during a turn.
 #[derive(Deserialize)]
 struct QueuedCommand<'a> {
     #[serde(borrow)]
@@ -180,7 +180,7 @@ impl TranscriptMessage {
         }
     }
 
-    /// The prompt in an attachment, if it is one that was queued.
+    /// The queued prompt in an attachment, if any.
     fn of_queued(entry: &Entry) -> Option<Self> {
         if !entry.is_queued_prompt() {
             return None;
@@ -202,7 +202,7 @@ impl TranscriptMessage {
         Some(converted)
     }
 
-    /// The message as the frame that the live wire would have carried.
+    /// Converts the message to a frame of the live stream.
     pub fn to_wire(&self) -> Result<Message, DecodeError> {
         decode(Value::Object(self.frame()).to_string().as_bytes())
     }

@@ -1,40 +1,41 @@
-//! A runtime's output as it arrives, taken apart into messages.
+//! Splits a runtime's output into messages.
 //!
-//! Owns the order of the steps: cut into lines below a cap, leave out blank ones, decode. Does not read, and does
-//! not decide what becomes of noise. How the bytes were chunked never shows in the frames.
+//! Owns the steps: split into lines up to a limit, skip blank lines, decode. Does not do I/O and does not
+//! handle invalid lines. The frames do not depend on the chunking of the bytes.
 
 use bytes::{Bytes, BytesMut};
 
 use super::message::{DecodeError, Message, decode};
 use crate::lines::{LineTooLong, Lines};
 
-/// Collects bytes and gives frames.
+/// Collects bytes and returns frames.
 #[derive(Debug)]
 pub struct Frames {
     lines: Lines,
 }
 
-/// One line of a runtime's output that is not blank.
+/// A non-blank line of a runtime's output.
 #[derive(Debug)]
 pub struct Frame {
-    /// The line without its end.
+    /// The line without its line end.
     pub line: Bytes,
-    /// What it says; an error if it is noise, which is no reason to stop.
+    /// The decoded message, or an error for an invalid line, after which decoding can continue.
     pub message: Result<Message, DecodeError>,
 }
 
 impl Frames {
-    /// Takes lines of at most `line_limit` bytes.
+    /// Accepts lines of up to `line_limit` bytes.
     pub fn new(line_limit: usize) -> Self {
         Self { lines: Lines::new(line_limit) }
     }
 
-    /// Where the next bytes are to be appended.
+    /// The buffer to append the next bytes to.
     pub fn buffer(&mut self) -> &mut BytesMut {
         self.lines.buffer()
     }
 
-    /// The next whole line; nothing until more bytes came. After a line that is too long the rest means nothing.
+    /// The next complete line; `None` until more bytes arrive. After an error the remaining bytes are
+    /// unusable.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, LineTooLong> {
         while let Some(line) = self.lines.next()? {
             if !line.trim_ascii().is_empty() {
@@ -45,7 +46,7 @@ impl Frames {
         Ok(None)
     }
 
-    /// How many bytes of an unfinished line there are.
+    /// Length of the incomplete line in bytes.
     pub fn unfinished(&self) -> usize {
         self.lines.unfinished()
     }
