@@ -97,8 +97,8 @@ fn watch_over(arguments: Arguments) -> ExitCode {
         return ExitCode::from(2);
     };
     let mut control = UnixStream::from(control);
-    // A new session, so that signals from the terminal do not reach the runtime and it cannot prompt
-    // there. Fails only for a process group leader, which already has no controlling terminal signals.
+    // A new session, so that the terminal's signals do not reach the runtime and it cannot prompt there.
+    // Fails only for a process group leader, which the terminal's signals do not reach anyway.
     setsid().ok();
     let prepared = tree::adopt_orphans().and_then(|()| Wakeups::new());
     let wakeups = match prepared {

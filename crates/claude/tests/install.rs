@@ -267,11 +267,11 @@ async fn what_goes_wrong_is_named_and_leaves_nothing() {
     let other = integrity(b"something else");
     // What is offered, and what the message has to say.
     let cases: [(Vec<u8>, Delivery, &str, &str); 6] = [
-        (whole.clone(), Delivery::Whole, &other, "does not have the checksum"),
-        (whole.clone(), Delivery::Cut(Arc::default()), &integrity(&whole), "broke off after"),
+        (whole.clone(), Delivery::Whole, &other, "checksum mismatch"),
+        (whole.clone(), Delivery::Cut(Arc::default()), &integrity(&whole), "was interrupted after"),
         (whole.clone(), Delivery::Whole, "sha1-AAAA", "no sha512 checksum"),
-        (whole.clone(), Delivery::Status(StatusCode::FORBIDDEN), &integrity(&whole), "answered 403"),
-        (escape.clone(), Delivery::Whole, &integrity(&escape), "leads out of the folder"),
+        (whole.clone(), Delivery::Status(StatusCode::FORBIDDEN), &integrity(&whole), "returned status 403"),
+        (escape.clone(), Delivery::Whole, &integrity(&escape), "leaves the folder"),
         (b"no archive".to_vec(), Delivery::Whole, &integrity(b"no archive"), "not a readable archive"),
     ];
     let outer = tempfile::tempdir().unwrap();

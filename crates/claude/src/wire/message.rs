@@ -241,7 +241,7 @@ wire_struct! {
 wire_struct! {
     /// A block is complete.
     pub struct ContentBlockStopEvent {
-        /// The block's place in the answer.
+        /// Index of the block in the answer.
         index: u32 = "index",
     }
 }

@@ -185,7 +185,7 @@ async fn a_stream_that_ends_is_a_runtime_that_ends() {
     runtime.send(&prompt("go")).unwrap();
     let event = soon(events.next()).await;
     let Some(RuntimeEvent::Exited(exit)) = event else { panic!("{event:?}") };
-    assert_eq!(exit.to_string(), "ended in an unknown way");
+    assert_eq!(exit.to_string(), "exited with unknown status");
     assert!(place.scratch_files().is_empty());
     start().await.unwrap();
 }

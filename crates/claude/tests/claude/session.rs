@@ -264,7 +264,7 @@ async fn an_exit_without_a_result_is_unexpected_with_code_and_stderr_and_the_nex
     let error = soon(crash.result()).await.unwrap_err();
     let TurnError::UnexpectedExit(exit) = &error else { panic!("{error:?}") };
     assert_eq!((exit.exit.code, exit.exit.stderr_tail.as_str()), (Some(7), "out of beer"));
-    assert_eq!(exit.to_string(), "the runtime exited with code 7; it said: out of beer");
+    assert_eq!(exit.to_string(), "the runtime exited with code 7; stderr: out of beer");
     assert_eq!(soon(next.result()).await.unwrap().text, "answer to next");
     assert_eq!(
         seen.lock().unwrap().clone(),
@@ -281,7 +281,7 @@ async fn a_runtime_that_dies_while_idle_shows_as_an_error_and_is_replaced_by_the
     kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGKILL).unwrap();
     let status = becomes(&session, |status| matches!(status, Status::Error(_))).await;
     let Status::Error(error) = status else { panic!("{status:?}") };
-    assert_eq!(error.to_string(), "the runtime was ended by signal 9 (SIGKILL)");
+    assert_eq!(error.to_string(), "the runtime was killed by signal 9 (SIGKILL)");
     assert_eq!((session.pid(), session.controls().is_none()), (None, true));
     assert_eq!(answer(&session, "two").await, "answer to two");
 }
@@ -546,7 +546,7 @@ async fn one_conversation_has_one_runtime() {
     let first = start(options.clone()).await;
     let second = ClaudeSession::start(SessionOptions::new(options.clone()), CancellationToken::new()).await;
     let error = second.unwrap_err();
-    assert!(error.to_string().contains("is in use by the runtime of process"), "{error}");
+    assert!(error.to_string().contains("is in use by the runtime with warden process"), "{error}");
     // A restart gives the conversation back and takes it again.
     first.restart(|_| ()).await.unwrap();
     assert_eq!(answer(&first, "one").await, "answer to one");
@@ -628,6 +628,6 @@ async fn refusals_are_the_answer_where_nobody_else_gives_one() {
     .await;
     let refusal: serde_json::Value = serde_json::from_str(&answer(&session, "go").await).unwrap();
     let expected =
-        json!({ "behavior": "deny", "message": "nobody is there to give permission", "toolUseID": "t" });
+        json!({ "behavior": "deny", "message": "no permission handler is available", "toolUseID": "t" });
     assert_eq!(refusal, expected);
 }
