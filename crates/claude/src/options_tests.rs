@@ -25,7 +25,7 @@ fn native() -> Program {
     Program::from_path("/opt/claude")
 }
 
-/// The complete plan as JSON.
+/// Everything that a plan decides, as one value.
 fn shown(plan: &LaunchPlan) -> Value {
     let text = |value: &OsString| value.to_string_lossy().into_owned();
     let secret = |content: &Option<secrecy::SecretString>| {
@@ -50,14 +50,14 @@ fn variable(plan: &LaunchPlan, name: &str) -> Option<String> {
 }
 
 #[test]
-fn plan_for_native_runtime() {
+fn plan_of_a_native_runtime() {
     let environment = [
         ("PATH", "/usr/bin"),
         ("HOME", "/home/guest"),
         ("CLAUDE_CONFIG_DIR", "/home/guest/.config/claude"),
         ("CLAUDE_CODE_MAX_RETRIES", "2"),
         ("ANTHROPIC_MODEL", "opus"),
-        ("ANTHROPIC_API_KEY", "user secret"),
+        ("ANTHROPIC_API_KEY", "of the user's"),
         ("NO_PROXY", "intranet, localhost"),
         ("VSCODE_PID", "1"),
     ];
@@ -65,7 +65,7 @@ fn plan_for_native_runtime() {
 }
 
 #[test]
-fn plan_for_resumed_node_runtime_with_every_option() {
+fn plan_of_a_resumed_node_runtime_with_every_option() {
     let program = Program::from_path("/opt/runtime/cli.js");
     let answer = Uuid::from_u128(9);
     let agent = AgentDefinition {
@@ -127,21 +127,21 @@ fn plan_for_resumed_node_runtime_with_every_option() {
 }
 
 #[test]
-fn plan_for_fork() {
+fn plan_of_a_fork() {
     let conversation = Conversation::Fork { from: Uuid::from_u128(7), id: Uuid::from_u128(8) };
     let plan = LaunchPlan::new(&LaunchOptions { conversation, ..options(native(), &[]) });
     insta::assert_json_snapshot!(shown(&plan)["arguments"]);
 }
 
 #[test]
-fn settings_are_unchanged_without_endpoint() {
+fn without_an_endpoint_the_settings_are_the_callers_alone() {
     let settings = Map::from_iter([("model".to_owned(), json!("opus"))]);
     let plan = LaunchPlan::new(&LaunchOptions { endpoint: None, settings, ..options(native(), &[]) });
     assert_eq!(plan.settings.unwrap().expose_secret(), r#"{"model":"opus"}"#);
 }
 
 #[test]
-fn account_variables_are_removed_with_endpoint() {
+fn with_an_endpoint_nothing_of_the_users_account_is_inherited() {
     let personal = [
         "ANTHROPIC_API_KEY",
         "ANTHROPIC_CUSTOM_HEADERS",
@@ -159,17 +159,17 @@ fn account_variables_are_removed_with_endpoint() {
 }
 
 #[test]
-fn account_variables_are_kept_without_endpoint() {
-    let environment = [("ANTHROPIC_API_KEY", "user secret"), ("CLAUDE_CODE_USE_BEDROCK", "1")];
+fn without_an_endpoint_the_users_account_is_left_alone() {
+    let environment = [("ANTHROPIC_API_KEY", "of the user's"), ("CLAUDE_CODE_USE_BEDROCK", "1")];
     let plan = LaunchPlan::new(&LaunchOptions { endpoint: None, ..options(native(), &environment) });
-    assert_eq!(variable(&plan, "ANTHROPIC_API_KEY").unwrap(), "user secret");
+    assert_eq!(variable(&plan, "ANTHROPIC_API_KEY").unwrap(), "of the user's");
     assert_eq!(variable(&plan, "CLAUDE_CODE_USE_BEDROCK").unwrap(), "1");
     assert_eq!(variable(&plan, "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST"), None);
     assert!(plan.settings.is_none());
 }
 
 #[test]
-fn parent_variables_are_removed_and_overrides_take_precedence() {
+fn variables_of_whoever_started_the_host_are_dropped_and_overrides_win() {
     let foreign = ["INNKEEPER_TOKEN", "ELECTRON_RUN_AS_NODE", "NODE_OPTIONS", "CLAUDECODE", "GITHUB_ACTIONS"];
     let environment: Vec<(&str, &str)> = foreign.iter().map(|name| (*name, "1")).collect();
     let plan = LaunchPlan::new(&LaunchOptions {
@@ -182,7 +182,7 @@ fn parent_variables_are_removed_and_overrides_take_precedence() {
 }
 
 #[test]
-fn loopback_is_added_to_no_proxy_in_both_spellings() {
+fn loopback_joins_the_hosts_without_proxy_of_both_spellings() {
     let plan = LaunchPlan::new(&options(
         native(),
         &[("NO_PROXY", "a.example,127.0.0.1"), ("no_proxy", "b.example")],
@@ -193,22 +193,22 @@ fn loopback_is_added_to_no_proxy_in_both_spellings() {
 }
 
 #[test]
-fn secrets_are_absent_from_arguments_and_debug_output() {
-    let env = BTreeMap::from([("TOKEN".to_owned(), "user secret".to_owned())]);
+fn neither_the_bearer_nor_the_users_secrets_show_in_arguments_or_debug_output() {
+    let env = BTreeMap::from([("TOKEN".to_owned(), "of the user's".to_owned())]);
     let server = McpServer::Http { url: "http://127.0.0.1:1".to_owned(), headers: env };
     let options = LaunchOptions {
         mcp: McpOptions { servers: BTreeMap::from([("x".to_owned(), server)]), ..McpOptions::default() },
-        settings: Map::from_iter([("token".to_owned(), json!("user secret"))]),
-        ..options(native(), &[("ANTHROPIC_API_KEY", "user secret"), ("TOKEN", "user secret")])
+        settings: Map::from_iter([("token".to_owned(), json!("of the user's"))]),
+        ..options(native(), &[("ANTHROPIC_API_KEY", "of the user's"), ("TOKEN", "of the user's")])
     };
     let plan = LaunchPlan::new(&options);
     let shown = format!("{:?} {plan:?} {options:?}", plan.arguments(LaunchFiles::default()));
     assert!(!shown.contains("nonce.conversation"), "{shown}");
-    assert!(!shown.contains("user secret"), "{shown}");
+    assert!(!shown.contains("of the user's"), "{shown}");
 }
 
 #[test]
-fn scripts_run_with_node_and_other_programs_natively() {
+fn a_script_is_run_with_node_and_all_else_is_native() {
     assert_eq!(Program::from_path("/opt/claude"), Program::Native("/opt/claude".into()));
     let node = Program::Node { node: "node".into(), script: "/opt/cli.js".into() };
     assert_eq!(Program::from_path("/opt/cli.js"), node);

@@ -7,7 +7,7 @@ fn registry() -> (tempfile::TempDir, Registry) {
 }
 
 #[test]
-fn conversation_is_leased_once_and_again_after_release() {
+fn a_conversation_is_leased_once_and_can_be_taken_again_after_it_was_given_back() {
     let (_place, registry) = registry();
     let conversation = Uuid::new_v4();
     let lease = registry.lease(conversation).unwrap();
@@ -25,7 +25,7 @@ fn conversation_is_leased_once_and_again_after_release() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn error_names_the_process_that_uses_the_conversation() {
+fn who_has_a_conversation_is_said() {
     let (_place, registry) = registry();
     let conversation = Uuid::new_v4();
     let lease = registry.lease(conversation).unwrap();
@@ -36,12 +36,12 @@ fn error_names_the_process_that_uses_the_conversation() {
 }
 
 #[test]
-fn sweep_keeps_live_runtimes_and_foreign_files_and_removes_stale_records() {
+fn a_sweep_leaves_live_runtimes_and_foreign_files_alone_and_forgets_the_rest() {
     let (_place, registry) = registry();
     let live = registry.lease(Uuid::new_v4()).unwrap();
     live.note(std::process::id(), Uuid::new_v4());
     let stale = registry.directory.join(format!("{}.json", Uuid::new_v4()));
-    // From an earlier boot, when the process id belonged to another process.
+    // Of another run of the system, in which the process id meant another process.
     let mut record = Record::new(Uuid::new_v4(), std::process::id(), Uuid::new_v4());
     record.boot = Some("another".to_owned());
     std::fs::write(&stale, record.to_json()).unwrap();
@@ -56,14 +56,14 @@ fn sweep_keeps_live_runtimes_and_foreign_files_and_removes_stale_records() {
 }
 
 #[test]
-fn registry_without_directory_is_empty() {
+fn a_registry_without_a_directory_is_empty() {
     let registry = Registry::new("/nonexistent/registry");
     assert_eq!(registry.sweep().unwrap(), Sweep::default());
     assert_eq!(registry.list().unwrap(), []);
 }
 
 #[test]
-fn record_round_trips_and_incomplete_record_is_rejected() {
+fn a_record_is_read_back_as_it_was_written_and_half_of_one_is_none() {
     let record = Record::new(Uuid::new_v4(), std::process::id(), Uuid::new_v4());
     let text = record.to_json();
     assert_eq!(Record::from_json(&text), Some(record));

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A machine whose settings all name a different registry; the table removes settings one by one.
+/// A machine on which every place names a registry of its own; the table takes places away one by one.
 struct Machine {
     root: tempfile::TempDir,
 }
@@ -18,13 +18,13 @@ impl Machine {
     }
 }
 
-/// An `npm` that runs this shell command.
+/// An `npm` that is these words of shell.
 fn npm(words: &str) -> Vec<OsString> {
     ["sh", "-c", words].map(OsString::from).to_vec()
 }
 
 #[tokio::test]
-async fn settings_are_read_in_documented_order() {
+async fn places_are_asked_in_their_documented_order() {
     let machine = Machine::new();
     let here = machine.npmrc("here", "registry=https://here.test/npm");
     let home = machine.npmrc("home", "registry=https://home.test/");
@@ -54,7 +54,7 @@ async fn settings_are_read_in_documented_order() {
 }
 
 #[tokio::test]
-async fn missing_registry_error_names_the_option() {
+async fn a_machine_that_names_none_gets_told_what_to_set() {
     for npm in [
         vec![],
         vec!["there-is-no-such-program".into()],
@@ -70,7 +70,7 @@ async fn missing_registry_error_names_the_option() {
 }
 
 #[tokio::test]
-async fn invalid_address_error_names_the_setting() {
+async fn a_value_that_is_no_address_is_an_error_that_names_its_place() {
     for address in ["", "nonsense", "file:///etc", "ftp://registry.test/"] {
         let search = RegistrySearch { option: Some(address.to_owned()), ..RegistrySearch::default() };
         let error = search.find().await.unwrap_err().to_string();
@@ -79,7 +79,7 @@ async fn invalid_address_error_names_the_setting() {
 }
 
 #[test]
-fn npmrc_is_parsed_like_npm_does() {
+fn an_npmrc_is_read_as_npm_reads_it() {
     for (text, expected) in [
         ("registry=https://a.test/", Some("https://a.test/")),
         (" registry = \"https://a.test/\" ", Some("https://a.test/")),
@@ -100,7 +100,7 @@ fn npmrc_is_parsed_like_npm_does() {
 }
 
 #[test]
-fn join_keeps_the_path_of_the_registry() {
+fn a_registry_below_a_path_keeps_it() {
     for address in ["https://host.test/npm/all", "https://host.test/npm/all/"] {
         let registry = Registry::parse(address).unwrap();
         assert_eq!(
@@ -111,7 +111,7 @@ fn join_keeps_the_path_of_the_registry() {
 }
 
 #[test]
-fn credentials_are_never_displayed() {
+fn credentials_in_an_address_are_never_shown() {
     let registry = Registry::parse("https://me:secret@host.test:8443/npm").unwrap();
     assert_eq!(registry.to_string(), "https://***@host.test:8443/npm/");
     assert!(!format!("{registry:?}").contains("secret"));
@@ -124,7 +124,7 @@ fn credentials_are_never_displayed() {
 }
 
 #[test]
-fn is_loopback_only_for_addresses_of_this_machine() {
+fn only_addresses_of_this_machine_are_loopback() {
     for (address, expected) in [
         ("http://127.0.0.1:80/", true),
         ("http://localhost/", true),

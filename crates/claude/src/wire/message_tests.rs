@@ -11,7 +11,7 @@ fn decoded(line: &str) -> Message {
 }
 
 #[test]
-fn only_the_field_of_unexpected_type_is_untyped() {
+fn a_field_of_an_unexpected_shape_costs_that_field_alone() {
     let message = decoded(
         r#"{"type":"result","subtype":"success","duration_ms":"long","errors":[1],"is_error":true,"result":null}"#,
     );
@@ -22,7 +22,7 @@ fn only_the_field_of_unexpected_type_is_untyped() {
 }
 
 #[test]
-fn kind_is_found_at_any_position() {
+fn the_kind_is_found_wherever_it_stands() {
     for line in [
         r#"{"type":"system","subtype":"status","status":"requesting"}"#,
         r#"{"status":"requesting","subtype":"status","type":"system"}"#,
@@ -36,7 +36,7 @@ fn kind_is_found_at_any_position() {
 }
 
 #[test]
-fn last_value_of_duplicate_key_counts() {
+fn of_a_key_that_comes_twice_the_last_value_counts() {
     for (line, uuid) in [
         (r#"{"type":"result","uuid":5,"uuid":"a"}"#, Some("a")),
         (r#"{"type":"result","uuid":"a","uuid":5}"#, None),
@@ -50,7 +50,7 @@ fn last_value_of_duplicate_key_counts() {
 }
 
 #[test]
-fn object_with_duplicate_tag_is_kept_raw() {
+fn an_object_that_says_twice_what_it_is_is_kept_whole() {
     for line in [
         r#"{"type":"result","type":"user"}"#,
         r#"{"uuid":"a","type":"result","type":"user"}"#,
@@ -69,7 +69,7 @@ fn object_with_duplicate_tag_is_kept_raw() {
 }
 
 #[test]
-fn object_that_cannot_be_parsed_as_value_is_kept_raw() {
+fn an_object_that_no_value_can_hold_is_kept_whole() {
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     for line in [
         format!(r#"{{"a":{deep}}}"#),
@@ -86,7 +86,7 @@ fn object_that_cannot_be_parsed_as_value_is_kept_raw() {
 }
 
 #[test]
-fn unknown_kinds_are_kept_raw_at_every_level() {
+fn unknown_kinds_are_kept_whole_at_every_level() {
     assert!(
         matches!(decoded(r#"{"type":"brand_new","a":{"b":1.50}}"#), Message::Unknown(message) if message.kind == "brand_new")
     );
@@ -108,12 +108,12 @@ fn unknown_kinds_are_kept_raw_at_every_level() {
 }
 
 #[test]
-fn object_without_kind_decodes_as_unknown() {
+fn an_object_without_a_kind_is_a_message_of_no_kind() {
     assert!(matches!(decoded(r#"{"a":1}"#), Message::Unknown(message) if message.kind.is_empty()));
 }
 
 #[test]
-fn rejects_lines_that_are_not_objects() {
+fn what_is_not_an_object_is_an_error() {
     for line in
         ["", "hello", "[1]", "3", "{\"type\":\"user\"", "{\"type\":\"user\"} {}", "{\"type\":\"nope\""]
     {
@@ -123,7 +123,7 @@ fn rejects_lines_that_are_not_objects() {
 }
 
 #[test]
-fn tool_result_decodes_with_any_field_order_and_text_or_blocks() {
+fn a_tool_result_is_read_with_its_fields_in_any_order_and_text_or_blocks_in_it() {
     let message = decoded(
         r#"{"type":"user","message":{"role":"user","content":[
             {"tool_use_id":"a","type":"tool_result","content":"out","is_error":true},
@@ -140,7 +140,7 @@ fn tool_result_decodes_with_any_field_order_and_text_or_blocks() {
 }
 
 #[test]
-fn retry_delay_may_be_fractional() {
+fn the_pause_before_a_retry_may_be_a_fraction() {
     let message =
         decoded(r#"{"type":"system","subtype":"api_retry","retry_delay_ms":532.25,"error_status":null}"#);
     let Message::System(SystemMessage::ApiRetry(retry)) = message else { panic!("{message:?}") };
