@@ -74,10 +74,10 @@ pub enum RequestError {
 }
 
 /// The body of a response; many responses have none.
-pub(crate) type Answer = Option<Box<RawValue>>;
+pub(crate) type ResponseValue = Option<Box<RawValue>>;
 
 /// Completes a pending request.
-type Waiting = oneshot::Sender<Result<Answer, RequestError>>;
+type ResponseSender = oneshot::Sender<Result<ResponseValue, RequestError>>;
 
 /// The pending requests of both sides, and the queue to the runtime.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ pub(crate) struct Control {
     /// Lines waiting to be written to the runtime's stdin.
     outgoing: Arc<ByteQueue<Bytes>>,
     /// Pending host requests by id; `None` after the runtime exited.
-    asked: Mutex<Option<HashMap<String, Waiting>>>,
+    asked: Mutex<Option<HashMap<String, ResponseSender>>>,
     /// Ids of the runtime's pending requests.
     asking: Mutex<HashSet<String>>,
     /// Number of the next host request.
@@ -115,11 +115,11 @@ impl Control {
         self: &Arc<Self>,
         subtype: &str,
         fields: Map<String, Value>,
-    ) -> Result<Asked, RequestError> {
+    ) -> Result<PendingRequest, RequestError> {
         let id = format!("host-{}", self.next.fetch_add(1, Ordering::Relaxed));
         let (answered, answer) = oneshot::channel();
         lock(&self.asked).as_mut().ok_or(RequestError::Exited)?.insert(id.clone(), answered);
-        let mut asked = Asked { control: Arc::clone(self), id, sent: false, answer };
+        let mut asked = PendingRequest { control: Arc::clone(self), id, sent: false, answer };
         let mut request = fields;
         request.insert("subtype".to_owned(), json!(subtype));
         self.send(&json!({ "type": "control_request", "request_id": asked.id, "request": request }))?;
@@ -133,7 +133,7 @@ impl Control {
         subtype: &str,
         fields: Map<String, Value>,
         timeout: Duration,
-    ) -> Result<Answer, RequestError> {
+    ) -> Result<ResponseValue, RequestError> {
         self.ask(subtype, fields)?.answer(timeout).await
     }
 
@@ -190,17 +190,17 @@ impl Control {
 /// A request that was sent and has no response yet. Dropping it cancels the request; newer runtimes then
 /// stop working on it.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingRequest {
     control: Arc<Control>,
     id: String,
     /// Whether the request was sent to the runtime.
     sent: bool,
-    answer: oneshot::Receiver<Result<Answer, RequestError>>,
+    answer: oneshot::Receiver<Result<ResponseValue, RequestError>>,
 }
 
-impl Asked {
+impl PendingRequest {
     /// Waits for the response.
-    pub(crate) async fn answer(mut self, timeout: Duration) -> Result<Answer, RequestError> {
+    pub(crate) async fn answer(mut self, timeout: Duration) -> Result<ResponseValue, RequestError> {
         match tokio::time::timeout(timeout, &mut self.answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(RequestError::Exited),
@@ -209,7 +209,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         let waited = lock(&self.control.asked).as_mut().and_then(|asked| asked.remove(&self.id));
         if waited.is_some() && self.sent {

@@ -19,7 +19,7 @@ pub use answers::{
     Rewind, SettingsAnswer, SideAnswer, Title,
 };
 
-use crate::control::{Answer, Control, REQUEST_TIMEOUT, RequestError, SendError};
+use crate::control::{ResponseValue, Control, REQUEST_TIMEOUT, RequestError, SendError};
 use crate::options::{Effort, McpServer, PermissionMode};
 use crate::wire::Wire;
 
@@ -282,12 +282,12 @@ impl Controls {
         &self,
         subtype: &str,
         fields: Value,
-    ) -> impl Future<Output = Result<Answer, RequestError>> + Send + use<> {
+    ) -> impl Future<Output = Result<ResponseValue, RequestError>> + Send + use<> {
         let asked = self.control.ask(subtype, object(fields));
         async move { asked?.answer(REQUEST_TIMEOUT).await }
     }
 
-    async fn ask(&self, subtype: &str, fields: Value) -> Result<Answer, RequestError> {
+    async fn ask(&self, subtype: &str, fields: Value) -> Result<ResponseValue, RequestError> {
         self.control.request(subtype, object(fields), REQUEST_TIMEOUT).await
     }
 }
@@ -297,7 +297,7 @@ fn object(fields: Value) -> Map<String, Value> {
 }
 
 /// Decodes a response; an unexpected shape decodes as an empty response.
-fn typed<T: Wire + Default>(answer: Answer) -> T {
+fn typed<T: Wire + Default>(answer: ResponseValue) -> T {
     answer.and_then(|raw| T::from_json(raw.get())).unwrap_or_default()
 }
 

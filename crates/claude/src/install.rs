@@ -22,7 +22,7 @@ pub use self::registry::{Registry, RegistryError, RegistrySearch};
 pub use self::version::{ParseVersionError, RuntimeVersion};
 
 use self::download::Download;
-use self::folder::{Claim, Scratch, Turn};
+use self::folder::{FolderLock, Scratch, LockOutcome};
 
 /// An installed runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,10 +132,10 @@ impl Runtimes {
         if !target.exists() {
             return Err(InstallError::NotInstalled { version });
         }
-        let claim =
-            Claim::try_take(&self.dir)?.ok_or_else(|| InstallError::Busy { dir: self.dir.clone() })?;
+        let lock =
+            FolderLock::try_take(&self.dir)?.ok_or_else(|| InstallError::Busy { dir: self.dir.clone() })?;
         // Renames the folder before its files are deleted, so that no reader sees a partial runtime.
-        Scratch::create(claim)?.retire(&target)
+        Scratch::create(lock)?.retire(&target)
     }
 
     /// Installs a version; returns immediately if it is already installed.
@@ -163,11 +163,11 @@ impl Runtimes {
 
         let download = Download { registry, package: &package, version, limits: self.limits, progress };
         let fetched = stop.run_until_cancelled(async {
-            let claim = match folder::wait_for_turn(&self.dir, &target, version, progress).await? {
-                Turn::Ours(claim) => claim,
-                Turn::Done(installed) => return Ok(Fetched::Meanwhile(installed)),
+            let lock = match folder::wait_for_lock(&self.dir, &target, version, progress).await? {
+                LockOutcome::Acquired(lock) => lock,
+                LockOutcome::AlreadyInstalled(installed) => return Ok(Fetched::Meanwhile(installed)),
             };
-            let scratch = Scratch::create(claim)?;
+            let scratch = Scratch::create(lock)?;
             download.fetch(scratch.tarball()).await?;
             Ok(Fetched::Tarball(scratch))
         });

@@ -71,12 +71,12 @@ pub(crate) struct Spawn<'a> {
     pub(crate) mark: Uuid,
     /// Released after the runtime exits.
     pub(crate) lease: Option<Lease>,
-    pub(crate) links: Links,
+    pub(crate) links: SessionLinks,
 }
 
 /// Connections between a process and its session, for local and remote processes.
 #[derive(Debug)]
-pub(crate) struct Links {
+pub(crate) struct SessionLinks {
     /// Receives the runtime's messages.
     pub(crate) intake: Arc<Intake>,
     /// Lines to write to the runtime's stdin.
@@ -87,8 +87,8 @@ pub(crate) struct Links {
 
 /// Requested way to end the runtime. Only escalates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Ending {
-    Not,
+enum StopLevel {
+    NotRequested,
     Interrupt,
     Terminate,
     Kill,
@@ -97,7 +97,7 @@ enum Ending {
 /// A runtime process, running or exited. Dropping it terminates the tree.
 #[derive(Debug)]
 pub(crate) struct Process {
-    ending: watch::Sender<Ending>,
+    ending: watch::Sender<StopLevel>,
     exit: watch::Receiver<Option<Exit>>,
     outgoing: Arc<ByteQueue<Bytes>>,
     /// Set when a stop was requested, to distinguish it from an exit of the runtime's own accord.
@@ -107,11 +107,11 @@ pub(crate) struct Process {
 }
 
 /// The runtime's process id, or the error number if it could not be started.
-pub(crate) type Started = oneshot::Receiver<Result<u32, i32>>;
+pub(crate) type StartedReceiver = oneshot::Receiver<Result<u32, i32>>;
 
 impl Process {
     /// Starts the warden, which starts the runtime.
-    pub(crate) fn spawn(spawn: Spawn<'_>) -> std::io::Result<(Self, Started)> {
+    pub(crate) fn spawn(spawn: Spawn<'_>) -> std::io::Result<(Self, StartedReceiver)> {
         let (host_end, warden_end) = StdUnixStream::pair()?;
         host_end.set_nonblocking(true)?;
         let control = UnixStream::from_std(host_end)?;
@@ -140,11 +140,11 @@ impl Process {
             tasks.spawn(async move { streams::read_tail(stderr, &tail).await })
         });
 
-        let (ending, ending_asked) = watch::channel(Ending::Not);
+        let (ending, ending_asked) = watch::channel(StopLevel::NotRequested);
         let (exit_sender, exit) = watch::channel(None);
         let (started_sender, started) = oneshot::channel();
         let stopping = CancellationToken::new();
-        let owner = Owner {
+        let owner = ProcessOwner {
             child,
             orders: None,
             ending: ending_asked,
@@ -188,20 +188,20 @@ impl Process {
 
     /// Sends SIGINT to the whole tree.
     pub(crate) fn interrupt(&self) {
-        self.escalate(Ending::Interrupt);
+        self.escalate(StopLevel::Interrupt);
     }
 
     /// Sends SIGTERM to the whole tree.
     pub(crate) fn terminate(&self) {
-        self.escalate(Ending::Terminate);
+        self.escalate(StopLevel::Terminate);
     }
 
     /// Sends SIGKILL to the whole tree until all processes are gone.
     pub(crate) fn kill(&self) {
-        self.escalate(Ending::Kill);
+        self.escalate(StopLevel::Kill);
     }
 
-    fn escalate(&self, to: Ending) {
+    fn escalate(&self, to: StopLevel) {
         self.ending.send_if_modified(|ending| {
             let higher = to > *ending;
             if higher {
@@ -253,11 +253,11 @@ fn spawn_warden(spawn: &Spawn<'_>, warden_end: OwnedFd) -> std::io::Result<Child
 }
 
 /// The task that owns the warden.
-struct Owner {
+struct ProcessOwner {
     child: Child,
     /// Control stream to the warden; `None` after the order to terminate the tree.
     orders: Option<OwnedWriteHalf>,
-    ending: watch::Receiver<Ending>,
+    ending: watch::Receiver<StopLevel>,
     started: Option<oneshot::Sender<Result<u32, i32>>>,
     pid: Option<i32>,
     reader: Option<JoinHandle<ReadEnd>>,
@@ -274,9 +274,9 @@ struct Owner {
 }
 
 /// Events that the owner task handles.
-enum Input {
+enum ProcessEvent {
     Report(Option<Report>),
-    Ending(Option<Ending>),
+    StopLevel(Option<StopLevel>),
     Read(ReadEnd),
     Cancelled,
     WardenGone,
@@ -284,7 +284,7 @@ enum Input {
     Silent,
 }
 
-impl Owner {
+impl ProcessOwner {
     async fn run(mut self, control: UnixStream, done: &CancellationToken) -> Exit {
         let (reports, orders) = control.into_split();
         self.orders = Some(orders);
@@ -317,38 +317,38 @@ impl Owner {
                 biased;
                 line = reports.next_line() => {
                     let line = line.ok().flatten();
-                    Input::Report(line.as_deref().and_then(Report::from_line))
+                    ProcessEvent::Report(line.as_deref().and_then(Report::from_line))
                 }
-                () = cancel.cancelled(), if !told_to_end => Input::Cancelled,
-                end = join(&mut self.reader) => Input::Read(end),
+                () = cancel.cancelled(), if !told_to_end => ProcessEvent::Cancelled,
+                end = join(&mut self.reader) => ProcessEvent::Read(end),
                 changed = self.ending.changed(), if !told_to_end => {
-                    Input::Ending(changed.ok().map(|()| *self.ending.borrow_and_update()))
+                    ProcessEvent::StopLevel(changed.ok().map(|()| *self.ending.borrow_and_update()))
                 }
-                _ = self.child.wait(), if self.child.id().is_some() => Input::WardenGone,
-                () = patience::over(&mut overdue) => Input::Overdue,
-                () = patience::over(&mut silent), if !told_to_end => Input::Silent,
+                _ = self.child.wait(), if self.child.id().is_some() => ProcessEvent::WardenGone,
+                () = patience::over(&mut overdue) => ProcessEvent::Overdue,
+                () = patience::over(&mut silent), if !told_to_end => ProcessEvent::Silent,
             };
             match input {
-                Input::Report(Some(Report::Exited(status))) => return status,
-                Input::Report(Some(Report::Started(pid))) => self.runtime_started(pid),
-                Input::Report(Some(Report::Failed(error))) => {
+                ProcessEvent::Report(Some(Report::Exited(status))) => return status,
+                ProcessEvent::Report(Some(Report::Started(pid))) => self.runtime_started(pid),
+                ProcessEvent::Report(Some(Report::Failed(error))) => {
                     self.tell_started(Err(error));
                     return RuntimeStatus::Lost;
                 }
-                Input::Report(None) | Input::Overdue => return RuntimeStatus::Lost,
+                ProcessEvent::Report(None) | ProcessEvent::Overdue => return RuntimeStatus::Lost,
                 // Its final report may still be in the buffer.
-                Input::WardenGone => overdue = Some(Countdown::of(DRAIN_DEADLINE)),
-                Input::Cancelled => self.end(ExitReason::Cancelled),
-                Input::Ending(None) => self.end(ExitReason::Dropped),
-                Input::Ending(Some(ending)) => self.obey(ending).await,
-                Input::Read(ReadEnd::Closed) => silent = Some(Countdown::of(SILENT_DEADLINE)),
+                ProcessEvent::WardenGone => overdue = Some(Countdown::of(DRAIN_DEADLINE)),
+                ProcessEvent::Cancelled => self.end(ExitReason::Cancelled),
+                ProcessEvent::StopLevel(None) => self.end(ExitReason::Dropped),
+                ProcessEvent::StopLevel(Some(ending)) => self.obey(ending).await,
+                ProcessEvent::Read(ReadEnd::Closed) => silent = Some(Countdown::of(SILENT_DEADLINE)),
                 // The stop sequence has its own deadlines.
-                Input::Silent if self.stopping.is_cancelled() => silent = None,
-                Input::Silent => self.end(ExitReason::OutputClosed),
-                Input::Read(ReadEnd::LineTooLong(error)) => {
+                ProcessEvent::Silent if self.stopping.is_cancelled() => silent = None,
+                ProcessEvent::Silent => self.end(ExitReason::OutputClosed),
+                ProcessEvent::Read(ReadEnd::LineTooLong(error)) => {
                     self.end(ExitReason::LineTooLong { limit: error.limit });
                 }
-                Input::Read(ReadEnd::InboxFull) => self.end(ExitReason::InboxFull),
+                ProcessEvent::Read(ReadEnd::InboxFull) => self.end(ExitReason::InboxFull),
             }
             if self.orders.is_none() && overdue.is_none() {
                 overdue = Some(Countdown::of(WARDEN_DEADLINE));
@@ -374,18 +374,18 @@ impl Owner {
         self.orders = None;
     }
 
-    async fn obey(&mut self, ending: Ending) {
+    async fn obey(&mut self, ending: StopLevel) {
         let order = match ending {
-            Ending::Not => return,
-            Ending::Interrupt => Order::Interrupt,
-            Ending::Terminate => Order::Terminate,
-            Ending::Kill => Order::Kill,
+            StopLevel::NotRequested => return,
+            StopLevel::Interrupt => Order::Interrupt,
+            StopLevel::Terminate => Order::Terminate,
+            StopLevel::Kill => Order::Kill,
         };
         let Some(orders) = &mut self.orders else { return };
         // Writing one byte to an empty socket buffer does not block. If the warden is gone, its missing
         // report shows it.
         orders.write_all(&[order.to_byte()]).await.ok();
-        if ending == Ending::Kill {
+        if ending == StopLevel::Kill {
             self.orders = None;
         }
     }

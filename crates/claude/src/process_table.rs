@@ -4,7 +4,7 @@
 
 /// Identifies a process even if its id is reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct ProcessIdentity {
     /// Process id.
     pub(crate) pid: i32,
     /// Start time in clock ticks since boot.
@@ -13,15 +13,15 @@ pub(crate) struct Identity {
 
 /// A process table entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) identity: Identity,
+pub(crate) struct ProcessEntry {
+    pub(crate) identity: ProcessIdentity,
     /// Process id of the parent.
     pub(crate) parent: i32,
     /// Whether the process has exited but was not reaped.
     pub(crate) is_zombie: bool,
 }
 
-impl Identity {
+impl ProcessIdentity {
     /// The running process with this id.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         entry(pid).filter(|entry| !entry.is_zombie).map(|entry| entry.identity)
@@ -34,14 +34,14 @@ impl Identity {
 }
 
 /// The entry of a process.
-pub(crate) fn entry(pid: i32) -> Option<Entry> {
+pub(crate) fn entry(pid: i32) -> Option<ProcessEntry> {
     // The process name may contain any bytes, including invalid UTF-8.
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     parse(pid, &String::from_utf8_lossy(&stat))
 }
 
 /// All processes; `None` if there is no process table.
-pub(crate) fn all() -> Option<Vec<Entry>> {
+pub(crate) fn all() -> Option<Vec<ProcessEntry>> {
     let entries = std::fs::read_dir("/proc").ok()?;
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     Some(pids.filter_map(entry).collect())
@@ -62,14 +62,14 @@ pub(crate) fn boot() -> Option<String> {
 
 /// Parses `/proc/<pid>/stat`. The process name may contain any characters, including parentheses and line
 /// ends, so the fields are counted from the last closing parenthesis.
-fn parse(pid: i32, stat: &str) -> Option<Entry> {
+fn parse(pid: i32, stat: &str) -> Option<ProcessEntry> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_ascii_whitespace();
     let is_zombie = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
     // The state is the third field, the start time the twenty-second.
     let started = fields.nth(17)?.parse().ok()?;
-    Some(Entry { identity: Identity { pid, started }, parent, is_zombie })
+    Some(ProcessEntry { identity: ProcessIdentity { pid, started }, parent, is_zombie })
 }
 
 #[cfg(test)]
@@ -79,16 +79,16 @@ mod tests {
     #[test]
     fn parses_entry_whose_name_contains_parentheses() {
         let line = "12 (a) S 1 (b) R 77 12 12 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 99887 1000 1";
-        let identity = Identity { pid: 12, started: 99_887 };
-        assert_eq!(parse(12, line), Some(Entry { identity, parent: 77, is_zombie: false }));
+        let identity = ProcessIdentity { pid: 12, started: 99_887 };
+        assert_eq!(parse(12, line), Some(ProcessEntry { identity, parent: 77, is_zombie: false }));
         assert_eq!(parse(12, "12 (sh"), None);
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn process_with_other_start_time_is_not_alive() {
-        let own = Identity::of(std::process::id().cast_signed()).unwrap();
+        let own = ProcessIdentity::of(std::process::id().cast_signed()).unwrap();
         assert!(own.is_alive());
-        assert!(!Identity { started: own.started + 1, ..own }.is_alive());
+        assert!(!ProcessIdentity { started: own.started + 1, ..own }.is_alive());
     }
 }

@@ -20,7 +20,7 @@ pub(crate) enum Refused {
 /// A queue of items with a size in bytes.
 #[derive(Debug)]
 pub(crate) struct ByteQueue<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<QueueState<T>>,
     /// Notified on push and on close.
     changed: Notify,
     /// Capacity in bytes. An empty queue accepts an item of any size.
@@ -28,7 +28,7 @@ pub(crate) struct ByteQueue<T> {
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct QueueState<T> {
     items: VecDeque<(T, usize)>,
     bytes: usize,
     closed: bool,
@@ -36,7 +36,7 @@ struct State<T> {
 
 impl<T> ByteQueue<T> {
     pub(crate) fn new(limit: usize) -> Self {
-        let state = State { items: VecDeque::new(), bytes: 0, closed: false };
+        let state = QueueState { items: VecDeque::new(), bytes: 0, closed: false };
         Self { state: Mutex::new(state), changed: Notify::new(), limit }
     }
 
@@ -112,13 +112,13 @@ impl<T> ByteQueue<T> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
         // The state is consistent after every statement, so a poisoned lock can be used.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T> State<T> {
+impl<T> QueueState<T> {
     fn append(&mut self, item: T, weight: usize) {
         self.bytes = self.bytes.saturating_add(weight);
         self.items.push_back((item, weight));

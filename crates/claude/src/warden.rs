@@ -46,7 +46,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// Runs the warden. `arguments` are `--control-fd N [--remove FILE]… -- PROGRAM [ARGUMENT…]`, without the
 /// program's own name. The caller must not have started a thread or an async runtime.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    match Arguments::parse(arguments) {
+    match WardenArguments::parse(arguments) {
         Ok(arguments) => watch_over(arguments),
         Err(message) => {
             // A failure to write to stderr cannot be reported.
@@ -57,14 +57,14 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// Arguments from the host.
-struct Arguments {
+struct WardenArguments {
     control: RawFd,
     remove: Vec<PathBuf>,
     program: OsString,
     arguments: Vec<OsString>,
 }
 
-impl Arguments {
+impl WardenArguments {
     fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, &'static str> {
         let mut control = None;
         let mut remove = Vec::new();
@@ -91,7 +91,7 @@ impl Arguments {
     }
 }
 
-fn watch_over(arguments: Arguments) -> ExitCode {
+fn watch_over(arguments: WardenArguments) -> ExitCode {
     let Ok(control) = inherited_fd::take(arguments.control) else {
         writeln!(io::stderr(), "warden: the control descriptor is not open").ok();
         return ExitCode::from(2);
@@ -109,7 +109,7 @@ fn watch_over(arguments: Arguments) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return refuse(&mut control, &error),
     };
-    let mut warden = Warden { control, wakeups, runtime, status: None, phase: Phase::Watching };
+    let mut warden = Warden { control, wakeups, runtime, status: None, phase: WardenPhase::Watching };
     // If the host is already gone, the loop sees the end of the control stream.
     warden.control.write_all(Report::Started(runtime.as_raw()).to_line().as_bytes()).ok();
     warden.control.set_nonblocking(true).ok();
@@ -134,7 +134,7 @@ fn refuse(control: &mut UnixStream, error: &io::Error) -> ExitCode {
 
 /// Starts the runtime on the warden's standard streams and then replaces them, so that the host sees the
 /// end of a stream as soon as the runtime closes it.
-fn start(arguments: &Arguments) -> io::Result<Pid> {
+fn start(arguments: &WardenArguments) -> io::Result<Pid> {
     let nothing = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let mut words = vec![c_string(&arguments.program)?];
     for argument in &arguments.arguments {
@@ -177,7 +177,7 @@ fn c_string(text: &OsStr) -> Result<CString, Errno> {
 
 /// Progress of terminating the tree.
 #[derive(Clone, Copy)]
-enum Phase {
+enum WardenPhase {
     Watching,
     Terminating { kill_at: Instant },
     Killing { give_up_at: Instant },
@@ -188,7 +188,7 @@ struct Warden {
     wakeups: Wakeups,
     runtime: Pid,
     status: Option<RuntimeStatus>,
-    phase: Phase,
+    phase: WardenPhase,
 }
 
 impl Warden {
@@ -197,11 +197,11 @@ impl Warden {
             let now = now();
             match self.phase {
                 // The remaining processes of the runtime are terminated with it.
-                Phase::Watching if self.status.is_some() => self.terminate(now),
-                Phase::Terminating { kill_at } if now >= kill_at => self.kill(now),
-                Phase::Killing { give_up_at } if now >= give_up_at => return,
-                Phase::Killing { .. } => tree::signal(self.runtime, Signal::SIGKILL),
-                Phase::Watching | Phase::Terminating { .. } => {}
+                WardenPhase::Watching if self.status.is_some() => self.terminate(now),
+                WardenPhase::Terminating { kill_at } if now >= kill_at => self.kill(now),
+                WardenPhase::Killing { give_up_at } if now >= give_up_at => return,
+                WardenPhase::Killing { .. } => tree::signal(self.runtime, Signal::SIGKILL),
+                WardenPhase::Watching | WardenPhase::Terminating { .. } => {}
             }
             self.wait(now);
         }
@@ -226,25 +226,25 @@ impl Warden {
 
     fn terminate(&mut self, now: Instant) {
         tree::signal(self.runtime, Signal::SIGTERM);
-        self.phase = Phase::Terminating { kill_at: now + GRACE };
+        self.phase = WardenPhase::Terminating { kill_at: now + GRACE };
     }
 
     fn kill(&mut self, now: Instant) {
         tree::signal(self.runtime, Signal::SIGKILL);
-        self.phase = Phase::Killing { give_up_at: now + GIVE_UP };
+        self.phase = WardenPhase::Killing { give_up_at: now + GIVE_UP };
     }
 
     /// Waits for the exit of a child, an order, the end of the control stream, or the deadline of the
     /// phase.
     fn wait(&mut self, now: Instant) {
         let timeout = match self.phase {
-            Phase::Watching => None,
-            Phase::Terminating { kill_at } => Some(kill_at.saturating_duration_since(now)),
-            Phase::Killing { .. } => Some(KILL_ROUND),
+            WardenPhase::Watching => None,
+            WardenPhase::Terminating { kill_at } => Some(kill_at.saturating_duration_since(now)),
+            WardenPhase::Killing { .. } => Some(KILL_ROUND),
         };
-        let watching = matches!(self.phase, Phase::Watching);
+        let watching = matches!(self.phase, WardenPhase::Watching);
         // After the host is gone its stream is always readable and provides no more information.
-        let control = (!matches!(self.phase, Phase::Killing { .. })).then(|| self.control.as_fd());
+        let control = (!matches!(self.phase, WardenPhase::Killing { .. })).then(|| self.control.as_fd());
         let Wakeup { control: said_something, told_to_stop } = self.wakeups.wait(control, timeout);
         if told_to_stop && watching {
             self.terminate(now);
@@ -276,12 +276,12 @@ impl Warden {
 
     fn host_gone(&mut self, now: Instant) {
         match self.phase {
-            Phase::Watching => self.terminate(now),
+            WardenPhase::Watching => self.terminate(now),
             // The stream is always readable from now on; this pause prevents a busy loop.
-            Phase::Terminating { .. } => {
+            WardenPhase::Terminating { .. } => {
                 self.wakeups.wait(None, Some(KILL_ROUND));
             }
-            Phase::Killing { .. } => {}
+            WardenPhase::Killing { .. } => {}
         }
     }
 }

@@ -22,14 +22,14 @@ const LOCK_POLL: Duration = Duration::from_millis(100);
 
 /// The exclusive right to change the folder. Released on drop, at the latest when the process exits.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct FolderLock {
     /// The runtimes folder.
     dir: PathBuf,
     /// The open file that holds the lock.
     _lock: File,
 }
 
-impl Claim {
+impl FolderLock {
     /// Takes the lock if it is free, and deletes the scratch folders of dead owners.
     pub(super) fn try_take(dir: &Path) -> Result<Option<Self>, InstallError> {
         fs::create_dir_all(dir).map_err(InstallError::disk("create", dir))?;
@@ -53,29 +53,29 @@ impl Claim {
 }
 
 /// Result of waiting for the folder.
-pub(super) enum Turn {
+pub(super) enum LockOutcome {
     /// This process may change the folder.
-    Ours(Claim),
+    Acquired(FolderLock),
     /// Another process installed the version in the meantime.
-    Done(InstalledRuntime),
+    AlreadyInstalled(InstalledRuntime),
 }
 
 /// Waits for the lock, or until the version is installed.
-pub(super) async fn wait_for_turn(
+pub(super) async fn wait_for_lock(
     dir: &Path,
     target: &Path,
     version: RuntimeVersion,
     progress: &(dyn Fn(InstallProgress) + Send + Sync),
-) -> Result<Turn, InstallError> {
+) -> Result<LockOutcome, InstallError> {
     let mut told = false;
     loop {
         // Lock first, then check: otherwise the version could appear between the two steps.
-        let claim = Claim::try_take(dir)?;
+        let lock = FolderLock::try_take(dir)?;
         if let Some(installed) = inspect(target, version)? {
-            return Ok(Turn::Done(installed));
+            return Ok(LockOutcome::AlreadyInstalled(installed));
         }
-        if let Some(claim) = claim {
-            return Ok(Turn::Ours(claim));
+        if let Some(lock) = lock {
+            return Ok(LockOutcome::Acquired(lock));
         }
         if !told {
             progress(InstallProgress::Waiting);
@@ -92,25 +92,25 @@ pub(super) struct Scratch {
     tarball: PathBuf,
     /// Path of the unpacked content.
     package: PathBuf,
-    /// The folder itself. Declared before the claim because fields are dropped in order: the folder must
+    /// The folder itself. Declared before the lock because fields are dropped in order: the folder must
     /// be deleted before another process gets the lock.
     folder: tempfile::TempDir,
     /// The lock, held while the folder exists.
-    claim: Claim,
+    lock: FolderLock,
 }
 
 impl Scratch {
     /// Creates an empty scratch folder.
-    pub(super) fn create(claim: Claim) -> Result<Self, InstallError> {
+    pub(super) fn create(lock: FolderLock) -> Result<Self, InstallError> {
         let folder = tempfile::Builder::new()
             .prefix(SCRATCH)
-            .tempdir_in(&claim.dir)
-            .map_err(InstallError::disk("write in", &claim.dir))?;
+            .tempdir_in(&lock.dir)
+            .map_err(InstallError::disk("write in", &lock.dir))?;
         Ok(Self {
             tarball: folder.path().join("package.tgz"),
             package: folder.path().join("package"),
             folder,
-            claim,
+            lock,
         })
     }
 
@@ -131,13 +131,13 @@ impl Scratch {
             self.move_away(target)?;
         }
         fs::rename(&self.package, target).map_err(InstallError::disk("create", target))?;
-        sync_folder(&self.claim.dir)
+        sync_folder(&self.lock.dir)
     }
 
     /// Moves a runtime to the scratch folder and deletes it.
     pub(super) fn retire(self, target: &Path) -> Result<(), InstallError> {
         self.move_away(target)?;
-        sync_folder(&self.claim.dir)?;
+        sync_folder(&self.lock.dir)?;
         let place = self.folder.path().to_owned();
         self.folder.close().map_err(InstallError::disk("delete", &place))
     }

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::streams::{self, ReadEnd};
 use super::tenure::Tenure;
-use super::{DRAIN_DEADLINE, Ending, Exit, ExitReason, Links, PrivateFiles, Process, join, sleep_until};
+use super::{DRAIN_DEADLINE, StopLevel, Exit, ExitReason, SessionLinks, PrivateFiles, Process, join, sleep_until};
 use crate::patience::within;
 use crate::registry::Lease;
 use crate::transport::{ByteStream, Peer, PeerExit, PeerSignal};
@@ -33,7 +33,7 @@ impl Process {
         stream: ByteStream,
         files: PrivateFiles,
         lease: Option<Lease>,
-        links: Links,
+        links: SessionLinks,
     ) -> Self {
         let tasks = TaskTracker::new();
         let tenure = Tenure::begin(&tasks, lease, None, &links.intake);
@@ -46,7 +46,7 @@ impl Process {
         });
         let (reader, intake) = (stream.reader, Arc::clone(&links.intake));
         let reader = tasks.spawn(async move { streams::read_messages(reader, &intake).await });
-        let (ending, ending_asked) = watch::channel(Ending::Not);
+        let (ending, ending_asked) = watch::channel(StopLevel::NotRequested);
         let (exit_sender, exit) = watch::channel(None);
         let stopping = CancellationToken::new();
         let owner = StreamOwner {
@@ -75,7 +75,7 @@ impl Process {
 struct StreamOwner {
     peer: Box<dyn Peer>,
     reader: Option<JoinHandle<ReadEnd>>,
-    ending: watch::Receiver<Ending>,
+    ending: watch::Receiver<StopLevel>,
     cancel: CancellationToken,
     stopping: CancellationToken,
     /// Why the host ended the runtime, if it did.
@@ -92,10 +92,10 @@ enum Next {
 }
 
 /// Events that the owner task handles.
-enum Input {
+enum AttachedEvent {
     Exited(PeerExit),
     Read(ReadEnd),
-    Ending(Option<Ending>),
+    StopLevel(Option<StopLevel>),
     Cancelled,
     Overdue,
 }
@@ -127,31 +127,31 @@ impl StreamOwner {
             let input = tokio::select! {
                 // The exit comes first: after it nothing else matters.
                 biased;
-                status = self.peer.exited() => Input::Exited(status),
-                () = cancel.cancelled(), if self.reason.is_none() => Input::Cancelled,
-                end = join(&mut self.reader) => Input::Read(end),
+                status = self.peer.exited() => AttachedEvent::Exited(status),
+                () = cancel.cancelled(), if self.reason.is_none() => AttachedEvent::Cancelled,
+                end = join(&mut self.reader) => AttachedEvent::Read(end),
                 changed = self.ending.changed(), if !handle_gone => {
-                    Input::Ending(changed.ok().map(|()| *self.ending.borrow_and_update()))
+                    AttachedEvent::StopLevel(changed.ok().map(|()| *self.ending.borrow_and_update()))
                 }
-                () = sleep_until(overdue) => Input::Overdue,
+                () = sleep_until(overdue) => AttachedEvent::Overdue,
             };
             match input {
-                Input::Exited(status) => return status,
-                Input::Cancelled => self.end(ExitReason::Cancelled),
-                Input::Read(ReadEnd::Closed) => {
+                AttachedEvent::Exited(status) => return status,
+                AttachedEvent::Cancelled => self.end(ExitReason::Cancelled),
+                AttachedEvent::Read(ReadEnd::Closed) => {
                     // The exit status follows, if it is available at all.
                     return within(DRAIN_DEADLINE, self.peer.exited()).await.unwrap_or(PeerExit::Unknown);
                 }
-                Input::Read(ReadEnd::LineTooLong(error)) => {
+                AttachedEvent::Read(ReadEnd::LineTooLong(error)) => {
                     self.end(ExitReason::LineTooLong { limit: error.limit });
                 }
-                Input::Read(ReadEnd::InboxFull) => self.end(ExitReason::InboxFull),
-                Input::Ending(None) => {
+                AttachedEvent::Read(ReadEnd::InboxFull) => self.end(ExitReason::InboxFull),
+                AttachedEvent::StopLevel(None) => {
                     handle_gone = true;
                     self.end(ExitReason::Dropped);
                 }
-                Input::Ending(Some(ending)) => self.obey(ending),
-                Input::Overdue => match self.next.take() {
+                AttachedEvent::StopLevel(Some(ending)) => self.obey(ending),
+                AttachedEvent::Overdue => match self.next.take() {
                     Some((_, Next::Kill)) => self.kill(),
                     Some((_, Next::LetGo)) | None => return PeerExit::Unknown,
                 },
@@ -170,12 +170,12 @@ impl StreamOwner {
         self.next = Some((Instant::now() + KILL_DEADLINE, Next::LetGo));
     }
 
-    fn obey(&mut self, ending: Ending) {
+    fn obey(&mut self, ending: StopLevel) {
         match ending {
-            Ending::Not => {}
-            Ending::Interrupt => self.peer.signal(PeerSignal::Interrupt),
-            Ending::Terminate => self.peer.signal(PeerSignal::Terminate),
-            Ending::Kill => self.kill(),
+            StopLevel::NotRequested => {}
+            StopLevel::Interrupt => self.peer.signal(PeerSignal::Interrupt),
+            StopLevel::Terminate => self.peer.signal(PeerSignal::Terminate),
+            StopLevel::Kill => self.kill(),
         }
     }
 }

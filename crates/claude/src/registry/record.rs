@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::process_table::{Identity, boot};
+use crate::process_table::{ProcessIdentity, boot};
 
 /// A recorded runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct RunningRuntime {
 pub(super) struct Record {
     pub(super) conversation: Uuid,
     /// The warden; `None` on systems without a process table.
-    pub(super) warden: Option<Identity>,
+    pub(super) warden: Option<ProcessIdentity>,
     /// Mark in the environment of the runtime's processes.
     pub(super) mark: Uuid,
     /// The boot during which the record was written.
@@ -34,7 +34,7 @@ pub(super) struct Record {
 
 impl Record {
     pub(super) fn new(conversation: Uuid, warden: u32, mark: Uuid) -> Self {
-        let warden = i32::try_from(warden).ok().and_then(Identity::of);
+        let warden = i32::try_from(warden).ok().and_then(ProcessIdentity::of);
         Self { conversation, warden, mark, boot: boot() }
     }
 
@@ -53,7 +53,7 @@ impl Record {
         let text = |name: &str| record.get(name)?.as_str().map(str::to_owned);
         let warden = record.get("warden").and_then(|warden| {
             let pid = i32::try_from(warden.get("pid")?.as_i64()?).ok()?;
-            Some(Identity { pid, started: warden.get("started")?.as_u64()? })
+            Some(ProcessIdentity { pid, started: warden.get("started")?.as_u64()? })
         });
         Some(Self {
             conversation: text("conversation")?.parse().ok()?,

@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Runtime, RuntimeEvents, Shared};
-use crate::control::{Answer, Asked, Control, RequestError};
+use crate::control::{ResponseValue, PendingRequest, Control, RequestError};
 use crate::intake::Intake;
 use crate::options::{LaunchOptions, LaunchPlan, Program};
-use crate::process::{Exit, Links, PrivateFiles, Process, Spawn, Started};
+use crate::process::{Exit, SessionLinks, PrivateFiles, Process, Spawn, StartedReceiver};
 use crate::queue::ByteQueue;
 use crate::registry::{Lease, LeaseError, Registry};
 use crate::transport::{StreamLaunch, StreamTransport, Transport};
@@ -163,7 +163,7 @@ impl Runtime {
         let (plan, files, lease) = prepared.ok_or(StartError::Cancelled)??;
         let outgoing = Arc::new(ByteQueue::new(OUTGOING_LIMIT));
         let intake = Arc::new(Intake::new(Arc::new(Control::new(Arc::clone(&outgoing)))));
-        let links = Links { intake: Arc::clone(&intake), outgoing, cancel: cancel.clone() };
+        let links = SessionLinks { intake: Arc::clone(&intake), outgoing, cancel: cancel.clone() };
         let (process, asked, pid) = match transport {
             Transport::LocalProcess => {
                 let spawn = Spawn {
@@ -218,7 +218,7 @@ async fn attach(
     plan: &LaunchPlan,
     options: &LaunchOptions,
     (files, lease): (PrivateFiles, Option<Lease>),
-    links: Links,
+    links: SessionLinks,
 ) -> Result<Process, StartError> {
     let cancel = links.cancel.clone();
     let launch = StreamLaunch { plan, files: files.as_launch_files(), cwd: &options.cwd };
@@ -300,9 +300,9 @@ async fn started_pid(
 
 async fn handshake(
     process: &Process,
-    asked: Result<Asked, RequestError>,
+    asked: Result<PendingRequest, RequestError>,
     cancel: &CancellationToken,
-) -> Result<Answer, StartError> {
+) -> Result<ResponseValue, StartError> {
     let answer = match asked {
         Ok(asked) => asked.answer(HANDSHAKE_DEADLINE).await,
         Err(error) => Err(error),

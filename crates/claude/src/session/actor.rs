@@ -38,7 +38,7 @@ use drain::Drain;
 const ANSWERED_LIMIT: usize = 64;
 
 /// A change to the launch options.
-pub(super) type Change = Box<dyn FnOnce(&mut LaunchOptions) + Send>;
+pub(super) type OptionsChange = Box<dyn FnOnce(&mut LaunchOptions) + Send>;
 
 /// Notified when the runtime is ready.
 type Ready = oneshot::Sender<Result<(), RestartError>>;
@@ -47,7 +47,7 @@ type Ready = oneshot::Sender<Result<(), RestartError>>;
 pub(super) enum Command {
     Send(Pending),
     WarmUp { reply: Ready },
-    Restart { change: Change, reply: Ready },
+    Restart { change: OptionsChange, reply: Ready },
     Interrupt { reply: oneshot::Sender<Interrupted> },
     Terminate { reply: oneshot::Sender<()> },
 }
@@ -83,11 +83,11 @@ impl Pending {
 enum Job {
     Send(Pending),
     WarmUp(Ready),
-    Restart(Change, Ready),
+    Restart(OptionsChange, Ready),
 }
 
 /// Current activity of the task.
-enum Stage {
+enum SessionStage {
     /// Ready for the next job.
     Idle,
     /// Hooks are rewriting a prompt.
@@ -111,13 +111,13 @@ enum Purpose {
     /// With the options to restore if the start fails.
     Changed(Ready, Box<LaunchOptions>),
     /// The requester has given up.
-    Nobody,
+    Abandoned,
 }
 
 /// What follows after a runtime has stopped.
 enum Afterwards {
     Nothing,
-    Restart(Change, Ready),
+    Restart(OptionsChange, Ready),
     Over,
 }
 
@@ -128,7 +128,7 @@ enum Done {
 }
 
 /// Inputs of the loop.
-enum Input {
+enum ActorInput {
     Command(Option<Command>),
     Cancelled,
     Answered(String),
@@ -156,7 +156,7 @@ pub(super) struct Actor {
     tasks: TaskTracker,
     cancel: CancellationToken,
     queue: VecDeque<Job>,
-    stage: Stage,
+    stage: SessionStage,
     /// The future that the stage waits for, if any.
     work: Option<BoxFuture<'static, Done>>,
     /// Cancels a start that is no longer needed.
@@ -200,7 +200,7 @@ impl Actor {
             starting: cancel.child_token(),
             cancel,
             queue: VecDeque::new(),
-            stage: Stage::Idle,
+            stage: SessionStage::Idle,
             work: None,
             live: None,
             started_before: false,
@@ -222,7 +222,7 @@ impl Actor {
         loop {
             self.advance();
             self.board.show(self.status.status());
-            if matches!(self.stage, Stage::Over) {
+            if matches!(self.stage, SessionStage::Over) {
                 break;
             }
             let input = self.next_input().await;
@@ -239,49 +239,49 @@ impl Actor {
         }
     }
 
-    async fn next_input(&mut self) -> Input {
+    async fn next_input(&mut self) -> ActorInput {
         let due = self.due();
         let ending = self.ending.is_some();
         tokio::select! {
             // User commands come first, then completed work, then events from the runtime.
             biased;
-            () = self.cancel.cancelled(), if !ending => Input::Cancelled,
-            command = self.commands.recv(), if !(ending && self.commands.is_closed()) => Input::Command(command),
-            Some(id) = self.answered.1.recv() => Input::Answered(id),
+            () = self.cancel.cancelled(), if !ending => ActorInput::Cancelled,
+            command = self.commands.recv(), if !(ending && self.commands.is_closed()) => ActorInput::Command(command),
+            Some(id) = self.answered.1.recv() => ActorInput::Answered(id),
             Some(answered) = self.interrupting.join_next() => {
-                Input::InterruptAnswered(answered.unwrap_or_else(|_| self.machine.generation()))
+                ActorInput::InterruptAnswered(answered.unwrap_or_else(|_| self.machine.generation()))
             }
-            done = work(&mut self.work) => Input::Done(done),
-            () = sleep_until(due) => Input::Time,
-            event = next_event(&mut self.live) => Input::Event(event),
+            done = work(&mut self.work) => ActorInput::Done(done),
+            () = sleep_until(due) => ActorInput::Time,
+            event = next_event(&mut self.live) => ActorInput::Event(event),
         }
     }
 
-    fn handle(&mut self, input: Input) {
+    fn handle(&mut self, input: ActorInput) {
         match input {
-            Input::Command(Some(command)) => self.command(command),
+            ActorInput::Command(Some(command)) => self.command(command),
             // The last handle was dropped.
-            Input::Command(None) | Input::Cancelled => self.end(None),
-            Input::Answered(id) => {
+            ActorInput::Command(None) | ActorInput::Cancelled => self.end(None),
+            ActorInput::Answered(id) => {
                 self.questions.remove(&id);
                 self.status.answered(&id);
             }
-            Input::InterruptAnswered(generation) => {
+            ActorInput::InterruptAnswered(generation) => {
                 let verdicts = self.machine.interrupt_answered(generation);
                 self.verdicts(verdicts);
             }
-            Input::Done(Done::Hooked(prompt)) => self.hooked(prompt),
-            Input::Done(Done::Started(started)) => self.started(*started),
-            Input::Event(Some((event, length))) => self.event(event, length),
+            ActorInput::Done(Done::Hooked(prompt)) => self.hooked(prompt),
+            ActorInput::Done(Done::Started(started)) => self.started(*started),
+            ActorInput::Event(Some((event, length))) => self.event(event, length),
             // Unreachable, because the exit is the last event; a runtime without events is unusable.
-            Input::Event(None) => self.live = None,
-            Input::Time => self.time(),
+            ActorInput::Event(None) => self.live = None,
+            ActorInput::Time => self.time(),
         }
     }
 
     /// Starts the next job if the task is idle and no pending interrupt could affect it.
     fn advance(&mut self) {
-        while matches!(self.stage, Stage::Idle) && self.ending.is_none() && self.machine.is_free() {
+        while matches!(self.stage, SessionStage::Idle) && self.ending.is_none() && self.machine.is_free() {
             let Some(job) = self.queue.pop_front() else { return };
             match job {
                 Job::Send(pending) => self.begin(pending),
@@ -321,40 +321,40 @@ impl Actor {
     /// The send in progress.
     fn current(&self) -> Option<&Pending> {
         match &self.stage {
-            Stage::Hooking(pending)
-            | Stage::Starting(Purpose::Write(pending, _))
-            | Stage::Lost(pending, _)
-            | Stage::Turn(Some(pending)) => Some(pending),
-            Stage::Idle
-            | Stage::Starting(Purpose::Reply(_) | Purpose::Changed(..) | Purpose::Nobody)
-            | Stage::Turn(None)
-            | Stage::Stopping(_)
-            | Stage::Over => None,
+            SessionStage::Hooking(pending)
+            | SessionStage::Starting(Purpose::Write(pending, _))
+            | SessionStage::Lost(pending, _)
+            | SessionStage::Turn(Some(pending)) => Some(pending),
+            SessionStage::Idle
+            | SessionStage::Starting(Purpose::Reply(_) | Purpose::Changed(..) | Purpose::Abandoned)
+            | SessionStage::Turn(None)
+            | SessionStage::Stopping(_)
+            | SessionStage::Over => None,
         }
     }
 
     /// Fails the send in progress; returns whether there was one.
     fn give_up(&mut self, error: TurnError) -> bool {
-        let (pending, next) = match std::mem::replace(&mut self.stage, Stage::Idle) {
-            Stage::Hooking(pending) => {
+        let (pending, next) = match std::mem::replace(&mut self.stage, SessionStage::Idle) {
+            SessionStage::Hooking(pending) => {
                 self.work = None;
-                (pending, Stage::Idle)
+                (pending, SessionStage::Idle)
             }
             // The start continues, so that the next send does not wait for it.
-            Stage::Starting(Purpose::Write(pending, _)) => (pending, Stage::Starting(Purpose::Nobody)),
-            Stage::Lost(pending, _) => (pending, Stage::Idle),
-            Stage::Turn(Some(pending)) => {
+            SessionStage::Starting(Purpose::Write(pending, _)) => (pending, SessionStage::Starting(Purpose::Abandoned)),
+            SessionStage::Lost(pending, _) => (pending, SessionStage::Idle),
+            SessionStage::Turn(Some(pending)) => {
                 if let Some(turn) = self.turn.take() {
                     self.machine.abandon(turn);
                 }
                 self.drain = Some(Drain::begin(Instant::now()));
-                (pending, Stage::Turn(None))
+                (pending, SessionStage::Turn(None))
             }
-            other @ (Stage::Idle
-            | Stage::Starting(_)
-            | Stage::Turn(None)
-            | Stage::Stopping(_)
-            | Stage::Over) => {
+            other @ (SessionStage::Idle
+            | SessionStage::Starting(_)
+            | SessionStage::Turn(None)
+            | SessionStage::Stopping(_)
+            | SessionStage::Over) => {
                 self.stage = other;
                 return false;
             }

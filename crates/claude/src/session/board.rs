@@ -24,7 +24,7 @@ pub(super) struct Board {
     pub(super) status: watch::Sender<Status>,
     recorder: Mutex<Recorder>,
     live: Mutex<Option<LiveRuntime>>,
-    identity: Mutex<Identity>,
+    fork_source: Mutex<ForkSource>,
 }
 
 /// Data of the running runtime.
@@ -37,7 +37,7 @@ pub(super) struct LiveRuntime {
 
 /// The data needed to create a fork.
 #[derive(Debug)]
-struct Identity {
+struct ForkSource {
     options: SessionOptions,
     conversation: Uuid,
     /// Whether the conversation has messages.
@@ -53,7 +53,7 @@ impl Board {
             status: watch::Sender::new(Status::Idle),
             recorder: Mutex::new(Recorder::new(conversation, options.clock.now())),
             live: Mutex::new(None),
-            identity: Mutex::new(Identity { options: options.clone(), conversation, established: false }),
+            fork_source: Mutex::new(ForkSource { options: options.clone(), conversation, established: false }),
         }
     }
 
@@ -80,38 +80,38 @@ impl Board {
     }
 
     pub(super) fn set_options(&self, options: &SessionOptions) {
-        lock(&self.identity).options = options.clone();
+        lock(&self.fork_source).options = options.clone();
     }
 
     pub(super) fn options(&self) -> SessionOptions {
-        lock(&self.identity).options.clone()
+        lock(&self.fork_source).options.clone()
     }
 
     /// Sets the current conversation. A new id has no messages yet.
     pub(super) fn set_conversation(&self, conversation: Uuid) {
         {
-            let mut identity = lock(&self.identity);
-            if identity.conversation == conversation {
+            let mut fork_source = lock(&self.fork_source);
+            if fork_source.conversation == conversation {
                 return;
             }
-            identity.conversation = conversation;
-            identity.established = false;
+            fork_source.conversation = conversation;
+            fork_source.established = false;
         }
         self.record(|recorder| recorder.conversation_is(conversation));
     }
 
     pub(super) fn conversation(&self) -> Uuid {
-        lock(&self.identity).conversation
+        lock(&self.fork_source).conversation
     }
 
     pub(super) fn set_established(&self) {
-        lock(&self.identity).established = true;
+        lock(&self.fork_source).established = true;
     }
 
     /// The conversation, if it has messages.
     pub(super) fn established(&self) -> Option<Uuid> {
-        let identity = lock(&self.identity);
-        identity.established.then_some(identity.conversation)
+        let fork_source = lock(&self.fork_source);
+        fork_source.established.then_some(fork_source.conversation)
     }
 
     /// Updates the status if it changed.

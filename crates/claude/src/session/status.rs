@@ -40,13 +40,13 @@ fn said(exit: &Exit) -> String {
 /// Derives the status from the activity of a session.
 #[derive(Debug, Default)]
 pub(super) struct StatusTracker {
-    phase: Phase,
+    phase: StatusPhase,
     /// Ids of pending requests that need an answer from the user.
     questions: BTreeSet<String>,
 }
 
 #[derive(Debug, Default)]
-enum Phase {
+enum StatusPhase {
     #[default]
     Idle,
     Streaming,
@@ -59,35 +59,35 @@ impl StatusTracker {
     /// The current status.
     pub(super) fn status(&self) -> Status {
         match &self.phase {
-            Phase::Terminated => Status::Terminated,
-            Phase::Broken(exit) => Status::Error(exit.clone()),
-            Phase::Idle | Phase::Streaming | Phase::Thinking if !self.questions.is_empty() => {
+            StatusPhase::Terminated => Status::Terminated,
+            StatusPhase::Broken(exit) => Status::Error(exit.clone()),
+            StatusPhase::Idle | StatusPhase::Streaming | StatusPhase::Thinking if !self.questions.is_empty() => {
                 Status::AwaitingApproval
             }
-            Phase::Idle => Status::Idle,
-            Phase::Streaming => Status::Streaming,
-            Phase::Thinking => Status::Thinking,
+            StatusPhase::Idle => Status::Idle,
+            StatusPhase::Streaming => Status::Streaming,
+            StatusPhase::Thinking => Status::Thinking,
         }
     }
 
     /// Handles the start or end of a turn.
     pub(super) fn turn(&mut self, turn: TurnEdge) {
-        if !matches!(self.phase, Phase::Terminated) {
+        if !matches!(self.phase, StatusPhase::Terminated) {
             self.phase = match turn {
-                TurnEdge::Begins => Phase::Streaming,
-                TurnEdge::Ends => Phase::Idle,
+                TurnEdge::Begins => StatusPhase::Streaming,
+                TurnEdge::Ends => StatusPhase::Idle,
             };
         }
     }
 
     /// Handles a message and the events it maps to.
     pub(super) fn message(&mut self, message: &Message, kinds: &[EventKind]) {
-        if matches!(self.phase, Phase::Terminated | Phase::Broken(_)) {
+        if matches!(self.phase, StatusPhase::Terminated | StatusPhase::Broken(_)) {
             return;
         }
         if let Message::Result(result) = message {
             if result.queued_turn_count.unwrap_or(0) == 0 {
-                self.phase = Phase::Idle;
+                self.phase = StatusPhase::Idle;
             }
             return;
         }
@@ -97,11 +97,11 @@ impl StatusTracker {
         }
         for kind in kinds {
             match kind {
-                EventKind::ThinkingDelta { .. } | EventKind::Thinking { .. } => self.phase = Phase::Thinking,
+                EventKind::ThinkingDelta { .. } | EventKind::Thinking { .. } => self.phase = StatusPhase::Thinking,
                 EventKind::TextDelta { .. }
                 | EventKind::Text { .. }
                 | EventKind::ToolUse { .. }
-                | EventKind::ToolResult { .. } => self.phase = Phase::Streaming,
+                | EventKind::ToolResult { .. } => self.phase = StatusPhase::Streaming,
                 EventKind::SessionStart { .. }
                 | EventKind::SessionEnd { .. }
                 | EventKind::Result { .. }
@@ -114,12 +114,12 @@ impl StatusTracker {
 
     fn system(&mut self, message: &SystemMessage) {
         if let SystemMessage::Init(_) = message {
-            self.phase = Phase::Streaming;
+            self.phase = StatusPhase::Streaming;
         }
         if let SystemMessage::SessionStateChanged(changed) = message {
             match changed.state.as_deref() {
-                Some("idle") => self.phase = Phase::Idle,
-                Some("running") if matches!(self.phase, Phase::Idle) => self.phase = Phase::Streaming,
+                Some("idle") => self.phase = StatusPhase::Idle,
+                Some("running") if matches!(self.phase, StatusPhase::Idle) => self.phase = StatusPhase::Streaming,
                 Some(_) | None => {}
             }
         }
@@ -138,15 +138,15 @@ impl StatusTracker {
     /// Handles the exit of the runtime.
     pub(super) fn exited(&mut self, unexpected: Option<UnexpectedExit>) {
         self.questions.clear();
-        if !matches!(self.phase, Phase::Terminated) {
-            self.phase = unexpected.map_or(Phase::Idle, Phase::Broken);
+        if !matches!(self.phase, StatusPhase::Terminated) {
+            self.phase = unexpected.map_or(StatusPhase::Idle, StatusPhase::Broken);
         }
     }
 
     /// Handles the end of the session.
     pub(super) fn terminated(&mut self) {
         self.questions.clear();
-        self.phase = Phase::Terminated;
+        self.phase = StatusPhase::Terminated;
     }
 }
 

@@ -6,10 +6,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::entry::{Entry, EntryKind, Preserved};
+use super::entry::{TranscriptEntry, EntryKind, Preserved};
 
 /// The conversation of the newest leaf, as indices into `entries`, oldest first.
-pub(super) fn conversation(entries: &[Entry]) -> Vec<usize> {
+pub(super) fn conversation(entries: &[TranscriptEntry]) -> Vec<usize> {
     let tree = Tree::new(entries);
     let Some(last) = tree.newest_message() else { return Vec::new() };
     let mut path = tree.path_to(last);
@@ -18,13 +18,13 @@ pub(super) fn conversation(entries: &[Entry]) -> Vec<usize> {
 }
 
 /// All entries on the path to the last message.
-pub(super) fn path_to_last_message(entries: &[Entry]) -> Vec<usize> {
+pub(super) fn path_to_last_message(entries: &[TranscriptEntry]) -> Vec<usize> {
     let tree = Tree::new(entries);
-    entries.iter().rposition(Entry::is_message).map(|last| tree.path_to(last)).unwrap_or_default()
+    entries.iter().rposition(TranscriptEntry::is_message).map(|last| tree.path_to(last)).unwrap_or_default()
 }
 
 struct Tree<'a> {
-    entries: &'a [Entry],
+    entries: &'a [TranscriptEntry],
     /// Index by uuid; the last occurrence of a repeated entry counts.
     places: HashMap<&'a str, usize>,
     /// Parent of each entry, after moves by compactions.
@@ -32,13 +32,13 @@ struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    fn new(entries: &'a [Entry]) -> Self {
+    fn new(entries: &'a [TranscriptEntry]) -> Self {
         let places: HashMap<&str, usize> =
             entries.iter().enumerate().map(|(at, entry)| (entry.uuid.as_str(), at)).collect();
-        let parent = |entry: &Entry| places.get(entry.fields.parent_uuid.as_deref()?).copied();
+        let parent = |entry: &TranscriptEntry| places.get(entry.fields.parent_uuid.as_deref()?).copied();
         let parents = entries.iter().map(parent).collect();
         let mut tree = Self { entries, places, parents };
-        for preserved in entries.iter().filter_map(Entry::preserved) {
+        for preserved in entries.iter().filter_map(TranscriptEntry::preserved) {
             tree.move_preserved(&preserved);
         }
         tree
@@ -93,18 +93,18 @@ impl<'a> Tree<'a> {
         self.parents.get(at).copied().flatten()
     }
 
-    fn is_current(&self, at: usize, entry: &Entry) -> bool {
+    fn is_current(&self, at: usize, entry: &TranscriptEntry) -> bool {
         self.place(&entry.uuid) == Some(at)
     }
 
     /// The last message of the conversation: the one that the newest leaf leads to. Later entries of
     /// other kinds belong to a turn that has no message yet.
     fn newest_message(&self) -> Option<usize> {
-        let main = |at: usize, entry: &Entry| self.is_current(at, entry) && !entry.fields.is_sidechain;
+        let main = |at: usize, entry: &TranscriptEntry| self.is_current(at, entry) && !entry.fields.is_sidechain;
         let in_main = || self.entries.iter().enumerate().filter(|(at, entry)| main(*at, entry));
         let followed: HashSet<usize> = in_main().filter_map(|(at, _)| self.parent(at)).collect();
         let leaves: Vec<usize> = in_main().map(|(at, _)| at).filter(|at| !followed.contains(at)).collect();
-        let wanted = |entry: &Entry| !entry.fields.is_sidechain && entry.fields.team_name.is_none();
+        let wanted = |entry: &TranscriptEntry| !entry.fields.is_sidechain && entry.fields.team_name.is_none();
         leaves.into_iter().rev().find_map(|leaf| {
             let mut way = self.ancestors(leaf).filter_map(|at| self.entries.get(at).map(|entry| (at, entry)));
             way.find(|(_, entry)| entry.is_message() || entry.is_queued_prompt())
@@ -129,7 +129,7 @@ impl<'a> Tree<'a> {
     /// entry. Inserts the others and their results after the last block of the answer on the path.
     fn insert_siblings(&self, path: &mut Vec<usize>) {
         let on_path: HashSet<usize> = path.iter().copied().collect();
-        let mut answers: HashMap<String, Answer> = HashMap::new();
+        let mut answers: HashMap<String, AnswerEntries> = HashMap::new();
         let mut answer_of_block: HashMap<&str, String> = HashMap::new();
         for (at, entry) in self.entries.iter().enumerate() {
             let relevant = entry.kind == EntryKind::Assistant && !entry.fields.is_sidechain;
@@ -179,7 +179,7 @@ impl<'a> Tree<'a> {
 
 /// The entries of one model answer.
 #[derive(Default)]
-struct Answer {
+struct AnswerEntries {
     on_path: Vec<usize>,
     blocks: Vec<usize>,
     results: Vec<usize>,

@@ -46,16 +46,16 @@ impl EntryKind {
 
 /// A conversation entry.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct TranscriptEntry {
     pub(super) kind: EntryKind,
     pub(super) uuid: String,
-    pub(super) fields: Fields,
+    pub(super) fields: EntryFields,
 }
 
 /// The fields of an entry; a field of an unexpected type counts as absent.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Fields {
+pub(super) struct EntryFields {
     #[serde(rename = "type", default, deserialize_with = "lenient")]
     kind: Option<String>,
     #[serde(default, deserialize_with = "lenient")]
@@ -161,13 +161,13 @@ impl MessageHead {
     }
 }
 
-impl Entry {
+impl TranscriptEntry {
     /// Parses a line; `None` if it is not a conversation entry.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
         if !may_be_entry(line) {
             return None;
         }
-        let mut fields: Fields = serde_json::from_slice(line).ok()?;
+        let mut fields: EntryFields = serde_json::from_slice(line).ok()?;
         let kind = EntryKind::from_name(fields.kind.as_deref()?)?;
         Some(Self { kind, uuid: fields.uuid.take()?, fields })
     }
@@ -209,11 +209,11 @@ fn may_be_entry(line: &[u8]) -> bool {
 }
 
 /// The entries of a transcript in file order.
-pub(super) fn read_entries(path: &Path) -> Result<Vec<Entry>, TranscriptError> {
+pub(super) fn read_entries(path: &Path) -> Result<Vec<TranscriptEntry>, TranscriptError> {
     let (file, size) = open(path)?;
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<TranscriptEntry> = Vec::new();
     each_line(file, &mut |line| {
-        if let Some(entry) = Entry::parse(line) {
+        if let Some(entry) = TranscriptEntry::parse(line) {
             if size > LARGE_FILE && entry.is_compact_boundary() && entry.preserved().is_none() {
                 entries.clear();
             }
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn only_the_field_of_unexpected_type_is_dropped() {
-        let entry = Entry::parse(
+        let entry = TranscriptEntry::parse(
             br#"{"type":"user","uuid":"u","parentUuid":7,"isMeta":"yes","teamName":null,"message":{"content":[1,{"type":"text","text":"hi"}]}}"#,
         )
         .unwrap();
@@ -314,7 +314,7 @@ mod tests {
             "noise",
             "",
         ] {
-            assert!(Entry::parse(line.as_bytes()).is_none(), "{line}");
+            assert!(TranscriptEntry::parse(line.as_bytes()).is_none(), "{line}");
         }
     }
 }

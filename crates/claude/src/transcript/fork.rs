@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::edit::session_of;
-use super::entry::{Entry, EntryKind, each_line, open};
+use super::entry::{TranscriptEntry, EntryKind, each_line, open};
 use super::error::TranscriptError;
 use super::object::Object;
 use super::scan::{SessionFile, scan_one};
@@ -45,7 +45,7 @@ pub struct Forked {
 
 /// A parsed line of the source.
 struct SourceLine {
-    entry: Entry,
+    entry: TranscriptEntry,
     object: Object,
 }
 
@@ -97,7 +97,7 @@ fn read_source(transcript: &Path) -> Result<(Vec<SourceLine>, Vec<Box<RawValue>>
     let mut lines = Vec::new();
     let mut replacements = Vec::new();
     each_line(file, &mut |line| {
-        if let Some(entry) = Entry::parse(line).filter(|entry| !entry.fields.is_sidechain)
+        if let Some(entry) = TranscriptEntry::parse(line).filter(|entry| !entry.fields.is_sidechain)
             && let Some(object) = Object::parse(line)
         {
             lines.push(SourceLine { entry, object });
@@ -140,7 +140,7 @@ fn cut(lines: &mut Vec<SourceLine>, up_to: &str) -> Result<(), TranscriptError> 
 }
 
 /// The id under which a queued prompt was sent.
-fn source_of_queued(entry: &Entry) -> Option<String> {
+fn source_of_queued(entry: &TranscriptEntry) -> Option<String> {
     let attachment: Value = serde_json::from_str(entry.fields.attachment.as_deref()?.get()).ok()?;
     attachment.get("source_uuid")?.as_str().map(str::to_owned)
 }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::config_dir;
 use super::project::{Project, all_projects, projects_of, projects_of_worktrees};
-use super::scan::{Known, ProjectSessions, SessionFile, scan, scan_one, session_files};
+use super::scan::{KnownSession, ProjectSessions, SessionFile, scan, scan_one, session_files};
 use super::summary::SessionSummary;
 
 /// Number of folders scanned together. Each stays open until all its files are checked, and the number of
@@ -132,7 +132,7 @@ impl Transcripts {
             files.extend(found);
         }
         let known_before =
-            |at: usize| -> Option<&Known> { before.get(*owners.get(at)?)?.as_ref()?.get(&files.get(at)?.id) };
+            |at: usize| -> Option<&KnownSession> { before.get(*owners.get(at)?)?.as_ref()?.get(&files.get(at)?.id) };
         let fresh = scan(&files, &known_before);
         let mut after: Vec<ProjectSessions> = folders.iter().map(|_| ProjectSessions::new()).collect();
         for ((owner, file), known) in owners.iter().zip(&files).zip(fresh) {
@@ -169,14 +169,14 @@ impl Transcripts {
         };
         let mut listed = Vec::with_capacity(sessions.iter().map(|(_, sessions)| sessions.len()).sum());
         for (project, sessions) in &sessions {
-            let continued = |known: &&Known| {
+            let continued = |known: &&KnownSession| {
                 known
                     .continued_in
                     .is_some_and(|next| sessions.get(&next).is_some_and(|next| next.summary.is_some()))
             };
             let wanted = sessions.values().filter(|known| !continued(known));
             let summaries = wanted.filter_map(|known| known.summary.as_ref());
-            listed.extend(summaries.filter(|summary| project.owner.wants(summary.cwd.as_deref())).cloned());
+            listed.extend(summaries.filter(|summary| project.filter.includes(summary.cwd.as_deref())).cloned());
         }
         // Cached keys are contiguous in memory, which halves the sorting time of thousands of sessions.
         listed.sort_by_cached_key(|summary| Reverse((summary.last_modified, summary.id)));

@@ -17,25 +17,25 @@ pub(super) struct Project {
     /// Path of the folder.
     pub(super) folder: PathBuf,
     /// Which sessions of the folder are included.
-    pub(super) owner: Owner,
+    pub(super) filter: SessionFilter,
 }
 
 /// Which sessions of a folder are included.
 #[derive(Debug, Clone)]
-pub(super) enum Owner {
+pub(super) enum SessionFilter {
     /// All sessions.
-    Anyone,
+    All,
     /// Sessions of this directory; excludes sessions of other directories with the same folder name.
     Directory(PathBuf),
     /// Sessions that recorded this directory. The folder name was truncated, so it is not sufficient.
     Recorded(PathBuf),
 }
 
-impl Owner {
+impl SessionFilter {
     /// Whether a session that ran in `cwd` is included.
-    pub(super) fn wants(&self, cwd: Option<&str>) -> bool {
+    pub(super) fn includes(&self, cwd: Option<&str>) -> bool {
         match (self, cwd) {
-            (Self::Anyone, _) | (Self::Directory(_), None) => true,
+            (Self::All, _) | (Self::Directory(_), None) => true,
             (Self::Directory(directory), Some(cwd)) => {
                 Path::new(cwd) == directory || key_of_path(cwd) != project_key(directory)
             }
@@ -87,7 +87,7 @@ fn base36(mut number: u32) -> String {
 pub(super) fn all_projects(projects: &Path) -> Vec<Project> {
     let entries = fs::read_dir(projects).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_file()));
-    folders.map(|entry| Project { folder: entry.path(), owner: Owner::Anyone }).collect()
+    folders.map(|entry| Project { folder: entry.path(), filter: SessionFilter::All }).collect()
 }
 
 /// The folders that may contain transcripts of a directory, most likely first.
@@ -95,7 +95,7 @@ pub(super) fn projects_of(projects: &Path, directory: &Path) -> Vec<Project> {
     let directory = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     let key = project_key(&directory);
     let exact = projects.join(&key);
-    let mut found = vec![Project { folder: exact.clone(), owner: Owner::Directory(directory.clone()) }];
+    let mut found = vec![Project { folder: exact.clone(), filter: SessionFilter::Directory(directory.clone()) }];
     if let Some(prefix) = key.get(..=KEY_LIMIT) {
         // Other builds of the runtime use other checksums.
         let siblings = all_projects(projects).into_iter().filter(|project| {
@@ -103,7 +103,7 @@ pub(super) fn projects_of(projects: &Path, directory: &Path) -> Vec<Project> {
             name.is_some_and(|name| name.starts_with(prefix)) && project.folder != exact
         });
         found
-            .extend(siblings.map(|project| Project { owner: Owner::Recorded(directory.clone()), ..project }));
+            .extend(siblings.map(|project| Project { filter: SessionFilter::Recorded(directory.clone()), ..project }));
     }
     found
 }
@@ -146,10 +146,10 @@ mod tests {
 
     #[test]
     fn directories_with_same_folder_name_are_separated() {
-        let owner = Owner::Directory(PathBuf::from("/a/b"));
-        assert!(owner.wants(Some("/a/b")) && owner.wants(None) && owner.wants(Some("/a/b/sub")));
-        assert!(!owner.wants(Some("/a-b")));
-        let cut = Owner::Recorded(PathBuf::from("/a/b"));
-        assert!(cut.wants(Some("/a/b")) && !cut.wants(None) && !cut.wants(Some("/a/c")));
+        let filter = SessionFilter::Directory(PathBuf::from("/a/b"));
+        assert!(filter.includes(Some("/a/b")) && filter.includes(None) && filter.includes(Some("/a/b/sub")));
+        assert!(!filter.includes(Some("/a-b")));
+        let cut = SessionFilter::Recorded(PathBuf::from("/a/b"));
+        assert!(cut.includes(Some("/a/b")) && !cut.includes(None) && !cut.includes(Some("/a/c")));
     }
 }

@@ -44,9 +44,9 @@ impl FirstPrompt {
         for message in head.split(|byte| *byte == b'\n').filter_map(prompt_of).map(|(message, _)| message) {
             for text in message.texts() {
                 match judge(text) {
-                    Words::Prompt(text) => return Self { text: Some(text), media },
-                    Words::Command(name) => command = command.or(Some(name)),
-                    Words::Nobodys => {}
+                    PromptText::Prompt(text) => return Self { text: Some(text), media },
+                    PromptText::Command(name) => command = command.or(Some(name)),
+                    PromptText::NotAPrompt => {}
                 }
             }
             media =
@@ -76,25 +76,25 @@ fn prompt_of(line: &[u8]) -> Option<(MessageHead, Option<String>)> {
     Some((MessageHead::parse(line.message), line.timestamp))
 }
 
-enum Words {
+enum PromptText {
     Prompt(String),
     Command(String),
-    Nobodys,
+    NotAPrompt,
 }
 
-fn judge(text: &str) -> Words {
+fn judge(text: &str) -> PromptText {
     let text = text.replace(['\n', '\r'], " ");
     let text = text.trim();
     if text.is_empty() {
-        Words::Nobodys
+        PromptText::NotAPrompt
     } else if let Some(name) = between(text, "<command-name>", "</command-name>") {
-        Words::Command(name.to_owned())
+        PromptText::Command(name.to_owned())
     } else if let Some(input) = between(text, "<bash-input>", "</bash-input>") {
-        Words::Prompt(format!("! {}", input.trim()))
+        PromptText::Prompt(format!("! {}", input.trim()))
     } else if starts_with_tag(text) || text.starts_with("[Request interrupted by user") {
-        Words::Nobodys
+        PromptText::NotAPrompt
     } else {
-        Words::Prompt(cut(text))
+        PromptText::Prompt(cut(text))
     }
 }
 

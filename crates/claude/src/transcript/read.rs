@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::chain::conversation;
-use super::entry::{Entry, EntryKind, MessageHead, lenient, read_entries};
+use super::entry::{TranscriptEntry, EntryKind, MessageHead, lenient, read_entries};
 use super::error::TranscriptError;
 use crate::wire::{DecodeError, Message, decode};
 
@@ -128,7 +128,7 @@ pub fn messages(transcript: &Path, options: &ReadOptions) -> Result<Vec<Transcri
 struct LocalCommand;
 
 impl LocalCommand {
-    fn of(entry: &Entry, follows_local: bool) -> Option<Self> {
+    fn of(entry: &TranscriptEntry, follows_local: bool) -> Option<Self> {
         if entry.kind != EntryKind::User {
             return None;
         }
@@ -155,7 +155,7 @@ struct QueuedCommand<'a> {
 }
 
 impl TranscriptMessage {
-    pub(super) fn of(entry: &Entry) -> Self {
+    pub(super) fn of(entry: &TranscriptEntry) -> Self {
         let fields = &entry.fields;
         Self {
             kind: match entry.kind {
@@ -181,14 +181,14 @@ impl TranscriptMessage {
     }
 
     /// The queued prompt in an attachment, if any.
-    fn of_queued(entry: &Entry) -> Option<Self> {
+    fn of_queued(entry: &TranscriptEntry) -> Option<Self> {
         if !entry.is_queued_prompt() {
             return None;
         }
         let queued: QueuedCommand<'_> =
             serde_json::from_str(entry.fields.attachment.as_deref()?.get()).ok()?;
         let message =
-            serde_json::value::to_raw_value(&Prompt { role: "user", content: queued.prompt }).ok()?;
+            serde_json::value::to_raw_value(&PromptMessage { role: "user", content: queued.prompt }).ok()?;
         let notification = (queued.mode.as_deref() == Some("task-notification"))
             .then(|| serde_json::value::to_raw_value(&json!({"kind": "task-notification"})).ok());
         let mut converted = Self::of(entry);
@@ -248,7 +248,7 @@ impl TranscriptMessage {
 }
 
 #[derive(serde::Serialize)]
-struct Prompt<'a> {
+struct PromptMessage<'a> {
     role: &'a str,
     content: &'a RawValue,
 }

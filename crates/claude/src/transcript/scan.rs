@@ -28,7 +28,7 @@ const BATCH: usize = 32;
 const SIDECAR_LIMIT: u64 = 4096;
 
 /// Cache entries of the transcripts in a folder.
-pub(super) type ProjectSessions = HashMap<Uuid, Known>;
+pub(super) type ProjectSessions = HashMap<Uuid, KnownSession>;
 
 /// A transcript in a folder.
 #[derive(Debug)]
@@ -36,13 +36,13 @@ pub(super) struct SessionFile {
     pub(super) id: Uuid,
     /// Whether there is a folder next to it, which may contain sidecars.
     pub(super) has_folder: bool,
-    place: Place,
+    location: FileLocation,
 }
 
 /// Where a transcript is. The metadata of a directory entry can be read without resolving the path again,
 /// which is most of the work for an unchanged list.
 #[derive(Debug)]
-enum Place {
+enum FileLocation {
     Entry(DirEntry),
     Path(PathBuf),
 }
@@ -50,30 +50,30 @@ enum Place {
 impl SessionFile {
     /// A transcript given by its path.
     pub(super) fn at(id: Uuid, path: PathBuf) -> Self {
-        Self { id, has_folder: folder_of(&path).is_dir(), place: Place::Path(path) }
+        Self { id, has_folder: folder_of(&path).is_dir(), location: FileLocation::Path(path) }
     }
 
     fn path(&self) -> PathBuf {
-        match &self.place {
-            Place::Entry(entry) => entry.path(),
-            Place::Path(path) => path.clone(),
+        match &self.location {
+            FileLocation::Entry(entry) => entry.path(),
+            FileLocation::Path(path) => path.clone(),
         }
     }
 
     fn metadata(&self) -> io::Result<Metadata> {
-        match &self.place {
-            Place::Entry(entry) => match entry.metadata()? {
+        match &self.location {
+            FileLocation::Entry(entry) => match entry.metadata()? {
                 link if link.is_symlink() => fs::metadata(entry.path()),
                 metadata => Ok(metadata),
             },
-            Place::Path(path) => fs::metadata(path),
+            FileLocation::Path(path) => fs::metadata(path),
         }
     }
 }
 
 /// The findings in a transcript at the given stamp.
 #[derive(Debug, Clone)]
-pub(super) struct Known {
+pub(super) struct KnownSession {
     stamp: Stamp,
     pub(super) has_folder: bool,
     pub(super) continued_in: Option<Uuid>,
@@ -118,7 +118,7 @@ pub(super) fn session_files(project: &Path) -> Vec<SessionFile> {
         let name = entry.file_name();
         let Some(name) = name.to_str() else { continue };
         if let Some(id) = session_of_file(name) {
-            files.push(SessionFile { id, has_folder: false, place: Place::Entry(entry) });
+            files.push(SessionFile { id, has_folder: false, location: FileLocation::Entry(entry) });
         } else if let Some(id) = session_of_folder(name) {
             folders.insert(id);
         }
@@ -133,8 +133,8 @@ pub(super) fn session_files(project: &Path) -> Vec<SessionFile> {
 /// for a file that is missing or unreadable.
 pub(super) fn scan<'a>(
     files: &[SessionFile],
-    known: &(dyn Fn(usize) -> Option<&'a Known> + Sync),
-) -> Vec<Option<Known>> {
+    known: &(dyn Fn(usize) -> Option<&'a KnownSession> + Sync),
+) -> Vec<Option<KnownSession>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_LIMIT);
     let threads = threads.min(files.len().div_ceil(BATCH)).max(1);
     let next = AtomicUsize::new(0);
@@ -149,7 +149,7 @@ pub(super) fn scan<'a>(
         }
     };
     let mut results = vec![None; files.len()];
-    let mut place = |done: Vec<(usize, Option<Known>)>| {
+    let mut place = |done: Vec<(usize, Option<KnownSession>)>| {
         for (at, result) in done {
             if let Some(slot) = results.get_mut(at) {
                 *slot = result;
@@ -168,7 +168,7 @@ pub(super) fn scan<'a>(
 }
 
 /// Updates the cache entry of one file.
-pub(super) fn scan_one(file: &SessionFile, known: Option<&Known>) -> Option<Known> {
+pub(super) fn scan_one(file: &SessionFile, known: Option<&KnownSession>) -> Option<KnownSession> {
     Scanner::default().refresh(file, known)
 }
 
@@ -179,7 +179,7 @@ struct Scanner {
 }
 
 impl Scanner {
-    fn refresh(&mut self, file: &SessionFile, known: Option<&Known>) -> Option<Known> {
+    fn refresh(&mut self, file: &SessionFile, known: Option<&KnownSession>) -> Option<KnownSession> {
         if let Some(known) = known
             && let Ok(metadata) = file.metadata()
             && stamp_of(file, &metadata).is_some_and(|stamp| stamp == known.stamp)
@@ -195,7 +195,7 @@ impl Scanner {
         }
     }
 
-    fn read(&mut self, file: &SessionFile) -> io::Result<Option<Known>> {
+    fn read(&mut self, file: &SessionFile) -> io::Result<Option<KnownSession>> {
         let path = file.path();
         let mut handle = File::open(&path)?;
         let metadata = handle.metadata()?;
@@ -223,7 +223,7 @@ impl Scanner {
                 archived: findings.archived,
             })
         });
-        Ok(Some(Known { stamp, has_folder: file.has_folder, continued_in, summary }))
+        Ok(Some(KnownSession { stamp, has_folder: file.has_folder, continued_in, summary }))
     }
 
     /// Reads both ends of a file; reads a short file once.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::chain::path_to_last_message;
-use super::entry::{Entry, lenient, read_entries};
+use super::entry::{TranscriptEntry, lenient, read_entries};
 use super::error::TranscriptError;
 use super::read::TranscriptMessage;
 use super::scan::folder_of;
@@ -89,7 +89,7 @@ pub fn subagent_messages(transcript: &Path, agent: &str) -> Result<Vec<Transcrip
     let entries = read_entries(&subagent.path)?;
     let path = path_to_last_message(&entries);
     let on_path =
-        path.into_iter().filter_map(|at| entries.get(at)).filter(|entry: &&Entry| entry.is_message());
+        path.into_iter().filter_map(|at| entries.get(at)).filter(|entry: &&TranscriptEntry| entry.is_message());
     let message = |entry| TranscriptMessage {
         parent_tool_use_id: subagent.tool_use_id.clone(),
         parent_agent_id: subagent.parent_agent_id.clone(),

@@ -26,7 +26,7 @@ const CHANGES_LIMIT: usize = 1024;
 pub struct WatchedTranscripts {
     transcripts: Transcripts,
     changes: Arc<Mutex<Changes>>,
-    state: Mutex<State>,
+    state: Mutex<WatchState>,
 }
 
 /// Changes since the last list.
@@ -38,7 +38,7 @@ struct Changes {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WatchState {
     watching: Watching,
     listed: Arc<[Arc<SessionSummary>]>,
 }
@@ -94,7 +94,7 @@ impl WatchedTranscripts {
         matches!(state.watching, Watching::Active { .. })
     }
 
-    fn update(&self, state: &mut State) {
+    fn update(&self, state: &mut WatchState) {
         if matches!(state.watching, Watching::NotYet) {
             self.start(state);
         }
@@ -111,7 +111,7 @@ impl WatchedTranscripts {
     }
 
     /// Watches the folder of all projects, if it exists.
-    fn start(&self, state: &mut State) {
+    fn start(&self, state: &mut WatchState) {
         let root = self.transcripts.root();
         if !root.is_dir() {
             return;
@@ -136,7 +136,7 @@ impl WatchedTranscripts {
     }
 
     /// Scans everything. Folders are watched before they are read, so that no change is missed.
-    fn rescan_everything(&self, state: &mut State) {
+    fn rescan_everything(&self, state: &mut WatchState) {
         let projects = self.transcripts.projects_in(&Scope::Everything);
         let folders: HashSet<PathBuf> = projects.iter().map(|project| project.folder.clone()).collect();
         state.watching.keep_only(self.transcripts.root(), &folders);
@@ -144,7 +144,7 @@ impl WatchedTranscripts {
         self.rescan_projects(state, folders);
     }
 
-    fn rescan_projects(&self, state: &mut State, folders: HashSet<PathBuf>) {
+    fn rescan_projects(&self, state: &mut WatchState, folders: HashSet<PathBuf>) {
         for folder in &folders {
             state.watching.add(folder);
         }
@@ -158,7 +158,7 @@ impl WatchedTranscripts {
         }
     }
 
-    fn rescan_changed(&self, state: &mut State, changes: Changes) {
+    fn rescan_changed(&self, state: &mut WatchState, changes: Changes) {
         for (project, session) in &changes.sessions {
             let folder = project.join(session.to_string());
             if folder.is_dir() {

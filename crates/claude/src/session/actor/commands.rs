@@ -7,7 +7,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::super::hooks::rewrite;
 use super::super::status::TurnEdge;
 use super::super::{Interrupted, TurnError};
-use super::{Actor, Afterwards, Command, Done, Job, Pending, Purpose, Stage};
+use super::{Actor, Afterwards, Command, Done, Job, Pending, Purpose, SessionStage};
 use crate::controls::Queued;
 use crate::runtime::{StopOptions, UserContent, UserMessage};
 use crate::session::HookError;
@@ -70,17 +70,17 @@ impl Actor {
                 }
             }
         }
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Starting(purpose) => {
+        match std::mem::replace(&mut self.stage, SessionStage::Over) {
+            SessionStage::Starting(purpose) => {
                 self.starting.cancel();
-                self.stage = Stage::Starting(purpose);
+                self.stage = SessionStage::Starting(purpose);
             }
-            Stage::Stopping(Afterwards::Restart(_, ready)) => {
+            SessionStage::Stopping(Afterwards::Restart(_, ready)) => {
                 ready.send(Err(RestartError::Terminated)).ok();
-                self.stage = Stage::Stopping(Afterwards::Over);
+                self.stage = SessionStage::Stopping(Afterwards::Over);
             }
-            Stage::Stopping(_) => self.stage = Stage::Stopping(Afterwards::Over),
-            Stage::Idle | Stage::Hooking(_) | Stage::Turn(_) | Stage::Lost(..) | Stage::Over => {
+            SessionStage::Stopping(_) => self.stage = SessionStage::Stopping(Afterwards::Over),
+            SessionStage::Idle | SessionStage::Hooking(_) | SessionStage::Turn(_) | SessionStage::Lost(..) | SessionStage::Over => {
                 self.stop(StopOptions::default(), Afterwards::Over);
             }
         }
@@ -101,21 +101,21 @@ impl Actor {
         self.work = Some(Box::pin(async {
             Done::Hooked(rewriting.await.unwrap_or_else(|_| Err("the hook panicked".into())))
         }));
-        self.stage = Stage::Hooking(pending);
+        self.stage = SessionStage::Hooking(pending);
     }
 
     pub(super) fn hooked(&mut self, prompt: Result<UserContent, HookError>) {
-        match std::mem::replace(&mut self.stage, Stage::Idle) {
-            Stage::Hooking(pending) => match prompt {
+        match std::mem::replace(&mut self.stage, SessionStage::Idle) {
+            SessionStage::Hooking(pending) => match prompt {
                 Ok(prompt) => self.deliver(pending, prompt),
                 Err(error) => self.fail(pending, TurnError::Hook(error)),
             },
-            other @ (Stage::Idle
-            | Stage::Starting(_)
-            | Stage::Turn(_)
-            | Stage::Lost(..)
-            | Stage::Stopping(_)
-            | Stage::Over) => self.stage = other,
+            other @ (SessionStage::Idle
+            | SessionStage::Starting(_)
+            | SessionStage::Turn(_)
+            | SessionStage::Lost(..)
+            | SessionStage::Stopping(_)
+            | SessionStage::Over) => self.stage = other,
         }
     }
 
@@ -129,9 +129,9 @@ impl Actor {
             Ok(()) => {
                 let kind = PromptKind::of(&message.content);
                 self.turn = Some(self.machine.open(pending.uuid, kind));
-                self.stage = Stage::Turn(Some(pending));
+                self.stage = SessionStage::Turn(Some(pending));
             }
-            Err(SendError::Exited) => self.stage = Stage::Lost(pending, message.content),
+            Err(SendError::Exited) => self.stage = SessionStage::Lost(pending, message.content),
             Err(error @ (SendError::QueueFull | SendError::NoSuchRequest { .. })) => {
                 self.fail(pending, TurnError::Send(error));
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::Interrupted;
-use super::{Actor, Afterwards, Stage};
+use super::{Actor, Afterwards, SessionStage};
 use crate::controls::Queued;
 use crate::runtime::{INTERRUPT_STEP, StopOptions, TASKS_STEP};
 
@@ -94,8 +94,8 @@ impl Actor {
     pub(super) fn drained(&mut self) {
         self.drain = None;
         self.quiet_at = None;
-        if matches!(self.stage, Stage::Turn(None)) {
-            self.stage = Stage::Idle;
+        if matches!(self.stage, SessionStage::Turn(None)) {
+            self.stage = SessionStage::Idle;
         }
         for reply in self.interrupts.drain(..) {
             reply.send(Interrupted::Turn).ok();

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::status::TurnEdge;
 use super::super::turn::Lagged;
 use super::super::{TurnError, TurnResult};
-use super::{Actor, Pending, Stage};
+use super::{Actor, Pending, SessionStage};
 use crate::event::{EventKind, SessionEvent, classify, subagent};
 use crate::queue::Refused;
 use crate::runtime::RuntimeEvent;
@@ -78,15 +78,15 @@ impl Actor {
     /// Settles the send whose turn ended.
     fn ended(&mut self, reason: EndReason) {
         self.turn = None;
-        match std::mem::replace(&mut self.stage, Stage::Idle) {
-            Stage::Turn(Some(pending)) => self.settle(pending, reason),
-            other @ (Stage::Idle
-            | Stage::Hooking(_)
-            | Stage::Starting(_)
-            | Stage::Turn(None)
-            | Stage::Lost(..)
-            | Stage::Stopping(_)
-            | Stage::Over) => self.stage = other,
+        match std::mem::replace(&mut self.stage, SessionStage::Idle) {
+            SessionStage::Turn(Some(pending)) => self.settle(pending, reason),
+            other @ (SessionStage::Idle
+            | SessionStage::Hooking(_)
+            | SessionStage::Starting(_)
+            | SessionStage::Turn(None)
+            | SessionStage::Lost(..)
+            | SessionStage::Stopping(_)
+            | SessionStage::Over) => self.stage = other,
         }
     }
 
@@ -109,7 +109,7 @@ impl Actor {
     fn announce(&mut self, event: SessionEvent, length: usize) {
         let event = Arc::new(event);
         self.board.announce(&event);
-        if let Stage::Turn(Some(pending)) = &self.stage
+        if let SessionStage::Turn(Some(pending)) = &self.stage
             && event.turn == Some(pending.uuid)
         {
             let weight = event.kind.weight() + length;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::super::status::UnexpectedExit;
 use super::super::{Interrupted, TurnError};
-use super::{Actor, Afterwards, Change, Done, Live, Purpose, Ready, Stage};
+use super::{Actor, Afterwards, OptionsChange, Done, Live, Purpose, Ready, SessionStage};
 use crate::event::EventKind;
 use crate::options::{Conversation, LaunchOptions};
 use crate::process::{Exit, ExitReason};
@@ -30,18 +30,18 @@ impl Actor {
             }
             Done::Started(Box::new(Runtime::start_over(options, &transport, cancel).await))
         }));
-        self.stage = Stage::Starting(purpose);
+        self.stage = SessionStage::Starting(purpose);
     }
 
     pub(super) fn started(&mut self, started: Result<(Runtime, RuntimeEvents), StartError>) {
-        let purpose = match std::mem::replace(&mut self.stage, Stage::Idle) {
-            Stage::Starting(purpose) => purpose,
-            other @ (Stage::Idle
-            | Stage::Hooking(_)
-            | Stage::Turn(_)
-            | Stage::Lost(..)
-            | Stage::Stopping(_)
-            | Stage::Over) => {
+        let purpose = match std::mem::replace(&mut self.stage, SessionStage::Idle) {
+            SessionStage::Starting(purpose) => purpose,
+            other @ (SessionStage::Idle
+            | SessionStage::Hooking(_)
+            | SessionStage::Turn(_)
+            | SessionStage::Lost(..)
+            | SessionStage::Stopping(_)
+            | SessionStage::Over) => {
                 self.stage = other;
                 return;
             }
@@ -53,7 +53,7 @@ impl Actor {
             }
             Err(error) => self.not_started(purpose, error),
         }
-        if self.ending.is_some() && !matches!(self.stage, Stage::Over) {
+        if self.ending.is_some() && !matches!(self.stage, SessionStage::Over) {
             self.stop(StopOptions::default(), Afterwards::Over);
         }
     }
@@ -84,7 +84,7 @@ impl Actor {
             Purpose::Reply(ready) | Purpose::Changed(ready, _) => {
                 ready.send(Ok(())).ok();
             }
-            Purpose::Nobody => {}
+            Purpose::Abandoned => {}
         }
     }
 
@@ -103,12 +103,12 @@ impl Actor {
                 self.board.set_options(&self.options);
                 ready.send(Err(RestartError::Start(error))).ok();
             }
-            Purpose::Nobody => tracing::warn!(%error, "background start of a runtime failed"),
+            Purpose::Abandoned => tracing::warn!(%error, "background start of a runtime failed"),
         }
     }
 
     /// Restarts the runtime with changed options; stops the running one first.
-    pub(super) fn restart(&mut self, change: Change, ready: Ready) {
+    pub(super) fn restart(&mut self, change: OptionsChange, ready: Ready) {
         if self.live.is_some() {
             return self.stop(StopOptions::default(), Afterwards::Restart(change, ready));
         }
@@ -126,15 +126,15 @@ impl Actor {
         self.tasks.spawn(async move {
             runtime.stop_with(options).await;
         });
-        self.stage = Stage::Stopping(afterwards);
+        self.stage = SessionStage::Stopping(afterwards);
     }
 
     fn stopped(&mut self, afterwards: Afterwards) {
         self.stage = match afterwards {
-            Afterwards::Nothing => Stage::Idle,
-            Afterwards::Over => Stage::Over,
+            Afterwards::Nothing => SessionStage::Idle,
+            Afterwards::Over => SessionStage::Over,
             Afterwards::Restart(change, ready) => {
-                self.stage = Stage::Idle;
+                self.stage = SessionStage::Idle;
                 return self.restart(change, ready);
             }
         };
@@ -149,7 +149,7 @@ impl Actor {
         for (_, question) in self.questions.drain() {
             question.cancel();
         }
-        let asked = matches!(self.stage, Stage::Stopping(_)) || self.ending.is_some();
+        let asked = matches!(self.stage, SessionStage::Stopping(_)) || self.ending.is_some();
         let asked = asked || matches!(exit.reason, ExitReason::Stopped | ExitReason::Cancelled);
         let unexpected = UnexpectedExit { exit: exit.clone() };
         // The stage holds the waiting send, and subscribers are notified of the exit itself.
@@ -157,15 +157,15 @@ impl Actor {
         self.turn = None;
         self.status.exited((!asked).then(|| unexpected.clone()));
         self.announce_runtime(EventKind::SessionEnd { exit: exit.clone() });
-        match std::mem::replace(&mut self.stage, Stage::Idle) {
-            Stage::Turn(pending) => {
+        match std::mem::replace(&mut self.stage, SessionStage::Idle) {
+            SessionStage::Turn(pending) => {
                 if let Some(pending) = pending {
                     pending.settle(Err(TurnError::UnexpectedExit(unexpected)));
                 }
             }
-            Stage::Lost(pending, prompt) => self.start_for(Purpose::Write(pending, prompt)),
-            Stage::Stopping(afterwards) => self.stopped(afterwards),
-            other @ (Stage::Idle | Stage::Hooking(_) | Stage::Starting(_) | Stage::Over) => {
+            SessionStage::Lost(pending, prompt) => self.start_for(Purpose::Write(pending, prompt)),
+            SessionStage::Stopping(afterwards) => self.stopped(afterwards),
+            other @ (SessionStage::Idle | SessionStage::Hooking(_) | SessionStage::Starting(_) | SessionStage::Over) => {
                 self.stage = other
             }
         }
@@ -173,7 +173,7 @@ impl Actor {
             reply.send(Interrupted::Runtime(exit.clone())).ok();
         }
         if self.ending.is_some() {
-            self.stage = Stage::Over;
+            self.stage = SessionStage::Over;
         }
     }
 }
