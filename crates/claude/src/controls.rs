@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 pub use answers::{
     InterruptAnswer, McpServerStatus, McpServersChange, McpStatus, PermissionModeAnswer, ReloadedPlugins,
-    Rewind, SettingsAnswer, SideAnswer, Title,
+    RewindResult, SettingsAnswer, SideAnswer, Title,
 };
 
 use crate::control::{ResponseValue, Control, REQUEST_TIMEOUT, RequestError, SendError};
@@ -37,7 +37,7 @@ pub struct Controls {
 
 /// Whether a feature is enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Switch {
+pub enum Toggle {
     /// Enabled.
     On,
     /// Disabled.
@@ -174,8 +174,8 @@ impl Controls {
     }
 
     /// Enables or disables an MCP server.
-    pub async fn toggle_mcp(&self, server: &str, switch: Switch) -> Result<(), RequestError> {
-        let enabled = switch == Switch::On;
+    pub async fn toggle_mcp(&self, server: &str, switch: Toggle) -> Result<(), RequestError> {
+        let enabled = switch == Toggle::On;
         self.ask("mcp_toggle", json!({ "serverName": server, "enabled": enabled })).await.map(drop)
     }
 
@@ -196,7 +196,7 @@ impl Controls {
 
     /// Restores files to their state before the message with this uuid. Requires the launch option
     /// `file_checkpoints`.
-    pub async fn rewind_files(&self, message: Uuid, mode: RewindMode) -> Result<Rewind, RequestError> {
+    pub async fn rewind_files(&self, message: Uuid, mode: RewindMode) -> Result<RewindResult, RequestError> {
         let mut fields = json!({ "user_message_id": message.to_string() });
         if mode == RewindMode::DryRun
             && let Some(fields) = fields.as_object_mut()
@@ -235,8 +235,8 @@ impl Controls {
 
     /// Generates a title from a description with the model and optionally saves it as the conversation's
     /// title.
-    pub async fn generate_title(&self, description: &str, keep: Switch) -> Result<Title, RequestError> {
-        let fields = json!({ "description": description, "persist": keep == Switch::On });
+    pub async fn generate_title(&self, description: &str, keep: Toggle) -> Result<Title, RequestError> {
+        let fields = json!({ "description": description, "persist": keep == Toggle::On });
         Ok(typed(self.control.request("generate_session_title", object(fields), MODEL_TIMEOUT).await?))
     }
 

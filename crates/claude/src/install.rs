@@ -8,7 +8,7 @@ mod download;
 mod error;
 mod folder;
 mod platform;
-mod registry;
+mod npm_registry;
 mod unpack;
 mod version;
 
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 pub use self::error::InstallError;
-pub use self::registry::{Registry, RegistryError, RegistrySearch};
+pub use self::registry::{NpmRegistry, RegistryError, RegistrySearch};
 pub use self::version::{ParseVersionError, RuntimeVersion};
 
 use self::download::Download;
@@ -148,7 +148,7 @@ impl Runtimes {
     pub async fn install(
         &self,
         version: RuntimeVersion,
-        registry: &Registry,
+        registry: &NpmRegistry,
         progress: &(dyn Fn(InstallProgress) + Send + Sync),
         cancel: &CancellationToken,
     ) -> Result<InstalledRuntime, InstallError> {

@@ -10,7 +10,7 @@
 //! - [`Runtime`] is one runtime process at the level of messages. [`turns`] assigns messages to turns and detects
 //!   the end of a turn; [`Controls`] sends control requests.
 //! - [`wire`] defines the message types; [`classify`] maps them to events.
-//! - [`transcript`] reads the runtimes' transcripts, [`install`] downloads runtimes, and [`registry`] records
+//! - [`transcript`] reads the runtimes' transcripts, [`install`] downloads runtimes, and [`process_registry`] records
 //!   running ones and ends the leftover processes of crashed hosts.
 //!
 //! # Example
@@ -112,12 +112,12 @@ pub use clock::{Clock, SystemClock};
 pub use control::{RequestError, SendError};
 pub use controls::{
     Controls, DynamicMcpServer, InterruptAnswer, McpServerStatus, McpServersChange, McpStatus, OtherRequest,
-    PermissionModeAnswer, Queued, ReloadedPlugins, Rewind, RewindMode, SettingsAnswer, SideAnswer, Switch,
+    PermissionModeAnswer, Queued, ReloadedPlugins, RewindResult, RewindMode, SettingsAnswer, SideAnswer, Toggle,
     Title,
 };
 pub use event::{EventKind, SessionEvent, Tokens, classify};
 pub use options::{
-    AgentDefinition, BypassPermissions, Conversation, Directories, Effort, Endpoint, HookRegistration,
+    AgentDefinition, BypassPermissions, Conversation, Directories, Effort, ApiEndpoint, HookRegistration,
     LaunchFiles, LaunchOptions, LaunchPlan, McpOptions, McpServer, McpSources, PermissionMode, Program,
     SettingSource, SystemPrompt, Thinking, Tools, WardenProgram,
 };
@@ -128,8 +128,8 @@ pub use runtime::{
 };
 pub use session::{
     Artifact, ClaudeSession, EnqueueError, ForkError, HookError, Interrupted, Lagged, PermissionAnswer,
-    Prompt, RefuseAll, RequestHandler, RestartError, SessionOptions, Status, Subscription, Turn, TurnEnding,
-    TurnError, TurnResult, UnexpectedExit,
+    Prompt, RefuseAll, RequestHandler, RestartError, SessionOptions, Status, SessionSubscription, Turn, TurnEnding,
+    TurnFailure, TurnResult, UnexpectedExit,
 };
 pub use transport::{
     BoxFuture, ByteStream, OutOfReach, Peer, PeerExit, PeerSignal, StreamLaunch, StreamTransport, Transport,

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use environment::MARK;
 pub use kinds::{
-    AgentDefinition, BypassPermissions, Conversation, Directories, Effort, Endpoint, HookRegistration,
+    AgentDefinition, BypassPermissions, Conversation, Directories, Effort, ApiEndpoint, HookRegistration,
     McpOptions, McpServer, McpSources, PermissionMode, Program, SettingSource, SystemPrompt, Thinking, Tools,
     WardenProgram,
 };
@@ -33,8 +33,8 @@ pub struct LaunchOptions {
     pub cwd: PathBuf,
     /// The conversation to run.
     pub conversation: Conversation,
-    /// Endpoint of model requests; `None` uses the user's account and settings unchanged.
-    pub endpoint: Option<Endpoint>,
+    /// ApiEndpoint of model requests; `None` uses the user's account and settings unchanged.
+    pub endpoint: Option<ApiEndpoint>,
     /// Model; `None` selects the runtime's default.
     pub model: Option<String>,
     /// Fallback if the model is overloaded.
@@ -87,7 +87,7 @@ pub struct LaunchOptions {
     pub overrides: BTreeMap<OsString, OsString>,
     /// Directory for temporary private files; created if missing.
     pub scratch_dir: PathBuf,
-    /// Folder of the process registry (see [`crate::registry`]); `None` disables it.
+    /// Folder of the process registry (see [`crate::process_registry`]); `None` disables it.
     pub registry: Option<PathBuf>,
 }
 
@@ -112,7 +112,7 @@ impl LaunchOptions {
             permission_mode: None,
             bypass_permissions: BypassPermissions::Forbidden,
             max_turns: None,
-            system_prompt: SystemPrompt::OfTheRuntime,
+            system_prompt: SystemPrompt::RuntimeDefault,
             append_system_prompt: None,
             renew_system_prompt: false,
             directories: Vec::new(),

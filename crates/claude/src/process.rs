@@ -41,7 +41,7 @@ use crate::intake::Intake;
 use crate::options::{LaunchPlan, MARK, WardenProgram};
 use crate::patience::{self, Countdown};
 use crate::queue::ByteQueue;
-use crate::registry::{Lease, end_marked};
+use crate::process_registry::{Lease, end_marked};
 use crate::warden::{Order, Report, RuntimeStatus};
 
 /// Time for the warden to terminate the tree after the order, before the host does it. The warden's own

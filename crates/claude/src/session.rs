@@ -23,11 +23,11 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 pub use artifact::Artifact;
-pub use hooks::{HookError, Subscription};
+pub use hooks::{HookError, SessionSubscription};
 pub use options::SessionOptions;
 pub use requests::{PermissionAnswer, RefuseAll, RequestHandler};
 pub use status::{Status, UnexpectedExit};
-pub use turn::{Lagged, Turn, TurnEnding, TurnError, TurnResult};
+pub use turn::{Lagged, Turn, TurnEnding, TurnFailure, TurnResult};
 
 use crate::controls::Controls;
 use crate::event::SessionEvent;
@@ -219,7 +219,7 @@ impl ClaudeSession {
     }
 
     /// Calls `follower` for every later event, in order. It must not block: the session waits for it.
-    pub fn on_event(&self, follower: impl Fn(&SessionEvent) + Send + Sync + 'static) -> Subscription {
+    pub fn on_event(&self, follower: impl Fn(&SessionEvent) + Send + Sync + 'static) -> SessionSubscription {
         self.inner.board.followers.join(Arc::new(follower))
     }
 
@@ -228,7 +228,7 @@ impl ClaudeSession {
     pub fn before_send(
         &self,
         hook: impl Fn(UserContent) -> BoxFuture<'static, Result<UserContent, HookError>> + Send + Sync + 'static,
-    ) -> Subscription {
+    ) -> SessionSubscription {
         self.inner.board.hooks.join(Arc::new(hook))
     }
 

@@ -7,7 +7,7 @@ pub mod content;
 pub mod control;
 pub(crate) mod cursor;
 pub(crate) mod fields;
-mod frames;
+mod frame_decoder;
 pub mod message;
 mod notice;
 mod system;
@@ -19,7 +19,7 @@ pub use control::{
 };
 pub use cursor::Cursor;
 pub use fields::{Extra, Wire};
-pub use frames::{Frame, Frames};
+pub use frame_decoder::{DecodedFrame, FrameDecoder};
 pub use message::{
     AssistantMessage, BlockDelta, DecodeError, Message, Notice, ResultMessage, StreamEvent,
     StreamEventMessage, SystemMessage, SystemNotice, UserFrameMessage, decode,

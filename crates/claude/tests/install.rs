@@ -21,7 +21,7 @@ use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use futures_util::{StreamExt as _, stream};
 use innkeeper_claude::install::{
-    InstallError, InstallLimits, InstallProgress, InstalledRuntime, Registry, RuntimeVersion, Runtimes,
+    InstallError, InstallLimits, InstallProgress, InstalledRuntime, NpmRegistry, RuntimeVersion, Runtimes,
 };
 use sha2::Digest as _;
 use tokio::sync::Notify;
@@ -82,8 +82,8 @@ impl FakeRegistry {
         Self { shelf, address, tasks, stop }
     }
 
-    fn registry(&self) -> Registry {
-        Registry::parse(&self.address).unwrap()
+    fn registry(&self) -> NpmRegistry {
+        NpmRegistry::parse(&self.address).unwrap()
     }
 
     /// Puts a package on the shelf, whose description names its true checksum.
@@ -320,7 +320,7 @@ async fn a_registry_that_is_not_there_is_named() {
     let address = format!("http://{}/", listener.local_addr().unwrap());
     drop(listener);
     let dir = tempfile::tempdir().unwrap();
-    let registry = Registry::parse(&address).unwrap();
+    let registry = NpmRegistry::parse(&address).unwrap();
     let error = Runtimes::new(dir.path())
         .install(VERSION, &registry, &|_| {}, &CancellationToken::new())
         .await

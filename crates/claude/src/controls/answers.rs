@@ -76,7 +76,7 @@ wire_struct! {
 
 wire_struct! {
     /// The outcome of a rewind or of its dry run.
-    pub struct Rewind {
+    pub struct RewindResult {
         /// Whether a checkpoint exists.
         can_rewind: bool = "canRewind",
         /// Why the rewind is not possible.

@@ -15,7 +15,7 @@ use tokio::io::AsyncWriteExt as _;
 use url::Url;
 
 use super::error::InstallError;
-use super::registry::Registry;
+use super::npm_registry::NpmRegistry;
 use super::version::RuntimeVersion;
 use super::{InstallLimits, InstallProgress};
 
@@ -25,7 +25,7 @@ const MAX_DESCRIPTION: usize = 1024 * 1024;
 /// A package to download.
 pub(super) struct Download<'a> {
     /// The registry to download from.
-    pub(super) registry: &'a Registry,
+    pub(super) registry: &'a NpmRegistry,
     /// Package name, including its scope.
     pub(super) package: &'a str,
     /// Package version.

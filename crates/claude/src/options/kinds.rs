@@ -98,7 +98,7 @@ impl Conversation {
 
 /// The endpoint of model requests.
 #[derive(Debug, Clone)]
-pub struct Endpoint {
+pub struct ApiEndpoint {
     /// Base URL of an Anthropic-compatible API.
     pub base_url: String,
     /// The bearer token.
@@ -190,7 +190,7 @@ pub enum Thinking {
 pub enum SystemPrompt {
     /// The runtime's own prompt.
     #[default]
-    OfTheRuntime,
+    RuntimeDefault,
     /// A replacement.
     Replaced(String),
 }

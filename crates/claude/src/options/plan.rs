@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::environment;
 use super::{
-    BypassPermissions, Conversation, Endpoint, LaunchOptions, McpSources, Program, SystemPrompt, Thinking,
+    BypassPermissions, Conversation, ApiEndpoint, LaunchOptions, McpSources, Program, SystemPrompt, Thinking,
 };
 
 /// Arguments, environment and files for given options.
@@ -186,7 +186,7 @@ fn settings(options: &LaunchOptions) -> Option<SecretString> {
     (!settings.is_empty()).then(|| Value::Object(settings).to_string().into())
 }
 
-fn lead_to(endpoint: &Endpoint, options: &LaunchOptions, settings: &mut Map<String, Value>) {
+fn lead_to(endpoint: &ApiEndpoint, options: &LaunchOptions, settings: &mut Map<String, Value>) {
     let mut env = match settings.remove("env") {
         Some(Value::Object(env)) => env,
         Some(_) | None => Map::new(),

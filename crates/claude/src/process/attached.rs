@@ -17,7 +17,7 @@ use super::streams::{self, ReadEnd};
 use super::tenure::Tenure;
 use super::{DRAIN_DEADLINE, StopLevel, Exit, ExitReason, SessionLinks, PrivateFiles, Process, join, sleep_until};
 use crate::patience::within;
-use crate::registry::Lease;
+use crate::process_registry::Lease;
 use crate::transport::{ByteStream, Peer, PeerExit, PeerSignal};
 use crate::warden::RuntimeStatus;
 

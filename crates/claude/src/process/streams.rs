@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::intake::{InboxFull, Intake};
 use crate::queue::ByteQueue;
-use crate::wire::{Frame, Frames, LineTooLong};
+use crate::wire::{DecodedFrame, FrameDecoder, LineTooLong};
 
 /// Longest accepted line of a runtime. The longest known lines are transcripts and images of a few
 /// megabytes.
@@ -38,7 +38,7 @@ pub(super) enum ReadEnd {
 
 /// Passes every message on stdout to the intake; waits only for the stream.
 pub(super) async fn read_messages(mut stdout: impl AsyncRead + Unpin, intake: &Intake) -> ReadEnd {
-    let mut frames = Frames::new(LINE_LIMIT);
+    let mut frames = FrameDecoder::new(LINE_LIMIT);
     let mut noise = 0;
     loop {
         frames.buffer().reserve(READ_CHUNK);
@@ -71,7 +71,7 @@ pub(super) async fn read_messages(mut stdout: impl AsyncRead + Unpin, intake: &I
     ReadEnd::Closed
 }
 
-fn take(Frame { line, message }: Frame, intake: &Intake, noise: &mut u32) -> Result<(), InboxFull> {
+fn take(DecodedFrame { line, message }: DecodedFrame, intake: &Intake, noise: &mut u32) -> Result<(), InboxFull> {
     match message {
         Ok(message) => intake.take(message, line.len()),
         Err(error) => {

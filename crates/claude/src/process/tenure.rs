@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::intake::Intake;
-use crate::registry::Lease;
+use crate::process_registry::Lease;
 
 /// The process recorded with the lease.
 #[derive(Debug, Clone, Copy)]

@@ -19,7 +19,7 @@ use crate::intake::Intake;
 use crate::options::{LaunchOptions, LaunchPlan, Program};
 use crate::process::{Exit, SessionLinks, PrivateFiles, Process, Spawn, StartedReceiver};
 use crate::queue::ByteQueue;
-use crate::registry::{Lease, LeaseError, Registry};
+use crate::process_registry::{Lease, LeaseError, ProcessRegistry};
 use crate::transport::{StreamLaunch, StreamTransport, Transport};
 use crate::wire::Wire;
 use crate::wire::fields::wire_struct;
@@ -229,7 +229,7 @@ async fn attach(
 
 /// Leases the conversation; may take some seconds if a dead host left a runtime running.
 async fn lease(directory: PathBuf, conversation: Uuid) -> Result<Lease, StartError> {
-    let registry = Registry::new(directory.clone());
+    let registry = ProcessRegistry::new(directory.clone());
     let leased = tokio::task::spawn_blocking(move || registry.lease(conversation)).await;
     let leased = leased.unwrap_or_else(|_| {
         Err(LeaseError::Io { directory, source: io::Error::from(io::ErrorKind::Interrupted) })

@@ -25,7 +25,7 @@ use super::hooks::HookError;
 use super::options::SessionOptions;
 use super::status::{StatusTracker, TurnEdge};
 use super::turn::{TURN_LIMIT, TurnEvents};
-use super::{ClaudeSession, Interrupted, Prompt, RestartError, Turn, TurnError, TurnResult};
+use super::{ClaudeSession, Interrupted, Prompt, RestartError, Turn, TurnFailure, TurnResult};
 use crate::options::LaunchOptions;
 use crate::queue::ByteQueue;
 use crate::runtime::{Runtime, RuntimeEvent, RuntimeEvents, StartError, UserContent};
@@ -57,7 +57,7 @@ pub(super) struct Pending {
     uuid: Uuid,
     prompt: Prompt,
     events: Arc<TurnEvents>,
-    outcome: oneshot::Sender<Result<TurnResult, TurnError>>,
+    outcome: oneshot::Sender<Result<TurnResult, TurnFailure>>,
     /// Deadline of the turn once it has started, with the timeout.
     deadline: Option<(Instant, Duration)>,
     _permit: OwnedSemaphorePermit,
@@ -72,7 +72,7 @@ impl Pending {
         (Self { uuid, prompt, events, outcome: settle, deadline: None, _permit: permit }, turn)
     }
 
-    fn settle(self, outcome: Result<TurnResult, TurnError>) {
+    fn settle(self, outcome: Result<TurnResult, TurnFailure>) {
         self.events.close();
         // The sender may have dropped the turn.
         self.outcome.send(outcome).ok();
@@ -306,7 +306,7 @@ impl Actor {
         if let Some((at, after)) = self.current().and_then(|pending| pending.deadline)
             && now >= at
         {
-            self.give_up(TurnError::TimedOut { after });
+            self.give_up(TurnFailure::TimedOut { after });
         }
         if self.drain.as_ref().is_some_and(|drain| now >= drain.next) {
             self.drain_on(now);
@@ -334,7 +334,7 @@ impl Actor {
     }
 
     /// Fails the send in progress; returns whether there was one.
-    fn give_up(&mut self, error: TurnError) -> bool {
+    fn give_up(&mut self, error: TurnFailure) -> bool {
         let (pending, next) = match std::mem::replace(&mut self.stage, SessionStage::Idle) {
             SessionStage::Hooking(pending) => {
                 self.work = None;

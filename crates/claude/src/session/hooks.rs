@@ -42,11 +42,11 @@ impl<T: ?Sized> fmt::Debug for Members<T> {
 
 impl<T: ?Sized + Send + Sync + 'static> Members<T> {
     /// Adds a member at the end.
-    pub(super) fn join(self: &Arc<Self>, member: Arc<T>) -> Subscription {
+    pub(super) fn join(self: &Arc<Self>, member: Arc<T>) -> SessionSubscription {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.lock().push((id, member));
         let list: Weak<dyn Leave> = Arc::<Self>::downgrade(self);
-        Subscription { list, id }
+        SessionSubscription { list, id }
     }
 
     /// The current members, in order.
@@ -76,12 +76,12 @@ impl<T: ?Sized + Send + Sync> Leave for Members<T> {
 /// The registration of a hook or subscriber. Dropping it removes the hook or subscriber, unless `keep`
 /// was called.
 #[must_use = "dropping this removes the hook or subscriber; call `keep` to retain it"]
-pub struct Subscription {
+pub struct SessionSubscription {
     list: Weak<dyn Leave>,
     id: u64,
 }
 
-impl Subscription {
+impl SessionSubscription {
     /// Removes the hook or subscriber. A running call is completed.
     pub fn unsubscribe(self) {}
 
@@ -91,7 +91,7 @@ impl Subscription {
     }
 }
 
-impl Drop for Subscription {
+impl Drop for SessionSubscription {
     fn drop(&mut self) {
         if let Some(list) = self.list.upgrade() {
             list.leave(self.id);
@@ -99,9 +99,9 @@ impl Drop for Subscription {
     }
 }
 
-impl fmt::Debug for Subscription {
+impl fmt::Debug for SessionSubscription {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Subscription").finish_non_exhaustive()
+        formatter.debug_struct("SessionSubscription").finish_non_exhaustive()
     }
 }
 

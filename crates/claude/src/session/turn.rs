@@ -36,7 +36,7 @@ pub struct Lagged;
 pub struct Turn {
     pub(super) uuid: Uuid,
     pub(super) events: Arc<TurnEvents>,
-    pub(super) outcome: oneshot::Receiver<Result<TurnResult, TurnError>>,
+    pub(super) outcome: oneshot::Receiver<Result<TurnResult, TurnFailure>>,
     /// Keeps the session alive until the turn was read.
     pub(super) _session: ClaudeSession,
 }
@@ -53,11 +53,11 @@ impl Turn {
     }
 
     /// Waits for the end of the turn and discards unread events.
-    pub async fn result(self) -> Result<TurnResult, TurnError> {
+    pub async fn result(self) -> Result<TurnResult, TurnFailure> {
         let Self { events, outcome, _session, .. } = self;
         drop(events.abandon());
         // The session disappears without a result only if the async runtime is shut down.
-        outcome.await.unwrap_or(Err(TurnError::Terminated))
+        outcome.await.unwrap_or(Err(TurnFailure::Terminated))
     }
 }
 
@@ -107,7 +107,7 @@ impl TurnResult {
 
 /// Why a send has no result.
 #[derive(Debug, Error)]
-pub enum TurnError {
+pub enum TurnFailure {
     /// The turn timed out and was interrupted.
     #[error("the turn took longer than {} s and was interrupted", after.as_secs_f64())]
     TimedOut {

@@ -276,7 +276,7 @@ wire_enum! {
     /// Added content of a block.
     pub enum BlockDelta {
         /// Text.
-        Text(TextDelta) = "text_delta",
+        Text(TextBlockDelta) = "text_delta",
         /// Reasoning.
         Thinking(ThinkingDelta) = "thinking_delta",
         /// Tool input.
@@ -294,7 +294,7 @@ impl Wire for BlockDelta {
 
 wire_struct! {
     /// Added text.
-    pub struct TextDelta {
+    pub struct TextBlockDelta {
         /// The text.
         text: String = "text",
     }

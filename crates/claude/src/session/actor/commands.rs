@@ -6,7 +6,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::super::hooks::rewrite;
 use super::super::status::TurnEdge;
-use super::super::{Interrupted, TurnError};
+use super::super::{Interrupted, TurnFailure};
 use super::{Actor, Afterwards, Command, Done, Job, Pending, Purpose, SessionStage};
 use crate::controls::Queued;
 use crate::runtime::{StopOptions, UserContent, UserMessage};
@@ -31,7 +31,7 @@ impl Actor {
     /// Rejects commands that arrive after the end has begun.
     fn refuse(&mut self, command: Command) {
         match command {
-            Command::Send(pending) => pending.settle(Err(TurnError::Terminated)),
+            Command::Send(pending) => pending.settle(Err(TurnFailure::Terminated)),
             Command::WarmUp { reply } | Command::Restart { reply, .. } => {
                 reply.send(Err(RestartError::Terminated)).ok();
             }
@@ -43,7 +43,7 @@ impl Actor {
     }
 
     fn interrupt(&mut self, reply: oneshot::Sender<Interrupted>) {
-        let interrupted = self.give_up(TurnError::Interrupted);
+        let interrupted = self.give_up(TurnFailure::Interrupted);
         if self.machine.is_draining() {
             self.interrupts.push(reply);
             return;
@@ -60,11 +60,11 @@ impl Actor {
     pub(super) fn end(&mut self, reply: Option<oneshot::Sender<()>>) {
         self.ending.get_or_insert_default().extend(reply);
         self.permits.close();
-        self.give_up(TurnError::Terminated);
+        self.give_up(TurnFailure::Terminated);
         self.drain = None;
         for job in std::mem::take(&mut self.queue) {
             match job {
-                Job::Send(pending) => pending.settle(Err(TurnError::Terminated)),
+                Job::Send(pending) => pending.settle(Err(TurnFailure::Terminated)),
                 Job::WarmUp(ready) | Job::Restart(_, ready) => {
                     ready.send(Err(RestartError::Terminated)).ok();
                 }
@@ -108,7 +108,7 @@ impl Actor {
         match std::mem::replace(&mut self.stage, SessionStage::Idle) {
             SessionStage::Hooking(pending) => match prompt {
                 Ok(prompt) => self.deliver(pending, prompt),
-                Err(error) => self.fail(pending, TurnError::Hook(error)),
+                Err(error) => self.fail(pending, TurnFailure::Hook(error)),
             },
             other @ (SessionStage::Idle
             | SessionStage::Starting(_)
@@ -133,13 +133,13 @@ impl Actor {
             }
             Err(SendError::Exited) => self.stage = SessionStage::Lost(pending, message.content),
             Err(error @ (SendError::QueueFull | SendError::NoSuchRequest { .. })) => {
-                self.fail(pending, TurnError::Send(error));
+                self.fail(pending, TurnFailure::Send(error));
             }
         }
     }
 
     /// Fails a send that is not in any stage.
-    pub(super) fn fail(&mut self, pending: Pending, error: TurnError) {
+    pub(super) fn fail(&mut self, pending: Pending, error: TurnFailure) {
         self.status.turn(TurnEdge::Ends);
         pending.settle(Err(error));
     }

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::status::TurnEdge;
 use super::super::turn::Lagged;
-use super::super::{TurnError, TurnResult};
+use super::super::{TurnFailure, TurnResult};
 use super::{Actor, Pending, SessionStage};
 use crate::event::{EventKind, SessionEvent, classify, subagent};
 use crate::queue::Refused;
@@ -98,8 +98,8 @@ impl Actor {
                 self.board.record(super::super::artifact::Recorder::turn_answered);
                 Ok(TurnResult::new(pending.uuid, self.board.conversation(), message))
             }
-            EndReason::Dropped => Err(TurnError::Cancelled),
-            EndReason::NoResult | EndReason::Merged | EndReason::Exited => Err(TurnError::NoResult),
+            EndReason::Dropped => Err(TurnFailure::Cancelled),
+            EndReason::NoResult | EndReason::Merged | EndReason::Exited => Err(TurnFailure::NoResult),
         };
         pending.settle(outcome);
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::super::status::UnexpectedExit;
-use super::super::{Interrupted, TurnError};
+use super::super::{Interrupted, TurnFailure};
 use super::{Actor, Afterwards, OptionsChange, Done, Live, Purpose, Ready, SessionStage};
 use crate::event::EventKind;
 use crate::options::{Conversation, LaunchOptions};
@@ -91,7 +91,7 @@ impl Actor {
     fn not_started(&mut self, purpose: Purpose, error: StartError) {
         let ended = self.ending.is_some();
         match purpose {
-            Purpose::Write(pending, _) => self.fail(pending, TurnError::Start(error)),
+            Purpose::Write(pending, _) => self.fail(pending, TurnFailure::Start(error)),
             Purpose::Reply(ready) if ended => {
                 ready.send(Err(RestartError::Terminated)).ok();
             }
@@ -160,7 +160,7 @@ impl Actor {
         match std::mem::replace(&mut self.stage, SessionStage::Idle) {
             SessionStage::Turn(pending) => {
                 if let Some(pending) = pending {
-                    pending.settle(Err(TurnError::UnexpectedExit(unexpected)));
+                    pending.settle(Err(TurnFailure::UnexpectedExit(unexpected)));
                 }
             }
             SessionStage::Lost(pending, prompt) => self.start_for(Purpose::Write(pending, prompt)),

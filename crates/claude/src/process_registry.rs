@@ -26,7 +26,7 @@ const RECORD_LIMIT: u64 = 64 * 1024;
 
 /// The directory of runtime records.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Registry {
+pub struct ProcessRegistry {
     directory: PathBuf,
 }
 
@@ -68,7 +68,7 @@ fn by(runtime: Option<&RunningRuntime>) -> String {
     warden.map(|pid| format!(" by the runtime with warden process {pid}; stop it first")).unwrap_or_default()
 }
 
-impl Registry {
+impl ProcessRegistry {
     /// Uses this directory, which is created when needed.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into() }
@@ -153,8 +153,8 @@ impl Lease {
     }
 
     /// The registry of the lease.
-    pub(crate) fn registry(&self) -> Registry {
-        Registry::new(self.path.parent().unwrap_or(&self.path))
+    pub(crate) fn registry(&self) -> ProcessRegistry {
+        ProcessRegistry::new(self.path.parent().unwrap_or(&self.path))
     }
 
     /// Records the started process. Without the record, leftover processes of this runtime cannot be
@@ -222,5 +222,5 @@ fn write(file: &mut File, record: &Record) -> io::Result<()> {
 }
 
 #[cfg(test)]
-#[path = "registry_tests.rs"]
+#[path = "process_registry_tests.rs"]
 mod tests;

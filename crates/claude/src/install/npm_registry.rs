@@ -19,12 +19,12 @@ const SCOPED_KEY: &str = "@anthropic-ai:registry";
 
 /// An npm registry.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Registry {
+pub struct NpmRegistry {
     /// Base address; its path ends in a slash.
     base: Url,
 }
 
-impl Registry {
+impl NpmRegistry {
     /// Parses an address.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Registry {
     }
 }
 
-impl fmt::Display for Registry {
+impl fmt::Display for NpmRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = &self.base;
         write!(f, "{}://", url.scheme())?;
@@ -86,9 +86,9 @@ impl fmt::Display for Registry {
     }
 }
 
-impl fmt::Debug for Registry {
+impl fmt::Debug for NpmRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Registry({self})")
+        write!(f, "NpmRegistry({self})")
     }
 }
 
@@ -158,18 +158,18 @@ impl RegistrySearch {
     ///
     /// # Errors
     /// If no registry is configured, or the first configured address is invalid.
-    pub async fn find(&self) -> Result<Registry, RegistryError> {
+    pub async fn find(&self) -> Result<NpmRegistry, RegistryError> {
         if let Some(address) = &self.option {
-            return Registry::named_by("`--registry`", address);
+            return NpmRegistry::named_by("`--registry`", address);
         }
         if let Some(address) = &self.variable {
-            return Registry::named_by("npm_config_registry", address);
+            return NpmRegistry::named_by("npm_config_registry", address);
         }
         for path in &self.npmrc {
             match std::fs::read_to_string(path) {
                 Ok(text) => {
                     if let Some(address) = registry_in_npmrc(&text) {
-                        return Registry::named_by("`.npmrc`", address);
+                        return NpmRegistry::named_by("`.npmrc`", address);
                     }
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -182,7 +182,7 @@ impl RegistrySearch {
             }
         }
         match ask_npm(&self.npm).await {
-            Some(address) => Registry::named_by("`npm config get registry`", &address),
+            Some(address) => NpmRegistry::named_by("`npm config get registry`", &address),
             None => Err(RegistryError::Missing),
         }
     }
@@ -244,5 +244,5 @@ async fn ask_npm(command_line: &[OsString]) -> Option<String> {
 }
 
 #[cfg(test)]
-#[path = "registry_tests.rs"]
+#[path = "npm_registry_tests.rs"]
 mod tests;

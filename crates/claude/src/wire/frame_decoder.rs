@@ -10,20 +10,20 @@ use crate::lines::{LineTooLong, Lines};
 
 /// Collects bytes and returns frames.
 #[derive(Debug)]
-pub struct Frames {
+pub struct FrameDecoder {
     lines: Lines,
 }
 
 /// A non-blank line of a runtime's output.
 #[derive(Debug)]
-pub struct Frame {
+pub struct DecodedFrame {
     /// The line without its line end.
     pub line: Bytes,
     /// The decoded message, or an error for an invalid line, after which decoding can continue.
     pub message: Result<Message, DecodeError>,
 }
 
-impl Frames {
+impl FrameDecoder {
     /// Accepts lines of up to `line_limit` bytes.
     pub fn new(line_limit: usize) -> Self {
         Self { lines: Lines::new(line_limit) }
@@ -36,11 +36,11 @@ impl Frames {
 
     /// The next complete line; `None` until more bytes arrive. After an error the remaining bytes are
     /// unusable.
-    pub fn next_frame(&mut self) -> Result<Option<Frame>, LineTooLong> {
+    pub fn next_frame(&mut self) -> Result<Option<DecodedFrame>, LineTooLong> {
         while let Some(line) = self.lines.next()? {
             if !line.trim_ascii().is_empty() {
                 let message = decode(&line);
-                return Ok(Some(Frame { line, message }));
+                return Ok(Some(DecodedFrame { line, message }));
             }
         }
         Ok(None)
