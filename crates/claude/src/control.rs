@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-use crate::queue::{ByteQueue, Refused};
+use crate::queue::{ByteQueue, PushError};
 use crate::wire::control::ControlResponse;
 
 /// Default timeout of a host request. Some responses need a model call.
@@ -39,11 +39,11 @@ pub enum SendError {
     },
 }
 
-impl From<Refused> for SendError {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Full => Self::QueueFull,
-            Refused::Closed => Self::Exited,
+impl From<PushError> for SendError {
+    fn from(error: PushError) -> Self {
+        match error {
+            PushError::Full => Self::QueueFull,
+            PushError::Closed => Self::Exited,
         }
     }
 }

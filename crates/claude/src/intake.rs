@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::control::Control;
 use crate::process::Exit;
-use crate::queue::{ByteQueue, Refused};
+use crate::queue::{ByteQueue, PushError};
 use crate::runtime::RuntimeEvent;
 use crate::wire::message::TaskMessage;
 use crate::wire::{ControlRequestMessage, IncomingRequest, Message, SystemMessage};
@@ -106,8 +106,8 @@ impl Intake {
         }
         match self.inbox.push(RuntimeEvent::Request { id: id.clone(), request }, weight) {
             Ok(()) => Ok(()),
-            Err(Refused::Full) => Err(InboxFull),
-            Err(Refused::Closed) => {
+            Err(PushError::Full) => Err(InboxFull),
+            Err(PushError::Closed) => {
                 self.refuse(&id, "the session is closed");
                 Ok(())
             }
@@ -117,8 +117,8 @@ impl Intake {
     fn deliver(&self, event: RuntimeEvent, weight: usize) -> Result<(), InboxFull> {
         match self.inbox.push(event, weight) {
             // A closed inbox drops events.
-            Ok(()) | Err(Refused::Closed) => Ok(()),
-            Err(Refused::Full) => Err(InboxFull),
+            Ok(()) | Err(PushError::Closed) => Ok(()),
+            Err(PushError::Full) => Err(InboxFull),
         }
     }
 

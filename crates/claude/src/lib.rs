@@ -95,7 +95,7 @@ pub mod install;
 mod intake;
 mod lines;
 mod options;
-mod patience;
+mod countdown;
 mod process;
 mod process_table;
 mod queue;
@@ -132,6 +132,6 @@ pub use session::{
     TurnFailure, TurnResult, UnexpectedExit,
 };
 pub use transport::{
-    BoxFuture, ByteStream, OutOfReach, Peer, PeerExit, PeerSignal, StreamLaunch, StreamTransport, Transport,
+    BoxFuture, ByteStream, StreamOnlyPeer, Peer, PeerExit, PeerSignal, StreamLaunch, StreamTransport, Transport,
 };
 pub use wire::{IncomingRequest, Message};

@@ -33,7 +33,7 @@ pub struct LaunchOptions {
     pub cwd: PathBuf,
     /// The conversation to run.
     pub conversation: Conversation,
-    /// ApiEndpoint of model requests; `None` uses the user's account and settings unchanged.
+    /// Endpoint of model requests; `None` uses the user's account and settings unchanged.
     pub endpoint: Option<ApiEndpoint>,
     /// Model; `None` selects the runtime's default.
     pub model: Option<String>,

@@ -9,7 +9,7 @@ mod attached;
 mod exit;
 mod files;
 mod streams;
-mod tenure;
+mod lease_holder;
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -35,11 +35,11 @@ use uuid::Uuid;
 pub use exit::{Exit, ExitReason};
 pub(crate) use files::PrivateFiles;
 use streams::{ReadEnd, Tail};
-use tenure::{Tenant, Tenure};
+use lease_holder::{LeasedProcess, LeaseHolder};
 
 use crate::intake::Intake;
 use crate::options::{LaunchPlan, MARK, WardenProgram};
-use crate::patience::{self, Countdown};
+use crate::countdown::{self, Countdown};
 use crate::queue::ByteQueue;
 use crate::process_registry::{Lease, end_marked};
 use crate::warden::{Order, Report, RuntimeStatus};
@@ -117,8 +117,8 @@ impl Process {
         let control = UnixStream::from_std(host_end)?;
         let mut child = spawn_warden(&spawn, warden_end.into())?;
         let tasks = TaskTracker::new();
-        let tenant = child.id().map(|warden| Tenant { warden, mark: spawn.mark });
-        let tenure = Tenure::begin(&tasks, spawn.lease, tenant, &spawn.links.intake);
+        let process = child.id().map(|warden| LeasedProcess { warden, mark: spawn.mark });
+        let lease_holder = LeaseHolder::start(&tasks, spawn.lease, process, &spawn.links.intake);
         let done = CancellationToken::new();
         let tail = Tail::default();
 
@@ -162,7 +162,7 @@ impl Process {
         let intake = spawn.links.intake;
         tasks.spawn(async move {
             let exit = owner.run(control, &done).await;
-            tenure.end().await;
+            lease_holder.end().await;
             intake.exited(exit.clone());
             exit_sender.send_replace(Some(exit));
         });
@@ -325,8 +325,8 @@ impl ProcessOwner {
                     ProcessEvent::StopLevel(changed.ok().map(|()| *self.ending.borrow_and_update()))
                 }
                 _ = self.child.wait(), if self.child.id().is_some() => ProcessEvent::WardenGone,
-                () = patience::over(&mut overdue) => ProcessEvent::Overdue,
-                () = patience::over(&mut silent), if !told_to_end => ProcessEvent::Silent,
+                () = countdown::over(&mut overdue) => ProcessEvent::Overdue,
+                () = countdown::over(&mut silent), if !told_to_end => ProcessEvent::Silent,
             };
             match input {
                 ProcessEvent::Report(Some(Report::Exited(status))) => return status,
@@ -340,7 +340,7 @@ impl ProcessOwner {
                 ProcessEvent::WardenGone => overdue = Some(Countdown::of(DRAIN_DEADLINE)),
                 ProcessEvent::Cancelled => self.end(ExitReason::Cancelled),
                 ProcessEvent::StopLevel(None) => self.end(ExitReason::Dropped),
-                ProcessEvent::StopLevel(Some(ending)) => self.obey(ending).await,
+                ProcessEvent::StopLevel(Some(ending)) => self.apply(ending).await,
                 ProcessEvent::Read(ReadEnd::Closed) => silent = Some(Countdown::of(SILENT_DEADLINE)),
                 // The stop sequence has its own deadlines.
                 ProcessEvent::Silent if self.stopping.is_cancelled() => silent = None,
@@ -374,7 +374,7 @@ impl ProcessOwner {
         self.orders = None;
     }
 
-    async fn obey(&mut self, ending: StopLevel) {
+    async fn apply(&mut self, ending: StopLevel) {
         let order = match ending {
             StopLevel::NotRequested => return,
             StopLevel::Interrupt => Order::Interrupt,
@@ -403,7 +403,7 @@ impl ProcessOwner {
 
     /// Reaps the warden to avoid a zombie.
     async fn reap_warden(&mut self) {
-        if patience::within(DRAIN_DEADLINE, self.child.wait()).await.is_none() {
+        if countdown::within(DRAIN_DEADLINE, self.child.wait()).await.is_none() {
             tracing::warn!("killed a warden that did not exit");
             self.child.kill().await.ok();
         }
@@ -411,7 +411,7 @@ impl ProcessOwner {
 
     /// Waits until the readers have processed all remaining output, so that the exit is the last event.
     async fn drain(&mut self) {
-        let drained = patience::within(DRAIN_DEADLINE, async {
+        let drained = countdown::within(DRAIN_DEADLINE, async {
             if self.reader.is_some() {
                 join(&mut self.reader).await;
             }

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 /// Why an item was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum PushError {
     /// The queue is full.
     Full,
     /// The queue is closed.
@@ -41,13 +41,13 @@ impl<T> ByteQueue<T> {
     }
 
     /// Appends an item unless the queue is full or closed.
-    pub(crate) fn push(&self, item: T, weight: usize) -> Result<(), Refused> {
+    pub(crate) fn push(&self, item: T, weight: usize) -> Result<(), PushError> {
         let mut state = self.lock();
         if state.closed {
-            return Err(Refused::Closed);
+            return Err(PushError::Closed);
         }
         if !state.items.is_empty() && state.bytes.saturating_add(weight) > self.limit {
-            return Err(Refused::Full);
+            return Err(PushError::Full);
         }
         state.append(item, weight);
         drop(state);
@@ -141,7 +141,7 @@ mod tests {
         queue.push('a', 4).unwrap();
         queue.push('b', 4).unwrap();
         queue.finish('c');
-        assert_eq!(queue.push('d', 1), Err(Refused::Closed));
+        assert_eq!(queue.push('d', 1), Err(PushError::Closed));
         let mut out = Vec::new();
         while let Some(item) = queue.pop().await {
             out.push(item);
@@ -153,7 +153,7 @@ mod tests {
     fn full_queue_rejects_items_until_one_is_popped() {
         let queue = ByteQueue::new(10);
         queue.push('a', 8).unwrap();
-        assert_eq!(queue.push('b', 3), Err(Refused::Full));
+        assert_eq!(queue.push('b', 3), Err(PushError::Full));
         assert_eq!(queue.try_pop(), Some('a'));
         queue.push('b', 3).unwrap();
     }
@@ -162,7 +162,7 @@ mod tests {
     fn empty_queue_accepts_item_above_the_limit() {
         let queue = ByteQueue::new(10);
         queue.push('a', 100).unwrap();
-        assert_eq!(queue.push('b', 1), Err(Refused::Full));
+        assert_eq!(queue.push('b', 1), Err(PushError::Full));
     }
 
     #[tokio::test]

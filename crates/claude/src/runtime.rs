@@ -4,7 +4,7 @@
 //! Does not know about turns. Invariants: a start that fails, is cancelled or is dropped leaves no
 //! process; neither does dropping the last handle and the events.
 
-mod ladder;
+mod stop_sequence;
 mod start;
 mod user_message;
 
@@ -14,8 +14,8 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-pub use ladder::StopOptions;
-pub(crate) use ladder::{INTERRUPT_STEP, TASKS_STEP};
+pub use stop_sequence::StopOptions;
+pub(crate) use stop_sequence::{INTERRUPT_STEP, TASKS_STEP};
 pub use start::{Initialized, ModelInfo, StartError};
 pub use user_message::{Priority, UserContent, UserMessage};
 
@@ -134,7 +134,7 @@ impl Runtime {
             self.shared.process.run(async move {
                 tokio::select! {
                     _ = shared.process.exited() => {}
-                    () = ladder::descend(&shared.process, &shared.intake, options) => {}
+                    () = stop_sequence::run(&shared.process, &shared.intake, options) => {}
                 }
             });
         }

@@ -6,7 +6,7 @@
 
 mod actor;
 mod artifact;
-mod board;
+mod shared;
 mod hooks;
 mod options;
 mod requests;
@@ -37,7 +37,7 @@ use crate::runtime::{Initialized, StartError, UserContent};
 use crate::transport::BoxFuture;
 
 use actor::{Actor, Command, Pending};
-use board::Board;
+use shared::SharedSession;
 
 /// Largest number of waiting sends. Far more than a person types ahead; a program that sends too fast
 /// gets [`EnqueueError::Full`].
@@ -56,7 +56,7 @@ pub struct ClaudeSession {
 
 #[derive(Debug)]
 struct Inner {
-    board: Arc<Board>,
+    shared: Arc<SharedSession>,
     commands: mpsc::Sender<Command>,
     /// One permit per waiting send; closed when the session ends.
     permits: Arc<Semaphore>,
@@ -137,14 +137,14 @@ impl ClaudeSession {
     ///
     /// Cancelling `cancel` ends the session. Must be called within a tokio runtime.
     pub fn new(options: SessionOptions, cancel: CancellationToken) -> Self {
-        let board = Arc::new(Board::new(&options));
+        let shared = Arc::new(SharedSession::new(&options));
         let (commands, orders) = mpsc::channel(COMMANDS_LIMIT);
         let permits = Arc::new(Semaphore::new(SENDS_LIMIT));
         let tasks = TaskTracker::new();
         let actor =
-            Actor::new(options, Arc::clone(&board), orders, Arc::clone(&permits), tasks.clone(), cancel);
+            Actor::new(options, Arc::clone(&shared), orders, Arc::clone(&permits), tasks.clone(), cancel);
         tasks.spawn(actor.run());
-        Self { inner: Arc::new(Inner { board, commands, permits, tasks }) }
+        Self { inner: Arc::new(Inner { shared, commands, permits, tasks }) }
     }
 
     /// Creates a session and starts its runtime, so that the first send does not wait for it.
@@ -209,8 +209,8 @@ impl ClaudeSession {
         change: impl FnOnce(&mut LaunchOptions),
         cancel: CancellationToken,
     ) -> Result<ClaudeSession, ForkError> {
-        let mut options = self.inner.board.options();
-        let from = self.inner.board.established().ok_or(ForkError::Empty)?;
+        let mut options = self.inner.shared.options();
+        let from = self.inner.shared.established().ok_or(ForkError::Empty)?;
         let before = options.launch.clone();
         options.launch.conversation = Conversation::Fork { from, id: Uuid::new_v4() };
         change(&mut options.launch);
@@ -220,7 +220,7 @@ impl ClaudeSession {
 
     /// Calls `follower` for every later event, in order. It must not block: the session waits for it.
     pub fn on_event(&self, follower: impl Fn(&SessionEvent) + Send + Sync + 'static) -> SessionSubscription {
-        self.inner.board.followers.join(Arc::new(follower))
+        self.inner.shared.followers.join(Arc::new(follower))
     }
 
     /// Adds a hook that rewrites every prompt before it is sent, after the existing hooks. Its error
@@ -229,36 +229,36 @@ impl ClaudeSession {
         &self,
         hook: impl Fn(UserContent) -> BoxFuture<'static, Result<UserContent, HookError>> + Send + Sync + 'static,
     ) -> SessionSubscription {
-        self.inner.board.hooks.join(Arc::new(hook))
+        self.inner.shared.hooks.join(Arc::new(hook))
     }
 
     /// Watches the status of the session.
     pub fn status(&self) -> watch::Receiver<Status> {
-        self.inner.board.status.subscribe()
+        self.inner.shared.status.subscribe()
     }
 
     /// The record of the session so far.
     pub fn artifact(&self) -> Artifact {
-        self.inner.board.artifact()
+        self.inner.shared.artifact()
     }
 
     pub fn conversation(&self) -> Uuid {
-        self.inner.board.conversation()
+        self.inner.shared.conversation()
     }
 
     /// The control requests of the running runtime, if any. They do not apply to a runtime started later.
     pub fn controls(&self) -> Option<Controls> {
-        self.inner.board.live(|live| live.controls.clone())
+        self.inner.shared.live(|live| live.controls.clone())
     }
 
     /// Process id of the running runtime, if it is a local process.
     pub fn pid(&self) -> Option<u32> {
-        self.inner.board.live(|live| live.pid).flatten()
+        self.inner.shared.live(|live| live.pid).flatten()
     }
 
     /// The handshake response of the running runtime, if any.
     pub fn initialized(&self) -> Option<Initialized> {
-        self.inner.board.live(|live| live.initialized.clone())
+        self.inner.shared.live(|live| live.initialized.clone())
     }
 
     /// Sends a command to the session's task and waits for the reply; `None` if the session has ended.

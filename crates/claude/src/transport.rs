@@ -102,9 +102,9 @@ pub enum PeerExit {
 
 /// A runtime that can only be reached through its stream: the end of the stream is its exit.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct OutOfReach;
+pub struct StreamOnlyPeer;
 
-impl Peer for OutOfReach {
+impl Peer for StreamOnlyPeer {
     fn signal(&mut self, _: PeerSignal) {}
 
     fn exited(&mut self) -> BoxFuture<'_, PeerExit> {

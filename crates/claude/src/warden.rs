@@ -47,7 +47,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// program's own name. The caller must not have started a thread or an async runtime.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match WardenArguments::parse(arguments) {
-        Ok(arguments) => watch_over(arguments),
+        Ok(arguments) => supervise(arguments),
         Err(message) => {
             // A failure to write to stderr cannot be reported.
             writeln!(io::stderr(), "warden: {message}").ok();
@@ -91,7 +91,7 @@ impl WardenArguments {
     }
 }
 
-fn watch_over(arguments: WardenArguments) -> ExitCode {
+fn supervise(arguments: WardenArguments) -> ExitCode {
     let Ok(control) = inherited_fd::take(arguments.control) else {
         writeln!(io::stderr(), "warden: the control descriptor is not open").ok();
         return ExitCode::from(2);

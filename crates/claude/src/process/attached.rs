@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::streams::{self, ReadEnd};
-use super::tenure::Tenure;
+use super::lease_holder::LeaseHolder;
 use super::{DRAIN_DEADLINE, StopLevel, Exit, ExitReason, SessionLinks, PrivateFiles, Process, join, sleep_until};
-use crate::patience::within;
+use crate::countdown::within;
 use crate::process_registry::Lease;
 use crate::transport::{ByteStream, Peer, PeerExit, PeerSignal};
 use crate::warden::RuntimeStatus;
@@ -36,7 +36,7 @@ impl Process {
         links: SessionLinks,
     ) -> Self {
         let tasks = TaskTracker::new();
-        let tenure = Tenure::begin(&tasks, lease, None, &links.intake);
+        let lease_holder = LeaseHolder::start(&tasks, lease, None, &links.intake);
         let done = CancellationToken::new();
         let (writer, outgoing) = (stream.writer, Arc::clone(&links.outgoing));
         let written = done.clone();
@@ -63,7 +63,7 @@ impl Process {
             let exit = owner.run().await;
             done.cancel();
             drop(files);
-            tenure.end().await;
+            lease_holder.end().await;
             intake.exited(exit.clone());
             exit_sender.send_replace(Some(exit));
         });
@@ -150,7 +150,7 @@ impl StreamOwner {
                     handle_gone = true;
                     self.end(ExitReason::Dropped);
                 }
-                AttachedEvent::StopLevel(Some(ending)) => self.obey(ending),
+                AttachedEvent::StopLevel(Some(ending)) => self.apply(ending),
                 AttachedEvent::Overdue => match self.next.take() {
                     Some((_, Next::Kill)) => self.kill(),
                     Some((_, Next::LetGo)) | None => return PeerExit::Unknown,
@@ -170,7 +170,7 @@ impl StreamOwner {
         self.next = Some((Instant::now() + KILL_DEADLINE, Next::LetGo));
     }
 
-    fn obey(&mut self, ending: StopLevel) {
+    fn apply(&mut self, ending: StopLevel) {
         match ending {
             StopLevel::NotRequested => {}
             StopLevel::Interrupt => self.peer.signal(PeerSignal::Interrupt),

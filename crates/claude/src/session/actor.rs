@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::board::Board;
+use super::shared::SharedSession;
 use super::hooks::HookError;
 use super::options::SessionOptions;
 use super::status::{StatusTracker, TurnEdge};
@@ -150,7 +150,7 @@ struct Live {
 /// The state of the task.
 pub(super) struct Actor {
     options: SessionOptions,
-    board: Arc<Board>,
+    shared: Arc<SharedSession>,
     commands: mpsc::Receiver<Command>,
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
@@ -185,7 +185,7 @@ pub(super) struct Actor {
 impl Actor {
     pub(super) fn new(
         options: SessionOptions,
-        board: Arc<Board>,
+        shared: Arc<SharedSession>,
         commands: mpsc::Receiver<Command>,
         permits: Arc<Semaphore>,
         tasks: TaskTracker,
@@ -193,7 +193,7 @@ impl Actor {
     ) -> Self {
         Self {
             options,
-            board,
+            shared,
             commands,
             permits,
             tasks,
@@ -221,7 +221,7 @@ impl Actor {
     pub(super) async fn run(mut self) {
         loop {
             self.advance();
-            self.board.show(self.status.status());
+            self.shared.show(self.status.status());
             if matches!(self.stage, SessionStage::Over) {
                 break;
             }
@@ -231,8 +231,8 @@ impl Actor {
         self.permits.close();
         self.status.terminated();
         let now = self.options.clock.now();
-        self.board.record(|recorder| recorder.ended(now));
-        self.board.show(self.status.status());
+        self.shared.record(|recorder| recorder.ended(now));
+        self.shared.show(self.status.status());
         for reply in self.ending.into_iter().flatten() {
             // The receiver may have been dropped.
             reply.send(()).ok();

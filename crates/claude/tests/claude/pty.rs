@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use innkeeper_claude::{
-    BoxFuture, ByteStream, ClaudeSession, ApiEndpoint, Interrupted, OutOfReach, Peer, PeerExit, PeerSignal,
+    BoxFuture, ByteStream, ClaudeSession, ApiEndpoint, Interrupted, StreamOnlyPeer, Peer, PeerExit, PeerSignal,
     Program, RuntimeEvent, SessionOptions, Status, StreamLaunch, StreamTransport, Transport, TurnFailure,
 };
 use innkeeper_testkit::ScriptedModel;
@@ -166,7 +166,7 @@ impl StreamTransport for Wire {
                 // One message ends it.
                 lines.next_line().await.unwrap();
             });
-            Ok(ByteStream { reader: Box::new(reader), writer: Box::new(writer), peer: Box::new(OutOfReach) })
+            Ok(ByteStream { reader: Box::new(reader), writer: Box::new(writer), peer: Box::new(StreamOnlyPeer) })
         })
     }
 }

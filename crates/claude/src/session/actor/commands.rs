@@ -92,7 +92,7 @@ impl Actor {
         pending.deadline = timeout.map(|timeout| (Instant::now() + timeout, timeout));
         self.status.turn(TurnEdge::Begins);
         let prompt = pending.prompt.content.clone();
-        let hooks = self.board.hooks.now();
+        let hooks = self.shared.hooks.now();
         if hooks.is_empty() {
             return self.deliver(pending, prompt);
         }

@@ -69,7 +69,7 @@ impl Actor {
                 self.drain = Some(Drain { next: now + patience, step: Step::StoppingTasks });
             }
             Step::StoppingTasks => {
-                tracing::warn!(conversation = %self.board.conversation(), "runtime does not end its turn; stopping the runtime");
+                tracing::warn!(conversation = %self.shared.conversation(), "runtime does not end its turn; stopping the runtime");
                 let options = StopOptions { interrupt: false, sigint: self.options.sigint };
                 self.stop(options, Afterwards::Nothing);
             }

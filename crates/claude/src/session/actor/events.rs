@@ -10,7 +10,7 @@ use super::super::turn::Lagged;
 use super::super::{TurnFailure, TurnResult};
 use super::{Actor, Pending, SessionStage};
 use crate::event::{EventKind, SessionEvent, classify, subagent};
-use crate::queue::Refused;
+use crate::queue::PushError;
 use crate::runtime::RuntimeEvent;
 use crate::turns::{EndReason, QUIET, Verdict};
 use crate::wire::{IncomingRequest, Message, SystemMessage};
@@ -54,11 +54,11 @@ impl Actor {
     /// Records changes of the conversation itself.
     fn observe(&mut self, message: &Message) {
         if let Some(conversation) = message.conversation() {
-            self.board.set_conversation(conversation);
+            self.shared.set_conversation(conversation);
         }
         // A turn has started, so its message was written to the transcript.
         if let Message::System(SystemMessage::Init(_)) = message {
-            self.board.set_established();
+            self.shared.set_established();
         }
     }
 
@@ -95,8 +95,8 @@ impl Actor {
         self.status.turn(TurnEdge::Ends);
         let outcome = match reason {
             EndReason::Result(message) => {
-                self.board.record(super::super::artifact::Recorder::turn_answered);
-                Ok(TurnResult::new(pending.uuid, self.board.conversation(), message))
+                self.shared.record(super::super::artifact::Recorder::turn_answered);
+                Ok(TurnResult::new(pending.uuid, self.shared.conversation(), message))
             }
             EndReason::Dropped => Err(TurnFailure::Cancelled),
             EndReason::NoResult | EndReason::Merged | EndReason::Exited => Err(TurnFailure::NoResult),
@@ -108,15 +108,15 @@ impl Actor {
     /// message.
     fn announce(&mut self, event: SessionEvent, length: usize) {
         let event = Arc::new(event);
-        self.board.announce(&event);
+        self.shared.announce(&event);
         if let SessionStage::Turn(Some(pending)) = &self.stage
             && event.turn == Some(pending.uuid)
         {
             let weight = event.kind.weight() + length;
             match pending.events.push(Ok(event), weight) {
                 // A reader that only waits for the result has closed its queue.
-                Ok(()) | Err(Refused::Closed) => {}
-                Err(Refused::Full) => pending.events.finish(Err(Lagged)),
+                Ok(()) | Err(PushError::Closed) => {}
+                Err(PushError::Full) => pending.events.finish(Err(Lagged)),
             }
         }
     }

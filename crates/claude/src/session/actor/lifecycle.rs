@@ -10,7 +10,7 @@ use crate::options::{Conversation, LaunchOptions};
 use crate::process::{Exit, ExitReason};
 use crate::runtime::{Runtime, RuntimeEvents, StartError, StopOptions};
 use crate::session::RestartError;
-use crate::session::board::LiveRuntime;
+use crate::session::shared::LiveRuntime;
 use crate::transcript;
 use crate::transport::Transport;
 
@@ -19,8 +19,8 @@ impl Actor {
     pub(super) fn start_for(&mut self, purpose: Purpose) {
         let mut options = self.options.launch.clone();
         let transport = self.options.transport.clone();
-        let again = self.started_before.then(|| self.board.conversation());
-        let established = self.board.established().is_some();
+        let again = self.started_before.then(|| self.shared.conversation());
+        let established = self.shared.established().is_some();
         // A new token per start, created before the first await, so that no cancellation is lost.
         self.starting = self.cancel.child_token();
         let cancel = self.starting.clone();
@@ -64,11 +64,11 @@ impl Actor {
             Conversation::Resume(_) | Conversation::ResumeAt { .. } | Conversation::Fork { .. }
         );
         if resumed {
-            self.board.set_established();
+            self.shared.set_established();
         }
         self.started_before = true;
         let generation = self.machine.started();
-        self.board.set_live(Some(LiveRuntime {
+        self.shared.set_live(Some(LiveRuntime {
             controls: runtime.controls(),
             pid: runtime.pid(),
             initialized: runtime.initialized().clone(),
@@ -100,7 +100,7 @@ impl Actor {
             }
             Purpose::Changed(ready, before) => {
                 self.options.launch = *before;
-                self.board.set_options(&self.options);
+                self.shared.set_options(&self.options);
                 ready.send(Err(RestartError::Start(error))).ok();
             }
             Purpose::Abandoned => tracing::warn!(%error, "background start of a runtime failed"),
@@ -115,7 +115,7 @@ impl Actor {
         let before = Box::new(self.options.launch.clone());
         change(&mut self.options.launch);
         self.options.launch.renew_system_prompt_if_changed(&before);
-        self.board.set_options(&self.options);
+        self.shared.set_options(&self.options);
         self.start_for(Purpose::Changed(ready, before));
     }
 
@@ -143,7 +143,7 @@ impl Actor {
     /// Handles the exit of the runtime.
     pub(super) fn exited(&mut self, exit: Exit) {
         self.live = None;
-        self.board.set_live(None);
+        self.shared.set_live(None);
         self.drain = None;
         self.quiet_at = None;
         for (_, question) in self.questions.drain() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Map, json};
 
 use crate::intake::Intake;
-use crate::patience;
+use crate::countdown;
 use crate::process::Process;
 
 /// Time for a running turn to end after an interrupt.
@@ -43,7 +43,7 @@ impl Default for StopOptions {
 }
 
 /// Runs the stop sequence; the caller waits for the exit.
-pub(super) async fn descend(process: &Process, intake: &Intake, options: StopOptions) {
+pub(super) async fn run(process: &Process, intake: &Intake, options: StopOptions) {
     if options.interrupt && intake.activity.is_busy() {
         let interrupted = async {
             if let Ok(asked) = intake.control.ask("interrupt", Map::new()) {
@@ -52,7 +52,7 @@ pub(super) async fn descend(process: &Process, intake: &Intake, options: StopOpt
                 intake.activity.idle().await;
             }
         };
-        patience::within(INTERRUPT_STEP, interrupted).await;
+        countdown::within(INTERRUPT_STEP, interrupted).await;
     }
     if options.interrupt {
         stop_tasks(intake).await;
@@ -75,7 +75,7 @@ pub(super) async fn descend(process: &Process, intake: &Intake, options: StopOpt
 }
 
 async fn exits(process: &Process, within: Duration) -> bool {
-    patience::within(within, process.exited()).await.is_some()
+    countdown::within(within, process.exited()).await.is_some()
 }
 
 async fn stop_tasks(intake: &Intake) {
@@ -92,5 +92,5 @@ async fn stop_tasks(intake: &Intake) {
             asked.answer(TASKS_STEP).await.ok();
         }
     };
-    patience::within(TASKS_STEP, stopped).await;
+    countdown::within(TASKS_STEP, stopped).await;
 }

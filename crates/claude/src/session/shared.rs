@@ -18,7 +18,7 @@ use crate::event::SessionEvent;
 use crate::runtime::Initialized;
 
 /// The shared state of a session.
-pub(super) struct Board {
+pub(super) struct SharedSession {
     pub(super) followers: Arc<Members<Follower>>,
     pub(super) hooks: Arc<Members<Hook>>,
     pub(super) status: watch::Sender<Status>,
@@ -44,7 +44,7 @@ struct ForkSource {
     established: bool,
 }
 
-impl Board {
+impl SharedSession {
     pub(super) fn new(options: &SessionOptions) -> Self {
         let conversation = options.launch.conversation.id();
         Self {
@@ -124,10 +124,10 @@ impl Board {
     }
 }
 
-impl fmt::Debug for Board {
+impl fmt::Debug for SharedSession {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
-            .debug_struct("Board")
+            .debug_struct("SharedSession")
             .field("status", &*self.status.borrow())
             .field("live", &lock(&self.live))
             .finish_non_exhaustive()

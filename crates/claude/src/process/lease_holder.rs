@@ -15,32 +15,32 @@ use crate::process_registry::Lease;
 
 /// The process recorded with the lease.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tenant {
+pub(super) struct LeasedProcess {
     pub(super) warden: u32,
     pub(super) mark: Uuid,
 }
 
 /// A lease held for a runtime.
 #[derive(Debug)]
-pub(super) struct Tenure {
+pub(super) struct LeaseHolder {
     over: CancellationToken,
     holder: Option<JoinHandle<()>>,
 }
 
-impl Tenure {
+impl LeaseHolder {
     /// Starts holding the lease, if any. A remote runtime has no process to record.
-    pub(super) fn begin(
+    pub(super) fn start(
         tasks: &TaskTracker,
         lease: Option<Lease>,
-        tenant: Option<Tenant>,
+        process: Option<LeasedProcess>,
         intake: &Intake,
     ) -> Self {
         let over = CancellationToken::new();
         let holder = lease.map(|lease| {
-            note(&lease, tenant);
+            note(&lease, process);
             let (conversation, over) = (intake.conversation(), over.clone());
             tasks.spawn(async move {
-                over.run_until_cancelled(hold(lease, tenant, conversation)).await;
+                over.run_until_cancelled(hold(lease, process, conversation)).await;
             })
         });
         Self { over, holder }
@@ -56,14 +56,14 @@ impl Tenure {
     }
 }
 
-fn note(lease: &Lease, tenant: Option<Tenant>) {
-    if let Some(tenant) = tenant {
-        lease.note(tenant.warden, tenant.mark);
+fn note(lease: &Lease, process: Option<LeasedProcess>) {
+    if let Some(process) = process {
+        lease.note(process.warden, process.mark);
     }
 }
 
 /// Follows the runtime from one conversation to the next.
-async fn hold(mut lease: Lease, tenant: Option<Tenant>, mut conversation: watch::Receiver<Option<Uuid>>) {
+async fn hold(mut lease: Lease, process: Option<LeasedProcess>, mut conversation: watch::Receiver<Option<Uuid>>) {
     while conversation.changed().await.is_ok() {
         let Some(next) = *conversation.borrow_and_update() else { continue };
         if next == lease.conversation() {
@@ -73,7 +73,7 @@ async fn hold(mut lease: Lease, tenant: Option<Tenant>, mut conversation: watch:
         match tokio::task::spawn_blocking(move || registry.lease(next)).await {
             // The old lease is released only after the new one is taken, so that one is always held.
             Ok(Ok(taken)) => {
-                note(&taken, tenant);
+                note(&taken, process);
                 lease = taken;
             }
             Ok(Err(error)) => {
