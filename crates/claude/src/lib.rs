@@ -1,22 +1,23 @@
 //! Runs the Claude Code runtime: launch, stream-json messages, control protocol and long-lived sessions.
 //!
-//! This crate does not depend on the protocol between its callers and their clients. Invariants: no process it
-//! starts outlives it, its readers never wait for a consumer, and unknown messages are neither lost nor fatal.
+//! This crate does not depend on the protocol between its callers and their clients. Invariants: no process
+//! it starts outlives it, its readers never wait for a consumer, and unknown messages are neither lost nor
+//! fatal.
 //!
 //! # Layers
 //!
-//! - [`ClaudeSession`] is a conversation at the level of turns: ordered sends, timeouts, interrupts, hooks, forks,
-//!   and a restart when the runtime exits.
-//! - [`Runtime`] is one runtime process at the level of messages. [`turns`] assigns messages to turns and detects
-//!   the end of a turn; [`Controls`] sends control requests.
+//! - [`ClaudeSession`] is a conversation at the level of turns: ordered sends, timeouts, interrupts, hooks,
+//!   forks, and a restart when the runtime exits.
+//! - [`Runtime`] is one runtime process at the level of messages. [`turns`] assigns messages to turns and
+//!   detects the end of a turn; [`Controls`] sends control requests.
 //! - [`wire`] defines the message types; [`classify`] maps them to events.
-//! - [`transcript`] reads the runtimes' transcripts, [`install`] downloads runtimes, and [`process_registry`] records
-//!   running ones and ends the leftover processes of crashed hosts.
+//! - [`transcript`] reads the runtimes' transcripts, [`install`] downloads runtimes, and
+//!   [`process_registry`] records running ones and kills the leftover processes of crashed hosts.
 //!
 //! # Example
 //!
-//! Every runtime runs under a [`warden`], a small process that terminates the runtime and its descendants when the
-//! host exits for any reason. A program can serve as its own warden:
+//! Every runtime runs under a [`warden`], a small process that terminates the runtime and its descendants
+//! when the host exits for any reason. A program can serve as its own warden:
 //!
 //! ```standalone_crate
 //! use std::process::ExitCode;

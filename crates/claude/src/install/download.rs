@@ -145,7 +145,7 @@ impl Download<'_> {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => break,
                 Err(error) => {
-                    return Err(InstallError::BrokenOff {
+                    return Err(InstallError::Interrupted {
                         package: self.package.to_owned(),
                         received,
                         source: error.without_url(),

@@ -89,7 +89,7 @@ pub enum InstallError {
     },
     /// The download was interrupted.
     #[error("the download of {package} was interrupted after {received} bytes; nothing was installed, retry")]
-    BrokenOff {
+    Interrupted {
         /// The package.
         package: String,
         /// Bytes received.
