@@ -366,7 +366,7 @@ async fn a_registry_that_falls_silent_is_given_up() {
     let installing = runtimes.install(VERSION, &address, &tell_when_half_done, &cancel);
     let (installed, ()) = tokio::join!(installing, passing);
     let error = installed.unwrap_err();
-    assert!(matches!(&error, InstallError::BrokenOff { source, .. } if source.is_timeout()), "{error:?}");
+    assert!(matches!(&error, InstallError::Interrupted { source, .. } if source.is_timeout()), "{error:?}");
     assert_eq!(names_in(dir.path()), [""; 0]);
     registry.stop().await;
 }
