@@ -19,7 +19,7 @@ pub use answers::{
     RewindResult, SettingsAnswer, SideAnswer, Title,
 };
 
-use crate::control::{ResponseValue, Control, REQUEST_TIMEOUT, RequestError, SendError};
+use crate::control::{Control, REQUEST_TIMEOUT, RequestError, ResponseValue, SendError};
 use crate::options::{Effort, McpServer, PermissionMode};
 use crate::wire::Wire;
 

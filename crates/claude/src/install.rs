@@ -7,8 +7,8 @@
 mod download;
 mod error;
 mod folder;
-mod platform;
 mod npm_registry;
+mod platform;
 mod unpack;
 mod version;
 
@@ -18,11 +18,11 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 pub use self::error::InstallError;
-pub use self::registry::{NpmRegistry, RegistryError, RegistrySearch};
+pub use self::npm_registry::{NpmRegistry, RegistryError, RegistrySearch};
 pub use self::version::{ParseVersionError, RuntimeVersion};
 
 use self::download::Download;
-use self::folder::{FolderLock, Scratch, LockOutcome};
+use self::folder::{FolderLock, LockOutcome, Scratch};
 
 /// An installed runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]

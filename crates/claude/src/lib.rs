@@ -90,17 +90,17 @@
 mod clock;
 mod control;
 mod controls;
+mod countdown;
 mod event;
 mod inherited_fd;
 pub mod install;
 mod intake;
 mod lines;
 mod options;
-mod countdown;
 mod process;
+pub mod process_registry;
 mod process_table;
 mod queue;
-pub mod registry;
 mod runtime;
 mod session;
 pub mod transcript;
@@ -113,12 +113,12 @@ pub use clock::{Clock, SystemClock};
 pub use control::{RequestError, SendError};
 pub use controls::{
     Controls, DynamicMcpServer, InterruptAnswer, McpServerStatus, McpServersChange, McpStatus, OtherRequest,
-    PermissionModeAnswer, Queued, ReloadedPlugins, RewindResult, RewindMode, SettingsAnswer, SideAnswer, Toggle,
-    Title,
+    PermissionModeAnswer, Queued, ReloadedPlugins, RewindMode, RewindResult, SettingsAnswer, SideAnswer,
+    Title, Toggle,
 };
 pub use event::{EventKind, SessionEvent, Tokens, classify};
 pub use options::{
-    AgentDefinition, BypassPermissions, Conversation, Directories, Effort, ApiEndpoint, HookRegistration,
+    AgentDefinition, ApiEndpoint, BypassPermissions, Conversation, Directories, Effort, HookRegistration,
     LaunchFiles, LaunchOptions, LaunchPlan, McpOptions, McpServer, McpSources, PermissionMode, Program,
     SettingSource, SystemPrompt, Thinking, Tools, WardenProgram,
 };
@@ -129,10 +129,11 @@ pub use runtime::{
 };
 pub use session::{
     Artifact, ClaudeSession, EnqueueError, ForkError, HookError, Interrupted, Lagged, PermissionAnswer,
-    Prompt, RefuseAll, RequestHandler, RestartError, SessionOptions, Status, SessionSubscription, Turn, TurnEnding,
-    TurnFailure, TurnResult, UnexpectedExit,
+    Prompt, RefuseAll, RequestHandler, RestartError, SessionOptions, SessionSubscription, Status, Turn,
+    TurnEnding, TurnFailure, TurnResult, UnexpectedExit,
 };
 pub use transport::{
-    BoxFuture, ByteStream, StreamOnlyPeer, Peer, PeerExit, PeerSignal, StreamLaunch, StreamTransport, Transport,
+    BoxFuture, ByteStream, Peer, PeerExit, PeerSignal, StreamLaunch, StreamOnlyPeer, StreamTransport,
+    Transport,
 };
 pub use wire::{IncomingRequest, Message};

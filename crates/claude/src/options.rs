@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use environment::MARK;
 pub use kinds::{
-    AgentDefinition, BypassPermissions, Conversation, Directories, Effort, ApiEndpoint, HookRegistration,
+    AgentDefinition, ApiEndpoint, BypassPermissions, Conversation, Directories, Effort, HookRegistration,
     McpOptions, McpServer, McpSources, PermissionMode, Program, SettingSource, SystemPrompt, Thinking, Tools,
     WardenProgram,
 };

@@ -8,8 +8,8 @@
 mod attached;
 mod exit;
 mod files;
-mod streams;
 mod lease_holder;
+mod streams;
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -34,14 +34,14 @@ use uuid::Uuid;
 
 pub use exit::{Exit, ExitReason};
 pub(crate) use files::PrivateFiles;
+use lease_holder::{LeaseHolder, LeasedProcess};
 use streams::{ReadEnd, Tail};
-use lease_holder::{LeasedProcess, LeaseHolder};
 
+use crate::countdown::{self, Countdown};
 use crate::intake::Intake;
 use crate::options::{LaunchPlan, MARK, WardenProgram};
-use crate::countdown::{self, Countdown};
-use crate::queue::ByteQueue;
 use crate::process_registry::{Lease, end_marked};
+use crate::queue::ByteQueue;
 use crate::warden::{Order, Report, RuntimeStatus};
 
 /// Time for the warden to terminate the tree after the order, before the host does it. The warden's own

@@ -4,8 +4,8 @@
 //! Does not know about turns. Invariants: a start that fails, is cancelled or is dropped leaves no
 //! process; neither does dropping the last handle and the events.
 
-mod stop_sequence;
 mod start;
+mod stop_sequence;
 mod user_message;
 
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+pub use start::{Initialized, ModelInfo, StartError};
 pub use stop_sequence::StopOptions;
 pub(crate) use stop_sequence::{INTERRUPT_STEP, TASKS_STEP};
-pub use start::{Initialized, ModelInfo, StartError};
 pub use user_message::{Priority, UserContent, UserMessage};
 
 use crate::control::{REQUEST_TIMEOUT, RequestError, SendError};

@@ -6,10 +6,10 @@
 
 mod actor;
 mod artifact;
-mod shared;
 mod hooks;
 mod options;
 mod requests;
+mod shared;
 mod status;
 mod turn;
 

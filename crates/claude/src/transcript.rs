@@ -35,7 +35,9 @@ pub use error::TranscriptError;
 pub use fork::{ForkOptions, Forked, fork};
 pub use list::{ListOptions, Scope, Transcripts, Worktrees};
 pub use project::project_key;
-pub use read::{MessageOrigin, ReadOptions, SystemEntries, TranscriptMessage, TranscriptMessageKind, messages};
+pub use read::{
+    MessageOrigin, ReadOptions, SystemEntries, TranscriptMessage, TranscriptMessageKind, messages,
+};
 pub use subagents::{Subagent, subagent_messages, subagents};
 pub use summary::SessionSummary;
 pub use watch::WatchedTranscripts;

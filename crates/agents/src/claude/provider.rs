@@ -12,7 +12,7 @@ use ahp_types::state::{
 };
 use innkeeper_claude::transcript;
 use innkeeper_claude::{
-    Conversation, Directories, ApiEndpoint, LaunchOptions, Program, Runtime, StartError, WardenProgram,
+    ApiEndpoint, Conversation, Directories, LaunchOptions, Program, Runtime, StartError, WardenProgram,
 };
 use innkeeper_core::agent::{
     AgentLink, AgentOffer, AgentProvider, BoxFuture, COMMAND_CAPACITY, CommandInfo, ConversationRecords,

@@ -54,8 +54,7 @@ impl Download<'_> {
     pub(super) async fn fetch(&self, target: &Path) -> Result<(), InstallError> {
         let client = self.client()?;
         let dist = self.describe(&client).await?;
-        let expected =
-            sha512_of(&dist.integrity).ok_or_else(|| self.unusable("no sha512 checksum"))?;
+        let expected = sha512_of(&dist.integrity).ok_or_else(|| self.unusable("no sha512 checksum"))?;
         let tarball = Url::parse(&dist.tarball)
             .map_err(|error| self.unusable(format!("invalid tarball address: {error}")))?;
         let response = self.open(&client, tarball).await?;

@@ -37,9 +37,7 @@ pub enum InstallError {
     #[error("cannot set up the download; check the proxy variables, SSL_CERT_FILE and SSL_CERT_DIR")]
     Client(#[source] reqwest::Error),
     /// The request to the registry failed.
-    #[error(
-        "cannot reach the registry {registry}; check the network, the proxy variables and `--registry`"
-    )]
+    #[error("cannot reach the registry {registry}; check the network, the proxy variables and `--registry`")]
     Unreachable {
         /// The registry, without credentials.
         registry: String,

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::environment;
 use super::{
-    BypassPermissions, Conversation, ApiEndpoint, LaunchOptions, McpSources, Program, SystemPrompt, Thinking,
+    ApiEndpoint, BypassPermissions, Conversation, LaunchOptions, McpSources, Program, SystemPrompt, Thinking,
 };
 
 /// Arguments, environment and files for given options.

@@ -13,9 +13,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::streams::{self, ReadEnd};
 use super::lease_holder::LeaseHolder;
-use super::{DRAIN_DEADLINE, StopLevel, Exit, ExitReason, SessionLinks, PrivateFiles, Process, join, sleep_until};
+use super::streams::{self, ReadEnd};
+use super::{
+    DRAIN_DEADLINE, Exit, ExitReason, PrivateFiles, Process, SessionLinks, StopLevel, join, sleep_until,
+};
 use crate::countdown::within;
 use crate::process_registry::Lease;
 use crate::transport::{ByteStream, Peer, PeerExit, PeerSignal};

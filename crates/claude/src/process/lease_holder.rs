@@ -63,7 +63,11 @@ fn note(lease: &Lease, process: Option<LeasedProcess>) {
 }
 
 /// Follows the runtime from one conversation to the next.
-async fn hold(mut lease: Lease, process: Option<LeasedProcess>, mut conversation: watch::Receiver<Option<Uuid>>) {
+async fn hold(
+    mut lease: Lease,
+    process: Option<LeasedProcess>,
+    mut conversation: watch::Receiver<Option<Uuid>>,
+) {
     while conversation.changed().await.is_ok() {
         let Some(next) = *conversation.borrow_and_update() else { continue };
         if next == lease.conversation() {

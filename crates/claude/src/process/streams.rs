@@ -71,7 +71,11 @@ pub(super) async fn read_messages(mut stdout: impl AsyncRead + Unpin, intake: &I
     ReadEnd::Closed
 }
 
-fn take(DecodedFrame { line, message }: DecodedFrame, intake: &Intake, noise: &mut u32) -> Result<(), InboxFull> {
+fn take(
+    DecodedFrame { line, message }: DecodedFrame,
+    intake: &Intake,
+    noise: &mut u32,
+) -> Result<(), InboxFull> {
     match message {
         Ok(message) => intake.take(message, line.len()),
         Err(error) => {

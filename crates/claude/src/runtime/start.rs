@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Runtime, RuntimeEvents, Shared};
-use crate::control::{ResponseValue, PendingRequest, Control, RequestError};
+use crate::control::{Control, PendingRequest, RequestError, ResponseValue};
 use crate::intake::Intake;
 use crate::options::{LaunchOptions, LaunchPlan, Program};
-use crate::process::{Exit, SessionLinks, PrivateFiles, Process, Spawn, StartedReceiver};
-use crate::queue::ByteQueue;
+use crate::process::{Exit, PrivateFiles, Process, SessionLinks, Spawn, StartedReceiver};
 use crate::process_registry::{Lease, LeaseError, ProcessRegistry};
+use crate::queue::ByteQueue;
 use crate::transport::{StreamLaunch, StreamTransport, Transport};
 use crate::wire::Wire;
 use crate::wire::fields::wire_struct;
@@ -280,7 +280,7 @@ async fn private_files(plan: LaunchPlan, directory: &Path) -> Result<(PrivateFil
 /// Waits until the warden has started the runtime.
 async fn started_pid(
     process: &Process,
-    started: Started,
+    started: StartedReceiver,
     options: &LaunchOptions,
     cancel: &CancellationToken,
 ) -> Result<u32, StartError> {

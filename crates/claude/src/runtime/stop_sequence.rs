@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Map, json};
 
-use crate::intake::Intake;
 use crate::countdown;
+use crate::intake::Intake;
 use crate::process::Process;
 
 /// Time for a running turn to end after an interrupt.

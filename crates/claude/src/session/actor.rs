@@ -20,9 +20,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::shared::SharedSession;
 use super::hooks::HookError;
 use super::options::SessionOptions;
+use super::shared::SharedSession;
 use super::status::{StatusTracker, TurnEdge};
 use super::turn::{TURN_LIMIT, TurnEvents};
 use super::{ClaudeSession, Interrupted, Prompt, RestartError, Turn, TurnFailure, TurnResult};
@@ -341,7 +341,9 @@ impl Actor {
                 (pending, SessionStage::Idle)
             }
             // The start continues, so that the next send does not wait for it.
-            SessionStage::Starting(Purpose::Write(pending, _)) => (pending, SessionStage::Starting(Purpose::Abandoned)),
+            SessionStage::Starting(Purpose::Write(pending, _)) => {
+                (pending, SessionStage::Starting(Purpose::Abandoned))
+            }
             SessionStage::Lost(pending, _) => (pending, SessionStage::Idle),
             SessionStage::Turn(Some(pending)) => {
                 if let Some(turn) = self.turn.take() {

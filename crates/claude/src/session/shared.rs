@@ -53,7 +53,11 @@ impl SharedSession {
             status: watch::Sender::new(Status::Idle),
             recorder: Mutex::new(Recorder::new(conversation, options.clock.now())),
             live: Mutex::new(None),
-            fork_source: Mutex::new(ForkSource { options: options.clone(), conversation, established: false }),
+            fork_source: Mutex::new(ForkSource {
+                options: options.clone(),
+                conversation,
+                established: false,
+            }),
         }
     }
 

@@ -61,7 +61,9 @@ impl StatusTracker {
         match &self.phase {
             StatusPhase::Terminated => Status::Terminated,
             StatusPhase::Broken(exit) => Status::Error(exit.clone()),
-            StatusPhase::Idle | StatusPhase::Streaming | StatusPhase::Thinking if !self.questions.is_empty() => {
+            StatusPhase::Idle | StatusPhase::Streaming | StatusPhase::Thinking
+                if !self.questions.is_empty() =>
+            {
                 Status::AwaitingApproval
             }
             StatusPhase::Idle => Status::Idle,
@@ -97,7 +99,9 @@ impl StatusTracker {
         }
         for kind in kinds {
             match kind {
-                EventKind::ThinkingDelta { .. } | EventKind::Thinking { .. } => self.phase = StatusPhase::Thinking,
+                EventKind::ThinkingDelta { .. } | EventKind::Thinking { .. } => {
+                    self.phase = StatusPhase::Thinking
+                }
                 EventKind::TextDelta { .. }
                 | EventKind::Text { .. }
                 | EventKind::ToolUse { .. }
@@ -119,7 +123,9 @@ impl StatusTracker {
         if let SystemMessage::SessionStateChanged(changed) = message {
             match changed.state.as_deref() {
                 Some("idle") => self.phase = StatusPhase::Idle,
-                Some("running") if matches!(self.phase, StatusPhase::Idle) => self.phase = StatusPhase::Streaming,
+                Some("running") if matches!(self.phase, StatusPhase::Idle) => {
+                    self.phase = StatusPhase::Streaming
+                }
                 Some(_) | None => {}
             }
         }

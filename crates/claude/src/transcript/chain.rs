@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::entry::{TranscriptEntry, EntryKind, Preserved};
+use super::entry::{EntryKind, Preserved, TranscriptEntry};
 
 /// The conversation of the newest leaf, as indices into `entries`, oldest first.
 pub(super) fn conversation(entries: &[TranscriptEntry]) -> Vec<usize> {
@@ -100,7 +100,8 @@ impl<'a> Tree<'a> {
     /// The last message of the conversation: the one that the newest leaf leads to. Later entries of
     /// other kinds belong to a turn that has no message yet.
     fn newest_message(&self) -> Option<usize> {
-        let main = |at: usize, entry: &TranscriptEntry| self.is_current(at, entry) && !entry.fields.is_sidechain;
+        let main =
+            |at: usize, entry: &TranscriptEntry| self.is_current(at, entry) && !entry.fields.is_sidechain;
         let in_main = || self.entries.iter().enumerate().filter(|(at, entry)| main(*at, entry));
         let followed: HashSet<usize> = in_main().filter_map(|(at, _)| self.parent(at)).collect();
         let leaves: Vec<usize> = in_main().map(|(at, _)| at).filter(|at| !followed.contains(at)).collect();

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::edit::session_of;
-use super::entry::{TranscriptEntry, EntryKind, each_line, open};
+use super::entry::{EntryKind, TranscriptEntry, each_line, open};
 use super::error::TranscriptError;
 use super::object::Object;
 use super::scan::{SessionFile, scan_one};

@@ -131,8 +131,9 @@ impl Transcripts {
             owners.extend(std::iter::repeat_n(at, found.len()));
             files.extend(found);
         }
-        let known_before =
-            |at: usize| -> Option<&KnownSession> { before.get(*owners.get(at)?)?.as_ref()?.get(&files.get(at)?.id) };
+        let known_before = |at: usize| -> Option<&KnownSession> {
+            before.get(*owners.get(at)?)?.as_ref()?.get(&files.get(at)?.id)
+        };
         let fresh = scan(&files, &known_before);
         let mut after: Vec<ProjectSessions> = folders.iter().map(|_| ProjectSessions::new()).collect();
         for ((owner, file), known) in owners.iter().zip(&files).zip(fresh) {
@@ -176,7 +177,8 @@ impl Transcripts {
             };
             let wanted = sessions.values().filter(|known| !continued(known));
             let summaries = wanted.filter_map(|known| known.summary.as_ref());
-            listed.extend(summaries.filter(|summary| project.filter.includes(summary.cwd.as_deref())).cloned());
+            listed
+                .extend(summaries.filter(|summary| project.filter.includes(summary.cwd.as_deref())).cloned());
         }
         // Cached keys are contiguous in memory, which halves the sorting time of thousands of sessions.
         listed.sort_by_cached_key(|summary| Reverse((summary.last_modified, summary.id)));

@@ -95,15 +95,17 @@ pub(super) fn projects_of(projects: &Path, directory: &Path) -> Vec<Project> {
     let directory = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     let key = project_key(&directory);
     let exact = projects.join(&key);
-    let mut found = vec![Project { folder: exact.clone(), filter: SessionFilter::Directory(directory.clone()) }];
+    let mut found =
+        vec![Project { folder: exact.clone(), filter: SessionFilter::Directory(directory.clone()) }];
     if let Some(prefix) = key.get(..=KEY_LIMIT) {
         // Other builds of the runtime use other checksums.
         let siblings = all_projects(projects).into_iter().filter(|project| {
             let name = project.folder.file_name().and_then(|name| name.to_str());
             name.is_some_and(|name| name.starts_with(prefix)) && project.folder != exact
         });
-        found
-            .extend(siblings.map(|project| Project { filter: SessionFilter::Recorded(directory.clone()), ..project }));
+        found.extend(
+            siblings.map(|project| Project { filter: SessionFilter::Recorded(directory.clone()), ..project }),
+        );
     }
     found
 }

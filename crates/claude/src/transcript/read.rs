@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::chain::conversation;
-use super::entry::{TranscriptEntry, EntryKind, MessageHead, lenient, read_entries};
+use super::entry::{EntryKind, MessageHead, TranscriptEntry, lenient, read_entries};
 use super::error::TranscriptError;
 use crate::wire::{DecodeError, Message, decode};
 
@@ -171,7 +171,11 @@ impl TranscriptMessage {
             parent_agent_id: None,
             tool_use_result: fields.tool_use_result.clone(),
             tool_denial: fields.tool_denial_kind.clone(),
-            origin: if fields.is_compact_summary { MessageOrigin::CompactSummary } else { MessageOrigin::Plain },
+            origin: if fields.is_compact_summary {
+                MessageOrigin::CompactSummary
+            } else {
+                MessageOrigin::Plain
+            },
             sender: fields.origin.clone(),
             is_meta: fields.is_meta || fields.is_compact_summary || fields.is_visible_in_transcript_only,
             subtype: fields.subtype.clone(),

@@ -88,8 +88,10 @@ pub fn subagent_messages(transcript: &Path, agent: &str) -> Result<Vec<Transcrip
     let subagent = subagent.ok_or_else(|| TranscriptError::NoSuchSubagent { agent: agent.to_owned() })?;
     let entries = read_entries(&subagent.path)?;
     let path = path_to_last_message(&entries);
-    let on_path =
-        path.into_iter().filter_map(|at| entries.get(at)).filter(|entry: &&TranscriptEntry| entry.is_message());
+    let on_path = path
+        .into_iter()
+        .filter_map(|at| entries.get(at))
+        .filter(|entry: &&TranscriptEntry| entry.is_message());
     let message = |entry| TranscriptMessage {
         parent_tool_use_id: subagent.tool_use_id.clone(),
         parent_agent_id: subagent.parent_agent_id.clone(),

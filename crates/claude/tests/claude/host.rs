@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use innkeeper_claude::process_registry::ProcessRegistry;
 use innkeeper_claude::{
-    BoxFuture, ClaudeSession, ApiEndpoint, IncomingRequest, LaunchOptions, McpServer, PermissionAnswer, Program,
-    SessionOptions,
+    ApiEndpoint, BoxFuture, ClaudeSession, IncomingRequest, LaunchOptions, McpServer, PermissionAnswer,
+    Program, SessionOptions,
 };
 use innkeeper_testkit::{ScriptedModel, eventually, processes};
 use nix::sys::signal::{Signal, kill};

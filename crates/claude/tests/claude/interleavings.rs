@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures_util::future::{Either, join_all, select};
 use innkeeper_claude::{
-    BoxFuture, ByteStream, ClaudeSession, LaunchOptions, OutOfReach, Prompt, SessionOptions, StreamLaunch,
-    StreamTransport, Transport, TurnEnding, TurnFailure, TurnResult,
+    BoxFuture, ByteStream, ClaudeSession, LaunchOptions, Prompt, SessionOptions, StreamLaunch,
+    StreamOnlyPeer, StreamTransport, Transport, TurnEnding, TurnFailure, TurnResult,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -91,7 +91,11 @@ impl StreamTransport for Scripted {
             let runtime = FakeRuntime { lines: BufReader::new(far_reader).lines(), writer: far_writer };
             let tasks = tokio_util::task::TaskTracker::new();
             tasks.spawn(runtime.run(Arc::clone(&self.behaviours)));
-            Ok(ByteStream { reader: Box::new(reader), writer: Box::new(writer), peer: Box::new(OutOfReach) })
+            Ok(ByteStream {
+                reader: Box::new(reader),
+                writer: Box::new(writer),
+                peer: Box::new(StreamOnlyPeer),
+            })
         })
     }
 }
@@ -261,7 +265,10 @@ async fn play(
 }
 
 /// Plays on a clock that does not wait.
-fn outcomes(behaviours: Vec<Behaviour>, steps: &[Step]) -> Vec<(Option<u64>, Result<TurnResult, TurnFailure>)> {
+fn outcomes(
+    behaviours: Vec<Behaviour>,
+    steps: &[Step],
+) -> Vec<(Option<u64>, Result<TurnResult, TurnFailure>)> {
     let place = Place::new();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();

@@ -6,8 +6,9 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use innkeeper_claude::{
-    BoxFuture, ByteStream, ClaudeSession, ApiEndpoint, Interrupted, StreamOnlyPeer, Peer, PeerExit, PeerSignal,
-    Program, RuntimeEvent, SessionOptions, Status, StreamLaunch, StreamTransport, Transport, TurnFailure,
+    ApiEndpoint, BoxFuture, ByteStream, ClaudeSession, Interrupted, Peer, PeerExit, PeerSignal, Program,
+    RuntimeEvent, SessionOptions, Status, StreamLaunch, StreamOnlyPeer, StreamTransport, Transport,
+    TurnFailure,
 };
 use innkeeper_testkit::ScriptedModel;
 use nix::pty::openpty;
@@ -166,7 +167,11 @@ impl StreamTransport for Wire {
                 // One message ends it.
                 lines.next_line().await.unwrap();
             });
-            Ok(ByteStream { reader: Box::new(reader), writer: Box::new(writer), peer: Box::new(StreamOnlyPeer) })
+            Ok(ByteStream {
+                reader: Box::new(reader),
+                writer: Box::new(writer),
+                peer: Box::new(StreamOnlyPeer),
+            })
         })
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use innkeeper_claude::process_registry::ProcessRegistry;
 use innkeeper_claude::{
-    BoxFuture, ClaudeSession, Conversation, ApiEndpoint, EventKind, IncomingRequest, Interrupted, LaunchOptions,
-    McpOptions, PermissionAnswer, PermissionMode, Program, RewindMode, SessionEvent, SessionOptions, Status,
-    TurnEnding, TurnFailure, TurnResult,
+    ApiEndpoint, BoxFuture, ClaudeSession, Conversation, EventKind, IncomingRequest, Interrupted,
+    LaunchOptions, McpOptions, PermissionAnswer, PermissionMode, Program, RewindMode, SessionEvent,
+    SessionOptions, Status, TurnEnding, TurnFailure, TurnResult,
 };
 use innkeeper_testkit::ScriptedModel;
 use nix::sys::signal::{Signal, kill};

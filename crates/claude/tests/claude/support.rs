@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use innkeeper_claude::{
-    Conversation, Directories, ApiEndpoint, Exit, LaunchOptions, Message, Program, Runtime, RuntimeEvent,
+    ApiEndpoint, Conversation, Directories, Exit, LaunchOptions, Message, Program, Runtime, RuntimeEvent,
     RuntimeEvents, StartError, UserMessage, WardenProgram,
 };
 use nix::sys::signal::kill;

@@ -80,7 +80,11 @@ impl Actor {
                 self.stage = SessionStage::Stopping(Afterwards::Over);
             }
             SessionStage::Stopping(_) => self.stage = SessionStage::Stopping(Afterwards::Over),
-            SessionStage::Idle | SessionStage::Hooking(_) | SessionStage::Turn(_) | SessionStage::Lost(..) | SessionStage::Over => {
+            SessionStage::Idle
+            | SessionStage::Hooking(_)
+            | SessionStage::Turn(_)
+            | SessionStage::Lost(..)
+            | SessionStage::Over => {
                 self.stop(StopOptions::default(), Afterwards::Over);
             }
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::super::status::UnexpectedExit;
 use super::super::{Interrupted, TurnFailure};
-use super::{Actor, Afterwards, OptionsChange, Done, Live, Purpose, Ready, SessionStage};
+use super::{Actor, Afterwards, Done, Live, OptionsChange, Purpose, Ready, SessionStage};
 use crate::event::EventKind;
 use crate::options::{Conversation, LaunchOptions};
 use crate::process::{Exit, ExitReason};
@@ -165,9 +165,10 @@ impl Actor {
             }
             SessionStage::Lost(pending, prompt) => self.start_for(Purpose::Write(pending, prompt)),
             SessionStage::Stopping(afterwards) => self.stopped(afterwards),
-            other @ (SessionStage::Idle | SessionStage::Hooking(_) | SessionStage::Starting(_) | SessionStage::Over) => {
-                self.stage = other
-            }
+            other @ (SessionStage::Idle
+            | SessionStage::Hooking(_)
+            | SessionStage::Starting(_)
+            | SessionStage::Over) => self.stage = other,
         }
         for reply in self.interrupts.drain(..) {
             reply.send(Interrupted::Runtime(exit.clone())).ok();
