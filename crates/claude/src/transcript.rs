@@ -36,7 +36,7 @@ pub use fork::{ForkOptions, Forked, fork};
 pub use list::{ListOptions, Scope, Transcripts, Worktrees};
 pub use project::project_key;
 pub use read::{
-    MessageOrigin, ReadOptions, SystemEntries, TranscriptMessage, TranscriptMessageKind, messages,
+    ReadOptions, SystemEntries, TranscriptMessage, TranscriptMessageKind, TranscriptOrigin, messages,
 };
 pub use subagents::{Subagent, subagent_messages, subagents};
 pub use summary::SessionSummary;

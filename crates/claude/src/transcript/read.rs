@@ -48,7 +48,7 @@ pub enum TranscriptMessageKind {
 
 /// How a message was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MessageOrigin {
+pub enum TranscriptOrigin {
     /// A prompt, a tool result, or a model message.
     Plain,
     /// A prompt that was queued during a turn and included in it.
@@ -81,7 +81,7 @@ pub struct TranscriptMessage {
     /// Why a tool was not executed.
     pub tool_denial: Option<String>,
     /// How the message was created.
-    pub origin: MessageOrigin,
+    pub origin: TranscriptOrigin,
     /// Sender of an unsolicited prompt, as reported by the runtime.
     pub sender: Option<Box<RawValue>>,
     /// Whether the message is meant for the model and not for users.
@@ -116,7 +116,7 @@ pub fn messages(transcript: &Path, options: &ReadOptions) -> Result<Vec<Transcri
             EntryKind::System | EntryKind::Progress => continue,
         };
         if local.is_some() && message.kind == TranscriptMessageKind::User {
-            message.origin = MessageOrigin::LocalCommand;
+            message.origin = TranscriptOrigin::LocalCommand;
         }
         found.push(message);
     }
@@ -172,9 +172,9 @@ impl TranscriptMessage {
             tool_use_result: fields.tool_use_result.clone(),
             tool_denial: fields.tool_denial_kind.clone(),
             origin: if fields.is_compact_summary {
-                MessageOrigin::CompactSummary
+                TranscriptOrigin::CompactSummary
             } else {
-                MessageOrigin::Plain
+                TranscriptOrigin::Plain
             },
             sender: fields.origin.clone(),
             is_meta: fields.is_meta || fields.is_compact_summary || fields.is_visible_in_transcript_only,
@@ -197,7 +197,7 @@ impl TranscriptMessage {
             .then(|| serde_json::value::to_raw_value(&json!({"kind": "task-notification"})).ok());
         let mut converted = Self::of(entry);
         converted.message = Some(message);
-        converted.origin = MessageOrigin::Queued;
+        converted.origin = TranscriptOrigin::Queued;
         converted.sender =
             queued.origin.map(ToOwned::to_owned).or(notification.flatten()).or(converted.sender);
         if let Some(uuid) = queued.source_uuid {
