@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use innkeeper_agents::claude::{ClaudeProvider, ClaudeProviderConfig, ProgramSource};
 use innkeeper_claude::install::Runtimes;
-use innkeeper_claude::registry::Registry;
+use innkeeper_claude::process_registry::ProcessRegistry;
 use innkeeper_claude::{Program, WardenProgram};
 use innkeeper_core::clock::SystemClock;
 use innkeeper_core::model::{ModelAccess, ModelEndpoint};
@@ -134,7 +134,7 @@ fn local_files(
 
 /// Ends what an earlier host left behind because its wardens were killed with it.
 async fn sweep(started: PathBuf) {
-    match tokio::task::spawn_blocking(move || Registry::new(started).sweep()).await {
+    match tokio::task::spawn_blocking(move || ProcessRegistry::new(started).sweep()).await {
         Ok(Ok(swept)) => tracing::debug!(?swept, "looked for leftovers of an earlier host"),
         Ok(Err(error)) => tracing::warn!(%error, "leftovers of an earlier host could not be looked for"),
         Err(error) => tracing::error!(%error, "the search for leftovers of an earlier host failed"),

@@ -16,7 +16,7 @@ use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use figure::{Figure, number, report};
-use innkeeper_claude::wire::Frames;
+use innkeeper_claude::wire::FrameDecoder;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -108,7 +108,7 @@ impl Decoded {
 fn decode_all(path: &Path) -> Result<Decoded, Box<dyn Error>> {
     let size = fs::metadata(path)?.len();
     let mut file = File::open(path)?;
-    let mut frames = Frames::new(LINE_LIMIT);
+    let mut frames = FrameDecoder::new(LINE_LIMIT);
     let mut chunk = vec![0; CHUNK];
     let mut decoded = Decoded::default();
     let (mut bytes, mut memory_at_a_tenth) = (0, 0);

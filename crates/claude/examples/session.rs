@@ -7,7 +7,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use innkeeper_claude::{
-    ClaudeSession, Conversation, Directories, EventKind, LaunchOptions, Program, SessionOptions, TurnError,
+    ClaudeSession, Conversation, Directories, EventKind, LaunchOptions, Program, SessionOptions, TurnFailure,
     WardenProgram, warden,
 };
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -76,7 +76,7 @@ async fn answer(session: &ClaudeSession, line: String) -> Result<()> {
     }
     match turn.result().await {
         Ok(_) => writeln!(out)?,
-        Err(TurnError::Interrupted) => writeln!(out, " (interrupted)")?,
+        Err(TurnFailure::Interrupted) => writeln!(out, " (interrupted)")?,
         Err(error) => writeln!(out, " ({error})")?,
     }
     Ok(())

@@ -1,11 +1,10 @@
-//! Where wall-clock time comes from, so that tests can choose it.
+//! Source of wall-clock time; tests substitute their own.
 
 use std::fmt;
 use std::time::SystemTime;
 
 /// A source of wall-clock time.
 pub trait Clock: Send + Sync + fmt::Debug + 'static {
-    /// The time now.
     fn now(&self) -> SystemTime;
 }
 
@@ -14,7 +13,7 @@ pub trait Clock: Send + Sync + fmt::Debug + 'static {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "the one place that asks the system")]
+    #[expect(clippy::disallowed_methods, reason = "the only place that reads the system clock")]
     fn now(&self) -> SystemTime {
         SystemTime::now()
     }

@@ -1,8 +1,9 @@
-//! The control protocol: which request an answer belongs to, both ways.
+//! The control protocol: matches responses to requests in both directions.
 //!
-//! Owns the table of the host's open requests and the set of the runtime's. Reads nothing itself; the
-//! intake hands it answers. The invariant: every request of the host's ends exactly once, by its answer, its
-//! time-out, or the runtime's exit; every request of the runtime's is answered at most once.
+//! Owns the table of pending host requests and the set of pending runtime requests. Does not read the
+//! runtime's output; the intake passes responses in. Invariant: every host request completes exactly
+//! once, by its response, its timeout or the runtime's exit; every runtime request is answered at most
+//! once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,80 +16,79 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-use crate::queue::{ByteQueue, Refused};
+use crate::queue::{ByteQueue, PushError};
 use crate::wire::control::ControlResponse;
 
-/// How long a request of the host's waits for its answer, unless the caller says otherwise. Some answers
-/// need a call of the model.
+/// Default timeout of a host request. Some responses need a model call.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why something was not handed to the runtime.
+/// Why a frame could not be sent to the runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SendError {
-    /// The runtime is gone, or its input is closed.
-    #[error("the runtime has ended")]
+    /// The runtime has exited, or its stdin is closed.
+    #[error("the runtime has exited")]
     Exited,
-    /// The runtime has not read what was sent before.
-    #[error("the runtime does not read its input; too much is waiting already")]
+    /// The outgoing queue is full because the runtime does not read its stdin.
+    #[error("the send queue is full: the runtime does not read its input")]
     QueueFull,
-    /// The runtime asked no such thing, asks it no longer, or has its answer already.
+    /// The runtime has no such request: unknown id, withdrawn, or already answered.
     #[error("the runtime has no open request {id}")]
     NoSuchRequest {
-        /// The id that was given.
+        /// The given id.
         id: String,
     },
 }
 
-impl From<Refused> for SendError {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Full => Self::QueueFull,
-            Refused::Closed => Self::Exited,
+impl From<PushError> for SendError {
+    fn from(error: PushError) -> Self {
+        match error {
+            PushError::Full => Self::QueueFull,
+            PushError::Closed => Self::Exited,
         }
     }
 }
 
-/// Why a request of the host's failed.
+/// Why a host request failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RequestError {
-    /// It could not be sent.
-    #[error("the request could not be sent")]
+    /// The request was not sent.
+    #[error("cannot send the request to the runtime")]
     Send(#[from] SendError),
-    /// The runtime said no.
-    #[error("the runtime refused: {message}")]
+    /// The runtime responded with an error.
+    #[error("the runtime rejected the request: {message}")]
     Refused {
-        /// The runtime's words.
+        /// The error message from the runtime.
         message: String,
-        /// The refusal's machine-readable name, in newer runtimes.
+        /// Machine-readable error code, in newer runtimes.
         code: Option<String>,
     },
-    /// The runtime did not answer in time.
-    #[error("the runtime did not answer within {} s", after.as_secs())]
+    /// The runtime did not respond in time.
+    #[error("the runtime did not respond within {} s", after.as_secs())]
     TimedOut {
-        /// How long was waited.
+        /// The timeout.
         after: Duration,
     },
-    /// The runtime ended before it answered.
-    #[error("the runtime ended before it answered")]
+    /// The runtime exited before it responded.
+    #[error("the runtime exited before it responded")]
     Exited,
 }
 
-/// An answer's body; many answers have none.
-pub(crate) type Answer = Option<Box<RawValue>>;
+/// The body of a response; many responses have none.
+pub(crate) type ResponseValue = Option<Box<RawValue>>;
 
-/// Who waits for an answer.
-type Waiting = oneshot::Sender<Result<Answer, RequestError>>;
+/// Completes a pending request.
+type ResponseSender = oneshot::Sender<Result<ResponseValue, RequestError>>;
 
-/// Both tables and the way to the runtime.
+/// The pending requests of both sides, and the queue to the runtime.
 #[derive(Debug)]
 pub(crate) struct Control {
-    /// Lines on their way to the runtime's stdin.
+    /// Lines waiting to be written to the runtime's stdin.
     outgoing: Arc<ByteQueue<Bytes>>,
-    /// The host's open requests by id; nothing once the runtime is gone.
-    asked: Mutex<Option<HashMap<String, Waiting>>>,
-    /// The ids of the runtime's open requests.
+    /// Pending host requests by id; `None` after the runtime exited.
+    asked: Mutex<Option<HashMap<String, ResponseSender>>>,
+    /// Ids of the runtime's pending requests.
     asking: Mutex<HashSet<String>>,
-    /// The number of the next request.
+    /// Number of the next host request.
     next: AtomicU64,
 }
 
@@ -110,16 +110,16 @@ impl Control {
         Ok(self.outgoing.push(Bytes::from(line), weight)?)
     }
 
-    /// Sends a request at once and gives what waits for its answer.
+    /// Sends a request immediately and returns the handle that waits for its response.
     pub(crate) fn ask(
         self: &Arc<Self>,
         subtype: &str,
         fields: Map<String, Value>,
-    ) -> Result<Asked, RequestError> {
+    ) -> Result<PendingRequest, RequestError> {
         let id = format!("host-{}", self.next.fetch_add(1, Ordering::Relaxed));
         let (answered, answer) = oneshot::channel();
         lock(&self.asked).as_mut().ok_or(RequestError::Exited)?.insert(id.clone(), answered);
-        let mut asked = Asked { control: Arc::clone(self), id, sent: false, answer };
+        let mut asked = PendingRequest { control: Arc::clone(self), id, sent: false, answer };
         let mut request = fields;
         request.insert("subtype".to_owned(), json!(subtype));
         self.send(&json!({ "type": "control_request", "request_id": asked.id, "request": request }))?;
@@ -127,44 +127,45 @@ impl Control {
         Ok(asked)
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for its response.
     pub(crate) async fn request(
         self: &Arc<Self>,
         subtype: &str,
         fields: Map<String, Value>,
         timeout: Duration,
-    ) -> Result<Answer, RequestError> {
+    ) -> Result<ResponseValue, RequestError> {
         self.ask(subtype, fields)?.answer(timeout).await
     }
 
-    /// Takes an answer of the runtime's. One that nobody waits for (any more) is dropped.
+    /// Completes the request that a response belongs to. Drops the response if the request is no longer
+    /// pending.
     pub(crate) fn answered(&self, response: ControlResponse) {
         let id = response.request_id.unwrap_or_default();
         let Some(waiting) = lock(&self.asked).as_mut().and_then(|asked| asked.remove(&id)) else {
-            tracing::debug!(id, "an answer came for a request that nobody waits for");
+            tracing::debug!(id, "ignoring response to a request that is not pending");
             return;
         };
         let answer = if response.subtype.as_deref() == Some("error") {
-            let message = response.error.unwrap_or_else(|| "no reason was given".to_owned());
+            let message = response.error.unwrap_or_else(|| "no reason given".to_owned());
             Err(RequestError::Refused { message, code: response.error_code })
         } else {
             Ok(response.response)
         };
-        // The waiting side may have just gone away.
+        // The receiver may have been dropped in the meantime.
         waiting.send(answer).ok();
     }
 
-    /// Notes a request of the runtime's.
+    /// Records a request from the runtime.
     pub(crate) fn opened(&self, id: &str) {
         lock(&self.asking).insert(id.to_owned());
     }
 
-    /// The runtime withdrew a request.
+    /// Removes a request that the runtime withdrew.
     pub(crate) fn cancelled(&self, id: &str) {
         lock(&self.asking).remove(id);
     }
 
-    /// Answers a request of the runtime's.
+    /// Answers a request from the runtime.
     pub(crate) fn respond(&self, id: &str, answer: Result<Value, String>) -> Result<(), SendError> {
         if !lock(&self.asking).remove(id) {
             return Err(SendError::NoSuchRequest { id: id.to_owned() });
@@ -176,7 +177,7 @@ impl Control {
         self.send(&json!({ "type": "control_response", "response": response }))
     }
 
-    /// The runtime is gone: nothing will be answered any more.
+    /// Fails all pending requests, after the runtime exited.
     pub(crate) fn fail_all(&self) {
         let asked = lock(&self.asked).take().unwrap_or_default();
         for waiting in asked.into_values() {
@@ -186,20 +187,20 @@ impl Control {
     }
 }
 
-/// A request that was sent and is not answered yet. Dropping it forgets it, and tells the runtime so: newer
-/// ones then stop working on it.
+/// A request that was sent and has no response yet. Dropping it cancels the request; newer runtimes then
+/// stop working on it.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingRequest {
     control: Arc<Control>,
     id: String,
-    /// Whether the runtime has been told of it.
+    /// Whether the request was sent to the runtime.
     sent: bool,
-    answer: oneshot::Receiver<Result<Answer, RequestError>>,
+    answer: oneshot::Receiver<Result<ResponseValue, RequestError>>,
 }
 
-impl Asked {
-    /// Waits for the answer.
-    pub(crate) async fn answer(mut self, timeout: Duration) -> Result<Answer, RequestError> {
+impl PendingRequest {
+    /// Waits for the response.
+    pub(crate) async fn answer(mut self, timeout: Duration) -> Result<ResponseValue, RequestError> {
         match tokio::time::timeout(timeout, &mut self.answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(RequestError::Exited),
@@ -208,18 +209,19 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         let waited = lock(&self.control.asked).as_mut().and_then(|asked| asked.remove(&self.id));
         if waited.is_some() && self.sent {
-            // A runtime that is gone, or reads nothing, does not work on it either.
+            // Sending fails if the runtime has exited or its queue is full; it then does not work on the
+            // request either.
             self.control.send(&json!({ "type": "control_cancel_request", "request_id": self.id })).ok();
         }
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each table is whole after every statement, so a panic elsewhere leaves nothing half done.
+    // The tables are consistent after every statement, so a poisoned lock can be used.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

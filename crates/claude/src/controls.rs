@@ -1,7 +1,7 @@
-//! The requests that a host makes of a runtime, typed.
+//! Typed control requests from the host to a runtime.
 //!
-//! Owns their names, fields and answers. Does not keep the runtime alive: after its end every request fails.
-//! What only newer runtimes know is refused by older ones with [`RequestError::Refused`].
+//! Owns their names, fields and responses. Does not keep the runtime alive: after its exit every request
+//! fails. Older runtimes reject requests that only newer ones support, with [`RequestError::Refused`].
 
 mod answers;
 
@@ -16,58 +16,58 @@ use uuid::Uuid;
 
 pub use answers::{
     InterruptAnswer, McpServerStatus, McpServersChange, McpStatus, PermissionModeAnswer, ReloadedPlugins,
-    Rewind, SettingsAnswer, SideAnswer, Title,
+    RewindResult, SettingsAnswer, SideAnswer, Title,
 };
 
-use crate::control::{Answer, Control, REQUEST_TIMEOUT, RequestError, SendError};
+use crate::control::{Control, REQUEST_TIMEOUT, RequestError, ResponseValue, SendError};
 use crate::options::{Effort, McpServer, PermissionMode};
 use crate::wire::Wire;
 
-/// How long a request waits that makes the runtime ask a model.
+/// Timeout of requests for which the runtime calls a model.
 const MODEL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a request waits for a login that a person goes through in a browser.
+/// Timeout of requests that wait for a browser login.
 const PERSON_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The requests to one runtime; cheap to clone.
+/// Sends control requests to one runtime; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Controls {
     control: Arc<Control>,
 }
 
-/// Whether something is used.
+/// Whether a feature is enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Switch {
-    /// It is.
+pub enum Toggle {
+    /// Enabled.
     On,
-    /// It is not.
+    /// Disabled.
     Off,
 }
 
-/// Whether files are changed or only counted.
+/// Whether a rewind changes files or only counts the changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RewindMode {
-    /// They are changed.
+    /// Changes the files.
     Restore,
-    /// They are counted.
+    /// Only counts the changes.
     DryRun,
 }
 
-/// What becomes of messages that wait when a turn is interrupted.
+/// Treatment of queued messages when a turn is interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queued {
-    /// They run next.
+    /// Run them next.
     Keep,
-    /// They are dropped, by newer runtimes.
+    /// Drop them; newer runtimes only.
     Cancel,
 }
 
-/// The server of an in-process or dynamic MCP set.
+/// A server in the set of dynamic MCP servers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DynamicMcpServer {
-    /// One that the runtime starts or connects to.
+    /// A server that the runtime starts or connects to.
     External(McpServer),
-    /// One that lives in the host.
+    /// A server inside the host process.
     InProcess,
 }
 
@@ -76,7 +76,7 @@ impl Controls {
         Self { control }
     }
 
-    /// Sends any request, with any fields, and waits at most so long for the answer.
+    /// Sends any request, with any fields and the given timeout.
     pub async fn request_within(
         &self,
         timeout: Duration,
@@ -86,10 +86,10 @@ impl Controls {
         self.control.request(subtype, fields, timeout).await
     }
 
-    /// Asks the runtime to end its turn. The turn's result follows; an idle runtime just says yes.
+    /// Asks the runtime to end its turn. The turn's result follows; an idle runtime only confirms.
     ///
-    /// The request is sent by the call itself, before anything that is sent after it; the future only waits
-    /// for the answer.
+    /// The call itself sends the request, ahead of anything sent later; the future only waits for the
+    /// response.
     pub fn interrupt(
         &self,
         queued: Queued,
@@ -102,11 +102,11 @@ impl Controls {
         async move { Ok(typed(answer.await?)) }
     }
 
-    /// Changes the model; none is the default. Older runtimes take any name and use it from the next turn
-    /// on, newer ones check it and use it from the next call on.
+    /// Changes the model; `None` selects the default. Older runtimes accept any name and use it from the
+    /// next turn; newer ones validate it and use it from the next model call.
     ///
-    /// The request is sent by the call itself, before anything that is sent after it; the future only waits
-    /// for the answer.
+    /// The call itself sends the request, ahead of anything sent later; the future only waits for the
+    /// response.
     pub fn set_model(
         &self,
         model: Option<&str>,
@@ -116,7 +116,7 @@ impl Controls {
         async move { answer.await.map(drop) }
     }
 
-    /// Changes the permission mode, from the next tool on.
+    /// Changes the permission mode from the next tool call on.
     pub async fn set_permission_mode(
         &self,
         mode: PermissionMode,
@@ -124,33 +124,33 @@ impl Controls {
         Ok(typed(self.ask("set_permission_mode", json!({ "mode": mode.as_str() })).await?))
     }
 
-    /// Changes how much the model may think: so many tokens, nothing at all (0), or the default.
+    /// Sets the thinking budget in tokens: 0 disables thinking, `None` selects the default.
     pub async fn set_max_thinking_tokens(&self, tokens: Option<u32>) -> Result<(), RequestError> {
         self.ask("set_max_thinking_tokens", json!({ "max_thinking_tokens": tokens })).await.map(drop)
     }
 
-    /// Merges settings into those that the runtime was started with.
+    /// Merges settings into the runtime's launch settings.
     pub async fn apply_settings(&self, settings: Map<String, Value>) -> Result<(), RequestError> {
         self.ask("apply_flag_settings", json!({ "settings": settings })).await.map(drop)
     }
 
-    /// Changes how hard the model thinks; none is the default.
+    /// Changes the effort level; `None` selects the default.
     pub async fn set_effort(&self, effort: Option<Effort>) -> Result<(), RequestError> {
         let level = effort.map(Effort::as_str);
         self.apply_settings(Map::from_iter([("effortLevel".to_owned(), json!(level))])).await
     }
 
-    /// The settings in effect.
+    /// Returns the effective settings.
     pub async fn settings(&self) -> Result<SettingsAnswer, RequestError> {
         Ok(typed(self.ask("get_settings", json!({})).await?))
     }
 
-    /// The MCP servers and how they are.
+    /// Returns the MCP servers and their status.
     pub async fn mcp_status(&self) -> Result<McpStatus, RequestError> {
         Ok(typed(self.ask("mcp_status", json!({})).await?))
     }
 
-    /// Replaces the MCP servers that were added while the runtime runs.
+    /// Replaces the dynamic MCP servers.
     pub async fn set_mcp_servers(
         &self,
         servers: &BTreeMap<String, DynamicMcpServer>,
@@ -168,35 +168,35 @@ impl Controls {
         Ok(typed(self.ask("mcp_set_servers", json!({ "servers": servers })).await?))
     }
 
-    /// Connects an MCP server again.
+    /// Reconnects an MCP server.
     pub async fn reconnect_mcp(&self, server: &str) -> Result<(), RequestError> {
         self.ask("mcp_reconnect", json!({ "serverName": server })).await.map(drop)
     }
 
-    /// Uses an MCP server, or does not.
-    pub async fn toggle_mcp(&self, server: &str, switch: Switch) -> Result<(), RequestError> {
-        let enabled = switch == Switch::On;
+    /// Enables or disables an MCP server.
+    pub async fn toggle_mcp(&self, server: &str, switch: Toggle) -> Result<(), RequestError> {
+        let enabled = switch == Toggle::On;
         self.ask("mcp_toggle", json!({ "serverName": server, "enabled": enabled })).await.map(drop)
     }
 
-    /// Hands the runtime a message of an MCP server that lives in the host, such as a notification.
+    /// Forwards a message, such as a notification, from an MCP server inside the host to the runtime.
     pub async fn mcp_message(&self, server: &str, message: Value) -> Result<(), RequestError> {
         self.ask("mcp_message", json!({ "server_name": server, "message": message })).await.map(drop)
     }
 
-    /// Begins the login of an MCP server; the answer says where to send the user.
+    /// Starts the login to an MCP server; the response contains the URL for the user.
     pub async fn mcp_authenticate(&self, server: &str) -> Result<Option<Box<RawValue>>, RequestError> {
         self.ask("mcp_authenticate", json!({ "serverName": server })).await
     }
 
-    /// Forgets the login of an MCP server.
+    /// Deletes the stored login of an MCP server.
     pub async fn mcp_clear_auth(&self, server: &str) -> Result<(), RequestError> {
         self.ask("mcp_clear_auth", json!({ "serverName": server })).await.map(drop)
     }
 
-    /// Puts files back to what they were before the message with this uuid. Needs the launch option
+    /// Restores files to their state before the message with this uuid. Requires the launch option
     /// `file_checkpoints`.
-    pub async fn rewind_files(&self, message: Uuid, mode: RewindMode) -> Result<Rewind, RequestError> {
+    pub async fn rewind_files(&self, message: Uuid, mode: RewindMode) -> Result<RewindResult, RequestError> {
         let mut fields = json!({ "user_message_id": message.to_string() });
         if mode == RewindMode::DryRun
             && let Some(fields) = fields.as_object_mut()
@@ -206,40 +206,41 @@ impl Controls {
         Ok(typed(self.ask("rewind_files", fields).await?))
     }
 
-    /// Takes back a message that the runtime has not taken up; answers whether that worked.
+    /// Cancels a message that the runtime has not started; returns whether that succeeded.
     pub async fn cancel_message(&self, message: Uuid) -> Result<bool, RequestError> {
         let answer = self.ask("cancel_async_message", json!({ "message_uuid": message.to_string() })).await?;
         let answer: Option<Value> = answer.and_then(|raw| serde_json::from_str(raw.get()).ok());
         Ok(answer.and_then(|answer| answer.get("cancelled")?.as_bool()).unwrap_or(false))
     }
 
-    /// Tells the runtime that a file was read by the model already, when it was changed last at this time.
+    /// Marks a file as already read by the model at this modification time.
     pub async fn seed_read_state(&self, path: &Path, modified_ms: u64) -> Result<(), RequestError> {
         self.ask("seed_read_state", json!({ "path": path, "mtime": modified_ms })).await.map(drop)
     }
 
-    /// Ends a background task.
+    /// Stops a background task.
     pub async fn stop_task(&self, task: &str) -> Result<(), RequestError> {
         self.ask("stop_task", json!({ "task_id": task })).await.map(drop)
     }
 
-    /// Reads plugins from disk again.
+    /// Reloads plugins from disk.
     pub async fn reload_plugins(&self) -> Result<ReloadedPlugins, RequestError> {
         Ok(typed(self.ask("reload_plugins", json!({})).await?))
     }
 
-    /// How the context is used. Expensive: the runtime makes some dozens of token counts for it.
+    /// Returns the context usage. Expensive: the runtime counts tokens in dozens of calls.
     pub async fn context_usage(&self) -> Result<Option<Box<RawValue>>, RequestError> {
         self.control.request("get_context_usage", Map::new(), MODEL_TIMEOUT).await
     }
 
-    /// Has the model think of a title for what is described, and keeps it as the conversation's on request.
-    pub async fn generate_title(&self, description: &str, keep: Switch) -> Result<Title, RequestError> {
-        let fields = json!({ "description": description, "persist": keep == Switch::On });
+    /// Generates a title from a description with the model and optionally saves it as the conversation's
+    /// title.
+    pub async fn generate_title(&self, description: &str, keep: Toggle) -> Result<Title, RequestError> {
+        let fields = json!({ "description": description, "persist": keep == Toggle::On });
         Ok(typed(self.control.request("generate_session_title", object(fields), MODEL_TIMEOUT).await?))
     }
 
-    /// Asks the model something beside the conversation.
+    /// Asks the model a question outside the conversation.
     pub async fn side_question(&self, question: &str) -> Result<SideAnswer, RequestError> {
         let fields = object(json!({ "question": question }));
         Ok(typed(self.control.request("side_question", fields, MODEL_TIMEOUT).await?))
@@ -251,12 +252,12 @@ impl Controls {
         self.ask("end_session", fields).await.map(drop)
     }
 
-    /// Gives the conversation a title, in newer runtimes.
+    /// Sets the conversation's title; newer runtimes only.
     pub async fn rename(&self, title: &str) -> Result<(), RequestError> {
         self.ask("rename_session", json!({ "title": title })).await.map(drop)
     }
 
-    /// Sends one of the requests without a method of their own, with the fields it needs.
+    /// Sends a request that has no dedicated method.
     pub async fn other(
         &self,
         request: OtherRequest,
@@ -265,28 +266,28 @@ impl Controls {
         self.control.request(request.as_str(), fields, request.timeout()).await
     }
 
-    /// Sets variables in the runtime's own environment. There is no answer. Older runtimes hand them on to the
-    /// shells that they start from now on, newer ones do not.
+    /// Sets environment variables in the runtime. The runtime sends no response. Older runtimes pass the
+    /// variables to shells started later; newer ones do not.
     pub fn set_variables(&self, variables: &BTreeMap<String, String>) -> Result<(), SendError> {
         self.control.send(&json!({ "type": "update_environment_variables", "variables": variables }))
     }
 
-    /// Answers a question of the runtime's.
+    /// Answers a request from the runtime.
     pub(crate) fn respond(&self, id: &str, answer: Result<Value, String>) -> Result<(), SendError> {
         self.control.respond(id, answer)
     }
 
-    /// Sends a request at once; the future waits for the answer.
+    /// Sends a request immediately; the future waits for the response.
     fn ask_now(
         &self,
         subtype: &str,
         fields: Value,
-    ) -> impl Future<Output = Result<Answer, RequestError>> + Send + use<> {
+    ) -> impl Future<Output = Result<ResponseValue, RequestError>> + Send + use<> {
         let asked = self.control.ask(subtype, object(fields));
         async move { asked?.answer(REQUEST_TIMEOUT).await }
     }
 
-    async fn ask(&self, subtype: &str, fields: Value) -> Result<Answer, RequestError> {
+    async fn ask(&self, subtype: &str, fields: Value) -> Result<ResponseValue, RequestError> {
         self.control.request(subtype, object(fields), REQUEST_TIMEOUT).await
     }
 }
@@ -295,15 +296,15 @@ fn object(fields: Value) -> Map<String, Value> {
     if let Value::Object(fields) = fields { fields } else { Map::new() }
 }
 
-/// Reads an answer; one of another shape than expected reads as one that says nothing.
-fn typed<T: Wire + Default>(answer: Answer) -> T {
+/// Decodes a response; an unexpected shape decodes as an empty response.
+fn typed<T: Wire + Default>(answer: ResponseValue) -> T {
     answer.and_then(|raw| T::from_json(raw.get())).unwrap_or_default()
 }
 
-/// Declares the requests that have no method of their own.
+/// Declares the requests without a dedicated method.
 macro_rules! other_requests {
     ($($(#[$meta:meta])* $name:ident = $subtype:literal),* $(,)?) => {
-        /// Requests without a method of their own. All but the logins are known to newer runtimes only.
+        /// Requests without a dedicated method. All except the login requests need a newer runtime.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum OtherRequest {
             $($(#[$meta])* $name,)*
@@ -324,77 +325,77 @@ macro_rules! other_requests {
 }
 
 other_requests! {
-    /// The runtime's login: begin.
+    /// Starts the runtime's login.
     ClaudeAuthenticate = "claude_authenticate",
-    /// The runtime's login: what the browser was sent back with.
+    /// Passes the redirect of the runtime's login.
     ClaudeOauthCallback = "claude_oauth_callback",
-    /// The runtime's login: wait for its end.
+    /// Waits for the runtime's login to complete.
     ClaudeOauthWait = "claude_oauth_wait_for_completion",
-    /// An MCP server's login: what the browser was sent back with.
+    /// Passes the redirect of an MCP server's login.
     McpOauthCallbackUrl = "mcp_oauth_callback_url",
-    /// The background tasks.
+    /// Lists background tasks.
     BackgroundTasks = "background_tasks",
-    /// What a task wrote; needs `task_id`.
+    /// Returns a task's output; needs `task_id`.
     TaskOutput = "get_task_output",
-    /// The models.
+    /// Lists models.
     ListModels = "list_models",
-    /// The permission rules.
+    /// Lists permission rules.
     ListPermissionRules = "list_permission_rules",
     /// Changes a settings file; needs `source` and `settings`.
     UpdateSettings = "update_settings",
-    /// What the conversation has cost.
+    /// Returns the cost of the conversation.
     SessionCost = "get_session_cost",
-    /// What the account has used.
+    /// Returns the account's usage.
     Usage = "get_usage",
-    /// How the runtime is.
+    /// Returns the runtime's status.
     Status = "get_status",
-    /// The hooks.
+    /// Lists hooks.
     HooksListing = "get_hooks_listing",
-    /// The runtime's version.
+    /// Returns the runtime's version.
     BinaryVersion = "get_binary_version",
-    /// The conversation as text.
+    /// Exports the conversation as text.
     ExportConversation = "export_conversation",
-    /// The plan.
+    /// Returns the plan.
     Plan = "get_plan",
-    /// The memory files.
+    /// Returns the memory files.
     MemoryDialog = "get_memory_dialog",
-    /// The skills.
+    /// Returns the skills.
     SkillsDialog = "get_skills_dialog",
-    /// The sandbox.
+    /// Returns the sandbox state.
     SandboxDialog = "get_sandbox_dialog",
-    /// A file as the runtime sees it; needs `path`.
+    /// Reads a file as the runtime sees it; needs `path`.
     ReadFile = "read_file",
-    /// Reads skills again.
+    /// Reloads skills.
     ReloadSkills = "reload_skills",
-    /// Reads output styles again.
+    /// Reloads output styles.
     ReloadOutputStyles = "reload_output_styles",
     /// Changes the working directory; needs `path`.
     SetCwd = "set_cwd",
-    /// Takes over the conversation.
+    /// Claims the conversation.
     ClaimSession = "claim_session",
     /// Calls a tool of an MCP server.
     McpCall = "mcp_call",
     /// Reads a resource of an MCP server; needs `serverName` and `uri`.
     McpReadResource = "mcp_read_resource",
-    /// Makes another repository known.
+    /// Registers another repository.
     RegisterRepoRoot = "register_repo_root",
-    /// The conversation's colour.
+    /// Sets the conversation's colour.
     SetColor = "set_color",
-    /// Files that match what a user has typed.
+    /// Lists files that match the user's input.
     FileSuggestions = "file_suggestions",
-    /// What the user thought of an answer.
+    /// Reports the user's rating of a response.
     MessageRated = "message_rated",
-    /// What the user has to say to the runtime's makers.
+    /// Sends user feedback to the runtime's vendor.
     SubmitFeedback = "submit_feedback",
-    /// Whether prompts are suggested; needs `paused`.
+    /// Pauses or resumes prompt suggestions; needs `paused`.
     SetPromptSuggestionsPaused = "set_prompt_suggestions_paused",
-    /// The permission mode of MCP tools.
+    /// Overrides the permission mode of MCP tools.
     SetMcpPermissionModeOverride = "set_mcp_permission_mode_override",
-    /// Uses a channel.
+    /// Enables a channel.
     ChannelEnable = "channel_enable",
-    /// Lets the runtime be driven from elsewhere.
+    /// Enables remote control of the runtime.
     RemoteControl = "remote_control",
-    /// Begins a review elsewhere.
+    /// Starts a remote review.
     UltrareviewLaunch = "ultrareview_launch",
 }
 

@@ -33,14 +33,14 @@ async fn requests_have_the_names_and_fields_that_runtimes_know() {
     seen.push(exchange(none(), async |it| it.set_max_thinking_tokens(None).await).await.0);
     seen.push(exchange(none(), async |it| it.set_effort(Some(Effort::High)).await).await.0);
     seen.push(exchange(none(), async |it| it.reconnect_mcp("files").await).await.0);
-    seen.push(exchange(none(), async |it| it.toggle_mcp("files", Switch::Off).await).await.0);
+    seen.push(exchange(none(), async |it| it.toggle_mcp("files", Toggle::Off).await).await.0);
     seen.push(exchange(none(), async |it| it.mcp_message("host", json!({ "id": 1 })).await).await.0);
     let servers = BTreeMap::from([("host".to_owned(), DynamicMcpServer::InProcess)]);
     seen.push(exchange(none(), async |it| it.set_mcp_servers(&servers).await).await.0);
     seen.push(exchange(none(), async |it| it.rewind_files(id, RewindMode::DryRun).await).await.0);
     seen.push(exchange(none(), async |it| it.seed_read_state(Path::new("a.txt"), 5).await).await.0);
     seen.push(exchange(none(), async |it| it.stop_task("t1").await).await.0);
-    seen.push(exchange(none(), async |it| it.generate_title("a walk", Switch::On).await).await.0);
+    seen.push(exchange(none(), async |it| it.generate_title("a walk", Toggle::On).await).await.0);
     seen.push(exchange(none(), async |it| it.side_question("why?").await).await.0);
     seen.push(exchange(none(), async |it| it.end_session(Some("done")).await).await.0);
     seen.push(exchange(none(), async |it| it.rename("A walk").await).await.0);

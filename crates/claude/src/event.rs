@@ -1,7 +1,7 @@
-//! What a runtime's messages mean to somebody who follows a conversation.
+//! Events of a conversation, derived from a runtime's messages.
 //!
-//! Owns the kinds of events and the pure step from a message to them. Which turn a message belongs to is not
-//! decided here. A message that means nothing in particular is an event, too: nothing is left out.
+//! Owns the event kinds and the pure mapping from a message to events. Does not decide which turn a
+//! message belongs to. Every message maps to at least one event.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,101 +15,101 @@ use crate::wire::{
     BlockDelta, ContentBlock, Message, MessageContent, StreamEvent, StreamEventMessage, SystemMessage, Usage,
 };
 
-/// Something that happened in a conversation.
+/// An event in a conversation.
 #[derive(Debug, Clone)]
 pub struct SessionEvent {
-    /// When it was read.
+    /// When the message was read.
     pub at: SystemTime,
-    /// The send in whose turn it happened; nothing for what the runtime does unasked.
+    /// The send whose turn the event belongs to; `None` for unsolicited activity of the runtime.
     pub turn: Option<Uuid>,
-    /// The tool call of the subagent that it happened in; nothing for the main thread.
+    /// The tool call of the subagent that caused the event; `None` for the main thread.
     pub subagent: Option<String>,
-    /// What happened.
+    /// The kind of event, with its data.
     pub kind: EventKind,
-    /// The runtime's message, whole. Several events can come from one.
+    /// The complete message from the runtime. One message can cause several events.
     pub message: Option<Arc<Message>>,
 }
 
-/// What happened.
+/// The kind of an event, with its data.
 #[derive(Debug, Clone)]
 pub enum EventKind {
     /// A runtime is ready.
     SessionStart {
-        /// The conversation that it works on.
+        /// The runtime's conversation.
         conversation: Uuid,
     },
-    /// A runtime is gone, and so is everything that it started.
+    /// A runtime and all its child processes have exited.
     SessionEnd {
-        /// How it ended.
+        /// How the runtime exited.
         exit: Exit,
     },
-    /// More words of an answer, while it is being written.
+    /// Partial text of an answer.
     TextDelta {
-        /// The words.
+        /// The added text.
         text: String,
     },
-    /// More reasoning, while it goes on.
+    /// Partial reasoning text.
     ThinkingDelta {
-        /// The reasoning.
+        /// The added text.
         text: String,
     },
-    /// A finished block of an answer; its deltas came before it.
+    /// A complete text block, sent after its deltas.
     Text {
-        /// All its words.
+        /// The complete text.
         text: String,
     },
-    /// A finished block of reasoning; its deltas came before it.
+    /// A complete reasoning block, sent after its deltas.
     Thinking {
-        /// All of it.
+        /// The complete reasoning.
         text: String,
     },
     /// The model calls a tool.
     ToolUse {
-        /// The call's id, which its result names.
+        /// Id of the call; its result refers to it.
         id: String,
         /// The tool's name.
         name: String,
         /// The tool's input.
         input: Option<Box<RawValue>>,
     },
-    /// A tool gave something back.
+    /// A tool call returned.
     ToolResult {
-        /// The id of the call.
+        /// Id of the call.
         tool_use_id: String,
-        /// What it gave, as text; what is not text is JSON.
+        /// Output as text; non-text content as JSON.
         output: String,
-        /// Whether it failed.
+        /// Whether the call failed.
         is_error: bool,
     },
-    /// A turn is over.
+    /// A turn ended.
     Result {
-        /// The last words.
+        /// The final text.
         text: String,
-        /// Whether it failed; an interrupted turn has.
+        /// Whether the turn failed. An interrupted turn counts as failed.
         is_error: bool,
-        /// The tokens of its main thread.
+        /// Token counts of the main thread.
         tokens: Tokens,
     },
-    /// Something failed: the model's API, or the turn.
+    /// The model API or the turn failed.
     Error {
-        /// What, in words.
+        /// The error text.
         message: String,
     },
-    /// The conversation was summarized, and goes on with the summary.
+    /// The conversation was compacted and continues from the summary.
     Compaction {
         /// `manual` or `auto`.
         trigger: Option<String>,
-        /// How many tokens there were before.
+        /// Token count before compaction.
         tokens_before: Option<u64>,
     },
-    /// A message that is none of the above.
+    /// Any other message.
     Other,
 }
 
 impl EventKind {
-    /// How much memory an event takes, roughly.
+    /// Approximate memory use of the event in bytes.
     pub(crate) fn weight(&self) -> usize {
-        /// What an event takes beside its text.
+        /// Memory use of an event without its text.
         const OVERHEAD: usize = 256;
         OVERHEAD
             + match self {
@@ -132,18 +132,18 @@ impl EventKind {
 /// Token counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tokens {
-    /// Tokens of prompts that were not read from the cache.
+    /// Output tokens.
     pub input: u64,
-    /// Tokens of answers.
+    /// Prompt tokens read from the cache.
     pub output: u64,
-    /// Tokens of prompts that were read from the cache.
+    /// Prompt tokens written to the cache.
     pub cache_read: u64,
-    /// Tokens of prompts that were written to the cache.
+    /// Prompt tokens written to the cache.
     pub cache_creation: u64,
 }
 
 impl Tokens {
-    /// Both together.
+    /// Adds two counts.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -166,7 +166,7 @@ impl From<&Usage> for Tokens {
     }
 }
 
-/// What a message means; at least one event, in order.
+/// Maps a message to its events, in order; returns at least one.
 pub fn classify(message: &Message) -> Vec<EventKind> {
     let kinds = match message {
         Message::Assistant(message) => assistant(message),
@@ -188,7 +188,7 @@ pub fn classify(message: &Message) -> Vec<EventKind> {
     if kinds.is_empty() { vec![EventKind::Other] } else { kinds }
 }
 
-/// The tool call of the subagent that a message comes from.
+/// The tool call of the subagent that sent a message.
 pub(crate) fn subagent(message: &Message) -> Option<&str> {
     match message {
         Message::Assistant(message) => message.parent_tool_use_id.as_deref(),
@@ -211,7 +211,7 @@ pub(crate) fn subagent(message: &Message) -> Option<&str> {
 fn assistant(message: &AssistantMessage) -> Vec<EventKind> {
     let content = message.message.as_ref().and_then(|message| message.content.as_ref());
     if message.error.is_some() {
-        // The runtime made the answer up to say that the API failed.
+        // The runtime generates such a message to report an API failure.
         return vec![EventKind::Error { message: content.map(text_of).unwrap_or_default() }];
     }
     let blocks = content.map(MessageContent::blocks).unwrap_or_default();
@@ -236,7 +236,7 @@ fn block(block: &ContentBlock) -> Option<EventKind> {
     }
 }
 
-/// Only tool results: the rest on the user's side are echoes and notes of the runtime's.
+/// Returns only tool results: all other user messages are echoes and notes from the runtime.
 fn user(message: &UserFrameMessage) -> Vec<EventKind> {
     let content = message.message.as_ref().and_then(|message| message.content.as_ref());
     let blocks = content.map(MessageContent::blocks).unwrap_or_default();
@@ -275,7 +275,7 @@ fn result(message: &ResultMessage) -> Vec<EventKind> {
     vec![EventKind::Error { message: errors.join("; ") }, result]
 }
 
-/// Whether somebody cut the turn short, which is no failure.
+/// Whether the turn was interrupted, which is not a failure.
 pub(crate) fn is_aborted(result: &ResultMessage) -> bool {
     result.terminal_reason.as_deref().is_some_and(|reason| reason.starts_with("aborted_"))
 }
@@ -290,7 +290,7 @@ fn compaction(message: &CompactBoundaryMessage) -> EventKind {
     }
 }
 
-/// Content as text: words as they are, everything else as JSON, a line each.
+/// Converts content to text: text blocks as they are, all others as JSON, one per line.
 fn text_of(content: &MessageContent) -> String {
     let blocks = match content {
         MessageContent::Text(text) => return text.clone(),

@@ -1,14 +1,14 @@
-//! The installed Claude runtimes: which ones are there, and how a new one gets there.
+//! Installed Claude runtimes: listing, installing and removing.
 //!
-//! Owns the folder of runtimes (`<runtimes>/<version>/`), its lock and its scratch folders. Does not start
-//! a runtime and does not choose one for a session. A version's folder appears by one rename, so it is
-//! either complete or absent, and only [`Runtimes::install`] ever uses the network.
+//! Owns the runtimes folder (`<runtimes>/<version>/`), its lock and its scratch folders. Does not start a
+//! runtime or choose one for a session. A version's folder is created by one rename, so it is either
+//! complete or absent. Only [`Runtimes::install`] uses the network.
 
 mod download;
 mod error;
 mod folder;
+mod npm_registry;
 mod platform;
-mod registry;
 mod unpack;
 mod version;
 
@@ -18,54 +18,54 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 pub use self::error::InstallError;
-pub use self::registry::{Registry, RegistryError, RegistrySearch};
+pub use self::npm_registry::{NpmRegistry, RegistryError, RegistrySearch};
 pub use self::version::{ParseVersionError, RuntimeVersion};
 
 use self::download::Download;
-use self::folder::{Claim, Scratch, Turn};
+use self::folder::{FolderLock, LockOutcome, Scratch};
 
-/// A runtime that is installed and ready to be started.
+/// An installed runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstalledRuntime {
-    /// Its version, which is also the name of its folder.
+    /// Version, also the name of its folder.
     pub version: RuntimeVersion,
-    /// What to start: a native binary, or a `.js` file to be run with Node.
+    /// The program: a native binary, or a `.js` file to run with Node.
     pub program: PathBuf,
-    /// Bytes of all its files.
+    /// Total size of its files in bytes.
     pub size: u64,
 }
 
-/// What an install is doing at the moment.
+/// Progress of an install.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstallProgress {
-    /// Another install or removal in the same folder is under way; this one goes on after it.
+    /// Waiting for another install or removal in the same folder.
     Waiting,
     /// The package is being downloaded.
     Downloading {
-        /// Bytes so far.
+        /// Bytes received so far.
         received: u64,
-        /// Bytes in all, where the registry says so.
+        /// Total bytes, if the registry sends them.
         total: Option<u64>,
     },
-    /// The download is verified and is being unpacked.
+    /// The download was verified and is being unpacked.
     Unpacking,
 }
 
-/// Bounds of one install.
+/// Limits of one install.
 #[derive(Debug, Clone, Copy)]
 pub struct InstallLimits {
-    /// How long a connection may take to come about.
+    /// Connect timeout.
     pub connect: Duration,
-    /// How long the registry may send nothing. There is no limit on the whole: lines may be slow.
+    /// Read timeout. There is no total timeout, because connections may be slow.
     pub idle: Duration,
-    /// The largest package that is downloaded, in bytes.
+    /// Largest package to download, in bytes.
     pub download: u64,
-    /// The largest content that is unpacked, in bytes; the guard against a decompression bomb.
+    /// Largest content to unpack, in bytes; protects against decompression bombs.
     pub unpacked: u64,
 }
 
 impl Default for InstallLimits {
-    /// The native packages of today are 170 MB and unpack to 370 MB: four times that leaves room to grow.
+    /// Native packages are 170 MB and unpack to 370 MB; the limits are four times that.
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(15),
@@ -76,37 +76,37 @@ impl Default for InstallLimits {
     }
 }
 
-/// The folder in which runtimes are installed side by side.
+/// The folder that contains all installed runtimes.
 #[derive(Debug, Clone)]
 pub struct Runtimes {
-    /// The folder; it need not exist before the first install.
+    /// The folder; created by the first install.
     dir: PathBuf,
-    /// Bounds of every install into it.
+    /// Limits of every install.
     limits: InstallLimits,
 }
 
 impl Runtimes {
-    /// Names the folder, without touching it.
+    /// Uses this folder. Does not access the file system.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into(), limits: InstallLimits::default() }
     }
 
-    /// Replaces the bounds of installs.
+    /// Replaces the install limits.
     #[must_use]
     pub fn with_limits(mut self, limits: InstallLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// The folder itself.
+    /// The runtimes folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Lists what is installed, oldest version first.
+    /// Lists installed runtimes, oldest version first.
     ///
     /// # Errors
-    /// When the folder exists but cannot be read.
+    /// If the folder exists but cannot be read.
     pub fn list(&self) -> Result<Vec<InstalledRuntime>, InstallError> {
         folder::list(&self.dir)
     }
@@ -125,29 +125,30 @@ impl Runtimes {
     /// Removes an installed version.
     ///
     /// # Errors
-    /// When it is not installed, when an install is under way in the same folder, or when the disk refuses.
+    /// If the version is not installed, another install is running in the same folder, or a file system
+    /// operation fails.
     pub fn remove(&self, version: RuntimeVersion) -> Result<(), InstallError> {
         let target = self.dir.join(version.to_string());
         if !target.exists() {
             return Err(InstallError::NotInstalled { version });
         }
-        let claim =
-            Claim::try_take(&self.dir)?.ok_or_else(|| InstallError::Busy { dir: self.dir.clone() })?;
-        // The folder leaves its name before its files go, so that nobody sees half a runtime.
-        Scratch::create(claim)?.retire(&target)
+        let lock =
+            FolderLock::try_take(&self.dir)?.ok_or_else(|| InstallError::Busy { dir: self.dir.clone() })?;
+        // Renames the folder before its files are deleted, so that no reader sees a partial runtime.
+        Scratch::create(lock)?.retire(&target)
     }
 
-    /// Installs a version, or returns at once if it is installed already.
+    /// Installs a version; returns immediately if it is already installed.
     ///
-    /// Of several installs into the same folder, in this process or in others, one works and the others wait
-    /// for it. Cancelling, a failure and dropping the future all leave the folder as it was.
+    /// Installs into the same folder, in this process or in others, run one at a time. A cancelled,
+    /// failed or dropped install leaves the folder unchanged.
     ///
     /// # Errors
-    /// See [`InstallError`]; every message says what to do.
+    /// See [`InstallError`]; every message suggests a remedy.
     pub async fn install(
         &self,
         version: RuntimeVersion,
-        registry: &Registry,
+        registry: &NpmRegistry,
         progress: &(dyn Fn(InstallProgress) + Send + Sync),
         cancel: &CancellationToken,
     ) -> Result<InstalledRuntime, InstallError> {
@@ -156,17 +157,17 @@ impl Runtimes {
         if let Some(installed) = folder::inspect(&target, version)? {
             return Ok(installed);
         }
-        // The unpacking thread outlives this future, so it watches a token that dropping the future cancels.
+        // The unpacking thread outlives this future; dropping the future cancels the thread's token.
         let stop = cancel.child_token();
         let _stop_on_drop = stop.clone().drop_guard();
 
         let download = Download { registry, package: &package, version, limits: self.limits, progress };
         let fetched = stop.run_until_cancelled(async {
-            let claim = match folder::wait_for_turn(&self.dir, &target, version, progress).await? {
-                Turn::Ours(claim) => claim,
-                Turn::Done(installed) => return Ok(Fetched::Meanwhile(installed)),
+            let lock = match folder::wait_for_lock(&self.dir, &target, version, progress).await? {
+                LockOutcome::Acquired(lock) => lock,
+                LockOutcome::AlreadyInstalled(installed) => return Ok(Fetched::Meanwhile(installed)),
             };
-            let scratch = Scratch::create(claim)?;
+            let scratch = Scratch::create(lock)?;
             download.fetch(scratch.tarball()).await?;
             Ok(Fetched::Tarball(scratch))
         });
@@ -177,7 +178,7 @@ impl Runtimes {
 
         progress(InstallProgress::Unpacking);
         let limit = self.limits.unpacked;
-        // The thread owns the scratch folder and with it the lock: neither is given up while it still writes.
+        // The thread owns the scratch folder and the lock, so both are held until it stops writing.
         tokio::task::spawn_blocking(move || {
             unpack::unpack(scratch.tarball(), scratch.package(), version, limit, &stop)?;
             scratch.publish(&target)?;
@@ -188,10 +189,10 @@ impl Runtimes {
     }
 }
 
-/// How the first half of an install ended.
+/// Result of the download step.
 enum Fetched {
-    /// Somebody else installed the version while this install waited.
+    /// Another process installed the version while this install waited.
     Meanwhile(InstalledRuntime),
-    /// The verified package lies in the scratch folder.
+    /// The scratch folder with the verified package.
     Tarball(Scratch),
 }

@@ -1,7 +1,8 @@
-//! Where the runtime's messages arrive, on the reader's side.
+//! Receives the runtime's messages from the reader.
 //!
-//! Owns the inbox and what is known of the runtime's activity. Never waits: answers go to their requests,
-//! everything else to the inbox, and requests that nobody will answer are answered with an error at once.
+//! Owns the inbox and the state of the runtime's activity. Never blocks: responses go to their requests,
+//! all other messages to the inbox, and requests without a consumer are answered with an error
+//! immediately.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,33 +12,33 @@ use uuid::Uuid;
 
 use crate::control::Control;
 use crate::process::Exit;
-use crate::queue::{ByteQueue, Refused};
+use crate::queue::{ByteQueue, PushError};
 use crate::runtime::RuntimeEvent;
 use crate::wire::message::TaskMessage;
 use crate::wire::{ControlRequestMessage, IncomingRequest, Message, SystemMessage};
 
-/// The most bytes of messages that wait for the session's owner. Far more than a consumer that is alive
-/// falls behind, and twice the longest line. Above it the runtime is ended: its reader never waits.
+/// Capacity of the inbox in bytes: far more than the backlog of a working consumer, and twice the longest
+/// line. If it is exceeded, the runtime is stopped, because its reader never waits.
 pub(crate) const INBOX_LIMIT: usize = 128 * 1024 * 1024;
 
-/// The most background tasks that are remembered for the stop ladder. Those beyond it are ended with the
-/// process tree instead of by request.
+/// Number of background tasks to track for the stop sequence. Tasks beyond it are killed with the process
+/// tree instead of stopped by request.
 const TASKS_LIMIT: usize = 1024;
 
-/// The inbox is full: its consumer has stopped consuming.
+/// The inbox is full because its consumer stopped reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InboxFull;
 
-/// Takes the runtime's messages apart.
+/// Dispatches the runtime's messages.
 #[derive(Debug)]
 pub(crate) struct Intake {
-    /// What waits for the session's owner.
+    /// Events waiting for the session's owner.
     pub(crate) inbox: ByteQueue<RuntimeEvent>,
-    /// The open requests of both sides.
+    /// Pending requests of both sides.
     pub(crate) control: Arc<Control>,
-    /// What the runtime is busy with.
+    /// The runtime's current activity.
     pub(crate) activity: Activity,
-    /// The conversation that the runtime last said it works on.
+    /// The conversation in the runtime's latest message.
     conversation: watch::Sender<Option<Uuid>>,
 }
 
@@ -51,12 +52,12 @@ impl Intake {
         }
     }
 
-    /// The conversation that the runtime works on, as far as it has said so.
+    /// Watches the conversation that the runtime reports.
     pub(crate) fn conversation(&self) -> watch::Receiver<Option<Uuid>> {
         self.conversation.subscribe()
     }
 
-    /// Takes one message that came as `weight` bytes.
+    /// Handles a message that was `weight` bytes long.
     pub(crate) fn take(&self, message: Message, weight: usize) -> Result<(), InboxFull> {
         self.activity.observe(&message);
         if let Some(conversation) = message.conversation() {
@@ -91,7 +92,7 @@ impl Intake {
 
     fn take_request(&self, message: ControlRequestMessage, weight: usize) -> Result<(), InboxFull> {
         let Some(id) = message.request_id else {
-            tracing::warn!("the runtime sent a request without an id, which cannot be answered");
+            tracing::warn!("ignoring request without id from the runtime");
             return Ok(());
         };
         self.control.opened(&id);
@@ -100,14 +101,14 @@ impl Intake {
             return Ok(());
         };
         if let IncomingRequest::Unknown(request) = &request {
-            tracing::warn!(kind = request.kind, "the runtime sent a request of an unknown kind");
+            tracing::warn!(kind = request.kind, "unknown request from the runtime");
             self.refuse(&id, &format!("unsupported request: {}", request.kind));
         }
         match self.inbox.push(RuntimeEvent::Request { id: id.clone(), request }, weight) {
             Ok(()) => Ok(()),
-            Err(Refused::Full) => Err(InboxFull),
-            Err(Refused::Closed) => {
-                self.refuse(&id, "nobody is there to answer");
+            Err(PushError::Full) => Err(InboxFull),
+            Err(PushError::Closed) => {
+                self.refuse(&id, "the session is closed");
                 Ok(())
             }
         }
@@ -115,40 +116,40 @@ impl Intake {
 
     fn deliver(&self, event: RuntimeEvent, weight: usize) -> Result<(), InboxFull> {
         match self.inbox.push(event, weight) {
-            // A consumer that went away wants no more events.
-            Ok(()) | Err(Refused::Closed) => Ok(()),
-            Err(Refused::Full) => Err(InboxFull),
+            // A closed inbox drops events.
+            Ok(()) | Err(PushError::Closed) => Ok(()),
+            Err(PushError::Full) => Err(InboxFull),
         }
     }
 
     fn refuse(&self, id: &str, reason: &str) {
         if let Err(error) = self.control.respond(id, Err(reason.to_owned())) {
-            tracing::debug!(id, %error, "a request could not be refused");
+            tracing::debug!(id, %error, "cannot reject request");
         }
     }
 
-    /// The consumer went away: what it has not seen is refused, and so is what still comes.
+    /// Rejects all undelivered and future requests, after the consumer was dropped.
     pub(crate) fn abandon(&self) {
         for event in self.inbox.abandon() {
             if let RuntimeEvent::Request { id, .. } = event {
-                self.refuse(&id, "nobody is there to answer");
+                self.refuse(&id, "the session is closed");
             }
         }
     }
 
-    /// The runtime is gone. The last event says so.
+    /// Fails all pending requests and delivers the exit as the last event.
     pub(crate) fn exited(&self, exit: Exit) {
         self.control.fail_all();
         self.inbox.finish(RuntimeEvent::Exited(exit));
     }
 }
 
-/// What the runtime is busy with, as far as its messages tell.
+/// The runtime's activity, as far as its messages show.
 #[derive(Debug)]
 pub(crate) struct Activity {
-    /// Whether a turn runs or is about to.
+    /// Whether a turn runs or is about to start.
     busy: watch::Sender<bool>,
-    /// Background tasks that have not ended.
+    /// Running background tasks.
     tasks: Mutex<BTreeSet<String>>,
 }
 
@@ -159,7 +160,7 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// A message is on its way to the runtime.
+    /// Records that a message is being sent to the runtime.
     pub(crate) fn prompted(&self) {
         self.busy.send_replace(true);
     }
@@ -170,11 +171,11 @@ impl Activity {
 
     /// Waits until no turn runs.
     pub(crate) async fn idle(&self) {
-        // It fails only when the sender is gone, which `self` holds.
+        // Fails only if the sender was dropped, and `self` holds it.
         self.busy.subscribe().wait_for(|busy| !busy).await.ok();
     }
 
-    /// The background tasks that have not ended.
+    /// The running background tasks.
     pub(crate) fn tasks(&self) -> Vec<String> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }

@@ -1,24 +1,23 @@
-//! The Claude Code runtime as a library: launching it, its stream-json wire, its control protocol and its
-//! long-lived sessions.
+//! Runs the Claude Code runtime: launch, stream-json messages, control protocol and long-lived sessions.
 //!
-//! This crate knows nothing of the protocol its callers speak to their own clients. Its invariants: nothing
-//! it starts outlives it, its readers never wait for a consumer, and no wire message it does not know is
-//! lost or fatal.
+//! This crate does not depend on the protocol between its callers and their clients. Invariants: no process
+//! it starts outlives it, its readers never wait for a consumer, and unknown messages are neither lost nor
+//! fatal.
 //!
 //! # Layers
 //!
-//! - [`ClaudeSession`] is a conversation, turn by turn: sends in order, time-outs, interrupts, hooks, forks, and
-//!   another runtime when one dies.
-//! - [`Runtime`] is one running runtime, message by message. [`turns`] tells which turn a message belongs to and
-//!   when a turn is over; [`Controls`] are the control requests.
-//! - [`wire`] has the messages as types, and [`classify`] what they mean.
-//! - [`transcript`] reads what runtimes wrote down, [`install`] fetches them, [`registry`] knows which of them run
-//!   and sweeps what a host left behind.
+//! - [`ClaudeSession`] is a conversation at the level of turns: ordered sends, timeouts, interrupts, hooks,
+//!   forks, and a restart when the runtime exits.
+//! - [`Runtime`] is one runtime process at the level of messages. [`turns`] assigns messages to turns and
+//!   detects the end of a turn; [`Controls`] sends control requests.
+//! - [`wire`] defines the message types; [`classify`] maps them to events.
+//! - [`transcript`] reads the runtimes' transcripts, [`install`] downloads runtimes, and
+//!   [`process_registry`] records running ones and kills the leftover processes of crashed hosts.
 //!
-//! # A conversation
+//! # Example
 //!
-//! Every runtime runs under a [`warden`], a small process that ends everything the runtime started when the host
-//! is gone for whatever reason. A program can be its own warden:
+//! Every runtime runs under a [`warden`], a small process that terminates the runtime and its descendants
+//! when the host exits for any reason. A program can serve as its own warden:
 //!
 //! ```standalone_crate
 //! use std::process::ExitCode;
@@ -48,7 +47,7 @@
 //! async fn talk() -> Result<(), Box<dyn std::error::Error>> {
 //! #   let home = tempfile::tempdir()?;
 //! #   let path = home.path().join("claude");
-//! #   // Answers one message, as little as a runtime can say.
+//! #   // A minimal runtime that answers one message.
 //! #   std::fs::write(&path, r#"#!/usr/bin/env bash
 //! # while read -r line; do
 //! #   id=${line#*\"request_id\":\"}; id=${id%%\"*}
@@ -91,17 +90,17 @@
 mod clock;
 mod control;
 mod controls;
+mod countdown;
 mod event;
 mod inherited_fd;
 pub mod install;
 mod intake;
 mod lines;
 mod options;
-mod patience;
 mod process;
+pub mod process_registry;
 mod process_table;
 mod queue;
-pub mod registry;
 mod runtime;
 mod session;
 pub mod transcript;
@@ -114,12 +113,12 @@ pub use clock::{Clock, SystemClock};
 pub use control::{RequestError, SendError};
 pub use controls::{
     Controls, DynamicMcpServer, InterruptAnswer, McpServerStatus, McpServersChange, McpStatus, OtherRequest,
-    PermissionModeAnswer, Queued, ReloadedPlugins, Rewind, RewindMode, SettingsAnswer, SideAnswer, Switch,
-    Title,
+    PermissionModeAnswer, Queued, ReloadedPlugins, RewindMode, RewindResult, SettingsAnswer, SideAnswer,
+    Title, Toggle,
 };
 pub use event::{EventKind, SessionEvent, Tokens, classify};
 pub use options::{
-    AgentDefinition, BypassPermissions, Conversation, Directories, Effort, Endpoint, HookRegistration,
+    AgentDefinition, ApiEndpoint, BypassPermissions, Conversation, Directories, Effort, HookRegistration,
     LaunchFiles, LaunchOptions, LaunchPlan, McpOptions, McpServer, McpSources, PermissionMode, Program,
     SettingSource, SystemPrompt, Thinking, Tools, WardenProgram,
 };
@@ -130,10 +129,11 @@ pub use runtime::{
 };
 pub use session::{
     Artifact, ClaudeSession, EnqueueError, ForkError, HookError, Interrupted, Lagged, PermissionAnswer,
-    Prompt, RefuseAll, RequestHandler, RestartError, SessionOptions, Status, Subscription, Turn, TurnEnding,
-    TurnError, TurnResult, UnexpectedExit,
+    Prompt, RefuseAll, RequestHandler, RestartError, SessionOptions, SessionSubscription, Status, Turn,
+    TurnEnding, TurnFailure, TurnResult, UnexpectedExit,
 };
 pub use transport::{
-    BoxFuture, ByteStream, OutOfReach, Peer, PeerExit, PeerSignal, StreamLaunch, StreamTransport, Transport,
+    BoxFuture, ByteStream, Peer, PeerExit, PeerSignal, StreamLaunch, StreamOnlyPeer, StreamTransport,
+    Transport,
 };
 pub use wire::{IncomingRequest, Message};

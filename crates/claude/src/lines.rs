@@ -1,27 +1,27 @@
-//! Cutting a byte stream into lines.
+//! Splits a byte stream into lines.
 //!
-//! Owns the bytes of the line that is still incomplete, and the cap on its length. Does not read and does
-//! not decode. How the stream was chunked never shows in the lines.
+//! Owns the bytes of the incomplete line and the limit on its length. Does not read or decode. The lines
+//! do not depend on the chunking of the stream.
 
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 
-/// A line is longer than it may be.
+/// A line exceeds the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("a line of the runtime's output is longer than {limit} bytes")]
+#[error("a line of the runtime's output exceeds {limit} bytes")]
 pub struct LineTooLong {
-    /// The longest line that is taken.
+    /// The limit in bytes.
     pub limit: usize,
 }
 
-/// Collects chunks and gives lines.
+/// Collects chunks and returns lines.
 #[derive(Debug)]
 pub(crate) struct Lines {
-    /// What came and has not been given as a line yet.
+    /// Received bytes that were not returned yet.
     buffer: BytesMut,
-    /// How much of `buffer` is known to hold no line end, so that no byte is searched twice.
+    /// Length of the prefix of `buffer` without a line end; prevents searching bytes twice.
     searched: usize,
-    /// The longest line that is taken, without its line end.
+    /// Longest accepted line, without its line end.
     limit: usize,
 }
 
@@ -30,12 +30,12 @@ impl Lines {
         Self { buffer: BytesMut::new(), searched: 0, limit }
     }
 
-    /// Where the next chunk is to be appended.
+    /// The buffer to append the next chunk to.
     pub(crate) fn buffer(&mut self) -> &mut BytesMut {
         &mut self.buffer
     }
 
-    /// The next complete line without its line end.
+    /// The next complete line, without its line end.
     pub(crate) fn next(&mut self) -> Result<Option<Bytes>, LineTooLong> {
         let fresh = self.buffer.get(self.searched..).unwrap_or_default();
         match memchr::memchr(b'\n', fresh).map(|at| self.searched + at) {
@@ -54,7 +54,7 @@ impl Lines {
         }
     }
 
-    /// How many bytes of an unfinished line there are.
+    /// Length of the incomplete line in bytes.
     pub(crate) fn unfinished(&self) -> usize {
         self.buffer.len()
     }
@@ -79,14 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_limit_is_taken_and_a_longer_one_refused_before_its_end_comes() {
+    fn rejects_line_above_limit_before_its_end_arrives() {
         assert_eq!(lines_of(&[b"abc\n"], 3), Ok(vec![Bytes::from_static(b"abc")]));
         assert_eq!(lines_of(&[b"abcd"], 3), Err(LineTooLong { limit: 3 }));
         assert_eq!(lines_of(&[b"abcd\n"], 3), Err(LineTooLong { limit: 3 }));
     }
 
     #[test]
-    fn an_unfinished_line_is_not_given() {
+    fn incomplete_line_is_not_returned() {
         let mut lines = Lines::new(100);
         lines.buffer().extend_from_slice(b"one\ntwo");
         assert_eq!(lines.next(), Ok(Some(Bytes::from_static(b"one"))));

@@ -1,7 +1,7 @@
-//! What a runtime is started with.
+//! Launch options of a runtime.
 //!
-//! Owns `LaunchOptions` and the types in it. What follows from them is worked out in `plan`; how the process
-//! is started is not decided here.
+//! Owns `LaunchOptions` and its types. `plan` derives arguments and environment from them. Does not start
+//! the process.
 
 mod environment;
 mod kinds;
@@ -16,84 +16,83 @@ use serde_json::{Map, Value};
 
 pub(crate) use environment::MARK;
 pub use kinds::{
-    AgentDefinition, BypassPermissions, Conversation, Directories, Effort, Endpoint, HookRegistration,
+    AgentDefinition, ApiEndpoint, BypassPermissions, Conversation, Directories, Effort, HookRegistration,
     McpOptions, McpServer, McpSources, PermissionMode, Program, SettingSource, SystemPrompt, Thinking, Tools,
     WardenProgram,
 };
 pub use plan::{LaunchFiles, LaunchPlan};
 
-/// Everything that a start of the runtime depends on. Made with [`LaunchOptions::new`], then changed field
-/// by field.
+/// Options for launching a runtime. Create with [`LaunchOptions::new`], then set fields.
 #[derive(Clone)]
 pub struct LaunchOptions {
     /// The runtime.
     pub program: Program,
-    /// The process that watches over it.
+    /// The warden program that supervises the runtime.
     pub warden: WardenProgram,
-    /// The runtime's working directory, which must exist.
+    /// Working directory; must exist.
     pub cwd: PathBuf,
-    /// The conversation to work on.
+    /// The conversation to run.
     pub conversation: Conversation,
-    /// Where model requests go; without one, the user's own account and settings are used as they are.
-    pub endpoint: Option<Endpoint>,
-    /// The model; without one, the runtime's default.
+    /// Endpoint of model requests; `None` uses the user's account and settings unchanged.
+    pub endpoint: Option<ApiEndpoint>,
+    /// Model; `None` selects the runtime's default.
     pub model: Option<String>,
-    /// The model to fall back to when the first one is overloaded.
+    /// Fallback if the model is overloaded.
     pub fallback_model: Option<String>,
-    /// How hard the model thinks; without one, the runtime's default.
+    /// Effort level; `None` selects the runtime's default.
     pub effort: Option<Effort>,
-    /// Whether and how much the model thinks; without one, the runtime's default.
+    /// Thinking mode; `None` selects the runtime's default.
     pub thinking: Option<Thinking>,
-    /// The permission mode; without one, what the user's settings say.
+    /// Permission mode; `None` uses the user's settings.
     pub permission_mode: Option<PermissionMode>,
-    /// Whether the mode without any permission can be chosen, now or later.
+    /// Whether the mode that skips all permission checks can be selected, now or later.
     pub bypass_permissions: BypassPermissions,
-    /// The most calls of the model in one turn.
+    /// Largest number of model calls in a turn.
     pub max_turns: Option<u32>,
     /// The system prompt.
     pub system_prompt: SystemPrompt,
-    /// The base context: said to the model once at the start, after the system prompt.
+    /// Base context appended to the system prompt.
     pub append_system_prompt: Option<String>,
-    /// Whether a resumed conversation gets the system prompt of these options. Newer runtimes otherwise go on
-    /// with the one that the conversation began with; older ones always take the new one.
+    /// Whether a resumed conversation uses the system prompt of these options. Otherwise newer runtimes
+    /// continue with the original one; older ones always use the new one.
     pub renew_system_prompt: bool,
-    /// Directories beside the working directory that the runtime may use.
+    /// Additional directories that the runtime may access.
     pub directories: Vec<PathBuf>,
-    /// The agent that the main thread plays.
+    /// Agent of the main thread.
     pub agent: Option<String>,
-    /// Subagents by name, beside those of the user's files.
+    /// Subagents by name, in addition to those in the user's files.
     pub agents: BTreeMap<String, AgentDefinition>,
-    /// Directories of plugins.
+    /// Plugin directories.
     pub plugins: Vec<PathBuf>,
     /// MCP servers.
     pub mcp: McpOptions,
-    /// Which tools there are, and which of them run without a question.
+    /// Available tools, and tools that run without confirmation.
     pub tools: Tools,
-    /// Hooks that the host answers.
+    /// Hooks handled by the host.
     pub hooks: Vec<HookRegistration>,
-    /// The JSON schema that the last answer of a turn must follow.
+    /// JSON schema of the final answer of a turn.
     pub json_schema: Option<Value>,
-    /// Settings as in the runtime's settings files, above those of the user and the project. Where the
-    /// endpoint needs a setting, the endpoint wins.
+    /// Settings in the format of the settings files; override user and project settings. Settings
+    /// required by the endpoint take precedence.
     pub settings: Map<String, Value>,
-    /// Which settings files of others are read.
+    /// Settings files that the runtime reads.
     pub setting_sources: Vec<SettingSource>,
-    /// Whether every message becomes a checkpoint that files can be rewound to.
+    /// Whether every message creates a file checkpoint for rewinding.
     pub file_checkpoints: bool,
-    /// Whether newer runtimes show what subagents say, too.
+    /// Whether to include text from subagents; newer runtimes only.
     pub forward_subagent_text: bool,
-    /// The environment to inherit, as the caller captured it.
+    /// Environment to inherit, captured by the caller.
     pub environment: BTreeMap<OsString, OsString>,
-    /// Variables that are set whatever else is decided about them.
+    /// Variables to set regardless of any other rule.
     pub overrides: BTreeMap<OsString, OsString>,
-    /// A directory for short-lived private files; created if it is missing.
+    /// Directory for temporary private files; created if missing.
     pub scratch_dir: PathBuf,
-    /// Where running runtimes are written down (see [`crate::registry`]); without one they are not.
+    /// Folder of the process registry (see [`crate::process_registry`]); `None` disables it.
     pub registry: Option<PathBuf>,
 }
 
 impl LaunchOptions {
-    /// Options with everything else left to the runtime and to the user's settings, and an empty environment.
+    /// Options with an empty environment and defaults from the runtime and the user's settings.
     pub fn new(
         program: Program,
         warden: WardenProgram,
@@ -113,7 +112,7 @@ impl LaunchOptions {
             permission_mode: None,
             bypass_permissions: BypassPermissions::Forbidden,
             max_turns: None,
-            system_prompt: SystemPrompt::OfTheRuntime,
+            system_prompt: SystemPrompt::RuntimeDefault,
             append_system_prompt: None,
             renew_system_prompt: false,
             directories: Vec::new(),
@@ -137,15 +136,14 @@ impl LaunchOptions {
 }
 
 impl LaunchOptions {
-    /// Makes sure that a system prompt which differs from the one before is used when the conversation is
-    /// resumed.
+    /// Forces the new system prompt on resume if it differs from the previous one.
     pub(crate) fn renew_system_prompt_if_changed(&mut self, before: &Self) {
         self.renew_system_prompt |= self.append_system_prompt != before.append_system_prompt
             || self.system_prompt != before.system_prompt;
     }
 }
 
-/// Environments, settings and MCP servers hold secrets of the user's, so only names are shown of them.
+/// Prints only the names of variables, settings and MCP servers, because their values contain secrets.
 impl fmt::Debug for LaunchOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter

@@ -12,7 +12,7 @@ fn options(program: Program, environment: &[(&str, &str)]) -> LaunchOptions {
     let directories =
         Directories { cwd: "/home/guest/project".into(), scratch: "/home/guest/scratch".into() };
     LaunchOptions {
-        endpoint: Some(Endpoint {
+        endpoint: Some(ApiEndpoint {
             base_url: "http://127.0.0.1:4000".to_owned(),
             bearer: "nonce.conversation".to_owned().into(),
         }),

@@ -1,14 +1,15 @@
-//! One runtime process and everything that is attached to it.
+//! A runtime process and its resources.
 //!
-//! The one place of the crate that spawns on the host's side. One owner task holds the warden, its control
-//! stream and the settings file; one task each writes stdin, reads stdout and reads stderr. The invariants:
-//! the stdout reader never waits for anybody, and when the last [`Process`] is dropped the tree is ended.
+//! The only place in the crate where the host spawns a process. One owner task holds the warden, its
+//! control stream and the settings file; separate tasks write stdin, read stdout and read stderr.
+//! Invariants: the stdout reader never waits for a consumer, and the process tree is terminated when the
+//! last [`Process`] is dropped.
 
 mod attached;
 mod exit;
 mod files;
+mod lease_holder;
 mod streams;
-mod tenure;
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -33,91 +34,91 @@ use uuid::Uuid;
 
 pub use exit::{Exit, ExitReason};
 pub(crate) use files::PrivateFiles;
+use lease_holder::{LeaseHolder, LeasedProcess};
 use streams::{ReadEnd, Tail};
-use tenure::{Tenant, Tenure};
 
+use crate::countdown::{self, Countdown};
 use crate::intake::Intake;
 use crate::options::{LaunchPlan, MARK, WardenProgram};
-use crate::patience::{self, Countdown};
+use crate::process_registry::{Lease, end_marked};
 use crate::queue::ByteQueue;
-use crate::registry::{Lease, end_marked};
 use crate::warden::{Order, Report, RuntimeStatus};
 
-/// How long the warden may take to end the tree once it was told to, before the host does what it can
-/// itself. The warden's own steps take at most 5.5 s.
+/// Time for the warden to terminate the tree after the order, before the host does it. The warden's own
+/// steps take at most 5.5 s.
 const WARDEN_DEADLINE: Duration = Duration::from_secs(7);
 
-/// How long the streams may take to end after the tree is gone. Only a descriptor that leaked out of the
-/// tree keeps them open.
+/// Time for the streams to close after the tree has exited. Only a descriptor leaked outside the tree
+/// keeps them open.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(1);
 
-/// How long a runtime may live on after it has closed its output: one that exits closes it as well.
+/// Time for a runtime to exit after it closed its output; exiting closes the output as well.
 const SILENT_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Spawning clears close-on-exec of one descriptor for a moment; without this lock two starts at once would
-/// hand their control streams to each other's wardens.
+/// Spawning clears close-on-exec of one descriptor for a moment. Without this lock, two concurrent spawns
+/// would pass their control streams to each other's wardens.
 static SPAWNING: Mutex<()> = Mutex::new(());
 
-/// What a process is started from.
+/// Parameters for starting a process.
 #[derive(Debug)]
 pub(crate) struct Spawn<'a> {
     pub(crate) plan: &'a LaunchPlan,
     pub(crate) warden: &'a WardenProgram,
     pub(crate) cwd: &'a std::path::Path,
-    /// Removed when the runtime is gone.
+    /// Deleted after the runtime exits.
     pub(crate) files: PrivateFiles,
-    /// Tells the runtime's processes from all others.
+    /// Identifies the runtime's processes.
     pub(crate) mark: Uuid,
-    /// Given back when the runtime is gone.
+    /// Released after the runtime exits.
     pub(crate) lease: Option<Lease>,
-    pub(crate) links: Links,
+    pub(crate) links: SessionLinks,
 }
 
-/// What connects a process to its session, wherever it runs.
+/// Connections between a process and its session, for local and remote processes.
 #[derive(Debug)]
-pub(crate) struct Links {
-    /// Takes the runtime's messages.
+pub(crate) struct SessionLinks {
+    /// Receives the runtime's messages.
     pub(crate) intake: Arc<Intake>,
-    /// The lines for the runtime's stdin.
+    /// Lines to write to the runtime's stdin.
     pub(crate) outgoing: Arc<ByteQueue<Bytes>>,
-    /// Ends the tree at any time.
+    /// Terminates the tree.
     pub(crate) cancel: CancellationToken,
 }
 
-/// How hard the runtime is asked to end. Only ever goes up.
+/// Requested way to end the runtime. Only escalates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Ending {
-    Not,
+enum StopLevel {
+    NotRequested,
     Interrupt,
     Terminate,
     Kill,
 }
 
-/// A running, or ended, runtime. The tree is ended when it is dropped.
+/// A runtime process, running or exited. Dropping it terminates the tree.
 #[derive(Debug)]
 pub(crate) struct Process {
-    ending: watch::Sender<Ending>,
+    ending: watch::Sender<StopLevel>,
     exit: watch::Receiver<Option<Exit>>,
     outgoing: Arc<ByteQueue<Bytes>>,
-    /// Set when the end was asked for politely, so that the exit is told apart from one of its own.
+    /// Set when a stop was requested, to distinguish it from an exit of the runtime's own accord.
     stopping: CancellationToken,
-    /// The tasks of this process; the stop ladder joins them.
+    /// The tasks of this process; the stop sequence waits for them.
     tasks: TaskTracker,
 }
 
-/// The runtime's process id, or the error number with which it could not be started.
-pub(crate) type Started = oneshot::Receiver<Result<u32, i32>>;
+/// The runtime's process id, or the error number if it could not be started.
+pub(crate) type StartedReceiver = oneshot::Receiver<Result<u32, i32>>;
 
 impl Process {
-    /// Starts the warden, and through it the runtime.
-    pub(crate) fn spawn(spawn: Spawn<'_>) -> std::io::Result<(Self, Started)> {
+    /// Starts the warden, which starts the runtime.
+    pub(crate) fn spawn(spawn: Spawn<'_>) -> std::io::Result<(Self, StartedReceiver)> {
         let (host_end, warden_end) = StdUnixStream::pair()?;
         host_end.set_nonblocking(true)?;
         let control = UnixStream::from_std(host_end)?;
         let mut child = spawn_warden(&spawn, warden_end.into())?;
         let tasks = TaskTracker::new();
-        let tenant = child.id().map(|warden| Tenant { warden, mark: spawn.mark });
-        let tenure = Tenure::begin(&tasks, spawn.lease, tenant, &spawn.links.intake);
+        let process = child.id().map(|warden| LeasedProcess { warden, mark: spawn.mark });
+        let lease_holder = LeaseHolder::start(&tasks, spawn.lease, process, &spawn.links.intake);
         let done = CancellationToken::new();
         let tail = Tail::default();
 
@@ -126,7 +127,7 @@ impl Process {
             let done = done.clone();
             tasks.spawn(async move {
                 done.run_until_cancelled(streams::write_lines(&outgoing, stdin)).await;
-                // Nobody writes what is left, so whoever sends more must learn it.
+                // The remaining lines are not written, so later sends must fail.
                 outgoing.abandon();
             });
         }
@@ -139,11 +140,11 @@ impl Process {
             tasks.spawn(async move { streams::read_tail(stderr, &tail).await })
         });
 
-        let (ending, ending_asked) = watch::channel(Ending::Not);
+        let (ending, ending_asked) = watch::channel(StopLevel::NotRequested);
         let (exit_sender, exit) = watch::channel(None);
         let (started_sender, started) = oneshot::channel();
         let stopping = CancellationToken::new();
-        let owner = Owner {
+        let owner = ProcessOwner {
             child,
             orders: None,
             ending: ending_asked,
@@ -161,46 +162,46 @@ impl Process {
         let intake = spawn.links.intake;
         tasks.spawn(async move {
             let exit = owner.run(control, &done).await;
-            tenure.end().await;
+            lease_holder.end().await;
             intake.exited(exit.clone());
             exit_sender.send_replace(Some(exit));
         });
         Ok((Self { ending, exit, outgoing: spawn.links.outgoing, stopping, tasks }, started))
     }
 
-    /// Runs `work` as one of the process's own tasks.
+    /// Runs `work` as a task of the process.
     pub(crate) fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(work);
     }
 
-    /// Says that the end which follows was asked for; true the first time.
+    /// Marks the following exit as requested; returns true the first time.
     pub(crate) fn begin_stop(&self) -> bool {
         let first = !self.stopping.is_cancelled();
         self.stopping.cancel();
         first
     }
 
-    /// Closes the runtime's stdin after what is queued for it.
+    /// Closes the runtime's stdin after all queued lines are written.
     pub(crate) fn close_stdin(&self) {
         self.outgoing.close();
     }
 
     /// Sends SIGINT to the whole tree.
     pub(crate) fn interrupt(&self) {
-        self.escalate(Ending::Interrupt);
+        self.escalate(StopLevel::Interrupt);
     }
 
     /// Sends SIGTERM to the whole tree.
     pub(crate) fn terminate(&self) {
-        self.escalate(Ending::Terminate);
+        self.escalate(StopLevel::Terminate);
     }
 
-    /// Sends SIGKILL to the whole tree until nothing is left.
+    /// Sends SIGKILL to the whole tree until all processes are gone.
     pub(crate) fn kill(&self) {
-        self.escalate(Ending::Kill);
+        self.escalate(StopLevel::Kill);
     }
 
-    fn escalate(&self, to: Ending) {
+    fn escalate(&self, to: StopLevel) {
         self.ending.send_if_modified(|ending| {
             let higher = to > *ending;
             if higher {
@@ -210,22 +211,22 @@ impl Process {
         });
     }
 
-    /// Waits until the runtime and everything that it started is gone.
+    /// Waits until the runtime and all its descendants have exited.
     pub(crate) async fn exited(&self) -> Exit {
         let mut exit = self.exit.clone();
         let exit = exit.wait_for(Option::is_some).await.ok().and_then(|exit| exit.clone());
-        // The owner goes without a word only if the async runtime itself is torn down.
+        // The owner disappears without a result only if the async runtime is shut down.
         exit.unwrap_or_else(Exit::unknown)
     }
 
-    /// How it ended, if it did.
+    /// The exit, if the runtime has exited.
     pub(crate) fn exit_so_far(&self) -> Option<Exit> {
         self.exit.borrow().clone()
     }
 }
 
 fn spawn_warden(spawn: &Spawn<'_>, warden_end: OwnedFd) -> std::io::Result<Child> {
-    #[expect(clippy::disallowed_methods, reason = "the one place that spawns; the owner task is below")]
+    #[expect(clippy::disallowed_methods, reason = "the only place that spawns; the owner task is below")]
     let mut command = Command::new(&spawn.warden.path);
     command.args(&spawn.warden.args).arg("--control-fd").arg(warden_end.as_raw_fd().to_string());
     for path in spawn.files.paths() {
@@ -243,39 +244,39 @@ fn spawn_warden(spawn: &Spawn<'_>, warden_end: OwnedFd) -> std::io::Result<Child
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let _one_at_a_time = SPAWNING.lock().unwrap_or_else(PoisonError::into_inner);
-    // A child that someone else spawns in this moment may inherit the warden's end, too. That is harmless:
-    // the host's end is never inherited, and only its closing means anything.
+    // A process spawned concurrently elsewhere may inherit the warden's end as well. That is harmless:
+    // the host's end is never inherited, and only closing that end has a meaning.
     fcntl(&warden_end, FcntlArg::F_SETFD(FdFlag::empty()))?;
     let child = command.spawn();
     drop(warden_end);
     child
 }
 
-/// The one task that owns the warden.
-struct Owner {
+/// The task that owns the warden.
+struct ProcessOwner {
     child: Child,
-    /// The way to give orders; gone once the tree was told to end.
+    /// Control stream to the warden; `None` after the order to terminate the tree.
     orders: Option<OwnedWriteHalf>,
-    ending: watch::Receiver<Ending>,
+    ending: watch::Receiver<StopLevel>,
     started: Option<oneshot::Sender<Result<u32, i32>>>,
     pid: Option<i32>,
     reader: Option<JoinHandle<ReadEnd>>,
     errors: Option<JoinHandle<()>>,
     tail: Tail,
-    /// Why the host ended the tree, if it did.
+    /// Why the host terminated the tree, if it did.
     reason: Option<ExitReason>,
     cancel: CancellationToken,
     stopping: CancellationToken,
-    /// Removed when the tree is gone.
+    /// Deleted after the tree has exited.
     files: PrivateFiles,
-    /// What the tree's processes have in their environment.
+    /// The mark in the environment of the tree's processes.
     mark: Uuid,
 }
 
-/// What the owner waits for.
-enum Input {
+/// Events that the owner task handles.
+enum ProcessEvent {
     Report(Option<Report>),
-    Ending(Option<Ending>),
+    StopLevel(Option<StopLevel>),
     Read(ReadEnd),
     Cancelled,
     WardenGone,
@@ -283,7 +284,7 @@ enum Input {
     Silent,
 }
 
-impl Owner {
+impl ProcessOwner {
     async fn run(mut self, control: UnixStream, done: &CancellationToken) -> Exit {
         let (reports, orders) = control.into_split();
         self.orders = Some(orders);
@@ -304,7 +305,7 @@ impl Owner {
         Exit::new(status, self.tail.text(), reason)
     }
 
-    /// Follows the warden until it says that the tree is gone.
+    /// Follows the warden's reports until the tree is gone.
     async fn watch(&mut self, reports: tokio::net::unix::OwnedReadHalf) -> RuntimeStatus {
         let mut reports = BufReader::new(reports).lines();
         let (mut overdue, mut silent) = (None, None);
@@ -312,42 +313,42 @@ impl Owner {
         loop {
             let told_to_end = self.orders.is_none();
             let input = tokio::select! {
-                // What the warden says comes first: after its last word nothing else matters.
+                // Reports come first: after the final report nothing else matters.
                 biased;
                 line = reports.next_line() => {
                     let line = line.ok().flatten();
-                    Input::Report(line.as_deref().and_then(Report::from_line))
+                    ProcessEvent::Report(line.as_deref().and_then(Report::from_line))
                 }
-                () = cancel.cancelled(), if !told_to_end => Input::Cancelled,
-                end = join(&mut self.reader) => Input::Read(end),
+                () = cancel.cancelled(), if !told_to_end => ProcessEvent::Cancelled,
+                end = join(&mut self.reader) => ProcessEvent::Read(end),
                 changed = self.ending.changed(), if !told_to_end => {
-                    Input::Ending(changed.ok().map(|()| *self.ending.borrow_and_update()))
+                    ProcessEvent::StopLevel(changed.ok().map(|()| *self.ending.borrow_and_update()))
                 }
-                _ = self.child.wait(), if self.child.id().is_some() => Input::WardenGone,
-                () = patience::over(&mut overdue) => Input::Overdue,
-                () = patience::over(&mut silent), if !told_to_end => Input::Silent,
+                _ = self.child.wait(), if self.child.id().is_some() => ProcessEvent::WardenGone,
+                () = countdown::over(&mut overdue) => ProcessEvent::Overdue,
+                () = countdown::over(&mut silent), if !told_to_end => ProcessEvent::Silent,
             };
             match input {
-                Input::Report(Some(Report::Exited(status))) => return status,
-                Input::Report(Some(Report::Started(pid))) => self.runtime_started(pid),
-                Input::Report(Some(Report::Failed(error))) => {
+                ProcessEvent::Report(Some(Report::Exited(status))) => return status,
+                ProcessEvent::Report(Some(Report::Started(pid))) => self.runtime_started(pid),
+                ProcessEvent::Report(Some(Report::Failed(error))) => {
                     self.tell_started(Err(error));
                     return RuntimeStatus::Lost;
                 }
-                Input::Report(None) | Input::Overdue => return RuntimeStatus::Lost,
-                // Its last words may still be on the way.
-                Input::WardenGone => overdue = Some(Countdown::of(DRAIN_DEADLINE)),
-                Input::Cancelled => self.end(ExitReason::Cancelled),
-                Input::Ending(None) => self.end(ExitReason::Dropped),
-                Input::Ending(Some(ending)) => self.obey(ending).await,
-                Input::Read(ReadEnd::Closed) => silent = Some(Countdown::of(SILENT_DEADLINE)),
-                // One that is being stopped has deadlines of its own.
-                Input::Silent if self.stopping.is_cancelled() => silent = None,
-                Input::Silent => self.end(ExitReason::OutputClosed),
-                Input::Read(ReadEnd::LineTooLong(error)) => {
+                ProcessEvent::Report(None) | ProcessEvent::Overdue => return RuntimeStatus::Lost,
+                // Its final report may still be in the buffer.
+                ProcessEvent::WardenGone => overdue = Some(Countdown::of(DRAIN_DEADLINE)),
+                ProcessEvent::Cancelled => self.end(ExitReason::Cancelled),
+                ProcessEvent::StopLevel(None) => self.end(ExitReason::Dropped),
+                ProcessEvent::StopLevel(Some(ending)) => self.apply(ending).await,
+                ProcessEvent::Read(ReadEnd::Closed) => silent = Some(Countdown::of(SILENT_DEADLINE)),
+                // The stop sequence has its own deadlines.
+                ProcessEvent::Silent if self.stopping.is_cancelled() => silent = None,
+                ProcessEvent::Silent => self.end(ExitReason::OutputClosed),
+                ProcessEvent::Read(ReadEnd::LineTooLong(error)) => {
                     self.end(ExitReason::LineTooLong { limit: error.limit });
                 }
-                Input::Read(ReadEnd::InboxFull) => self.end(ExitReason::InboxFull),
+                ProcessEvent::Read(ReadEnd::InboxFull) => self.end(ExitReason::InboxFull),
             }
             if self.orders.is_none() && overdue.is_none() {
                 overdue = Some(Countdown::of(WARDEN_DEADLINE));
@@ -362,54 +363,55 @@ impl Owner {
 
     fn tell_started(&mut self, started: Result<u32, i32>) {
         if let Some(sender) = self.started.take() {
-            // Whoever waited for it may have given up, which ends the tree by other means.
+            // The receiver may have been dropped, in which case the tree is terminated by other means.
             sender.send(started).ok();
         }
     }
 
-    /// Lets go of the control stream: the warden ends the tree, with SIGTERM first.
+    /// Closes the control stream: the warden then terminates the tree, first with SIGTERM.
     fn end(&mut self, reason: ExitReason) {
         self.reason.get_or_insert(reason);
         self.orders = None;
     }
 
-    async fn obey(&mut self, ending: Ending) {
+    async fn apply(&mut self, ending: StopLevel) {
         let order = match ending {
-            Ending::Not => return,
-            Ending::Interrupt => Order::Interrupt,
-            Ending::Terminate => Order::Terminate,
-            Ending::Kill => Order::Kill,
+            StopLevel::NotRequested => return,
+            StopLevel::Interrupt => Order::Interrupt,
+            StopLevel::Terminate => Order::Terminate,
+            StopLevel::Kill => Order::Kill,
         };
         let Some(orders) = &mut self.orders else { return };
-        // One byte into an empty socket buffer does not wait; if the warden is gone, its report says so.
+        // Writing one byte to an empty socket buffer does not block. If the warden is gone, its missing
+        // report shows it.
         orders.write_all(&[order.to_byte()]).await.ok();
-        if ending == Ending::Kill {
+        if ending == StopLevel::Kill {
             self.orders = None;
         }
     }
 
-    /// Ends what can be found of a tree whose warden is gone. The runtime is nobody's child here: its group can
-    /// be reached, and on Linux whatever bears its mark.
+    /// Kills the remaining processes of a tree whose warden is gone. The runtime is not a child of this
+    /// process, so only its process group can be signalled and, on Linux, all processes with its mark.
     async fn end_without_warden(&self) {
         let Some(pid) = self.pid else { return };
         killpg(Pid::from_raw(pid), Signal::SIGKILL).ok();
         let mark = self.mark;
         if tokio::task::spawn_blocking(move || end_marked(mark)).await.is_err() {
-            tracing::warn!("the search for leftovers of a runtime failed");
+            tracing::warn!("search for leftover runtime processes failed");
         }
     }
 
-    /// Takes the warden's own exit status, so that no zombie stays.
+    /// Reaps the warden to avoid a zombie.
     async fn reap_warden(&mut self) {
-        if patience::within(DRAIN_DEADLINE, self.child.wait()).await.is_none() {
-            tracing::warn!("a warden did not end by itself and was killed");
+        if countdown::within(DRAIN_DEADLINE, self.child.wait()).await.is_none() {
+            tracing::warn!("killed a warden that did not exit");
             self.child.kill().await.ok();
         }
     }
 
-    /// Lets the readers take what the tree wrote before it ended, so that the exit is the last event.
+    /// Waits until the readers have processed all remaining output, so that the exit is the last event.
     async fn drain(&mut self) {
-        let drained = patience::within(DRAIN_DEADLINE, async {
+        let drained = countdown::within(DRAIN_DEADLINE, async {
             if self.reader.is_some() {
                 join(&mut self.reader).await;
             }
@@ -418,7 +420,7 @@ impl Owner {
             }
         });
         if drained.await.is_none() {
-            tracing::warn!("an output stream of an ended runtime is still open elsewhere");
+            tracing::warn!("output stream of an exited runtime is still open in another process");
             if let Some(reader) = &self.reader {
                 reader.abort();
             }
@@ -429,7 +431,7 @@ impl Owner {
     }
 }
 
-/// Waits for a task, once; for ever after that.
+/// Waits for a task once; never returns after that.
 async fn join(task: &mut Option<JoinHandle<ReadEnd>>) -> ReadEnd {
     match task {
         Some(running) => {

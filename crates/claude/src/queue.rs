@@ -1,34 +1,34 @@
-//! A queue that is bounded by the bytes it holds.
+//! A queue bounded by the total size of its items.
 //!
-//! Owns the items between a producer that never waits and one consumer that does. The producer learns that
-//! the queue is full or closed and decides what that means; nothing is dropped silently.
+//! Owns the items between a producer that never waits and a single consumer that does. A push to a full
+//! or closed queue returns an error; the queue never drops an item silently.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Why an item was not taken.
+/// Why an item was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// The queue holds as many bytes as it may.
+pub(crate) enum PushError {
+    /// The queue is full.
     Full,
-    /// Nobody takes items out any more.
+    /// The queue is closed.
     Closed,
 }
 
-/// A queue of items that each weigh some bytes.
+/// A queue of items with a size in bytes.
 #[derive(Debug)]
 pub(crate) struct ByteQueue<T> {
-    state: Mutex<State<T>>,
-    /// Told of every item and of the closing.
+    state: Mutex<QueueState<T>>,
+    /// Notified on push and on close.
     changed: Notify,
-    /// The most bytes that are held. A single item above it is taken if nothing else is held.
+    /// Capacity in bytes. An empty queue accepts an item of any size.
     limit: usize,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct QueueState<T> {
     items: VecDeque<(T, usize)>,
     bytes: usize,
     closed: bool,
@@ -36,18 +36,18 @@ struct State<T> {
 
 impl<T> ByteQueue<T> {
     pub(crate) fn new(limit: usize) -> Self {
-        let state = State { items: VecDeque::new(), bytes: 0, closed: false };
+        let state = QueueState { items: VecDeque::new(), bytes: 0, closed: false };
         Self { state: Mutex::new(state), changed: Notify::new(), limit }
     }
 
     /// Appends an item unless the queue is full or closed.
-    pub(crate) fn push(&self, item: T, weight: usize) -> Result<(), Refused> {
+    pub(crate) fn push(&self, item: T, weight: usize) -> Result<(), PushError> {
         let mut state = self.lock();
         if state.closed {
-            return Err(Refused::Closed);
+            return Err(PushError::Closed);
         }
         if !state.items.is_empty() && state.bytes.saturating_add(weight) > self.limit {
-            return Err(Refused::Full);
+            return Err(PushError::Full);
         }
         state.append(item, weight);
         drop(state);
@@ -55,7 +55,8 @@ impl<T> ByteQueue<T> {
         Ok(())
     }
 
-    /// Appends a last item, also to a full queue, and closes it. Does nothing to a closed queue.
+    /// Appends a final item, even if the queue is full, and closes the queue. Does nothing if it is
+    /// closed.
     pub(crate) fn finish(&self, item: T) {
         let mut state = self.lock();
         if !state.closed {
@@ -66,13 +67,13 @@ impl<T> ByteQueue<T> {
         self.changed.notify_one();
     }
 
-    /// Takes no more items; those that are held can still be taken out.
+    /// Closes the queue; queued items can still be popped.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_one();
     }
 
-    /// Takes no more items and gives back those that are held.
+    /// Closes the queue and returns the queued items.
     pub(crate) fn abandon(&self) -> Vec<T> {
         let mut state = self.lock();
         state.closed = true;
@@ -83,21 +84,21 @@ impl<T> ByteQueue<T> {
         items.into_iter().map(|(item, _)| item).collect()
     }
 
-    /// The next item if there is one now.
+    /// The next item, if any.
     pub(crate) fn try_pop(&self) -> Option<T> {
         self.lock().take().map(|(item, _)| item)
     }
 
-    /// The next item, waiting for it; nothing once the queue is closed and empty. Cancel-safe. For one
-    /// consumer alone.
+    /// Waits for the next item; `None` once the queue is closed and empty. Cancel-safe. Only for a single
+    /// consumer.
     pub(crate) async fn pop(&self) -> Option<T> {
         self.pop_weighed().await.map(|(item, _)| item)
     }
 
-    /// The next item as [`Self::pop`] gives it, with its weight.
+    /// Like [`Self::pop`], with the size of the item.
     pub(crate) async fn pop_weighed(&self) -> Option<(T, usize)> {
         loop {
-            // A push after this look leaves a permit behind, so the wait below cannot miss it.
+            // A push after this check stores a permit, so the wait below cannot miss it.
             {
                 let mut state = self.lock();
                 if let Some(item) = state.take() {
@@ -111,13 +112,13 @@ impl<T> ByteQueue<T> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // The state is whole after every statement, so a panic elsewhere leaves nothing half done.
+    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
+        // The state is consistent after every statement, so a poisoned lock can be used.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T> State<T> {
+impl<T> QueueState<T> {
     fn append(&mut self, item: T, weight: usize) {
         self.bytes = self.bytes.saturating_add(weight);
         self.items.push_back((item, weight));
@@ -135,12 +136,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn items_come_out_in_order_and_a_closed_queue_ends_after_them() {
+    async fn items_are_popped_in_order_until_closed_queue_is_empty() {
         let queue = ByteQueue::new(10);
         queue.push('a', 4).unwrap();
         queue.push('b', 4).unwrap();
         queue.finish('c');
-        assert_eq!(queue.push('d', 1), Err(Refused::Closed));
+        assert_eq!(queue.push('d', 1), Err(PushError::Closed));
         let mut out = Vec::new();
         while let Some(item) = queue.pop().await {
             out.push(item);
@@ -149,23 +150,23 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_refuses_until_something_is_taken() {
+    fn full_queue_rejects_items_until_one_is_popped() {
         let queue = ByteQueue::new(10);
         queue.push('a', 8).unwrap();
-        assert_eq!(queue.push('b', 3), Err(Refused::Full));
+        assert_eq!(queue.push('b', 3), Err(PushError::Full));
         assert_eq!(queue.try_pop(), Some('a'));
         queue.push('b', 3).unwrap();
     }
 
     #[test]
-    fn one_item_above_the_limit_is_taken_alone() {
+    fn empty_queue_accepts_item_above_the_limit() {
         let queue = ByteQueue::new(10);
         queue.push('a', 100).unwrap();
-        assert_eq!(queue.push('b', 1), Err(Refused::Full));
+        assert_eq!(queue.push('b', 1), Err(PushError::Full));
     }
 
     #[tokio::test]
-    async fn a_waiting_consumer_is_woken_by_an_item_and_by_the_closing() {
+    async fn push_and_close_wake_the_consumer() {
         let queue = ByteQueue::new(10);
         let (item, ()) = tokio::join!(queue.pop(), async { queue.push(1, 1).unwrap() });
         assert_eq!(item, Some(1));

@@ -1,11 +1,11 @@
-//! A running runtime, message by message.
+//! A running runtime at the level of messages.
 //!
-//! Owns the start with its handshake, the handle that talks to the runtime, the stream of what it says, and
-//! the stop ladder. Does not know what a turn is. The invariants: a start that fails, is cancelled or is
-//! dropped leaves no process, and so does dropping the last handle together with the events.
+//! Owns the start with its handshake, the handle for sending, the event stream and the stop sequence.
+//! Does not know about turns. Invariants: a start that fails, is cancelled or is dropped leaves no
+//! process; neither does dropping the last handle and the events.
 
-mod ladder;
 mod start;
+mod stop_sequence;
 mod user_message;
 
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-pub use ladder::StopOptions;
-pub(crate) use ladder::{INTERRUPT_STEP, TASKS_STEP};
 pub use start::{Initialized, ModelInfo, StartError};
+pub use stop_sequence::StopOptions;
+pub(crate) use stop_sequence::{INTERRUPT_STEP, TASKS_STEP};
 pub use user_message::{Priority, UserContent, UserMessage};
 
 use crate::control::{REQUEST_TIMEOUT, RequestError, SendError};
@@ -25,35 +25,36 @@ use crate::intake::Intake;
 use crate::process::{Exit, Process};
 use crate::wire::{IncomingRequest, Message};
 
-/// What a runtime says.
+/// An event from a runtime.
 #[derive(Debug)]
 pub enum RuntimeEvent {
     /// A message.
     Message(Message),
-    /// A question, to be answered with [`Runtime::respond`]. The runtime waits for the answer, without
-    /// a limit for permissions.
+    /// A request to answer with [`Runtime::respond`]. The runtime waits for the answer, for permissions
+    /// without a timeout.
     Request {
-        /// The question's id.
+        /// Request id.
         id: String,
-        /// What is asked. An unknown kind has been answered with an error already.
+        /// The request. Unknown kinds were already answered with an error.
         request: IncomingRequest,
     },
-    /// A question is withdrawn and must not be answered any more.
+    /// A request was cancelled and must not be answered.
     RequestCancelled {
-        /// The question's id.
+        /// Request id.
         id: String,
     },
-    /// The runtime and everything that it started is gone. The last event.
+    /// The runtime and all its descendants have exited. Always the last event.
     Exited(Exit),
 }
 
-/// What the handles and the events share. Dropping the last of them ends the tree.
+/// State shared by the handles and the event stream. Dropping the last reference terminates the process
+/// tree.
 #[derive(Debug)]
 struct Shared {
     process: Process,
     intake: Arc<Intake>,
     conversation: Uuid,
-    /// Only known of a process of this machine.
+    /// Only known for a local process.
     pid: Option<u32>,
     initialized: Initialized,
 }
@@ -65,43 +66,42 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// The runtime's process id, if it is a process of this machine.
+    /// The runtime's process id, if it is a local process.
     pub fn pid(&self) -> Option<u32> {
         self.shared.pid
     }
 
-    /// The conversation's id.
     pub fn conversation(&self) -> Uuid {
         self.shared.conversation
     }
 
-    /// What the runtime said about itself at its start.
+    /// The runtime's response to the handshake.
     pub fn initialized(&self) -> &Initialized {
         &self.shared.initialized
     }
 
-    /// How the runtime ended, if it did.
+    /// The exit, if the runtime has exited.
     pub fn exit(&self) -> Option<Exit> {
         self.shared.process.exit_so_far()
     }
 
-    /// Hands a message of the user's to the runtime. Never waits; when it is read is up to the runtime.
+    /// Sends a user message to the runtime. Never waits; the runtime decides when to read it.
     pub fn send(&self, message: &UserMessage) -> Result<(), SendError> {
         self.shared.intake.activity.prompted();
         self.shared.intake.control.send(&message.to_frame())
     }
 
-    /// Answers a question of the runtime's. Never waits.
+    /// Answers a request from the runtime. Never waits.
     pub fn respond(&self, request_id: &str, answer: Result<Value, String>) -> Result<(), SendError> {
         self.shared.intake.control.respond(request_id, answer)
     }
 
-    /// The control requests, typed.
+    /// The typed control requests.
     pub fn controls(&self) -> Controls {
         Controls::new(Arc::clone(&self.shared.intake.control))
     }
 
-    /// Sends any control request and waits for its answer, which has a body or not.
+    /// Sends any control request and waits for its response, which may have no body.
     pub async fn request(
         &self,
         subtype: &str,
@@ -110,62 +110,62 @@ impl Runtime {
         self.shared.intake.control.request(subtype, fields, REQUEST_TIMEOUT).await
     }
 
-    /// Asks the runtime to end its turn. The turn's result follows in the events; an idle runtime just
-    /// says yes.
+    /// Asks the runtime to end its turn. The turn's result follows in the events; an idle runtime only
+    /// confirms.
     pub async fn interrupt(&self) -> Result<(), RequestError> {
         self.request("interrupt", Map::new()).await.map(|_| ())
     }
 
-    /// The background tasks that have not ended.
+    /// The running background tasks.
     pub fn background_tasks(&self) -> Vec<String> {
         self.shared.intake.activity.tasks()
     }
 
-    /// Ends the runtime, politely first, and waits until everything that it started is gone: at most 8 s.
-    /// The end goes on if the returned future is dropped; calling it again waits for the same end.
+    /// Stops the runtime, gracefully first, and waits until all its descendants have exited: at most 8 s.
+    /// The stop continues if the future is dropped; another call waits for the same stop.
     pub async fn stop(&self) -> Exit {
         self.stop_with(StopOptions::default()).await
     }
 
-    /// Ends the runtime as [`Self::stop`] does, by other steps.
+    /// Stops the runtime like [`Self::stop`], with the given options.
     pub async fn stop_with(&self, options: StopOptions) -> Exit {
         if self.shared.process.begin_stop() {
             let shared = Arc::clone(&self.shared);
             self.shared.process.run(async move {
                 tokio::select! {
                     _ = shared.process.exited() => {}
-                    () = ladder::descend(&shared.process, &shared.intake, options) => {}
+                    () = stop_sequence::run(&shared.process, &shared.intake, options) => {}
                 }
             });
         }
         self.shared.process.exited().await
     }
 
-    /// Waits until the runtime and everything that it started is gone.
+    /// Waits until the runtime and all its descendants have exited.
     pub async fn exited(&self) -> Exit {
         self.shared.process.exited().await
     }
 }
 
-/// What the runtime says, in order. Dropping it answers the runtime's open and later questions with an
-/// error, so that it does not wait for ever.
+/// The event stream of a runtime, in order. Dropping it answers pending and later requests with an error,
+/// so that the runtime does not wait forever.
 #[derive(Debug)]
 pub struct RuntimeEvents {
     shared: Arc<Shared>,
 }
 
 impl RuntimeEvents {
-    /// The next event; nothing after the exit. Cancel-safe.
+    /// The next event; `None` after the exit. Cancel-safe.
     pub async fn next(&mut self) -> Option<RuntimeEvent> {
         self.shared.intake.inbox.pop().await
     }
 
-    /// The next event with the length of the line that it came as. Cancel-safe.
+    /// The next event with the length of its line. Cancel-safe.
     pub(crate) async fn next_weighed(&mut self) -> Option<(RuntimeEvent, usize)> {
         self.shared.intake.inbox.pop_weighed().await
     }
 
-    /// The next event if there is one already.
+    /// The next event, if one is queued.
     pub fn try_next(&mut self) -> Option<RuntimeEvent> {
         self.shared.intake.inbox.try_pop()
     }

@@ -1,15 +1,15 @@
-//! A long-lived conversation, turn by turn.
+//! A long-lived conversation at the level of turns.
 //!
-//! Owns the order of sends, the life of the runtimes that work on the conversation one after the other, and
-//! what is told to those who follow it. The invariants: sends are answered in the order in which they were
-//! made, each exactly once and by its own result, and nothing that a session started outlives it.
+//! Owns the order of sends, the sequence of runtimes that serve the conversation, and the notification of
+//! subscribers. Invariants: sends are answered in order, each exactly once and with its own result, and
+//! no process of a session outlives it.
 
 mod actor;
 mod artifact;
-mod board;
 mod hooks;
 mod options;
 mod requests;
+mod shared;
 mod status;
 mod turn;
 
@@ -23,11 +23,11 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 pub use artifact::Artifact;
-pub use hooks::{HookError, Subscription};
+pub use hooks::{HookError, SessionSubscription};
 pub use options::SessionOptions;
 pub use requests::{PermissionAnswer, RefuseAll, RequestHandler};
 pub use status::{Status, UnexpectedExit};
-pub use turn::{Lagged, Turn, TurnEnding, TurnError, TurnResult};
+pub use turn::{Lagged, Turn, TurnEnding, TurnFailure, TurnResult};
 
 use crate::controls::Controls;
 use crate::event::SessionEvent;
@@ -37,17 +37,18 @@ use crate::runtime::{Initialized, StartError, UserContent};
 use crate::transport::BoxFuture;
 
 use actor::{Actor, Command, Pending};
-use board::Board;
+use shared::SharedSession;
 
-/// The most sends that wait. Far more than a person types ahead; a program that sends faster than the
-/// conversation goes gets [`EnqueueError::Full`].
+/// Largest number of waiting sends. Far more than a person types ahead; a program that sends too fast
+/// gets [`EnqueueError::Full`].
 const SENDS_LIMIT: usize = 1024;
 
-/// The most commands on their way to the session's task: all sends that may wait, and some room for the rest,
-/// which waits when it is full.
+/// Capacity of the command channel: all sends that may wait, plus some room for other commands, which
+/// wait when it is full.
 const COMMANDS_LIMIT: usize = SENDS_LIMIT + 64;
 
-/// A conversation; cheap to clone. The runtime is ended when the last handle, and the last [`Turn`], is gone.
+/// A conversation; cheap to clone. The runtime is stopped when the last handle and the last [`Turn`] are
+/// dropped.
 #[derive(Debug, Clone)]
 pub struct ClaudeSession {
     inner: Arc<Inner>,
@@ -55,20 +56,20 @@ pub struct ClaudeSession {
 
 #[derive(Debug)]
 struct Inner {
-    board: Arc<Board>,
+    shared: Arc<SharedSession>,
     commands: mpsc::Sender<Command>,
-    /// One permit for each send that may wait; closed when the session is over.
+    /// One permit per waiting send; closed when the session ends.
     permits: Arc<Semaphore>,
     /// The session's tasks.
     tasks: TaskTracker,
 }
 
-/// What is sent, and how.
+/// A message to send, with its options.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prompt {
-    /// What it says.
+    /// Content of the message.
     pub content: UserContent,
-    /// How long its turn may take; without one, as the session's options say.
+    /// Timeout of its turn; `None` for the session's default.
     pub timeout: Option<Duration>,
 }
 
@@ -79,7 +80,7 @@ impl<T: Into<UserContent>> From<T> for Prompt {
 }
 
 impl Prompt {
-    /// The same with a limit on how long its turn may take.
+    /// Sets the timeout of the turn.
     #[must_use]
     pub fn within(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -87,66 +88,66 @@ impl Prompt {
     }
 }
 
-/// Why a send was not taken.
+/// Why a send was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum EnqueueError {
-    /// Too many sends wait already.
-    #[error("{SENDS_LIMIT} messages wait already; send again when some of them were answered")]
+    /// Too many sends are waiting.
+    #[error("the queue is full: {SENDS_LIMIT} messages are waiting; retry when some of them are answered")]
     Full,
-    /// The session is over.
+    /// The session has ended.
     #[error("the session was terminated")]
     Terminated,
 }
 
-/// What an interrupt came to.
+/// Outcome of an interrupt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Interrupted {
     /// No send was running.
     Nothing,
-    /// The turn has ended, and the runtime goes on.
+    /// The turn has ended; the runtime continues.
     Turn,
-    /// The runtime did not end its turn in time, and was ended itself. The next send starts another one.
+    /// The runtime did not end its turn in time and was stopped. The next send starts a new one.
     Runtime(Exit),
 }
 
 /// Why a conversation could not be forked.
 #[derive(Debug, Error)]
 pub enum ForkError {
-    /// There is nothing to fork yet.
+    /// The conversation has no messages.
     #[error("the conversation has no messages yet; send one before forking it")]
     Empty,
-    /// The fork's runtime did not start.
-    #[error("the fork's runtime could not be started")]
+    /// The runtime of the fork did not start.
+    #[error("cannot start the runtime of the fork")]
     Start(#[source] StartError),
 }
 
-/// Why a session could not be changed.
+/// Why a session could not be restarted.
 #[derive(Debug, Error)]
 pub enum RestartError {
-    /// The runtime did not start. The session goes on with the options that it had.
-    #[error("the runtime could not be started")]
+    /// The runtime did not start. The session keeps its previous options.
+    #[error("cannot start the runtime")]
     Start(#[source] StartError),
-    /// The session is over.
+    /// The session has ended.
     #[error("the session was terminated")]
     Terminated,
 }
 
 impl ClaudeSession {
-    /// Makes a session without starting a runtime; [`Self::warm_up`] or the first send does.
+    /// Creates a session without starting a runtime; [`Self::warm_up`] or the first send starts it.
     ///
-    /// Cancelling `cancel` ends the session at any time. Must be called within a tokio runtime.
+    /// Cancelling `cancel` ends the session. Must be called within a tokio runtime.
     pub fn new(options: SessionOptions, cancel: CancellationToken) -> Self {
-        let board = Arc::new(Board::new(&options));
+        let shared = Arc::new(SharedSession::new(&options));
         let (commands, orders) = mpsc::channel(COMMANDS_LIMIT);
         let permits = Arc::new(Semaphore::new(SENDS_LIMIT));
         let tasks = TaskTracker::new();
         let actor =
-            Actor::new(options, Arc::clone(&board), orders, Arc::clone(&permits), tasks.clone(), cancel);
+            Actor::new(options, Arc::clone(&shared), orders, Arc::clone(&permits), tasks.clone(), cancel);
         tasks.spawn(actor.run());
-        Self { inner: Arc::new(Inner { board, commands, permits, tasks }) }
+        Self { inner: Arc::new(Inner { shared, commands, permits, tasks }) }
     }
 
-    /// Makes a session and starts its runtime, so that the first send finds it warm.
+    /// Creates a session and starts its runtime, so that the first send does not wait for it.
     pub async fn start(options: SessionOptions, cancel: CancellationToken) -> Result<Self, StartError> {
         let session = Self::new(options, cancel);
         match session.warm_up().await {
@@ -156,13 +157,13 @@ impl ClaudeSession {
         }
     }
 
-    /// Starts the runtime now if there is none.
+    /// Starts the runtime if none is running.
     pub async fn warm_up(&self) -> Result<(), RestartError> {
         self.ask(|reply| Command::WarmUp { reply }).await.unwrap_or(Err(RestartError::Terminated))
     }
 
-    /// Sends a message behind those that wait already, and gives its turn. Never waits itself. If the runtime
-    /// is gone, another one continues the conversation.
+    /// Enqueues a message and returns its turn. Never waits. If the runtime has exited, a new one
+    /// continues the conversation.
     pub fn send(&self, prompt: impl Into<Prompt>) -> Result<Turn, EnqueueError> {
         let permit = Arc::clone(&self.inner.permits).try_acquire_owned().map_err(|error| match error {
             TryAcquireError::NoPermits => EnqueueError::Full,
@@ -176,22 +177,23 @@ impl ClaudeSession {
         Ok(turn)
     }
 
-    /// Ends the running turn: its send fails at once. By request first, and if the runtime does not heed that
-    /// in time, by the stop ladder. Sends that wait run next. Returns when the runtime is free or gone.
+    /// Interrupts the running turn: its send fails immediately. Sends an interrupt request first; if the
+    /// runtime does not end the turn in time, it is stopped. Waiting sends run next. Returns when the
+    /// runtime is idle or has exited.
     pub async fn interrupt(&self) -> Interrupted {
         self.ask(|reply| Command::Interrupt { reply }).await.unwrap_or(Interrupted::Nothing)
     }
 
-    /// Ends the session: every send fails, and the runtime is stopped, politely first. Returns when nothing of
-    /// it is left, at most 8 s later.
+    /// Ends the session: all sends fail, and the runtime is stopped, gracefully first. Returns when all
+    /// its processes have exited, after at most 8 s.
     pub async fn terminate(&self) {
         self.ask(|reply| Command::Terminate { reply }).await;
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
     }
 
-    /// Restarts the runtime with changed options, once the sends before this call were answered, and
-    /// continues the conversation.
+    /// Restarts the runtime with changed options after all earlier sends were answered, and continues the
+    /// conversation.
     pub async fn restart(
         &self,
         change: impl FnOnce(&mut LaunchOptions) + Send + 'static,
@@ -200,15 +202,15 @@ impl ClaudeSession {
         self.ask(|reply| Command::Restart { change, reply }).await.unwrap_or(Err(RestartError::Terminated))
     }
 
-    /// Starts a session that begins with everything in this one and goes its own way from there. Options can
-    /// be changed for it; hooks and followers are not taken along.
+    /// Starts a session with a copy of this conversation. The options can be changed; hooks and
+    /// subscribers are not copied.
     pub async fn fork(
         &self,
         change: impl FnOnce(&mut LaunchOptions),
         cancel: CancellationToken,
     ) -> Result<ClaudeSession, ForkError> {
-        let mut options = self.inner.board.options();
-        let from = self.inner.board.established().ok_or(ForkError::Empty)?;
+        let mut options = self.inner.shared.options();
+        let from = self.inner.shared.established().ok_or(ForkError::Empty)?;
         let before = options.launch.clone();
         options.launch.conversation = Conversation::Fork { from, id: Uuid::new_v4() };
         change(&mut options.launch);
@@ -216,52 +218,50 @@ impl ClaudeSession {
         ClaudeSession::start(options, cancel).await.map_err(ForkError::Start)
     }
 
-    /// Tells `follower` of every event from now on, in order. It must not block: the session waits for it.
-    pub fn on_event(&self, follower: impl Fn(&SessionEvent) + Send + Sync + 'static) -> Subscription {
-        self.inner.board.followers.join(Arc::new(follower))
+    /// Calls `follower` for every later event, in order. It must not block: the session waits for it.
+    pub fn on_event(&self, follower: impl Fn(&SessionEvent) + Send + Sync + 'static) -> SessionSubscription {
+        self.inner.shared.followers.join(Arc::new(follower))
     }
 
-    /// Lets `hook` rewrite every prompt before it is sent, after the hooks that were there before it. Its
-    /// error fails that send alone.
+    /// Adds a hook that rewrites every prompt before it is sent, after the existing hooks. Its error
+    /// fails only that send.
     pub fn before_send(
         &self,
         hook: impl Fn(UserContent) -> BoxFuture<'static, Result<UserContent, HookError>> + Send + Sync + 'static,
-    ) -> Subscription {
-        self.inner.board.hooks.join(Arc::new(hook))
+    ) -> SessionSubscription {
+        self.inner.shared.hooks.join(Arc::new(hook))
     }
 
-    /// What the session is doing, now and from now on.
+    /// Watches the status of the session.
     pub fn status(&self) -> watch::Receiver<Status> {
-        self.inner.board.status.subscribe()
+        self.inner.shared.status.subscribe()
     }
 
     /// The record of the session so far.
     pub fn artifact(&self) -> Artifact {
-        self.inner.board.artifact()
+        self.inner.shared.artifact()
     }
 
-    /// The conversation's id.
     pub fn conversation(&self) -> Uuid {
-        self.inner.board.conversation()
+        self.inner.shared.conversation()
     }
 
-    /// The control requests to the runtime, if one runs. They are those of this runtime, not of one that is
-    /// started later.
+    /// The control requests of the running runtime, if any. They do not apply to a runtime started later.
     pub fn controls(&self) -> Option<Controls> {
-        self.inner.board.live(|live| live.controls.clone())
+        self.inner.shared.live(|live| live.controls.clone())
     }
 
-    /// The runtime's process id, if one runs on this machine.
+    /// Process id of the running runtime, if it is a local process.
     pub fn pid(&self) -> Option<u32> {
-        self.inner.board.live(|live| live.pid).flatten()
+        self.inner.shared.live(|live| live.pid).flatten()
     }
 
-    /// What the runtime said about itself at its start, if one runs.
+    /// The handshake response of the running runtime, if any.
     pub fn initialized(&self) -> Option<Initialized> {
-        self.inner.board.live(|live| live.initialized.clone())
+        self.inner.shared.live(|live| live.initialized.clone())
     }
 
-    /// Asks the session's task; nothing if it is over.
+    /// Sends a command to the session's task and waits for the reply; `None` if the session has ended.
     async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Option<T> {
         let (reply, answer) = oneshot::channel();
         self.inner.commands.send(command(reply)).await.ok()?;

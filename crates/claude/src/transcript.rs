@@ -1,11 +1,11 @@
-//! The transcripts that the runtime keeps on disk: finding, listing, reading, forking and editing them.
+//! The runtime's transcripts on disk: finding, listing, reading, forking and editing.
 //!
-//! Owns the knowledge of the layout of the configuration directory and of the JSON lines in it. Everything is
-//! synchronous and works on paths, so that callers choose the thread. Never starts a runtime or any other
-//! program, and a line that it does not understand costs that line alone.
+//! Owns the layout of the configuration directory and the format of its JSON lines. All functions are
+//! synchronous and take paths, so that callers choose the thread. Never starts a program. A line that
+//! cannot be parsed is skipped; the rest of the transcript is still read.
 //!
-//! Where the runtime's two supported versions differ, the newer one is followed: titles are looked for line by
-//! line, a `custom-title.json` counts, steering messages are part of the conversation, and sessions that were
+//! Where the two supported runtime versions differ, this follows the newer one: titles are searched line
+//! by line, a `custom-title.json` counts, steering messages are part of the conversation, and sessions
 //! continued elsewhere are not listed.
 
 mod chain;
@@ -35,12 +35,14 @@ pub use error::TranscriptError;
 pub use fork::{ForkOptions, Forked, fork};
 pub use list::{ListOptions, Scope, Transcripts, Worktrees};
 pub use project::project_key;
-pub use read::{Origin, ReadOptions, SystemEntries, TranscriptMessage, TranscriptMessageKind, messages};
+pub use read::{
+    ReadOptions, SystemEntries, TranscriptMessage, TranscriptMessageKind, TranscriptOrigin, messages,
+};
 pub use subagents::{Subagent, subagent_messages, subagents};
 pub use summary::SessionSummary;
 pub use watch::WatchedTranscripts;
 
-/// The runtime's configuration directory in an environment.
+/// The runtime's configuration directory for an environment.
 pub fn config_dir(environment: &BTreeMap<OsString, OsString>) -> Option<PathBuf> {
     let variable = |name: &str| environment.get(OsStr::new(name)).filter(|value| !value.is_empty());
     variable("CLAUDE_CONFIG_DIR")
@@ -48,8 +50,8 @@ pub fn config_dir(environment: &BTreeMap<OsString, OsString>) -> Option<PathBuf>
         .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".claude")))
 }
 
-/// The transcript of a conversation, if the runtime has written one. It does so some time after the first
-/// message, so a runtime that died early leaves none, and there is nothing to resume.
+/// The transcript of a conversation, if the runtime has written one. It is written some time after the
+/// first message; if the runtime exits earlier, there is nothing to resume.
 pub fn find(environment: &BTreeMap<OsString, OsString>, conversation: Uuid) -> Option<PathBuf> {
     Transcripts::new(&config_dir(environment)?).find(conversation, &Scope::Everything)
 }
@@ -59,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_conversation_is_found_in_any_project_and_only_if_something_was_written() {
+    fn finds_non_empty_transcript_in_any_project() {
         let home = tempfile::tempdir().unwrap();
         let environment = BTreeMap::from([("HOME".into(), home.path().as_os_str().to_owned())]);
         let id = Uuid::new_v4();

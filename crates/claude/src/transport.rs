@@ -1,7 +1,7 @@
-//! Where a runtime runs: as a process of this machine, or behind any stream of bytes.
+//! Where a runtime runs: as a local process, or at the other end of a byte stream.
 //!
-//! Owns the seam alone. Starting local processes is `process`'s work; whoever brings a stream starts what is
-//! at its other end, and says how it is signalled and how it ended.
+//! Owns only the interface. `process` starts local processes; a stream transport starts the runtime
+//! itself, forwards signals and reports the exit.
 
 use std::fmt;
 use std::io;
@@ -13,16 +13,16 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::options::{LaunchFiles, LaunchPlan};
 
-/// A future that can be sent to other threads.
+/// A boxed future that is `Send`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Where runtimes run.
 #[derive(Clone, Default)]
 pub enum Transport {
-    /// As processes of this machine, each under a warden.
+    /// Local processes, each under a warden.
     #[default]
     LocalProcess,
-    /// At the other end of streams that are opened for each start: a terminal, a container, another machine.
+    /// At the other end of a stream opened for each start: a terminal, a container, another machine.
     Stream(Arc<dyn StreamTransport>),
 }
 
@@ -35,31 +35,31 @@ impl fmt::Debug for Transport {
     }
 }
 
-/// Starts runtimes somewhere else.
+/// Starts runtimes that are reached through a stream.
 pub trait StreamTransport: Send + Sync + 'static {
-    /// Starts a runtime and gives the stream to it. Called once for every start; an error is the reason why
-    /// the start failed. Dropping the future must leave nothing behind.
+    /// Starts a runtime and returns a stream to it. Called once per start; an error fails the start.
+    /// Dropping the future must not leave a runtime behind.
     fn open<'a>(&'a self, launch: StreamLaunch<'a>) -> BoxFuture<'a, io::Result<ByteStream>>;
 }
 
-/// What a runtime behind a stream is started with.
+/// Launch parameters of a remote runtime.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamLaunch<'a> {
-    /// What to execute.
+    /// The program and its environment.
     pub plan: &'a LaunchPlan,
-    /// Where the private files are, on this machine. They go when the runtime does.
+    /// Paths of the private files on this machine. Deleted when the runtime exits.
     pub files: LaunchFiles<'a>,
     /// The working directory.
     pub cwd: &'a Path,
 }
 
-/// A stream of bytes to a runtime. It must pass bytes as they are: a terminal has to be in raw mode.
+/// A byte stream to a runtime. It must be transparent: a terminal must be in raw mode.
 pub struct ByteStream {
-    /// What the runtime writes to its stdout.
+    /// The runtime's stdout.
     pub reader: Box<dyn AsyncRead + Send + Unpin>,
     /// The runtime's stdin.
     pub writer: Box<dyn AsyncWrite + Send + Unpin>,
-    /// The runtime itself, as far as it can be reached beside the stream.
+    /// Signals and exit status of the runtime.
     pub peer: Box<dyn Peer>,
 }
 
@@ -71,40 +71,40 @@ impl fmt::Debug for ByteStream {
 
 /// A runtime at the other end of a stream.
 pub trait Peer: Send + 'static {
-    /// Signals the runtime and everything that it started. Must not block; failing is silent.
+    /// Signals the runtime and its descendants. Must not block; errors are ignored.
     fn signal(&mut self, signal: PeerSignal);
 
-    /// Waits until the runtime is gone. Cancel-safe, and may be called again.
+    /// Waits until the runtime has exited. Cancel-safe, and may be called again.
     fn exited(&mut self) -> BoxFuture<'_, PeerExit>;
 }
 
-/// What a runtime behind a stream is told.
+/// A signal to a remote runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerSignal {
-    /// End the turn, as Ctrl-C does.
+    /// End the turn, like Ctrl-C.
     Interrupt,
-    /// End.
+    /// Exit.
     Terminate,
-    /// End at once.
+    /// Exit immediately.
     Kill,
 }
 
-/// How a runtime behind a stream ended.
+/// How a remote runtime exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerExit {
-    /// By itself, with this code.
+    /// Exited with this code.
     Code(i32),
-    /// By this signal.
+    /// Killed by this signal.
     Signal(i32),
-    /// It could not be learned.
+    /// Unknown status.
     Unknown,
 }
 
-/// A runtime that cannot be reached beside its stream: the stream's end is its end.
+/// A runtime that can only be reached through its stream: the end of the stream is its exit.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct OutOfReach;
+pub struct StreamOnlyPeer;
 
-impl Peer for OutOfReach {
+impl Peer for StreamOnlyPeer {
     fn signal(&mut self, _: PeerSignal) {}
 
     fn exited(&mut self) -> BoxFuture<'_, PeerExit> {

@@ -1,8 +1,8 @@
-//! The warden: the process between the host and a runtime, which ends everything the runtime started.
+//! The warden: the process between the host and a runtime that terminates all processes of the runtime.
 //!
-//! Owns the runtime as its child, and as child subreaper inherits whatever the runtime leaves behind, also
-//! from sessions of their own. Passes the standard streams through untouched and keeps no copy. The
-//! invariant: when the host is gone, for whatever reason, no descendant stays. Single-threaded, no runtime.
+//! Owns the runtime as its child and, as a child subreaper, adopts all orphaned descendants, including
+//! those in sessions of their own. Passes the standard streams through and keeps no copy. Invariant: when
+//! the host exits, for any reason, no descendant survives. Single-threaded, without an async runtime.
 
 mod leftovers;
 mod report;
@@ -28,76 +28,77 @@ pub(crate) use report::{Order, Report, RuntimeStatus};
 
 use crate::inherited_fd;
 
-/// How long the tree has between SIGTERM and SIGKILL.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The pause between two rounds of SIGKILL, in which orphans of the killed become our children.
+/// Pause between two rounds of SIGKILL, during which orphans of killed processes become children of the
+/// warden.
 const KILL_ROUND: Duration = Duration::from_millis(10);
 
-/// After this long, what still lives cannot be killed (uninterruptible sleep, another user's process), and
-/// a warden that waits on would only be one more leftover.
+/// Time after which remaining processes cannot be killed (uninterruptible sleep, processes of another
+/// user). A warden that kept waiting would be a leftover itself.
 const GIVE_UP: Duration = Duration::from_secs(5);
 
-/// How often the warden looks after its children where the system has no signal descriptor.
+/// Polling interval for children on systems without signal descriptors.
 #[cfg(not(target_os = "linux"))]
 const TICK: Duration = Duration::from_millis(50);
 
 /// Runs the warden. `arguments` are `--control-fd N [--remove FILE]… -- PROGRAM [ARGUMENT…]`, without the
-/// program's own name; the caller must not have started a thread or an async runtime.
+/// program's own name. The caller must not have started a thread or an async runtime.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    match Arguments::parse(arguments) {
-        Ok(arguments) => watch_over(arguments),
+    match WardenArguments::parse(arguments) {
+        Ok(arguments) => supervise(arguments),
         Err(message) => {
-            // Nobody is left to tell if stderr is gone, too.
+            // A failure to write to stderr cannot be reported.
             writeln!(io::stderr(), "warden: {message}").ok();
             ExitCode::from(2)
         }
     }
 }
 
-/// What the host tells the warden at its start.
-struct Arguments {
+/// Arguments from the host.
+struct WardenArguments {
     control: RawFd,
     remove: Vec<PathBuf>,
     program: OsString,
     arguments: Vec<OsString>,
 }
 
-impl Arguments {
+impl WardenArguments {
     fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, &'static str> {
         let mut control = None;
         let mut remove = Vec::new();
         loop {
-            let argument = arguments.next().ok_or("no program to run was named after --")?;
+            let argument = arguments.next().ok_or("missing program after --")?;
             match argument.to_str() {
                 Some("--control-fd") => {
                     let number = arguments.next().and_then(|value| value.to_str()?.parse().ok());
-                    control = Some(number.ok_or("--control-fd needs the number of an open descriptor")?);
+                    control = Some(number.ok_or("--control-fd requires the number of an open descriptor")?);
                 }
                 Some("--remove") => {
-                    remove.push(arguments.next().map(PathBuf::from).ok_or("--remove needs a file")?);
+                    remove.push(arguments.next().map(PathBuf::from).ok_or("--remove requires a file")?);
                 }
                 Some("--") => break,
-                _ => return Err("it is started by the host, not by hand"),
+                _ => return Err("unknown argument; the warden is started by the host, not manually"),
             }
         }
         Ok(Self {
-            control: control.ok_or("--control-fd is missing")?,
+            control: control.ok_or("missing --control-fd")?,
             remove,
-            program: arguments.next().ok_or("no program to run was named after --")?,
+            program: arguments.next().ok_or("missing program after --")?,
             arguments: arguments.collect(),
         })
     }
 }
 
-fn watch_over(arguments: Arguments) -> ExitCode {
+fn supervise(arguments: WardenArguments) -> ExitCode {
     let Ok(control) = inherited_fd::take(arguments.control) else {
         writeln!(io::stderr(), "warden: the control descriptor is not open").ok();
         return ExitCode::from(2);
     };
     let mut control = UnixStream::from(control);
-    // A session of its own, so that neither the terminal's signals nor its prompts reach the runtime. It
-    // fails only for a process group leader, which is out of the terminal's reach already.
+    // A new session, so that the terminal's signals do not reach the runtime and it cannot prompt there.
+    // Fails only for a process group leader, which the terminal's signals do not reach anyway.
     setsid().ok();
     let prepared = tree::adopt_orphans().and_then(|()| Wakeups::new());
     let wakeups = match prepared {
@@ -108,14 +109,14 @@ fn watch_over(arguments: Arguments) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return refuse(&mut control, &error),
     };
-    let mut warden = Warden { control, wakeups, runtime, status: None, phase: Phase::Watching };
-    // A host that is gone already shows as the end of the control stream in the loop.
+    let mut warden = Warden { control, wakeups, runtime, status: None, phase: WardenPhase::Watching };
+    // If the host is already gone, the loop sees the end of the control stream.
     warden.control.write_all(Report::Started(runtime.as_raw()).to_line().as_bytes()).ok();
     warden.control.set_nonblocking(true).ok();
     warden.run_until_nothing_lives();
     leftovers::remove_socket(runtime);
     for file in &arguments.remove {
-        // The host may have been faster.
+        // The host may have removed it already.
         std::fs::remove_file(file).ok();
     }
     let status = warden.status.unwrap_or(RuntimeStatus::Lost);
@@ -126,14 +127,14 @@ fn watch_over(arguments: Arguments) -> ExitCode {
 
 fn refuse(control: &mut UnixStream, error: &io::Error) -> ExitCode {
     let number = error.raw_os_error().unwrap_or(Errno::EIO as i32);
-    // If the host is gone there is nobody to tell, and nothing was started.
+    // If the host is gone, the report is lost, but no process was started.
     control.write_all(Report::Failed(number).to_line().as_bytes()).ok();
     ExitCode::FAILURE
 }
 
-/// Starts the runtime on the warden's own standard streams, then lets go of them, so that the host sees the
-/// end of a stream as soon as the runtime's side closes.
-fn start(arguments: &Arguments) -> io::Result<Pid> {
+/// Starts the runtime on the warden's standard streams and then replaces them, so that the host sees the
+/// end of a stream as soon as the runtime closes it.
+fn start(arguments: &WardenArguments) -> io::Result<Pid> {
     let nothing = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let mut words = vec![c_string(&arguments.program)?];
     for argument in &arguments.arguments {
@@ -148,15 +149,15 @@ fn start(arguments: &Arguments) -> io::Result<Pid> {
     let program = words.first().ok_or(Errno::EINVAL)?;
     let runtime =
         posix_spawnp(program, &PosixSpawnFileActions::init()?, &attributes()?, &words, &environment)?;
-    // Failing here would only delay the end of a stream until the warden's own end.
+    // A failure only delays the end of a stream until the warden exits.
     dup2_stdin(&nothing).ok();
     dup2_stdout(&nothing).ok();
     dup2_stderr(&nothing).ok();
     Ok(runtime)
 }
 
-/// A group of its own, and signals as a program expects them: the standard library's way of starting a
-/// program would pass on what the warden blocks.
+/// A new process group and default signal handling. The standard library would pass on the signals that
+/// the warden blocks.
 fn attributes() -> Result<PosixSpawnAttr, Errno> {
     let mut attributes = PosixSpawnAttr::init()?;
     attributes.set_flags(
@@ -174,9 +175,9 @@ fn c_string(text: &OsStr) -> Result<CString, Errno> {
     CString::new(text.as_bytes()).map_err(|_| Errno::EINVAL)
 }
 
-/// How far the end of the tree has come.
+/// Progress of terminating the tree.
 #[derive(Clone, Copy)]
-enum Phase {
+enum WardenPhase {
     Watching,
     Terminating { kill_at: Instant },
     Killing { give_up_at: Instant },
@@ -187,7 +188,7 @@ struct Warden {
     wakeups: Wakeups,
     runtime: Pid,
     status: Option<RuntimeStatus>,
-    phase: Phase,
+    phase: WardenPhase,
 }
 
 impl Warden {
@@ -195,18 +196,18 @@ impl Warden {
         while self.reap() {
             let now = now();
             match self.phase {
-                // Whatever the runtime left behind goes with it.
-                Phase::Watching if self.status.is_some() => self.terminate(now),
-                Phase::Terminating { kill_at } if now >= kill_at => self.kill(now),
-                Phase::Killing { give_up_at } if now >= give_up_at => return,
-                Phase::Killing { .. } => tree::signal(self.runtime, Signal::SIGKILL),
-                Phase::Watching | Phase::Terminating { .. } => {}
+                // The remaining processes of the runtime are terminated with it.
+                WardenPhase::Watching if self.status.is_some() => self.terminate(now),
+                WardenPhase::Terminating { kill_at } if now >= kill_at => self.kill(now),
+                WardenPhase::Killing { give_up_at } if now >= give_up_at => return,
+                WardenPhase::Killing { .. } => tree::signal(self.runtime, Signal::SIGKILL),
+                WardenPhase::Watching | WardenPhase::Terminating { .. } => {}
             }
             self.wait(now);
         }
     }
 
-    /// Takes the status of every child that ended; false when there is no child left.
+    /// Reaps all exited children; returns false if no child is left.
     fn reap(&mut self) -> bool {
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -225,24 +226,25 @@ impl Warden {
 
     fn terminate(&mut self, now: Instant) {
         tree::signal(self.runtime, Signal::SIGTERM);
-        self.phase = Phase::Terminating { kill_at: now + GRACE };
+        self.phase = WardenPhase::Terminating { kill_at: now + GRACE };
     }
 
     fn kill(&mut self, now: Instant) {
         tree::signal(self.runtime, Signal::SIGKILL);
-        self.phase = Phase::Killing { give_up_at: now + GIVE_UP };
+        self.phase = WardenPhase::Killing { give_up_at: now + GIVE_UP };
     }
 
-    /// Waits until a child ends, the host says something or is gone, or the phase's time is over.
+    /// Waits for the exit of a child, an order, the end of the control stream, or the deadline of the
+    /// phase.
     fn wait(&mut self, now: Instant) {
         let timeout = match self.phase {
-            Phase::Watching => None,
-            Phase::Terminating { kill_at } => Some(kill_at.saturating_duration_since(now)),
-            Phase::Killing { .. } => Some(KILL_ROUND),
+            WardenPhase::Watching => None,
+            WardenPhase::Terminating { kill_at } => Some(kill_at.saturating_duration_since(now)),
+            WardenPhase::Killing { .. } => Some(KILL_ROUND),
         };
-        let watching = matches!(self.phase, Phase::Watching);
-        // After the host is gone its stream is readable for ever, and there is no more to learn from it.
-        let control = (!matches!(self.phase, Phase::Killing { .. })).then(|| self.control.as_fd());
+        let watching = matches!(self.phase, WardenPhase::Watching);
+        // After the host is gone its stream is always readable and provides no more information.
+        let control = (!matches!(self.phase, WardenPhase::Killing { .. })).then(|| self.control.as_fd());
         let Wakeup { control: said_something, told_to_stop } = self.wakeups.wait(control, timeout);
         if told_to_stop && watching {
             self.terminate(now);
@@ -274,13 +276,12 @@ impl Warden {
 
     fn host_gone(&mut self, now: Instant) {
         match self.phase {
-            Phase::Watching => self.terminate(now),
-            // The stream stays readable from now on; sleeping through the rest of the grace period here
-            // keeps the loop from spinning on it.
-            Phase::Terminating { .. } => {
+            WardenPhase::Watching => self.terminate(now),
+            // The stream is always readable from now on; this pause prevents a busy loop.
+            WardenPhase::Terminating { .. } => {
                 self.wakeups.wait(None, Some(KILL_ROUND));
             }
-            Phase::Killing { .. } => {}
+            WardenPhase::Killing { .. } => {}
         }
     }
 }
@@ -291,7 +292,7 @@ struct Wakeup {
     told_to_stop: bool,
 }
 
-/// What wakes the warden beside its control stream.
+/// Wakes the warden, in addition to the control stream.
 struct Wakeups {
     #[cfg(target_os = "linux")]
     signals: nix::sys::signalfd::SignalFd,
@@ -340,14 +341,14 @@ impl Wakeups {
 fn poll_sources(sources: &mut [PollFd<'_>], timeout: Option<Duration>) -> Vec<bool> {
     let timeout = match timeout {
         None => PollTimeout::NONE,
-        // Rounded up, or the last fraction of a millisecond would be spent spinning.
+        // Rounded up to avoid a busy loop during the last fraction of a millisecond.
         Some(timeout) => {
             PollTimeout::try_from(timeout + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX)
         }
     };
     match poll(sources, timeout) {
         Ok(_) => sources.iter().map(|source| source.any().unwrap_or(false)).collect(),
-        // An interrupted wait is a wake-up like any other.
+        // An interrupted wait counts as a wakeup.
         Err(_) => Vec::new(),
     }
 }

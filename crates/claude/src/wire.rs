@@ -1,13 +1,13 @@
 //! The runtime's stream-json messages as types.
 //!
-//! Everything here is tolerant: a field of an unexpected shape, an unknown field, an unknown kind of message
-//! or content block is kept as raw JSON instead of failing. Nothing here reads from or writes to a process.
+//! Decoding is tolerant: fields of an unexpected type, unknown fields, and unknown kinds of messages or
+//! content blocks are kept as raw JSON. This module does not do I/O.
 
 pub mod content;
 pub mod control;
 pub(crate) mod cursor;
 pub(crate) mod fields;
-mod frames;
+mod frame_decoder;
 pub mod message;
 mod notice;
 mod system;
@@ -19,7 +19,7 @@ pub use control::{
 };
 pub use cursor::Cursor;
 pub use fields::{Extra, Wire};
-pub use frames::{Frame, Frames};
+pub use frame_decoder::{DecodedFrame, FrameDecoder};
 pub use message::{
     AssistantMessage, BlockDelta, DecodeError, Message, Notice, ResultMessage, StreamEvent,
     StreamEventMessage, SystemMessage, SystemNotice, UserFrameMessage, decode,

@@ -21,7 +21,7 @@ use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use futures_util::{StreamExt as _, stream};
 use innkeeper_claude::install::{
-    InstallError, InstallLimits, InstallProgress, InstalledRuntime, Registry, RuntimeVersion, Runtimes,
+    InstallError, InstallLimits, InstallProgress, InstalledRuntime, NpmRegistry, RuntimeVersion, Runtimes,
 };
 use sha2::Digest as _;
 use tokio::sync::Notify;
@@ -82,8 +82,8 @@ impl FakeRegistry {
         Self { shelf, address, tasks, stop }
     }
 
-    fn registry(&self) -> Registry {
-        Registry::parse(&self.address).unwrap()
+    fn registry(&self) -> NpmRegistry {
+        NpmRegistry::parse(&self.address).unwrap()
     }
 
     /// Puts a package on the shelf, whose description names its true checksum.
@@ -267,11 +267,11 @@ async fn what_goes_wrong_is_named_and_leaves_nothing() {
     let other = integrity(b"something else");
     // What is offered, and what the message has to say.
     let cases: [(Vec<u8>, Delivery, &str, &str); 6] = [
-        (whole.clone(), Delivery::Whole, &other, "does not have the checksum"),
-        (whole.clone(), Delivery::Cut(Arc::default()), &integrity(&whole), "broke off after"),
+        (whole.clone(), Delivery::Whole, &other, "checksum mismatch"),
+        (whole.clone(), Delivery::Cut(Arc::default()), &integrity(&whole), "was interrupted after"),
         (whole.clone(), Delivery::Whole, "sha1-AAAA", "no sha512 checksum"),
-        (whole.clone(), Delivery::Status(StatusCode::FORBIDDEN), &integrity(&whole), "answered 403"),
-        (escape.clone(), Delivery::Whole, &integrity(&escape), "leads out of the folder"),
+        (whole.clone(), Delivery::Status(StatusCode::FORBIDDEN), &integrity(&whole), "returned status 403"),
+        (escape.clone(), Delivery::Whole, &integrity(&escape), "leaves the folder"),
         (b"no archive".to_vec(), Delivery::Whole, &integrity(b"no archive"), "not a readable archive"),
     ];
     let outer = tempfile::tempdir().unwrap();
@@ -320,7 +320,7 @@ async fn a_registry_that_is_not_there_is_named() {
     let address = format!("http://{}/", listener.local_addr().unwrap());
     drop(listener);
     let dir = tempfile::tempdir().unwrap();
-    let registry = Registry::parse(&address).unwrap();
+    let registry = NpmRegistry::parse(&address).unwrap();
     let error = Runtimes::new(dir.path())
         .install(VERSION, &registry, &|_| {}, &CancellationToken::new())
         .await
@@ -366,7 +366,7 @@ async fn a_registry_that_falls_silent_is_given_up() {
     let installing = runtimes.install(VERSION, &address, &tell_when_half_done, &cancel);
     let (installed, ()) = tokio::join!(installing, passing);
     let error = installed.unwrap_err();
-    assert!(matches!(&error, InstallError::BrokenOff { source, .. } if source.is_timeout()), "{error:?}");
+    assert!(matches!(&error, InstallError::Interrupted { source, .. } if source.is_timeout()), "{error:?}");
     assert_eq!(names_in(dir.path()), [""; 0]);
     registry.stop().await;
 }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use ahp_types::actions::StateAction;
 use innkeeper_claude::{
-    BoxFuture, ByteStream, Conversation, Directories, LaunchOptions, OutOfReach, Program, StreamLaunch,
+    BoxFuture, ByteStream, Conversation, Directories, LaunchOptions, Program, StreamLaunch, StreamOnlyPeer,
     StreamTransport, Transport, WardenProgram,
 };
 use innkeeper_core::agent::ResumeToken;
@@ -81,7 +81,11 @@ impl StreamTransport for Pipe {
         let near = self.0.lock().unwrap().take().expect("one start");
         let (reader, writer) = tokio::io::split(near);
         Box::pin(async {
-            Ok(ByteStream { reader: Box::new(reader), writer: Box::new(writer), peer: Box::new(OutOfReach) })
+            Ok(ByteStream {
+                reader: Box::new(reader),
+                writer: Box::new(writer),
+                peer: Box::new(StreamOnlyPeer),
+            })
         })
     }
 }

@@ -12,7 +12,7 @@ use ahp_types::state::{
 };
 use innkeeper_claude::transcript;
 use innkeeper_claude::{
-    Conversation, Directories, Endpoint, LaunchOptions, Program, Runtime, StartError, WardenProgram,
+    ApiEndpoint, Conversation, Directories, LaunchOptions, Program, Runtime, StartError, WardenProgram,
 };
 use innkeeper_core::agent::{
     AgentLink, AgentOffer, AgentProvider, BoxFuture, COMMAND_CAPACITY, CommandInfo, ConversationRecords,
@@ -177,7 +177,7 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
     let choice = Choice::of(&request.selection);
     let variables = request.environment.iter().map(|(name, value)| (name.into(), value.into()));
     Ok(LaunchOptions {
-        endpoint: Some(Endpoint { base_url: access.base_url, bearer: access.bearer }),
+        endpoint: Some(ApiEndpoint { base_url: access.base_url, bearer: access.bearer }),
         // Said at every start: a runtime that resumes a conversation does not always take
         // them from its transcript.
         model: choice.model_name().map(str::to_owned),

@@ -13,8 +13,8 @@ use ahp::reducers::apply_action_to_chat;
 use ahp_types::actions::{ChatTurnCompleteAction, ChatTurnStartedAction, StateAction};
 use ahp_types::state::{ChatState, Message as UserInput, MessageKind, MessageOrigin, SessionStatus, Turn};
 use innkeeper_claude::transcript::{
-    self, ListOptions, Origin, ReadOptions, SessionSummary, TranscriptMessage, TranscriptMessageKind,
-    Transcripts,
+    self, ListOptions, ReadOptions, SessionSummary, TranscriptMessage, TranscriptMessageKind,
+    TranscriptOrigin, Transcripts,
 };
 use innkeeper_core::agent::{
     BoxFuture, ConversationRecords, ConversationSummary, RecordError, RecordedTurn, ResumeToken, TurnLink,
@@ -117,23 +117,23 @@ impl Record {
         let prompt = prompt_of(message);
         match (message.origin, prompt) {
             // What was said while a turn ran belongs to that turn.
-            (Origin::Queued, Some(_)) if !self.turns.is_empty() => {
+            (TranscriptOrigin::Queued, Some(_)) if !self.turns.is_empty() => {
                 if let Some(turn) = self.turns.last_mut() {
                     turn.link.prompts.push(message.uuid.clone());
                 }
             }
-            (Origin::Plain | Origin::Queued, Some(text)) => {
+            (TranscriptOrigin::Plain | TranscriptOrigin::Queued, Some(text)) => {
                 self.mapper.begin_turn();
                 self.turns.push(RecordingTurn::new(message, text));
             }
             // What was before is in the summary, and the next answer may have no other prompt.
-            (Origin::CompactSummary, Some(_)) => {
+            (TranscriptOrigin::CompactSummary, Some(_)) => {
                 self.mapper.begin_turn();
                 let mut turn = RecordingTurn::new(message, COMPACTED.to_owned());
                 turn.is_summary = true;
                 self.turns.push(turn);
             }
-            (Origin::LocalCommand, Some(_)) => {}
+            (TranscriptOrigin::LocalCommand, Some(_)) => {}
             (_, None) => {
                 if let Some(turn) = self.turns.last_mut() {
                     turn.add(message, &mut self.mapper);
@@ -148,7 +148,7 @@ impl RecordingTurn {
         let id = TurnId::new(&message.uuid);
         let started_at = message.timestamp.clone().unwrap_or_default();
         let mut chat = empty_chat(&started_at);
-        let is_user = message.sender.is_none() && message.origin != Origin::CompactSummary;
+        let is_user = message.sender.is_none() && message.origin != TranscriptOrigin::CompactSummary;
         let kind = if is_user { MessageKind::User } else { MessageKind::SystemNotification };
         let started = StateAction::ChatTurnStarted(ChatTurnStartedAction {
             turn_id: message.uuid.clone(),

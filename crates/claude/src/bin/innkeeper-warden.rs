@@ -1,6 +1,6 @@
-//! The warden as a program of its own, for tests and for users of the library without our main binary.
+//! The warden as a standalone program, for tests and for library users without the main binary.
 //!
-//! Owns nothing: everything is in [`innkeeper_claude::warden`].
+//! The implementation is in [`innkeeper_claude::warden`].
 
 use std::process::ExitCode;
 

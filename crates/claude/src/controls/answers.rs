@@ -1,61 +1,61 @@
-//! What runtimes answer to requests, as far as it has a shape worth naming.
+//! Responses of runtimes to control requests.
 //!
-//! Every field is optional, and what is not known is kept.
+//! Every field is optional, and unknown fields are kept.
 
 use serde_json::value::RawValue;
 
 use crate::wire::fields::wire_struct;
 
 wire_struct! {
-    /// The answer to an interrupt; older runtimes say nothing.
+    /// The response to an interrupt; empty in older runtimes.
     pub struct InterruptAnswer {
-        /// Messages that run next.
+        /// Messages that still run.
         still_queued: Vec<String> = "still_queued",
-        /// Messages that were dropped.
+        /// Dropped messages.
         cancelled: Vec<String> = "cancelled",
     }
 }
 
 wire_struct! {
-    /// The permission mode that is in effect now.
+    /// The permission mode now in effect.
     pub struct PermissionModeAnswer {
-        /// Its name.
+        /// Name of the mode.
         mode: String = "mode",
     }
 }
 
 wire_struct! {
-    /// The settings in effect.
+    /// The effective settings.
     pub struct SettingsAnswer {
-        /// All of them, merged.
+        /// All settings, merged.
         effective: Box<RawValue> = "effective",
-        /// Where they come from.
+        /// The sources of the settings.
         sources: Box<RawValue> = "sources",
-        /// What follows from them: model, effort and more.
+        /// Derived values: model, effort and more.
         applied: Box<RawValue> = "applied",
     }
 }
 
 wire_struct! {
-    /// The MCP servers.
+    /// The status of all MCP servers.
     pub struct McpStatus {
-        /// One by one.
+        /// Status by server.
         servers: Vec<McpServerStatus> = "mcpServers",
     }
 }
 
 wire_struct! {
-    /// An MCP server and how it is.
+    /// The status of an MCP server.
     pub struct McpServerStatus {
         /// Its name.
         name: String = "name",
         /// `connected`, `failed`, `needs-auth`, `pending` or `disabled`.
         status: String = "status",
-        /// What it says about itself.
+        /// The server's description of itself.
         server_info: Box<RawValue> = "serverInfo",
-        /// Why it failed.
+        /// Why the connection failed.
         error: String = "error",
-        /// Where it is configured.
+        /// Where the server is configured.
         scope: String = "scope",
         /// Its tools.
         tools: Box<RawValue> = "tools",
@@ -63,63 +63,63 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// What changed in the dynamic set of MCP servers.
+    /// Changes to the set of dynamic MCP servers.
     pub struct McpServersChange {
-        /// New ones.
+        /// Added servers.
         added: Vec<String> = "added",
-        /// Those that are gone.
+        /// Removed servers.
         removed: Vec<String> = "removed",
-        /// Why some could not be added, by name.
+        /// Errors of servers that could not be added, by name.
         errors: Box<RawValue> = "errors",
     }
 }
 
 wire_struct! {
-    /// What a rewind did, or would do.
-    pub struct Rewind {
-        /// Whether there is a checkpoint.
+    /// The outcome of a rewind or of its dry run.
+    pub struct RewindResult {
+        /// Whether a checkpoint exists.
         can_rewind: bool = "canRewind",
-        /// Why not.
+        /// Why the rewind is not possible.
         error: String = "error",
-        /// The files.
+        /// Changed files.
         files_changed: Vec<String> = "filesChanged",
-        /// Lines that come back.
+        /// Added lines.
         insertions: u64 = "insertions",
-        /// Lines that go.
+        /// Removed lines.
         deletions: u64 = "deletions",
     }
 }
 
 wire_struct! {
-    /// What plugins offer after they were read again.
+    /// The contents of the reloaded plugins.
     pub struct ReloadedPlugins {
-        /// The slash commands.
+        /// Slash commands.
         commands: Box<RawValue> = "commands",
-        /// The subagents.
+        /// Subagents.
         agents: Box<RawValue> = "agents",
-        /// The plugins.
+        /// Plugins.
         plugins: Box<RawValue> = "plugins",
-        /// The MCP servers.
+        /// MCP servers.
         mcp_servers: Box<RawValue> = "mcpServers",
-        /// How many could not be read.
+        /// Number of plugins that failed to load.
         error_count: u64 = "error_count",
     }
 }
 
 wire_struct! {
-    /// A title.
+    /// A generated title.
     pub struct Title {
-        /// The words.
+        /// The title text.
         title: String = "title",
     }
 }
 
 wire_struct! {
-    /// The answer to a question beside the conversation.
+    /// The answer to a side question.
     pub struct SideAnswer {
-        /// The words.
+        /// The answer text.
         response: String = "response",
-        /// Whether the runtime made them up.
+        /// Whether the runtime generated the text instead of the model.
         synthetic: bool = "synthetic",
     }
 }

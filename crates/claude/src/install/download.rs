@@ -1,7 +1,7 @@
-//! Fetching one package from a registry into a file.
+//! Downloads a package from a registry into a file.
 //!
-//! Owns the HTTP side: the version's description, the download, its bounds and its checksum. Does not unpack.
-//! When [`Download::fetch`] succeeds, the file holds exactly the bytes that the registry describes.
+//! Owns the HTTP part: package metadata, download, limits and checksum. Does not unpack. After
+//! [`Download::fetch`] succeeds, the file contains exactly the bytes that the registry describes.
 
 use std::path::Path;
 
@@ -15,34 +15,34 @@ use tokio::io::AsyncWriteExt as _;
 use url::Url;
 
 use super::error::InstallError;
-use super::registry::Registry;
+use super::npm_registry::NpmRegistry;
 use super::version::RuntimeVersion;
 use super::{InstallLimits, InstallProgress};
 
-/// The largest description of a version that is read. Real ones have about 2 KB.
+/// Largest version metadata to read. Typical metadata has 2 KB.
 const MAX_DESCRIPTION: usize = 1024 * 1024;
 
-/// One package to fetch.
+/// A package to download.
 pub(super) struct Download<'a> {
-    /// From where.
-    pub(super) registry: &'a Registry,
-    /// The package's name, with its scope.
+    /// The registry to download from.
+    pub(super) registry: &'a NpmRegistry,
+    /// Package name, including its scope.
     pub(super) package: &'a str,
-    /// Its version.
+    /// Package version.
     pub(super) version: RuntimeVersion,
-    /// Bounds of time and size.
+    /// Time and size limits.
     pub(super) limits: InstallLimits,
-    /// Who wants to know how far it is.
+    /// Called with the progress of the download.
     pub(super) progress: &'a (dyn Fn(InstallProgress) + Send + Sync),
 }
 
-/// What a registry says about a version; only what is needed here.
+/// The registry's metadata of a version; only the fields used here.
 #[derive(Debug, Deserialize)]
 struct DescriptionMessage {
     dist: DistMessage,
 }
 
-/// Where the package is and what it has to be.
+/// Address and checksum of the package.
 #[derive(Debug, Deserialize)]
 struct DistMessage {
     tarball: String,
@@ -54,10 +54,9 @@ impl Download<'_> {
     pub(super) async fn fetch(&self, target: &Path) -> Result<(), InstallError> {
         let client = self.client()?;
         let dist = self.describe(&client).await?;
-        let expected =
-            sha512_of(&dist.integrity).ok_or_else(|| self.unusable("it has no sha512 checksum"))?;
+        let expected = sha512_of(&dist.integrity).ok_or_else(|| self.unusable("no sha512 checksum"))?;
         let tarball = Url::parse(&dist.tarball)
-            .map_err(|error| self.unusable(format!("the package's address: {error}")))?;
+            .map_err(|error| self.unusable(format!("invalid tarball address: {error}")))?;
         let response = self.open(&client, tarball).await?;
         let actual = self.save(response, target).await?;
         if actual == expected {
@@ -70,20 +69,20 @@ impl Download<'_> {
         })
     }
 
-    /// The HTTP client, which takes proxies from the environment and honours `SSL_CERT_FILE`.
+    /// The HTTP client. Uses proxies from the environment and `SSL_CERT_FILE`.
     fn client(&self) -> Result<Client, InstallError> {
         let mut builder = Client::builder()
             .user_agent(concat!("innkeeper/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(self.limits.connect)
             .read_timeout(self.limits.idle);
         if self.registry.is_loopback() {
-            // A proxy's own loopback is another machine's.
+            // On a proxy, a loopback address refers to the proxy's machine.
             builder = builder.no_proxy();
         }
         trust_named_certificates(builder).build().map_err(InstallError::Client)
     }
 
-    /// Asks the registry about the version.
+    /// Requests the version's metadata from the registry.
     async fn describe(&self, client: &Client) -> Result<DistMessage, InstallError> {
         let url = self.registry.join(&format!("{}/{}", self.package, self.version));
         let mut response = self.get(client, url).await?;
@@ -101,7 +100,7 @@ impl Download<'_> {
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| self.unreachable(error))? {
             if body.len() + chunk.len() > MAX_DESCRIPTION {
-                return Err(self.unusable("it is longer than 1 MB"));
+                return Err(self.unusable("longer than 1 MB"));
             }
             body.extend_from_slice(&chunk);
         }
@@ -112,8 +111,8 @@ impl Download<'_> {
 
     /// Starts the download.
     ///
-    /// A mirror may hand out descriptions that still name the place it copies from. The mirror was chosen, so
-    /// it is asked first, at the path that registries have in common.
+    /// Metadata from a mirror may still contain addresses of the original registry. The user chose the
+    /// mirror, so this tries the mirror's standard path first.
     async fn open(&self, client: &Client, described: Url) -> Result<Response, InstallError> {
         if !self.registry.is_origin_of(&described) {
             let name = self.package.rsplit('/').next().unwrap_or_default();
@@ -122,7 +121,7 @@ impl Download<'_> {
             if response.status().is_success() {
                 return Ok(response);
             }
-            tracing::debug!(status = %response.status(), "the mirror has no package at the usual path");
+            tracing::debug!(status = %response.status(), "package not found at the standard path of the mirror");
         }
         let response = self.get(client, described).await?;
         if response.status() == StatusCode::OK { Ok(response) } else { Err(self.status(response.status())) }
@@ -145,7 +144,7 @@ impl Download<'_> {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => break,
                 Err(error) => {
-                    return Err(InstallError::BrokenOff {
+                    return Err(InstallError::Interrupted {
                         package: self.package.to_owned(),
                         received,
                         source: error.without_url(),
@@ -164,17 +163,17 @@ impl Download<'_> {
         Ok(hash.finalize().to_vec())
     }
 
-    /// Sends a request and waits for the head of the answer.
+    /// Sends a request and waits for the response headers.
     async fn get(&self, client: &Client, url: Url) -> Result<Response, InstallError> {
         client.get(url).send().await.map_err(|error| self.unreachable(error))
     }
 
-    /// The error for a registry that does not answer, without the address, which may hold credentials.
+    /// The error for a failed request, without the address, which may contain credentials.
     fn unreachable(&self, source: reqwest::Error) -> InstallError {
         InstallError::Unreachable { registry: self.registry.to_string(), source: source.without_url() }
     }
 
-    /// The error for a status that is no success.
+    /// The error for an unexpected status.
     fn status(&self, status: StatusCode) -> InstallError {
         InstallError::Status {
             registry: self.registry.to_string(),
@@ -183,7 +182,7 @@ impl Download<'_> {
         }
     }
 
-    /// The error for a description that is of no use.
+    /// The error for unusable metadata.
     fn unusable(&self, reason: impl Into<String>) -> InstallError {
         InstallError::Description {
             registry: self.registry.to_string(),
@@ -193,13 +192,14 @@ impl Download<'_> {
     }
 }
 
-/// On Linux the certificate verifier reads `SSL_CERT_FILE` and `SSL_CERT_DIR` by itself.
+/// On Linux, the certificate verifier itself reads `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 #[cfg(not(target_os = "macos"))]
 fn trust_named_certificates(builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
     builder
 }
 
-/// On macOS the certificate verifier asks the system alone, so the certificates of `SSL_CERT_FILE` are added.
+/// On macOS, the certificate verifier uses only system certificates, so this adds those from
+/// `SSL_CERT_FILE`.
 #[cfg(target_os = "macos")]
 fn trust_named_certificates(builder: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
     let Some(path) = std::env::var_os("SSL_CERT_FILE") else {
@@ -210,13 +210,14 @@ fn trust_named_certificates(builder: reqwest::ClientBuilder) -> reqwest::ClientB
     match certificates {
         Some(certificates) => builder.tls_certs_merge(certificates),
         None => {
-            tracing::warn!(path = %std::path::Path::new(&path).display(), "SSL_CERT_FILE holds no certificates");
+            tracing::warn!(path = %std::path::Path::new(&path).display(), "no certificates found in SSL_CERT_FILE");
             builder
         }
     }
 }
 
-/// The sha512 checksum of an integrity text, which may list several kinds and carry options after `?`.
+/// Finds the sha512 checksum in an integrity string, which may list several hashes with options after
+/// `?`.
 fn sha512_of(integrity: &str) -> Option<Vec<u8>> {
     integrity.split_whitespace().find_map(|item| {
         let encoded = item.strip_prefix("sha512-")?;
@@ -231,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sha512_checksum_is_found_among_others() {
+    fn finds_sha512_among_other_checksums() {
         let bytes = Sha512::digest(b"x").to_vec();
         let encoded = BASE64.encode(&bytes);
         for integrity in [
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn weaker_or_broken_checksums_do_not_count() {
+    fn ignores_weaker_and_invalid_checksums() {
         for integrity in ["", "sha1-abcd", "sha512-", "sha512-AAAA", "sha512-***"] {
             assert_eq!(sha512_of(integrity), None, "{integrity}");
         }

@@ -1,52 +1,51 @@
-//! What can go wrong with an install, sorted by what a person can do about it.
+//! Install errors, grouped by the remedy available to the user.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::version::RuntimeVersion;
 
-/// Why a runtime was not installed, listed or removed.
+/// Why a runtime could not be installed, listed or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// There is no native package for the machine.
+    /// No native package exists for this platform.
     #[error(
-        "there is no native runtime for {platform}; install {sdk} instead, which runs on Node",
+        "no native runtime for {platform}; install {sdk} instead, which runs on Node",
         sdk = RuntimeVersion::PINNED_SDK
     )]
     UnsupportedPlatform {
-        /// System and processor.
+        /// Operating system and processor.
         platform: String,
     },
-    /// The version to remove or to use is not there.
-    #[error("runtime {version} is not installed; `innkeeper runtime list` shows what is")]
+    /// The version is not installed.
+    #[error("runtime {version} is not installed; `innkeeper runtime list` lists installed runtimes")]
     NotInstalled {
-        /// The version asked for.
+        /// The requested version.
         version: RuntimeVersion,
     },
-    /// Somebody else is changing the folder.
+    /// Another process is changing the folder.
     #[error(
-        "another install is under way in {}; try again when it has ended",
+        "another install is running in {}; retry when it has finished",
         dir.display()
     )]
     Busy {
-        /// The folder of runtimes.
+        /// The runtimes folder.
         dir: PathBuf,
     },
-    /// The HTTP client could not be set up, as with a broken certificate file or proxy variable.
+    /// The HTTP client could not be created, for example because of an invalid certificate file or proxy
+    /// variable.
     #[error("cannot set up the download; check the proxy variables, SSL_CERT_FILE and SSL_CERT_DIR")]
     Client(#[source] reqwest::Error),
-    /// No answer came from the registry.
-    #[error(
-        "the registry {registry} does not answer; check the network, the proxy variables and `--registry`"
-    )]
+    /// The request to the registry failed.
+    #[error("cannot reach the registry {registry}; check the network, the proxy variables and `--registry`")]
     Unreachable {
         /// The registry, without credentials.
         registry: String,
-        /// What the HTTP client says.
+        /// Error of the HTTP client.
         #[source]
         source: reqwest::Error,
     },
-    /// The registry does not know the version.
+    /// The registry does not have the version.
     #[error(
         "the registry {registry} has no version {version} of {package}; \
          check the version, leave it out for the pinned one, or name another registry with `--registry`"
@@ -54,114 +53,114 @@ pub enum InstallError {
     UnknownVersion {
         /// The registry, without credentials.
         registry: String,
-        /// The package that was looked for.
+        /// The requested package.
         package: String,
-        /// The version that was looked for.
+        /// The requested version.
         version: RuntimeVersion,
     },
-    /// The registry answered with another status than was hoped for.
+    /// The registry returned an unexpected status.
     #[error(
-        "the registry {registry} answered {status} for {package}; \
-         401 and 403 mean that it wants credentials in its address, others that it has trouble of its own: \
-         try again, or name another registry with `--registry`"
+        "the registry {registry} returned status {status} for {package}; \
+         for 401 and 403, add credentials to its address; otherwise \
+         retry, or choose another registry with `--registry`"
     )]
     Status {
         /// The registry, without credentials.
         registry: String,
-        /// The package that was asked for.
+        /// The requested package.
         package: String,
         /// The HTTP status.
         status: u16,
     },
-    /// The registry's description of the version cannot be used.
+    /// The registry's metadata of the version is unusable.
     #[error(
-        "the registry {registry} describes {package} in a way that cannot be used ({reason}); \
-         name another registry with `--registry`"
+        "the registry {registry} returned unusable metadata for {package} ({reason}); \
+         choose another registry with `--registry`"
     )]
     Description {
         /// The registry, without credentials.
         registry: String,
-        /// The package that was asked for.
+        /// The requested package.
         package: String,
-        /// What is wrong with it.
+        /// Why the metadata is unusable.
         reason: String,
     },
-    /// The download stopped before its end.
-    #[error("the download of {package} broke off after {received} bytes; nothing was kept, try again")]
-    BrokenOff {
+    /// The download was interrupted.
+    #[error("the download of {package} was interrupted after {received} bytes; nothing was installed, retry")]
+    Interrupted {
         /// The package.
         package: String,
-        /// Bytes that had come.
+        /// Bytes received.
         received: u64,
-        /// What the HTTP client says.
+        /// Error of the HTTP client.
         #[source]
         source: reqwest::Error,
     },
-    /// Package or content are larger than any runtime.
-    #[error("{package} is larger than {limit} bytes and was refused; check the registry")]
+    /// The package or its content exceeds the size limit.
+    #[error("{package} exceeds the limit of {limit} bytes; check the registry")]
     TooLarge {
         /// The package.
         package: String,
-        /// The bound that was exceeded.
+        /// The exceeded limit.
         limit: u64,
     },
-    /// The bytes are not those that the registry describes.
+    /// The checksum of the download differs from the registry's.
     #[error(
-        "the download of {package} does not have the checksum that the registry names \
-         (expected sha512-{expected}, got sha512-{actual}); nothing was kept, \
-         try again, and check the registry and proxies on the way if it stays so"
+        "checksum mismatch for {package} \
+         (expected sha512-{expected}, got sha512-{actual}); nothing was installed, \
+         retry; if it persists, check the registry and proxies"
     )]
     Integrity {
         /// The package.
         package: String,
-        /// The checksum in the registry's description, in base64.
+        /// The registry's checksum, in base64.
         expected: String,
-        /// The checksum of what came, in base64.
+        /// The checksum of the download, in base64.
         actual: String,
     },
-    /// The archive holds something that a package must not hold.
-    #[error("the package holds `{entry}`, which {reason}; it was not installed, check the registry")]
+    /// The archive contains a disallowed entry.
+    #[error("the package contains `{entry}`, which {reason}; nothing was installed, check the registry")]
     UnsafeArchive {
-        /// The entry's path as the archive spells it.
+        /// The entry's path in the archive.
         entry: String,
-        /// Why it is refused.
+        /// Why the entry is disallowed.
         reason: &'static str,
     },
     /// The archive cannot be read.
-    #[error("the package is not a readable archive; it was not installed, check the registry")]
+    #[error("the package is not a readable archive; nothing was installed, check the registry")]
     Archive(#[source] io::Error),
-    /// The package lacks the program.
+    /// The package does not contain the program.
     #[error(
-        "version {version} holds no `{}`, so it cannot be run by Innkeeper; install another version",
+        "version {version} does not contain `{}` and cannot be used; install another version",
         program.display()
     )]
     NoProgram {
         /// The version.
         version: RuntimeVersion,
-        /// The file that was looked for.
+        /// The missing file.
         program: PathBuf,
     },
-    /// The disk refuses.
+    /// A file system operation failed.
     #[error("cannot {action} {}; check its permissions and the free space", path.display())]
     Disk {
-        /// What was tried, as in "cannot …".
+        /// The operation, as in "cannot …".
         action: &'static str,
-        /// With which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system error.
         #[source]
         source: io::Error,
     },
-    /// The caller cancelled it.
-    #[error("the install was cancelled; nothing was kept")]
+    /// The caller cancelled the install.
+    #[error("the install was cancelled; nothing was installed")]
     Cancelled,
-    /// The unpacking thread ended without an answer.
-    #[error("the unpacking ended unexpectedly; nothing was kept, try again")]
+    /// The unpacking task panicked or was aborted.
+    #[error("unpacking stopped unexpectedly; nothing was installed, retry")]
     Worker(#[source] tokio::task::JoinError),
 }
 
 impl InstallError {
-    /// Wraps what the system says about a file, for `map_err`.
+    /// Wraps a system error on a file, for `map_err`.
     pub(super) fn disk(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Disk { action, path, source }

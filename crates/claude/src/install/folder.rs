@@ -1,7 +1,7 @@
-//! The folder of runtimes on disk: its lock, its scratch folders, and what is installed.
+//! The runtimes folder on disk: its lock, its scratch folders and its contents.
 //!
-//! Owns all names inside the folder. Invariant: a scratch folder exists only while the lock is held, so whoever
-//! gets the lock may sweep every scratch folder it finds: its owner is dead.
+//! Owns all names inside the folder. Invariant: a scratch folder exists only while the lock is held. The
+//! holder of the lock may therefore delete every scratch folder it finds: their owners are dead.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -12,25 +12,25 @@ use super::error::InstallError;
 use super::version::RuntimeVersion;
 use super::{InstallProgress, InstalledRuntime};
 
-/// The lock file. It is never deleted: a lock on a deleted file would exclude nobody.
+/// The lock file. Never deleted: a lock on a deleted file excludes no other process.
 const LOCK: &str = ".lock";
-/// How names of scratch folders start.
+/// Name prefix of scratch folders.
 const SCRATCH: &str = ".scratch-";
-/// How often a waiting install asks for the lock. Waiting in the kernel instead would hold a thread that
-/// cannot be cancelled.
+/// Polling interval of a waiting install. Blocking in the kernel would occupy a thread that cannot be
+/// cancelled.
 const LOCK_POLL: Duration = Duration::from_millis(100);
 
-/// The exclusive right to change the folder. Ends with this value, and with the process at the latest.
+/// The exclusive right to change the folder. Released on drop, at the latest when the process exits.
 #[derive(Debug)]
-pub(super) struct Claim {
-    /// The folder of runtimes.
+pub(super) struct FolderLock {
+    /// The runtimes folder.
     dir: PathBuf,
-    /// The open lock file, which the lock is tied to.
+    /// The open file that holds the lock.
     _lock: File,
 }
 
-impl Claim {
-    /// Takes the lock if nobody has it, and sweeps what a dead owner left.
+impl FolderLock {
+    /// Takes the lock if it is free, and deletes the scratch folders of dead owners.
     pub(super) fn try_take(dir: &Path) -> Result<Option<Self>, InstallError> {
         fs::create_dir_all(dir).map_err(InstallError::disk("create", dir))?;
         let path = dir.join(LOCK);
@@ -52,30 +52,30 @@ impl Claim {
     }
 }
 
-/// How waiting for the folder ended.
-pub(super) enum Turn {
-    /// The folder is ours to change.
-    Ours(Claim),
-    /// Somebody else installed the version in the meantime.
-    Done(InstalledRuntime),
+/// Result of waiting for the folder.
+pub(super) enum LockOutcome {
+    /// This process may change the folder.
+    Acquired(FolderLock),
+    /// Another process installed the version in the meantime.
+    AlreadyInstalled(InstalledRuntime),
 }
 
-/// Waits until the folder may be changed, or until there is no need to.
-pub(super) async fn wait_for_turn(
+/// Waits for the lock, or until the version is installed.
+pub(super) async fn wait_for_lock(
     dir: &Path,
     target: &Path,
     version: RuntimeVersion,
     progress: &(dyn Fn(InstallProgress) + Send + Sync),
-) -> Result<Turn, InstallError> {
+) -> Result<LockOutcome, InstallError> {
     let mut told = false;
     loop {
-        // The lock comes before the look, or the version could appear between the two.
-        let claim = Claim::try_take(dir)?;
+        // Lock first, then check: otherwise the version could appear between the two steps.
+        let lock = FolderLock::try_take(dir)?;
         if let Some(installed) = inspect(target, version)? {
-            return Ok(Turn::Done(installed));
+            return Ok(LockOutcome::AlreadyInstalled(installed));
         }
-        if let Some(claim) = claim {
-            return Ok(Turn::Ours(claim));
+        if let Some(lock) = lock {
+            return Ok(LockOutcome::Acquired(lock));
         }
         if !told {
             progress(InstallProgress::Waiting);
@@ -85,75 +85,74 @@ pub(super) async fn wait_for_turn(
     }
 }
 
-/// A scratch folder beside the runtimes, on the same file system, which goes away unless it is published.
+/// A scratch folder on the same file system as the runtimes; deleted unless published.
 #[derive(Debug)]
 pub(super) struct Scratch {
-    /// Where the download goes.
+    /// Path of the download.
     tarball: PathBuf,
-    /// Where the content goes.
+    /// Path of the unpacked content.
     package: PathBuf,
-    /// The folder itself. It stands before the claim because fields are dropped in order: the folder has to be
-    /// gone before somebody else gets the lock.
+    /// The folder itself. Declared before the lock because fields are dropped in order: the folder must
+    /// be deleted before another process gets the lock.
     folder: tempfile::TempDir,
-    /// The right to have it.
-    claim: Claim,
+    /// The lock, held while the folder exists.
+    lock: FolderLock,
 }
 
 impl Scratch {
-    /// Makes an empty one.
-    pub(super) fn create(claim: Claim) -> Result<Self, InstallError> {
+    /// Creates an empty scratch folder.
+    pub(super) fn create(lock: FolderLock) -> Result<Self, InstallError> {
         let folder = tempfile::Builder::new()
             .prefix(SCRATCH)
-            .tempdir_in(&claim.dir)
-            .map_err(InstallError::disk("write in", &claim.dir))?;
+            .tempdir_in(&lock.dir)
+            .map_err(InstallError::disk("write in", &lock.dir))?;
         Ok(Self {
             tarball: folder.path().join("package.tgz"),
             package: folder.path().join("package"),
             folder,
-            claim,
+            lock,
         })
     }
 
-    /// Where the download goes.
+    /// Path of the download.
     pub(super) fn tarball(&self) -> &Path {
         &self.tarball
     }
 
-    /// Where the content goes.
+    /// Path of the unpacked content.
     pub(super) fn package(&self) -> &Path {
         &self.package
     }
 
-    /// Gives the unpacked content its final name, durably.
+    /// Renames the unpacked content to its final name and syncs the folder.
     pub(super) fn publish(self, target: &Path) -> Result<(), InstallError> {
         if target.exists() {
-            // No program was found in it, so it is a leftover that somebody made by hand.
+            // The folder contains no program, so it is a leftover that was created manually.
             self.move_away(target)?;
         }
         fs::rename(&self.package, target).map_err(InstallError::disk("create", target))?;
-        sync_folder(&self.claim.dir)
+        sync_folder(&self.lock.dir)
     }
 
-    /// Takes a runtime out of its place; its files go with the scratch folder.
+    /// Moves a runtime to the scratch folder and deletes it.
     pub(super) fn retire(self, target: &Path) -> Result<(), InstallError> {
         self.move_away(target)?;
-        sync_folder(&self.claim.dir)?;
+        sync_folder(&self.lock.dir)?;
         let place = self.folder.path().to_owned();
         self.folder.close().map_err(InstallError::disk("delete", &place))
     }
 
-    /// Moves a folder into the scratch folder.
     fn move_away(&self, target: &Path) -> Result<(), InstallError> {
         fs::rename(target, self.folder.path().join("retired")).map_err(InstallError::disk("move", target))
     }
 }
 
-/// Makes the names in a folder durable.
+/// Syncs the entries of a folder to disk.
 pub(super) fn sync_folder(dir: &Path) -> Result<(), InstallError> {
     File::open(dir).and_then(|folder| folder.sync_all()).map_err(InstallError::disk("write to disk", dir))
 }
 
-/// Lists the installed runtimes, oldest version first.
+/// Lists installed runtimes, oldest version first.
 pub(super) fn list(dir: &Path) -> Result<Vec<InstalledRuntime>, InstallError> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -163,7 +162,7 @@ pub(super) fn list(dir: &Path) -> Result<Vec<InstalledRuntime>, InstallError> {
     let mut found = Vec::new();
     for entry in entries {
         let entry = entry.map_err(InstallError::disk("read", dir))?;
-        // Names that are no version are the lock, scratch folders, or none of our business.
+        // Other names are the lock, scratch folders or unrelated files.
         let version = entry.file_name().to_str().and_then(|name| name.parse().ok());
         if let Some(version) = version {
             found.extend(inspect(&entry.path(), version)?);
@@ -173,7 +172,7 @@ pub(super) fn list(dir: &Path) -> Result<Vec<InstalledRuntime>, InstallError> {
     Ok(found)
 }
 
-/// What is installed in a version's folder, if it is a runtime.
+/// The runtime in a version's folder, if it contains one.
 pub(super) fn inspect(
     target: &Path,
     version: RuntimeVersion,
@@ -186,7 +185,7 @@ pub(super) fn inspect(
     Ok(Some(InstalledRuntime { version, program, size }))
 }
 
-/// Bytes of all files below a folder; links count as themselves and are not followed.
+/// Total size of all files in a folder; does not follow links.
 fn size_of(dir: &Path) -> io::Result<u64> {
     let mut sum = 0;
     let mut folders = vec![dir.to_owned()];
@@ -204,13 +203,13 @@ fn size_of(dir: &Path) -> io::Result<u64> {
     Ok(sum)
 }
 
-/// Deletes all scratch folders. Only for the holder of the lock.
+/// Deletes all scratch folders. Requires the lock.
 fn sweep(dir: &Path) -> Result<(), InstallError> {
     for entry in fs::read_dir(dir).map_err(InstallError::disk("read", dir))? {
         let entry = entry.map_err(InstallError::disk("read", dir))?;
         if entry.file_name().to_string_lossy().starts_with(SCRATCH) {
             let path = entry.path();
-            tracing::info!(path = %path.display(), "sweeping what an interrupted install left");
+            tracing::info!(path = %path.display(), "deleting scratch folder of an interrupted install");
             fs::remove_dir_all(&path).map_err(InstallError::disk("delete", &path))?;
         }
     }

@@ -1,14 +1,14 @@
-//! Which native package fits this machine.
+//! The native package for this machine.
 //!
-//! Owns the mapping from Rust's platform names to the packages' ones, and the question which C library the
-//! machine has: that of the machine and not that of this binary, which may be linked statically.
+//! Owns the mapping from Rust platform names to package names, and the detection of the C library. The C
+//! library of the machine counts, not the one of this binary, which may be linked statically.
 
 use std::fmt;
 use std::path::Path;
 
 use super::error::InstallError;
 
-/// The part of a native package's name that names the platform.
+/// The platform suffix of a native package name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Platform {
     os: &'static str,
@@ -16,22 +16,22 @@ pub(super) struct Platform {
     libc: Libc,
 }
 
-/// The C library that programs of this machine run with.
+/// The C library of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Libc {
-    /// The one that the platform's plain package is built for.
+    /// The one supported by the default package of the platform.
     Usual,
-    /// musl, which has packages of its own.
+    /// musl, which has separate packages.
     Musl,
 }
 
 impl Platform {
-    /// The platform this process runs on.
+    /// The platform of this process.
     pub(super) fn current() -> Result<Self, InstallError> {
         Self::named(std::env::consts::OS, std::env::consts::ARCH, Path::new("/"))
     }
 
-    /// The platform with Rust's names `os` and `arch`, whose file system starts at `root`.
+    /// The platform for Rust's names `os` and `arch`, with the file system root `root`.
     fn named(os: &str, arch: &str, root: &Path) -> Result<Self, InstallError> {
         let unsupported = || InstallError::UnsupportedPlatform { platform: format!("{os} on {arch}") };
         let (arch, triple_arch) = match arch {
@@ -58,9 +58,9 @@ impl fmt::Display for Platform {
     }
 }
 
-/// Tells the C library by the dynamic loaders that are present.
+/// Detects the C library by the dynamic loaders present.
 ///
-/// A machine with both is a glibc one on which musl is installed as well, unless its glibc loader is the
+/// A machine with both loaders is a glibc system with musl installed, unless its glibc loader is the
 /// compatibility layer of a musl distribution.
 fn libc_below(root: &Path, arch: &str) -> Libc {
     let glibc = ["lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.so.1"]
@@ -81,7 +81,7 @@ fn is_glibc_loader(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// A root folder with these empty files in it.
+    /// A root folder with these empty files.
     fn root(files: &[&str]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for file in files {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_are_named_after_system_processor_and_c_library() {
+    fn package_name_contains_system_processor_and_c_library() {
         let glibc = root(&["lib64/ld-linux-x86-64.so.2"]);
         let both = root(&["lib64/ld-linux-x86-64.so.2", "lib/ld-musl-x86_64.so.1"]);
         let musl = root(&["lib/ld-musl-x86_64.so.1", "lib/ld-musl-aarch64.so.1"]);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compatibility_loader_does_not_hide_musl() {
+    fn detects_musl_despite_compatibility_loader() {
         let root = root(&["lib/ld-musl-x86_64.so.1", "lib/libgcompat.so.0"]);
         std::fs::create_dir(root.path().join("lib64")).unwrap();
         std::os::unix::fs::symlink(
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_platform_without_a_package_is_named_in_the_error() {
+    fn error_names_the_unsupported_platform() {
         let error = Platform::named("freebsd", "riscv64", Path::new("/")).unwrap_err();
         assert!(error.to_string().contains("freebsd on riscv64"), "{error}");
     }

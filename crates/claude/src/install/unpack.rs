@@ -1,7 +1,7 @@
-//! Unpacking a package's archive into a folder.
+//! Unpacks a package archive into a folder.
 //!
-//! Owns the rules of what an archive may hold: regular files below `package/`, nothing else. Blocking; runs on
-//! a thread of its own. When it returns, all files are on disk.
+//! Owns the rules for archive contents: only regular files below `package/`. Blocking; runs on a separate
+//! thread. All files are synced to disk when it returns.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -16,12 +16,13 @@ use super::error::InstallError;
 use super::folder::sync_folder;
 use super::version::RuntimeVersion;
 
-/// Bytes between two looks at the cancellation: a few milliseconds of work.
+/// Bytes between two cancellation checks: a few milliseconds of work.
 const PIECE: usize = 256 * 1024;
-/// The most files a package may hold. Today's largest has 33; the bound keeps a bad one from eating all inodes.
+/// Largest number of files in a package. The largest known package has 33; the limit prevents inode
+/// exhaustion.
 const MAX_FILES: usize = 10_000;
 
-/// Unpacks the archive `tarball` into the new folder `into`, and checks that the program is among the files.
+/// Unpacks the archive `tarball` into the new folder `into` and checks that it contains the program.
 pub(super) fn unpack(
     tarball: &Path,
     into: &Path,
@@ -58,27 +59,27 @@ pub(super) fn unpack(
     unpacking.folders.iter().try_for_each(|dir| sync_folder(dir))
 }
 
-/// Whether an entry stays within the bounds.
+/// Whether an entry is within the limits.
 enum Fit {
     Fits,
     TooLarge,
 }
 
-/// The work on one archive.
+/// State of unpacking one archive.
 struct Unpacking<'a> {
-    /// Where the files go.
+    /// The destination folder.
     into: &'a Path,
-    /// The file that has to be executable whatever the archive says.
+    /// The program; made executable regardless of its mode in the archive.
     program: &'a Path,
-    /// Folders made so far, to be made durable at the end.
+    /// Folders created so far, synced at the end.
     folders: Vec<PathBuf>,
-    /// Files made so far.
+    /// Number of files created so far.
     files: usize,
-    /// Bytes that may still come.
+    /// Bytes left of the size limit.
     room: u64,
-    /// One piece of content on its way.
+    /// Copy buffer.
     buffer: Vec<u8>,
-    /// Ends the work between two pieces.
+    /// Checked between two chunks.
     stop: &'a CancellationToken,
 }
 
@@ -87,7 +88,7 @@ impl Unpacking<'_> {
     fn entry<R: Read>(&mut self, mut entry: Entry<'_, R>) -> Result<Fit, InstallError> {
         let kind = entry.header().entry_type();
         if kind == EntryType::Directory || kind == EntryType::XGlobalHeader {
-            // Folders come into being with their files; a global header describes the archive.
+            // Folders are created with their files; a global header describes the archive.
             return Ok(Fit::Fits);
         }
         let path = entry.path().map_err(InstallError::Archive)?.into_owned();
@@ -112,7 +113,7 @@ impl Unpacking<'_> {
             .open(&target)
             .map_err(|source| {
                 if source.kind() == io::ErrorKind::AlreadyExists {
-                    refused(&path, "is there twice")
+                    refused(&path, "occurs twice")
                 } else {
                     InstallError::disk("create", &target)(source)
                 }
@@ -120,7 +121,7 @@ impl Unpacking<'_> {
         self.copy(&mut entry, &mut file, &target)
     }
 
-    /// Copies an entry's content into its file and the file to disk.
+    /// Copies the content of an entry to its file and syncs the file.
     fn copy(&mut self, entry: &mut impl Read, file: &mut File, target: &Path) -> Result<Fit, InstallError> {
         loop {
             if self.stop.is_cancelled() {
@@ -130,7 +131,7 @@ impl Unpacking<'_> {
             if read == 0 {
                 break;
             }
-            // The header's size was checked, but sparse entries can hold more than it says.
+            // The header's size was checked, but sparse entries can contain more.
             let Some(room) = self.room.checked_sub(read as u64) else {
                 return Ok(Fit::TooLarge);
             };
@@ -142,7 +143,7 @@ impl Unpacking<'_> {
         Ok(Fit::Fits)
     }
 
-    /// Makes the folders on the way to a file, given relative to the package.
+    /// Creates the parent folders of a file, relative to the package.
     fn make_folders(&mut self, relative: &Path) -> Result<(), InstallError> {
         let mut dir = self.into.to_owned();
         for name in relative {
@@ -157,7 +158,7 @@ impl Unpacking<'_> {
     }
 }
 
-/// The path below `package/`, if it is one that stays there.
+/// The path relative to `package/`, if it stays inside.
 fn inside_package(path: &Path) -> Result<PathBuf, InstallError> {
     let mut components = path.components();
     if components.next() != Some(Component::Normal("package".as_ref())) {
@@ -165,12 +166,12 @@ fn inside_package(path: &Path) -> Result<PathBuf, InstallError> {
     }
     let inside: PathBuf = components.clone().collect();
     if inside.as_os_str().is_empty() || !components.all(|part| matches!(part, Component::Normal(_))) {
-        return Err(refused(path, "leads out of the folder `package`"));
+        return Err(refused(path, "leaves the folder `package`"));
     }
     Ok(inside)
 }
 
-/// The error for an entry that no package should have.
+/// The error for a disallowed entry.
 fn refused(path: &Path, reason: &'static str) -> InstallError {
     InstallError::UnsafeArchive { entry: path.display().to_string(), reason }
 }

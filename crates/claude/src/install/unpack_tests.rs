@@ -97,7 +97,7 @@ fn entries_that_a_package_must_not_hold_are_refused() {
 fn an_entry_cannot_replace_another() {
     let bytes = archive(&[file("package/cli.js", 0o644), file("package/cli.js", 0o644)]);
     let (_dir, result) = unpacked(&bytes, LIMIT);
-    assert!(result.unwrap_err().to_string().contains("there twice"));
+    assert!(result.unwrap_err().to_string().contains("occurs twice"));
 }
 
 #[test]

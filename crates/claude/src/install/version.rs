@@ -1,7 +1,7 @@
-//! The version of a runtime, and which package carries it.
+//! Runtime versions and the packages that contain them.
 //!
-//! Owns the two kinds of runtimes there are. A version is three plain numbers and nothing else, which makes
-//! it safe as a folder's name.
+//! Owns the distinction between the two kinds of runtimes. A version is exactly three numbers, so it is
+//! safe as a folder name.
 
 use std::fmt;
 use std::path::Path;
@@ -12,8 +12,8 @@ use super::platform::Platform;
 
 /// A version of a Claude runtime.
 ///
-/// Versions from 1.0.0 on are native binaries, one package a platform. Versions below are those of the agent
-/// SDK, whose package carries a `cli.js` for Node.
+/// Versions from 1.0.0 are native binaries with one package per platform. Lower versions are those of the
+/// agent SDK, whose package contains a `cli.js` for Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuntimeVersion {
     major: u32,
@@ -22,25 +22,25 @@ pub struct RuntimeVersion {
 }
 
 impl RuntimeVersion {
-    /// The native runtime that this release is tested with, and the one that is installed by default.
+    /// The native runtime that this release is tested with; the default to install.
     pub const PINNED_NATIVE: Self = Self::new(2, 1, 325);
     /// The Node runtime that this release is tested with.
     pub const PINNED_SDK: Self = Self::new(0, 2, 112);
 
-    /// Puts a version together.
+    /// Creates a version from its numbers.
     pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
         Self { major, minor, patch }
     }
 
-    /// Whether the runtime is one native binary, as opposed to a script for Node.
+    /// Whether the runtime is a native binary rather than a Node script.
     pub const fn is_native(self) -> bool {
         self.major > 0
     }
 
-    /// The name of the npm package that carries this version for the machine at hand.
+    /// The npm package of this version for the current platform.
     ///
     /// # Errors
-    /// When there is no native package for this platform.
+    /// If no native package exists for the platform.
     pub fn package(self) -> Result<String, InstallError> {
         if self.is_native() {
             let platform = Platform::current()?;
@@ -50,7 +50,7 @@ impl RuntimeVersion {
         }
     }
 
-    /// Where the program lies inside the package.
+    /// Path of the program inside the package.
     pub(super) fn program(self) -> &'static Path {
         Path::new(if self.is_native() { "claude" } else { "cli.js" })
     }
@@ -62,15 +62,15 @@ impl fmt::Display for RuntimeVersion {
     }
 }
 
-/// A text that is no version of a runtime.
+/// An invalid runtime version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is not a runtime version: expected three numbers, such as {native} (native) or {sdk} (for Node)",
+    "invalid runtime version `{text}`; expected three numbers, such as {native} (native) or {sdk} (for Node)",
     native = RuntimeVersion::PINNED_NATIVE,
     sdk = RuntimeVersion::PINNED_SDK
 )]
 pub struct ParseVersionError {
-    /// What was given.
+    /// The given text.
     pub text: String,
 }
 
@@ -88,7 +88,7 @@ impl FromStr for RuntimeVersion {
     }
 }
 
-/// A decimal number without sign and without leading zeros, so that a version has one spelling only.
+/// Parses a decimal number without sign or leading zeros, so that a version has only one spelling.
 fn number(text: &str) -> Option<u32> {
     let canonical = text == "0" || !text.starts_with(['0', '+']);
     canonical.then(|| text.parse().ok()).flatten()
@@ -99,14 +99,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_read_back_as_they_were_written() {
+    fn versions_round_trip_through_text() {
         for text in ["2.1.325", "0.2.112", "10.0.0"] {
             assert_eq!(text.parse::<RuntimeVersion>().unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn what_is_no_version_is_refused() {
+    fn rejects_invalid_versions() {
         for text in [
             "",
             "2",
@@ -130,14 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn the_major_number_tells_the_kind() {
+    fn major_number_determines_the_kind() {
         assert!(RuntimeVersion::PINNED_NATIVE.is_native());
         assert!(!RuntimeVersion::PINNED_SDK.is_native());
         assert_eq!(RuntimeVersion::PINNED_SDK.package().unwrap(), "@anthropic-ai/claude-agent-sdk");
     }
 
     #[test]
-    fn versions_are_ordered_by_number_and_not_by_letter() {
+    fn versions_are_ordered_numerically() {
         assert!(RuntimeVersion::new(2, 1, 99) < RuntimeVersion::PINNED_NATIVE);
     }
 }

@@ -1,7 +1,7 @@
-//! Which variables the runtime sees.
+//! The environment of the runtime.
 //!
-//! Owns the lists of variables that are taken away or added, and nothing else. Without an endpoint the
-//! user's own keys and addresses stay; with one they never reach the runtime.
+//! Owns the lists of removed and added variables. Without an endpoint, the user's keys and addresses are
+//! kept; with an endpoint, they never reach the runtime.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -10,8 +10,8 @@ use secrecy::ExposeSecret;
 
 use super::LaunchOptions;
 
-/// Variables with which a settings file could lead requests past the endpoint or add a key to them. They
-/// are emptied in our own settings; both runtimes read an empty value as none.
+/// Variables that a settings file could use to redirect requests away from the endpoint or to add a key.
+/// The host's settings set them to empty, which both runtimes treat as unset.
 pub(super) const DIVERTING: &[&str] = &[
     "ANTHROPIC_API_HOST",
     "ANTHROPIC_API_KEY",
@@ -43,12 +43,12 @@ pub(super) const DIVERTING: &[&str] = &[
     "CLAUDE_CODE_USE_VERTEX",
 ];
 
-/// `ANTHROPIC_…` variables that only choose a model, which the user may go on doing.
+/// `ANTHROPIC_…` variables that only choose a model; they are kept.
 const MODEL_CHOICES: &[&str] =
     &["ANTHROPIC_CUSTOM_MODEL_OPTION", "ANTHROPIC_DEFAULT_", "ANTHROPIC_MODEL", "ANTHROPIC_SMALL_FAST_MODEL"];
 
-/// Variables of whoever started the host (an editor, a test run, another runtime) that mean nothing, or the
-/// wrong thing, to the runtime.
+/// Variables of the host's parent (an editor, a test run, another runtime) that are meaningless or wrong
+/// for the runtime.
 const FOREIGN: &[&str] = &[
     "CLAUDECODE",
     "CLAUDE_CODE_CHILD_SESSION",
@@ -68,14 +68,14 @@ const FOREIGN: &[&str] = &[
 /// Prefixes of such variables.
 const FOREIGN_PREFIXES: &[&str] = &["CLAUDE_AGENT_SDK_", "ELECTRON_", "INNKEEPER_", "VSCODE_"];
 
-/// Names the runtime that a process belongs to. Whatever a runtime starts inherits it, so that leftovers can
-/// be told from everything else on the machine.
+/// Identifies the runtime that a process belongs to. Inherited by all descendants of a runtime, so that
+/// leftover processes can be identified.
 pub(crate) const MARK: &str = "INNKEEPER_RUNTIME";
 
-/// Addresses that are never reached through a proxy.
+/// Addresses that bypass the proxy.
 const LOOPBACK: [&str; 3] = ["127.0.0.1", "localhost", "::1"];
 
-/// The runtime's whole environment.
+/// The complete environment of the runtime.
 pub(super) fn launch_environment(options: &LaunchOptions) -> BTreeMap<OsString, OsString> {
     let has_endpoint = options.endpoint.is_some();
     let mut environment: BTreeMap<OsString, OsString> = options
@@ -89,8 +89,8 @@ pub(super) fn launch_environment(options: &LaunchOptions) -> BTreeMap<OsString, 
     set("NO_PROXY", &no_proxy);
     set("no_proxy", &no_proxy);
     set("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
-    // Without it a runtime tells a turn's result up to a tenth of a second before it has written its transcript:
-    // one that is killed in between forgets a turn that every client has seen end.
+    // Otherwise a runtime reports a turn's result up to 100 ms before it has written the transcript. If
+    // it is killed in between, the transcript lacks a turn that clients have seen end.
     set("CLAUDE_CODE_EAGER_FLUSH", "1");
     set("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", "1");
     set("CLAUDE_CODE_ENTRYPOINT", "sdk-rust");
@@ -98,9 +98,9 @@ pub(super) fn launch_environment(options: &LaunchOptions) -> BTreeMap<OsString, 
         set("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true");
     }
     if let Some(endpoint) = &options.endpoint {
-        // The settings file alone is not enough: in the older runtime a user's settings that set this very
-        // switch, or a unix socket, make it ignore addresses in every settings file that follows. With the
-        // switch set from outside, addresses and keys in settings files are ignored from the start.
+        // The settings file alone is not enough: in the older runtime, user settings that set this
+        // variable or a unix socket make it ignore addresses in all later settings files. If the variable
+        // is set in the environment, addresses and keys in all settings files are ignored.
         set("CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST", "1");
         set("ANTHROPIC_BASE_URL", &endpoint.base_url);
         set("ANTHROPIC_AUTH_TOKEN", endpoint.bearer.expose_secret());
@@ -109,7 +109,7 @@ pub(super) fn launch_environment(options: &LaunchOptions) -> BTreeMap<OsString, 
     environment
 }
 
-/// The inherited list of hosts without proxy, with loopback in it.
+/// The inherited proxy exceptions plus the loopback addresses.
 pub(super) fn no_proxy(inherited: &BTreeMap<OsString, OsString>) -> String {
     let mut hosts: Vec<String> = Vec::new();
     for name in ["NO_PROXY", "no_proxy"] {
@@ -133,7 +133,7 @@ fn is_foreign(name: &OsStr) -> bool {
     FOREIGN.contains(&&*name) || FOREIGN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether the variable holds, or leads to, an account or address of the user's.
+/// Whether the variable contains or refers to the user's account or address.
 fn is_personal(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     let chooses_model = MODEL_CHOICES.iter().any(|prefix| name.starts_with(prefix));

@@ -1,6 +1,6 @@
-//! The types that launch options are made of.
+//! Types of the launch options.
 //!
-//! Owns their names on the wire, and nothing that follows from them.
+//! Owns their wire names.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,22 +11,23 @@ use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-/// How the runtime is run.
+/// The runtime program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
     /// A native binary.
     Native(PathBuf),
     /// A script for Node.
     Node {
-        /// Node itself: a path, or a name that is looked up in `PATH`.
+        /// Path of Node, or a name to look up in `PATH`.
         node: PathBuf,
-        /// The runtime's entry script.
+        /// Entry script of the runtime.
         script: PathBuf,
     },
 }
 
 impl Program {
-    /// Takes a script (`.js`, `.mjs`, `.cjs`) to be run with the Node on `PATH`, all else to be native.
+    /// Runs scripts (`.js`, `.mjs`, `.cjs`) with `node` from `PATH` and everything else as a native
+    /// binary.
     pub fn from_path(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         match path.extension().and_then(|extension| extension.to_str()) {
@@ -35,7 +36,7 @@ impl Program {
         }
     }
 
-    /// The file that is executed.
+    /// The file to execute.
     pub fn executable(&self) -> &Path {
         match self {
             Self::Native(path) => path,
@@ -44,49 +45,50 @@ impl Program {
     }
 }
 
-/// The warden: the small process between the host and the runtime (see [`crate::warden`]).
+/// The warden program, the process between host and runtime (see [`crate::warden`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WardenProgram {
     /// A program that calls [`crate::warden::run`].
     pub path: PathBuf,
-    /// What goes before the warden's own arguments, such as a subcommand.
+    /// Arguments before the warden's own, such as a subcommand.
     pub args: Vec<OsString>,
 }
 
-/// Where a runtime works.
+/// The directories of a runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directories {
-    /// The working directory, which must exist.
+    /// Working directory; must exist.
     pub cwd: PathBuf,
-    /// For short-lived private files; created if it is missing.
+    /// Directory for temporary private files; created if missing.
     pub scratch: PathBuf,
 }
 
-/// Which conversation the runtime works on.
+/// The conversation to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conversation {
-    /// A new one under this id. The runtime refuses an id that exists already.
+    /// A new conversation with this id. The runtime rejects an existing id.
     New(Uuid),
-    /// An earlier one. The runtime refuses an id that does not exist in the working directory's project.
+    /// An existing conversation. The runtime rejects an id that does not exist in the project of the
+    /// working directory.
     Resume(Uuid),
-    /// An earlier one, cut off after one of its answers. What came later stays in the transcript, unused.
+    /// An existing conversation, truncated after one of its answers. Later entries remain in the
+    /// transcript but are ignored.
     ResumeAt {
         /// The conversation.
         id: Uuid,
-        /// The uuid of the last answer that counts.
+        /// Uuid of the last answer to keep.
         answer: Uuid,
     },
-    /// A new one that begins with everything in an earlier one, which stays as it is.
+    /// A new conversation that starts with a copy of an existing one.
     Fork {
-        /// The earlier conversation.
+        /// The existing conversation.
         from: Uuid,
-        /// The new one's id.
+        /// Id of the new conversation.
         id: Uuid,
     },
 }
 
 impl Conversation {
-    /// The conversation's id.
     pub fn id(self) -> Uuid {
         match self {
             Self::New(id) | Self::Resume(id) | Self::ResumeAt { id, .. } | Self::Fork { id, .. } => id,
@@ -94,25 +96,25 @@ impl Conversation {
     }
 }
 
-/// Where the runtime's model requests go.
+/// The endpoint of model requests.
 #[derive(Debug, Clone)]
-pub struct Endpoint {
-    /// The root of an Anthropic-compatible API.
+pub struct ApiEndpoint {
+    /// Base URL of an Anthropic-compatible API.
     pub base_url: String,
-    /// What the runtime shows there.
+    /// The bearer token.
     pub bearer: SecretString,
 }
 
-/// Whether and when the runtime asks before it runs a tool.
+/// When the runtime asks for permission to run a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PermissionMode {
-    /// Ask for what is not harmless.
+    /// Ask unless the tool is harmless.
     Default,
     /// Edit files without asking.
     AcceptEdits,
-    /// Plan only.
+    /// Only plan.
     Plan,
-    /// Deny what would be asked.
+    /// Deny instead of asking.
     DontAsk,
     /// Never ask. Needs [`BypassPermissions::Selectable`].
     BypassPermissions,
@@ -134,28 +136,28 @@ impl PermissionMode {
     }
 }
 
-/// Whether [`PermissionMode::BypassPermissions`] can be chosen, at the start or later.
+/// Whether [`PermissionMode::BypassPermissions`] can be selected, at the start or later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BypassPermissions {
-    /// It cannot.
+    /// Not selectable.
     #[default]
     Forbidden,
-    /// It can. The runtime refuses to start like this as root outside of a sandbox.
+    /// Selectable. The runtime refuses to start in this mode as root outside of a sandbox.
     Selectable,
 }
 
-/// How hard the model thinks.
+/// The effort level of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
-    /// As little as possible.
+    /// Lowest effort.
     Low,
-    /// Some.
+    /// Medium effort.
     Medium,
-    /// Much.
+    /// High effort.
     High,
-    /// More than much, for models that know it.
+    /// Higher than high, for models that support it.
     ExtraHigh,
-    /// As much as possible.
+    /// Highest effort.
     Max,
 }
 
@@ -172,39 +174,39 @@ impl Effort {
     }
 }
 
-/// Whether and how much the model thinks before it answers.
+/// Whether and how much the model thinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thinking {
-    /// As much as the model finds right.
+    /// The model decides.
     Adaptive,
-    /// Up to so many tokens.
+    /// At most this number of tokens.
     Budget(u32),
-    /// Not at all.
+    /// No thinking.
     Disabled,
 }
 
 /// The system prompt of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum SystemPrompt {
-    /// The runtime's own.
+    /// The runtime's own prompt.
     #[default]
-    OfTheRuntime,
-    /// Another one in its place.
+    RuntimeDefault,
+    /// A replacement.
     Replaced(String),
 }
 
-/// A subagent that the model can delegate to.
+/// A subagent for delegation.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AgentDefinition {
-    /// When to delegate to it.
+    /// When to use the subagent.
     pub description: String,
-    /// Its system prompt.
+    /// System prompt.
     pub prompt: String,
-    /// The tools that it has; all if none are named.
+    /// Available tools; `None` for all.
     pub tools: Option<Vec<String>>,
-    /// Its model; the conversation's if none is named.
+    /// Model; `None` for the model of the conversation.
     pub model: Option<String>,
-    /// What newer runtimes know beyond that, by its name on the wire.
+    /// Further fields of newer runtimes, by wire name.
     pub more: Map<String, Value>,
 }
 
@@ -228,52 +230,52 @@ impl AgentDefinition {
 pub struct McpOptions {
     /// Servers that the runtime starts or connects to, by name.
     pub servers: BTreeMap<String, McpServer>,
-    /// Servers that live in the host, by name: their messages come as requests.
+    /// Servers inside the host, by name; their messages arrive as requests.
     pub in_process: Vec<String>,
-    /// Whether servers of the user's and the project's configuration are used, too.
+    /// Whether to include servers from user and project configuration.
     pub sources: McpSources,
 }
 
-/// Where MCP servers come from.
+/// Sources of MCP servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum McpSources {
-    /// The options and the configuration files.
+    /// Options and configuration files.
     #[default]
     OptionsAndFiles,
-    /// The options alone.
+    /// Only the options.
     OptionsOnly,
 }
 
 /// An MCP server that the runtime starts or connects to.
 #[derive(Clone, PartialEq)]
 pub enum McpServer {
-    /// A program that speaks on its standard streams.
+    /// A program that communicates over stdin and stdout.
     Stdio {
         /// The program.
         command: String,
         /// Its arguments.
         args: Vec<String>,
-        /// Variables for it.
+        /// Environment variables.
         env: BTreeMap<String, String>,
     },
-    /// A server that is reached by streamable HTTP.
+    /// A server reached over streamable HTTP.
     Http {
-        /// Its address.
+        /// URL of the server.
         url: String,
-        /// Headers of every request.
+        /// HTTP headers.
         headers: BTreeMap<String, String>,
     },
-    /// A server that is reached by server-sent events.
+    /// A server reached over server-sent events.
     Sse {
-        /// Its address.
+        /// URL of the server.
         url: String,
-        /// Headers of every request.
+        /// HTTP headers.
         headers: BTreeMap<String, String>,
     },
 }
 
 impl McpServer {
-    /// The server as configuration files have it.
+    /// The server in configuration file format.
     pub fn to_json(&self) -> Value {
         match self {
             Self::Stdio { command, args, env } => {
@@ -285,7 +287,7 @@ impl McpServer {
     }
 }
 
-/// Variables and headers hold secrets, so only their names are shown.
+/// Prints only the names of variables and headers, because their values contain secrets.
 impl fmt::Debug for McpServer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -305,27 +307,27 @@ impl fmt::Debug for McpServer {
     }
 }
 
-/// Which tools the model has.
+/// The tools of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tools {
-    /// The built-in tools by name; without a list, the runtime's default set.
+    /// Built-in tools by name; `None` for the default set.
     pub available: Option<Vec<String>>,
-    /// Rules of what runs without a question, such as `Bash(git status)`.
+    /// Rules for tools that run without confirmation, such as `Bash(git status)`.
     pub allowed: Vec<String>,
-    /// Rules of what never runs.
+    /// Rules for denied tools.
     pub denied: Vec<String>,
 }
 
-/// A hook that the host answers, by the requests that name its callbacks.
+/// A hook handled by the host. The runtime calls it with requests that name the callbacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookRegistration {
-    /// The event, such as `PreToolUse`.
+    /// Event name, such as `PreToolUse`.
     pub event: String,
-    /// Which tools it is about; all if there is none.
+    /// Tools it applies to; `None` for all.
     pub matcher: Option<String>,
-    /// The host's own names of its callbacks.
+    /// Callback ids chosen by the host.
     pub callbacks: Vec<String>,
-    /// After how many seconds the runtime goes on without an answer.
+    /// Timeout after which the runtime continues without a response.
     pub timeout_seconds: Option<u32>,
 }
 
@@ -342,14 +344,14 @@ impl HookRegistration {
     }
 }
 
-/// A settings file of somebody else's.
+/// A settings file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingSource {
-    /// The user's.
+    /// User settings.
     User,
-    /// The project's, shared by everybody who works on it.
+    /// Project settings, shared by all users of the project.
     Project,
-    /// The user's for this project.
+    /// The user's settings for this project.
     Local,
 }
 

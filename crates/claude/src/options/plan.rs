@@ -1,8 +1,8 @@
-//! From launch options to what is executed and sent.
+//! Derives arguments, environment and files from launch options.
 //!
-//! Owns the one pure step to argv, environment, private files and the `initialize` body. Touches no file and
-//! no process. The invariant: with an endpoint given, neither the inherited environment nor a settings file
-//! of the user's or the project's leads a model request or a key elsewhere, and no secret is an argument.
+//! A pure function to arguments, environment, private files and the `initialize` body; no I/O.
+//! Invariants: with an endpoint, neither the inherited environment nor a user or project settings file
+//! can redirect a model request or a key, and secrets are never passed as arguments.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,36 +14,36 @@ use serde_json::{Map, Value, json};
 
 use super::environment;
 use super::{
-    BypassPermissions, Conversation, Endpoint, LaunchOptions, McpSources, Program, SystemPrompt, Thinking,
+    ApiEndpoint, BypassPermissions, Conversation, LaunchOptions, McpSources, Program, SystemPrompt, Thinking,
 };
 
-/// What is executed and sent for given options.
+/// Arguments, environment and files for given options.
 #[derive(Clone)]
 pub struct LaunchPlan {
     /// The file to execute.
     pub executable: PathBuf,
-    /// Its arguments, without those that name private files.
+    /// Arguments, without those for private files.
     arguments: Vec<OsString>,
-    /// Its whole environment.
+    /// The complete environment.
     pub environment: BTreeMap<OsString, OsString>,
-    /// The content of the settings file, if there is to be one. It holds the bearer.
+    /// Content of the settings file, if one is needed. Contains the bearer token.
     pub settings: Option<SecretString>,
-    /// The content of the file of MCP servers, if there is to be one.
+    /// Content of the MCP servers file, if one is needed.
     pub mcp: Option<SecretString>,
-    /// The `initialize` request.
+    /// Body of the `initialize` request.
     pub initialize: Map<String, Value>,
 }
 
-/// Where the private files of a plan were written to.
+/// Paths of the private files of a plan.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LaunchFiles<'a> {
-    /// The settings.
+    /// Path of the settings file.
     pub settings: Option<&'a Path>,
-    /// The MCP servers.
+    /// Path of the MCP servers file.
     pub mcp: Option<&'a Path>,
 }
 
-/// The environment holds the bearer, so only the names of variables are shown.
+/// Prints only the names of variables, because the environment contains the bearer token.
 impl fmt::Debug for LaunchPlan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
@@ -59,7 +59,7 @@ impl fmt::Debug for LaunchPlan {
 }
 
 impl LaunchPlan {
-    /// Works out the plan.
+    /// Derives the plan from options.
     pub fn new(options: &LaunchOptions) -> Self {
         Self {
             executable: options.program.executable().to_owned(),
@@ -71,7 +71,7 @@ impl LaunchPlan {
         }
     }
 
-    /// The arguments, given where the private files were written to.
+    /// All arguments, including those for the given private files.
     pub fn arguments(&self, files: LaunchFiles<'_>) -> Vec<OsString> {
         let mut arguments = self.arguments.clone();
         for (flag, path) in [("--settings=", files.settings), ("--mcp-config=", files.mcp)] {
@@ -85,14 +85,15 @@ impl LaunchPlan {
     }
 }
 
-/// Valued flags take the form `--flag=value`, which both runtimes read and no value can break out of.
+/// Flags with values use the form `--flag=value`, which both runtimes accept and which prevents values
+/// from being parsed as flags.
 fn arguments(options: &LaunchOptions) -> Vec<OsString> {
     let mut arguments = Vec::new();
     if let Program::Node { script, .. } = &options.program {
         arguments.push(script.clone().into_os_string());
     }
     let mut flag = |argument: String| arguments.push(argument.into());
-    // Implied by the formats below where stdin is a pipe, but not where it is a terminal.
+    // Implied by the formats below if stdin is a pipe, but not if it is a terminal.
     flag("--print".to_owned());
     flag("--output-format=stream-json".to_owned());
     flag("--verbose".to_owned());
@@ -176,7 +177,7 @@ fn tool_arguments(options: &LaunchOptions, flag: &mut impl FnMut(String)) {
     }
 }
 
-/// The settings with the highest rank below an administrator's, so that no other file overrules them.
+/// Settings with the highest precedence below managed settings, so that no other file overrides them.
 fn settings(options: &LaunchOptions) -> Option<SecretString> {
     let mut settings = options.settings.clone();
     if let Some(endpoint) = &options.endpoint {
@@ -185,7 +186,7 @@ fn settings(options: &LaunchOptions) -> Option<SecretString> {
     (!settings.is_empty()).then(|| Value::Object(settings).to_string().into())
 }
 
-fn lead_to(endpoint: &Endpoint, options: &LaunchOptions, settings: &mut Map<String, Value>) {
+fn lead_to(endpoint: &ApiEndpoint, options: &LaunchOptions, settings: &mut Map<String, Value>) {
     let mut env = match settings.remove("env") {
         Some(Value::Object(env)) => env,
         Some(_) | None => Map::new(),
@@ -202,13 +203,14 @@ fn lead_to(endpoint: &Endpoint, options: &LaunchOptions, settings: &mut Map<Stri
     ] {
         env.insert(name.to_owned(), json!(value));
     }
-    // An empty helper stands for none and overrules one in the user's or the project's settings.
+    // An empty helper counts as unset and overrides one in user or project settings.
     settings.insert("apiKeyHelper".to_owned(), json!(""));
     settings.insert("proxyAuthHelper".to_owned(), json!(""));
     settings.insert("env".to_owned(), Value::Object(env));
 }
 
-/// MCP servers go into a file, not into an argument: their variables and headers are often secrets.
+/// MCP servers are passed in a file, not as an argument, because their variables and headers often
+/// contain secrets.
 fn mcp(options: &LaunchOptions) -> Option<SecretString> {
     let servers = &options.mcp.servers;
     let servers: Map<_, _> = servers.iter().map(|(name, server)| (name.clone(), server.to_json())).collect();

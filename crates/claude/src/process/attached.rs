@@ -1,7 +1,8 @@
-//! A runtime at the other end of a stream.
+//! A runtime connected through a stream.
 //!
-//! Owns the stream and the peer; the handle is the same as for a local process. There is no warden, so the
-//! invariant is weaker: when the handle goes, the peer is told to end and the stream is closed.
+//! Owns the stream and the peer; the handle is the same as for a local process. There is no warden, so
+//! the invariant is weaker: when the handle is dropped, the peer is asked to terminate and the stream is
+//! closed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,30 +13,32 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::lease_holder::LeaseHolder;
 use super::streams::{self, ReadEnd};
-use super::tenure::Tenure;
-use super::{DRAIN_DEADLINE, Ending, Exit, ExitReason, Links, PrivateFiles, Process, join, sleep_until};
-use crate::patience::within;
-use crate::registry::Lease;
+use super::{
+    DRAIN_DEADLINE, Exit, ExitReason, PrivateFiles, Process, SessionLinks, StopLevel, join, sleep_until,
+};
+use crate::countdown::within;
+use crate::process_registry::Lease;
 use crate::transport::{ByteStream, Peer, PeerExit, PeerSignal};
 use crate::warden::RuntimeStatus;
 
-/// How long the peer has between being told to end and being killed, when nobody waits for it any more.
+/// Time between the terminate signal and the kill signal for a peer whose handle was dropped.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How long a killed peer may take to be gone before its stream is closed anyway.
+/// Time for a killed peer to exit before its stream is closed anyway.
 const KILL_DEADLINE: Duration = Duration::from_secs(2);
 
 impl Process {
-    /// Takes over a stream whose runtime runs already. Files and lease go when the runtime does.
+    /// Takes over the stream of a running runtime. Files and lease are released when the runtime exits.
     pub(crate) fn attach(
         stream: ByteStream,
         files: PrivateFiles,
         lease: Option<Lease>,
-        links: Links,
+        links: SessionLinks,
     ) -> Self {
         let tasks = TaskTracker::new();
-        let tenure = Tenure::begin(&tasks, lease, None, &links.intake);
+        let lease_holder = LeaseHolder::start(&tasks, lease, None, &links.intake);
         let done = CancellationToken::new();
         let (writer, outgoing) = (stream.writer, Arc::clone(&links.outgoing));
         let written = done.clone();
@@ -45,7 +48,7 @@ impl Process {
         });
         let (reader, intake) = (stream.reader, Arc::clone(&links.intake));
         let reader = tasks.spawn(async move { streams::read_messages(reader, &intake).await });
-        let (ending, ending_asked) = watch::channel(Ending::Not);
+        let (ending, ending_asked) = watch::channel(StopLevel::NotRequested);
         let (exit_sender, exit) = watch::channel(None);
         let stopping = CancellationToken::new();
         let owner = StreamOwner {
@@ -62,7 +65,7 @@ impl Process {
             let exit = owner.run().await;
             done.cancel();
             drop(files);
-            tenure.end().await;
+            lease_holder.end().await;
             intake.exited(exit.clone());
             exit_sender.send_replace(Some(exit));
         });
@@ -70,31 +73,31 @@ impl Process {
     }
 }
 
-/// The one task that owns the peer.
+/// The task that owns the peer.
 struct StreamOwner {
     peer: Box<dyn Peer>,
     reader: Option<JoinHandle<ReadEnd>>,
-    ending: watch::Receiver<Ending>,
+    ending: watch::Receiver<StopLevel>,
     cancel: CancellationToken,
     stopping: CancellationToken,
     /// Why the host ended the runtime, if it did.
     reason: Option<ExitReason>,
-    /// What happens next to a peer that was told to end, and when.
+    /// Next step and its time, for a peer that was asked to terminate.
     next: Option<(Instant, Next)>,
 }
 
-/// What happens to a peer that does not end.
+/// Next step for a peer that does not exit.
 #[derive(Clone, Copy)]
 enum Next {
     Kill,
     LetGo,
 }
 
-/// What the owner waits for.
-enum Input {
+/// Events that the owner task handles.
+enum AttachedEvent {
     Exited(PeerExit),
     Read(ReadEnd),
-    Ending(Option<Ending>),
+    StopLevel(Option<StopLevel>),
     Cancelled,
     Overdue,
 }
@@ -103,7 +106,7 @@ impl StreamOwner {
     async fn run(mut self) -> Exit {
         let status = self.watch().await;
         if let Some(reader) = &mut self.reader {
-            // What it wrote before its end comes before the exit.
+            // Output written before the exit is delivered before the exit.
             if within(DRAIN_DEADLINE, &mut *reader).await.is_none() {
                 reader.abort();
             }
@@ -124,33 +127,33 @@ impl StreamOwner {
         loop {
             let overdue = self.next.map(|(at, _)| at);
             let input = tokio::select! {
-                // How it ended comes first: after that nothing else matters.
+                // The exit comes first: after it nothing else matters.
                 biased;
-                status = self.peer.exited() => Input::Exited(status),
-                () = cancel.cancelled(), if self.reason.is_none() => Input::Cancelled,
-                end = join(&mut self.reader) => Input::Read(end),
+                status = self.peer.exited() => AttachedEvent::Exited(status),
+                () = cancel.cancelled(), if self.reason.is_none() => AttachedEvent::Cancelled,
+                end = join(&mut self.reader) => AttachedEvent::Read(end),
                 changed = self.ending.changed(), if !handle_gone => {
-                    Input::Ending(changed.ok().map(|()| *self.ending.borrow_and_update()))
+                    AttachedEvent::StopLevel(changed.ok().map(|()| *self.ending.borrow_and_update()))
                 }
-                () = sleep_until(overdue) => Input::Overdue,
+                () = sleep_until(overdue) => AttachedEvent::Overdue,
             };
             match input {
-                Input::Exited(status) => return status,
-                Input::Cancelled => self.end(ExitReason::Cancelled),
-                Input::Read(ReadEnd::Closed) => {
-                    // Its own end is on the way, if it can be learned at all.
+                AttachedEvent::Exited(status) => return status,
+                AttachedEvent::Cancelled => self.end(ExitReason::Cancelled),
+                AttachedEvent::Read(ReadEnd::Closed) => {
+                    // The exit status follows, if it is available at all.
                     return within(DRAIN_DEADLINE, self.peer.exited()).await.unwrap_or(PeerExit::Unknown);
                 }
-                Input::Read(ReadEnd::LineTooLong(error)) => {
+                AttachedEvent::Read(ReadEnd::LineTooLong(error)) => {
                     self.end(ExitReason::LineTooLong { limit: error.limit });
                 }
-                Input::Read(ReadEnd::InboxFull) => self.end(ExitReason::InboxFull),
-                Input::Ending(None) => {
+                AttachedEvent::Read(ReadEnd::InboxFull) => self.end(ExitReason::InboxFull),
+                AttachedEvent::StopLevel(None) => {
                     handle_gone = true;
                     self.end(ExitReason::Dropped);
                 }
-                Input::Ending(Some(ending)) => self.obey(ending),
-                Input::Overdue => match self.next.take() {
+                AttachedEvent::StopLevel(Some(ending)) => self.apply(ending),
+                AttachedEvent::Overdue => match self.next.take() {
                     Some((_, Next::Kill)) => self.kill(),
                     Some((_, Next::LetGo)) | None => return PeerExit::Unknown,
                 },
@@ -169,12 +172,12 @@ impl StreamOwner {
         self.next = Some((Instant::now() + KILL_DEADLINE, Next::LetGo));
     }
 
-    fn obey(&mut self, ending: Ending) {
+    fn apply(&mut self, ending: StopLevel) {
         match ending {
-            Ending::Not => {}
-            Ending::Interrupt => self.peer.signal(PeerSignal::Interrupt),
-            Ending::Terminate => self.peer.signal(PeerSignal::Terminate),
-            Ending::Kill => self.kill(),
+            StopLevel::NotRequested => {}
+            StopLevel::Interrupt => self.peer.signal(PeerSignal::Interrupt),
+            StopLevel::Terminate => self.peer.signal(PeerSignal::Terminate),
+            StopLevel::Kill => self.kill(),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! How a runtime ended, in a form that people can read.
+//! How a runtime exited, with a readable description.
 //!
-//! Owns `Exit`; deciding why something ended is the owner task's work.
+//! Owns `Exit`; the owner task determines the reason.
 
 use std::fmt;
 
@@ -8,40 +8,40 @@ use nix::sys::signal::Signal;
 
 use crate::warden::RuntimeStatus;
 
-/// How a runtime ended. Displays as the end of a sentence that begins with "the runtime".
+/// How a runtime exited. Displays as a predicate for the subject "the runtime".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
-    /// The exit code, if it ended by itself.
+    /// Exit code, if it exited normally.
     pub code: Option<i32>,
-    /// The signal that ended it, if one did.
+    /// Signal that killed it, if any.
     pub signal: Option<i32>,
-    /// The last of what it wrote to stderr.
+    /// End of its stderr output.
     pub stderr_tail: String,
-    /// Why it ended.
+    /// Why it exited.
     pub reason: ExitReason,
 }
 
-/// Why a runtime ended.
+/// Why a runtime exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitReason {
-    /// Nobody here asked for it.
+    /// Not requested by the host.
     OnItsOwn,
-    /// It was stopped through its session.
+    /// Stopped through its session.
     Stopped,
-    /// The token that it was started with was cancelled.
+    /// Its cancellation token was cancelled.
     Cancelled,
-    /// Nobody held its session any more.
+    /// Its session was dropped.
     Dropped,
-    /// It wrote a line that is longer than any that is taken.
+    /// It wrote a line above the limit.
     LineTooLong {
-        /// The longest line that is taken, in bytes.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// It wrote more than its session's owner took, up to the bound on what is kept.
+    /// Its unread output exceeded the capacity of the inbox.
     InboxFull,
-    /// It closed its output and lived on, so that nothing could be heard of it any more.
+    /// It closed its output but kept running.
     OutputClosed,
-    /// The warden that watched over it was ended from outside.
+    /// Its warden was killed.
     WardenLost,
 }
 
@@ -65,22 +65,22 @@ impl fmt::Display for Exit {
         match (self.code, self.signal) {
             (Some(code), _) => write!(formatter, "exited with code {code}")?,
             (None, Some(signal)) => match Signal::try_from(signal) {
-                Ok(name) => write!(formatter, "was ended by signal {signal} ({name})")?,
-                Err(_) => write!(formatter, "was ended by signal {signal}")?,
+                Ok(name) => write!(formatter, "was killed by signal {signal} ({name})")?,
+                Err(_) => write!(formatter, "was killed by signal {signal}")?,
             },
-            (None, None) => formatter.write_str("ended in an unknown way")?,
+            (None, None) => formatter.write_str("exited with unknown status")?,
         }
         match self.reason {
             ExitReason::OnItsOwn => Ok(()),
             ExitReason::Stopped => formatter.write_str(" after it was stopped"),
-            ExitReason::Cancelled => formatter.write_str(" after its start was cancelled"),
-            ExitReason::Dropped => formatter.write_str(" because nobody used it any more"),
+            ExitReason::Cancelled => formatter.write_str(" after it was cancelled"),
+            ExitReason::Dropped => formatter.write_str(" because its session was dropped"),
             ExitReason::LineTooLong { limit } => {
-                write!(formatter, " because a line of its output was longer than {} MiB", limit >> 20)
+                write!(formatter, " because a line of its output exceeded {} MiB", limit >> 20)
             }
-            ExitReason::InboxFull => formatter.write_str(" because its output was not read any more"),
+            ExitReason::InboxFull => formatter.write_str(" because its output was not read"),
             ExitReason::OutputClosed => formatter.write_str(" because it had closed its output"),
-            ExitReason::WardenLost => formatter.write_str(", because the process watching over it was ended"),
+            ExitReason::WardenLost => formatter.write_str(" because its warden process was killed"),
         }
     }
 }
@@ -90,13 +90,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_exit_reads_as_the_end_of_a_sentence() {
+    fn exit_displays_status_and_reason() {
         let exit = |status, reason| Exit::new(status, String::new(), reason).to_string();
         assert_eq!(exit(RuntimeStatus::Code(3), ExitReason::OnItsOwn), "exited with code 3");
-        assert_eq!(exit(RuntimeStatus::Signal(9), ExitReason::OnItsOwn), "was ended by signal 9 (SIGKILL)");
+        assert_eq!(exit(RuntimeStatus::Signal(9), ExitReason::OnItsOwn), "was killed by signal 9 (SIGKILL)");
         assert_eq!(
             exit(RuntimeStatus::Signal(15), ExitReason::LineTooLong { limit: 64 << 20 }),
-            "was ended by signal 15 (SIGTERM) because a line of its output was longer than 64 MiB"
+            "was killed by signal 15 (SIGTERM) because a line of its output exceeded 64 MiB"
         );
     }
 }

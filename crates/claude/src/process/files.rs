@@ -1,7 +1,6 @@
-//! The private files that a runtime reads at its start.
+//! Private files that a runtime reads at startup.
 //!
-//! Owns them for as long as the runtime runs: they hold secrets, so only this user can read them, and they
-//! go with the runtime.
+//! The files contain secrets: only this user can read them, and they are deleted when the runtime exits.
 
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -12,7 +11,7 @@ use tempfile::TempPath;
 
 use crate::options::{LaunchFiles, LaunchPlan};
 
-/// The files of one start, removed when this is dropped.
+/// The private files of one launch; deleted on drop.
 #[derive(Debug, Default)]
 pub(crate) struct PrivateFiles {
     settings: Option<TempPath>,
@@ -20,7 +19,7 @@ pub(crate) struct PrivateFiles {
 }
 
 impl PrivateFiles {
-    /// Writes what the plan asks for into `directory`, which is made if it is missing.
+    /// Writes the files of the plan to `directory`, which is created if missing.
     pub(crate) fn write(plan: &LaunchPlan, directory: &Path) -> io::Result<Self> {
         let write = |name: &str, content: &Option<SecretString>| {
             content.as_ref().map(|content| private_file(directory, name, content)).transpose()
@@ -28,7 +27,7 @@ impl PrivateFiles {
         Ok(Self { settings: write("settings-", &plan.settings)?, mcp: write("mcp-", &plan.mcp)? })
     }
 
-    /// Where the files are.
+    /// Paths of the files.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
         [&self.settings, &self.mcp].into_iter().filter_map(|file| file.as_deref())
     }
@@ -40,7 +39,7 @@ impl PrivateFiles {
 
 fn private_file(directory: &Path, prefix: &str, content: &SecretString) -> io::Result<TempPath> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    // Created with mode 0600, under a name that nobody can guess.
+    // Created with mode 0600 and an unpredictable name.
     let mut file = tempfile::Builder::new().prefix(prefix).suffix(".json").tempfile_in(directory)?;
     file.write_all(content.expose_secret().as_bytes())?;
     Ok(file.into_temp_path())

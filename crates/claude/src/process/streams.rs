@@ -1,8 +1,7 @@
-//! The loops over a runtime's three standard streams.
+//! Reads and writes a runtime's standard streams.
 //!
-//! Owns reading, writing and the bounds on them. Noise on stdout (what is not UTF-8, not JSON, or half a
-//! line at the end) is skipped with a warning; a line beyond the cap, or an inbox that overflows, ends the
-//! reading with the reason.
+//! Owns the I/O loops and their limits. Invalid stdout lines (not UTF-8, not JSON, or incomplete at the
+//! end) are skipped with a warning. A line above the limit or a full inbox stops reading.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,35 +10,35 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::intake::{InboxFull, Intake};
 use crate::queue::ByteQueue;
-use crate::wire::{Frame, Frames, LineTooLong};
+use crate::wire::{DecodedFrame, FrameDecoder, LineTooLong};
 
-/// The longest line that is taken from a runtime. The longest ever met were transcripts and images of a few
+/// Longest accepted line of a runtime. The longest known lines are transcripts and images of a few
 /// megabytes.
 const LINE_LIMIT: usize = 64 * 1024 * 1024;
 
-/// How much is read at once, at least.
+/// Minimum read size.
 const READ_CHUNK: usize = 64 * 1024;
 
-/// How much of stderr is kept: enough for an error and its stack, while a crash can print its whole source.
+/// Bytes of stderr to keep: enough for an error with its stack; a crash may print a whole source file.
 const TAIL_LIMIT: usize = 4 * 1024;
 
-/// After so many lines of noise the rest is only logged for those who look for it.
+/// Number of invalid lines logged as warnings; later ones are logged at debug level.
 const NOISE_WARNINGS: u32 = 10;
 
-/// Why reading stdout ended.
+/// Why reading stdout stopped.
 #[derive(Debug)]
 pub(super) enum ReadEnd {
-    /// The stream is at its end.
+    /// End of the stream.
     Closed,
-    /// A line was too long.
+    /// A line exceeded the limit.
     LineTooLong(LineTooLong),
-    /// Nobody takes the messages.
+    /// The inbox is full.
     InboxFull,
 }
 
-/// Hands every message on stdout to the intake, waiting for nothing but the stream.
+/// Passes every message on stdout to the intake; waits only for the stream.
 pub(super) async fn read_messages(mut stdout: impl AsyncRead + Unpin, intake: &Intake) -> ReadEnd {
-    let mut frames = Frames::new(LINE_LIMIT);
+    let mut frames = FrameDecoder::new(LINE_LIMIT);
     let mut noise = 0;
     loop {
         frames.buffer().reserve(READ_CHUNK);
@@ -47,7 +46,7 @@ pub(super) async fn read_messages(mut stdout: impl AsyncRead + Unpin, intake: &I
             Ok(0) => break,
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(%error, "reading a runtime's output failed");
+                tracing::warn!(%error, "cannot read the runtime's output");
                 break;
             }
         }
@@ -66,40 +65,44 @@ pub(super) async fn read_messages(mut stdout: impl AsyncRead + Unpin, intake: &I
     if frames.unfinished() > 0 {
         tracing::warn!(
             bytes = frames.unfinished(),
-            "a runtime's output ended within a line, which is skipped"
+            "ignoring incomplete line at the end of the runtime's output"
         );
     }
     ReadEnd::Closed
 }
 
-fn take(Frame { line, message }: Frame, intake: &Intake, noise: &mut u32) -> Result<(), InboxFull> {
+fn take(
+    DecodedFrame { line, message }: DecodedFrame,
+    intake: &Intake,
+    noise: &mut u32,
+) -> Result<(), InboxFull> {
     match message {
         Ok(message) => intake.take(message, line.len()),
         Err(error) => {
             *noise += 1;
             let start = String::from_utf8_lossy(line.get(..80).unwrap_or(&line)).into_owned();
             if *noise <= NOISE_WARNINGS {
-                tracing::warn!(%error, start, "a line of a runtime's output is no message and is skipped");
+                tracing::warn!(%error, start, "ignoring unparsable line from the runtime");
             } else {
-                tracing::debug!(%error, start, "a line of a runtime's output is no message and is skipped");
+                tracing::debug!(%error, start, "ignoring unparsable line from the runtime");
             }
             Ok(())
         }
     }
 }
 
-/// Writes queued lines to stdin until the queue is closed and empty, or the runtime reads no more. Returning
-/// closes stdin.
+/// Writes queued lines to stdin until the queue is closed and empty, or writing fails. Returning closes
+/// stdin.
 pub(super) async fn write_lines(outgoing: &ByteQueue<Bytes>, mut stdin: impl AsyncWrite + Unpin) {
     while let Some(line) = outgoing.pop().await {
         if let Err(error) = stdin.write_all(&line).await {
-            tracing::debug!(%error, "a runtime's input is closed");
+            tracing::debug!(%error, "cannot write to the runtime's stdin");
             return;
         }
     }
 }
 
-/// Reads a stream to its end and keeps the last of it.
+/// Reads a stream to its end and keeps its last bytes.
 pub(super) async fn read_tail(mut stream: impl AsyncRead + Unpin, tail: &Tail) {
     let mut chunk = vec![0; READ_CHUNK];
     loop {

@@ -1,8 +1,7 @@
-//! Starting a runtime: checks, spawn and the `initialize` handshake.
+//! Starts a runtime: checks, spawn and the `initialize` handshake.
 //!
-//! Owns the steps between options and a live session, and what can go wrong in them. Every way out but
-//! success waits until nothing of the runtime is left, or leaves the end to the process's owner task when
-//! the caller drops the future.
+//! Owns the steps from options to a running runtime and their errors. Every failure waits until all
+//! processes of the runtime are gone; if the caller drops the future, the process's owner task does so.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,83 +14,83 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Runtime, RuntimeEvents, Shared};
-use crate::control::{Answer, Asked, Control, RequestError};
+use crate::control::{Control, PendingRequest, RequestError, ResponseValue};
 use crate::intake::Intake;
 use crate::options::{LaunchOptions, LaunchPlan, Program};
-use crate::process::{Exit, Links, PrivateFiles, Process, Spawn, Started};
+use crate::process::{Exit, PrivateFiles, Process, SessionLinks, Spawn, StartedReceiver};
+use crate::process_registry::{Lease, LeaseError, ProcessRegistry};
 use crate::queue::ByteQueue;
-use crate::registry::{Lease, LeaseError, Registry};
 use crate::transport::{StreamLaunch, StreamTransport, Transport};
 use crate::wire::Wire;
 use crate::wire::fields::wire_struct;
 
-/// How long the handshake may take; hooks of the user's run within it.
+/// Timeout of the handshake, during which the user's hooks run.
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The most bytes that wait for the runtime to read them. Enough for prompts full of images; when it is
-/// full, sending fails with a clear error.
+/// Capacity of the queue to the runtime's stdin in bytes. Sufficient for prompts with many images; if it
+/// is full, sending fails.
 const OUTGOING_LIMIT: usize = 64 * 1024 * 1024;
 
-/// Why a session did not start. Nothing of it is left when this is returned.
+/// Why a runtime did not start. All its processes are gone when this is returned.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// The working directory is not there.
+    /// The working directory is missing or not accessible.
     #[error("the working directory {} is not an accessible directory", path.display())]
     WorkingDirectory {
         /// The directory.
         path: PathBuf,
     },
-    /// The runtime's program cannot be run.
-    #[error("the runtime {} cannot be run", path.display())]
+    /// The runtime's program cannot be executed.
+    #[error("cannot run the runtime {}", path.display())]
     Program {
-        /// The program, or its script.
+        /// Path of the program or its script.
         path: PathBuf,
-        /// What the system said.
+        /// The system error.
         #[source]
         source: io::Error,
     },
-    /// The warden cannot be run.
-    #[error("the warden {} cannot be run", path.display())]
+    /// The warden cannot be executed.
+    #[error("cannot run the warden {}", path.display())]
     Warden {
-        /// The warden's program.
+        /// Path of the warden program.
         path: PathBuf,
-        /// What the system said.
+        /// The system error.
         #[source]
         source: io::Error,
     },
-    /// The settings file could not be written.
-    #[error("a private file could not be written in {}", path.display())]
+    /// A private file could not be written.
+    #[error("cannot write a private file in {}", path.display())]
     Scratch {
         /// The scratch directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system error.
         #[source]
         source: io::Error,
     },
-    /// The conversation is not free.
+    /// The conversation cannot be leased.
     #[error(transparent)]
     Lease(#[from] LeaseError),
     /// The stream to the runtime could not be opened.
-    #[error("the stream to the runtime could not be opened")]
+    #[error("cannot open the stream to the runtime")]
     Transport(#[source] io::Error),
-    /// The runtime ended before it was ready.
+    /// The runtime exited before it was ready.
     #[error("the runtime {exit} before it was ready{}", said(&exit.stderr_tail))]
     Exited {
-        /// How it ended.
+        /// How it exited.
         exit: Exit,
     },
-    /// The runtime did not get ready in time, and was ended.
-    #[error("the runtime was not ready after {} s and was ended{}", after.as_secs(), said(stderr_tail))]
+    /// The handshake timed out, and the runtime was killed.
+    #[error("the runtime was not ready after {} s and was killed{}", after.as_secs(), said(stderr_tail))]
     TimedOut {
-        /// How long was waited.
+        /// The timeout.
         after: Duration,
-        /// The last of what it wrote to stderr.
+        /// End of its stderr output.
         stderr_tail: String,
     },
-    /// The runtime refused the handshake, and was ended.
-    #[error("the runtime refused the handshake: {message}")]
+    /// The runtime rejected the handshake and was killed.
+    #[error("the runtime rejected the handshake: {message}")]
     Refused {
-        /// The runtime's words.
+        /// The error message from the runtime.
         message: String,
     },
     /// The start was cancelled.
@@ -100,53 +99,53 @@ pub enum StartError {
 }
 
 fn said(stderr_tail: &str) -> String {
-    if stderr_tail.is_empty() { String::new() } else { format!("; it said: {stderr_tail}") }
+    if stderr_tail.is_empty() { String::new() } else { format!("; stderr: {stderr_tail}") }
 }
 
 wire_struct! {
-    /// What a runtime says about itself at its start.
+    /// The runtime's response to the handshake.
     pub struct Initialized {
-        /// The runtime's version, in newer runtimes.
+        /// Runtime version, in newer runtimes.
         claude_code_version: String = "claude_code_version",
-        /// The models to choose from.
+        /// Available models.
         models: Vec<ModelInfo> = "models",
-        /// The slash commands.
+        /// Slash commands.
         commands: Box<RawValue> = "commands",
-        /// The subagents.
+        /// Subagents.
         agents: Box<RawValue> = "agents",
-        /// Whose account is used.
+        /// The account in use.
         account: Box<RawValue> = "account",
-        /// The permission mode, in newer runtimes.
+        /// Permission mode, in newer runtimes.
         current_permission_mode: String = "current_permission_mode",
-        /// What the runtime can do beyond older ones, in newer runtimes.
+        /// Capabilities, in newer runtimes.
         capabilities: Vec<String> = "capabilities",
     }
 }
 
 wire_struct! {
-    /// A model to choose from.
+    /// An available model.
     pub struct ModelInfo {
-        /// The name to choose it by.
+        /// Name to select the model.
         value: String = "value",
-        /// Its name for people.
+        /// Display name.
         display_name: String = "displayName",
-        /// What it is good for.
+        /// Description of the model.
         description: String = "description",
-        /// The model behind an alias, in newer runtimes.
+        /// The model that an alias refers to, in newer runtimes.
         resolved_model: String = "resolvedModel",
-        /// Whether its effort can be chosen.
+        /// Whether the effort level can be selected.
         supports_effort: bool = "supportsEffort",
-        /// The efforts to choose from.
+        /// Selectable effort levels.
         supported_effort_levels: Vec<String> = "supportedEffortLevels",
     }
 }
 
 impl Runtime {
-    /// Starts a runtime as a process of this machine and waits until it is ready for the first message, at
-    /// most 60 s.
+    /// Starts a runtime as a local process and waits until it is ready for the first message, at most 60
+    /// s.
     ///
-    /// Cancelling `cancel` ends the runtime, during the start and at any time after it. Dropping the future
-    /// leaves no process.
+    /// Cancelling `cancel` terminates the runtime, during the start and later. Dropping the future leaves
+    /// no process.
     pub async fn start(
         options: LaunchOptions,
         cancel: CancellationToken,
@@ -154,7 +153,7 @@ impl Runtime {
         Self::start_over(options, &Transport::LocalProcess, cancel).await
     }
 
-    /// Starts a runtime wherever the transport says; all else is as with [`Runtime::start`].
+    /// Starts a runtime over a transport; otherwise like [`Runtime::start`].
     pub async fn start_over(
         options: LaunchOptions,
         transport: &Transport,
@@ -164,7 +163,7 @@ impl Runtime {
         let (plan, files, lease) = prepared.ok_or(StartError::Cancelled)??;
         let outgoing = Arc::new(ByteQueue::new(OUTGOING_LIMIT));
         let intake = Arc::new(Intake::new(Arc::new(Control::new(Arc::clone(&outgoing)))));
-        let links = Links { intake: Arc::clone(&intake), outgoing, cancel: cancel.clone() };
+        let links = SessionLinks { intake: Arc::clone(&intake), outgoing, cancel: cancel.clone() };
         let (process, asked, pid) = match transport {
             Transport::LocalProcess => {
                 let spawn = Spawn {
@@ -178,7 +177,7 @@ impl Runtime {
                 };
                 let (process, started) = Process::spawn(spawn)
                     .map_err(|source| StartError::Warden { path: options.warden.path.clone(), source })?;
-                // In the same breath as the start: the runtime reads it as soon as it can.
+                // Queued before the runtime has started, so that it is read as early as possible.
                 let asked = intake.control.ask("initialize", plan.initialize);
                 let pid = started_pid(&process, started, &options, &cancel).await?;
                 (process, asked, Some(pid))
@@ -197,7 +196,7 @@ impl Runtime {
     }
 }
 
-/// Everything before the process: what can be found out, written or taken without one.
+/// The steps before the process starts: checks, files and lease.
 async fn prepare(
     options: &LaunchOptions,
     transport: &Transport,
@@ -219,7 +218,7 @@ async fn attach(
     plan: &LaunchPlan,
     options: &LaunchOptions,
     (files, lease): (PrivateFiles, Option<Lease>),
-    links: Links,
+    links: SessionLinks,
 ) -> Result<Process, StartError> {
     let cancel = links.cancel.clone();
     let launch = StreamLaunch { plan, files: files.as_launch_files(), cwd: &options.cwd };
@@ -228,9 +227,9 @@ async fn attach(
     Ok(Process::attach(stream, files, lease, links))
 }
 
-/// Takes the conversation; waiting for what a host that is gone left behind may take some seconds.
+/// Leases the conversation; may take some seconds if a dead host left a runtime running.
 async fn lease(directory: PathBuf, conversation: Uuid) -> Result<Lease, StartError> {
-    let registry = Registry::new(directory.clone());
+    let registry = ProcessRegistry::new(directory.clone());
     let leased = tokio::task::spawn_blocking(move || registry.lease(conversation)).await;
     let leased = leased.unwrap_or_else(|_| {
         Err(LeaseError::Io { directory, source: io::Error::from(io::ErrorKind::Interrupted) })
@@ -238,7 +237,7 @@ async fn lease(directory: PathBuf, conversation: Uuid) -> Result<Lease, StartErr
     Ok(leased?)
 }
 
-/// Finds out beforehand what the system's error for a failed spawn would not tell apart.
+/// Checks paths beforehand, because the system error of a failed spawn does not tell the causes apart.
 async fn check_paths(options: &LaunchOptions) -> Result<(), StartError> {
     let is_directory = tokio::fs::metadata(&options.cwd).await.is_ok_and(|metadata| metadata.is_dir());
     if !is_directory {
@@ -249,7 +248,7 @@ async fn check_paths(options: &LaunchOptions) -> Result<(), StartError> {
     if executable.as_os_str().is_empty() {
         return Err(program(executable, io::Error::from(io::ErrorKind::NotFound)));
     }
-    // A bare name is looked up in `PATH` by the system; anything else must be a file.
+    // The system looks up a bare name in `PATH`; anything else must be a file.
     let mut files = Vec::new();
     if executable.components().count() > 1 {
         files.push(executable);
@@ -281,7 +280,7 @@ async fn private_files(plan: LaunchPlan, directory: &Path) -> Result<(PrivateFil
 /// Waits until the warden has started the runtime.
 async fn started_pid(
     process: &Process,
-    started: Started,
+    started: StartedReceiver,
     options: &LaunchOptions,
     cancel: &CancellationToken,
 ) -> Result<u32, StartError> {
@@ -301,9 +300,9 @@ async fn started_pid(
 
 async fn handshake(
     process: &Process,
-    asked: Result<Asked, RequestError>,
+    asked: Result<PendingRequest, RequestError>,
     cancel: &CancellationToken,
-) -> Result<Answer, StartError> {
+) -> Result<ResponseValue, StartError> {
     let answer = match asked {
         Ok(asked) => asked.answer(HANDSHAKE_DEADLINE).await,
         Err(error) => Err(error),

@@ -1,31 +1,31 @@
-//! A message of the user's, as it is handed to a runtime.
+//! A user message to a runtime.
 //!
-//! Owns its shape on the wire.
+//! Owns its wire format.
 
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// A message of the user's.
+/// A user message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UserMessage {
-    /// The message's id, fresh for every message: the runtime silently drops one that it has seen.
+    /// Unique id of the message. The runtime silently drops a message with a known id.
     pub uuid: Uuid,
-    /// What it says.
+    /// Content of the message.
     pub content: UserContent,
-    /// When a runtime that is busy takes it up; without one, at the next tool boundary.
+    /// When a busy runtime handles it; `None` for the next tool boundary.
     pub priority: Option<Priority>,
-    /// Whether the model is asked. Otherwise it is told with the next message that it is asked with.
+    /// Whether the message triggers a model call. Otherwise it is included in the next call.
     pub asks_model: bool,
 }
 
-/// When a busy runtime takes up a message.
+/// When a busy runtime handles a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
-    /// At once: an answer that is being written is cut short.
+    /// Immediately: aborts an answer in progress.
     Now,
-    /// At the next boundary between tools, or when the turn is over.
+    /// At the next boundary between tools, or after the turn.
     Next,
-    /// When the turn is over.
+    /// After the turn.
     Later,
 }
 
@@ -41,7 +41,7 @@ impl Priority {
 }
 
 impl UserMessage {
-    /// A message that the model is asked with.
+    /// A message that triggers a model call.
     pub fn new(uuid: Uuid, content: impl Into<UserContent>) -> Self {
         Self { uuid, content: content.into(), priority: None, asks_model: true }
     }
@@ -70,7 +70,7 @@ impl UserMessage {
     }
 }
 
-/// What a message of the user's says.
+/// Content of a user message.
 #[derive(Debug, Clone, PartialEq)]
 pub enum UserContent {
     /// Plain text.
@@ -80,7 +80,7 @@ pub enum UserContent {
 }
 
 impl UserContent {
-    /// The text that it begins with: all of it, or that of its first block.
+    /// The complete text, or the text of the first block.
     pub(crate) fn first_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),

@@ -1,8 +1,8 @@
-//! The one task that runs a session.
+//! The task that runs a session.
 //!
-//! Owns the queue of sends, the live runtime and the turn machine. Whatever takes time is a future that the
-//! loop polls beside everything else, so that an interrupt never waits behind what it interrupts. The
-//! invariant: a send that was taken is settled exactly once, whatever happens to the runtime.
+//! Owns the queue of sends, the running runtime and the turn machine. Long operations are futures that
+//! the loop polls concurrently, so an interrupt never waits for the operation it interrupts. Invariant:
+//! an accepted send is settled exactly once, whatever happens to the runtime.
 
 mod commands;
 mod drain;
@@ -20,12 +20,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::board::Board;
 use super::hooks::HookError;
 use super::options::SessionOptions;
+use super::shared::SharedSession;
 use super::status::{StatusTracker, TurnEdge};
 use super::turn::{TURN_LIMIT, TurnEvents};
-use super::{ClaudeSession, Interrupted, Prompt, RestartError, Turn, TurnError, TurnResult};
+use super::{ClaudeSession, Interrupted, Prompt, RestartError, Turn, TurnFailure, TurnResult};
 use crate::options::LaunchOptions;
 use crate::queue::ByteQueue;
 use crate::runtime::{Runtime, RuntimeEvent, RuntimeEvents, StartError, UserContent};
@@ -34,20 +34,20 @@ use crate::turns::{Generation, TurnKey, TurnMachine};
 
 use drain::Drain;
 
-/// The most answers on their way back to the loop. Those who answer wait when it is full.
+/// Capacity of the channel for completed answers. Senders wait when it is full.
 const ANSWERED_LIMIT: usize = 64;
 
-/// A change to launch options.
-pub(super) type Change = Box<dyn FnOnce(&mut LaunchOptions) + Send>;
+/// A change to the launch options.
+pub(super) type OptionsChange = Box<dyn FnOnce(&mut LaunchOptions) + Send>;
 
-/// Who waits for a runtime to be ready.
+/// Notified when the runtime is ready.
 type Ready = oneshot::Sender<Result<(), RestartError>>;
 
-/// What handles ask of the task.
+/// Commands from session handles.
 pub(super) enum Command {
     Send(Pending),
     WarmUp { reply: Ready },
-    Restart { change: Change, reply: Ready },
+    Restart { change: OptionsChange, reply: Ready },
     Interrupt { reply: oneshot::Sender<Interrupted> },
     Terminate { reply: oneshot::Sender<()> },
 }
@@ -57,8 +57,8 @@ pub(super) struct Pending {
     uuid: Uuid,
     prompt: Prompt,
     events: Arc<TurnEvents>,
-    outcome: oneshot::Sender<Result<TurnResult, TurnError>>,
-    /// When its turn must be over, once it has begun; and how long it had.
+    outcome: oneshot::Sender<Result<TurnResult, TurnFailure>>,
+    /// Deadline of the turn once it has started, with the timeout.
     deadline: Option<(Instant, Duration)>,
     _permit: OwnedSemaphorePermit,
 }
@@ -72,75 +72,75 @@ impl Pending {
         (Self { uuid, prompt, events, outcome: settle, deadline: None, _permit: permit }, turn)
     }
 
-    fn settle(self, outcome: Result<TurnResult, TurnError>) {
+    fn settle(self, outcome: Result<TurnResult, TurnFailure>) {
         self.events.close();
-        // Whoever sent it may not care any more.
+        // The sender may have dropped the turn.
         self.outcome.send(outcome).ok();
     }
 }
 
-/// What waits for its turn.
+/// Queued work.
 enum Job {
     Send(Pending),
     WarmUp(Ready),
-    Restart(Change, Ready),
+    Restart(OptionsChange, Ready),
 }
 
-/// What the task is in the middle of.
-enum Stage {
-    /// Nothing; the next job can begin.
+/// Current activity of the task.
+enum SessionStage {
+    /// Ready for the next job.
     Idle,
-    /// Hooks rewrite a prompt.
+    /// Hooks are rewriting a prompt.
     Hooking(Pending),
-    /// A runtime is being started for something.
+    /// A runtime is starting.
     Starting(Purpose),
-    /// A message is with the runtime, or what it left behind is awaited.
+    /// A message was sent to the runtime; or, with `None`, an abandoned turn is being drained.
     Turn(Option<Pending>),
-    /// The runtime is gone and its last event not read yet; the message goes to the next one.
+    /// The runtime has exited but its last event was not read yet; the next runtime gets the message.
     Lost(Pending, UserContent),
-    /// The runtime is being stopped.
+    /// The runtime is stopping.
     Stopping(Afterwards),
-    /// The session is over.
+    /// The session has ended.
     Over,
 }
 
-/// What a runtime is started for.
+/// Why a runtime is started.
 enum Purpose {
     Write(Pending, UserContent),
     Reply(Ready),
-    /// With the options to go back to if it fails.
+    /// With the options to restore if the start fails.
     Changed(Ready, Box<LaunchOptions>),
-    /// Whoever wanted it has given up.
-    Nobody,
+    /// The requester has given up.
+    Abandoned,
 }
 
-/// What follows when a runtime has been stopped.
+/// What follows after a runtime has stopped.
 enum Afterwards {
     Nothing,
-    Restart(Change, Ready),
+    Restart(OptionsChange, Ready),
     Over,
 }
 
-/// What a future of the loop's came to.
+/// Output of the stage's future.
 enum Done {
     Hooked(Result<UserContent, HookError>),
     Started(Box<Result<(Runtime, RuntimeEvents), StartError>>),
 }
 
-/// What the loop waits for.
-enum Input {
+/// Inputs of the loop.
+enum ActorInput {
     Command(Option<Command>),
     Cancelled,
     Answered(String),
-    /// A runtime of this generation answered an interrupt.
+    /// A runtime of this generation responded to an interrupt.
     InterruptAnswered(Generation),
     Done(Done),
-    /// With the length of the line that it came as.
+    /// With the length of its line.
     Event(Option<(RuntimeEvent, usize)>),
     Time,
 }
 
-/// A runtime that runs.
+/// The running runtime.
 struct Live {
     runtime: Runtime,
     events: RuntimeEvents,
@@ -150,34 +150,34 @@ struct Live {
 /// The state of the task.
 pub(super) struct Actor {
     options: SessionOptions,
-    board: Arc<Board>,
+    shared: Arc<SharedSession>,
     commands: mpsc::Receiver<Command>,
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
     cancel: CancellationToken,
     queue: VecDeque<Job>,
-    stage: Stage,
-    /// What the stage waits for, if that is a future.
+    stage: SessionStage,
+    /// The future that the stage waits for, if any.
     work: Option<BoxFuture<'static, Done>>,
-    /// Ends a start that nobody wants any more.
+    /// Cancels a start that is no longer needed.
     starting: CancellationToken,
     live: Option<Live>,
     /// Whether a runtime was started before, so that the next one resumes.
     started_before: bool,
     machine: TurnMachine,
-    /// The turn that the send which is with the runtime opened.
+    /// The turn of the send in progress.
     turn: Option<TurnKey>,
-    /// Interrupts that are not answered yet; each gives its runtime's generation.
+    /// Pending interrupts; each returns the generation of its runtime.
     interrupting: JoinSet<Generation>,
     status: StatusTracker,
     drain: Option<Drain>,
-    /// When silence settles the open message.
+    /// When the open message is settled because of silence.
     quiet_at: Option<Instant>,
-    /// Who waits for the end of an interrupted turn.
+    /// Waiting for the end of an interrupted turn.
     interrupts: Vec<oneshot::Sender<Interrupted>>,
-    /// Who waits for the end of the session; something once it has begun to end.
+    /// Waiting for the end of the session; `Some` once it is ending.
     ending: Option<Vec<oneshot::Sender<()>>>,
-    /// The runtime's open questions.
+    /// Pending requests from the runtime.
     questions: HashMap<String, CancellationToken>,
     answered: (mpsc::Sender<String>, mpsc::Receiver<String>),
 }
@@ -185,7 +185,7 @@ pub(super) struct Actor {
 impl Actor {
     pub(super) fn new(
         options: SessionOptions,
-        board: Arc<Board>,
+        shared: Arc<SharedSession>,
         commands: mpsc::Receiver<Command>,
         permits: Arc<Semaphore>,
         tasks: TaskTracker,
@@ -193,14 +193,14 @@ impl Actor {
     ) -> Self {
         Self {
             options,
-            board,
+            shared,
             commands,
             permits,
             tasks,
             starting: cancel.child_token(),
             cancel,
             queue: VecDeque::new(),
-            stage: Stage::Idle,
+            stage: SessionStage::Idle,
             work: None,
             live: None,
             started_before: false,
@@ -217,12 +217,12 @@ impl Actor {
         }
     }
 
-    /// Runs the session to its end.
+    /// Runs the session until it ends.
     pub(super) async fn run(mut self) {
         loop {
             self.advance();
-            self.board.show(self.status.status());
-            if matches!(self.stage, Stage::Over) {
+            self.shared.show(self.status.status());
+            if matches!(self.stage, SessionStage::Over) {
                 break;
             }
             let input = self.next_input().await;
@@ -231,57 +231,57 @@ impl Actor {
         self.permits.close();
         self.status.terminated();
         let now = self.options.clock.now();
-        self.board.record(|recorder| recorder.ended(now));
-        self.board.show(self.status.status());
+        self.shared.record(|recorder| recorder.ended(now));
+        self.shared.show(self.status.status());
         for reply in self.ending.into_iter().flatten() {
-            // Whoever asked may have gone away.
+            // The receiver may have been dropped.
             reply.send(()).ok();
         }
     }
 
-    async fn next_input(&mut self) -> Input {
+    async fn next_input(&mut self) -> ActorInput {
         let due = self.due();
         let ending = self.ending.is_some();
         tokio::select! {
-            // What the user wants comes first, then what was waited for, then what the runtime says.
+            // User commands come first, then completed work, then events from the runtime.
             biased;
-            () = self.cancel.cancelled(), if !ending => Input::Cancelled,
-            command = self.commands.recv(), if !(ending && self.commands.is_closed()) => Input::Command(command),
-            Some(id) = self.answered.1.recv() => Input::Answered(id),
+            () = self.cancel.cancelled(), if !ending => ActorInput::Cancelled,
+            command = self.commands.recv(), if !(ending && self.commands.is_closed()) => ActorInput::Command(command),
+            Some(id) = self.answered.1.recv() => ActorInput::Answered(id),
             Some(answered) = self.interrupting.join_next() => {
-                Input::InterruptAnswered(answered.unwrap_or_else(|_| self.machine.generation()))
+                ActorInput::InterruptAnswered(answered.unwrap_or_else(|_| self.machine.generation()))
             }
-            done = work(&mut self.work) => Input::Done(done),
-            () = sleep_until(due) => Input::Time,
-            event = next_event(&mut self.live) => Input::Event(event),
+            done = work(&mut self.work) => ActorInput::Done(done),
+            () = sleep_until(due) => ActorInput::Time,
+            event = next_event(&mut self.live) => ActorInput::Event(event),
         }
     }
 
-    fn handle(&mut self, input: Input) {
+    fn handle(&mut self, input: ActorInput) {
         match input {
-            Input::Command(Some(command)) => self.command(command),
-            // The last handle is gone.
-            Input::Command(None) | Input::Cancelled => self.end(None),
-            Input::Answered(id) => {
+            ActorInput::Command(Some(command)) => self.command(command),
+            // The last handle was dropped.
+            ActorInput::Command(None) | ActorInput::Cancelled => self.end(None),
+            ActorInput::Answered(id) => {
                 self.questions.remove(&id);
                 self.status.answered(&id);
             }
-            Input::InterruptAnswered(generation) => {
+            ActorInput::InterruptAnswered(generation) => {
                 let verdicts = self.machine.interrupt_answered(generation);
                 self.verdicts(verdicts);
             }
-            Input::Done(Done::Hooked(prompt)) => self.hooked(prompt),
-            Input::Done(Done::Started(started)) => self.started(*started),
-            Input::Event(Some((event, length))) => self.event(event, length),
-            // The exit was the last event, so this is never reached; a runtime without events is no use.
-            Input::Event(None) => self.live = None,
-            Input::Time => self.time(),
+            ActorInput::Done(Done::Hooked(prompt)) => self.hooked(prompt),
+            ActorInput::Done(Done::Started(started)) => self.started(*started),
+            ActorInput::Event(Some((event, length))) => self.event(event, length),
+            // Unreachable, because the exit is the last event; a runtime without events is unusable.
+            ActorInput::Event(None) => self.live = None,
+            ActorInput::Time => self.time(),
         }
     }
 
-    /// Begins the next job if nothing else goes on and no interrupt is in flight that could hit it.
+    /// Starts the next job if the task is idle and no pending interrupt could affect it.
     fn advance(&mut self) {
-        while matches!(self.stage, Stage::Idle) && self.ending.is_none() && self.machine.is_free() {
+        while matches!(self.stage, SessionStage::Idle) && self.ending.is_none() && self.machine.is_free() {
             let Some(job) = self.queue.pop_front() else { return };
             match job {
                 Job::Send(pending) => self.begin(pending),
@@ -294,7 +294,7 @@ impl Actor {
         }
     }
 
-    /// The next moment at which something is due.
+    /// The next deadline.
     fn due(&self) -> Option<Instant> {
         let deadline = self.current().and_then(|pending| pending.deadline).map(|(at, _)| at);
         let drain = self.drain.as_ref().map(|drain| drain.next);
@@ -306,7 +306,7 @@ impl Actor {
         if let Some((at, after)) = self.current().and_then(|pending| pending.deadline)
             && now >= at
         {
-            self.give_up(TurnError::TimedOut { after });
+            self.give_up(TurnFailure::TimedOut { after });
         }
         if self.drain.as_ref().is_some_and(|drain| now >= drain.next) {
             self.drain_on(now);
@@ -318,43 +318,45 @@ impl Actor {
         }
     }
 
-    /// The send that the stage is about.
+    /// The send in progress.
     fn current(&self) -> Option<&Pending> {
         match &self.stage {
-            Stage::Hooking(pending)
-            | Stage::Starting(Purpose::Write(pending, _))
-            | Stage::Lost(pending, _)
-            | Stage::Turn(Some(pending)) => Some(pending),
-            Stage::Idle
-            | Stage::Starting(Purpose::Reply(_) | Purpose::Changed(..) | Purpose::Nobody)
-            | Stage::Turn(None)
-            | Stage::Stopping(_)
-            | Stage::Over => None,
+            SessionStage::Hooking(pending)
+            | SessionStage::Starting(Purpose::Write(pending, _))
+            | SessionStage::Lost(pending, _)
+            | SessionStage::Turn(Some(pending)) => Some(pending),
+            SessionStage::Idle
+            | SessionStage::Starting(Purpose::Reply(_) | Purpose::Changed(..) | Purpose::Abandoned)
+            | SessionStage::Turn(None)
+            | SessionStage::Stopping(_)
+            | SessionStage::Over => None,
         }
     }
 
-    /// Fails the send that the stage is about; gives whether there was one.
-    fn give_up(&mut self, error: TurnError) -> bool {
-        let (pending, next) = match std::mem::replace(&mut self.stage, Stage::Idle) {
-            Stage::Hooking(pending) => {
+    /// Fails the send in progress; returns whether there was one.
+    fn give_up(&mut self, error: TurnFailure) -> bool {
+        let (pending, next) = match std::mem::replace(&mut self.stage, SessionStage::Idle) {
+            SessionStage::Hooking(pending) => {
                 self.work = None;
-                (pending, Stage::Idle)
+                (pending, SessionStage::Idle)
             }
-            // The start goes on, so that the next send finds the runtime warm.
-            Stage::Starting(Purpose::Write(pending, _)) => (pending, Stage::Starting(Purpose::Nobody)),
-            Stage::Lost(pending, _) => (pending, Stage::Idle),
-            Stage::Turn(Some(pending)) => {
+            // The start continues, so that the next send does not wait for it.
+            SessionStage::Starting(Purpose::Write(pending, _)) => {
+                (pending, SessionStage::Starting(Purpose::Abandoned))
+            }
+            SessionStage::Lost(pending, _) => (pending, SessionStage::Idle),
+            SessionStage::Turn(Some(pending)) => {
                 if let Some(turn) = self.turn.take() {
                     self.machine.abandon(turn);
                 }
                 self.drain = Some(Drain::begin(Instant::now()));
-                (pending, Stage::Turn(None))
+                (pending, SessionStage::Turn(None))
             }
-            other @ (Stage::Idle
-            | Stage::Starting(_)
-            | Stage::Turn(None)
-            | Stage::Stopping(_)
-            | Stage::Over) => {
+            other @ (SessionStage::Idle
+            | SessionStage::Starting(_)
+            | SessionStage::Turn(None)
+            | SessionStage::Stopping(_)
+            | SessionStage::Over) => {
                 self.stage = other;
                 return false;
             }
@@ -366,7 +368,7 @@ impl Actor {
     }
 }
 
-/// Waits for the stage's future; for ever if there is none.
+/// Waits for the stage's future; never returns if there is none.
 async fn work(work: &mut Option<BoxFuture<'static, Done>>) -> Done {
     match work {
         Some(running) => {

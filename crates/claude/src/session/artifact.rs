@@ -1,7 +1,7 @@
 //! The record of a session.
 //!
-//! Owns the events that were kept and the counts over all of them. Pieces of answers are not kept, only whole
-//! blocks; above a bound the oldest events go, and their number is said.
+//! Owns the kept events and the counts over all events. Keeps only complete blocks, no deltas. Above a
+//! limit the oldest events are dropped and counted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,36 +11,36 @@ use uuid::Uuid;
 
 use crate::event::{EventKind, SessionEvent, Tokens};
 
-/// The most bytes of events that are kept, roughly. A day's work is a few megabytes; above it the oldest
+/// Approximate limit of kept events in bytes. A day's work is a few megabytes; above the limit the oldest
 /// events are dropped and counted.
 const KEPT_LIMIT: usize = 32 * 1024 * 1024;
 
-/// The full record of a session.
+/// The record of a session.
 #[derive(Debug, Clone)]
 pub struct Artifact {
-    /// The conversation.
+    /// Id of the conversation.
     pub conversation: Uuid,
-    /// When the session was started.
+    /// Start of the session.
     pub started_at: SystemTime,
-    /// When it was terminated, if it was.
+    /// End of the session, if it has ended.
     pub ended_at: Option<SystemTime>,
-    /// The events, oldest first, without pieces of answers.
+    /// Events, oldest first, without deltas.
     pub events: Vec<Arc<SessionEvent>>,
-    /// How many events are missing at the front, because the record has a bound.
+    /// Number of dropped events at the front.
     pub dropped_events: u64,
-    /// The sends that were answered.
+    /// Number of answered sends.
     pub turns: u64,
-    /// The tokens of all turns.
+    /// Token counts of all turns.
     pub tokens: Tokens,
-    /// Calls of tools.
+    /// Number of tool calls.
     pub tool_calls: u64,
-    /// Results of tools.
+    /// Number of tool results.
     pub tool_results: u64,
-    /// Failures.
+    /// Number of errors.
     pub errors: u64,
 }
 
-/// Writes the record.
+/// Records events.
 #[derive(Debug)]
 pub(super) struct Recorder {
     artifact: Artifact,
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_record_counts_everything_and_keeps_whole_blocks() {
+    fn record_counts_all_events_and_keeps_complete_blocks() {
         let mut recorder = Recorder::new(Uuid::nil(), SystemTime::UNIX_EPOCH);
         let tokens = Tokens { input: 3, output: 4, ..Tokens::default() };
         let text = |text: &str| text.to_owned();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn above_the_bound_the_oldest_events_go_and_are_counted() {
+    fn oldest_events_are_dropped_and_counted_above_limit() {
         let mut recorder = Recorder::new(Uuid::nil(), SystemTime::UNIX_EPOCH);
         for _ in 0..5 {
             recorder.record(&event(EventKind::Text { text: "x".repeat(KEPT_LIMIT / 4) }));

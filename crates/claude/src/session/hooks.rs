@@ -1,7 +1,7 @@
-//! What runs around sends: hooks before them, and followers of events.
+//! Prompt hooks and event subscribers.
 //!
-//! Owns the two ordered lists and how one leaves them. Hooks and followers are called without a lock held,
-//! so that they may leave, or let others join, while they run.
+//! Owns the two ordered lists. Hooks and subscribers are called without a lock held, so that they may add
+//! or remove members.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -12,17 +12,17 @@ use crate::event::SessionEvent;
 use crate::runtime::UserContent;
 use crate::transport::BoxFuture;
 
-/// Why a hook refused a send.
+/// Why a hook rejected a send.
 pub type HookError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Rewrites a prompt before it is sent, or refuses it.
+/// Rewrites or rejects a prompt before it is sent.
 pub(super) type Hook =
     dyn Fn(UserContent) -> BoxFuture<'static, Result<UserContent, HookError>> + Send + Sync;
 
-/// Is told of every event.
+/// Called for every event.
 pub(super) type Follower = dyn Fn(&SessionEvent) + Send + Sync;
 
-/// An ordered list that can be left. Not bounded: it holds what the program itself puts in.
+/// An ordered list with removable members. Unbounded: it contains only what the program itself adds.
 pub(super) struct Members<T: ?Sized> {
     members: Mutex<Vec<(u64, Arc<T>)>>,
     next: AtomicU64,
@@ -42,14 +42,14 @@ impl<T: ?Sized> fmt::Debug for Members<T> {
 
 impl<T: ?Sized + Send + Sync + 'static> Members<T> {
     /// Adds a member at the end.
-    pub(super) fn join(self: &Arc<Self>, member: Arc<T>) -> Subscription {
+    pub(super) fn join(self: &Arc<Self>, member: Arc<T>) -> SessionSubscription {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.lock().push((id, member));
         let list: Weak<dyn Leave> = Arc::<Self>::downgrade(self);
-        Subscription { list, id }
+        SessionSubscription { list, id }
     }
 
-    /// The members now, in order.
+    /// The current members, in order.
     pub(super) fn now(&self) -> Vec<Arc<T>> {
         self.lock().iter().map(|(_, member)| Arc::clone(member)).collect()
     }
@@ -57,12 +57,12 @@ impl<T: ?Sized + Send + Sync + 'static> Members<T> {
 
 impl<T: ?Sized> Members<T> {
     fn lock(&self) -> MutexGuard<'_, Vec<(u64, Arc<T>)>> {
-        // The list is whole after every statement, so a panic elsewhere leaves nothing half done.
+        // The list is consistent after every statement, so a poisoned lock can be used.
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A list of any members, as far as leaving goes.
+/// Removal from a list of any member type.
 trait Leave: Send + Sync {
     fn leave(&self, id: u64);
 }
@@ -73,24 +73,25 @@ impl<T: ?Sized + Send + Sync> Leave for Members<T> {
     }
 }
 
-/// A hook or follower of a session. It goes when this is dropped, unless it was kept.
-#[must_use = "the hook or follower goes when this is dropped; `keep` keeps it"]
-pub struct Subscription {
+/// The registration of a hook or subscriber. Dropping it removes the hook or subscriber, unless `keep`
+/// was called.
+#[must_use = "dropping this removes the hook or subscriber; call `keep` to retain it"]
+pub struct SessionSubscription {
     list: Weak<dyn Leave>,
     id: u64,
 }
 
-impl Subscription {
-    /// Takes the hook or follower away. One that runs in this moment runs to its end.
+impl SessionSubscription {
+    /// Removes the hook or subscriber. A running call is completed.
     pub fn unsubscribe(self) {}
 
-    /// Leaves the hook or follower in place for as long as the session lives.
+    /// Retains the hook or subscriber for the lifetime of the session.
     pub fn keep(mut self) {
         self.id = u64::MAX;
     }
 }
 
-impl Drop for Subscription {
+impl Drop for SessionSubscription {
     fn drop(&mut self) {
         if let Some(list) = self.list.upgrade() {
             list.leave(self.id);
@@ -98,22 +99,22 @@ impl Drop for Subscription {
     }
 }
 
-impl fmt::Debug for Subscription {
+impl fmt::Debug for SessionSubscription {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Subscription").finish_non_exhaustive()
+        formatter.debug_struct("SessionSubscription").finish_non_exhaustive()
     }
 }
 
-/// Tells every follower. One that panics is a bug of its own, and costs the others nothing.
+/// Calls all subscribers. A panic in one does not affect the others.
 pub(super) fn tell(followers: &Members<Follower>, event: &SessionEvent) {
     for follower in followers.now() {
         if std::panic::catch_unwind(AssertUnwindSafe(|| follower(event))).is_err() {
-            tracing::error!("a follower of a session's events panicked");
+            tracing::error!("session event subscriber panicked");
         }
     }
 }
 
-/// Lets every hook rewrite the prompt, in order.
+/// Runs all hooks on the prompt, in order.
 pub(super) async fn rewrite(hooks: Vec<Arc<Hook>>, prompt: UserContent) -> Result<UserContent, HookError> {
     let mut prompt = prompt;
     for hook in hooks {

@@ -1,4 +1,4 @@
-//! What a session is made of beside the launch of its runtimes.
+//! Options of a session.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,26 +9,25 @@ use crate::clock::{Clock, SystemClock};
 use crate::options::LaunchOptions;
 use crate::transport::Transport;
 
-/// Everything that a session depends on.
+/// Options of a session.
 #[derive(Clone)]
 pub struct SessionOptions {
-    /// How its runtimes are started.
+    /// Launch options of its runtimes.
     pub launch: LaunchOptions,
     /// Where its runtimes run.
     pub transport: Transport,
-    /// Who answers the runtime's questions.
+    /// Answers requests from the runtime.
     pub handler: Arc<dyn RequestHandler>,
-    /// How long a turn may take, unless its send says otherwise; without one, for ever. The wait behind other
-    /// sends does not count.
+    /// Default timeout of a turn, excluding the time in the queue; `None` for no limit.
     pub send_timeout: Option<Duration>,
-    /// Whether a runtime that does not heed an interrupt gets SIGINT before its stdin is closed.
+    /// Whether to send SIGINT to a runtime that ignores an interrupt, before closing its stdin.
     pub sigint: bool,
-    /// Where times come from.
+    /// Source of wall-clock time.
     pub clock: Arc<dyn Clock>,
 }
 
 impl SessionOptions {
-    /// A session on this machine that refuses every question, with turns of any length.
+    /// A local session without timeout that rejects every request from the runtime.
     pub fn new(launch: LaunchOptions) -> Self {
         Self {
             launch,
@@ -40,7 +39,7 @@ impl SessionOptions {
         }
     }
 
-    /// The same with another answerer of questions.
+    /// Sets the request handler.
     #[must_use]
     pub fn with_handler(mut self, handler: impl RequestHandler) -> Self {
         self.handler = Arc::new(handler);

@@ -1,7 +1,7 @@
-//! The runtime's questions and who answers them.
+//! Handles requests from the runtime.
 //!
-//! Owns the seam to the answerer and the answers with a shape worth naming. Every question is answered in a
-//! task of its own, so that neither the reader nor the session waits for an answer.
+//! Owns the handler trait and the typed answers. Every request is answered in a separate task, so neither
+//! the reader nor the session waits for an answer.
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 use crate::transport::BoxFuture;
 use crate::wire::{CanUseTool, IncomingRequest};
 
-/// Answers the runtime's questions.
+/// Answers requests from the runtime.
 pub trait RequestHandler: Send + Sync + 'static {
-    /// Answers one question; an error is told to the runtime in these words. May take as long as it likes.
-    /// When `cancel` is cancelled nobody wants the answer any more.
+    /// Answers a request; an error text is sent to the runtime. There is no time limit. After `cancel` is
+    /// cancelled, the answer is ignored.
     fn answer(
         &self,
         request: IncomingRequest,
@@ -37,7 +37,7 @@ where
     }
 }
 
-/// Denies every tool that needs a permission, and declines all else.
+/// Denies all tools that need permission and declines all other requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RefuseAll;
 
@@ -49,51 +49,51 @@ impl RequestHandler for RefuseAll {
     ) -> BoxFuture<'static, Result<Value, String>> {
         let answer = match request {
             IncomingRequest::CanUseTool(question) => {
-                let reason = "nobody is there to give permission".to_owned();
+                let reason = "no permission handler is available".to_owned();
                 Ok(PermissionAnswer::deny(reason).to_json(&question))
             }
             IncomingRequest::Elicitation(_) => Ok(json!({ "action": "decline" })),
             IncomingRequest::HookCallback(_) => Ok(json!({})),
-            IncomingRequest::McpMessage(_) => Err("there is no such server in this host".to_owned()),
-            IncomingRequest::UserDialog(_) => Err("this host shows no dialogs".to_owned()),
-            IncomingRequest::TokenRefresh(_) => Err("this host has no other token".to_owned()),
+            IncomingRequest::McpMessage(_) => Err("unknown MCP server".to_owned()),
+            IncomingRequest::UserDialog(_) => Err("dialogs are not supported".to_owned()),
+            IncomingRequest::TokenRefresh(_) => Err("token refresh is not supported".to_owned()),
             IncomingRequest::Unknown(request) => Err(format!("unsupported request: {}", request.kind)),
         };
         Box::pin(std::future::ready(answer))
     }
 }
 
-/// The answer to the question whether a tool may run.
+/// The answer to a permission request for a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PermissionAnswer {
-    /// It may.
+    /// Allows the tool to run.
     Allow {
-        /// The input that it runs with; without one, that of the question.
+        /// Replaces the tool's input; `None` keeps it.
         updated_input: Option<Value>,
-        /// Rules for the questions to come.
+        /// Rules for later requests.
         updated_permissions: Vec<Value>,
     },
-    /// It may not.
+    /// Denies the tool.
     Deny {
-        /// What the model is told.
+        /// Message to the model.
         message: String,
-        /// Whether the turn ends with it.
+        /// Whether to end the turn.
         interrupt: bool,
     },
 }
 
 impl PermissionAnswer {
-    /// It may, with the input as it is.
+    /// Allows the tool with its input unchanged.
     pub fn allow() -> Self {
         Self::Allow { updated_input: None, updated_permissions: Vec::new() }
     }
 
-    /// It may not, and the turn goes on.
+    /// Denies the tool and continues the turn.
     pub fn deny(message: impl Into<String>) -> Self {
         Self::Deny { message: message.into(), interrupt: false }
     }
 
-    /// The answer on the wire. Older runtimes need the input even where it is not changed.
+    /// The answer in wire format. Older runtimes require the input even if it is unchanged.
     pub fn to_json(&self, question: &CanUseTool) -> Value {
         let mut answer = match self {
             Self::Allow { updated_input, updated_permissions } => {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_names_the_call_and_always_carries_the_input() {
+    fn permission_answer_contains_tool_use_id_and_input() {
         let allowed = PermissionAnswer::allow().to_json(&question());
         let expected = json!({ "behavior": "allow", "updatedInput": { "command": "ls" }, "toolUseID": "t" });
         assert_eq!(allowed, expected);

@@ -1,6 +1,6 @@
-//! What a session is doing, for somebody who looks at it.
+//! The status of a session.
 //!
-//! Pure: derived from what is sent, asked and said. Decides nothing.
+//! Pure: derived from sends, requests and messages.
 
 use std::collections::BTreeSet;
 
@@ -8,45 +8,45 @@ use crate::event::EventKind;
 use crate::process::Exit;
 use crate::wire::{Message, SystemMessage};
 
-/// What a session is doing.
+/// The status of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
-    /// Nothing; it takes a send at once.
+    /// Ready for a send.
     Idle,
-    /// A turn runs.
+    /// A turn is running.
     Streaming,
-    /// A turn runs, and the model thinks.
+    /// A turn is running and the model is thinking.
     Thinking,
-    /// A turn waits for the answer to a question.
+    /// A turn is waiting for an answer from the user.
     AwaitingApproval,
-    /// The runtime ended without being asked to. The next send starts another one.
+    /// The runtime exited unexpectedly. The next send starts a new one.
     Error(UnexpectedExit),
-    /// It is over.
+    /// The session has ended.
     Terminated,
 }
 
-/// A runtime ended without being asked to, and without the result that was due.
+/// The runtime exited unexpectedly, without a pending result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the runtime {exit}{}", said(exit))]
 pub struct UnexpectedExit {
-    /// How it ended: code, signal and the tail of its stderr.
+    /// Exit code, signal and end of stderr.
     pub exit: Exit,
 }
 
 fn said(exit: &Exit) -> String {
-    if exit.stderr_tail.is_empty() { String::new() } else { format!("; it said: {}", exit.stderr_tail) }
+    if exit.stderr_tail.is_empty() { String::new() } else { format!("; stderr: {}", exit.stderr_tail) }
 }
 
-/// Follows a session.
+/// Derives the status from the activity of a session.
 #[derive(Debug, Default)]
 pub(super) struct StatusTracker {
-    phase: Phase,
-    /// The ids of open questions that a person has to answer.
+    phase: StatusPhase,
+    /// Ids of pending requests that need an answer from the user.
     questions: BTreeSet<String>,
 }
 
 #[derive(Debug, Default)]
-enum Phase {
+enum StatusPhase {
     #[default]
     Idle,
     Streaming,
@@ -56,38 +56,40 @@ enum Phase {
 }
 
 impl StatusTracker {
-    /// The status now.
+    /// The current status.
     pub(super) fn status(&self) -> Status {
         match &self.phase {
-            Phase::Terminated => Status::Terminated,
-            Phase::Broken(exit) => Status::Error(exit.clone()),
-            Phase::Idle | Phase::Streaming | Phase::Thinking if !self.questions.is_empty() => {
+            StatusPhase::Terminated => Status::Terminated,
+            StatusPhase::Broken(exit) => Status::Error(exit.clone()),
+            StatusPhase::Idle | StatusPhase::Streaming | StatusPhase::Thinking
+                if !self.questions.is_empty() =>
+            {
                 Status::AwaitingApproval
             }
-            Phase::Idle => Status::Idle,
-            Phase::Streaming => Status::Streaming,
-            Phase::Thinking => Status::Thinking,
+            StatusPhase::Idle => Status::Idle,
+            StatusPhase::Streaming => Status::Streaming,
+            StatusPhase::Thinking => Status::Thinking,
         }
     }
 
-    /// A turn begins or ends.
+    /// Handles the start or end of a turn.
     pub(super) fn turn(&mut self, turn: TurnEdge) {
-        if !matches!(self.phase, Phase::Terminated) {
+        if !matches!(self.phase, StatusPhase::Terminated) {
             self.phase = match turn {
-                TurnEdge::Begins => Phase::Streaming,
-                TurnEdge::Ends => Phase::Idle,
+                TurnEdge::Begins => StatusPhase::Streaming,
+                TurnEdge::Ends => StatusPhase::Idle,
             };
         }
     }
 
-    /// The runtime said something, which means these things.
+    /// Handles a message and the events it maps to.
     pub(super) fn message(&mut self, message: &Message, kinds: &[EventKind]) {
-        if matches!(self.phase, Phase::Terminated | Phase::Broken(_)) {
+        if matches!(self.phase, StatusPhase::Terminated | StatusPhase::Broken(_)) {
             return;
         }
         if let Message::Result(result) = message {
             if result.queued_turn_count.unwrap_or(0) == 0 {
-                self.phase = Phase::Idle;
+                self.phase = StatusPhase::Idle;
             }
             return;
         }
@@ -97,11 +99,13 @@ impl StatusTracker {
         }
         for kind in kinds {
             match kind {
-                EventKind::ThinkingDelta { .. } | EventKind::Thinking { .. } => self.phase = Phase::Thinking,
+                EventKind::ThinkingDelta { .. } | EventKind::Thinking { .. } => {
+                    self.phase = StatusPhase::Thinking
+                }
                 EventKind::TextDelta { .. }
                 | EventKind::Text { .. }
                 | EventKind::ToolUse { .. }
-                | EventKind::ToolResult { .. } => self.phase = Phase::Streaming,
+                | EventKind::ToolResult { .. } => self.phase = StatusPhase::Streaming,
                 EventKind::SessionStart { .. }
                 | EventKind::SessionEnd { .. }
                 | EventKind::Result { .. }
@@ -114,43 +118,45 @@ impl StatusTracker {
 
     fn system(&mut self, message: &SystemMessage) {
         if let SystemMessage::Init(_) = message {
-            self.phase = Phase::Streaming;
+            self.phase = StatusPhase::Streaming;
         }
         if let SystemMessage::SessionStateChanged(changed) = message {
             match changed.state.as_deref() {
-                Some("idle") => self.phase = Phase::Idle,
-                Some("running") if matches!(self.phase, Phase::Idle) => self.phase = Phase::Streaming,
+                Some("idle") => self.phase = StatusPhase::Idle,
+                Some("running") if matches!(self.phase, StatusPhase::Idle) => {
+                    self.phase = StatusPhase::Streaming
+                }
                 Some(_) | None => {}
             }
         }
     }
 
-    /// A question was asked.
+    /// Adds a pending request.
     pub(super) fn asked(&mut self, id: &str) {
         self.questions.insert(id.to_owned());
     }
 
-    /// A question was answered or withdrawn.
+    /// Removes a request that was answered or cancelled.
     pub(super) fn answered(&mut self, id: &str) {
         self.questions.remove(id);
     }
 
-    /// The runtime is gone, unasked or not.
+    /// Handles the exit of the runtime.
     pub(super) fn exited(&mut self, unexpected: Option<UnexpectedExit>) {
         self.questions.clear();
-        if !matches!(self.phase, Phase::Terminated) {
-            self.phase = unexpected.map_or(Phase::Idle, Phase::Broken);
+        if !matches!(self.phase, StatusPhase::Terminated) {
+            self.phase = unexpected.map_or(StatusPhase::Idle, StatusPhase::Broken);
         }
     }
 
-    /// The session is over.
+    /// Handles the end of the session.
     pub(super) fn terminated(&mut self) {
         self.questions.clear();
-        self.phase = Phase::Terminated;
+        self.phase = StatusPhase::Terminated;
     }
 }
 
-/// A turn's beginning or end.
+/// The start or end of a turn.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TurnEdge {
     Begins,
@@ -171,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_goes_from_streaming_over_thinking_and_a_question_to_idle() {
+    fn turn_goes_through_streaming_thinking_and_approval_to_idle() {
         let mut tracker = StatusTracker::default();
         assert_eq!(tracker.status(), Status::Idle);
         tracker.turn(TurnEdge::Begins);
@@ -193,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_nobody_asked_for_shows_too() {
+    fn unsolicited_turn_changes_status() {
         let mut tracker = StatusTracker::default();
         assert_eq!(say(&mut tracker, r#"{"type":"system","subtype":"init"}"#), Status::Streaming);
         let idle = r#"{"type":"system","subtype":"session_state_changed","state":"idle"}"#;
@@ -201,13 +207,13 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_is_an_error_until_the_next_turn_and_the_end_stays() {
+    fn exit_is_an_error_until_next_turn_but_termination_is_final() {
         let mut tracker = StatusTracker::default();
         let exit =
             Exit { code: Some(3), signal: None, stderr_tail: "no".to_owned(), reason: ExitReason::OnItsOwn };
         tracker.exited(Some(UnexpectedExit { exit: exit.clone() }));
         assert_eq!(tracker.status(), Status::Error(UnexpectedExit { exit: exit.clone() }));
-        assert_eq!(UnexpectedExit { exit }.to_string(), "the runtime exited with code 3; it said: no");
+        assert_eq!(UnexpectedExit { exit }.to_string(), "the runtime exited with code 3; stderr: no");
         tracker.turn(TurnEdge::Begins);
         assert_eq!(tracker.status(), Status::Streaming);
         tracker.terminated();

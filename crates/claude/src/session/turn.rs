@@ -1,7 +1,7 @@
-//! One send: its events while it runs, and what it came to.
+//! A send: its events and its result.
 //!
-//! Owns the caller's half of a send and its errors. Dropping it does not take the send back; interrupting the
-//! session does.
+//! Owns the caller's half of a send and its errors. Dropping it does not cancel the send; interrupting
+//! the session does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,73 +19,73 @@ use crate::queue::ByteQueue;
 use crate::runtime::StartError;
 use crate::wire::message::ResultMessage;
 
-/// The most bytes of a turn's events that wait to be read. Above it the stream ends with [`Lagged`]; the turn
-/// itself goes on.
+/// Capacity of a turn's event queue in bytes. Above it the stream ends with [`Lagged`]; the turn itself
+/// continues.
 pub(super) const TURN_LIMIT: usize = 32 * 1024 * 1024;
 
-/// What a turn's reader gets.
+/// The event queue of a turn.
 pub(super) type TurnEvents = ByteQueue<Result<Arc<SessionEvent>, Lagged>>;
 
-/// The events of a turn were not read, and those after this point are lost to its reader.
+/// The reader of a turn was too slow; the remaining events are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("the turn's events were not read in time, and the rest of them is lost")]
+#[error("the turn's events were not read in time; the remaining events are lost")]
 pub struct Lagged;
 
-/// A send. Its session lives at least as long.
+/// A send. Keeps its session alive.
 #[derive(Debug)]
 pub struct Turn {
     pub(super) uuid: Uuid,
     pub(super) events: Arc<TurnEvents>,
-    pub(super) outcome: oneshot::Receiver<Result<TurnResult, TurnError>>,
+    pub(super) outcome: oneshot::Receiver<Result<TurnResult, TurnFailure>>,
     /// Keeps the session alive until the turn was read.
     pub(super) _session: ClaudeSession,
 }
 
 impl Turn {
-    /// The uuid of the message, which is the transcript's and the one that files can be rewound to.
+    /// Uuid of the message, as in the transcript and for rewinding files.
     pub fn uuid(&self) -> Uuid {
         self.uuid
     }
 
-    /// The next event; nothing after the turn's end. Cancel-safe.
+    /// The next event; `None` after the end of the turn. Cancel-safe.
     pub async fn next(&mut self) -> Option<Result<Arc<SessionEvent>, Lagged>> {
         self.events.pop().await
     }
 
-    /// Waits for the turn's end; events that were not read are given up.
-    pub async fn result(self) -> Result<TurnResult, TurnError> {
+    /// Waits for the end of the turn and discards unread events.
+    pub async fn result(self) -> Result<TurnResult, TurnFailure> {
         let Self { events, outcome, _session, .. } = self;
         drop(events.abandon());
-        // The session goes without a word only if the async runtime itself is torn down.
-        outcome.await.unwrap_or(Err(TurnError::Terminated))
+        // The session disappears without a result only if the async runtime is shut down.
+        outcome.await.unwrap_or(Err(TurnFailure::Terminated))
     }
 }
 
-/// What a turn came to.
+/// The result of a turn.
 #[derive(Debug, Clone)]
 pub struct TurnResult {
-    /// The message's uuid.
+    /// Uuid of the message.
     pub uuid: Uuid,
-    /// The conversation.
+    /// Id of the conversation.
     pub conversation: Uuid,
-    /// The last words; the API's error in words if it failed.
+    /// The final text, or the error text if the turn failed.
     pub text: String,
-    /// How it ended.
+    /// How the turn ended.
     pub ending: TurnEnding,
-    /// The tokens of its main thread.
+    /// Token counts of the main thread.
     pub tokens: Tokens,
-    /// All that the runtime said about it.
+    /// The complete result message.
     pub message: Box<ResultMessage>,
 }
 
 /// How a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TurnEnding {
-    /// As it should.
+    /// Completed normally.
     Completed,
-    /// The model's API failed, or a limit was reached.
+    /// The model API failed or a limit was reached.
     Failed,
-    /// It was cut short from within: by an answer to a question, or by another message.
+    /// Ended early by a permission answer or by another message.
     Aborted,
 }
 
@@ -107,35 +107,35 @@ impl TurnResult {
 
 /// Why a send has no result.
 #[derive(Debug, Error)]
-pub enum TurnError {
-    /// It took too long. The turn was interrupted.
+pub enum TurnFailure {
+    /// The turn timed out and was interrupted.
     #[error("the turn took longer than {} s and was interrupted", after.as_secs_f64())]
     TimedOut {
-        /// How long it had.
+        /// The timeout.
         after: Duration,
     },
     /// The session was interrupted.
     #[error("the turn was interrupted")]
     Interrupted,
-    /// The runtime ended in the middle of it. The next send continues the conversation.
-    #[error("the turn has no result")]
+    /// The runtime exited during the turn. The next send continues the conversation.
+    #[error("the runtime exited during the turn")]
     UnexpectedExit(#[source] UnexpectedExit),
-    /// A hook refused it. Nothing was sent.
-    #[error("a hook refused the message")]
+    /// A hook rejected the message; it was not sent.
+    #[error("a hook rejected the message")]
     Hook(#[source] HookError),
-    /// The runtime had to be started for it, and could not be.
-    #[error("the runtime could not be started")]
+    /// The runtime could not be started.
+    #[error("cannot start the runtime")]
     Start(#[source] StartError),
-    /// The runtime did not take it.
-    #[error("the message could not be sent")]
+    /// The message could not be sent to the runtime.
+    #[error("cannot send the message to the runtime")]
     Send(#[source] SendError),
-    /// It was taken back before the runtime took it up.
-    #[error("the message was cancelled before the runtime took it up")]
+    /// The message was cancelled before the runtime started it.
+    #[error("the message was cancelled before the runtime started it")]
     Cancelled,
-    /// The runtime worked on it and went idle without a result.
-    #[error("the runtime gave no result")]
+    /// The runtime became idle without a result.
+    #[error("the runtime returned no result")]
     NoResult,
-    /// The session is over.
+    /// The session has ended.
     #[error("the session was terminated")]
     Terminated,
 }

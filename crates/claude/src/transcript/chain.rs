@@ -1,15 +1,15 @@
-//! Which entries of a transcript are the conversation, and in which order.
+//! Selects and orders the transcript entries that make up the conversation.
 //!
-//! A transcript is a forest: every entry names its parent, branches that were left stay in the file, and a
-//! compaction moves what it kept behind its summary. Owns the way from the newest leaf to the root. Pure, and
-//! bounded by the number of entries even if the parents go round in circles.
+//! A transcript is a forest: every entry names its parent, abandoned branches remain in the file, and a
+//! compaction moves the entries it kept after its summary. Owns the path from the newest leaf to the
+//! root. Pure, and bounded by the number of entries even if the parents form a cycle.
 
 use std::collections::{HashMap, HashSet};
 
-use super::entry::{Entry, EntryKind, Preserved};
+use super::entry::{EntryKind, Preserved, TranscriptEntry};
 
-/// The conversation that the newest leaf belongs to, as places in `entries`, oldest first.
-pub(super) fn conversation(entries: &[Entry]) -> Vec<usize> {
+/// The conversation of the newest leaf, as indices into `entries`, oldest first.
+pub(super) fn conversation(entries: &[TranscriptEntry]) -> Vec<usize> {
     let tree = Tree::new(entries);
     let Some(last) = tree.newest_message() else { return Vec::new() };
     let mut path = tree.path_to(last);
@@ -17,34 +17,34 @@ pub(super) fn conversation(entries: &[Entry]) -> Vec<usize> {
     path
 }
 
-/// The entries on the way to the last message, whatever they are.
-pub(super) fn path_to_last_message(entries: &[Entry]) -> Vec<usize> {
+/// All entries on the path to the last message.
+pub(super) fn path_to_last_message(entries: &[TranscriptEntry]) -> Vec<usize> {
     let tree = Tree::new(entries);
-    entries.iter().rposition(Entry::is_message).map(|last| tree.path_to(last)).unwrap_or_default()
+    entries.iter().rposition(TranscriptEntry::is_message).map(|last| tree.path_to(last)).unwrap_or_default()
 }
 
 struct Tree<'a> {
-    entries: &'a [Entry],
-    /// Where each entry is; a repeated one counts where it stands last.
+    entries: &'a [TranscriptEntry],
+    /// Index by uuid; the last occurrence of a repeated entry counts.
     places: HashMap<&'a str, usize>,
-    /// The parent of each entry, after compactions have moved some.
+    /// Parent of each entry, after moves by compactions.
     parents: Vec<Option<usize>>,
 }
 
 impl<'a> Tree<'a> {
-    fn new(entries: &'a [Entry]) -> Self {
+    fn new(entries: &'a [TranscriptEntry]) -> Self {
         let places: HashMap<&str, usize> =
             entries.iter().enumerate().map(|(at, entry)| (entry.uuid.as_str(), at)).collect();
-        let parent = |entry: &Entry| places.get(entry.fields.parent_uuid.as_deref()?).copied();
+        let parent = |entry: &TranscriptEntry| places.get(entry.fields.parent_uuid.as_deref()?).copied();
         let parents = entries.iter().map(parent).collect();
         let mut tree = Self { entries, places, parents };
-        for preserved in entries.iter().filter_map(Entry::preserved) {
+        for preserved in entries.iter().filter_map(TranscriptEntry::preserved) {
             tree.move_preserved(&preserved);
         }
         tree
     }
 
-    /// Puts what a compaction kept between its anchor and what followed the anchor.
+    /// Inserts the entries that a compaction kept between its anchor and the anchor's children.
     fn move_preserved(&mut self, preserved: &Preserved) {
         if let Some(messages) = &preserved.preserved_messages {
             let kept: Option<Vec<usize>> = messages.uuids.iter().map(|uuid| self.place(uuid)).collect();
@@ -93,18 +93,19 @@ impl<'a> Tree<'a> {
         self.parents.get(at).copied().flatten()
     }
 
-    fn is_current(&self, at: usize, entry: &Entry) -> bool {
+    fn is_current(&self, at: usize, entry: &TranscriptEntry) -> bool {
         self.place(&entry.uuid) == Some(at)
     }
 
-    /// The last message of the conversation: the one that the newest leaf leads to. What the runtime noted
-    /// behind it belongs to a turn that is not there yet.
+    /// The last message of the conversation: the one that the newest leaf leads to. Later entries of
+    /// other kinds belong to a turn that has no message yet.
     fn newest_message(&self) -> Option<usize> {
-        let main = |at: usize, entry: &Entry| self.is_current(at, entry) && !entry.fields.is_sidechain;
+        let main =
+            |at: usize, entry: &TranscriptEntry| self.is_current(at, entry) && !entry.fields.is_sidechain;
         let in_main = || self.entries.iter().enumerate().filter(|(at, entry)| main(*at, entry));
         let followed: HashSet<usize> = in_main().filter_map(|(at, _)| self.parent(at)).collect();
         let leaves: Vec<usize> = in_main().map(|(at, _)| at).filter(|at| !followed.contains(at)).collect();
-        let wanted = |entry: &Entry| !entry.fields.is_sidechain && entry.fields.team_name.is_none();
+        let wanted = |entry: &TranscriptEntry| !entry.fields.is_sidechain && entry.fields.team_name.is_none();
         leaves.into_iter().rev().find_map(|leaf| {
             let mut way = self.ancestors(leaf).filter_map(|at| self.entries.get(at).map(|entry| (at, entry)));
             way.find(|(_, entry)| entry.is_message() || entry.is_queued_prompt())
@@ -113,7 +114,7 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// An entry and those before it, newest first.
+    /// An entry and its ancestors, newest first.
     fn ancestors(&self, from: usize) -> impl Iterator<Item = usize> {
         let mut seen = HashSet::new();
         std::iter::successors(Some(from), |at| self.parent(*at)).take_while(move |at| seen.insert(*at))
@@ -125,11 +126,11 @@ impl<'a> Tree<'a> {
         path
     }
 
-    /// Parallel tool calls are entries of one answer of which only one can be the parent of what follows. The
-    /// others and their results are put behind the last block of the answer that is on the path.
+    /// Parallel tool calls are entries of one answer, only one of which can be the parent of the next
+    /// entry. Inserts the others and their results after the last block of the answer on the path.
     fn insert_siblings(&self, path: &mut Vec<usize>) {
         let on_path: HashSet<usize> = path.iter().copied().collect();
-        let mut answers: HashMap<String, Answer> = HashMap::new();
+        let mut answers: HashMap<String, AnswerEntries> = HashMap::new();
         let mut answer_of_block: HashMap<&str, String> = HashMap::new();
         for (at, entry) in self.entries.iter().enumerate() {
             let relevant = entry.kind == EntryKind::Assistant && !entry.fields.is_sidechain;
@@ -177,9 +178,9 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The entries of one answer of the model.
+/// The entries of one model answer.
 #[derive(Default)]
-struct Answer {
+struct AnswerEntries {
     on_path: Vec<usize>,
     blocks: Vec<usize>,
     results: Vec<usize>,

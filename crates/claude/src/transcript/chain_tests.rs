@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn entries(lines: &[Value]) -> Vec<Entry> {
-    lines.iter().map(|line| Entry::parse(line.to_string().as_bytes()).unwrap()).collect()
+fn entries(lines: &[Value]) -> Vec<TranscriptEntry> {
+    lines.iter().map(|line| TranscriptEntry::parse(line.to_string().as_bytes()).unwrap()).collect()
 }
 
 fn uuids(lines: &[Value]) -> Vec<String> {

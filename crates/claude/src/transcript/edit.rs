@@ -1,6 +1,7 @@
-//! Small changes to a transcript: its title, its tag, its end.
+//! Small changes to a transcript: title, tag, deletion.
 //!
-//! Transcripts are appended to and never rewritten, so that a runtime that has one open loses nothing.
+//! Transcripts are only appended to, never rewritten, so that a runtime with an open transcript loses
+//! nothing.
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -12,7 +13,7 @@ use uuid::Uuid;
 use super::error::TranscriptError;
 use super::scan::{folder_of, session_of_file};
 
-/// Gives a conversation a title.
+/// Sets the title of a conversation.
 pub fn rename(transcript: &Path, title: &str) -> Result<(), TranscriptError> {
     let custom_title = title.trim();
     if visible(custom_title).is_empty() {
@@ -22,7 +23,7 @@ pub fn rename(transcript: &Path, title: &str) -> Result<(), TranscriptError> {
     append(transcript, &TitleLine { kind: "custom-title", custom_title, session_id })
 }
 
-/// Marks a conversation with a tag, or takes the mark away.
+/// Sets or clears the tag of a conversation.
 pub fn set_tag(transcript: &Path, tag: Option<&str>) -> Result<(), TranscriptError> {
     let visible = tag.map(visible).unwrap_or_default();
     if tag.is_some() && visible.is_empty() {
@@ -32,7 +33,7 @@ pub fn set_tag(transcript: &Path, tag: Option<&str>) -> Result<(), TranscriptErr
     append(transcript, &TagLine { kind: "tag", tag: &visible, session_id })
 }
 
-/// Deletes a conversation with everything that lies beside its transcript.
+/// Deletes a conversation's transcript and the folder next to it.
 pub fn delete(transcript: &Path) -> Result<(), TranscriptError> {
     session_of(transcript)?;
     fs::remove_file(transcript).map_err(TranscriptError::io("delete", transcript))?;
@@ -45,7 +46,7 @@ pub fn delete(transcript: &Path) -> Result<(), TranscriptError> {
     }
 }
 
-/// The conversation that a transcript belongs to.
+/// The conversation of a transcript.
 pub(super) fn session_of(transcript: &Path) -> Result<Uuid, TranscriptError> {
     let name = transcript.file_name().and_then(|name| name.to_str());
     let session = name.and_then(session_of_file);
@@ -70,7 +71,7 @@ struct TagLine<'a> {
     session_id: String,
 }
 
-/// Appends a line in a single write, so that it does not mix with one that the runtime writes.
+/// Appends a line in a single write, so that it does not interleave with a line from the runtime.
 fn append(transcript: &Path, line: &impl Serialize) -> Result<(), TranscriptError> {
     let failed = || TranscriptError::io("write to", transcript);
     let mut file = OpenOptions::new().read(true).append(true).open(transcript).map_err(failed())?;
@@ -80,14 +81,14 @@ fn append(transcript: &Path, line: &impl Serialize) -> Result<(), TranscriptErro
     }
     let mut last = [0];
     file.seek(SeekFrom::Start(size - 1)).and_then(|_| file.read_exact(&mut last)).map_err(failed())?;
-    // A runtime that was killed may have left half a line; ours must not become its other half.
+    // A killed runtime may have left an incomplete line; start a new one.
     let mut text = if last == *b"\n" { String::new() } else { "\n".to_owned() };
     text.push_str(&serde_json::to_string(line).unwrap_or_default());
     text.push('\n');
     file.write_all(text.as_bytes()).map_err(failed())
 }
 
-/// A text without what cannot be seen: control characters and those that only steer the layout.
+/// Removes invisible characters: control and formatting characters.
 fn visible(text: &str) -> String {
     let invisible = |character: char| {
         character.is_control()
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_seen_is_taken_out() {
+    fn invisible_characters_are_removed() {
         assert_eq!(visible(" ta\u{200b}g\u{7} "), "tag");
         assert_eq!(visible("\u{200b}\u{feff}"), "");
         assert_eq!(visible("größe ✓"), "größe ✓");

@@ -1,8 +1,7 @@
-//! The lines of a transcript that make up the conversation.
+//! The conversation entries of a transcript.
 //!
-//! Owns reading a transcript line by line and telling the entries of the conversation from everything else that
-//! the runtime notes there. Corrupt lines and a half last line are skipped. How the entries hang together is
-//! `chain.rs`'s work.
+//! Owns reading a transcript line by line and separating conversation entries from other lines of the
+//! runtime. Skips corrupt lines and an incomplete last line. `chain.rs` orders the entries.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -14,15 +13,15 @@ use serde_json::value::RawValue;
 
 use super::error::TranscriptError;
 
-/// The longest line that is read. Tool results with pictures reach tens of megabytes; a longer line is skipped
-/// like a corrupt one, so that a broken file cannot take all memory.
+/// Longest line to read. Tool results with images reach tens of megabytes; longer lines are skipped like
+/// corrupt ones, so that a broken file cannot exhaust memory.
 const LINE_LIMIT: u64 = 64 << 20;
-/// How much is read from a file at once.
+/// Read buffer size.
 const READ_SIZE: usize = 256 << 10;
-/// From this size on, what lies before a compaction that kept nothing is not held in memory.
+/// In larger files, entries before a compaction that kept nothing are dropped from memory.
 const LARGE_FILE: u64 = 5 << 20;
 
-/// What an entry of the conversation is.
+/// The kind of a conversation entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryKind {
     User,
@@ -45,18 +44,18 @@ impl EntryKind {
     }
 }
 
-/// An entry of the conversation.
+/// A conversation entry.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct TranscriptEntry {
     pub(super) kind: EntryKind,
     pub(super) uuid: String,
-    pub(super) fields: Fields,
+    pub(super) fields: EntryFields,
 }
 
-/// The fields of an entry, each absent if it is of an unexpected shape.
+/// The fields of an entry; a field of an unexpected type counts as absent.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Fields {
+pub(super) struct EntryFields {
     #[serde(rename = "type", default, deserialize_with = "lenient")]
     kind: Option<String>,
     #[serde(default, deserialize_with = "lenient")]
@@ -97,7 +96,7 @@ pub(super) struct Fields {
     pub(super) compact_metadata: Option<Box<RawValue>>,
 }
 
-/// What a compaction kept of the conversation before it.
+/// The entries that a compaction kept.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Preserved {
@@ -107,7 +106,7 @@ pub(super) struct Preserved {
     pub(super) preserved_messages: Option<PreservedMessages>,
 }
 
-/// A run of entries that was kept.
+/// A contiguous range of kept entries.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PreservedSegment {
@@ -116,7 +115,7 @@ pub(super) struct PreservedSegment {
     pub(super) tail_uuid: String,
 }
 
-/// The entries that were kept, one by one.
+/// Individually kept entries.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PreservedMessages {
@@ -124,7 +123,7 @@ pub(super) struct PreservedMessages {
     pub(super) uuids: Vec<String>,
 }
 
-/// The parts of a message of the model API that decide where its entry belongs.
+/// The fields of an API message that determine where its entry belongs.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct MessageHead {
     #[serde(default, deserialize_with = "lenient")]
@@ -133,7 +132,7 @@ pub(super) struct MessageHead {
     pub(super) content: Vec<BlockHead>,
 }
 
-/// The parts of a content block that decide where its entry belongs.
+/// The fields of a content block that determine where its entry belongs.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct BlockHead {
     #[serde(rename = "type", default, deserialize_with = "lenient")]
@@ -149,26 +148,26 @@ impl MessageHead {
         message.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
     }
 
-    /// The texts of the message in order.
+    /// The text blocks of the message, in order.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         let texts = self.content.iter().filter(|block| block.kind.as_deref() == Some("text"));
         texts.filter_map(|block| block.text.as_deref())
     }
 
-    /// The tool call that the message answers, if it does.
+    /// The tool call whose result the message contains, if any.
     pub(super) fn tool_result_of(&self) -> Option<&str> {
         let result = self.content.iter().find(|block| block.kind.as_deref() == Some("tool_result"));
         result.map(|block| block.tool_use_id.as_deref().unwrap_or_default())
     }
 }
 
-impl Entry {
-    /// Reads a line, or gives `None` if it is no part of a conversation.
+impl TranscriptEntry {
+    /// Parses a line; `None` if it is not a conversation entry.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
         if !may_be_entry(line) {
             return None;
         }
-        let mut fields: Fields = serde_json::from_slice(line).ok()?;
+        let mut fields: EntryFields = serde_json::from_slice(line).ok()?;
         let kind = EntryKind::from_name(fields.kind.as_deref()?)?;
         Some(Self { kind, uuid: fields.uuid.take()?, fields })
     }
@@ -177,7 +176,7 @@ impl Entry {
         self.kind == EntryKind::System && self.fields.subtype.as_deref() == Some("compact_boundary")
     }
 
-    /// What was kept, if this is a compaction that kept something.
+    /// The kept entries, if this is a compaction that kept some.
     pub(super) fn preserved(&self) -> Option<Preserved> {
         let metadata =
             self.is_compact_boundary().then_some(self.fields.compact_metadata.as_deref()).flatten()?;
@@ -189,7 +188,7 @@ impl Entry {
         matches!(self.kind, EntryKind::User | EntryKind::Assistant)
     }
 
-    /// Whether this is a prompt that was queued while a turn ran and taken up by it.
+    /// Whether this is a prompt that was queued during a turn and included in it.
     pub(super) fn is_queued_prompt(&self) -> bool {
         let attachment = self.fields.attachment.as_deref().filter(|_| self.kind == EntryKind::Attachment);
         let head = attachment.and_then(|raw| serde_json::from_str::<BlockHead>(raw.get()).ok());
@@ -201,19 +200,20 @@ impl Entry {
     }
 }
 
-/// Most bytes of newer transcripts are notes of other kinds; their first field tells without parsing them.
+/// Most bytes of newer transcripts are other kinds of lines; the first field identifies them without
+/// parsing.
 fn may_be_entry(line: &[u8]) -> bool {
     let Some(rest) = line.strip_prefix(b"{\"type\":\"") else { return true };
     let kind = rest.split(|byte| *byte == b'"').next().and_then(|name| std::str::from_utf8(name).ok());
     kind.is_some_and(|kind| EntryKind::from_name(kind).is_some())
 }
 
-/// The entries of a transcript in the order of the file.
-pub(super) fn read_entries(path: &Path) -> Result<Vec<Entry>, TranscriptError> {
+/// The entries of a transcript in file order.
+pub(super) fn read_entries(path: &Path) -> Result<Vec<TranscriptEntry>, TranscriptError> {
     let (file, size) = open(path)?;
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<TranscriptEntry> = Vec::new();
     each_line(file, &mut |line| {
-        if let Some(entry) = Entry::parse(line) {
+        if let Some(entry) = TranscriptEntry::parse(line) {
             if size > LARGE_FILE && entry.is_compact_boundary() && entry.preserved().is_none() {
                 entries.clear();
             }
@@ -224,7 +224,7 @@ pub(super) fn read_entries(path: &Path) -> Result<Vec<Entry>, TranscriptError> {
     Ok(entries)
 }
 
-/// Opens a transcript that something was written to.
+/// Opens a transcript; fails if it is empty.
 pub(super) fn open(path: &Path) -> Result<(File, u64), TranscriptError> {
     let file = File::open(path).map_err(TranscriptError::io("open", path))?;
     let metadata = file.metadata().map_err(TranscriptError::io("read", path))?;
@@ -234,7 +234,7 @@ pub(super) fn open(path: &Path) -> Result<(File, u64), TranscriptError> {
     Ok((file, metadata.len()))
 }
 
-/// Calls `visit` with each line, without its line end; the last one may be half written.
+/// Calls `visit` with each line, without its line end; the last one may be incomplete.
 pub(super) fn each_line(file: impl Read, visit: &mut dyn FnMut(&[u8])) -> io::Result<()> {
     let mut reader = BufReader::with_capacity(READ_SIZE, file);
     let mut line = Vec::new();
@@ -251,7 +251,7 @@ pub(super) fn each_line(file: impl Read, visit: &mut dyn FnMut(&[u8])) -> io::Re
     }
 }
 
-/// Reads a value, or nothing if it is of another shape.
+/// Deserializes a value; `None` if it has an unexpected type.
 pub(super) fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
@@ -259,18 +259,18 @@ pub(super) fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     Ok(serde_json::from_str(raw.get()).ok())
 }
 
-/// Reads a boolean; anything else is no.
+/// Deserializes a boolean; any other value is false.
 pub(super) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(lenient(deserializer)?.unwrap_or_default())
 }
 
-/// Keeps a value as it is; `null` is none.
+/// Keeps a value as raw JSON; `null` becomes `None`.
 fn raw<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     let raw = <&RawValue>::deserialize(deserializer)?;
     Ok((raw.get() != "null").then(|| raw.to_owned()))
 }
 
-/// Reads text as a single text block, or a list of blocks of which those that are none are left out.
+/// Deserializes a string as a single text block, or a list of blocks; skips invalid blocks.
 fn content<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<BlockHead>, D::Error> {
     let raw = <&RawValue>::deserialize(deserializer)?;
     if let Ok(text) = serde_json::from_str(raw.get()) {
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_longer_than_the_limit_costs_that_line_alone() {
+    fn only_the_line_above_the_limit_is_skipped() {
         let long = io::repeat(b'x').take(LINE_LIMIT + 10);
         let file = b"one\n".chain(long).chain(&b"\ntwo\nhalf"[..]);
         let mut lines = Vec::new();
@@ -294,8 +294,8 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_an_unexpected_shape_costs_that_field_alone() {
-        let entry = Entry::parse(
+    fn only_the_field_of_unexpected_type_is_dropped() {
+        let entry = TranscriptEntry::parse(
             br#"{"type":"user","uuid":"u","parentUuid":7,"isMeta":"yes","teamName":null,"message":{"content":[1,{"type":"text","text":"hi"}]}}"#,
         )
         .unwrap();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_part_of_a_conversation_is_no_entry() {
+    fn rejects_lines_that_are_not_conversation_entries() {
         for line in [
             r#"{"type":"api-request-shape","uuid":"u"}"#,
             r#"{"uuid":"u","type":"custom-title"}"#,
@@ -314,7 +314,7 @@ mod tests {
             "noise",
             "",
         ] {
-            assert!(Entry::parse(line.as_bytes()).is_none(), "{line}");
+            assert!(TranscriptEntry::parse(line.as_bytes()).is_none(), "{line}");
         }
     }
 }

@@ -1,61 +1,61 @@
-//! Why something could not be done with a transcript.
+//! Transcript errors.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Why something could not be done with a transcript.
+/// Why a transcript operation failed.
 #[derive(Debug, Error)]
 pub enum TranscriptError {
-    /// There is no such transcript, or nothing was written to it yet.
-    #[error("there is no transcript at {}", path.display())]
+    /// The transcript does not exist or is empty.
+    #[error("no transcript at {}", path.display())]
     NotFound {
-        /// Where it was looked for.
+        /// The given path.
         path: PathBuf,
     },
-    /// The file name of a transcript is the conversation's id, and this one is not.
-    #[error("{} is not a transcript: its name must be <conversation id>.jsonl", path.display())]
+    /// The file name is not a conversation id.
+    #[error("{} is not a transcript; expected the name <conversation id>.jsonl", path.display())]
     NotATranscript {
-        /// The path that was given.
+        /// The given path.
         path: PathBuf,
     },
-    /// The system refused.
+    /// A file system operation failed.
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// Why it failed.
+        /// The system error.
         #[source]
         source: io::Error,
     },
-    /// A title without a visible character.
+    /// The title has no visible character.
     #[error("a title must not be empty")]
     EmptyTitle,
-    /// A tag without a visible character.
+    /// The tag has no visible character.
     #[error("a tag must not be empty; clear it instead")]
     EmptyTag,
     /// The message to fork at is not in the conversation.
     #[error("message {uuid} is not in the conversation")]
     NoSuchMessage {
-        /// The message that was asked for.
+        /// The requested message.
         uuid: String,
     },
-    /// Nothing would be left in the fork.
-    #[error("there is no message to fork")]
+    /// The fork would be empty.
+    #[error("no message to fork")]
     NothingToFork,
-    /// The conversation has no such subagent.
+    /// The subagent does not exist.
     #[error("the conversation has no subagent {agent}")]
     NoSuchSubagent {
-        /// The subagent that was asked for.
+        /// The requested subagent.
         agent: String,
     },
 }
 
 impl TranscriptError {
-    /// Wraps what the system said; a missing file is an answer of its own.
+    /// Wraps a system error; a missing file becomes `NotFound`.
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| {
             if source.kind() == io::ErrorKind::NotFound {

@@ -1,7 +1,8 @@
-//! Forking a conversation: a new transcript with everything up to a message.
+//! Forks a conversation: a new transcript with all entries up to a message.
 //!
-//! Owns the rewriting of ids. The fork is written beside its source, under a temporary name until it is whole;
-//! the source is not touched. Files that lie beside the source (subagents, long outputs) stay there.
+//! Owns the rewriting of ids. The fork is written next to its source, under a temporary name until it is
+//! complete; the source is not changed. Files in the source's folder (subagents, long outputs) are not
+//! copied.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -15,36 +16,36 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::edit::session_of;
-use super::entry::{Entry, EntryKind, each_line, open};
+use super::entry::{EntryKind, TranscriptEntry, each_line, open};
 use super::error::TranscriptError;
 use super::object::Object;
 use super::scan::{SessionFile, scan_one};
 
-/// How to fork a conversation.
+/// Options of a fork.
 #[derive(Debug, Clone)]
 pub struct ForkOptions {
-    /// The last message of the fork; everything if absent.
+    /// The last message of the fork; `None` for all messages.
     pub up_to: Option<String>,
-    /// The fork's title; the source's with a mark if absent.
+    /// Title of the fork; `None` for the source's title with a suffix.
     pub title: Option<String>,
-    /// The fork's id.
+    /// Id of the fork.
     pub session: Uuid,
-    /// The time of the fork.
+    /// Time of the fork.
     pub now: SystemTime,
 }
 
 /// A forked conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forked {
-    /// Its id.
+    /// Id of the fork.
     pub session: Uuid,
-    /// Its transcript.
+    /// Transcript of the fork.
     pub path: PathBuf,
 }
 
-/// What a line of the source holds.
+/// A parsed line of the source.
 struct SourceLine {
-    entry: Entry,
+    entry: TranscriptEntry,
     object: Object,
 }
 
@@ -86,7 +87,7 @@ pub fn fork(transcript: &Path, options: &ForkOptions) -> Result<Forked, Transcri
     write_beside(transcript, options.session, &text)
 }
 
-/// The conversation of the source, without subagents, and the replacements of long contents.
+/// The conversation of the source without subagents, and its content replacements.
 fn read_source(transcript: &Path) -> Result<(Vec<SourceLine>, Vec<Box<RawValue>>), TranscriptError> {
     #[derive(Deserialize)]
     struct Replacement {
@@ -96,7 +97,7 @@ fn read_source(transcript: &Path) -> Result<(Vec<SourceLine>, Vec<Box<RawValue>>
     let mut lines = Vec::new();
     let mut replacements = Vec::new();
     each_line(file, &mut |line| {
-        if let Some(entry) = Entry::parse(line).filter(|entry| !entry.fields.is_sidechain)
+        if let Some(entry) = TranscriptEntry::parse(line).filter(|entry| !entry.fields.is_sidechain)
             && let Some(object) = Object::parse(line)
         {
             lines.push(SourceLine { entry, object });
@@ -110,17 +111,17 @@ fn read_source(transcript: &Path) -> Result<(Vec<SourceLine>, Vec<Box<RawValue>>
     Ok((lines, replacements))
 }
 
-/// Leaves out what comes after a message.
+/// Removes all lines after a message.
 fn cut(lines: &mut Vec<SourceLine>, up_to: &str) -> Result<(), TranscriptError> {
     let is_message = |line: &SourceLine| {
         line.entry.uuid == up_to || source_of_queued(&line.entry) == Some(up_to.to_owned())
     };
     let at = lines.iter().rposition(is_message);
     let at = at.ok_or_else(|| TranscriptError::NoSuchMessage { uuid: up_to.to_owned() })?;
-    // A compaction without its summary would hide everything before it.
+    // A compaction without its summary would hide all earlier entries.
     let is_boundary = lines.get(at).is_some_and(|line| line.entry.is_compact_boundary());
     lines.truncate(if is_boundary { at } else { at + 1 });
-    // What a compaction kept follows its summary, so a fork at the summary leaves that out as well.
+    // The entries that a compaction kept follow its summary, so a fork at the summary drops them as well.
     for line in lines.iter_mut().filter(|line| line.entry.is_compact_boundary()) {
         let anchor = line.entry.preserved().and_then(|preserved| {
             let segment = preserved.preserved_segment.map(|segment| segment.anchor_uuid);
@@ -139,7 +140,7 @@ fn cut(lines: &mut Vec<SourceLine>, up_to: &str) -> Result<(), TranscriptError> 
 }
 
 /// The id under which a queued prompt was sent.
-fn source_of_queued(entry: &Entry) -> Option<String> {
+fn source_of_queued(entry: &TranscriptEntry) -> Option<String> {
     let attachment: Value = serde_json::from_str(entry.fields.attachment.as_deref()?.get()).ok()?;
     attachment.get("source_uuid")?.as_str().map(str::to_owned)
 }
@@ -172,10 +173,10 @@ impl Rewriting<'_> {
         object.set("forkedFrom", &json!({"sessionId": self.source.to_string(), "messageUuid": uuid}));
     }
 
-    /// The new id of the nearest ancestor that is in the fork.
+    /// The new id of the nearest ancestor in the fork.
     fn parent(&self, uuid: Option<&str>) -> Option<&str> {
         let mut next = uuid?;
-        // Entries that are not copied are bridged; a circle of them has fewer members than there are entries.
+        // Entries that are not copied are bridged; a cycle of them is shorter than the number of entries.
         for _ in 0..=self.parents.len() {
             if let Some(id) = self.ids.get(next) {
                 return Some(id);
@@ -225,7 +226,7 @@ fn title_line(transcript: &Path, source: Uuid, options: &ForkOptions, now: &str)
     line.to_line()
 }
 
-/// Writes a new transcript, which only its owner may read, or nothing at all.
+/// Writes a new transcript atomically, readable only by its owner.
 fn write_beside(transcript: &Path, session: Uuid, text: &str) -> Result<Forked, TranscriptError> {
     let path = transcript.with_file_name(format!("{session}.jsonl"));
     let folder = transcript.parent().unwrap_or(Path::new("."));

@@ -1,7 +1,7 @@
-//! Listing and finding the transcripts of a configuration directory.
+//! Lists and finds the transcripts of a configuration directory.
 //!
-//! Owns what is remembered between two lists, so that the second one reads only what changed, and the rules for
-//! which sessions are in a list and in which order. Watching for changes is `watch.rs`'s work.
+//! Owns the cache between two lists, so that the second one reads only changed files, and the rules for
+//! filtering and ordering sessions. `watch.rs` watches for changes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -14,73 +14,74 @@ use uuid::Uuid;
 
 use super::config_dir;
 use super::project::{Project, all_projects, projects_of, projects_of_worktrees};
-use super::scan::{Known, ProjectSessions, SessionFile, scan, scan_one, session_files};
+use super::scan::{KnownSession, ProjectSessions, SessionFile, scan, scan_one, session_files};
 use super::summary::SessionSummary;
 
-/// How many folders are read together. Each is open until all its files have been looked at, and a process may
-/// have only so many open.
+/// Number of folders scanned together. Each stays open until all its files are checked, and the number of
+/// open files per process is limited.
 const OPEN_FOLDERS_LIMIT: usize = 64;
 
 /// The transcripts of a configuration directory.
 ///
-/// All methods block on the file system. A list is remembered in memory by time and size of the files, so that
-/// the same value should be kept and asked again.
+/// All methods block on the file system. Scan results are cached by modification time and size, so keep
+/// and reuse the same value.
 #[derive(Debug)]
 pub struct Transcripts {
-    /// The folder with one folder for each working directory.
+    /// The folder with one subfolder per working directory.
     projects: PathBuf,
-    /// What is known of each of those folders. Locked only to look up or put down a folder, never to read one.
+    /// Cached scan results by folder. Locked only to get or put an entry, never during file system
+    /// access.
     known: Mutex<HashMap<PathBuf, Arc<ProjectSessions>>>,
 }
 
-/// What to list.
+/// Options of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListOptions {
-    /// Whose sessions.
+    /// Which sessions to list.
     pub scope: Scope,
-    /// How many of the newest to leave out.
+    /// Number of newest sessions to skip.
     pub offset: usize,
-    /// How many at most.
+    /// Maximum number of sessions.
     pub limit: Option<usize>,
 }
 
-/// Whose sessions are meant.
+/// Which sessions to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// Those of all directories.
+    /// Sessions of all directories.
     #[default]
     Everything,
-    /// Those of one directory.
+    /// Sessions of one directory.
     Directory {
         /// The directory; links are resolved.
         path: PathBuf,
-        /// Whether the other work trees of its git repository count, too.
+        /// Whether to include the other worktrees of its git repository.
         worktrees: Worktrees,
     },
 }
 
-/// Whether the other work trees of a git repository count.
+/// Whether to include the other worktrees of a git repository.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Worktrees {
-    /// They do.
+    /// Includes them.
     #[default]
     Included,
-    /// Only the directory itself does.
+    /// Only the directory itself.
     Excluded,
 }
 
 impl Transcripts {
-    /// The transcripts of a configuration directory, which need not exist.
+    /// Uses this configuration directory, which need not exist.
     pub fn new(config_dir: &Path) -> Self {
         Self { projects: config_dir.join("projects"), known: Mutex::default() }
     }
 
-    /// The transcripts of the configuration directory of an environment.
+    /// Uses the configuration directory for an environment.
     pub fn from_environment(environment: &BTreeMap<OsString, OsString>) -> Option<Self> {
         Some(Self::new(&config_dir(environment)?))
     }
 
-    /// The sessions of a scope, those written to last first.
+    /// The sessions of a scope, most recently modified first.
     pub fn list(&self, options: &ListOptions) -> Vec<Arc<SessionSummary>> {
         let projects = self.projects_in(&options.scope);
         self.rescan(projects.iter().map(|project| project.folder.clone()));
@@ -88,14 +89,14 @@ impl Transcripts {
         listed.into_iter().skip(options.offset).take(options.limit.unwrap_or(usize::MAX)).collect()
     }
 
-    /// The transcript of a conversation, if something was written to it.
+    /// The transcript of a conversation, if it is not empty.
     pub fn find(&self, conversation: Uuid, scope: &Scope) -> Option<PathBuf> {
         let name = format!("{conversation}.jsonl");
         let mut candidates = self.projects_in(scope).into_iter().map(|project| project.folder.join(&name));
         candidates.find(|path| fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0))
     }
 
-    /// The folder with one folder for each working directory.
+    /// The folder with one subfolder per working directory.
     pub(super) fn root(&self) -> &Path {
         &self.projects
     }
@@ -110,7 +111,7 @@ impl Transcripts {
         }
     }
 
-    /// Brings what is known about folders up to date.
+    /// Updates the cache for the given folders.
     pub(super) fn rescan(&self, folders: impl Iterator<Item = PathBuf>) {
         let folders: Vec<PathBuf> = folders.collect();
         for folders in folders.chunks(OPEN_FOLDERS_LIMIT) {
@@ -130,8 +131,9 @@ impl Transcripts {
             owners.extend(std::iter::repeat_n(at, found.len()));
             files.extend(found);
         }
-        let known_before =
-            |at: usize| -> Option<&Known> { before.get(*owners.get(at)?)?.as_ref()?.get(&files.get(at)?.id) };
+        let known_before = |at: usize| -> Option<&KnownSession> {
+            before.get(*owners.get(at)?)?.as_ref()?.get(&files.get(at)?.id)
+        };
         let fresh = scan(&files, &known_before);
         let mut after: Vec<ProjectSessions> = folders.iter().map(|_| ProjectSessions::new()).collect();
         for ((owner, file), known) in owners.iter().zip(&files).zip(fresh) {
@@ -145,7 +147,7 @@ impl Transcripts {
         }
     }
 
-    /// Brings what is known about one session up to date.
+    /// Updates the cache for one session.
     pub(super) fn rescan_session(&self, folder: &Path, session: Uuid) {
         let path = folder.join(format!("{session}.jsonl"));
         let file = SessionFile::at(session, path);
@@ -159,7 +161,7 @@ impl Transcripts {
         };
     }
 
-    /// What is known of some folders, without looking at them again.
+    /// The cached sessions of some folders, without file system access.
     pub(super) fn listed(&self, projects: &[Project]) -> Vec<Arc<SessionSummary>> {
         let sessions: Vec<(&Project, Arc<ProjectSessions>)> = {
             let known = self.known();
@@ -168,33 +170,34 @@ impl Transcripts {
         };
         let mut listed = Vec::with_capacity(sessions.iter().map(|(_, sessions)| sessions.len()).sum());
         for (project, sessions) in &sessions {
-            let continued = |known: &&Known| {
+            let continued = |known: &&KnownSession| {
                 known
                     .continued_in
                     .is_some_and(|next| sessions.get(&next).is_some_and(|next| next.summary.is_some()))
             };
             let wanted = sessions.values().filter(|known| !continued(known));
             let summaries = wanted.filter_map(|known| known.summary.as_ref());
-            listed.extend(summaries.filter(|summary| project.owner.wants(summary.cwd.as_deref())).cloned());
+            listed
+                .extend(summaries.filter(|summary| project.filter.includes(summary.cwd.as_deref())).cloned());
         }
-        // Cached keys lie side by side, which sorts thousands of sessions in half the time.
+        // Cached keys are contiguous in memory, which halves the sorting time of thousands of sessions.
         listed.sort_by_cached_key(|summary| Reverse((summary.last_modified, summary.id)));
         if sessions.len() > 1 {
-            // The same conversation may lie in several folders; the newest comes first and stays.
+            // A conversation may exist in several folders; the newest comes first and is kept.
             let mut seen = HashSet::with_capacity(listed.len());
             listed.retain(|summary| seen.insert(summary.id));
         }
         listed
     }
 
-    /// The folders beside the transcripts of a folder.
+    /// The session folders next to the transcripts of a folder.
     pub(super) fn session_folders(&self, project: &Path) -> Vec<PathBuf> {
         let sessions = self.known().get(project).cloned().unwrap_or_default();
         let with_folder = sessions.iter().filter(|(_, known)| known.has_folder);
         with_folder.map(|(id, _)| project.join(id.to_string())).collect()
     }
 
-    /// Forgets folders that are gone.
+    /// Removes all other folders from the cache.
     pub(super) fn keep_only(&self, folders: &HashSet<PathBuf>) {
         self.known().retain(|folder, _| folders.contains(folder));
     }

@@ -1,7 +1,7 @@
-//! A JSON object as it came: fields in their order, values raw.
+//! A JSON object with ordered fields and raw values.
 //!
-//! Owns the one place where lines are rewritten without knowing all that is in them. A rewritten line keeps
-//! the order of its fields, because readers of transcripts tell lines apart by how they begin.
+//! Used to rewrite lines without knowing all their fields. A rewritten line keeps the order of its
+//! fields, because readers of transcripts identify lines by their beginning.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 pub(super) struct Object(Vec<(String, Box<RawValue>)>);
 
 impl Object {
-    /// Reads an object, or gives `None` if the text is something else.
+    /// Parses an object; `None` for any other text.
     pub(super) fn parse(json: &[u8]) -> Option<Self> {
         serde_json::from_slice(json).ok()
     }
@@ -24,9 +24,9 @@ impl Object {
         self.0.iter().find(|(name, _)| name == key).map(|(_, raw)| &**raw)
     }
 
-    /// Puts a value in the place of the field, or at the end if there was none.
+    /// Replaces the value of a field, or appends the field.
     pub(super) fn set<T: Serialize + ?Sized>(&mut self, key: &str, value: &T) {
-        // Only maps with odd keys and failing implementations cannot be written; neither is given to this.
+        // Fails only for maps with non-string keys and failing implementations, which are never passed.
         let Ok(raw) = serde_json::value::to_raw_value(value) else { return };
         match self.0.iter_mut().find(|(name, _)| name == key) {
             Some((_, old)) => *old = raw,
@@ -38,7 +38,7 @@ impl Object {
         self.0.retain(|(name, _)| !keys.contains(&name.as_str()));
     }
 
-    /// The object as one line, with its line end.
+    /// The object as one line, including the line end.
     pub(super) fn to_line(&self) -> String {
         let mut line = serde_json::to_string(self).unwrap_or_default();
         line.push('\n');
@@ -48,9 +48,9 @@ impl Object {
 
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
+        struct ObjectVisitor;
 
-        impl<'de> Visitor<'de> for Fields {
+        impl<'de> Visitor<'de> for ObjectVisitor {
             type Value = Object;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,7 +66,7 @@ impl<'de> Deserialize<'de> for Object {
             }
         }
 
-        deserializer.deserialize_map(Fields)
+        deserializer.deserialize_map(ObjectVisitor)
     }
 }
 

@@ -1,41 +1,41 @@
-//! Which folder of the configuration directory belongs to which working directory.
+//! Maps working directories to folders of the configuration directory.
 //!
-//! Owns the naming rule, which is the runtime's own: two different directories may share a name, and long names
-//! are cut and get a checksum.
+//! Owns the runtime's naming rule: different directories may map to the same name, and long names are
+//! truncated and get a checksum.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::worktrees::worktrees_of;
 
-/// How many bytes of a name are kept before it is cut.
+/// Length in bytes above which a name is truncated.
 const KEY_LIMIT: usize = 200;
 
 /// A folder of transcripts.
 #[derive(Debug, Clone)]
 pub(super) struct Project {
-    /// The folder.
+    /// Path of the folder.
     pub(super) folder: PathBuf,
-    /// Whose sessions are wanted from it.
-    pub(super) owner: Owner,
+    /// Which sessions of the folder are included.
+    pub(super) filter: SessionFilter,
 }
 
-/// Whose sessions are wanted from a folder.
+/// Which sessions of a folder are included.
 #[derive(Debug, Clone)]
-pub(super) enum Owner {
-    /// Everybody's.
-    Anyone,
-    /// Those of this directory; a session of another directory whose name comes out the same is not.
+pub(super) enum SessionFilter {
+    /// All sessions.
+    All,
+    /// Sessions of this directory; excludes sessions of other directories with the same folder name.
     Directory(PathBuf),
-    /// Those that say that they ran in this directory: its name was cut, so the name alone proves nothing.
+    /// Sessions that recorded this directory. The folder name was truncated, so it is not sufficient.
     Recorded(PathBuf),
 }
 
-impl Owner {
-    /// Whether a session that ran in `cwd` is wanted.
-    pub(super) fn wants(&self, cwd: Option<&str>) -> bool {
+impl SessionFilter {
+    /// Whether a session that ran in `cwd` is included.
+    pub(super) fn includes(&self, cwd: Option<&str>) -> bool {
         match (self, cwd) {
-            (Self::Anyone, _) | (Self::Directory(_), None) => true,
+            (Self::All, _) | (Self::Directory(_), None) => true,
             (Self::Directory(directory), Some(cwd)) => {
                 Path::new(cwd) == directory || key_of_path(cwd) != project_key(directory)
             }
@@ -44,14 +44,14 @@ impl Owner {
     }
 }
 
-/// The name of the folder that the runtime keeps the transcripts of a working directory in. The directory is
-/// taken as it is; the runtime resolves links first.
+/// The name of the folder in which the runtime stores the transcripts of a working directory. Does not
+/// resolve links, which the runtime does first.
 pub fn project_key(directory: &Path) -> String {
     key_of_path(&directory.to_string_lossy())
 }
 
 fn key_of_path(path: &str) -> String {
-    // The rule is written in terms of UTF-16, where a character beyond the basic plane counts twice.
+    // The rule is defined on UTF-16, where a character beyond the basic plane counts twice.
     let mut key = String::with_capacity(path.len());
     for character in path.chars() {
         if character.is_ascii_alphanumeric() {
@@ -87,28 +87,30 @@ fn base36(mut number: u32) -> String {
 pub(super) fn all_projects(projects: &Path) -> Vec<Project> {
     let entries = fs::read_dir(projects).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_file()));
-    folders.map(|entry| Project { folder: entry.path(), owner: Owner::Anyone }).collect()
+    folders.map(|entry| Project { folder: entry.path(), filter: SessionFilter::All }).collect()
 }
 
-/// The folders that may hold transcripts of a directory, the likeliest first.
+/// The folders that may contain transcripts of a directory, most likely first.
 pub(super) fn projects_of(projects: &Path, directory: &Path) -> Vec<Project> {
     let directory = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     let key = project_key(&directory);
     let exact = projects.join(&key);
-    let mut found = vec![Project { folder: exact.clone(), owner: Owner::Directory(directory.clone()) }];
+    let mut found =
+        vec![Project { folder: exact.clone(), filter: SessionFilter::Directory(directory.clone()) }];
     if let Some(prefix) = key.get(..=KEY_LIMIT) {
-        // Other builds of the runtime have used other checksums.
+        // Other builds of the runtime use other checksums.
         let siblings = all_projects(projects).into_iter().filter(|project| {
             let name = project.folder.file_name().and_then(|name| name.to_str());
             name.is_some_and(|name| name.starts_with(prefix)) && project.folder != exact
         });
-        found
-            .extend(siblings.map(|project| Project { owner: Owner::Recorded(directory.clone()), ..project }));
+        found.extend(
+            siblings.map(|project| Project { filter: SessionFilter::Recorded(directory.clone()), ..project }),
+        );
     }
     found
 }
 
-/// Like [`projects_of`], for the directory and all work trees of its repository.
+/// Like [`projects_of`], for the directory and all worktrees of its repository.
 pub(super) fn projects_of_worktrees(projects: &Path, directory: &Path) -> Vec<Project> {
     let mut found = projects_of(projects, directory);
     let resolved = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
@@ -127,13 +129,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_character_that_is_no_letter_or_digit_becomes_a_dash() {
+    fn non_alphanumeric_characters_become_dashes() {
         assert_eq!(project_key(Path::new("/home/guest/my_app.v2")), "-home-guest-my-app-v2");
         assert_eq!(project_key(Path::new("/ä/😀")), "----".to_owned() + "-");
     }
 
     #[test]
-    fn a_long_name_is_cut_and_gets_the_checksum_of_the_whole() {
+    fn long_name_is_truncated_and_gets_a_checksum() {
         let path = format!("/{}", "a".repeat(250));
         let key = project_key(Path::new(&path));
         assert_eq!(key.len(), 201 + base36(checksum(&path).unsigned_abs()).len());
@@ -145,11 +147,11 @@ mod tests {
     }
 
     #[test]
-    fn two_directories_with_one_name_do_not_see_each_other() {
-        let owner = Owner::Directory(PathBuf::from("/a/b"));
-        assert!(owner.wants(Some("/a/b")) && owner.wants(None) && owner.wants(Some("/a/b/sub")));
-        assert!(!owner.wants(Some("/a-b")));
-        let cut = Owner::Recorded(PathBuf::from("/a/b"));
-        assert!(cut.wants(Some("/a/b")) && !cut.wants(None) && !cut.wants(Some("/a/c")));
+    fn directories_with_same_folder_name_are_separated() {
+        let filter = SessionFilter::Directory(PathBuf::from("/a/b"));
+        assert!(filter.includes(Some("/a/b")) && filter.includes(None) && filter.includes(Some("/a/b/sub")));
+        assert!(!filter.includes(Some("/a-b")));
+        let cut = SessionFilter::Recorded(PathBuf::from("/a/b"));
+        assert!(cut.includes(Some("/a/b")) && !cut.includes(None) && !cut.includes(Some("/a/c")));
     }
 }

@@ -1,7 +1,7 @@
-//! The first thing that a person asked in a conversation.
+//! The first prompt of a conversation.
 //!
-//! Owns the rules for what counts as a person's words: not the results of tools, not what the runtime added,
-//! not the marks of commands and interruptions. Works on the first bytes of a transcript.
+//! Owns the rules for identifying user prompts: excludes tool results, text added by the runtime, and
+//! markers of commands and interruptions. Works on the first bytes of a transcript.
 
 use memchr::memmem;
 use serde::Deserialize;
@@ -9,15 +9,15 @@ use serde_json::value::RawValue;
 
 use super::entry::{MessageHead, flag, lenient};
 
-/// How many characters of a prompt are shown in a list.
+/// Length in characters above which a prompt is truncated in a list.
 const PROMPT_LIMIT: usize = 200;
 
-/// The first prompt, or what is known about it.
+/// The first prompt of a conversation.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct FirstPrompt {
-    /// The words, on one line and cut.
+    /// The text on one line, truncated.
     pub(super) text: Option<String>,
-    /// What was sent instead of words.
+    /// The kind of media sent instead of text.
     pub(super) media: Option<&'static str>,
 }
 
@@ -37,16 +37,16 @@ struct PromptLine<'a> {
 }
 
 impl FirstPrompt {
-    /// Looks for the first prompt in the first bytes of a transcript.
+    /// Finds the first prompt in the first bytes of a transcript.
     pub(super) fn find(head: &[u8]) -> Self {
         let mut command = None;
         let mut media = None;
         for message in head.split(|byte| *byte == b'\n').filter_map(prompt_of).map(|(message, _)| message) {
             for text in message.texts() {
                 match judge(text) {
-                    Words::Prompt(text) => return Self { text: Some(text), media },
-                    Words::Command(name) => command = command.or(Some(name)),
-                    Words::Nobodys => {}
+                    PromptText::Prompt(text) => return Self { text: Some(text), media },
+                    PromptText::Command(name) => command = command.or(Some(name)),
+                    PromptText::NotAPrompt => {}
                 }
             }
             media =
@@ -56,15 +56,15 @@ impl FirstPrompt {
     }
 }
 
-/// When the last prompt in these bytes was sent.
+/// The time of the last prompt in these bytes.
 pub(super) fn last_prompt_time(tail: &[u8]) -> Option<String> {
     tail.rsplit(|byte| *byte == b'\n').filter_map(prompt_of).find_map(|(_, time)| time)
 }
 
-/// The message of a line and its time, if the line is a person's.
+/// The message and time of a line, if it is a user prompt.
 fn prompt_of(line: &[u8]) -> Option<(MessageHead, Option<String>)> {
-    // Most lines are ruled out by their bytes, which is far cheaper than parsing them. Inside of a JSON string
-    // the quotes would be escaped, so these can only be fields.
+    // Most lines are excluded by a byte search, which is much cheaper than parsing. Inside a JSON string
+    // the quotes would be escaped, so these matches can only be fields.
     memmem::find(line, b"\"user\"")?;
     if memmem::find(line, b"\"tool_result\"").is_some() {
         return None;
@@ -76,25 +76,25 @@ fn prompt_of(line: &[u8]) -> Option<(MessageHead, Option<String>)> {
     Some((MessageHead::parse(line.message), line.timestamp))
 }
 
-enum Words {
+enum PromptText {
     Prompt(String),
     Command(String),
-    Nobodys,
+    NotAPrompt,
 }
 
-fn judge(text: &str) -> Words {
+fn judge(text: &str) -> PromptText {
     let text = text.replace(['\n', '\r'], " ");
     let text = text.trim();
     if text.is_empty() {
-        Words::Nobodys
+        PromptText::NotAPrompt
     } else if let Some(name) = between(text, "<command-name>", "</command-name>") {
-        Words::Command(name.to_owned())
+        PromptText::Command(name.to_owned())
     } else if let Some(input) = between(text, "<bash-input>", "</bash-input>") {
-        Words::Prompt(format!("! {}", input.trim()))
+        PromptText::Prompt(format!("! {}", input.trim()))
     } else if starts_with_tag(text) || text.starts_with("[Request interrupted by user") {
-        Words::Nobodys
+        PromptText::NotAPrompt
     } else {
-        Words::Prompt(cut(text))
+        PromptText::Prompt(cut(text))
     }
 }
 
@@ -103,7 +103,7 @@ fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
     rest.split_once(close).map(|(inner, _)| inner)
 }
 
-/// Whether a text begins like `<some-tag>`, as what the runtime adds does.
+/// Whether a text starts with a tag such as `<some-tag>`, like text added by the runtime.
 fn starts_with_tag(text: &str) -> bool {
     let Some(rest) = text.strip_prefix('<') else { return false };
     let name = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_a_person_are_told_from_marks_and_results() {
+    fn user_prompts_are_distinguished_from_markers_and_results() {
         let text = |contents: &[&str]| first_of(contents).text;
         assert_eq!(text(&[r#""  a\nb ""#]).as_deref(), Some("a b"));
         assert_eq!(
@@ -155,13 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn a_long_prompt_is_cut_between_characters() {
+    fn long_prompt_is_truncated_at_character_boundary() {
         let prompt = first_of(&[&format!("\"{}\"", "ä".repeat(300))]).text.unwrap();
         assert_eq!(prompt, format!("{}…", "ä".repeat(200)));
     }
 
     #[test]
-    fn a_picture_alone_has_a_name() {
+    fn image_without_text_has_media_name() {
         let prompt = first_of(&[r#"[{"type":"image","source":{}}]"#]);
         assert_eq!(prompt, FirstPrompt { text: None, media: Some("Image") });
     }

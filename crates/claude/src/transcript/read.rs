@@ -1,7 +1,7 @@
-//! The messages of a conversation.
+//! Reads the messages of a conversation.
 //!
-//! Owns the shape in which a conversation is given out and the choice of what is shown of it. The order comes
-//! from `chain.rs`. A message becomes a frame of the live wire again, so that both go the same way from there.
+//! Owns the message format and the selection of messages. `chain.rs` determines the order. A message can
+//! be converted to a frame of the live stream, so that both are processed the same way.
 
 use std::path::Path;
 
@@ -10,35 +10,35 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::chain::conversation;
-use super::entry::{Entry, EntryKind, MessageHead, lenient, read_entries};
+use super::entry::{EntryKind, MessageHead, TranscriptEntry, lenient, read_entries};
 use super::error::TranscriptError;
 use crate::wire::{DecodeError, Message, decode};
 
 /// Which messages to read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Whether the runtime's own entries are wanted.
+    /// Whether to include system entries.
     pub system: SystemEntries,
-    /// How many of the oldest to leave out.
+    /// Number of oldest messages to skip.
     pub offset: usize,
-    /// How many at most.
+    /// Maximum number of messages.
     pub limit: Option<usize>,
 }
 
-/// Whether the runtime's own entries (compactions, output of local commands) are wanted.
+/// Whether to include the runtime's own entries (compactions, output of local commands).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SystemEntries {
-    /// Only what the two sides said.
+    /// Only user and model messages.
     #[default]
     Excluded,
-    /// Those, too.
+    /// System entries as well.
     Included,
 }
 
-/// Who a message is from.
+/// The sender of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TranscriptMessageKind {
-    /// The user's side: prompts and results of tools.
+    /// The user: prompts and tool results.
     User,
     /// The model.
     Assistant,
@@ -46,55 +46,55 @@ pub enum TranscriptMessageKind {
     System,
 }
 
-/// How a message on the user's side came to be.
+/// How a message was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
-    /// As a prompt, a result of a tool, or a message of the model.
+pub enum TranscriptOrigin {
+    /// A prompt, a tool result, or a model message.
     Plain,
-    /// As a prompt that was queued while a turn ran and taken up by it.
+    /// A prompt that was queued during a turn and included in it.
     Queued,
-    /// As the record of a command that ran in the runtime alone.
+    /// The record of a command that the runtime executed itself.
     LocalCommand,
-    /// As the summary that a compaction put in the place of what was before.
+    /// The summary created by a compaction.
     CompactSummary,
 }
 
 /// A message of a conversation.
 #[derive(Debug, Clone)]
 pub struct TranscriptMessage {
-    /// Who it is from.
+    /// Sender of the message.
     pub kind: TranscriptMessageKind,
-    /// Its id; for a prompt the one that the host gave it.
+    /// Message id; for a prompt the one assigned by the host.
     pub uuid: String,
-    /// The conversation.
+    /// Id of the conversation.
     pub session_id: Option<String>,
-    /// When it was written, as the runtime wrote it.
+    /// Timestamp as written by the runtime.
     pub timestamp: Option<String>,
-    /// The message of the model API; absent in the runtime's own entries.
+    /// The API message; `None` for system entries.
     pub message: Option<Box<RawValue>>,
-    /// The tool call that the subagent which wrote it works for.
+    /// The tool call that the sending subagent works for.
     pub parent_tool_use_id: Option<String>,
-    /// The subagent that started the subagent which wrote it.
+    /// The parent of the sending subagent.
     pub parent_agent_id: Option<String>,
-    /// A tool's structured output.
+    /// Structured tool output.
     pub tool_use_result: Option<Box<RawValue>>,
-    /// Why a tool did not run.
+    /// Why a tool was not executed.
     pub tool_denial: Option<String>,
-    /// How it came to be.
-    pub origin: Origin,
-    /// Who sent an unasked prompt, in the runtime's words.
+    /// How the message was created.
+    pub origin: TranscriptOrigin,
+    /// Sender of an unsolicited prompt, as reported by the runtime.
     pub sender: Option<Box<RawValue>>,
-    /// Whether it is for the model and not for people.
+    /// Whether the message is meant for the model and not for users.
     pub is_meta: bool,
-    /// Which of the runtime's own entries it is.
+    /// Kind of a system entry.
     pub subtype: Option<String>,
-    /// The text of one of the runtime's own entries.
+    /// Text of a system entry.
     pub content: Option<Box<RawValue>>,
-    /// What a compaction did.
+    /// Details of a compaction.
     pub compact_metadata: Option<Box<RawValue>>,
 }
 
-/// The messages of a conversation that lead to its newest one, oldest first.
+/// The messages of a conversation up to the newest one, oldest first.
 pub fn messages(transcript: &Path, options: &ReadOptions) -> Result<Vec<TranscriptMessage>, TranscriptError> {
     let entries = read_entries(transcript)?;
     let mut found = Vec::new();
@@ -116,19 +116,19 @@ pub fn messages(transcript: &Path, options: &ReadOptions) -> Result<Vec<Transcri
             EntryKind::System | EntryKind::Progress => continue,
         };
         if local.is_some() && message.kind == TranscriptMessageKind::User {
-            message.origin = Origin::LocalCommand;
+            message.origin = TranscriptOrigin::LocalCommand;
         }
         found.push(message);
     }
     Ok(found.into_iter().skip(options.offset).take(options.limit.unwrap_or(usize::MAX)).collect())
 }
 
-/// The entries in which the runtime records a command that it ran itself: a warning to the model, then the
-/// command, then what it printed. A command that is a prompt looks the same without the warning.
+/// The entries that record a command executed by the runtime: a caveat to the model, the command, and its
+/// output. A command that is a prompt has no caveat.
 struct LocalCommand;
 
 impl LocalCommand {
-    fn of(entry: &Entry, follows_local: bool) -> Option<Self> {
+    fn of(entry: &TranscriptEntry, follows_local: bool) -> Option<Self> {
         if entry.kind != EntryKind::User {
             return None;
         }
@@ -141,7 +141,7 @@ impl LocalCommand {
     }
 }
 
-/// A prompt that was queued while a turn ran.
+/// A prompt that was queued during a turn.
 #[derive(Deserialize)]
 struct QueuedCommand<'a> {
     #[serde(borrow)]
@@ -155,7 +155,7 @@ struct QueuedCommand<'a> {
 }
 
 impl TranscriptMessage {
-    pub(super) fn of(entry: &Entry) -> Self {
+    pub(super) fn of(entry: &TranscriptEntry) -> Self {
         let fields = &entry.fields;
         Self {
             kind: match entry.kind {
@@ -171,7 +171,11 @@ impl TranscriptMessage {
             parent_agent_id: None,
             tool_use_result: fields.tool_use_result.clone(),
             tool_denial: fields.tool_denial_kind.clone(),
-            origin: if fields.is_compact_summary { Origin::CompactSummary } else { Origin::Plain },
+            origin: if fields.is_compact_summary {
+                TranscriptOrigin::CompactSummary
+            } else {
+                TranscriptOrigin::Plain
+            },
             sender: fields.origin.clone(),
             is_meta: fields.is_meta || fields.is_compact_summary || fields.is_visible_in_transcript_only,
             subtype: fields.subtype.clone(),
@@ -180,20 +184,20 @@ impl TranscriptMessage {
         }
     }
 
-    /// The prompt in an attachment, if it is one that was queued.
-    fn of_queued(entry: &Entry) -> Option<Self> {
+    /// The queued prompt in an attachment, if any.
+    fn of_queued(entry: &TranscriptEntry) -> Option<Self> {
         if !entry.is_queued_prompt() {
             return None;
         }
         let queued: QueuedCommand<'_> =
             serde_json::from_str(entry.fields.attachment.as_deref()?.get()).ok()?;
         let message =
-            serde_json::value::to_raw_value(&Prompt { role: "user", content: queued.prompt }).ok()?;
+            serde_json::value::to_raw_value(&PromptMessage { role: "user", content: queued.prompt }).ok()?;
         let notification = (queued.mode.as_deref() == Some("task-notification"))
             .then(|| serde_json::value::to_raw_value(&json!({"kind": "task-notification"})).ok());
         let mut converted = Self::of(entry);
         converted.message = Some(message);
-        converted.origin = Origin::Queued;
+        converted.origin = TranscriptOrigin::Queued;
         converted.sender =
             queued.origin.map(ToOwned::to_owned).or(notification.flatten()).or(converted.sender);
         if let Some(uuid) = queued.source_uuid {
@@ -202,7 +206,7 @@ impl TranscriptMessage {
         Some(converted)
     }
 
-    /// The message as the frame that the live wire would have carried.
+    /// Converts the message to a frame of the live stream.
     pub fn to_wire(&self) -> Result<Message, DecodeError> {
         decode(Value::Object(self.frame()).to_string().as_bytes())
     }
@@ -248,7 +252,7 @@ impl TranscriptMessage {
 }
 
 #[derive(serde::Serialize)]
-struct Prompt<'a> {
+struct PromptMessage<'a> {
     role: &'a str,
     content: &'a RawValue,
 }

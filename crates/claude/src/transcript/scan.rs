@@ -1,7 +1,7 @@
-//! Reading the summaries of many transcripts, and not reading those that did not change.
+//! Reads the summaries of many transcripts and skips unchanged ones.
 //!
-//! Owns what is remembered of a folder of transcripts: for each file its time and size, and what was found in
-//! it then. A transcript is only ever appended to, so a file of the same time and size is the same file.
+//! Owns the cache entries of a folder: modification time, size and findings of each file. Transcripts are
+//! only appended to, so a file with the same time and size is unchanged.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirEntry, File, Metadata};
@@ -17,67 +17,67 @@ use uuid::Uuid;
 use super::entry::{flag, lenient};
 use super::summary::{Findings, SessionSummary, Sidecars, Window};
 
-/// How much of a transcript's beginning and of its end is read: enough for a title and a prompt, and the same
-/// as the runtime's own tools read, so that both show the same.
+/// Bytes to read from the start and from the end of a transcript: enough for a title and a prompt, and
+/// the same as the runtime's own tools read, so that both show the same.
 const WINDOW: usize = 64 << 10;
-/// More threads than this only wait for the same disk.
+/// Maximum number of threads; more would only wait for the disk.
 const THREADS_LIMIT: usize = 8;
-/// How many files a thread takes at once: few enough that all threads end together.
+/// Number of files that a thread takes at once; small, so that all threads finish together.
 const BATCH: usize = 32;
-/// A sidecar holds one short object; more than this is not one.
+/// Maximum size of a sidecar file, which contains one short object.
 const SIDECAR_LIMIT: u64 = 4096;
 
-/// What is remembered of the transcripts of a folder.
-pub(super) type ProjectSessions = HashMap<Uuid, Known>;
+/// Cache entries of the transcripts in a folder.
+pub(super) type ProjectSessions = HashMap<Uuid, KnownSession>;
 
 /// A transcript in a folder.
 #[derive(Debug)]
 pub(super) struct SessionFile {
     pub(super) id: Uuid,
-    /// Whether there is a folder beside it, in which sidecars may lie.
+    /// Whether there is a folder next to it, which may contain sidecars.
     pub(super) has_folder: bool,
-    place: Place,
+    location: FileLocation,
 }
 
-/// Where a transcript is. An entry of a folder that was just read can be asked for its time and size without
-/// the way there being walked again, which is most of the work of a list in which nothing changed.
+/// Where a transcript is. The metadata of a directory entry can be read without resolving the path again,
+/// which is most of the work for an unchanged list.
 #[derive(Debug)]
-enum Place {
+enum FileLocation {
     Entry(DirEntry),
     Path(PathBuf),
 }
 
 impl SessionFile {
-    /// A transcript that is known by its path.
+    /// A transcript given by its path.
     pub(super) fn at(id: Uuid, path: PathBuf) -> Self {
-        Self { id, has_folder: folder_of(&path).is_dir(), place: Place::Path(path) }
+        Self { id, has_folder: folder_of(&path).is_dir(), location: FileLocation::Path(path) }
     }
 
     fn path(&self) -> PathBuf {
-        match &self.place {
-            Place::Entry(entry) => entry.path(),
-            Place::Path(path) => path.clone(),
+        match &self.location {
+            FileLocation::Entry(entry) => entry.path(),
+            FileLocation::Path(path) => path.clone(),
         }
     }
 
     fn metadata(&self) -> io::Result<Metadata> {
-        match &self.place {
-            Place::Entry(entry) => match entry.metadata()? {
+        match &self.location {
+            FileLocation::Entry(entry) => match entry.metadata()? {
                 link if link.is_symlink() => fs::metadata(entry.path()),
                 metadata => Ok(metadata),
             },
-            Place::Path(path) => fs::metadata(path),
+            FileLocation::Path(path) => fs::metadata(path),
         }
     }
 }
 
-/// What was found in a transcript when it had that time and size.
+/// The findings in a transcript at the given stamp.
 #[derive(Debug, Clone)]
-pub(super) struct Known {
+pub(super) struct KnownSession {
     stamp: Stamp,
     pub(super) has_folder: bool,
     pub(super) continued_in: Option<Uuid>,
-    /// Absent if the transcript has nothing to list.
+    /// `None` if the transcript has nothing to list.
     pub(super) summary: Option<Arc<SessionSummary>>,
 }
 
@@ -94,7 +94,7 @@ struct FileStamp {
     size: u64,
 }
 
-/// The folder beside a transcript.
+/// The folder next to a transcript.
 pub(super) fn folder_of(transcript: &Path) -> PathBuf {
     transcript.with_extension("")
 }
@@ -106,11 +106,11 @@ pub(super) fn session_of_file(name: &str) -> Option<Uuid> {
 
 /// The conversation that a folder name belongs to.
 pub(super) fn session_of_folder(name: &str) -> Option<Uuid> {
-    // Other spellings of an id are not names that the runtime uses.
+    // The runtime uses only this spelling of ids.
     (name.len() == 36).then(|| Uuid::try_parse(name).ok()).flatten()
 }
 
-/// The transcripts of a folder; none if it cannot be read.
+/// The transcripts of a folder; empty if it cannot be read.
 pub(super) fn session_files(project: &Path) -> Vec<SessionFile> {
     let mut files = Vec::new();
     let mut folders = HashSet::new();
@@ -118,7 +118,7 @@ pub(super) fn session_files(project: &Path) -> Vec<SessionFile> {
         let name = entry.file_name();
         let Some(name) = name.to_str() else { continue };
         if let Some(id) = session_of_file(name) {
-            files.push(SessionFile { id, has_folder: false, place: Place::Entry(entry) });
+            files.push(SessionFile { id, has_folder: false, location: FileLocation::Entry(entry) });
         } else if let Some(id) = session_of_folder(name) {
             folders.insert(id);
         }
@@ -129,12 +129,12 @@ pub(super) fn session_files(project: &Path) -> Vec<SessionFile> {
     files
 }
 
-/// Brings what is known about files up to date. `known` gives what was known about a file before; a file that is
-/// gone or cannot be read has no answer.
+/// Updates the cache entries of files. `known` returns the previous entry of a file. The result is `None`
+/// for a file that is missing or unreadable.
 pub(super) fn scan<'a>(
     files: &[SessionFile],
-    known: &(dyn Fn(usize) -> Option<&'a Known> + Sync),
-) -> Vec<Option<Known>> {
+    known: &(dyn Fn(usize) -> Option<&'a KnownSession> + Sync),
+) -> Vec<Option<KnownSession>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_LIMIT);
     let threads = threads.min(files.len().div_ceil(BATCH)).max(1);
     let next = AtomicUsize::new(0);
@@ -149,7 +149,7 @@ pub(super) fn scan<'a>(
         }
     };
     let mut results = vec![None; files.len()];
-    let mut place = |done: Vec<(usize, Option<Known>)>| {
+    let mut place = |done: Vec<(usize, Option<KnownSession>)>| {
         for (at, result) in done {
             if let Some(slot) = results.get_mut(at) {
                 *slot = result;
@@ -160,26 +160,26 @@ pub(super) fn scan<'a>(
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         place(work());
         for other in others {
-            // A thread that panicked leaves its files unlisted; the hook has reported it.
+            // A panicking thread leaves its files unlisted; the panic hook has reported it.
             place(other.join().unwrap_or_default());
         }
     });
     results
 }
 
-/// Brings what is known about one file up to date.
-pub(super) fn scan_one(file: &SessionFile, known: Option<&Known>) -> Option<Known> {
+/// Updates the cache entry of one file.
+pub(super) fn scan_one(file: &SessionFile, known: Option<&KnownSession>) -> Option<KnownSession> {
     Scanner::default().refresh(file, known)
 }
 
-/// Reads transcripts one after the other into the same memory.
+/// Reads transcripts one after the other into the same buffer.
 #[derive(Default)]
 struct Scanner {
     buffer: Vec<u8>,
 }
 
 impl Scanner {
-    fn refresh(&mut self, file: &SessionFile, known: Option<&Known>) -> Option<Known> {
+    fn refresh(&mut self, file: &SessionFile, known: Option<&KnownSession>) -> Option<KnownSession> {
         if let Some(known) = known
             && let Ok(metadata) = file.metadata()
             && stamp_of(file, &metadata).is_some_and(|stamp| stamp == known.stamp)
@@ -189,13 +189,13 @@ impl Scanner {
         match self.read(file) {
             Ok(fresh) => fresh,
             Err(error) => {
-                tracing::debug!(path = %file.path().display(), %error, "a transcript cannot be read");
+                tracing::debug!(path = %file.path().display(), %error, "cannot read transcript");
                 None
             }
         }
     }
 
-    fn read(&mut self, file: &SessionFile) -> io::Result<Option<Known>> {
+    fn read(&mut self, file: &SessionFile) -> io::Result<Option<KnownSession>> {
         let path = file.path();
         let mut handle = File::open(&path)?;
         let metadata = handle.metadata()?;
@@ -223,10 +223,10 @@ impl Scanner {
                 archived: findings.archived,
             })
         });
-        Ok(Some(Known { stamp, has_folder: file.has_folder, continued_in, summary }))
+        Ok(Some(KnownSession { stamp, has_folder: file.has_folder, continued_in, summary }))
     }
 
-    /// Reads the two ends of a file; a short one is read once.
+    /// Reads both ends of a file; reads a short file once.
     fn window(&mut self, file: &mut File, size: u64) -> io::Result<Window<'_>> {
         self.buffer.resize(2 * WINDOW, 0);
         let size = usize::try_from(size).unwrap_or(usize::MAX);
@@ -252,7 +252,7 @@ impl Scanner {
     }
 }
 
-/// Reads until the buffer is full or the file ends; a file may shrink while it is read.
+/// Reads until the buffer is full or the file ends; the file may shrink meanwhile.
 fn fill(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -264,7 +264,7 @@ fn fill(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// The stamp of a transcript and of what lies beside it; `None` where the system keeps no times.
+/// The stamps of a transcript and its sidecars; `None` if the system does not record modification times.
 fn stamp_of(file: &SessionFile, metadata: &Metadata) -> Option<Stamp> {
     let beside = |name: &str| {
         let metadata =
@@ -284,9 +284,9 @@ impl FileStamp {
     }
 }
 
-/// Beside a transcript: the title that newer runtimes keep there.
+/// Sidecar with the title, written by newer runtimes.
 pub(super) const TITLE_FILE: &str = "custom-title.json";
-/// Beside a transcript: whether it is archived.
+/// Sidecar that marks a transcript as archived.
 pub(super) const ARCHIVED_FILE: &str = "archived.json";
 
 #[derive(Deserialize)]

@@ -1,6 +1,6 @@
-//! The conversations of subagents, which lie in the folder beside a transcript.
+//! The transcripts of subagents, in the folder next to a transcript.
 //!
-//! Owns finding and reading them. Subagents of subagents lie in folders below.
+//! Owns finding and reading them. Nested subagents are in subfolders.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,28 +8,28 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::chain::path_to_last_message;
-use super::entry::{Entry, lenient, read_entries};
+use super::entry::{TranscriptEntry, lenient, read_entries};
 use super::error::TranscriptError;
 use super::read::TranscriptMessage;
 use super::scan::folder_of;
 
-/// How deep the folders of subagents are searched; the runtime itself nests them once.
+/// Maximum search depth; the runtime nests folders once.
 const DEPTH_LIMIT: usize = 8;
 
 /// A subagent of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subagent {
-    /// Its id.
+    /// Id of the subagent.
     pub id: String,
-    /// Its transcript.
+    /// Transcript of the subagent.
     pub path: PathBuf,
-    /// Its kind, e.g. `general-purpose`.
+    /// Type, e.g. `general-purpose`.
     pub agent_type: Option<String>,
-    /// What it was started for.
+    /// The purpose of the subagent.
     pub description: Option<String>,
     /// The tool call that started it, in newer runtimes.
     pub tool_use_id: Option<String>,
-    /// The subagent that started it; absent if the conversation itself did.
+    /// The parent subagent; `None` for the main conversation.
     pub parent_agent_id: Option<String>,
 }
 
@@ -46,7 +46,7 @@ struct SubagentFile {
     parent_agent_id: Option<String>,
 }
 
-/// The subagents of a conversation, by id; none if there never was one.
+/// The subagents of a conversation, ordered by id.
 pub fn subagents(transcript: &Path) -> Vec<Subagent> {
     let mut found = Vec::new();
     collect(&folder_of(transcript).join("subagents"), DEPTH_LIMIT, &mut found);
@@ -82,13 +82,16 @@ fn agent_id(file_name: &str) -> Option<&str> {
 
 /// The messages of a subagent, oldest first.
 pub fn subagent_messages(transcript: &Path, agent: &str) -> Result<Vec<TranscriptMessage>, TranscriptError> {
-    // The id is compared with what is there and never made a path, so that it can name nothing else.
+    // The id is compared with existing files and never used as a path, so that it cannot refer to other
+    // files.
     let subagent = subagents(transcript).into_iter().find(|subagent| subagent.id == agent);
     let subagent = subagent.ok_or_else(|| TranscriptError::NoSuchSubagent { agent: agent.to_owned() })?;
     let entries = read_entries(&subagent.path)?;
     let path = path_to_last_message(&entries);
-    let on_path =
-        path.into_iter().filter_map(|at| entries.get(at)).filter(|entry: &&Entry| entry.is_message());
+    let on_path = path
+        .into_iter()
+        .filter_map(|at| entries.get(at))
+        .filter(|entry: &&TranscriptEntry| entry.is_message());
     let message = |entry| TranscriptMessage {
         parent_tool_use_id: subagent.tool_use_id.clone(),
         parent_agent_id: subagent.parent_agent_id.clone(),

@@ -1,7 +1,7 @@
-//! What a list shows of a conversation, from the first and last bytes of its transcript.
+//! The summary of a conversation, from the first and last bytes of its transcript.
 //!
-//! Owns the search for titles, times and places in those bytes. It is written for speed: lines are told apart by
-//! how they begin, and almost none is parsed. Knows nothing of caches and folders.
+//! Owns the search for titles, times and directories in those bytes. Optimized for speed: lines are
+//! identified by their beginning and rarely parsed. Does not know about caches and folders.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -13,54 +13,54 @@ use uuid::Uuid;
 use super::entry::lenient;
 use super::prompt::{FirstPrompt, last_prompt_time};
 
-/// What a list shows of a conversation.
+/// The summary of a conversation in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionSummary {
-    /// The conversation.
+    /// Id of the conversation.
     pub id: Uuid,
-    /// Its transcript.
+    /// Path of the transcript.
     pub path: PathBuf,
-    /// One line for people: the title, or the best substitute for it.
+    /// One line for display: the title or the best substitute.
     pub summary: String,
-    /// The title that a person or the runtime gave it.
+    /// The title set by the user or the runtime.
     pub title: Option<String>,
-    /// The first thing that was asked, on one line and cut.
+    /// The first prompt on one line, truncated.
     pub first_prompt: Option<String>,
     /// The git branch at the end of the conversation.
     pub git_branch: Option<String>,
-    /// The directory that it runs in.
+    /// The working directory.
     pub cwd: Option<String>,
-    /// A person's mark on it.
+    /// Tag set by the user.
     pub tag: Option<String>,
-    /// When it began.
+    /// Start of the conversation.
     pub created_at: Option<SystemTime>,
-    /// When its transcript was last written to.
+    /// Last modification of the transcript.
     pub last_modified: SystemTime,
-    /// The size of the transcript in bytes.
+    /// Size of the transcript in bytes.
     pub size: u64,
     /// Whether it is archived; `None` if it never was.
     pub archived: Option<bool>,
 }
 
-/// What is read of a transcript: its first bytes and its last ones, which overlap in a short file.
+/// The first and last bytes of a transcript, which overlap in a short file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window<'a> {
     pub(super) head: &'a [u8],
     pub(super) tail: &'a [u8],
-    /// Where the tail begins in the file.
+    /// Offset of the tail in the file.
     pub(super) tail_start: u64,
 }
 
-/// What lies beside a transcript.
+/// Data from the sidecar files of a transcript.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Sidecars {
     /// The title in `custom-title.json`.
     pub(super) title: Option<String>,
-    /// The mark in `archived.json`, and since when it stands.
+    /// The flag in `archived.json`, with its timestamp.
     pub(super) archived: Option<(bool, String)>,
 }
 
-/// What the bytes say about a conversation.
+/// The data found in the window.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Findings {
     pub(super) summary: String,
@@ -71,7 +71,7 @@ pub(super) struct Findings {
     pub(super) tag: Option<String>,
     pub(super) created_at: Option<SystemTime>,
     pub(super) archived: Option<bool>,
-    /// The conversation that goes on where this one stopped.
+    /// The conversation that continues this one.
     pub(super) continued_in: Option<Uuid>,
 }
 
@@ -83,7 +83,7 @@ impl Findings {
             return None;
         }
         let tail = Notes::of(whole_lines(window.tail, window.tail_start));
-        // What the tail covers of the head has been searched already.
+        // The tail search already covered this part of the head.
         let before_tail = usize::try_from(window.tail_start).unwrap_or(usize::MAX).min(window.head.len());
         let head = Notes::of(window.head.get(..before_tail).unwrap_or_default());
         let first = FirstPrompt::find(window.head);
@@ -111,7 +111,7 @@ impl Findings {
     }
 }
 
-/// Sending a prompt takes a conversation out of the archive.
+/// Sending a prompt unarchives a conversation.
 fn prompted_after(tail: &[u8], since: &str) -> bool {
     let time = |text: &str| text.parse::<jiff::Timestamp>().ok();
     last_prompt_time(tail)
@@ -124,7 +124,7 @@ pub(super) fn parse_time(text: &str) -> Option<SystemTime> {
     text.parse::<jiff::Timestamp>().ok().map(SystemTime::from)
 }
 
-/// The last note of each kind in a piece of a transcript.
+/// The last note of each kind in a part of a transcript.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Notes {
@@ -159,7 +159,7 @@ impl Notes {
         notes
     }
 
-    /// Where the text of a note of this kind is kept.
+    /// The field for notes of this kind.
     fn slot(&mut self, kind: &[u8]) -> Option<&mut Option<String>> {
         Some(match kind {
             b"custom-title" => &mut self.custom_title,
@@ -174,8 +174,8 @@ impl Notes {
     }
 }
 
-/// The kind of a line that is not part of the conversation itself. The runtime writes the kind of those first,
-/// and the parent first in all others.
+/// The kind of a line that is not a conversation entry. In those lines the runtime writes the kind first,
+/// in conversation entries the parent.
 fn note_kind(line: &[u8]) -> Option<&[u8]> {
     if let Some(rest) = line.strip_prefix(b"{\"type\":\"") {
         return rest.get(..memchr(b'"', rest)?);
@@ -188,7 +188,7 @@ fn note_kind(line: &[u8]) -> Option<&[u8]> {
     rest.get(..memchr(b'"', rest)?)
 }
 
-/// Leaves out the line that the window cuts in two.
+/// Skips the line that the start of the window truncates.
 fn whole_lines(tail: &[u8], start: u64) -> &[u8] {
     if start == 0 {
         return tail;
@@ -210,17 +210,17 @@ fn lines_backward(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The first string that follows `key`, which ends with the opening quote.
+/// The first string after `key`, which ends with the opening quote.
 fn first_string(bytes: &[u8], key: &[u8]) -> Option<String> {
     json_string(bytes.get(memmem::find(bytes, key)? + key.len() - 1..)?)
 }
 
-/// The last string that follows `key`, which ends with the opening quote.
+/// The last string after `key`, which ends with the opening quote.
 fn last_string(bytes: &[u8], key: &[u8]) -> Option<String> {
     json_string(bytes.get(memmem::rfind(bytes, key)? + key.len() - 1..)?)
 }
 
-/// The JSON string that `bytes` begin with.
+/// The JSON string at the start of `bytes`.
 fn json_string(bytes: &[u8]) -> Option<String> {
     let mut at = 1;
     loop {

@@ -1,8 +1,8 @@
-//! A list of all transcripts that is kept up to date by the file system's notices of changes.
+//! A list of all transcripts, updated by file system notifications.
 //!
-//! Owns the watches and what has changed since the last list. Asking costs nothing while nothing changed, and
-//! one file each for what did. Where watching does not work the list is made by looking, which is slower and
-//! never wrong.
+//! Owns the watches and the changes since the last list. Listing costs nothing if nothing changed,
+//! otherwise one file read per change. If watching does not work, every list scans all files, which is
+//! slower but correct.
 
 use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
@@ -15,21 +15,21 @@ use super::list::{ListOptions, Scope, Transcripts};
 use super::scan::{ARCHIVED_FILE, TITLE_FILE, session_of_file, session_of_folder};
 use super::summary::SessionSummary;
 
-/// How many changed sessions are remembered by name. More than this change at once only when a whole tree is
-/// copied or deleted; then everything is looked at again, which is as fast and needs no memory.
+/// Maximum number of tracked changes. More changes at once occur only when a whole tree is copied or
+/// deleted; a full scan is then as fast and needs no memory.
 const CHANGES_LIMIT: usize = 1024;
 
-/// The transcripts of a configuration directory, watched.
+/// The watched transcripts of a configuration directory.
 ///
-/// A change shows in the list as soon as the system has told of it, which takes about a millisecond.
+/// A change appears in the list as soon as the system has reported it, after about a millisecond.
 #[derive(Debug)]
 pub struct WatchedTranscripts {
     transcripts: Transcripts,
     changes: Arc<Mutex<Changes>>,
-    state: Mutex<State>,
+    state: Mutex<WatchState>,
 }
 
-/// What has changed since the last list.
+/// Changes since the last list.
 #[derive(Debug, Default)]
 struct Changes {
     everything: bool,
@@ -38,36 +38,36 @@ struct Changes {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WatchState {
     watching: Watching,
     listed: Arc<[Arc<SessionSummary>]>,
 }
 
 #[derive(Debug, Default)]
 enum Watching {
-    /// Not yet, because there is nothing to watch.
+    /// Nothing to watch yet.
     #[default]
     NotYet,
-    /// These folders are being watched.
+    /// Watching these folders.
     Active { watcher: RecommendedWatcher, folders: HashSet<PathBuf> },
-    /// The system does not allow it, for example because it has no watches left.
+    /// The system rejects watches, for example because the limit is reached.
     Impossible,
 }
 
 impl WatchedTranscripts {
-    /// Starts to watch at the first list.
+    /// Starts watching at the first list.
     pub fn new(transcripts: Transcripts) -> Self {
         Self { transcripts, changes: Arc::default(), state: Mutex::default() }
     }
 
-    /// All sessions, those written to last first.
+    /// All sessions, most recently modified first.
     pub fn all(&self) -> Arc<[Arc<SessionSummary>]> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.update(&mut state);
         Arc::clone(&state.listed)
     }
 
-    /// The sessions of a scope, those written to last first.
+    /// The sessions of a scope, most recently modified first.
     pub fn list(&self, options: &ListOptions) -> Vec<Arc<SessionSummary>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.update(&mut state);
@@ -83,18 +83,18 @@ impl WatchedTranscripts {
         }
     }
 
-    /// The transcripts without the watch, for finding one.
+    /// The transcripts without watching, for lookups.
     pub fn transcripts(&self) -> &Transcripts {
         &self.transcripts
     }
 
-    /// Whether changes are being watched for; if not, every list looks at all files.
+    /// Whether watching is active; otherwise every list scans all files.
     pub fn is_watching(&self) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         matches!(state.watching, Watching::Active { .. })
     }
 
-    fn update(&self, state: &mut State) {
+    fn update(&self, state: &mut WatchState) {
         if matches!(state.watching, Watching::NotYet) {
             self.start(state);
         }
@@ -110,14 +110,14 @@ impl WatchedTranscripts {
         state.listed = self.transcripts.listed(&projects).into();
     }
 
-    /// Watches the folder of all projects, if there is one yet.
-    fn start(&self, state: &mut State) {
+    /// Watches the folder of all projects, if it exists.
+    fn start(&self, state: &mut WatchState) {
         let root = self.transcripts.root();
         if !root.is_dir() {
             return;
         }
         let changes = Arc::clone(&self.changes);
-        // Where links lead is resolved by some systems in what they tell, and by others not.
+        // Some systems resolve links in reported paths, others do not.
         let real_root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         let given_root = root.to_owned();
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
@@ -135,8 +135,8 @@ impl WatchedTranscripts {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner).everything = true;
     }
 
-    /// Looks at everything. Folders are watched before they are read, so that no change falls in between.
-    fn rescan_everything(&self, state: &mut State) {
+    /// Scans everything. Folders are watched before they are read, so that no change is missed.
+    fn rescan_everything(&self, state: &mut WatchState) {
         let projects = self.transcripts.projects_in(&Scope::Everything);
         let folders: HashSet<PathBuf> = projects.iter().map(|project| project.folder.clone()).collect();
         state.watching.keep_only(self.transcripts.root(), &folders);
@@ -144,7 +144,7 @@ impl WatchedTranscripts {
         self.rescan_projects(state, folders);
     }
 
-    fn rescan_projects(&self, state: &mut State, folders: HashSet<PathBuf>) {
+    fn rescan_projects(&self, state: &mut WatchState, folders: HashSet<PathBuf>) {
         for folder in &folders {
             state.watching.add(folder);
         }
@@ -152,13 +152,13 @@ impl WatchedTranscripts {
         let unwatched = |folder: &PathBuf| self.transcripts.session_folders(folder);
         let beside: Vec<PathBuf> = folders.iter().flat_map(unwatched).collect();
         let fresh: Vec<&PathBuf> = beside.iter().filter(|folder| state.watching.add(folder)).collect();
-        // A sidecar may have been written between the reading and the watch.
+        // A sidecar may have been written between the scan and the watch.
         for folder in fresh {
             self.rescan_session_of(folder);
         }
     }
 
-    fn rescan_changed(&self, state: &mut State, changes: Changes) {
+    fn rescan_changed(&self, state: &mut WatchState, changes: Changes) {
         for (project, session) in &changes.sessions {
             let folder = project.join(session.to_string());
             if folder.is_dir() {
@@ -183,7 +183,7 @@ impl WatchedTranscripts {
 }
 
 impl Watching {
-    /// Watches a folder; says whether it was not watched before.
+    /// Watches a folder; returns whether it was not watched before.
     fn add(&mut self, folder: &Path) -> bool {
         let Self::Active { watcher, folders } = self else { return false };
         if folders.contains(folder) {
@@ -191,7 +191,7 @@ impl Watching {
         }
         match watcher.watch(folder, RecursiveMode::NonRecursive) {
             Ok(()) => folders.insert(folder.to_owned()),
-            // It was deleted in the meantime, which the folder above tells.
+            // Deleted in the meantime; the parent folder reports it.
             Err(_) if !folder.exists() => false,
             Err(error) => {
                 *self = impossible(folder, &error);
@@ -200,14 +200,14 @@ impl Watching {
         }
     }
 
-    /// A folder that was deleted needs a new watch if it comes back.
+    /// Removes the watch of a deleted folder, which needs a new watch if it is created again.
     fn forget(&mut self, folder: &Path) {
         if let Self::Active { watcher, folders } = self
             && folders.remove(folder)
             && let Err(error) = watcher.unwatch(folder)
         {
-            // The system drops the watch of a deleted folder by itself.
-            tracing::trace!(folder = %folder.display(), %error, "a watch was gone already");
+            // The system removes the watch of a deleted folder itself.
+            tracing::trace!(folder = %folder.display(), %error, "watch was already removed");
         }
     }
 
@@ -223,17 +223,17 @@ impl Watching {
 }
 
 fn impossible(folder: &Path, error: &notify::Error) -> Watching {
-    tracing::warn!(folder = %folder.display(), %error, "transcripts cannot be watched; every list looks at all of them");
+    tracing::warn!(folder = %folder.display(), %error, "cannot watch transcripts; every list scans all files");
     Watching::Impossible
 }
 
 impl Changes {
-    /// Notes what an event means for the list.
+    /// Records the changes that an event reports.
     fn note(&mut self, event: &Event, roots: &[&PathBuf; 2]) {
         if event.need_rescan() {
             self.everything = true;
         }
-        // Reading is no change, and our own reading would otherwise keep us busy.
+        // Reading is not a change; the scan's own reads would otherwise cause new scans.
         if event.kind.is_access() || self.everything {
             return;
         }

@@ -1,12 +1,12 @@
-//! The work trees of a git repository, read from its files.
+//! Reads the worktrees of a git repository from its files.
 //!
-//! Listing must not start a program, so git is not asked; what it keeps about its work trees is two short text
-//! files each. A repository that cannot be understood has no other work trees.
+//! Listing must not start a program, so this does not run git, which stores two short text files per
+//! worktree. A repository that cannot be parsed counts as having no other worktrees.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The roots of all work trees of the repository that `directory` lies in, in no particular order.
+/// The roots of all worktrees of the repository that contains `directory`, unordered.
 pub(super) fn worktrees_of(directory: &Path) -> Vec<PathBuf> {
     let Some(common) = directory.ancestors().find_map(common_dir) else { return Vec::new() };
     let main = common.file_name().is_some_and(|name| name == ".git").then(|| common.parent()).flatten();
@@ -18,14 +18,15 @@ pub(super) fn worktrees_of(directory: &Path) -> Vec<PathBuf> {
     roots
 }
 
-/// The shared folder of the repository whose work tree's root is `root`.
+/// The shared git directory of the repository with the worktree root `root`.
 fn common_dir(root: &Path) -> Option<PathBuf> {
     let dot_git = root.join(".git");
     let metadata = fs::metadata(&dot_git).ok()?;
     if metadata.is_dir() {
         return Some(dot_git);
     }
-    // In a linked work tree `.git` is a file that names its own folder, which in turn names the shared one.
+    // In a linked worktree, `.git` is a file that names its own folder, which in turn names the shared
+    // one.
     let own = root.join(first_line(&dot_git)?.to_str()?.strip_prefix("gitdir:")?.trim());
     let common = first_line(&own.join("commondir"))?;
     fs::canonicalize(own.join(common)).ok()

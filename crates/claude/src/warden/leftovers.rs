@@ -1,6 +1,6 @@
-//! What a runtime leaves in the file system when it is killed.
+//! Removes files that a killed runtime leaves behind.
 //!
-//! Owns the list of places. Only what bears the ended runtime's own process id is removed.
+//! Owns the list of locations. Removes only files named after the process id of the exited runtime.
 
 use std::ffi::OsString;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{Pid, Uid};
 
-/// Variables that name the directory of the newer runtime's message socket, and where it is without them.
+/// Variables that name the directory of the newer runtime's message socket, and the default directory.
 const SOCKET_ROOTS: [&str; 3] = ["XDG_RUNTIME_DIR", "CLAUDE_CODE_TMPDIR", "TMPDIR"];
 const SOCKET_FALLBACK: &str = "/tmp";
 
-/// Removes the message socket of a runtime that has ended.
+/// Removes the message socket of an exited runtime.
 pub(super) fn remove_socket(runtime: Pid) {
     let user = Uid::effective();
     for path in sockets(runtime, user, &|name| std::env::var_os(name)) {
@@ -22,7 +22,7 @@ pub(super) fn remove_socket(runtime: Pid) {
     }
 }
 
-/// Where the socket of a runtime can be.
+/// Possible paths of a runtime's socket.
 fn sockets(runtime: Pid, user: Uid, variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let named = SOCKET_ROOTS.iter().filter_map(|name| variable(name)).map(PathBuf::from);
     let roots = named.filter(|root| root.is_absolute()).chain([PathBuf::from(SOCKET_FALLBACK)]);
@@ -35,7 +35,7 @@ fn sockets(runtime: Pid, user: Uid, variable: &dyn Fn(&str) -> Option<OsString>)
 }
 
 fn is_socket_of(path: &Path, user: Uid) -> bool {
-    // Not through a link: the directory may be everybody's.
+    // Does not follow links: the directory may be writable by other users.
     std::fs::symlink_metadata(path)
         .is_ok_and(|metadata| metadata.file_type().is_socket() && metadata.uid() == user.as_raw())
 }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_socket_is_looked_for_where_the_runtime_puts_it() {
+    fn socket_is_searched_in_all_runtime_locations() {
         let variable = |name: &str| (name == "XDG_RUNTIME_DIR").then(|| OsString::from("/run/user/7"));
         let found = sockets(Pid::from_raw(12), Uid::from_raw(7), &variable);
         let expected = [
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_socket_is_one() {
+    fn only_sockets_are_accepted() {
         let place = tempfile::tempdir().unwrap();
         let (socket, file) = (place.path().join("1.sock"), place.path().join("2.sock"));
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();

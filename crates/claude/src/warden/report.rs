@@ -1,26 +1,27 @@
-//! What the warden and the host say to each other on the control stream.
+//! The protocol between warden and host on the control stream.
 //!
-//! Owns both directions' encoding: the warden reports in lines of text, the host orders in single bytes.
+//! Owns the encoding of both directions: the warden sends reports as lines of text, the host sends orders
+//! as single bytes.
 
-/// How the runtime ended.
+/// How the runtime exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RuntimeStatus {
-    /// By itself, with this code.
+    /// Exited with this code.
     Code(i32),
-    /// By this signal.
+    /// Killed by this signal.
     Signal(i32),
-    /// It could not be learned.
+    /// Unknown status.
     Lost,
 }
 
-/// What the warden tells the host.
+/// A report from the warden to the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// The runtime runs under this process id.
+    /// The runtime was started with this process id.
     Started(i32),
-    /// The runtime could not be started, because of this error number.
+    /// The runtime could not be started because of this error number.
     Failed(i32),
-    /// The runtime ended, and so did everything that it started.
+    /// The runtime and all its descendants have exited.
     Exited(RuntimeStatus),
 }
 
@@ -49,14 +50,14 @@ impl Report {
     }
 }
 
-/// What the host tells the warden. The end of the stream is an order too: end the tree.
+/// An order from the host to the warden. The end of the stream means: terminate the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// SIGINT to the whole tree.
+    /// Send SIGINT to the whole tree.
     Interrupt,
-    /// SIGTERM to the whole tree; the host decides what follows.
+    /// Send SIGTERM to the whole tree; the host decides the next step.
     Terminate,
-    /// SIGKILL to the whole tree until nothing is left.
+    /// Send SIGKILL to the whole tree until all processes are gone.
     Kill,
 }
 
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_report_is_read_back_as_it_was_written() {
+    fn reports_round_trip_through_lines() {
         for report in [
             Report::Started(17),
             Report::Failed(2),
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn every_order_is_read_back_as_it_was_written() {
+    fn orders_round_trip_through_bytes() {
         for order in [Order::Interrupt, Order::Terminate, Order::Kill] {
             assert_eq!(Order::from_byte(order.to_byte()), Some(order));
         }

@@ -1,7 +1,7 @@
-//! The warden's descendants and how they are signalled.
+//! Signals the warden's descendants.
 //!
-//! Owns no state. On Linux every descendant is found and signalled, whatever sessions and groups its
-//! members made; elsewhere only the runtime's own process group can be reached.
+//! On Linux, all descendants are found and signalled, regardless of their sessions and process groups;
+//! elsewhere only the runtime's process group can be reached.
 
 use nix::errno::Errno;
 #[cfg(target_os = "linux")]
@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 #[cfg(target_os = "linux")]
 use crate::process_table;
 
-/// Makes this process the parent of every descendant whose own parent ends.
+/// Makes this process the parent of orphaned descendants.
 #[cfg(target_os = "linux")]
 pub(super) fn adopt_orphans() -> Result<(), Errno> {
     nix::sys::prctl::set_child_subreaper(true)
@@ -23,8 +23,8 @@ pub(super) fn adopt_orphans() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Sends `signal` to every descendant of this process. One that is gone or not ours to signal is skipped;
-/// the caller's loop sees from its children what is left.
+/// Sends `signal` to every descendant of this process. Skips processes that are gone or not permitted;
+/// the caller's loop checks its children for the remaining ones.
 #[cfg(target_os = "linux")]
 pub(super) fn signal(runtime: Pid, signal: Signal) {
     let Some(members) = descendants() else {
@@ -41,7 +41,7 @@ pub(super) fn signal(runtime: Pid, signal: Signal) {
     killpg(runtime, signal).ok();
 }
 
-/// All descendants of this process, or nothing if the process table cannot be read.
+/// All descendants of this process; `None` if the process table cannot be read.
 #[cfg(target_os = "linux")]
 fn descendants() -> Option<Vec<Pid>> {
     let mut rest = process_table::all()?;

@@ -1,6 +1,6 @@
-//! The control protocol's frames: requests both ways, their answers and their cancellation.
+//! Frames of the control protocol: requests in both directions, responses and cancellations.
 //!
-//! Owns the shapes alone; matching answers to requests is `crate::control`'s work.
+//! Owns only the types; `crate::control` matches responses to requests.
 
 use serde_json::value::RawValue;
 
@@ -8,63 +8,63 @@ use super::cursor::Cursor;
 use super::fields::{Opaque, Tags, Wire, wire_struct};
 
 wire_struct! {
-    /// A request of the runtime's to the host.
+    /// A request from the runtime to the host.
     pub struct ControlRequestMessage {
-        /// The runtime's id of the request; the answer names it.
+        /// Request id of the runtime; the response refers to it.
         request_id: String = "request_id",
-        /// What is asked.
+        /// The request.
         request: IncomingRequest = "request",
     }
 }
 
 wire_struct! {
-    /// The runtime's answer to a request of the host's.
+    /// The runtime's response to a host request.
     pub struct ControlResponseMessage {
-        /// The answer's body.
+        /// Body of the response.
         response: ControlResponse = "response",
     }
 }
 
 wire_struct! {
-    /// The body of an answer.
+    /// The body of a response.
     pub struct ControlResponse {
         /// `success` or `error`.
         subtype: String = "subtype",
-        /// The id of the request that is answered.
+        /// Id of the request.
         request_id: String = "request_id",
-        /// The result, absent where there is nothing to say.
+        /// The result, if any.
         response: Box<RawValue> = "response",
-        /// What went wrong.
+        /// The error message.
         error: String = "error",
-        /// A machine-readable form of `error`, in newer runtimes.
+        /// Machine-readable form of `error`, in newer runtimes.
         error_code: String = "error_code",
     }
 }
 
 wire_struct! {
-    /// The runtime no longer wants an answer to one of its requests.
+    /// The runtime cancels one of its requests.
     pub struct ControlCancelRequestMessage {
-        /// The id of the request.
+        /// Id of the request.
         request_id: String = "request_id",
     }
 }
 
-/// What the runtime asks of the host.
+/// A request from the runtime.
 #[derive(Debug, Clone)]
 pub enum IncomingRequest {
-    /// May a tool run?
+    /// Permission to run a tool.
     CanUseTool(Box<CanUseTool>),
-    /// A hook that was registered in `initialize` fired.
+    /// A hook registered in `initialize` was triggered.
     HookCallback(Box<HookCallback>),
-    /// A JSON-RPC message for an MCP server that lives in the host.
+    /// A JSON-RPC message for an MCP server inside the host.
     McpMessage(Box<McpMessage>),
-    /// An MCP server asks the user something.
+    /// An MCP server requests input from the user.
     Elicitation(Box<Elicitation>),
-    /// A dialog of a kind that the host said it can show.
+    /// A dialog of a kind that the host supports.
     UserDialog(Box<UserDialog>),
-    /// The host's token is not valid any more, and another one is needed.
+    /// The host's token has expired and a new one is needed.
     TokenRefresh(TokenRefresh),
-    /// A request that this crate does not know; it has been answered with an error already.
+    /// An unknown request, already answered with an error.
     Unknown(Opaque),
 }
 
@@ -99,49 +99,49 @@ impl serde::Serialize for IncomingRequest {
 }
 
 wire_struct! {
-    /// The runtime asks whether a tool may run. An "allow" must carry `updatedInput` for older runtimes.
+    /// A permission request for a tool. An "allow" must contain `updatedInput` for older runtimes.
     pub struct CanUseTool {
         /// The tool's name.
         tool_name: String = "tool_name",
-        /// The input that it would run with.
+        /// The input of the call.
         input: Box<RawValue> = "input",
-        /// The call's id.
+        /// Id of the call.
         tool_use_id: String = "tool_use_id",
-        /// The tool's name for people.
+        /// Display name of the tool.
         display_name: String = "display_name",
-        /// What the call is for, in newer runtimes.
+        /// Purpose of the call, in newer runtimes.
         description: String = "description",
-        /// Permission rules the runtime proposes for "always allow".
+        /// Proposed permission rules for "always allow".
         permission_suggestions: Box<RawValue> = "permission_suggestions",
-        /// The path that made the question necessary.
+        /// The path that requires permission.
         blocked_path: String = "blocked_path",
-        /// Why the runtime asks.
+        /// Why permission is required.
         decision_reason: String = "decision_reason",
-        /// What made it ask, in newer runtimes.
+        /// Type of the reason, in newer runtimes.
         decision_reason_type: String = "decision_reason_type",
-        /// Whether the tool itself is a question to the user, in newer runtimes.
+        /// Whether the tool itself asks the user a question, in newer runtimes.
         requires_user_interaction: bool = "requires_user_interaction",
-        /// The MCP server whose tool it is, in newer runtimes.
+        /// The MCP server that provides the tool, in newer runtimes.
         mcp_server: Box<RawValue> = "mcp_server",
-        /// Whether no "always allow" should be offered, in newer runtimes.
+        /// Whether to offer no "always allow", in newer runtimes.
         suppress_always_allow_rule: bool = "suppress_always_allow_rule",
-        /// Whether "no" should be the default, in newer runtimes.
+        /// Whether to preselect "no", in newer runtimes.
         default_to_no: bool = "default_to_no",
-        /// What to call the question, in newer runtimes.
+        /// Title of the request, in newer runtimes.
         title: String = "title",
-        /// The subagent that wants to run the tool, absent for the main thread.
+        /// The subagent that calls the tool; absent for the main thread.
         agent_id: String = "agent_id",
     }
 }
 
 wire_struct! {
-    /// A registered hook fired.
+    /// A registered hook was triggered.
     pub struct HookCallback {
-        /// The id under which the host registered the hook.
+        /// Id under which the host registered the hook.
         callback_id: String = "callback_id",
-        /// The hook's input.
+        /// Input of the hook.
         input: Box<RawValue> = "input",
-        /// The tool call that the hook is about.
+        /// The tool call that triggered the hook.
         tool_use_id: String = "tool_use_id",
     }
 }
@@ -157,46 +157,46 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A question of an MCP server's to the user.
+    /// A request for user input from an MCP server.
     pub struct Elicitation {
         /// The server's name.
         mcp_server_name: String = "mcp_server_name",
-        /// The question.
+        /// Text of the request.
         message: String = "message",
         /// `form` or `url`.
         mode: String = "mode",
-        /// Where the user is sent to in `url` mode.
+        /// URL for the user in `url` mode.
         url: String = "url",
         /// The JSON schema of the answer in `form` mode.
         requested_schema: Box<RawValue> = "requested_schema",
-        /// The question's id, in `url` mode.
+        /// Id of the request, in `url` mode.
         elicitation_id: String = "elicitation_id",
-        /// What to call the question.
+        /// Title of the request.
         title: String = "title",
-        /// The server's name for people.
+        /// Display name of the server.
         display_name: String = "display_name",
-        /// What the question is for.
+        /// Purpose of the request.
         description: String = "description",
     }
 }
 
 wire_struct! {
-    /// A dialog of a kind that the host said it can show.
+    /// A dialog of a kind that the host supports.
     pub struct UserDialog {
-        /// The kind.
+        /// Kind of the dialog.
         dialog_kind: String = "dialog_kind",
-        /// What it shows.
+        /// Content of the dialog.
         payload: Box<RawValue> = "payload",
-        /// The tool call that it is about.
+        /// The tool call that it belongs to.
         tool_use_id: String = "tool_use_id",
     }
 }
 
 wire_struct! {
-    /// Another token is needed: `oauth_token_refresh` wants `accessToken`, `host_auth_token_refresh` wants
-    /// `authToken`.
+    /// A new token is needed: `oauth_token_refresh` expects `accessToken`, `host_auth_token_refresh`
+    /// expects `authToken`.
     pub struct TokenRefresh {
-        /// Which of the two it is.
+        /// Which of the two kinds it is.
         subtype: String = "subtype",
     }
 }

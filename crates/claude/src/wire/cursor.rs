@@ -1,19 +1,19 @@
-//! Reading JSON text from front to back, once.
+//! A single-pass JSON reader.
 //!
-//! Owns the place in the text. Every `read` either takes exactly one value or gives `None` and may leave the
-//! place anywhere, so that whoever wants to go on remembers it. Text that was taken is valid JSON: what is not
-//! plain enough to be judged here is judged by `serde_json`.
+//! Owns the position in the text. Every `read` either consumes exactly one value or returns `None` with
+//! an unspecified position, so a caller that wants to continue must save the position first. Consumed
+//! text is valid JSON: anything that is not simple enough to validate here is validated by `serde_json`.
 
 use std::borrow::Cow;
 
 use serde::de::Deserialize;
 use serde_json::value::RawValue;
 
-/// How deep objects and lists may lie in each other before the rest is carried unread. The runtime's own messages
-/// are a tenth as deep; without a bound a hostile line could exhaust the stack.
+/// Maximum nesting depth; deeper values are kept as raw JSON. The runtime's messages are a tenth as deep;
+/// without a limit a malicious line could exhaust the stack.
 const DEPTH_LIMIT: u16 = 64;
 
-/// A place in a JSON text.
+/// A position in a JSON text.
 #[derive(Debug, Clone)]
 pub struct Cursor<'a> {
     text: &'a str,
@@ -26,17 +26,17 @@ impl<'a> Cursor<'a> {
         Self { text, at: 0, depth: 0 }
     }
 
-    /// What has not been read yet.
+    /// The unread text.
     pub(crate) fn rest(&self) -> &'a str {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    /// Whether nothing but white space is left.
+    /// Whether only whitespace is left.
     pub(crate) fn is_at_end(&mut self) -> bool {
         self.peek().is_none()
     }
 
-    /// The next byte that is not white space.
+    /// The next byte that is not whitespace.
     fn peek(&mut self) -> Option<u8> {
         loop {
             let byte = *self.text.as_bytes().get(self.at)?;
@@ -53,7 +53,8 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Reads an object; `visit` gets each key and has to take the value. `None` from it ends the reading.
+    /// Reads an object; `visit` gets each key and must consume the value. If it returns `None`, reading
+    /// stops.
     #[inline]
     pub(crate) fn object(
         &mut self,
@@ -79,7 +80,7 @@ impl<'a> Cursor<'a> {
         Some(())
     }
 
-    /// Takes the next field of an object whose braces were left out.
+    /// Reads the next field of an object without braces.
     pub(crate) fn member(&mut self) -> Option<(Cow<'a, str>, &'a RawValue)> {
         let key = self.string()?;
         let value = if self.eat(b':') { self.raw() } else { None }?;
@@ -87,7 +88,7 @@ impl<'a> Cursor<'a> {
         Some((key, value))
     }
 
-    /// Reads a list; `visit` has to take each item. `None` from it ends the reading.
+    /// Reads a list; `visit` must consume each item. If it returns `None`, reading stops.
     #[inline]
     pub(crate) fn list(&mut self, mut visit: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.enter(b'[')?;
@@ -112,7 +113,7 @@ impl<'a> Cursor<'a> {
         entered.then_some(())
     }
 
-    /// Reads a value into a field. A value of another shape is not taken.
+    /// Reads a value into a field. Does not consume a value of another type.
     #[inline]
     pub(crate) fn field<T: super::fields::Wire>(&mut self, field: &mut Option<T>) -> bool {
         let (at, depth) = (self.at, self.depth);
@@ -137,7 +138,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes a string without escapes, with its quotes; leaves any other alone.
+    /// Reads a string without escapes, including its quotes; does not consume any other.
     #[inline]
     fn plain_string(&mut self) -> Option<&'a str> {
         let start = self.at;
@@ -147,12 +148,12 @@ impl<'a> Cursor<'a> {
         self.text.get(start..self.at)
     }
 
-    /// Takes a value as it is.
+    /// Reads a value as raw JSON.
     pub(crate) fn raw(&mut self) -> Option<&'a RawValue> {
         self.through_serde()
     }
 
-    /// Takes the text of a value as it is, which costs less than [`Cursor::raw`] for short ones.
+    /// Reads the text of a value; faster than [`Cursor::raw`] for short values.
     pub(crate) fn value_text(&mut self) -> Option<&'a str> {
         match self.peek()? {
             b'"' => {
@@ -180,7 +181,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a number that is not negative and has no fraction.
+    /// Reads a non-negative integer.
     pub(crate) fn unsigned(&mut self) -> Option<u64> {
         let first = self.peek()?;
         let mut number = 0_u64;
@@ -199,7 +200,7 @@ impl<'a> Cursor<'a> {
         self.peek() == Some(b'"')
     }
 
-    /// Reads a value with `serde_json`, which knows every corner of the format.
+    /// Reads a value with `serde_json`, which supports the complete format.
     pub(crate) fn through_serde<T: Deserialize<'a>>(&mut self) -> Option<T> {
         let mut values = serde_json::Deserializer::from_str(self.rest()).into_iter::<T>();
         let value = values.next()?.ok()?;
@@ -208,12 +209,12 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// How long a string is before its closing quote, if nothing in it needs a closer look: no escape, no control
-/// character. Looks at eight bytes at once; most strings are keys and ids, for which a search takes too long to
-/// set up.
+/// The length of a string before its closing quote, if it contains no escapes or control characters.
+/// Checks eight bytes at once; most strings are keys and ids, for which a search routine takes too long
+/// to set up.
 pub(super) fn plain_length(text: &[u8]) -> Option<usize> {
     const EACH: u64 = u64::from_le_bytes([1; 8]);
-    // The high bit of each byte that is below `limit`; above the first such byte there may be false ones.
+    // The high bit of each byte below `limit`; above the first such byte there may be false positives.
     let below = |word: u64, limit: u8| word.wrapping_sub(EACH * u64::from(limit)) & !word & (EACH << 7);
     let (words, rest) = text.as_chunks::<8>();
     let found = words.iter().enumerate().find_map(|(at, word)| {
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_taken_only_whole() {
+    fn only_non_negative_integers_are_read() {
         let number = |text: &str| all(text, |cursor| cursor.unsigned());
         assert_eq!((number(" 0 "), number("18446744073709551615")), (Some(0), Some(u64::MAX)));
         for text in ["", "-1", "01", "1.0", "1e3", "18446744073709551616", "x", "\"1\""] {
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_unescaped_and_control_characters_refused() {
+    fn strings_are_unescaped_and_control_characters_rejected() {
         let string = |text: &str| all(text, |cursor| cursor.string().map(Cow::into_owned));
         assert_eq!(string(r#" "a\"\u00e4\n" "#).as_deref(), Some("a\"ä\n"));
         assert_eq!(string("\"plain ä\"").as_deref(), Some("plain ä"));
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_plain_string_is_found_at_any_length() {
+    fn finds_end_of_plain_string_of_any_length() {
         for length in 0..40 {
             let text = "aé~\u{7f}".chars().cycle().take(length).collect::<String>();
             assert_eq!(
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_taken_only_if_it_is_json() {
+    fn value_text_accepts_only_valid_json() {
         let value = |text: &str| all(text, |cursor| cursor.value_text().map(str::to_owned));
         for text in ["null", "true", "false", "\"a\"", "1.50e+3", "[1, {\"a\":[]}]", "{\"a\\u0041\":null}"] {
             assert_eq!(value(text).as_deref(), Some(text));
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_too_deep_is_not_read() {
+    fn rejects_nesting_above_the_limit() {
         fn depth(cursor: &mut Cursor<'_>) -> Option<u32> {
             let mut deepest = 0;
             cursor.list(|cursor| {
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(all(&nested(65), depth), None);
     }
 
-    /// Lines that are messages, almost messages, and noise. No key comes twice.
+    /// Messages, near-messages and invalid lines. Keys are unique.
     fn lines() -> impl Strategy<Value = String> {
         let value = prop_oneof![
             "[-0-9.]{1,6}",
@@ -323,7 +324,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_line_is_a_message_exactly_if_it_is_an_object_and_keeps_its_fields(line in lines()) {
+        fn decodes_exactly_json_objects_and_keeps_their_fields(line in lines()) {
             let object = serde_json::from_str::<Map<String, Value>>(&line).ok();
             let message = crate::wire::decode(line.as_bytes()).ok();
             prop_assert_eq!(message.is_some(), object.is_some());

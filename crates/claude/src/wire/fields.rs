@@ -1,7 +1,7 @@
-//! How a JSON object becomes a struct here: known fields typed, everything else kept raw.
+//! Decodes JSON objects to structs: known fields are typed, all others kept as raw JSON.
 //!
-//! Owns the `wire_struct!` macro and the `Wire` trait. The invariant: decoding and encoding again gives the
-//! same fields, because whatever does not fit the typed field (an explicit `null` too) stays in `extra`.
+//! Owns the `wire_struct!` macro and the `Wire` trait. Invariant: decoding and encoding preserves all
+//! fields, because values that do not fit the typed field (including `null`) are kept in `extra`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,12 +11,12 @@ use serde_json::value::RawValue;
 
 use super::cursor::{Cursor, plain_length};
 
-/// A value that can be read from JSON text, or not.
+/// A value that can be decoded from JSON text.
 pub trait Wire: Sized {
-    /// Takes the next value, or gives `None` if it is of another shape.
+    /// Reads the next value; `None` if it has another type.
     fn read(cursor: &mut Cursor<'_>) -> Option<Self>;
 
-    /// Reads the value that is all of `json`, or gives `None` if the text is of another shape.
+    /// Decodes the complete text; `None` if it has another type.
     fn from_json(json: &str) -> Option<Self> {
         let mut cursor = Cursor::new(json);
         let value = Self::read(&mut cursor)?;
@@ -88,27 +88,27 @@ impl<T: Wire> Wire for Box<T> {
     }
 }
 
-/// The fields of an object that no typed field took, in the order in which they came.
+/// The fields of an object without a typed field, in their original order.
 ///
-/// They are kept as the text between the braces of an object, as most of them are never looked at.
+/// Stored as the text between the braces of an object, because most of them are never accessed.
 #[derive(Debug, Clone, Default)]
 pub struct Extra(String);
 
 impl Extra {
-    /// The raw JSON of the field `key`, if it is kept here.
+    /// The raw JSON of the field `key`, if present.
     pub fn get(&self, key: &str) -> Option<&RawValue> {
         self.iter().find(|(name, _)| name == key).map(|(_, raw)| raw)
     }
 
-    /// The names and raw values of all kept fields.
+    /// The names and raw values of all fields.
     pub fn iter(&self) -> impl Iterator<Item = (Cow<'_, str>, &RawValue)> {
         let mut cursor = Cursor::new(&self.0);
         std::iter::from_fn(move || cursor.member())
     }
 
-    /// Keeps a field. A borrowed key holds nothing that needs an escape, as the cursor gives it.
+    /// Adds a field. A borrowed key must not need escaping, which holds for keys from the cursor.
     pub(crate) fn keep(&mut self, key: Cow<'_, str>, text: &str) {
-        // The name of the kind is all that most objects leave over.
+        // In most objects, only the kind has no typed field.
         const FIRST_CAPACITY: usize = 40;
         if self.0.is_empty() {
             self.0.reserve((key.len() + text.len() + 3).max(FIRST_CAPACITY));
@@ -132,7 +132,7 @@ impl Extra {
     }
 }
 
-/// The discriminating fields `type` and `subtype` of an object, found without reading the rest.
+/// The discriminator fields `type` and `subtype` of an object, found without decoding the rest.
 #[derive(Debug, Default)]
 pub(crate) struct Tags<'a> {
     pub(crate) kind: Option<Cow<'a, str>>,
@@ -140,9 +140,9 @@ pub(crate) struct Tags<'a> {
 }
 
 impl<'a> Tags<'a> {
-    /// The tags of the object that is next; one that lacks them, or something else than an object, has none.
+    /// The tags of the next value; empty if they are missing or it is not an object.
     pub(crate) fn of(cursor: &Cursor<'a>) -> Self {
-        // Both runtimes put `type` first in most frames, which makes the scan of the whole object needless.
+        // Both runtimes put `type` first in most frames, so the rest need not be scanned.
         if let Some((kind, rest)) = cursor.rest().strip_prefix("{\"type\":\"").and_then(plain_string) {
             match rest.strip_prefix(",\"subtype\":\"").and_then(plain_string) {
                 Some((subtype, _)) => {
@@ -169,10 +169,10 @@ impl<'a> Tags<'a> {
     }
 }
 
-/// Which tags an object has had so far.
+/// The tags seen so far in an object.
 ///
-/// An object with two of one tag is two things at once. It is not read, and so kept whole by whoever holds it:
-/// reading it would make it one of them, and which one would depend on where the tag stands.
+/// An object with a duplicate tag is ambiguous. It is not decoded, so the container keeps it as raw JSON:
+/// otherwise its kind would depend on the position of the tag.
 #[derive(Debug, Default)]
 pub(crate) struct TagsSeen {
     kind: bool,
@@ -180,7 +180,7 @@ pub(crate) struct TagsSeen {
 }
 
 impl TagsSeen {
-    /// Notes a key; `None` if it is a tag that was there before.
+    /// Records a key; `None` if it is a duplicate tag.
     pub(crate) fn see(&mut self, key: &str) -> Option<()> {
         let seen = match key {
             "type" => &mut self.kind,
@@ -191,18 +191,18 @@ impl TagsSeen {
     }
 }
 
-/// Splits `text` after the closing quote of a string that holds no escapes.
+/// Splits `text` after the closing quote of a string without escapes.
 fn plain_string(text: &str) -> Option<(&str, &str)> {
     let length = plain_length(text.as_bytes())?;
     Some((text.get(..length)?, text.get(length + 1..)?))
 }
 
-/// A value kept whole because nothing is known about its kind.
+/// A value of an unknown kind, kept as raw JSON.
 #[derive(Debug, Clone)]
 pub struct Opaque {
-    /// The value's own name of its kind, empty if it has none.
+    /// Name of the kind; empty if missing.
     pub kind: String,
-    /// The whole value.
+    /// The complete value.
     pub raw: Box<RawValue>,
 }
 
@@ -218,7 +218,7 @@ impl Serialize for Opaque {
     }
 }
 
-/// Declares a wire struct: every field is optional, and `extra` holds what no field took.
+/// Declares a wire struct: every field is optional, and `extra` holds all other fields.
 macro_rules! wire_struct {
     (
         $(#[$meta:meta])*
@@ -230,7 +230,7 @@ macro_rules! wire_struct {
         #[derive(Debug, Clone, Default)]
         pub struct $name {
             $( $(#[$field_meta])* pub $field: Option<$ty>, )*
-            /// The fields that none of the others took.
+            /// The fields without a typed field.
             pub extra: $crate::wire::fields::Extra,
         }
 
@@ -254,7 +254,8 @@ macro_rules! wire_struct {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 use serde::ser::SerializeMap;
                 let mut map = serializer.serialize_map(None)?;
-                // First, because a key may come twice: what a typed field took came after what it did not.
+                // Written first because keys may be duplicated: a value in a typed field came after one
+                // in `extra`.
                 self.extra.write_to(&mut map)?;
                 $( if let Some(value) = &self.$field {
                     map.serialize_entry($key, value)?;
@@ -265,7 +266,7 @@ macro_rules! wire_struct {
     };
 }
 
-/// Declares an enum whose variants are told apart by the object's `type`; the rest is kept opaque.
+/// Declares an enum discriminated by the object's `type`; other kinds are kept as raw JSON.
 macro_rules! wire_enum {
     (
         $(#[$meta:meta])*
@@ -277,7 +278,7 @@ macro_rules! wire_enum {
         #[derive(Debug, Clone)]
         pub enum $name {
             $( $(#[$variant_meta])* $variant($ty), )*
-            /// A kind that this version of the crate does not know, kept whole.
+            /// An unknown kind, kept as raw JSON.
             Unknown($crate::wire::fields::Opaque),
         }
 

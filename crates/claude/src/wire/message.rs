@@ -1,7 +1,7 @@
-//! The frames that the runtime writes to its stdout, one JSON object a line.
+//! The frames that the runtime writes to stdout, one JSON object per line.
 //!
-//! Owns `Message`, the streamed events of the model API and `decode`. What a turn is and when it ends is not
-//! decided here. A line that is JSON always decodes; what is not known stays whole in `Unknown`.
+//! Owns `Message`, the stream events of the model API and `decode`. Does not determine turns. Every JSON
+//! object decodes; unknown kinds are kept in `Unknown`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ pub fn decode(line: &[u8]) -> Result<Message, DecodeError> {
     if let Some(message) = Message::from_json(text) {
         return Ok(message);
     }
-    // Only now is it worth finding out what is wrong; good lines are not parsed twice.
+    // Only invalid or unusual lines get here, so valid ones are not parsed twice.
     let raw: Box<RawValue> = serde_json::from_str(text).map_err(DecodeError::NotJson)?;
     if !raw.get().starts_with('{') {
         return Err(DecodeError::NotJson(serde::de::Error::custom("another kind of value")));
@@ -49,31 +49,31 @@ pub fn decode(line: &[u8]) -> Result<Message, DecodeError> {
 wire_enum! {
     /// A frame from the runtime.
     pub enum Message {
-        /// What happens around the conversation.
+        /// An event around the conversation.
         System(SystemMessage) = "system",
-        /// A piece of an answer while it is being written.
+        /// A partial answer.
         StreamEvent(Box<StreamEventMessage>) = "stream_event",
-        /// A finished block of an answer (older calls: a whole answer).
+        /// A complete block of an answer (older calls: a complete answer).
         Assistant(Box<AssistantMessage>) = "assistant",
-        /// A message on the user's side: tool results, echoes, markers.
+        /// A user-side message: tool results, echoes, markers.
         User(Box<UserFrameMessage>) = "user",
-        /// A turn is over.
+        /// The end of a turn.
         Result(Box<ResultMessage>) = "result",
-        /// The runtime asks the host.
+        /// A request to the host.
         ControlRequest(ControlRequestMessage) = "control_request",
-        /// The runtime answers the host.
+        /// A response to a host request.
         ControlResponse(Box<ControlResponseMessage>) = "control_response",
-        /// The runtime withdraws a question.
+        /// Cancels a request to the host.
         ControlCancelRequest(ControlCancelRequestMessage) = "control_cancel_request",
-        /// A sign of life.
+        /// A keep-alive.
         KeepAlive(KeepAliveMessage) = "keep_alive",
-        /// What became of a message of the host's, in newer runtimes.
+        /// The state of a host message, in newer runtimes.
         CommandLifecycle(CommandLifecycleMessage) = "command_lifecycle",
         /// The account's rate limits.
         RateLimit(RateLimitMessage) = "rate_limit_event",
-        /// The conversation goes on under another id.
+        /// The conversation continues under another id.
         ConversationReset(ConversationResetMessage) = "conversation_reset",
-        /// Side information that needs no reaction.
+        /// Other information that needs no reaction.
         Notice(Box<Notice>) = "prompt_suggestion" | "transcript_mirror" | "tool_progress"
             | "tool_use_summary" | "auth_status",
     }
@@ -91,7 +91,7 @@ impl Wire for Message {
 }
 
 impl Message {
-    /// The frame's kind as the wire names it, `system` ones with their subtype; for logs.
+    /// The wire name of the frame's kind, with the subtype for `system`; for logs.
     pub fn kind(&self) -> Cow<'_, str> {
         Cow::Borrowed(match self {
             Self::System(message) => return message.kind(),
@@ -113,8 +113,8 @@ impl Message {
 }
 
 impl Message {
-    /// The conversation that goes on from here, in the frames that tell it: at the start of a turn, and when the
-    /// conversation is replaced by another one.
+    /// The current conversation, in frames that report it: at the start of a turn, and when the
+    /// conversation is replaced.
     pub fn conversation(&self) -> Option<Uuid> {
         let id = match self {
             Self::System(SystemMessage::Init(message)) => &message.session_id,
@@ -136,7 +136,7 @@ impl Message {
         id.as_deref()?.parse().ok()
     }
 
-    /// The uuids of the host messages that the frame is about, where the runtime names them.
+    /// The uuids of the host messages that the frame refers to, if reported.
     pub fn user_messages(&self) -> impl Iterator<Item = &str> {
         let (one, several) = match self {
             Self::StreamEvent(message) => (&message.user_message_uuid, &message.user_message_uuids),
@@ -161,21 +161,21 @@ impl Message {
 }
 
 wire_struct! {
-    /// A piece of an answer while it is being written. Only the main thread streams.
+    /// A partial answer. Only the main thread streams.
     pub struct StreamEventMessage {
         /// The event of the model API.
         event: StreamEvent = "event",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
-        /// The tool call of the subagent that wrote it; absent for the main thread.
+        /// The tool call of the sending subagent; absent for the main thread.
         parent_tool_use_id: String = "parent_tool_use_id",
         /// Time to the first token, on the first event of an answer.
         ttft_ms: u64 = "ttft_ms",
-        /// The message that the event belongs to, in newer runtimes.
+        /// Id of the API message, in newer runtimes.
         api_message_id: String = "api_message_id",
-        /// Blocks that a broken connection left unfinished, in newer runtimes.
+        /// Blocks left incomplete by a broken connection, in newer runtimes.
         abandoned_blocks: Box<RawValue> = "abandoned_blocks",
         /// The host message that the turn answers, in newer runtimes.
         user_message_uuid: String = "user_message_uuid",
@@ -185,13 +185,13 @@ wire_struct! {
 }
 
 wire_enum! {
-    /// An event of the model API's stream.
+    /// A stream event of the model API.
     pub enum StreamEvent {
-        /// A new answer begins.
+        /// An answer starts.
         MessageStart(MessageStartEvent) = "message_start",
-        /// A new block begins.
+        /// A block starts.
         ContentBlockStart(ContentBlockStartEvent) = "content_block_start",
-        /// More of a block.
+        /// Partial content of a block.
         ContentBlockDelta(ContentBlockDeltaEvent) = "content_block_delta",
         /// A block is complete.
         ContentBlockStop(ContentBlockStopEvent) = "content_block_stop",
@@ -211,7 +211,7 @@ impl Wire for StreamEvent {
 }
 
 wire_struct! {
-    /// A new answer begins.
+    /// An answer starts.
     pub struct MessageStartEvent {
         /// The answer, still without content.
         message: Box<ApiMessage> = "message",
@@ -219,9 +219,9 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A new block begins.
+    /// A block starts.
     pub struct ContentBlockStartEvent {
-        /// The block's place in the answer.
+        /// Index of the block in the answer.
         index: u32 = "index",
         /// The block, still empty.
         content_block: ContentBlock = "content_block",
@@ -229,11 +229,11 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// More of a block.
+    /// Partial content of a block.
     pub struct ContentBlockDeltaEvent {
-        /// The block's place in the answer.
+        /// Index of the block in the answer.
         index: u32 = "index",
-        /// What is new.
+        /// The added content.
         delta: BlockDelta = "delta",
     }
 }
@@ -241,7 +241,7 @@ wire_struct! {
 wire_struct! {
     /// A block is complete.
     pub struct ContentBlockStopEvent {
-        /// The block's place in the answer.
+        /// Index of the block in the answer.
         index: u32 = "index",
     }
 }
@@ -251,7 +251,7 @@ wire_struct! {
     pub struct MessageDeltaEvent {
         /// The changed fields of the message.
         delta: MessageDelta = "delta",
-        /// The tokens so far.
+        /// Token usage so far.
         usage: Usage = "usage",
     }
 }
@@ -273,15 +273,15 @@ wire_struct! {
 }
 
 wire_enum! {
-    /// What a block gained.
+    /// Added content of a block.
     pub enum BlockDelta {
-        /// More words.
-        Text(TextDelta) = "text_delta",
-        /// More reasoning.
+        /// Text.
+        Text(TextBlockDelta) = "text_delta",
+        /// Reasoning.
         Thinking(ThinkingDelta) = "thinking_delta",
-        /// More of a tool's input.
+        /// Tool input.
         InputJson(InputJsonDelta) = "input_json_delta",
-        /// The proof of a thinking block.
+        /// Signature of a thinking block.
         Signature(SignatureDelta) = "signature_delta",
     }
 }
@@ -293,131 +293,131 @@ impl Wire for BlockDelta {
 }
 
 wire_struct! {
-    /// More words.
-    pub struct TextDelta {
-        /// The words.
+    /// Added text.
+    pub struct TextBlockDelta {
+        /// The text.
         text: String = "text",
     }
 }
 
 wire_struct! {
-    /// More reasoning.
+    /// Added reasoning.
     pub struct ThinkingDelta {
-        /// The reasoning.
+        /// The reasoning text.
         thinking: String = "thinking",
     }
 }
 
 wire_struct! {
-    /// More of a tool's input.
+    /// Added tool input.
     pub struct InputJsonDelta {
-        /// A piece of the input's JSON text.
+        /// A part of the input's JSON text.
         partial_json: String = "partial_json",
     }
 }
 
 wire_struct! {
-    /// The proof of a thinking block.
+    /// The signature of a thinking block.
     pub struct SignatureDelta {
-        /// The proof.
+        /// The signature.
         signature: String = "signature",
     }
 }
 
 wire_struct! {
-    /// A finished block of an answer; all blocks of an answer share `message.id`.
+    /// A complete block of an answer; all blocks of an answer share `message.id`.
     pub struct AssistantMessage {
-        /// The answer with this one block.
+        /// The answer with only this block.
         message: ApiMessage = "message",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
-        /// The tool call of the subagent that wrote it; absent for the main thread.
+        /// The tool call of the sending subagent; absent for the main thread.
         parent_tool_use_id: String = "parent_tool_use_id",
-        /// Set where the runtime made the message up because the API failed.
+        /// Set if the runtime generated the message because the API failed.
         error: String = "error",
-        /// The API's status for such a failure, in newer runtimes.
+        /// API status of the failure, in newer runtimes.
         api_error_status: u64 = "api_error_status",
-        /// Whether an interrupt cut the block short, in newer runtimes.
+        /// Whether an interrupt truncated the block, in newer runtimes.
         aborted: bool = "aborted",
-        /// When it was written.
+        /// Timestamp.
         timestamp: String = "timestamp",
-        /// The message of the host's that the turn answers, in newer runtimes.
+        /// The host message that the turn answers, in newer runtimes.
         user_message_uuid: String = "user_message_uuid",
-        /// All messages of the host's that the turn answers, in newer runtimes.
+        /// All host messages that the turn answers, in newer runtimes.
         user_message_uuids: Vec<String> = "user_message_uuids",
     }
 }
 
 wire_struct! {
-    /// A message on the user's side.
+    /// A user-side message.
     pub struct UserFrameMessage {
         /// Role and content.
         message: ApiMessage = "message",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The message's id; for an echo the one that the host gave it.
+        /// Message id; for an echo the one assigned by the host.
         uuid: String = "uuid",
-        /// The tool call of the subagent that it belongs to; absent for the main thread.
+        /// The tool call of the subagent it belongs to; absent for the main thread.
         parent_tool_use_id: String = "parent_tool_use_id",
-        /// A tool's structured output.
+        /// Structured tool output.
         tool_use_result: Box<RawValue> = "tool_use_result",
         /// Whether it is an echo.
         is_replay: bool = "isReplay",
-        /// Whether the runtime made it up.
+        /// Whether the runtime generated it.
         is_synthetic: bool = "isSynthetic",
-        /// When it was written.
+        /// Timestamp.
         timestamp: String = "timestamp",
     }
 }
 
 wire_struct! {
-    /// The end of a turn. An interrupt and a failure of the API end in one, too.
+    /// The end of a turn, also after an interrupt or an API failure.
     pub struct ResultMessage {
         /// `success` or `error_…`; a `success` may still have `is_error`.
         subtype: String = "subtype",
         /// Whether the turn failed.
         is_error: bool = "is_error",
-        /// The last text of the turn, or the API's error in words.
+        /// The final text of the turn, or the API's error text.
         result: String = "result",
-        /// What went wrong, for the `error_…` subtypes.
+        /// Error messages, for the `error_…` subtypes.
         errors: Vec<String> = "errors",
-        /// The status with which the API failed.
+        /// API status of the failure.
         api_error_status: u64 = "api_error_status",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
-        /// The tokens of this turn's main thread.
+        /// Token usage of the turn's main thread.
         usage: Usage = "usage",
-        /// The tokens by model, cumulative over the process.
+        /// Token usage by model, cumulative over the process.
         model_usage: BTreeMap<String, ModelUsage> = "modelUsage",
         /// Why the model stopped.
         stop_reason: String = "stop_reason",
         /// Why the turn ended, e.g. `completed`, `aborted_streaming`, `max_turns`.
         terminal_reason: String = "terminal_reason",
-        /// How long the turn took.
+        /// Duration of the turn.
         duration_ms: u64 = "duration_ms",
-        /// Calls of the model in this turn.
+        /// Number of model calls in the turn.
         num_turns: u64 = "num_turns",
-        /// What the process has cost so far, in dollars.
+        /// Total cost of the process in US dollars.
         total_cost_usd: Box<RawValue> = "total_cost_usd",
-        /// The tool calls that were denied.
+        /// Denied tool calls.
         permission_denials: Box<RawValue> = "permission_denials",
-        /// The message of the host's that the turn answered, in newer runtimes.
+        /// The host message that the turn answered, in newer runtimes.
         user_message_uuid: String = "user_message_uuid",
-        /// All messages of the host's that the turn answered, in newer runtimes.
+        /// All host messages that the turn answered, in newer runtimes.
         user_message_uuids: Vec<String> = "user_message_uuids",
-        /// How many turns wait behind this one, in newer runtimes.
+        /// Number of queued turns, in newer runtimes.
         queued_turn_count: u64 = "queued_turn_count",
-        /// What started the turn, in newer runtimes; absent for messages from the host.
+        /// The origin of the turn, in newer runtimes; absent for host messages.
         origin: ResultOrigin = "origin",
     }
 }
 
 wire_struct! {
-    /// What started a turn.
+    /// The origin of a turn.
     pub struct ResultOrigin {
         /// `task-notification`, `human`, ….
         kind: String = "kind",
@@ -425,15 +425,15 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// What became of a message of the host's.
+    /// The state of a host message.
     pub struct CommandLifecycleMessage {
-        /// The message's uuid.
+        /// Uuid of the message.
         command_uuid: String = "command_uuid",
         /// `queued`, `started`, `completed` or `cancelled`.
         state: String = "state",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }
@@ -443,27 +443,27 @@ wire_struct! {
     pub struct RateLimitMessage {
         /// The limits.
         rate_limit_info: Box<RawValue> = "rate_limit_info",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }
 
 wire_struct! {
-    /// The conversation goes on under another id.
+    /// The conversation continues under another id.
     pub struct ConversationResetMessage {
         /// The new id.
         new_conversation_id: String = "new_conversation_id",
         /// The old id.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }
 
 impl ApiRetryMessage {
-    /// How long the runtime waits before it asks again.
+    /// The delay before the next attempt.
     pub fn retry_delay(&self) -> Option<Duration> {
         let milliseconds: f64 = serde_json::from_str(self.retry_delay_ms.as_ref()?.get()).ok()?;
         Duration::try_from_secs_f64(milliseconds / 1000.0).ok()

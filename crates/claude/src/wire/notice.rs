@@ -1,7 +1,7 @@
-//! Side information: frames that are known and need no reaction.
+//! Known frames that need no reaction.
 //!
-//! Owns their shapes. Those that were only ever declared and never met have an envelope alone; the rest of
-//! them is kept like everything that is not known.
+//! Owns their types. Frames that are declared but have never been observed have only an envelope; their
+//! other fields are kept like unknown fields.
 
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -12,41 +12,41 @@ use super::fields::{Opaque, Tags, Wire, wire_enum, wire_struct};
 wire_struct! {
     /// A frame of which only the envelope is known.
     pub struct NoticeMessage {
-        /// The frame's subtype, if it has one.
+        /// Subtype of the frame, if any.
         subtype: String = "subtype",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }
 
 wire_struct! {
-    /// A sign of life.
+    /// A keep-alive.
     pub struct KeepAliveMessage {
-        /// How far the start has come, in newer runtimes that were asked to say so.
+        /// Progress of the startup, in newer runtimes if requested.
         startup_mark: String = "startup_mark",
     }
 }
 
 wire_enum! {
-    /// Side information beside the conversation.
+    /// Information outside of the conversation.
     pub enum Notice {
-        /// What the user might want to say next.
+        /// A suggestion for the next prompt.
         PromptSuggestion(PromptSuggestionMessage) = "prompt_suggestion",
-        /// Lines that were written to the transcript.
+        /// Lines written to the transcript.
         TranscriptMirror(TranscriptMirrorMessage) = "transcript_mirror",
-        /// A tool goes on.
+        /// Progress of a tool.
         ToolProgress(NoticeMessage) = "tool_progress",
-        /// What a few tool calls were about.
+        /// A summary of several tool calls.
         ToolUseSummary(NoticeMessage) = "tool_use_summary",
-        /// How a login goes.
+        /// Progress of a login.
         AuthStatus(NoticeMessage) = "auth_status",
     }
 }
 
 impl Notice {
-    /// The frame's kind as the wire names it.
+    /// The wire name of the frame's kind.
     pub fn kind(&self) -> &str {
         match self {
             Self::PromptSuggestion(_) => "prompt_suggestion",
@@ -66,51 +66,51 @@ impl Wire for Notice {
 }
 
 wire_struct! {
-    /// What the user might want to say next.
+    /// A suggestion for the next prompt.
     pub struct PromptSuggestionMessage {
-        /// The words.
+        /// The suggested text.
         suggestion: String = "suggestion",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }
 
 wire_struct! {
-    /// Lines that were written to the transcript.
+    /// Lines written to the transcript.
     pub struct TranscriptMirrorMessage {
-        /// The transcript.
+        /// Path of the transcript.
         file_path: String = "filePath",
         /// The lines.
         entries: Vec<Box<RawValue>> = "entries",
     }
 }
 
-/// Side information among the `system` frames.
+/// `system` frames that need no reaction.
 #[derive(Debug, Clone)]
 pub enum SystemNotice {
-    /// The background tasks are others now.
+    /// The set of background tasks changed.
     BackgroundTasksChanged(BackgroundTasksChangedMessage),
-    /// The slash commands are others now.
+    /// The set of slash commands changed.
     CommandsChanged(CommandsChangedMessage),
-    /// A request of the host's takes its time.
+    /// Progress of a host request.
     ControlRequestProgress(ControlRequestProgressMessage),
-    /// Something the user may want to know.
+    /// An informational message for the user.
     Informational(InformationalMessage),
-    /// Another model answers, because the first one cannot.
+    /// A fallback model answers because the original one is unavailable.
     ModelFallback(ModelFallbackMessage),
-    /// Another model answers, because the first one would not.
+    /// A fallback model answers because the original one refused.
     ModelRefusalFallback(ModelFallbackMessage),
-    /// Something the user should see for a moment.
+    /// A transient notification for the user.
     Notification(NotificationMessage),
-    /// A tool was denied without a question.
+    /// A tool was denied without asking.
     PermissionDenied(PermissionDeniedMessage),
-    /// The conversation has another title.
+    /// The title of the conversation changed.
     SessionTitleChanged(SessionTitleChangedMessage),
-    /// How much has been thought.
+    /// Number of thinking tokens.
     ThinkingTokens(ThinkingTokensMessage),
-    /// One of those of which only the envelope is known.
+    /// A frame of which only the envelope is known.
     Envelope(NoticeMessage),
 }
 
@@ -126,7 +126,7 @@ const ENVELOPES: &[&str] = &[
 ];
 
 impl SystemNotice {
-    /// Reads a frame of one of the known subtypes.
+    /// Reads a frame of a known subtype.
     pub(super) fn read_subtype(subtype: &str, cursor: &mut Cursor<'_>) -> Option<Result<Self, Opaque>> {
         let notice = match subtype {
             "background_tasks_changed" => Wire::read(cursor).map(Self::BackgroundTasksChanged),
@@ -145,7 +145,7 @@ impl SystemNotice {
         notice.map(Ok)
     }
 
-    /// The frame's subtype as the wire names it.
+    /// The wire name of the frame's subtype.
     pub fn subtype(&self) -> &str {
         match self {
             Self::BackgroundTasksChanged(_) => "background_tasks_changed",
@@ -183,131 +183,131 @@ impl Serialize for SystemNotice {
 }
 
 wire_struct! {
-    /// The background tasks.
+    /// The set of background tasks changed.
     pub struct BackgroundTasksChangedMessage {
-        /// All of them.
+        /// All background tasks.
         tasks: Vec<Box<RawValue>> = "tasks",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }
 
 wire_struct! {
-    /// The slash commands.
+    /// The set of slash commands changed.
     pub struct CommandsChangedMessage {
-        /// All of them.
+        /// All slash commands.
         commands: Vec<Box<RawValue>> = "commands",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }
 
 wire_struct! {
-    /// How a request of the host's goes.
+    /// Progress of a host request.
     pub struct ControlRequestProgressMessage {
-        /// The request.
+        /// Id of the request.
         request_id: String = "request_id",
-        /// How it goes.
+        /// Status of the request.
         status: String = "status",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }
 
 wire_struct! {
-    /// Something the user may want to know.
+    /// An informational message for the user.
     pub struct InformationalMessage {
-        /// The words.
+        /// The text.
         content: String = "content",
-        /// `info`, `warning` or the like.
+        /// Level, such as `info` or `warning`.
         level: String = "level",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }
 
 wire_struct! {
-    /// Another model answers.
+    /// A fallback model answers.
     pub struct ModelFallbackMessage {
-        /// Why.
+        /// The reason.
         trigger: String = "trigger",
-        /// The model that was asked for.
+        /// The requested model.
         original_model: String = "original_model",
-        /// The model that answers.
+        /// The fallback model.
         fallback_model: String = "fallback_model",
-        /// The words for the user.
+        /// Text for the user.
         content: String = "content",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }
 
 wire_struct! {
-    /// Something the user should see for a moment.
+    /// A transient notification for the user.
     pub struct NotificationMessage {
-        /// What it is about.
+        /// Identifies the subject of the notification.
         key: String = "key",
-        /// The words.
+        /// The text.
         text: String = "text",
-        /// How urgent it is.
+        /// Priority of the notification.
         priority: String = "priority",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }
 
 wire_struct! {
-    /// A tool was denied without a question.
+    /// A tool was denied without asking.
     pub struct PermissionDeniedMessage {
-        /// The tool.
+        /// Name of the tool.
         tool_name: String = "tool_name",
-        /// The call.
+        /// Id of the call.
         tool_use_id: String = "tool_use_id",
-        /// What decided it.
+        /// Type of the reason.
         decision_reason_type: String = "decision_reason_type",
-        /// What the model was told.
+        /// The message to the model.
         message: String = "message",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }
 
 wire_struct! {
-    /// The conversation has another title.
+    /// The title of the conversation changed.
     pub struct SessionTitleChangedMessage {
         /// The title.
         title: String = "title",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }
 
 wire_struct! {
-    /// How much has been thought.
+    /// Number of thinking tokens.
     pub struct ThinkingTokensMessage {
-        /// So far.
+        /// Total so far.
         estimated_tokens: u64 = "estimated_tokens",
-        /// Since the last frame.
+        /// Increase since the last frame.
         estimated_tokens_delta: u64 = "estimated_tokens_delta",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }

@@ -1,7 +1,7 @@
-//! The `system` frames: what happens around a conversation.
+//! The `system` frames: events around a conversation.
 //!
-//! Owns the shapes of those that mean something for a turn; the others are in `notice.rs`. A subtype that is
-//! not known is kept whole.
+//! Owns the types of those that affect a turn; the others are in `notice.rs`. Unknown subtypes are kept
+//! as raw JSON.
 
 use std::borrow::Cow;
 
@@ -15,33 +15,33 @@ use super::notice::SystemNotice;
 /// A `system` frame.
 #[derive(Debug, Clone)]
 pub enum SystemMessage {
-    /// A turn starts; says what the runtime has to offer. Comes again with every turn.
+    /// The start of a turn, with the runtime's configuration. Sent for every turn.
     Init(Box<InitMessage>),
-    /// What the runtime is doing.
+    /// The current activity of the runtime.
     Status(StatusMessage),
-    /// The API failed and is asked again.
+    /// An API call failed and is retried.
     ApiRetry(ApiRetryMessage),
     /// The conversation became busy, blocked on the user, or idle.
     SessionStateChanged(SessionStateChangedMessage),
-    /// The conversation was summarized.
+    /// The conversation was compacted.
     CompactBoundary(CompactBoundaryMessage),
     /// A task (subagent or shell command) started.
     TaskStarted(Box<TaskMessage>),
-    /// A task goes on.
+    /// Progress of a task.
     TaskProgress(Box<TaskMessage>),
     /// A task's record changed.
     TaskUpdated(Box<TaskMessage>),
     /// A task ended.
     TaskNotification(Box<TaskMessage>),
-    /// A hook command of the user's settings started.
+    /// A hook command from the user's settings started.
     HookStarted(HookMessage),
-    /// A hook command goes on.
+    /// Progress of a hook command.
     HookProgress(HookMessage),
     /// A hook command ended.
     HookResponse(HookMessage),
-    /// Side information that needs no reaction.
+    /// Other information that needs no reaction.
     Notice(Box<SystemNotice>),
-    /// A subtype that this crate does not know.
+    /// An unknown subtype.
     Unknown(Opaque),
 }
 
@@ -116,11 +116,11 @@ impl Serialize for SystemMessage {
 }
 
 wire_struct! {
-    /// What the runtime has to offer, at the start of every turn.
+    /// The configuration of the runtime, sent at the start of every turn.
     pub struct InitMessage {
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
         /// The runtime's working directory.
         cwd: String = "cwd",
@@ -128,15 +128,15 @@ wire_struct! {
         model: String = "model",
         /// The permission mode of the turn.
         permission_mode: String = "permissionMode",
-        /// The names of the tools.
+        /// Names of the tools.
         tools: Vec<String> = "tools",
-        /// The MCP servers and how they are.
+        /// The MCP servers and their status.
         mcp_servers: Box<RawValue> = "mcp_servers",
-        /// The names of the slash commands.
+        /// Names of the slash commands.
         slash_commands: Vec<String> = "slash_commands",
         /// The runtime's version.
         claude_code_version: String = "claude_code_version",
-        /// What the runtime can do beyond older ones, in newer runtimes.
+        /// Capabilities, in newer runtimes.
         capabilities: Vec<String> = "capabilities",
         /// The host messages that the turn answers, in newer runtimes.
         user_message_uuids: Vec<String> = "user_message_uuids",
@@ -144,39 +144,39 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// What the runtime is doing.
+    /// The current activity of the runtime.
     pub struct StatusMessage {
-        /// `requesting`, `compacting`, or nothing in particular.
+        /// `requesting`, `compacting`, or absent.
         status: String = "status",
-        /// The new permission mode, when it changed.
+        /// The new permission mode, if it changed.
         permission_mode: String = "permissionMode",
-        /// How a compaction ended.
+        /// Result of a compaction.
         compact_result: String = "compact_result",
         /// The host messages that the turn answers, in newer runtimes.
         user_message_uuids: Vec<String> = "user_message_uuids",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }
 
 wire_struct! {
-    /// The API failed and is asked again.
+    /// An API call failed and is retried.
     pub struct ApiRetryMessage {
-        /// Which attempt failed, from 1.
+        /// Number of the failed attempt, from 1.
         attempt: u64 = "attempt",
-        /// How many attempts there are.
+        /// Maximum number of attempts.
         max_retries: u64 = "max_retries",
-        /// The pause before the next one, in milliseconds; see [`ApiRetryMessage::retry_delay`].
+        /// Delay before the next attempt in milliseconds; see [`ApiRetryMessage::retry_delay`].
         retry_delay_ms: Box<RawValue> = "retry_delay_ms",
-        /// The API's status; absent if there was no answer at all.
+        /// API status; absent if there was no response.
         error_status: u64 = "error_status",
-        /// The failure's name.
+        /// Name of the error.
         error: String = "error",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }
@@ -186,51 +186,51 @@ wire_struct! {
     pub struct SessionStateChangedMessage {
         /// `running`, `requires_action` or `idle`.
         state: String = "state",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }
 
 wire_struct! {
-    /// The conversation was summarized up to here.
+    /// The conversation was compacted up to this point.
     pub struct CompactBoundaryMessage {
         /// Trigger and token counts.
         compact_metadata: Box<RawValue> = "compact_metadata",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }
 
 wire_struct! {
-    /// A task (subagent or shell command) and what happened to it.
+    /// The state of a task (subagent or shell command).
     pub struct TaskMessage {
-        /// The task's id, which `stop_task` takes.
+        /// Task id, for `stop_task`.
         task_id: String = "task_id",
         /// The tool call that started it.
         tool_use_id: String = "tool_use_id",
-        /// What it is for.
+        /// Purpose of the task.
         description: String = "description",
         /// `local_agent`, `local_bash`, …
         task_type: String = "task_type",
-        /// How it ended, in notifications.
+        /// Final status, in notifications.
         status: String = "status",
         /// The changed fields, in updates.
         patch: TaskPatch = "patch",
-        /// What it did, in notifications.
+        /// Summary of the work, in notifications.
         summary: String = "summary",
-        /// Where its output is, in notifications; empty for a task that ran in the foreground.
+        /// Path of its output, in notifications; empty for a foreground task.
         output_file: String = "output_file",
         /// A subagent's last tool.
         last_tool_name: String = "last_tool_name",
         /// A subagent's prompt.
         prompt: String = "prompt",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }
@@ -244,19 +244,19 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A hook command of the user's settings.
+    /// A hook command from the user's settings.
     pub struct HookMessage {
-        /// This run's id.
+        /// Id of this run.
         hook_id: String = "hook_id",
         /// The hook's name.
         hook_name: String = "hook_name",
-        /// The event that it hangs on.
+        /// The event that triggers it.
         hook_event: String = "hook_event",
-        /// How it ended.
+        /// Result of the hook.
         outcome: String = "outcome",
-        /// The conversation.
+        /// Id of the conversation.
         session_id: String = "session_id",
-        /// The frame's own id.
+        /// Id of the frame.
         uuid: String = "uuid",
     }
 }

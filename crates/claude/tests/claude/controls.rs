@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use innkeeper_claude::{
     BoxFuture, ClaudeSession, Controls, DynamicMcpServer, Effort, HookRegistration, IncomingRequest,
     McpServer, OtherRequest, PermissionAnswer, PermissionMode, Program, RequestError, SessionOptions, Status,
-    Switch,
+    Toggle,
 };
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
@@ -100,7 +100,7 @@ async fn requests_that_name_nothing_are_refused_and_not_left_open(program: Progr
     completes(&session, "#demo\ntext one").await;
     assert!(!soon(controls.cancel_message(Uuid::new_v4())).await.unwrap());
     for refused in
-        [soon(controls.reconnect_mcp("nobody")).await, soon(controls.toggle_mcp("nobody", Switch::On)).await]
+        [soon(controls.reconnect_mcp("nobody")).await, soon(controls.toggle_mcp("nobody", Toggle::On)).await]
     {
         assert!(matches!(&refused, Err(RequestError::Refused { .. })), "{refused:?}");
     }
@@ -148,9 +148,9 @@ async fn mcp_servers_are_added_switched_and_connected_again(program: Program) {
     assert_eq!(added, ["desk", "host"]);
     becomes(&controls, "desk", "connected").await;
     becomes(&controls, "host", "connected").await;
-    soon(controls.toggle_mcp("desk", Switch::Off)).await.unwrap();
+    soon(controls.toggle_mcp("desk", Toggle::Off)).await.unwrap();
     becomes(&controls, "desk", "disabled").await;
-    soon(controls.toggle_mcp("desk", Switch::On)).await.unwrap();
+    soon(controls.toggle_mcp("desk", Toggle::On)).await.unwrap();
     becomes(&controls, "desk", "connected").await;
     soon(controls.reconnect_mcp("desk")).await.unwrap();
     becomes(&controls, "desk", "connected").await;
@@ -168,7 +168,7 @@ async fn the_model_is_asked_beside_the_conversation(program: Program) {
     let before = inn.model.log().entries().len();
     let answer = soon(controls.side_question("#demo\ntext aside")).await.unwrap();
     assert!(answer.response.is_some_and(|words| !words.is_empty()));
-    soon(controls.generate_title("a room for two", Switch::Off)).await.unwrap();
+    soon(controls.generate_title("a room for two", Toggle::Off)).await.unwrap();
     assert!(inn.model.log().entries().len() >= before + 2);
     assert_eq!(session.artifact().turns, 1);
     // Neither is a part of the conversation.

@@ -31,7 +31,7 @@ async fn an_exit_before_the_handshake_is_an_error_with_code_and_stderr() {
     assert_eq!((exit.code, exit.signal, exit.reason), (Some(3), None, ExitReason::OnItsOwn));
     assert_eq!(
         error.to_string(),
-        "the runtime exited with code 3 before it was ready; it said: the disk is on fire"
+        "the runtime exited with code 3 before it was ready; stderr: the disk is on fire"
     );
     assert!(place.scratch_files().is_empty());
 }
@@ -79,7 +79,7 @@ async fn a_refused_handshake_is_an_error_and_leaves_no_process() {
            response: {{ subtype: 'error', request_id: frame.request_id, error: 'not today' }} }});"
     )))
     .await;
-    assert_eq!(error.to_string(), "the runtime refused the handshake: not today");
+    assert_eq!(error.to_string(), "the runtime rejected the handshake: not today");
     assert!(!lives(std::fs::read_to_string(pid_file).unwrap().parse().unwrap()));
 }
 
@@ -137,7 +137,7 @@ async fn a_line_beyond_the_cap_ends_the_runtime_with_that_reason() {
     session.send(&prompt("go")).unwrap();
     let exit = exit(&mut events).await;
     assert_eq!(exit.reason, ExitReason::LineTooLong { limit: 64 << 20 });
-    assert!(exit.to_string().ends_with("because a line of its output was longer than 64 MiB"), "{exit}");
+    assert!(exit.to_string().ends_with("because a line of its output exceeded 64 MiB"), "{exit}");
     assert!(!lives(session.pid().unwrap()));
 }
 
@@ -157,7 +157,7 @@ async fn a_runtime_that_says_more_than_anybody_reads_is_ended_with_that_reason()
     assert!(!lives(session.pid().unwrap()));
     let exit = exit(&mut events).await;
     assert_eq!(exit.reason, ExitReason::InboxFull);
-    assert!(exit.to_string().ends_with("because its output was not read any more"), "{exit}");
+    assert!(exit.to_string().ends_with("because its output was not read"), "{exit}");
 }
 
 #[tokio::test]
@@ -474,7 +474,7 @@ async fn a_killed_runtime_is_an_exit_by_that_signal() {
     let child = said_pid(&mut events).await;
     send_signal(session.pid().unwrap(), Signal::SIGKILL);
     let exit = exit(&mut events).await;
-    assert_eq!(exit.to_string(), "was ended by signal 9 (SIGKILL)");
+    assert_eq!(exit.to_string(), "was killed by signal 9 (SIGKILL)");
     assert!(!lives(child));
 }
 

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use innkeeper_claude::registry::Registry;
+use innkeeper_claude::process_registry::ProcessRegistry;
 use innkeeper_claude::{
-    BoxFuture, ClaudeSession, Endpoint, IncomingRequest, LaunchOptions, McpServer, PermissionAnswer, Program,
-    SessionOptions,
+    ApiEndpoint, BoxFuture, ClaudeSession, IncomingRequest, LaunchOptions, McpServer, PermissionAnswer,
+    Program, SessionOptions,
 };
 use innkeeper_testkit::{ScriptedModel, eventually, processes};
 use nix::sys::signal::{Signal, kill};
@@ -59,7 +59,7 @@ async fn host_of_a_real_runtime_that_waits_to_be_killed() {
     launch.scratch_dir = directory.join("scratch");
     // The mark by which the test finds every process.
     launch.environment.insert(DIRECTORY.into(), directory.clone().into());
-    launch.endpoint = Some(Endpoint {
+    launch.endpoint = Some(ApiEndpoint {
         base_url: model.base_url().to_owned(),
         bearer: model.bearer(&launch.conversation.id().to_string()),
     });
@@ -163,7 +163,7 @@ async fn a_host_ended_by_sigkill_leaves_no_process_and_no_secret_behind() {
     eventually(Duration::from_secs(2), "all are gone", gone).await.unwrap();
     until(|| count(&directory.join("scratch")) == 0).await;
     // All that is left is the record, which the next host sweeps.
-    let registry = Registry::new(directory.join("running"));
+    let registry = ProcessRegistry::new(directory.join("running"));
     let sweep = registry.sweep().unwrap();
     assert_eq!((sweep.ended.len(), sweep.processes), (1, 0));
     assert_eq!(registry.list().unwrap(), []);
@@ -174,7 +174,7 @@ async fn what_a_killed_host_and_a_killed_warden_leave_is_swept_and_nothing_else_
     let place = Place::new();
     let directory = place.path("reports");
     let (mut host, pids) = host(&directory, "host::host_that_waits_to_be_killed", "").await;
-    let registry = Registry::new(directory.join("running"));
+    let registry = ProcessRegistry::new(directory.join("running"));
     let other = place.scripted(CHILD);
     let options = LaunchOptions { registry: Some(directory.join("running")), ..other };
     let (bystander, _events) = start(options).await;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures_util::future::{Either, join_all, select};
 use innkeeper_claude::{
-    BoxFuture, ByteStream, ClaudeSession, LaunchOptions, OutOfReach, Prompt, SessionOptions, StreamLaunch,
-    StreamTransport, Transport, TurnEnding, TurnError, TurnResult,
+    BoxFuture, ByteStream, ClaudeSession, LaunchOptions, Prompt, SessionOptions, StreamLaunch,
+    StreamOnlyPeer, StreamTransport, Transport, TurnEnding, TurnFailure, TurnResult,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -91,7 +91,11 @@ impl StreamTransport for Scripted {
             let runtime = FakeRuntime { lines: BufReader::new(far_reader).lines(), writer: far_writer };
             let tasks = tokio_util::task::TaskTracker::new();
             tasks.spawn(runtime.run(Arc::clone(&self.behaviours)));
-            Ok(ByteStream { reader: Box::new(reader), writer: Box::new(writer), peer: Box::new(OutOfReach) })
+            Ok(ByteStream {
+                reader: Box::new(reader),
+                writer: Box::new(writer),
+                peer: Box::new(StreamOnlyPeer),
+            })
         })
     }
 }
@@ -217,7 +221,7 @@ async fn play(
     launch: LaunchOptions,
     behaviours: Vec<Behaviour>,
     steps: &[Step],
-) -> Vec<(Option<u64>, Result<TurnResult, TurnError>)> {
+) -> Vec<(Option<u64>, Result<TurnResult, TurnFailure>)> {
     let behaviours = Arc::new(Mutex::new(VecDeque::from(behaviours)));
     let transport = Transport::Stream(Arc::new(Scripted { behaviours }));
     let options = SessionOptions { transport, ..SessionOptions::new(launch) };
@@ -261,7 +265,10 @@ async fn play(
 }
 
 /// Plays on a clock that does not wait.
-fn outcomes(behaviours: Vec<Behaviour>, steps: &[Step]) -> Vec<(Option<u64>, Result<TurnResult, TurnError>)> {
+fn outcomes(
+    behaviours: Vec<Behaviour>,
+    steps: &[Step],
+) -> Vec<(Option<u64>, Result<TurnResult, TurnFailure>)> {
     let place = Place::new();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -275,7 +282,7 @@ fn an_interrupt_that_meets_the_end_of_its_turn_does_not_reach_the_next_one() {
     let late = Behaviour { answers: Answers::After(500), heeds: false };
     let steps = [Step::Send(None), Step::Send(None), Step::Wait(500), Step::Interrupt];
     let outcomes = outcomes(vec![late], &steps);
-    assert!(matches!(outcomes[0].1, Err(TurnError::Interrupted)), "{outcomes:?}");
+    assert!(matches!(outcomes[0].1, Err(TurnFailure::Interrupted)), "{outcomes:?}");
     assert_eq!(outcomes[1].1.as_ref().unwrap().text, "answer to 1");
 }
 
@@ -293,8 +300,8 @@ proptest! {
                     prop_assert_eq!(&result.text, &format!("answer to {at}"));
                     prop_assert_eq!(result.ending, TurnEnding::Completed);
                 }
-                Err(TurnError::TimedOut { .. }) => prop_assert!(timeout.is_some()),
-                Err(TurnError::Interrupted | TurnError::UnexpectedExit(_) | TurnError::Cancelled) => {}
+                Err(TurnFailure::TimedOut { .. }) => prop_assert!(timeout.is_some()),
+                Err(TurnFailure::Interrupted | TurnFailure::UnexpectedExit(_) | TurnFailure::Cancelled) => {}
                 Err(error) => prop_assert!(false, "{at}: {error:?}"),
             }
         }

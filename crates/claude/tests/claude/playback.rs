@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use innkeeper_claude::{
     BoxFuture, ByteStream, ClaudeSession, EventKind, IncomingRequest, Interrupted, Peer, PeerExit,
     PeerSignal, PermissionAnswer, Program, SessionOptions, StreamLaunch, StreamTransport, Transport, Turn,
-    TurnEnding, TurnError,
+    TurnEnding, TurnFailure,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWrite, AsyncWriteExt, BufReader};
@@ -279,7 +279,7 @@ async fn recorded_interrupt_ends_its_turn_and_the_next_one_completes() {
             }
         }
         assert_eq!(soon(session.interrupt()).await, Interrupted::Turn, "{version}");
-        assert!(matches!(soon(turn.result()).await, Err(TurnError::Interrupted)), "{version}");
+        assert!(matches!(soon(turn.result()).await, Err(TurnFailure::Interrupted)), "{version}");
         assert_eq!(soon(session.send("go on").unwrap().result()).await.unwrap().text, "Carrying on.");
         soon(session.terminate()).await;
     }

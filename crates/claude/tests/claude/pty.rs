@@ -6,8 +6,9 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use innkeeper_claude::{
-    BoxFuture, ByteStream, ClaudeSession, Endpoint, Interrupted, OutOfReach, Peer, PeerExit, PeerSignal,
-    Program, RuntimeEvent, SessionOptions, Status, StreamLaunch, StreamTransport, Transport, TurnError,
+    ApiEndpoint, BoxFuture, ByteStream, ClaudeSession, Interrupted, Peer, PeerExit, PeerSignal, Program,
+    RuntimeEvent, SessionOptions, Status, StreamLaunch, StreamOnlyPeer, StreamTransport, Transport,
+    TurnFailure,
 };
 use innkeeper_testkit::ScriptedModel;
 use nix::pty::openpty;
@@ -125,7 +126,7 @@ async fn a_session_is_driven_through_a_terminal() {
     soon(status.wait_for(|status| *status == Status::Streaming)).await.unwrap();
     let interrupted = soon(session.interrupt()).await;
     assert!(matches!(&interrupted, Interrupted::Runtime(exit) if exit.signal == Some(15)), "{interrupted:?}");
-    assert!(matches!(soon(turn.result()).await, Err(TurnError::Interrupted)));
+    assert!(matches!(soon(turn.result()).await, Err(TurnFailure::Interrupted)));
     assert_eq!(soon(session.send("again").unwrap().result()).await.unwrap().text, "5 letters, true");
     soon(session.terminate()).await;
     assert!(place.scratch_files().is_empty());
@@ -166,7 +167,11 @@ impl StreamTransport for Wire {
                 // One message ends it.
                 lines.next_line().await.unwrap();
             });
-            Ok(ByteStream { reader: Box::new(reader), writer: Box::new(writer), peer: Box::new(OutOfReach) })
+            Ok(ByteStream {
+                reader: Box::new(reader),
+                writer: Box::new(writer),
+                peer: Box::new(StreamOnlyPeer),
+            })
         })
     }
 }
@@ -185,7 +190,7 @@ async fn a_stream_that_ends_is_a_runtime_that_ends() {
     runtime.send(&prompt("go")).unwrap();
     let event = soon(events.next()).await;
     let Some(RuntimeEvent::Exited(exit)) = event else { panic!("{event:?}") };
-    assert_eq!(exit.to_string(), "ended in an unknown way");
+    assert_eq!(exit.to_string(), "exited with unknown status");
     assert!(place.scratch_files().is_empty());
     start().await.unwrap();
 }
@@ -193,7 +198,7 @@ async fn a_stream_that_ends_is_a_runtime_that_ends() {
 async fn a_real_runtime_is_driven_through_a_terminal(program: Program) {
     let (place, model) = (Place::new(), ScriptedModel::start().await.unwrap());
     let mut launch = place.options(program);
-    launch.endpoint = Some(Endpoint {
+    launch.endpoint = Some(ApiEndpoint {
         base_url: model.base_url().to_owned(),
         bearer: model.bearer(&launch.conversation.id().to_string()),
     });

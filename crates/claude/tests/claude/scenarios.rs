@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use innkeeper_claude::registry::Registry;
+use innkeeper_claude::process_registry::ProcessRegistry;
 use innkeeper_claude::{
-    BoxFuture, ClaudeSession, Conversation, Endpoint, EventKind, IncomingRequest, Interrupted, LaunchOptions,
-    McpOptions, PermissionAnswer, PermissionMode, Program, RewindMode, SessionEvent, SessionOptions, Status,
-    TurnEnding, TurnError, TurnResult,
+    ApiEndpoint, BoxFuture, ClaudeSession, Conversation, EventKind, IncomingRequest, Interrupted,
+    LaunchOptions, McpOptions, PermissionAnswer, PermissionMode, Program, RewindMode, SessionEvent,
+    SessionOptions, Status, TurnEnding, TurnFailure, TurnResult,
 };
 use innkeeper_testkit::ScriptedModel;
 use nix::sys::signal::{Signal, kill};
@@ -59,7 +59,7 @@ impl Inn {
         let place = Place::new();
         let model = ScriptedModel::start().await.unwrap();
         let mut launch = place.options(program);
-        launch.endpoint = Some(Endpoint {
+        launch.endpoint = Some(ApiEndpoint {
             base_url: model.base_url().to_owned(),
             bearer: model.bearer(&launch.conversation.id().to_string()),
         });
@@ -295,12 +295,12 @@ async fn an_interrupt_ends_an_answer_in_its_middle(program: Program) {
     let turn = speaking(&session, HANGS).await;
     let next = session.send("#demo\ntext next").unwrap();
     assert_eq!(soon(session.interrupt()).await, Interrupted::Turn);
-    assert!(matches!(soon(turn.result()).await, Err(TurnError::Interrupted)));
+    assert!(matches!(soon(turn.result()).await, Err(TurnFailure::Interrupted)));
     assert_eq!(soon(next.result()).await.unwrap().text, "next");
     // A time-out ends a turn in the same way.
     let late =
         session.send(innkeeper_claude::Prompt::from(HANGS).within(Duration::from_millis(300))).unwrap();
-    assert!(matches!(soon(late.result()).await, Err(TurnError::TimedOut { .. })));
+    assert!(matches!(soon(late.result()).await, Err(TurnFailure::TimedOut { .. })));
     assert_eq!(completes(&session, "#demo\ntext and next").await, "and next");
     assert_eq!(session.pid(), pid);
 }
@@ -477,7 +477,7 @@ async fn commands_and_a_compaction_are_settled_like_messages(program: Program) {
 async fn a_cleared_conversation_is_in_use_under_the_id_that_it_goes_on_with(program: Program) {
     let mut inn = Inn::new(program).await;
     inn.launch.registry = Some(inn.place.path("running"));
-    let registry = Registry::new(inn.place.path("running"));
+    let registry = ProcessRegistry::new(inn.place.path("running"));
     let in_use =
         || -> Vec<_> { registry.list().unwrap().iter().map(|runtime| runtime.conversation).collect() };
     let session = inn.session().await;
@@ -502,7 +502,7 @@ async fn two_hundred_interrupts_in_a_row_leave_the_session_usable(program: Progr
     for _ in 0..200 {
         let turn = session.send(HANGS).unwrap();
         assert_eq!(soon(session.interrupt()).await, Interrupted::Turn);
-        assert!(matches!(soon(turn.result()).await, Err(TurnError::Interrupted)));
+        assert!(matches!(soon(turn.result()).await, Err(TurnFailure::Interrupted)));
     }
     assert_eq!(completes(&session, "#demo\ntext still here").await, "still here");
     assert_eq!(session.pid(), Some(pid));
@@ -519,7 +519,7 @@ async fn a_killed_runtime_is_replaced_and_the_conversation_goes_on(program: Prog
     let pid = session.pid().unwrap();
     kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGKILL).unwrap();
     let error = soon(turn.result()).await.unwrap_err();
-    let TurnError::UnexpectedExit(exit) = &error else { panic!("{error:?}") };
+    let TurnFailure::UnexpectedExit(exit) = &error else { panic!("{error:?}") };
     assert_eq!(exit.exit.signal, Some(9));
     let seen = completes(&session, "#demo\necho").await;
     assert!(seen.contains("The number is 4711."), "{seen}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use innkeeper_claude::{
     ClaudeSession, EnqueueError, EventKind, ForkError, IncomingRequest, Interrupted, LaunchOptions,
-    PermissionAnswer, Prompt, RestartError, SessionOptions, StartError, Status, TurnEnding, TurnError,
+    PermissionAnswer, Prompt, RestartError, SessionOptions, StartError, Status, TurnEnding, TurnFailure,
     UserContent,
 };
 use innkeeper_testkit::in_time;
@@ -61,7 +61,7 @@ handlers.interrupt = (frame) => { ok(frame); if (open) aborted(); };
 "#;
 
 /// Collects what a session says about itself, in words.
-fn follow(session: &ClaudeSession) -> (Arc<Mutex<Vec<String>>>, innkeeper_claude::Subscription) {
+fn follow(session: &ClaudeSession) -> (Arc<Mutex<Vec<String>>>, innkeeper_claude::SessionSubscription) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&seen);
     let subscription = session.on_event(move |event| {
@@ -128,7 +128,7 @@ async fn the_late_result_of_a_timed_out_turn_is_not_the_next_ones() {
     let slow = session.send(Prompt::from("slow").within(Duration::from_millis(100))).unwrap();
     let next = session.send("next").unwrap();
     let error = soon(slow.result()).await.unwrap_err();
-    assert!(matches!(error, TurnError::TimedOut { .. }), "{error:?}");
+    assert!(matches!(error, TurnFailure::TimedOut { .. }), "{error:?}");
     assert_eq!(error.to_string(), "the turn took longer than 0.1 s and was interrupted");
     assert_eq!(soon(next.result()).await.unwrap().text, "answer to next");
     assert_eq!(answer(&session, "more").await, "answer to more");
@@ -149,7 +149,7 @@ async fn the_sessions_own_time_out_is_for_every_send_that_has_none() {
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(61)).await;
     tokio::time::resume();
-    assert!(matches!(soon(slow.result()).await, Err(TurnError::TimedOut { .. })));
+    assert!(matches!(soon(slow.result()).await, Err(TurnFailure::TimedOut { .. })));
     assert_eq!(answer(&session, "quick").await, "answer to quick");
 }
 
@@ -161,7 +161,7 @@ async fn an_interrupt_fails_the_running_send_alone() {
     let (slow, next) = (session.send("slow").unwrap(), session.send("next").unwrap());
     becomes(&session, |status| *status == Status::Streaming).await;
     assert_eq!(soon(session.interrupt()).await, Interrupted::Turn);
-    assert!(matches!(soon(slow.result()).await, Err(TurnError::Interrupted)));
+    assert!(matches!(soon(slow.result()).await, Err(TurnFailure::Interrupted)));
     assert_eq!(soon(next.result()).await.unwrap().text, "answer to next");
     assert_eq!(session.pid(), pid);
     becomes(&session, |status| *status == Status::Idle).await;
@@ -180,7 +180,7 @@ async fn an_interrupt_that_comes_before_the_message_was_taken_up_still_ends_it()
     .await;
     let turn = session.send("one").unwrap();
     assert_eq!(soon(session.interrupt()).await, Interrupted::Turn);
-    assert!(matches!(soon(turn.result()).await, Err(TurnError::Interrupted)));
+    assert!(matches!(soon(turn.result()).await, Err(TurnFailure::Interrupted)));
 }
 
 #[tokio::test]
@@ -191,7 +191,7 @@ async fn two_hundred_interrupts_in_a_row_leave_the_session_usable() {
     for _ in 0..200 {
         let turn = session.send("slow").unwrap();
         assert_ne!(soon(session.interrupt()).await, Interrupted::Nothing);
-        assert!(matches!(soon(turn.result()).await, Err(TurnError::Interrupted)));
+        assert!(matches!(soon(turn.result()).await, Err(TurnFailure::Interrupted)));
     }
     assert_eq!(session.pid(), Some(pid));
     assert_eq!(answer(&session, "still there?").await, "answer to still there?");
@@ -217,7 +217,7 @@ async fn a_hung_runtime_is_ended_by_the_ladder_within_its_deadlines_and_the_next
             "{interrupted:?}"
         );
         assert!(began.elapsed() >= Duration::from_secs(5), "no step is left out");
-        assert!(matches!(soon(turn.result()).await, Err(TurnError::Interrupted)));
+        assert!(matches!(soon(turn.result()).await, Err(TurnFailure::Interrupted)));
         assert!(!lives(pid));
         assert_eq!(answer(&session, "next").await, "answer to next");
         assert_ne!(session.pid(), Some(pid));
@@ -243,7 +243,7 @@ async fn background_tasks_that_hold_back_a_result_are_stopped_before_the_runtime
     let turn = session.send("delegate").unwrap();
     becomes(&session, |status| *status == Status::Streaming).await;
     assert_eq!(soon(session.interrupt()).await, Interrupted::Turn);
-    assert!(matches!(soon(turn.result()).await, Err(TurnError::Interrupted)));
+    assert!(matches!(soon(turn.result()).await, Err(TurnFailure::Interrupted)));
     assert_eq!(answer(&session, "next").await, "answer to next");
     assert_eq!(session.pid(), pid);
 }
@@ -262,9 +262,9 @@ async fn an_exit_without_a_result_is_unexpected_with_code_and_stderr_and_the_nex
     let (seen, _following) = follow(&session);
     let (crash, next) = (session.send("crash").unwrap(), session.send("next").unwrap());
     let error = soon(crash.result()).await.unwrap_err();
-    let TurnError::UnexpectedExit(exit) = &error else { panic!("{error:?}") };
+    let TurnFailure::UnexpectedExit(exit) = &error else { panic!("{error:?}") };
     assert_eq!((exit.exit.code, exit.exit.stderr_tail.as_str()), (Some(7), "out of beer"));
-    assert_eq!(exit.to_string(), "the runtime exited with code 7; it said: out of beer");
+    assert_eq!(exit.to_string(), "the runtime exited with code 7; stderr: out of beer");
     assert_eq!(soon(next.result()).await.unwrap().text, "answer to next");
     assert_eq!(
         seen.lock().unwrap().clone(),
@@ -281,7 +281,7 @@ async fn a_runtime_that_dies_while_idle_shows_as_an_error_and_is_replaced_by_the
     kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGKILL).unwrap();
     let status = becomes(&session, |status| matches!(status, Status::Error(_))).await;
     let Status::Error(error) = status else { panic!("{status:?}") };
-    assert_eq!(error.to_string(), "the runtime was ended by signal 9 (SIGKILL)");
+    assert_eq!(error.to_string(), "the runtime was killed by signal 9 (SIGKILL)");
     assert_eq!((session.pid(), session.controls().is_none()), (None, true));
     assert_eq!(answer(&session, "two").await, "answer to two");
 }
@@ -305,13 +305,13 @@ async fn hooks_rewrite_in_order_and_the_error_of_one_fails_that_send_alone() {
     let second = session.before_send(adding(" b"));
     let (bad, good) = (session.send("bad").unwrap(), session.send("good").unwrap());
     let error = soon(bad.result()).await.unwrap_err();
-    let TurnError::Hook(cause) = &error else { panic!("{error:?}") };
+    let TurnFailure::Hook(cause) = &error else { panic!("{error:?}") };
     assert_eq!(cause.to_string(), "not in this house");
     assert_eq!(soon(good.result()).await.unwrap().text, "answer to good a b");
     second.unsubscribe();
     assert_eq!(answer(&session, "good").await, "answer to good a");
     let broken = session.before_send(|_| panic!("a bug of the hook's own"));
-    assert!(matches!(soon(session.send("good").unwrap().result()).await, Err(TurnError::Hook(_))));
+    assert!(matches!(soon(session.send("good").unwrap().result()).await, Err(TurnFailure::Hook(_))));
     drop(broken);
     assert_eq!(answer(&session, "good").await, "answer to good a");
 }
@@ -324,9 +324,9 @@ async fn a_hook_that_hangs_is_ended_by_an_interrupt_or_the_time_out() {
     let turn = session.send("one").unwrap();
     becomes(&session, |status| *status == Status::Streaming).await;
     assert_eq!(soon(session.interrupt()).await, Interrupted::Turn);
-    assert!(matches!(soon(turn.result()).await, Err(TurnError::Interrupted)));
+    assert!(matches!(soon(turn.result()).await, Err(TurnFailure::Interrupted)));
     let turn = session.send(Prompt::from("two").within(Duration::from_millis(50))).unwrap();
-    assert!(matches!(soon(turn.result()).await, Err(TurnError::TimedOut { .. })));
+    assert!(matches!(soon(turn.result()).await, Err(TurnFailure::TimedOut { .. })));
     drop(hook);
     assert_eq!(answer(&session, "three").await, "answer to three");
 }
@@ -447,7 +447,7 @@ async fn terminating_fails_everything_and_leaves_nothing() {
     soon(session.terminate()).await;
     assert!(!lives(pid));
     for turn in [running, waiting] {
-        assert!(matches!(soon(turn.result()).await, Err(TurnError::Terminated)));
+        assert!(matches!(soon(turn.result()).await, Err(TurnFailure::Terminated)));
     }
     assert_eq!(session.send("more").unwrap_err(), EnqueueError::Terminated);
     assert_eq!(*session.status().borrow(), Status::Terminated);
@@ -469,7 +469,7 @@ async fn terminating_during_a_start_leaves_nothing() {
     let turn = session.send("one").unwrap();
     until(|| std::fs::read_to_string(&pid_file).is_ok_and(|pid| !pid.is_empty())).await;
     soon(session.terminate()).await;
-    assert!(matches!(soon(turn.result()).await, Err(TurnError::Terminated)));
+    assert!(matches!(soon(turn.result()).await, Err(TurnFailure::Terminated)));
     assert!(!lives(std::fs::read_to_string(pid_file).unwrap().parse().unwrap()));
 }
 
@@ -483,7 +483,7 @@ async fn cancelling_the_token_ends_the_session() {
     let turn = session.send("slow").unwrap();
     becomes(&session, |status| *status == Status::Streaming).await;
     cancel.cancel();
-    assert!(matches!(soon(turn.result()).await, Err(TurnError::Terminated)));
+    assert!(matches!(soon(turn.result()).await, Err(TurnFailure::Terminated)));
     becomes(&session, |status| *status == Status::Terminated).await;
     assert!(!lives(pid));
 }
@@ -526,7 +526,7 @@ async fn a_thousand_sends_may_wait_and_no_more() {
     assert_eq!(session.send("one too many").unwrap_err(), EnqueueError::Full);
     soon(session.terminate()).await;
     for turn in turns {
-        assert!(matches!(soon(turn.result()).await, Err(TurnError::Terminated)));
+        assert!(matches!(soon(turn.result()).await, Err(TurnFailure::Terminated)));
     }
 }
 
@@ -546,7 +546,7 @@ async fn one_conversation_has_one_runtime() {
     let first = start(options.clone()).await;
     let second = ClaudeSession::start(SessionOptions::new(options.clone()), CancellationToken::new()).await;
     let error = second.unwrap_err();
-    assert!(error.to_string().contains("is in use by the runtime of process"), "{error}");
+    assert!(error.to_string().contains("is in use by the runtime with warden process"), "{error}");
     // A restart gives the conversation back and takes it again.
     first.restart(|_| ()).await.unwrap();
     assert_eq!(answer(&first, "one").await, "answer to one");
@@ -569,7 +569,7 @@ handlers.user = (frame) => {
 async fn the_conversation_that_a_cleared_runtime_goes_on_with_is_the_one_that_is_in_use() {
     let place = Place::new();
     let options = LaunchOptions { registry: Some(place.path("running")), ..turns(&place, CLEARS) };
-    let registry = innkeeper_claude::registry::Registry::new(place.path("running"));
+    let registry = innkeeper_claude::process_registry::ProcessRegistry::new(place.path("running"));
     let in_use = || -> Vec<_> {
         let running = registry.list().unwrap();
         running.iter().map(|runtime| (runtime.conversation, runtime.warden.is_some())).collect()
@@ -613,7 +613,7 @@ async fn a_send_that_the_runtime_drops_is_cancelled() {
     let turn = session.send("one").unwrap();
     let uuid = turn.uuid();
     assert!(soon(session.controls().unwrap().cancel_message(uuid)).await.unwrap());
-    assert!(matches!(soon(turn.result()).await, Err(TurnError::Cancelled)));
+    assert!(matches!(soon(turn.result()).await, Err(TurnFailure::Cancelled)));
 }
 
 #[tokio::test]
@@ -628,6 +628,6 @@ async fn refusals_are_the_answer_where_nobody_else_gives_one() {
     .await;
     let refusal: serde_json::Value = serde_json::from_str(&answer(&session, "go").await).unwrap();
     let expected =
-        json!({ "behavior": "deny", "message": "nobody is there to give permission", "toolUseID": "t" });
+        json!({ "behavior": "deny", "message": "no permission handler is available", "toolUseID": "t" });
     assert_eq!(refusal, expected);
 }

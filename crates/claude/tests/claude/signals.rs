@@ -1,6 +1,6 @@
 //! Signals from outside to real runtimes in the middle of a turn.
 
-use innkeeper_claude::{EventKind, Program, Status, TurnEnding, TurnError};
+use innkeeper_claude::{EventKind, Program, Status, TurnEnding, TurnFailure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -12,7 +12,7 @@ const HANGS: &str = "#demo\ntext One moment please\nwait 60000\ntext too late";
 
 /// Sends SIGINT while a turn runs; returns what the session made of the turn, after it has
 /// checked that the conversation goes on in another runtime.
-async fn turn_after_sigint(program: Program) -> Result<TurnEnding, TurnError> {
+async fn turn_after_sigint(program: Program) -> Result<TurnEnding, TurnFailure> {
     let inn = Inn::new(program).await;
     let session = inn.session().await;
     let conversation = session.conversation();
@@ -44,5 +44,5 @@ async fn sigint_to_the_native_runtime_ends_the_turn_with_an_aborted_result() {
 #[tokio::test]
 async fn sigint_to_the_node_runtime_ends_the_turn_without_a_result() {
     let outcome = turn_after_sigint(runtime("INNKEEPER_TEST_CLAUDE_NODE")).await;
-    assert!(matches!(outcome, Err(TurnError::UnexpectedExit(_))), "{outcome:?}");
+    assert!(matches!(outcome, Err(TurnFailure::UnexpectedExit(_))), "{outcome:?}");
 }

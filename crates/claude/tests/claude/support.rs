@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use innkeeper_claude::{
-    Conversation, Directories, Endpoint, Exit, LaunchOptions, Message, Program, Runtime, RuntimeEvent,
+    ApiEndpoint, Conversation, Directories, Exit, LaunchOptions, Message, Program, Runtime, RuntimeEvent,
     RuntimeEvents, StartError, UserMessage, WardenProgram,
 };
 use nix::sys::signal::kill;
@@ -56,7 +56,7 @@ impl Place {
         let warden = WardenProgram { path: env!("CARGO_BIN_EXE_innkeeper-warden").into(), args: Vec::new() };
         let directories = Directories { cwd: self.path("work"), scratch: self.path("scratch") };
         LaunchOptions {
-            endpoint: Some(Endpoint {
+            endpoint: Some(ApiEndpoint {
                 base_url: "http://127.0.0.1:9".to_owned(),
                 bearer: "nonce.conversation".to_owned().into(),
             }),

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use innkeeper_claude::transcript::{
-    ListOptions, Origin, ReadOptions, Scope, SessionSummary, SystemEntries, TranscriptMessage,
-    TranscriptMessageKind, messages, subagent_messages, subagents,
+    ListOptions, ReadOptions, Scope, SessionSummary, SystemEntries, TranscriptMessage, TranscriptMessageKind,
+    TranscriptOrigin, messages, subagent_messages, subagents,
 };
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -84,10 +84,10 @@ fn digest(message: &TranscriptMessage) -> Value {
         vec!["type", "uuid", "session_id", "message", "parent_tool_use_id", "parent_agent_id", "timestamp"];
     let flags = [
         ("tool_result_meta", message.tool_denial.is_some()),
-        ("isCompactSummary", message.origin == Origin::CompactSummary),
+        ("isCompactSummary", message.origin == TranscriptOrigin::CompactSummary),
         ("is_meta", message.is_meta),
-        ("isQueuedCommand", message.origin == Origin::Queued),
-        ("isCompletedLocalCommand", message.origin == Origin::LocalCommand),
+        ("isQueuedCommand", message.origin == TranscriptOrigin::Queued),
+        ("isCompletedLocalCommand", message.origin == TranscriptOrigin::LocalCommand),
         ("origin", message.sender.is_some()),
     ];
     keys.extend(flags.into_iter().filter(|(_, set)| *set).map(|(key, _)| key));
@@ -195,7 +195,7 @@ fn the_older_sdk_differs_in_steering_messages_alone() {
             let path = transcripts.find(id.parse().unwrap(), &Scope::Everything).unwrap();
             let found = messages(&path, &ReadOptions::default()).unwrap();
             let (queued, plain): (Vec<_>, Vec<_>) =
-                found.into_iter().partition(|message| message.origin == Origin::Queued);
+                found.into_iter().partition(|message| message.origin == TranscriptOrigin::Queued);
             steering += queued.len();
             let found: Vec<&str> = plain.iter().map(|message| message.uuid.as_str()).collect();
             let expected = expected["messages"]

@@ -4,14 +4,14 @@ use std::fs;
 
 use innkeeper_claude::Message;
 use innkeeper_claude::transcript::{
-    Origin, ReadOptions, SystemEntries, TranscriptError, messages, subagent_messages, subagents,
+    ReadOptions, SystemEntries, TranscriptError, TranscriptOrigin, messages, subagent_messages, subagents,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::store::{Store, assistant, entry, text_of, user, with};
 
-fn read(lines: &[Value]) -> Vec<(String, Origin)> {
+fn read(lines: &[Value]) -> Vec<(String, TranscriptOrigin)> {
     let store = Store::new();
     let path = store.write("-a", Uuid::from_u128(1), lines);
     let found = messages(&path, &ReadOptions::default()).unwrap();
@@ -71,12 +71,12 @@ fn a_prompt_that_was_queued_has_the_id_it_was_sent_with() {
         assistant("a3", "x3"),
     ];
     let expected = [
-        ("q", Origin::Plain),
-        ("a1", Origin::Plain),
-        ("sent", Origin::Queued),
-        ("a2", Origin::Plain),
-        ("x2", Origin::Queued),
-        ("a3", Origin::Plain),
+        ("q", TranscriptOrigin::Plain),
+        ("a1", TranscriptOrigin::Plain),
+        ("sent", TranscriptOrigin::Queued),
+        ("a2", TranscriptOrigin::Plain),
+        ("x2", TranscriptOrigin::Queued),
+        ("a3", TranscriptOrigin::Plain),
     ];
     assert_eq!(read(&lines), expected.map(|(uuid, origin)| (uuid.to_owned(), origin)));
 }
@@ -106,10 +106,13 @@ fn a_command_is_local_only_behind_its_warning() {
         text("output", Some("command"), "<local-command-stdout>o</local-command-stdout>"),
         text("prompt", Some("output"), "hello"),
     ];
-    let origins: Vec<Origin> = read(&local).into_iter().map(|(_, origin)| origin).collect();
-    assert_eq!(origins, [Origin::LocalCommand, Origin::LocalCommand, Origin::Plain]);
+    let origins: Vec<TranscriptOrigin> = read(&local).into_iter().map(|(_, origin)| origin).collect();
+    assert_eq!(
+        origins,
+        [TranscriptOrigin::LocalCommand, TranscriptOrigin::LocalCommand, TranscriptOrigin::Plain]
+    );
     let prompt = [text("command", None, "<command-name>/x</command-name>"), assistant("a", "command")];
-    assert!(read(&prompt).iter().all(|(_, origin)| *origin == Origin::Plain));
+    assert!(read(&prompt).iter().all(|(_, origin)| *origin == TranscriptOrigin::Plain));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the handles ask for.
+//! Handles commands from session handles.
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -6,8 +6,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::super::hooks::rewrite;
 use super::super::status::TurnEdge;
-use super::super::{Interrupted, TurnError};
-use super::{Actor, Afterwards, Command, Done, Job, Pending, Purpose, Stage};
+use super::super::{Interrupted, TurnFailure};
+use super::{Actor, Afterwards, Command, Done, Job, Pending, Purpose, SessionStage};
 use crate::controls::Queued;
 use crate::runtime::{StopOptions, UserContent, UserMessage};
 use crate::session::HookError;
@@ -28,10 +28,10 @@ impl Actor {
         }
     }
 
-    /// Answers what comes after the end has begun.
+    /// Rejects commands that arrive after the end has begun.
     fn refuse(&mut self, command: Command) {
         match command {
-            Command::Send(pending) => pending.settle(Err(TurnError::Terminated)),
+            Command::Send(pending) => pending.settle(Err(TurnFailure::Terminated)),
             Command::WarmUp { reply } | Command::Restart { reply, .. } => {
                 reply.send(Err(RestartError::Terminated)).ok();
             }
@@ -43,12 +43,12 @@ impl Actor {
     }
 
     fn interrupt(&mut self, reply: oneshot::Sender<Interrupted>) {
-        let interrupted = self.give_up(TurnError::Interrupted);
+        let interrupted = self.give_up(TurnFailure::Interrupted);
         if self.machine.is_draining() {
             self.interrupts.push(reply);
             return;
         }
-        // What the runtime does unasked is interrupted, too, but nobody waits for that.
+        // An unsolicited turn of the runtime is interrupted as well, but its end is not awaited.
         if !interrupted {
             self.send_interrupt(Queued::Keep);
         }
@@ -56,70 +56,74 @@ impl Actor {
         reply.send(answer).ok();
     }
 
-    /// Begins the end of the session.
+    /// Starts ending the session.
     pub(super) fn end(&mut self, reply: Option<oneshot::Sender<()>>) {
         self.ending.get_or_insert_default().extend(reply);
         self.permits.close();
-        self.give_up(TurnError::Terminated);
+        self.give_up(TurnFailure::Terminated);
         self.drain = None;
         for job in std::mem::take(&mut self.queue) {
             match job {
-                Job::Send(pending) => pending.settle(Err(TurnError::Terminated)),
+                Job::Send(pending) => pending.settle(Err(TurnFailure::Terminated)),
                 Job::WarmUp(ready) | Job::Restart(_, ready) => {
                     ready.send(Err(RestartError::Terminated)).ok();
                 }
             }
         }
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Starting(purpose) => {
+        match std::mem::replace(&mut self.stage, SessionStage::Over) {
+            SessionStage::Starting(purpose) => {
                 self.starting.cancel();
-                self.stage = Stage::Starting(purpose);
+                self.stage = SessionStage::Starting(purpose);
             }
-            Stage::Stopping(Afterwards::Restart(_, ready)) => {
+            SessionStage::Stopping(Afterwards::Restart(_, ready)) => {
                 ready.send(Err(RestartError::Terminated)).ok();
-                self.stage = Stage::Stopping(Afterwards::Over);
+                self.stage = SessionStage::Stopping(Afterwards::Over);
             }
-            Stage::Stopping(_) => self.stage = Stage::Stopping(Afterwards::Over),
-            Stage::Idle | Stage::Hooking(_) | Stage::Turn(_) | Stage::Lost(..) | Stage::Over => {
+            SessionStage::Stopping(_) => self.stage = SessionStage::Stopping(Afterwards::Over),
+            SessionStage::Idle
+            | SessionStage::Hooking(_)
+            | SessionStage::Turn(_)
+            | SessionStage::Lost(..)
+            | SessionStage::Over => {
                 self.stop(StopOptions::default(), Afterwards::Over);
             }
         }
     }
 
-    /// Begins a send: hooks first.
+    /// Starts a send, with hooks first.
     pub(super) fn begin(&mut self, mut pending: Pending) {
         let timeout = pending.prompt.timeout.or(self.options.send_timeout);
         pending.deadline = timeout.map(|timeout| (Instant::now() + timeout, timeout));
         self.status.turn(TurnEdge::Begins);
         let prompt = pending.prompt.content.clone();
-        let hooks = self.board.hooks.now();
+        let hooks = self.shared.hooks.now();
         if hooks.is_empty() {
             return self.deliver(pending, prompt);
         }
-        // In a task of its own, so that a hook that panics costs its send alone.
+        // Runs in a separate task, so that a panicking hook fails only its send.
         let rewriting = AbortOnDropHandle::new(self.tasks.spawn(rewrite(hooks, prompt)));
         self.work = Some(Box::pin(async {
             Done::Hooked(rewriting.await.unwrap_or_else(|_| Err("the hook panicked".into())))
         }));
-        self.stage = Stage::Hooking(pending);
+        self.stage = SessionStage::Hooking(pending);
     }
 
     pub(super) fn hooked(&mut self, prompt: Result<UserContent, HookError>) {
-        match std::mem::replace(&mut self.stage, Stage::Idle) {
-            Stage::Hooking(pending) => match prompt {
+        match std::mem::replace(&mut self.stage, SessionStage::Idle) {
+            SessionStage::Hooking(pending) => match prompt {
                 Ok(prompt) => self.deliver(pending, prompt),
-                Err(error) => self.fail(pending, TurnError::Hook(error)),
+                Err(error) => self.fail(pending, TurnFailure::Hook(error)),
             },
-            other @ (Stage::Idle
-            | Stage::Starting(_)
-            | Stage::Turn(_)
-            | Stage::Lost(..)
-            | Stage::Stopping(_)
-            | Stage::Over) => self.stage = other,
+            other @ (SessionStage::Idle
+            | SessionStage::Starting(_)
+            | SessionStage::Turn(_)
+            | SessionStage::Lost(..)
+            | SessionStage::Stopping(_)
+            | SessionStage::Over) => self.stage = other,
         }
     }
 
-    /// Hands a message to the runtime, which is started if there is none.
+    /// Sends a message to the runtime, which is started if necessary.
     pub(super) fn deliver(&mut self, pending: Pending, prompt: UserContent) {
         let Some(live) = &self.live else {
             return self.start_for(Purpose::Write(pending, prompt));
@@ -129,17 +133,17 @@ impl Actor {
             Ok(()) => {
                 let kind = PromptKind::of(&message.content);
                 self.turn = Some(self.machine.open(pending.uuid, kind));
-                self.stage = Stage::Turn(Some(pending));
+                self.stage = SessionStage::Turn(Some(pending));
             }
-            Err(SendError::Exited) => self.stage = Stage::Lost(pending, message.content),
+            Err(SendError::Exited) => self.stage = SessionStage::Lost(pending, message.content),
             Err(error @ (SendError::QueueFull | SendError::NoSuchRequest { .. })) => {
-                self.fail(pending, TurnError::Send(error));
+                self.fail(pending, TurnFailure::Send(error));
             }
         }
     }
 
-    /// Fails a send that is in no stage.
-    pub(super) fn fail(&mut self, pending: Pending, error: TurnError) {
+    /// Fails a send that is not in any stage.
+    pub(super) fn fail(&mut self, pending: Pending, error: TurnFailure) {
         self.status.turn(TurnEdge::Ends);
         pending.settle(Err(error));
     }

@@ -1,55 +1,55 @@
-//! Waiting for the end of a turn that nobody wants any more.
+//! Waits for the end of an abandoned turn.
 //!
-//! Owns the first steps of the ladder, after which the runtime still lives. The interrupt is repeated: a
-//! newer runtime that has not taken the message up yet answers it, and then begins the turn all the same.
+//! Owns the first steps of stopping, during which the runtime stays alive. The interrupt is repeated: a
+//! newer runtime that has not started the message yet responds to the interrupt and then starts the turn
+//! anyway.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::super::Interrupted;
-use super::{Actor, Afterwards, Stage};
+use super::{Actor, Afterwards, SessionStage};
 use crate::controls::Queued;
 use crate::runtime::{INTERRUPT_STEP, StopOptions, TASKS_STEP};
 
-/// The pause between two interrupts. A runtime takes about 20 ms to end its turn.
+/// Interval between interrupts. A runtime takes about 20 ms to end its turn.
 const REPEAT: Duration = Duration::from_millis(250);
 
-/// How many interrupts a turn gets. They are counted, so that a machine that stands still for a while does not
-/// cost a runtime its time to answer.
+/// Number of interrupts per turn. Counting interrupts instead of time tolerates a suspended machine.
 const INTERRUPTS: u128 = INTERRUPT_STEP.as_millis() / REPEAT.as_millis();
 
-/// How far the end of a turn has come.
+/// Progress of ending a turn.
 #[derive(Debug)]
 pub(super) struct Drain {
-    /// When the next step is due.
+    /// Time of the next step.
     pub(super) next: Instant,
     step: Step,
 }
 
 #[derive(Debug)]
 enum Step {
-    /// So many interrupts are left to be sent.
+    /// The number of interrupts left.
     Interrupting { left: u128 },
-    /// Background tasks, which hold back the end of an older runtime's turn, were asked to stop.
+    /// Background tasks were asked to stop; they delay the end of a turn in older runtimes.
     StoppingTasks,
 }
 
 impl Drain {
-    /// The first interrupt is due at once.
+    /// Starts with an immediate interrupt.
     pub(super) fn begin(now: Instant) -> Self {
         Self { next: now, step: Step::Interrupting { left: INTERRUPTS } }
     }
 }
 
 impl Actor {
-    /// Takes the step that is due.
+    /// Runs the step that is due.
     pub(super) fn drain_on(&mut self, now: Instant) {
         let Some(Drain { step, .. }) = self.drain.take() else { return };
         let Some(live) = &self.live else { return };
         match step {
             Step::Interrupting { left: left @ 1.. } => {
-                // The runtime may have stopped while an answer is still in flight.
+                // The runtime may already be idle while a response is still pending.
                 if self.machine.needs_interrupt() {
                     self.send_interrupt(Queued::Cancel);
                 }
@@ -61,7 +61,7 @@ impl Actor {
                     let (controls, task) = (live.runtime.controls(), task.clone());
                     self.tasks.spawn(async move {
                         if let Err(error) = controls.stop_task(&task).await {
-                            tracing::debug!(%error, "a background task could not be stopped");
+                            tracing::debug!(%error, "cannot stop background task");
                         }
                     });
                 }
@@ -69,15 +69,15 @@ impl Actor {
                 self.drain = Some(Drain { next: now + patience, step: Step::StoppingTasks });
             }
             Step::StoppingTasks => {
-                tracing::warn!(conversation = %self.board.conversation(), "a runtime does not end its turn; ending it");
+                tracing::warn!(conversation = %self.shared.conversation(), "runtime does not end its turn; stopping the runtime");
                 let options = StopOptions { interrupt: false, sigint: self.options.sigint };
                 self.stop(options, Afterwards::Nothing);
             }
         }
     }
 
-    /// Interrupts whatever the runtime is doing. The request is written when this returns: written from a
-    /// task, it could be overtaken by the next message, and end that one's turn.
+    /// Interrupts the runtime's current activity. The request is queued when this returns: from a
+    /// separate task, the next message could overtake it and have its turn interrupted.
     pub(super) fn send_interrupt(&mut self, queued: Queued) {
         let Some(live) = &self.live else { return };
         let (answer, generation) = (live.runtime.controls().interrupt(queued), live.generation);
@@ -90,12 +90,12 @@ impl Actor {
         });
     }
 
-    /// The turn that nobody wants any more is over.
+    /// Handles the end of an abandoned turn.
     pub(super) fn drained(&mut self) {
         self.drain = None;
         self.quiet_at = None;
-        if matches!(self.stage, Stage::Turn(None)) {
-            self.stage = Stage::Idle;
+        if matches!(self.stage, SessionStage::Turn(None)) {
+            self.stage = SessionStage::Idle;
         }
         for reply in self.interrupts.drain(..) {
             reply.send(Interrupted::Turn).ok();

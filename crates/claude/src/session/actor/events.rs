@@ -1,4 +1,4 @@
-//! What the runtime says.
+//! Handles events from the runtime.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::status::TurnEdge;
 use super::super::turn::Lagged;
-use super::super::{TurnError, TurnResult};
-use super::{Actor, Pending, Stage};
+use super::super::{TurnFailure, TurnResult};
+use super::{Actor, Pending, SessionStage};
 use crate::event::{EventKind, SessionEvent, classify, subagent};
-use crate::queue::Refused;
+use crate::queue::PushError;
 use crate::runtime::RuntimeEvent;
 use crate::turns::{EndReason, QUIET, Verdict};
 use crate::wire::{IncomingRequest, Message, SystemMessage};
@@ -51,14 +51,14 @@ impl Actor {
         self.verdicts(verdicts);
     }
 
-    /// Notes what a message says about the conversation itself.
+    /// Records changes of the conversation itself.
     fn observe(&mut self, message: &Message) {
         if let Some(conversation) = message.conversation() {
-            self.board.set_conversation(conversation);
+            self.shared.set_conversation(conversation);
         }
-        // A turn has begun, so the message that it answers is written down.
+        // A turn has started, so its message was written to the transcript.
         if let Message::System(SystemMessage::Init(_)) = message {
-            self.board.set_established();
+            self.shared.set_established();
         }
     }
 
@@ -67,25 +67,26 @@ impl Actor {
             match verdict {
                 Verdict::Drained(_) => self.drained(),
                 Verdict::Ends(end) if Some(end.turn) == self.turn => self.ended(end.reason),
-                // Turns that the runtime starts by itself are no send; followers see their events.
+                // Turns started by the runtime itself do not belong to a send; subscribers see their
+                // events.
                 Verdict::Begins { .. } | Verdict::Ends(_) | Verdict::TakenUp { .. } | Verdict::Belongs(_) => {
                 }
             }
         }
     }
 
-    /// The turn of the send that is with the runtime is over.
+    /// Settles the send whose turn ended.
     fn ended(&mut self, reason: EndReason) {
         self.turn = None;
-        match std::mem::replace(&mut self.stage, Stage::Idle) {
-            Stage::Turn(Some(pending)) => self.settle(pending, reason),
-            other @ (Stage::Idle
-            | Stage::Hooking(_)
-            | Stage::Starting(_)
-            | Stage::Turn(None)
-            | Stage::Lost(..)
-            | Stage::Stopping(_)
-            | Stage::Over) => self.stage = other,
+        match std::mem::replace(&mut self.stage, SessionStage::Idle) {
+            SessionStage::Turn(Some(pending)) => self.settle(pending, reason),
+            other @ (SessionStage::Idle
+            | SessionStage::Hooking(_)
+            | SessionStage::Starting(_)
+            | SessionStage::Turn(None)
+            | SessionStage::Lost(..)
+            | SessionStage::Stopping(_)
+            | SessionStage::Over) => self.stage = other,
         }
     }
 
@@ -94,38 +95,39 @@ impl Actor {
         self.status.turn(TurnEdge::Ends);
         let outcome = match reason {
             EndReason::Result(message) => {
-                self.board.record(super::super::artifact::Recorder::turn_answered);
-                Ok(TurnResult::new(pending.uuid, self.board.conversation(), message))
+                self.shared.record(super::super::artifact::Recorder::turn_answered);
+                Ok(TurnResult::new(pending.uuid, self.shared.conversation(), message))
             }
-            EndReason::Dropped => Err(TurnError::Cancelled),
-            EndReason::NoResult | EndReason::Merged | EndReason::Exited => Err(TurnError::NoResult),
+            EndReason::Dropped => Err(TurnFailure::Cancelled),
+            EndReason::NoResult | EndReason::Merged | EndReason::Exited => Err(TurnFailure::NoResult),
         };
         pending.settle(outcome);
     }
 
-    /// Tells everybody of an event, the turn's own reader last. `length` is what its message weighs.
+    /// Notifies all subscribers of an event, then the reader of the turn. `length` is the size of its
+    /// message.
     fn announce(&mut self, event: SessionEvent, length: usize) {
         let event = Arc::new(event);
-        self.board.announce(&event);
-        if let Stage::Turn(Some(pending)) = &self.stage
+        self.shared.announce(&event);
+        if let SessionStage::Turn(Some(pending)) = &self.stage
             && event.turn == Some(pending.uuid)
         {
             let weight = event.kind.weight() + length;
             match pending.events.push(Ok(event), weight) {
-                // A reader that only waits for the result wants no events.
-                Ok(()) | Err(Refused::Closed) => {}
-                Err(Refused::Full) => pending.events.finish(Err(Lagged)),
+                // A reader that only waits for the result has closed its queue.
+                Ok(()) | Err(PushError::Closed) => {}
+                Err(PushError::Full) => pending.events.finish(Err(Lagged)),
             }
         }
     }
 
-    /// Tells everybody of what happened to a runtime, which is in no turn.
+    /// Notifies all subscribers of a runtime event outside of any turn.
     pub(super) fn announce_runtime(&mut self, kind: EventKind) {
         let at = self.options.clock.now();
         self.announce(SessionEvent { at, turn: None, subagent: None, kind, message: None }, 0);
     }
 
-    /// Has a question of the runtime's answered, beside everything else.
+    /// Answers a request from the runtime in a separate task.
     fn question(&mut self, id: String, request: IncomingRequest) {
         let needs_person = match &request {
             IncomingRequest::CanUseTool(_)
@@ -134,7 +136,7 @@ impl Actor {
             IncomingRequest::HookCallback(_)
             | IncomingRequest::McpMessage(_)
             | IncomingRequest::TokenRefresh(_) => false,
-            // The runtime has its answer already.
+            // Already answered.
             IncomingRequest::Unknown(_) => return,
         };
         let Some(live) = &self.live else { return };
@@ -144,7 +146,7 @@ impl Actor {
         let cancel = CancellationToken::new();
         self.questions.insert(id.clone(), cancel.clone());
         let controls = live.runtime.controls();
-        // In a task of its own, so that a handler that panics is noticed and the runtime still gets an answer.
+        // Runs in a separate task, so that the runtime gets an answer even if the handler panics.
         let answering = self.tasks.spawn(self.options.handler.answer(request, cancel.clone()));
         let answered = self.answered.0.clone();
         self.tasks.spawn(async move {
@@ -154,9 +156,9 @@ impl Actor {
             };
             let answer = answer.unwrap_or_else(|_| Err("the host failed to answer".to_owned()));
             if let Err(error) = controls.respond(&id, answer) {
-                tracing::debug!(%error, "the runtime does not want an answer any more");
+                tracing::debug!(%error, "cannot answer request");
             }
-            // The session may be over.
+            // The session may have ended.
             answered.send(id).await.ok();
         });
     }

@@ -1,27 +1,27 @@
-//! Starting and stopping runtimes.
+//! Starts and stops runtimes.
 
 use std::path::PathBuf;
 
 use super::super::status::UnexpectedExit;
-use super::super::{Interrupted, TurnError};
-use super::{Actor, Afterwards, Change, Done, Live, Purpose, Ready, Stage};
+use super::super::{Interrupted, TurnFailure};
+use super::{Actor, Afterwards, Done, Live, OptionsChange, Purpose, Ready, SessionStage};
 use crate::event::EventKind;
 use crate::options::{Conversation, LaunchOptions};
 use crate::process::{Exit, ExitReason};
 use crate::runtime::{Runtime, RuntimeEvents, StartError, StopOptions};
 use crate::session::RestartError;
-use crate::session::board::LiveRuntime;
+use crate::session::shared::LiveRuntime;
 use crate::transcript;
 use crate::transport::Transport;
 
 impl Actor {
-    /// Starts a runtime for something.
+    /// Starts a runtime for the given purpose.
     pub(super) fn start_for(&mut self, purpose: Purpose) {
         let mut options = self.options.launch.clone();
         let transport = self.options.transport.clone();
-        let again = self.started_before.then(|| self.board.conversation());
-        let established = self.board.established().is_some();
-        // A fresh token for every start, made before anything is awaited, so that no cancellation is lost.
+        let again = self.started_before.then(|| self.shared.conversation());
+        let established = self.shared.established().is_some();
+        // A new token per start, created before the first await, so that no cancellation is lost.
         self.starting = self.cancel.child_token();
         let cancel = self.starting.clone();
         self.work = Some(Box::pin(async move {
@@ -30,18 +30,18 @@ impl Actor {
             }
             Done::Started(Box::new(Runtime::start_over(options, &transport, cancel).await))
         }));
-        self.stage = Stage::Starting(purpose);
+        self.stage = SessionStage::Starting(purpose);
     }
 
     pub(super) fn started(&mut self, started: Result<(Runtime, RuntimeEvents), StartError>) {
-        let purpose = match std::mem::replace(&mut self.stage, Stage::Idle) {
-            Stage::Starting(purpose) => purpose,
-            other @ (Stage::Idle
-            | Stage::Hooking(_)
-            | Stage::Turn(_)
-            | Stage::Lost(..)
-            | Stage::Stopping(_)
-            | Stage::Over) => {
+        let purpose = match std::mem::replace(&mut self.stage, SessionStage::Idle) {
+            SessionStage::Starting(purpose) => purpose,
+            other @ (SessionStage::Idle
+            | SessionStage::Hooking(_)
+            | SessionStage::Turn(_)
+            | SessionStage::Lost(..)
+            | SessionStage::Stopping(_)
+            | SessionStage::Over) => {
                 self.stage = other;
                 return;
             }
@@ -53,7 +53,7 @@ impl Actor {
             }
             Err(error) => self.not_started(purpose, error),
         }
-        if self.ending.is_some() && !matches!(self.stage, Stage::Over) {
+        if self.ending.is_some() && !matches!(self.stage, SessionStage::Over) {
             self.stop(StopOptions::default(), Afterwards::Over);
         }
     }
@@ -64,11 +64,11 @@ impl Actor {
             Conversation::Resume(_) | Conversation::ResumeAt { .. } | Conversation::Fork { .. }
         );
         if resumed {
-            self.board.set_established();
+            self.shared.set_established();
         }
         self.started_before = true;
         let generation = self.machine.started();
-        self.board.set_live(Some(LiveRuntime {
+        self.shared.set_live(Some(LiveRuntime {
             controls: runtime.controls(),
             pid: runtime.pid(),
             initialized: runtime.initialized().clone(),
@@ -84,14 +84,14 @@ impl Actor {
             Purpose::Reply(ready) | Purpose::Changed(ready, _) => {
                 ready.send(Ok(())).ok();
             }
-            Purpose::Nobody => {}
+            Purpose::Abandoned => {}
         }
     }
 
     fn not_started(&mut self, purpose: Purpose, error: StartError) {
         let ended = self.ending.is_some();
         match purpose {
-            Purpose::Write(pending, _) => self.fail(pending, TurnError::Start(error)),
+            Purpose::Write(pending, _) => self.fail(pending, TurnFailure::Start(error)),
             Purpose::Reply(ready) if ended => {
                 ready.send(Err(RestartError::Terminated)).ok();
             }
@@ -100,86 +100,87 @@ impl Actor {
             }
             Purpose::Changed(ready, before) => {
                 self.options.launch = *before;
-                self.board.set_options(&self.options);
+                self.shared.set_options(&self.options);
                 ready.send(Err(RestartError::Start(error))).ok();
             }
-            Purpose::Nobody => tracing::warn!(%error, "a runtime that nobody waits for did not start"),
+            Purpose::Abandoned => tracing::warn!(%error, "background start of a runtime failed"),
         }
     }
 
-    /// Restarts the runtime with other options; the one that runs is stopped first.
-    pub(super) fn restart(&mut self, change: Change, ready: Ready) {
+    /// Restarts the runtime with changed options; stops the running one first.
+    pub(super) fn restart(&mut self, change: OptionsChange, ready: Ready) {
         if self.live.is_some() {
             return self.stop(StopOptions::default(), Afterwards::Restart(change, ready));
         }
         let before = Box::new(self.options.launch.clone());
         change(&mut self.options.launch);
         self.options.launch.renew_system_prompt_if_changed(&before);
-        self.board.set_options(&self.options);
+        self.shared.set_options(&self.options);
         self.start_for(Purpose::Changed(ready, before));
     }
 
-    /// Stops the runtime; its exit goes on with `afterwards`.
+    /// Stops the runtime; its exit continues with `afterwards`.
     pub(super) fn stop(&mut self, options: StopOptions, afterwards: Afterwards) {
         let Some(live) = &self.live else { return self.stopped(afterwards) };
         let runtime = live.runtime.clone();
         self.tasks.spawn(async move {
             runtime.stop_with(options).await;
         });
-        self.stage = Stage::Stopping(afterwards);
+        self.stage = SessionStage::Stopping(afterwards);
     }
 
     fn stopped(&mut self, afterwards: Afterwards) {
         self.stage = match afterwards {
-            Afterwards::Nothing => Stage::Idle,
-            Afterwards::Over => Stage::Over,
+            Afterwards::Nothing => SessionStage::Idle,
+            Afterwards::Over => SessionStage::Over,
             Afterwards::Restart(change, ready) => {
-                self.stage = Stage::Idle;
+                self.stage = SessionStage::Idle;
                 return self.restart(change, ready);
             }
         };
     }
 
-    /// The runtime is gone.
+    /// Handles the exit of the runtime.
     pub(super) fn exited(&mut self, exit: Exit) {
         self.live = None;
-        self.board.set_live(None);
+        self.shared.set_live(None);
         self.drain = None;
         self.quiet_at = None;
         for (_, question) in self.questions.drain() {
             question.cancel();
         }
-        let asked = matches!(self.stage, Stage::Stopping(_)) || self.ending.is_some();
+        let asked = matches!(self.stage, SessionStage::Stopping(_)) || self.ending.is_some();
         let asked = asked || matches!(exit.reason, ExitReason::Stopped | ExitReason::Cancelled);
         let unexpected = UnexpectedExit { exit: exit.clone() };
-        // The stage knows the send that waits, and followers are told of the exit itself.
+        // The stage holds the waiting send, and subscribers are notified of the exit itself.
         drop(self.machine.exited());
         self.turn = None;
         self.status.exited((!asked).then(|| unexpected.clone()));
         self.announce_runtime(EventKind::SessionEnd { exit: exit.clone() });
-        match std::mem::replace(&mut self.stage, Stage::Idle) {
-            Stage::Turn(pending) => {
+        match std::mem::replace(&mut self.stage, SessionStage::Idle) {
+            SessionStage::Turn(pending) => {
                 if let Some(pending) = pending {
-                    pending.settle(Err(TurnError::UnexpectedExit(unexpected)));
+                    pending.settle(Err(TurnFailure::UnexpectedExit(unexpected)));
                 }
             }
-            Stage::Lost(pending, prompt) => self.start_for(Purpose::Write(pending, prompt)),
-            Stage::Stopping(afterwards) => self.stopped(afterwards),
-            other @ (Stage::Idle | Stage::Hooking(_) | Stage::Starting(_) | Stage::Over) => {
-                self.stage = other
-            }
+            SessionStage::Lost(pending, prompt) => self.start_for(Purpose::Write(pending, prompt)),
+            SessionStage::Stopping(afterwards) => self.stopped(afterwards),
+            other @ (SessionStage::Idle
+            | SessionStage::Hooking(_)
+            | SessionStage::Starting(_)
+            | SessionStage::Over) => self.stage = other,
         }
         for reply in self.interrupts.drain(..) {
             reply.send(Interrupted::Runtime(exit.clone())).ok();
         }
         if self.ending.is_some() {
-            self.stage = Stage::Over;
+            self.stage = SessionStage::Over;
         }
     }
 }
 
-/// The conversation that another runtime takes up. One that died before it wrote anything down leaves nothing
-/// to resume, and the same id is free.
+/// The conversation for the next runtime. If the previous one exited before it wrote a transcript, there
+/// is nothing to resume and the id can be reused.
 async fn continued(
     options: &LaunchOptions,
     transport: &Transport,
@@ -187,7 +188,7 @@ async fn continued(
     established: bool,
 ) -> Conversation {
     let is_written = match transport {
-        // The transcript is on another machine, or may be.
+        // The transcript may be on another machine.
         Transport::Stream(_) => established,
         Transport::LocalProcess => {
             let mut environment = options.environment.clone();
@@ -200,7 +201,7 @@ async fn continued(
     match options.conversation {
         Conversation::Fork { .. } if !is_written => options.conversation,
         Conversation::New(_) if !is_written => Conversation::New(conversation),
-        // The conversation that was resumed has been replaced by one in which nothing was said yet.
+        // The resumed conversation was replaced by a new one without messages.
         Conversation::Resume(before) | Conversation::ResumeAt { id: before, .. }
             if !is_written && before != conversation =>
         {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use innkeeper_claude::wire::{DecodeError, Frame, Frames, decode};
+use innkeeper_claude::wire::{DecodeError, DecodedFrame, FrameDecoder, decode};
 use innkeeper_claude::{Message, classify};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -39,9 +39,9 @@ type Arrived = (Vec<Vec<u8>>, Option<usize>);
 fn frames<'a>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
     limit: usize,
-    mut look: impl FnMut(&Frame),
+    mut look: impl FnMut(&DecodedFrame),
 ) -> Arrived {
-    let mut frames = Frames::new(limit);
+    let mut frames = FrameDecoder::new(limit);
     let mut lines = Vec::new();
     for piece in pieces {
         frames.buffer().extend_from_slice(piece);
@@ -76,7 +76,7 @@ fn lines(stream: &[u8], limit: usize) -> Arrived {
 }
 
 /// A line is a message exactly if it is a JSON object, and a message keeps every field of it.
-fn check(frame: &Frame) {
+fn check(frame: &DecodedFrame) {
     let Ok(text) = std::str::from_utf8(&frame.line) else {
         assert!(matches!(frame.message, Err(DecodeError::NotUtf8(_))), "{:?}", frame.message);
         return;

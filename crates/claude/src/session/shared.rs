@@ -1,7 +1,7 @@
-//! What a session's task shows to its handles.
+//! The state that a session's task shares with its handles.
 //!
-//! Owns the parts that both sides see: who follows and hooks in, the status, the record, and what is known of
-//! the live runtime. Only the task changes them, but for the two lists. Every lock is short.
+//! Owns the subscribers and hooks, the status, the record, and the data of the running runtime. Only the
+//! task changes them, except for the two lists. Locks are held only briefly.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,17 +17,17 @@ use crate::controls::Controls;
 use crate::event::SessionEvent;
 use crate::runtime::Initialized;
 
-/// The shared parts of a session.
-pub(super) struct Board {
+/// The shared state of a session.
+pub(super) struct SharedSession {
     pub(super) followers: Arc<Members<Follower>>,
     pub(super) hooks: Arc<Members<Hook>>,
     pub(super) status: watch::Sender<Status>,
     recorder: Mutex<Recorder>,
     live: Mutex<Option<LiveRuntime>>,
-    identity: Mutex<Identity>,
+    fork_source: Mutex<ForkSource>,
 }
 
-/// What is known of the runtime that runs.
+/// Data of the running runtime.
 #[derive(Debug)]
 pub(super) struct LiveRuntime {
     pub(super) controls: Controls,
@@ -35,16 +35,16 @@ pub(super) struct LiveRuntime {
     pub(super) initialized: Initialized,
 }
 
-/// What another session would be made from.
+/// The data needed to create a fork.
 #[derive(Debug)]
-struct Identity {
+struct ForkSource {
     options: SessionOptions,
     conversation: Uuid,
     /// Whether the conversation has messages.
     established: bool,
 }
 
-impl Board {
+impl SharedSession {
     pub(super) fn new(options: &SessionOptions) -> Self {
         let conversation = options.launch.conversation.id();
         Self {
@@ -53,11 +53,15 @@ impl Board {
             status: watch::Sender::new(Status::Idle),
             recorder: Mutex::new(Recorder::new(conversation, options.clock.now())),
             live: Mutex::new(None),
-            identity: Mutex::new(Identity { options: options.clone(), conversation, established: false }),
+            fork_source: Mutex::new(ForkSource {
+                options: options.clone(),
+                conversation,
+                established: false,
+            }),
         }
     }
 
-    /// Writes an event down and tells everybody of it.
+    /// Records an event and notifies all subscribers.
     pub(super) fn announce(&self, event: &SessionEvent) {
         lock(&self.recorder).record(event);
         tell(&self.followers, event);
@@ -80,41 +84,41 @@ impl Board {
     }
 
     pub(super) fn set_options(&self, options: &SessionOptions) {
-        lock(&self.identity).options = options.clone();
+        lock(&self.fork_source).options = options.clone();
     }
 
     pub(super) fn options(&self) -> SessionOptions {
-        lock(&self.identity).options.clone()
+        lock(&self.fork_source).options.clone()
     }
 
-    /// The conversation goes on under this id. One that it did not have before has no messages yet.
+    /// Sets the current conversation. A new id has no messages yet.
     pub(super) fn set_conversation(&self, conversation: Uuid) {
         {
-            let mut identity = lock(&self.identity);
-            if identity.conversation == conversation {
+            let mut fork_source = lock(&self.fork_source);
+            if fork_source.conversation == conversation {
                 return;
             }
-            identity.conversation = conversation;
-            identity.established = false;
+            fork_source.conversation = conversation;
+            fork_source.established = false;
         }
         self.record(|recorder| recorder.conversation_is(conversation));
     }
 
     pub(super) fn conversation(&self) -> Uuid {
-        lock(&self.identity).conversation
+        lock(&self.fork_source).conversation
     }
 
     pub(super) fn set_established(&self) {
-        lock(&self.identity).established = true;
+        lock(&self.fork_source).established = true;
     }
 
-    /// The conversation, once it has messages.
+    /// The conversation, if it has messages.
     pub(super) fn established(&self) -> Option<Uuid> {
-        let identity = lock(&self.identity);
-        identity.established.then_some(identity.conversation)
+        let fork_source = lock(&self.fork_source);
+        fork_source.established.then_some(fork_source.conversation)
     }
 
-    /// Shows a status, if it is another one.
+    /// Updates the status if it changed.
     pub(super) fn show(&self, status: Status) {
         self.status.send_if_modified(|shown| {
             let changed = *shown != status;
@@ -124,10 +128,10 @@ impl Board {
     }
 }
 
-impl fmt::Debug for Board {
+impl fmt::Debug for SharedSession {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
-            .debug_struct("Board")
+            .debug_struct("SharedSession")
             .field("status", &*self.status.borrow())
             .field("live", &lock(&self.live))
             .finish_non_exhaustive()
@@ -135,6 +139,6 @@ impl fmt::Debug for Board {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each part is whole after every statement, so a panic elsewhere leaves nothing half done.
+    // Each part is consistent after every statement, so a poisoned lock can be used.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,38 +1,38 @@
-//! The stop ladder: how a runtime is ended, politely first.
+//! The stop sequence of a runtime, gracefully first.
 //!
-//! Owns the steps, their order and their deadlines. Its steps are at most 7 s long, in which the host runs, and
-//! the kill at its end waits for nobody's consent.
+//! Owns the steps, their order and their deadlines. The steps take at most 7 s, counting only time while
+//! the host runs; the final kill is unconditional.
 
 use std::time::Duration;
 
 use serde_json::{Map, json};
 
+use crate::countdown;
 use crate::intake::Intake;
-use crate::patience;
 use crate::process::Process;
 
-/// How long a running turn gets to end after an interrupt, before the ladder goes on.
+/// Time for a running turn to end after an interrupt.
 pub(crate) const INTERRUPT_STEP: Duration = Duration::from_secs(2);
 
-/// How long background tasks get to stop when asked to.
+/// Time for background tasks to stop.
 pub(crate) const TASKS_STEP: Duration = Duration::from_secs(1);
 
-/// How long the runtime gets to exit after SIGINT, where that step is wanted.
+/// Time for the runtime to exit after SIGINT, if that step is enabled.
 pub(crate) const SIGNAL_STEP: Duration = Duration::from_secs(1);
 
-/// How long the runtime gets to exit after the end of its stdin.
+/// Time for the runtime to exit after its stdin is closed.
 pub(crate) const CLOSE_STEP: Duration = Duration::from_secs(1);
 
-/// How long the tree gets to exit after SIGTERM. The newer runtime takes up to 1.5 s to end its own children.
+/// Time for the tree to exit after SIGTERM. The newer runtime takes up to 1.5 s to stop its own children.
 pub(crate) const TERMINATE_STEP: Duration = Duration::from_secs(2);
 
-/// Which steps the ladder has.
+/// The steps of the stop sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StopOptions {
-    /// Whether a running turn is interrupted by request first.
+    /// Whether to interrupt a running turn by request first.
     pub interrupt: bool,
-    /// Whether SIGINT is sent to the tree before stdin is closed. It ends the runtime; with the older version
-    /// it is the step that a terminal's user would take.
+    /// Whether to send SIGINT to the tree before closing stdin. It ends the runtime; for the older
+    /// version it corresponds to Ctrl-C in a terminal.
     pub sigint: bool,
 }
 
@@ -42,17 +42,17 @@ impl Default for StopOptions {
     }
 }
 
-/// Goes down the ladder; the caller waits for the exit.
-pub(super) async fn descend(process: &Process, intake: &Intake, options: StopOptions) {
+/// Runs the stop sequence; the caller waits for the exit.
+pub(super) async fn run(process: &Process, intake: &Intake, options: StopOptions) {
     if options.interrupt && intake.activity.is_busy() {
         let interrupted = async {
             if let Ok(asked) = intake.control.ask("interrupt", Map::new()) {
-                // Whatever the answer is, the turn's own end is what counts.
+                // Only the end of the turn matters, not the response.
                 asked.answer(INTERRUPT_STEP).await.ok();
                 intake.activity.idle().await;
             }
         };
-        patience::within(INTERRUPT_STEP, interrupted).await;
+        countdown::within(INTERRUPT_STEP, interrupted).await;
     }
     if options.interrupt {
         stop_tasks(intake).await;
@@ -75,7 +75,7 @@ pub(super) async fn descend(process: &Process, intake: &Intake, options: StopOpt
 }
 
 async fn exits(process: &Process, within: Duration) -> bool {
-    patience::within(within, process.exited()).await.is_some()
+    countdown::within(within, process.exited()).await.is_some()
 }
 
 async fn stop_tasks(intake: &Intake) {
@@ -92,5 +92,5 @@ async fn stop_tasks(intake: &Intake) {
             asked.answer(TASKS_STEP).await.ok();
         }
     };
-    patience::within(TASKS_STEP, stopped).await;
+    countdown::within(TASKS_STEP, stopped).await;
 }

@@ -1,8 +1,8 @@
-//! What this host started: one file for each conversation that a runtime works on.
+//! Records the runtimes started by hosts: one file per conversation.
 //!
-//! Owns the directory of these files and the sweep of what an earlier host left behind. A file is locked for
-//! as long as its runtime runs, so one conversation has one runtime; the system gives the lock back when the
-//! host is gone for whatever reason. The invariant: nothing is ended but processes that bear a file's mark.
+//! Owns the directory of these files and the cleanup after crashed hosts. A file is locked while its
+//! runtime runs, so a conversation has at most one runtime; the operating system releases the lock when
+//! the host exits for any reason. Invariant: only processes that carry the mark of a file are killed.
 
 mod leftovers;
 mod record;
@@ -21,43 +21,43 @@ pub use record::RunningRuntime;
 
 use record::Record;
 
-/// A file that is longer than this is not one of ours.
+/// Largest record to read; longer files are not records.
 const RECORD_LIMIT: u64 = 64 * 1024;
 
-/// A directory in which running runtimes are written down.
+/// The directory of runtime records.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Registry {
+pub struct ProcessRegistry {
     directory: PathBuf,
 }
 
-/// What a sweep found.
+/// The result of a sweep.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sweep {
-    /// Runtimes of hosts that live; they were left alone.
+    /// Runtimes of running hosts; left untouched.
     pub live: Vec<RunningRuntime>,
-    /// Runtimes whose host is gone; nothing of them is left.
+    /// Runtimes of dead hosts, whose processes are all gone now.
     pub ended: Vec<RunningRuntime>,
-    /// How many processes had to be ended.
+    /// Number of processes that were killed.
     pub processes: usize,
 }
 
-/// Why a conversation cannot be worked on.
+/// Why a conversation cannot be leased.
 #[derive(Debug, Error)]
 pub enum LeaseError {
-    /// Another runtime works on it.
+    /// Another runtime uses the conversation.
     #[error("the conversation {conversation} is in use{}", by(runtime.as_ref()))]
     InUse {
         /// The conversation.
         conversation: Uuid,
-        /// The other runtime, if that can be told.
+        /// The other runtime, if known.
         runtime: Option<RunningRuntime>,
     },
     /// The registry cannot be written.
-    #[error("the registry of runtimes in {} cannot be used", directory.display())]
+    #[error("cannot use the runtime registry in {}", directory.display())]
     Io {
         /// The registry's directory.
         directory: PathBuf,
-        /// What the system said.
+        /// The system error.
         #[source]
         source: io::Error,
     },
@@ -65,17 +65,18 @@ pub enum LeaseError {
 
 fn by(runtime: Option<&RunningRuntime>) -> String {
     let warden = runtime.and_then(|runtime| runtime.warden);
-    warden.map(|pid| format!(" by the runtime of process {pid}; stop that one first")).unwrap_or_default()
+    warden.map(|pid| format!(" by the runtime with warden process {pid}; stop it first")).unwrap_or_default()
 }
 
-impl Registry {
-    /// The registry in this directory, which is made when it is needed.
+impl ProcessRegistry {
+    /// Uses this directory, which is created when needed.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into() }
     }
 
-    /// Ends what hosts that are gone left behind, and forgets it. To be called when a host starts; runtimes
-    /// of other hosts that live are left alone. Blocks for some seconds if something does not want to end.
+    /// Kills the remaining processes of dead hosts and deletes their records. Call when a host starts;
+    /// runtimes of other running hosts are left untouched. Blocks for some seconds if a process does not
+    /// exit.
     pub fn sweep(&self) -> io::Result<Sweep> {
         let mut sweep = Sweep::default();
         for path in self.files()? {
@@ -93,13 +94,13 @@ impl Registry {
         Ok(sweep)
     }
 
-    /// The runtimes that are written down, alive or not.
+    /// All recorded runtimes, running or not.
     pub fn list(&self) -> io::Result<Vec<RunningRuntime>> {
         Ok(self.files()?.iter().filter_map(|path| Some(read_at(path)?.to_running(path))).collect())
     }
 
-    /// Takes a conversation for a runtime that is about to start. Blocks for some seconds if a host that is
-    /// gone left one behind.
+    /// Leases a conversation for a runtime that is about to start. Blocks for some seconds if a dead host
+    /// left a runtime running.
     pub(crate) fn lease(&self, conversation: Uuid) -> Result<Lease, LeaseError> {
         let failed = |source| LeaseError::Io { directory: self.directory.clone(), source };
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory).map_err(failed)?;
@@ -136,52 +137,53 @@ impl Registry {
     }
 }
 
-/// The right to run a runtime for a conversation. Given back when it is dropped.
+/// The right to run a runtime for a conversation. Released on drop.
 #[derive(Debug)]
 pub(crate) struct Lease {
     conversation: Uuid,
     path: PathBuf,
-    /// Locked for as long as it is open.
+    /// Locked while open.
     file: Mutex<File>,
 }
 
 impl Lease {
-    /// The conversation that was taken.
+    /// The leased conversation.
     pub(crate) fn conversation(&self) -> Uuid {
         self.conversation
     }
 
-    /// The registry that it was taken from.
-    pub(crate) fn registry(&self) -> Registry {
-        Registry::new(self.path.parent().unwrap_or(&self.path))
+    /// The registry of the lease.
+    pub(crate) fn registry(&self) -> ProcessRegistry {
+        ProcessRegistry::new(self.path.parent().unwrap_or(&self.path))
     }
 
-    /// Writes down the process that was started. Without it a leftover of this runtime could not be found.
+    /// Records the started process. Without the record, leftover processes of this runtime cannot be
+    /// found.
     pub(crate) fn note(&self, warden: u32, mark: Uuid) {
         let record = Record::new(self.conversation, warden, mark);
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = write(&mut file, &record) {
-            tracing::warn!(path = %self.path.display(), %error, "a runtime could not be written down");
+            tracing::warn!(path = %self.path.display(), %error, "cannot write runtime record");
         }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // While it is still locked, so that nobody else's file is removed.
+        // Remove the file while it is locked, so that a new owner's file is not removed.
         if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::debug!(path = %self.path.display(), %error, "the record of a runtime was gone already");
+            tracing::debug!(path = %self.path.display(), %error, "runtime record was already removed");
         }
     }
 }
 
-/// Whether a file could be locked.
+/// The result of locking a file.
 enum Locked {
     Ours(File),
     Busy,
 }
 
-/// Opens and locks a file, which is made if it is missing.
+/// Opens and locks a file, which is created if missing.
 fn lock(path: &Path) -> io::Result<Locked> {
     loop {
         let file =
@@ -189,7 +191,8 @@ fn lock(path: &Path) -> io::Result<Locked> {
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => return Ok(Locked::Busy),
             Err(TryLockError::Error(error)) => return Err(error),
-            // Whoever had it may have removed it in between; then the lock is on a file without a name.
+            // The previous owner may have removed the file after it was opened; the lock is then on an
+            // unlinked file.
             Ok(()) if is_at(&file, path) => return Ok(Locked::Ours(file)),
             Ok(()) => {}
         }
@@ -219,5 +222,5 @@ fn write(file: &mut File, record: &Record) -> io::Result<()> {
 }
 
 #[cfg(test)]
-#[path = "registry_tests.rs"]
+#[path = "process_registry_tests.rs"]
 mod tests;

@@ -1,8 +1,8 @@
-//! Which npm registry packages come from.
+//! The npm registry that packages are downloaded from.
 //!
-//! Owns the order in which a machine's settings are asked, and the addresses below a registry. There is no
-//! built-in registry: where nobody names one, the person is told how to. Credentials in an address are used but
-//! never shown.
+//! Owns the lookup order of the registry settings and the addresses within a registry. There is no
+//! built-in registry: if none is configured, the error explains how to configure one. Credentials in an
+//! address are used but never displayed.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -12,33 +12,33 @@ use std::time::Duration;
 
 use url::{Host, Url};
 
-/// How long `npm config get registry` may take; npm starts in about a second on a slow machine.
+/// Timeout of `npm config get registry`; npm starts in about a second on a slow machine.
 const NPM_PATIENCE: Duration = Duration::from_secs(20);
-/// The scope of the packages, which `.npmrc` may name a registry of its own for.
+/// The `.npmrc` key for a registry specific to the packages' scope.
 const SCOPED_KEY: &str = "@anthropic-ai:registry";
 
 /// An npm registry.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Registry {
-    /// Its address, with a path that ends in a slash.
+pub struct NpmRegistry {
+    /// Base address; its path ends in a slash.
     base: Url,
 }
 
-impl Registry {
-    /// Reads an address as a person writes it.
+impl NpmRegistry {
+    /// Parses an address.
     ///
     /// # Errors
-    /// When it is no http or https address.
+    /// If it is not an http or https address.
     pub fn parse(address: &str) -> Result<Self, RegistryError> {
         Self::named_by("the address", address)
     }
 
-    /// Reads an address which `origin` named.
+    /// Parses an address from the given setting.
     fn named_by(origin: &'static str, address: &str) -> Result<Self, RegistryError> {
         let unusable = |reason: String| RegistryError::Unusable { origin, reason };
         let mut base = Url::parse(address.trim()).map_err(|error| unusable(error.to_string()))?;
         if !matches!(base.scheme(), "http" | "https") {
-            return Err(unusable(format!("it starts with {}:", base.scheme())));
+            return Err(unusable(format!("unsupported scheme {}", base.scheme())));
         }
         base.set_query(None);
         base.set_fragment(None);
@@ -48,19 +48,19 @@ impl Registry {
         Ok(Self { base })
     }
 
-    /// The address of something below the registry, which may itself have a path.
+    /// The address of a path relative to the registry, which may itself have a path.
     pub(super) fn join(&self, relative: &str) -> Url {
         let mut url = self.base.clone();
         url.set_path(&format!("{}{relative}", self.base.path()));
         url
     }
 
-    /// Whether the address is on the same server.
+    /// Whether the address has the same origin as the registry.
     pub(super) fn is_origin_of(&self, url: &Url) -> bool {
         self.base.origin() == url.origin()
     }
 
-    /// Whether the registry is on this machine.
+    /// Whether the registry runs on this machine.
     pub(super) fn is_loopback(&self) -> bool {
         match self.base.host() {
             Some(Host::Domain(name)) => name == "localhost",
@@ -71,7 +71,7 @@ impl Registry {
     }
 }
 
-impl fmt::Display for Registry {
+impl fmt::Display for NpmRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = &self.base;
         write!(f, "{}://", url.scheme())?;
@@ -86,58 +86,58 @@ impl fmt::Display for Registry {
     }
 }
 
-impl fmt::Debug for Registry {
+impl fmt::Debug for NpmRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Registry({self})")
+        write!(f, "NpmRegistry({self})")
     }
 }
 
-/// Why there is no registry to ask.
+/// Why no registry is available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
-    /// Nobody names one.
+    /// No registry is configured.
     #[error(
-        "no npm registry is configured; name one with `--registry URL`, set npm_config_registry, \
+        "no npm registry is configured; use `--registry URL`, set npm_config_registry, \
          or put `registry=URL` into ~/.npmrc"
     )]
     Missing,
-    /// The one that is named cannot be used.
-    #[error("the registry in {origin} is not an http or https address ({reason}); correct it")]
+    /// The configured address is invalid.
+    #[error("invalid registry address in {origin} ({reason}); expected an http or https address")]
     Unusable {
-        /// Who names it.
+        /// The setting that contains the address.
         origin: &'static str,
-        /// What is wrong with it.
+        /// Why the address is invalid.
         reason: String,
     },
-    /// A settings file is there but cannot be read.
-    #[error("cannot read {path} ({reason}); make it readable or name a registry with `--registry URL`")]
+    /// A settings file exists but cannot be read.
+    #[error("cannot read {path} ({reason}); make it readable or choose a registry with `--registry URL`")]
     Settings {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What the system says.
+        /// The system error.
         reason: String,
     },
 }
 
-/// The places that may name a registry, as plain data.
+/// The settings that may configure a registry.
 ///
-/// Asked in this order: the command line, the environment, `.npmrc` files (nearest first; a registry for the
-/// packages' own scope comes before the general one), and what npm itself says.
+/// Precedence: command line, environment, `.npmrc` files (nearest first; the scoped setting before the
+/// general one), `npm config get registry`.
 #[derive(Clone, Default)]
 pub struct RegistrySearch {
     /// The value of `--registry`.
     pub option: Option<String>,
     /// The value of `npm_config_registry`.
     pub variable: Option<String>,
-    /// `.npmrc` files, in the order to be read. Missing ones are skipped.
+    /// `.npmrc` files in the order of precedence. Missing files are skipped.
     pub npmrc: Vec<PathBuf>,
-    /// The command that is asked last, normally `npm config get registry`; empty for none.
+    /// The command to run last, normally `npm config get registry`; empty to skip it.
     pub npm: Vec<OsString>,
 }
 
 impl RegistrySearch {
-    /// The places of this process: its environment, `.npmrc` in the current folder and in the home folder, and
-    /// the `npm` on the path.
+    /// The settings of this process: its environment, `.npmrc` in the current folder and in the home
+    /// folder, and `npm` from `PATH`.
     pub fn of_process(option: Option<String>) -> Self {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let home = std::env::home_dir().map(|home| home.join(".npmrc"));
@@ -157,19 +157,19 @@ impl RegistrySearch {
     /// Finds the registry.
     ///
     /// # Errors
-    /// When nobody names one, or when the first one that is named cannot be used.
-    pub async fn find(&self) -> Result<Registry, RegistryError> {
+    /// If no registry is configured, or the first configured address is invalid.
+    pub async fn find(&self) -> Result<NpmRegistry, RegistryError> {
         if let Some(address) = &self.option {
-            return Registry::named_by("`--registry`", address);
+            return NpmRegistry::named_by("`--registry`", address);
         }
         if let Some(address) = &self.variable {
-            return Registry::named_by("npm_config_registry", address);
+            return NpmRegistry::named_by("npm_config_registry", address);
         }
         for path in &self.npmrc {
             match std::fs::read_to_string(path) {
                 Ok(text) => {
                     if let Some(address) = registry_in_npmrc(&text) {
-                        return Registry::named_by("`.npmrc`", address);
+                        return NpmRegistry::named_by("`.npmrc`", address);
                     }
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -182,14 +182,14 @@ impl RegistrySearch {
             }
         }
         match ask_npm(&self.npm).await {
-            Some(address) => Registry::named_by("`npm config get registry`", &address),
+            Some(address) => NpmRegistry::named_by("`npm config get registry`", &address),
             None => Err(RegistryError::Missing),
         }
     }
 }
 
 impl fmt::Debug for RegistrySearch {
-    /// Leaves the addresses out, as they may hold credentials.
+    /// Omits the addresses, which may contain credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RegistrySearch")
             .field("option", &self.option.is_some())
@@ -200,9 +200,9 @@ impl fmt::Debug for RegistrySearch {
     }
 }
 
-/// The registry in the text of an `.npmrc`.
+/// The registry in the text of an `.npmrc` file.
 ///
-/// A value with a variable in it is left to npm, which is asked later and knows how to fill it in.
+/// Skips values that contain variables: npm, which is queried last, can expand them.
 fn registry_in_npmrc(text: &str) -> Option<&str> {
     let settings = || {
         text.lines()
@@ -213,28 +213,28 @@ fn registry_in_npmrc(text: &str) -> Option<&str> {
             .map(|(key, value)| (key.trim(), value.trim().trim_matches(['"', '\''])))
             .filter(|(_, value)| !value.is_empty() && !value.contains("${"))
     };
-    // As in npm, the last of several lines with the same key holds.
+    // As in npm, the last line of a key wins.
     let last = |wanted| settings().filter(|(key, _)| *key == wanted).last();
     last(SCOPED_KEY).or_else(|| last("registry")).map(|(_, value)| value)
 }
 
-/// What `npm config get registry` says, if there is an npm that says something.
+/// Runs `npm config get registry` and returns its output, unless it fails or is empty.
 async fn ask_npm(command_line: &[OsString]) -> Option<String> {
     let (npm, arguments) = command_line.split_first()?;
     #[expect(
         clippy::disallowed_methods,
-        reason = "a settings query of a second that owns no state and dies with this future"
+        reason = "a short settings query without state, killed when this future is dropped"
     )]
     let mut command = tokio::process::Command::new(npm);
     command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     let output = match tokio::time::timeout(NPM_PATIENCE, command.output()).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => {
-            tracing::debug!(%error, "npm cannot be started");
+            tracing::debug!(%error, "cannot start npm");
             return None;
         }
         Err(_) => {
-            tracing::warn!("npm does not answer `npm config get registry`");
+            tracing::warn!("`npm config get registry` timed out");
             return None;
         }
     };
@@ -244,5 +244,5 @@ async fn ask_npm(command_line: &[OsString]) -> Option<String> {
 }
 
 #[cfg(test)]
-#[path = "registry_tests.rs"]
+#[path = "npm_registry_tests.rs"]
 mod tests;

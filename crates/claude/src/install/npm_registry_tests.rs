@@ -102,7 +102,7 @@ fn an_npmrc_is_read_as_npm_reads_it() {
 #[test]
 fn a_registry_below_a_path_keeps_it() {
     for address in ["https://host.test/npm/all", "https://host.test/npm/all/"] {
-        let registry = Registry::parse(address).unwrap();
+        let registry = NpmRegistry::parse(address).unwrap();
         assert_eq!(
             registry.join("@scope/name/1.2.3").as_str(),
             "https://host.test/npm/all/@scope/name/1.2.3"
@@ -112,7 +112,7 @@ fn a_registry_below_a_path_keeps_it() {
 
 #[test]
 fn credentials_in_an_address_are_never_shown() {
-    let registry = Registry::parse("https://me:secret@host.test:8443/npm").unwrap();
+    let registry = NpmRegistry::parse("https://me:secret@host.test:8443/npm").unwrap();
     assert_eq!(registry.to_string(), "https://***@host.test:8443/npm/");
     assert!(!format!("{registry:?}").contains("secret"));
     assert_eq!(registry.join("x").password(), Some("secret"));
@@ -132,6 +132,6 @@ fn only_addresses_of_this_machine_are_loopback() {
         ("http://10.0.0.1/", false),
         ("http://localhost.test/", false),
     ] {
-        assert_eq!(Registry::parse(address).unwrap().is_loopback(), expected);
+        assert_eq!(NpmRegistry::parse(address).unwrap().is_loopback(), expected);
     }
 }

@@ -1,8 +1,8 @@
 use super::*;
 
-fn registry() -> (tempfile::TempDir, Registry) {
+fn registry() -> (tempfile::TempDir, ProcessRegistry) {
     let place = tempfile::tempdir().unwrap();
-    let registry = Registry::new(place.path().join("running"));
+    let registry = ProcessRegistry::new(place.path().join("running"));
     (place, registry)
 }
 
@@ -31,7 +31,7 @@ fn who_has_a_conversation_is_said() {
     let lease = registry.lease(conversation).unwrap();
     lease.note(std::process::id(), Uuid::new_v4());
     let error = registry.lease(conversation).unwrap_err().to_string();
-    let by = format!("is in use by the runtime of process {}; stop that one first", std::process::id());
+    let by = format!("is in use by the runtime with warden process {}; stop it first", std::process::id());
     assert!(error.ends_with(&by), "{error}");
 }
 
@@ -57,7 +57,7 @@ fn a_sweep_leaves_live_runtimes_and_foreign_files_alone_and_forgets_the_rest() {
 
 #[test]
 fn a_registry_without_a_directory_is_empty() {
-    let registry = Registry::new("/nonexistent/registry");
+    let registry = ProcessRegistry::new("/nonexistent/registry");
     assert_eq!(registry.sweep().unwrap(), Sweep::default());
     assert_eq!(registry.list().unwrap(), []);
 }

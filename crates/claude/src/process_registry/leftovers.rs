@@ -1,7 +1,8 @@
-//! Ending what a host that is gone left behind.
+//! Kills processes left behind by dead hosts.
 //!
-//! Owns the steps and their limits. A process is ended only if its environment bears the record's mark, which
-//! is random and known to this registry alone. A warden that lives is busy ending the tree and is waited for.
+//! Owns the steps and their limits. A process is killed only if its environment contains the mark of the
+//! record, which is random and known only to the registry. A running warden is already terminating the
+//! tree, so it is waited for.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -15,19 +16,19 @@ use super::record::Record;
 use crate::options::MARK;
 use crate::process_table;
 
-/// The pause between two looks at the process table.
+/// Interval between two scans of the process table.
 const ROUND: Duration = Duration::from_millis(20);
 
-/// How many rounds a warden gets to end the tree by itself: 6 s, its own steps take at most 5.5 s.
+/// Rounds to wait for a warden to terminate the tree: 6 s; its own steps take at most 5.5 s.
 const WARDEN_ROUNDS: u32 = 300;
 
-/// How many rounds the rest has between SIGTERM and SIGKILL: 500 ms.
+/// Rounds between SIGTERM and SIGKILL: 500 ms.
 const GRACE_ROUNDS: u32 = 25;
 
-/// After how many rounds of SIGKILL what still lives cannot be killed: 2 s.
+/// Rounds of SIGKILL before giving up: 2 s.
 const KILL_ROUNDS: u32 = 100;
 
-/// Ends everything that bears the record's mark; gives the number of processes.
+/// Kills all processes with the mark of the record; returns their number.
 pub(super) fn end(record: &Record) -> usize {
     if !record.is_of_this_boot() {
         return 0;
@@ -43,26 +44,26 @@ pub(super) fn end(record: &Record) -> usize {
     end_marked(record.mark)
 }
 
-/// Ends everything that bears a mark; gives the number of processes. Blocks for some seconds if something
-/// does not want to end.
+/// Kills all processes with a mark; returns their number. Blocks for some seconds if a process does not
+/// exit.
 pub(crate) fn end_marked(mark: Uuid) -> usize {
     let assignment = format!("{MARK}={mark}");
     let found = members(&assignment).len();
     if !ended(&assignment, Signal::SIGTERM, GRACE_ROUNDS) && !ended(&assignment, Signal::SIGKILL, KILL_ROUNDS)
     {
-        tracing::warn!(%mark, "leftovers of a runtime could not be ended");
+        tracing::warn!(%mark, "cannot kill leftover runtime processes");
     }
     found
 }
 
-/// Signals the members until none is left; false if some are after so many rounds.
+/// Signals the marked processes until none is left; returns false if some remain after all rounds.
 fn ended(mark: &str, signal: Signal, rounds: u32) -> bool {
     for round in 0..rounds {
         let members = members(mark);
         if members.is_empty() {
             return true;
         }
-        // SIGTERM once, so that a clean-up is not disturbed; SIGKILL until nothing new appears.
+        // SIGTERM once, so as not to disturb a cleanup; SIGKILL until no new process appears.
         if round == 0 || signal == Signal::SIGKILL {
             for pid in members {
                 kill(Pid::from_raw(pid), signal).ok();
@@ -73,7 +74,7 @@ fn ended(mark: &str, signal: Signal, rounds: u32) -> bool {
     members(mark).is_empty()
 }
 
-/// The live processes that bear the mark.
+/// The running processes with the mark.
 fn members(mark: &str) -> Vec<i32> {
     let entries = process_table::all().unwrap_or_default();
     let live = entries.iter().filter(|entry| !entry.is_zombie).map(|entry| entry.identity.pid);

@@ -1,40 +1,40 @@
-//! What is written down about a running runtime.
+//! The record of a running runtime.
 //!
-//! Owns the file's format. A record of another run of the system names no process any more.
+//! Owns the file format. A record of an earlier boot does not refer to any running process.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::process_table::{Identity, boot};
+use crate::process_table::{ProcessIdentity, boot};
 
-/// A runtime that was written down.
+/// A recorded runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningRuntime {
-    /// The conversation it works on.
+    /// The runtime's conversation.
     pub conversation: Uuid,
-    /// The process that watches over it, if it is alive.
+    /// Process id of the warden, if it is running.
     pub warden: Option<u32>,
-    /// The directory of the registry.
+    /// Directory of the registry.
     pub registry: PathBuf,
 }
 
-/// A record.
+/// The content of a record file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) conversation: Uuid,
-    /// The warden; nothing where processes cannot be told apart.
-    pub(super) warden: Option<Identity>,
-    /// What the runtime's processes have in their environment.
+    /// The warden; `None` on systems without a process table.
+    pub(super) warden: Option<ProcessIdentity>,
+    /// Mark in the environment of the runtime's processes.
     pub(super) mark: Uuid,
-    /// The run of the system that the processes belong to.
+    /// The boot during which the record was written.
     pub(super) boot: Option<String>,
 }
 
 impl Record {
     pub(super) fn new(conversation: Uuid, warden: u32, mark: Uuid) -> Self {
-        let warden = i32::try_from(warden).ok().and_then(Identity::of);
+        let warden = i32::try_from(warden).ok().and_then(ProcessIdentity::of);
         Self { conversation, warden, mark, boot: boot() }
     }
 
@@ -47,13 +47,13 @@ impl Record {
         format!("{record}\n")
     }
 
-    /// Reads a record; nothing if it was not written to its end.
+    /// Parses a record; `None` if it is incomplete.
     pub(super) fn from_json(text: &str) -> Option<Self> {
         let record: Value = serde_json::from_str(text).ok()?;
         let text = |name: &str| record.get(name)?.as_str().map(str::to_owned);
         let warden = record.get("warden").and_then(|warden| {
             let pid = i32::try_from(warden.get("pid")?.as_i64()?).ok()?;
-            Some(Identity { pid, started: warden.get("started")?.as_u64()? })
+            Some(ProcessIdentity { pid, started: warden.get("started")?.as_u64()? })
         });
         Some(Self {
             conversation: text("conversation")?.parse().ok()?,
@@ -63,7 +63,7 @@ impl Record {
         })
     }
 
-    /// Whether its processes could still be there.
+    /// Whether the processes of the record may still exist.
     pub(super) fn is_of_this_boot(&self) -> bool {
         self.boot.is_some() && self.boot == boot()
     }

@@ -1,33 +1,33 @@
-//! How long to wait for what another process does.
+//! Timeouts for other processes.
 //!
-//! Owns one rule: only the time in which this process runs counts. A machine that stands still for a while, or
-//! is too busy to run the host, stops the other process as well, and must not make it look as if it hung.
+//! Owns one rule: only time during which this process runs counts. A machine that is suspended or too
+//! busy to run the host also stops the other process, which must not be treated as hanging.
 
 use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// What time is counted in. A slice counts once, however late its end is noticed.
+/// Resolution of the countdown. A slice counts once, no matter how late its end is noticed.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// A time that runs out.
+/// A timeout that counts slices.
 #[derive(Debug)]
 pub(crate) struct Countdown {
-    /// The end of the running slice.
+    /// End of the current slice.
     slice_ends: Instant,
-    /// The slices after it.
+    /// Number of slices after the current one.
     left: u128,
 }
 
 impl Countdown {
-    /// Begins to count.
+    /// Starts a countdown.
     pub(crate) fn of(time: Duration) -> Self {
         let slices = time.as_millis().div_ceil(SLICE.as_millis());
         Self { slice_ends: Instant::now() + SLICE, left: slices.saturating_sub(1) }
     }
 
-    /// Waits for the end. Cancel-safe.
+    /// Waits until the countdown expires. Cancel-safe.
     pub(crate) async fn over(&mut self) {
         loop {
             sleep_until(self.slice_ends).await;
@@ -40,7 +40,7 @@ impl Countdown {
     }
 }
 
-/// Waits for a countdown, if there is one.
+/// Waits for a countdown; never returns for `None`.
 pub(crate) async fn over(countdown: &mut Option<Countdown>) {
     match countdown {
         Some(countdown) => countdown.over().await,
@@ -48,11 +48,11 @@ pub(crate) async fn over(countdown: &mut Option<Countdown>) {
     }
 }
 
-/// Waits for a future, for a while.
+/// Waits for a future with a timeout.
 pub(crate) async fn within<F: Future>(time: Duration, future: F) -> Option<F::Output> {
     let mut countdown = Countdown::of(time);
     tokio::select! {
-        // What has happened has happened, even if it is late.
+        // A completed future takes precedence over an expired timeout.
         biased;
         output = future => Some(output),
         () = countdown.over() => None,
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_countdown_takes_its_time_and_a_standstill_is_one_slice_of_it() {
+    async fn suspension_counts_as_one_slice_of_countdown() {
         let began = Instant::now();
         let mut countdown = Countdown::of(Duration::from_secs(2));
         tokio::time::timeout(Duration::from_millis(350), countdown.over()).await.unwrap_err();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_happens_in_time_is_taken_and_the_rest_is_not_waited_for() {
+    async fn within_returns_output_in_time_and_none_after_timeout() {
         let after = |seconds| tokio::time::sleep(Duration::from_secs(seconds));
         assert_eq!(within(Duration::from_secs(2), after(1)).await, Some(()));
         assert_eq!(within(Duration::from_secs(2), after(3)).await, None);
