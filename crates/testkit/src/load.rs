@@ -1,7 +1,8 @@
-//! A host under load: an agent that streams at a rate, a host around it in this process,
-//! and sockets that look at no more of a frame than its age.
+//! Load generation: an agent that streams at a given rate, a host in this process that
+//! serves it, and sockets that parse only the timestamp and sequence number of each
+//! frame.
 //!
-//! Shared by the tests and by the program `host-load`, which measures.
+//! Used by the tests and by the benchmark `host-load`.
 
 mod agent;
 mod driver;

@@ -1,4 +1,4 @@
-//! Giving one answer, piece by piece, until it is over or the client leaves.
+//! Sends one reply, piece by piece, until it ends or the client disconnects.
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -6,17 +6,17 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::reply::{Ending, Gate, Kind, Reply};
-use super::wire::{self, Request};
+use super::http::{self, Request};
 
-/// What becomes of the connection after an answer.
+/// Whether the connection stays open after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     Keep,
     Close,
 }
 
-/// Gives an answer. An error means that the client has left.
-pub(super) async fn answer(
+/// Sends a reply. An error means that the client disconnected.
+pub(super) async fn send_reply(
     socket: &mut TcpStream,
     request: &Request,
     reply: &Reply,
@@ -26,15 +26,15 @@ pub(super) async fn answer(
     match &reply.kind {
         Kind::Whole(head, body) => {
             pass(socket, gate).await?;
-            write(socket, wire::head_text(head, Some(body.len())).as_bytes()).await?;
+            write(socket, http::head_text(head, Some(body.len())).as_bytes()).await?;
             write(socket, body).await?;
             sent(body.len());
         }
         Kind::Pieces(head, pieces) => {
-            write(socket, wire::head_text(head, None).as_bytes()).await?;
+            write(socket, http::head_text(head, None).as_bytes()).await?;
             for piece in pieces {
                 pass(socket, gate).await?;
-                write(socket, &wire::chunk(piece)).await?;
+                write(socket, &http::chunk(piece)).await?;
                 sent(piece.len());
             }
         }
@@ -61,13 +61,13 @@ async fn end(socket: &mut TcpStream, reply: &Reply, gate: Option<&Gate>) -> Resu
         }
         Ending::Reset => {
             pass(socket, gate).await?;
-            // Closing a socket that does not linger resets it.
+            // Closing a socket with a zero linger time sends a reset.
             setsockopt(socket, sockopt::Linger, &nix::libc::linger { l_onoff: 1, l_linger: 0 })?;
             Ok(After::Close)
         }
         Ending::Silence => {
-            wire::client_gone(socket).await;
-            bail!("the client has left");
+            http::client_disconnected(socket).await;
+            bail!("the client disconnected");
         }
     }
 }
@@ -76,16 +76,16 @@ async fn pass(socket: &TcpStream, gate: Option<&Gate>) -> Result<()> {
     let Some(gate) = gate else { return Ok(()) };
     tokio::select! {
         biased;
-        () = wire::client_gone(socket) => bail!("the client has left"),
+        () = http::client_disconnected(socket) => bail!("the client disconnected"),
         () = gate.pass() => Ok(()),
     }
 }
 
 async fn write(socket: &mut TcpStream, bytes: &[u8]) -> Result<()> {
-    socket.write_all(bytes).await.context("the client has left")
+    socket.write_all(bytes).await.context("the client disconnected")
 }
 
-/// Asks another gateway the same and gives its answer, byte for byte.
+/// Sends the request to another gateway and relays its response unchanged.
 async fn relay(socket: &mut TcpStream, request: &Request, address: &str, bearer: &str) -> Result<After> {
     let mut other = TcpStream::connect(address).await?;
     let mut text = format!(
@@ -106,7 +106,7 @@ async fn relay(socket: &mut TcpStream, request: &Request, address: &str, bearer:
         piece.clear();
         let count = tokio::select! {
             biased;
-            () = wire::client_gone(socket) => bail!("the client has left"),
+            () = http::client_disconnected(socket) => bail!("the client disconnected"),
             count = other.read_buf(&mut piece) => count?,
         };
         if count == 0 {

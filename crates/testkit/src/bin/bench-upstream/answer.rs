@@ -1,7 +1,7 @@
-//! One answer: its events, each at its time and each flushed by itself.
+//! One response: its events, each sent at its time and flushed separately.
 //!
-//! Invariant: between two events the stream is pending at least once, which makes the
-//! HTTP layer write what it has, so that no two events leave in one write.
+//! Invariant: the stream is pending at least once between two events, which makes the
+//! HTTP layer flush, so that two events never share a write.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,28 +16,28 @@ use tokio::sync::Semaphore;
 
 use crate::counts::Ticket;
 
-/// An answer that is being given.
+/// A response that is being sent.
 #[derive(Debug)]
 pub(crate) struct Answer {
     plan: Plan,
-    /// One permit for each event that may go, if others decide about that.
-    beats: Option<Arc<Semaphore>>,
+    /// One permit per event, if the pacer controls the rate.
+    permits: Option<Arc<Semaphore>>,
     ticket: Ticket,
-    /// A delta without a time, made once for the answers that need no time.
-    still: Bytes,
+    /// A delta with timestamp 0, for responses that are not timed.
+    untimed: Bytes,
     sent: u32,
 }
 
 impl Answer {
-    pub(crate) fn new(plan: Plan, beats: Option<Arc<Semaphore>>, ticket: Ticket) -> Self {
-        Self { plan, beats, ticket, still: events::delta(0), sent: 0 }
+    pub(crate) fn new(plan: Plan, permits: Option<Arc<Semaphore>>, ticket: Ticket) -> Self {
+        Self { plan, permits, ticket, untimed: events::delta(0), sent: 0 }
     }
 
-    /// The events as they come. Dropping the stream before its end cancels the answer.
+    /// The stream of events. Dropping it before its end cancels the response.
     pub(crate) fn into_stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static {
-        stream::unfold(self, |mut answer| async move {
-            let event = answer.next().await?;
-            Some((Ok(event), answer))
+        stream::unfold(self, |mut response| async move {
+            let event = response.next().await?;
+            Some((Ok(event), response))
         })
     }
 
@@ -45,8 +45,8 @@ impl Answer {
         self.wait().await;
         let timed = matches!(self.plan.pace, Pace::Shared { .. });
         let event = events::event(self.sent, self.plan.events, || {
-            // The time is taken as late as this program can.
-            if timed { events::delta(monotonic_nanos()) } else { self.still.clone() }
+            // Take the timestamp as late as possible.
+            if timed { events::delta(monotonic_nanos()) } else { self.untimed.clone() }
         });
         self.sent = self.sent.saturating_add(1);
         if event.is_none() {
@@ -64,8 +64,8 @@ impl Answer {
             }
             Pace::Shared { .. } => {
                 if self.sent < self.plan.events
-                    && let Some(beats) = &self.beats
-                    && let Ok(permit) = beats.acquire().await
+                    && let Some(permits) = &self.permits
+                    && let Ok(permit) = permits.acquire().await
                 {
                     permit.forget();
                 }

@@ -1,14 +1,14 @@
-//! How many answers were begun, finished and cancelled.
+//! Counts started, finished and cancelled responses.
 //!
-//! Invariant: a begun answer is active until its ticket is dropped, and then counts as
-//! finished if it was marked so and as cancelled otherwise.
+//! Invariant: a started response is active until its [`Ticket`] is dropped; then it
+//! counts as finished if it was marked finished, and as cancelled otherwise.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
-/// The counters of this process.
+/// The response counters of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     started: AtomicU64,
@@ -17,13 +17,13 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Counts an answer as begun.
+    /// Counts a response as started.
     pub(crate) fn start(self: &Arc<Self>) -> Ticket {
         self.started.fetch_add(1, Ordering::Relaxed);
         Ticket { counts: Arc::clone(self), outcome: Outcome::Cancelled }
     }
 
-    /// The counters for whoever asks over HTTP.
+    /// The counters as JSON, for `GET /counts`.
     pub(crate) fn to_json(&self) -> Value {
         let [started, finished, cancelled] =
             [&self.started, &self.finished, &self.cancelled].map(|counter| counter.load(Ordering::Relaxed));
@@ -42,7 +42,7 @@ enum Outcome {
     Finished,
 }
 
-/// One begun answer.
+/// A started response.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     counts: Arc<Counts>,
@@ -50,7 +50,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Says that the answer was taken to its end.
+    /// Marks the response as finished.
     pub(crate) fn finish(&mut self) {
         self.outcome = Outcome::Finished;
     }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dropped_answer_counts_as_cancelled_unless_it_was_finished() {
+    fn dropped_response_counts_as_cancelled_unless_finished() {
         let counts = Arc::new(Counts::default());
         let mut finished = counts.start();
         finished.finish();

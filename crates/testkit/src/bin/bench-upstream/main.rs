@@ -1,6 +1,7 @@
-//! A fake Anthropic for `scripts/bench`, in a process of its own so that its work is not
-//! counted as anybody else's. It answers what a request's plan asks for and counts the
-//! answers it finished and those that were cancelled. It ends when its stdin does.
+//! A fake Anthropic API for `scripts/bench`. It runs in its own process so that its CPU
+//! time is not attributed to the measured programs. It sends the response that the plan
+//! in a request describes, and counts finished and cancelled responses. It exits when its
+//! stdin closes.
 
 mod answer;
 mod counts;
@@ -26,14 +27,14 @@ use crate::answer::Answer;
 use crate::counts::Counts;
 use crate::pacer::Pacer;
 
-/// What all requests share.
+/// State shared by all requests.
 #[derive(Debug, Default)]
 struct Shared {
     counts: Arc<Counts>,
     pacer: Pacer,
 }
 
-// One thread is enough for the load, and leaves the other processor to what is measured.
+// One thread can generate the load and leaves the other core to the measured program.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on 127.0.0.1")?;
@@ -44,19 +45,20 @@ async fn main() -> Result<()> {
         .layer(DefaultBodyLimit::disable())
         .with_state(Arc::new(Shared::default()));
     let listener = listener.tap_io(|socket| {
-        // Without it an event would wait for the acknowledgement of the one before. A
-        // socket that refuses is gone already, and the next write says so.
+        // With Nagle's algorithm an event would wait for the acknowledgement of the
+        // previous one. If this fails the socket is closed, and the next write reports
+        // it.
         socket.set_nodelay(true).ok();
     });
     writeln!(std::io::stdout(), "{}", json!({ "event": "ready", "base_url": format!("http://{address}") }))?;
     tokio::select! {
-        served = async { axum::serve(listener, router).await } => served.context("the server ended"),
-        () = stdin_ended() => Ok(()),
+        served = async { axum::serve(listener, router).await } => served.context("the server stopped"),
+        () = stdin_closed() => Ok(()),
     }
 }
 
-/// Waits for the end of stdin, which is the end of whoever started this program.
-async fn stdin_ended() {
+/// Waits until stdin closes, which means that the parent process has exited.
+async fn stdin_closed() {
     let mut stdin = tokio::io::stdin();
     let mut ignored = [0; 64];
     while stdin.read(&mut ignored).await.is_ok_and(|read| read > 0) {}
@@ -69,11 +71,11 @@ async fn counts(State(shared): State<Arc<Shared>>) -> String {
 async fn messages(State(shared): State<Arc<Shared>>, body: Bytes) -> Response<Body> {
     let plan = match Plan::find(&body) {
         Ok(plan) => plan,
-        Err(error) => return refusal(&error.to_string()),
+        Err(error) => return bad_request(&error.to_string()),
     };
-    let beats = shared.pacer.join(plan);
-    let answer = Answer::new(plan, beats, shared.counts.start());
-    let mut response = Response::new(Body::from_stream(answer.into_stream()));
+    let permits = shared.pacer.join(plan);
+    let streamed = Answer::new(plan, permits, shared.counts.start());
+    let mut response = Response::new(Body::from_stream(streamed.into_stream()));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
     headers.insert("request-id", HeaderValue::from_static("req_bench"));
@@ -83,7 +85,7 @@ async fn messages(State(shared): State<Arc<Shared>>, body: Bytes) -> Response<Bo
     response
 }
 
-fn refusal(message: &str) -> Response<Body> {
+fn bad_request(message: &str) -> Response<Body> {
     let error = json!({ "type": "error", "error": { "type": "invalid_request_error", "message": message } });
     let mut response = Response::new(Body::from(error.to_string()));
     *response.status_mut() = StatusCode::BAD_REQUEST;

@@ -1,35 +1,35 @@
-//! The figures of a bench, as a table with ratios, and the limits that they are held to.
+//! Formats the measurements as a table with ratios and checks their limits.
 //!
-//! Pure: figures in, text and verdicts out. A ratio is the median of the ratios within a
-//! round, so that what disturbs one round disturbs one number.
+//! Pure functions. A ratio is the median of the per-round ratios, so that a disturbance of one round affects
+//! one value only.
 
 use crate::memory::{Growth, Idle};
 use crate::speed::{Run, as_float};
 use crate::storm::Storm;
 
-/// What a target is in the comparison.
+/// The role of a target in the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// The upstream without anything in front.
+    /// The upstream without a proxy.
     Direct,
-    /// What the gateway is compared with.
+    /// The proxy that the gateway is compared with.
     Baseline,
     /// The gateway.
     Gateway,
-    /// Another proxy, of which the gateway may use a fifth.
+    /// Another proxy; the gateway may use a fifth of its CPU time.
     Other,
 }
 
-/// All figures of a target.
+/// All measurements of a target.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     pub(crate) name: String,
     pub(crate) role: Role,
     pub(crate) full: Vec<Run>,
     pub(crate) paced: Vec<Run>,
-    /// At a rate that others can keep up with too; empty if there are none.
+    /// At a rate that other proxies can sustain; empty without other proxies.
     pub(crate) gentle: Vec<Run>,
-    /// Short answers; empty if there are no others.
+    /// Short responses; empty without other proxies.
     pub(crate) short: Vec<Run>,
     pub(crate) idle: Option<Idle>,
     pub(crate) growth: Option<Growth>,
@@ -52,25 +52,25 @@ impl Column {
     }
 }
 
-/// Whether speed can be judged by what was measured.
+/// Which limits are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judge {
-    /// Everything.
+    /// All limits.
     All,
-    /// Only what does not depend on how long was measured.
+    /// Only limits that do not depend on the duration of the measurement.
     NoTimes,
 }
 
-/// How a figure stands to its limit.
+/// The result of checking a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It has none.
+    /// The row has no limit.
     NoLimit,
-    /// Too little was measured to say.
+    /// The measurement was too short.
     NotJudged,
     Met,
     Missed,
-    /// There is no figure, or none to compare it with.
+    /// The value or the value to compare with is missing.
     Unknown,
 }
 
@@ -94,11 +94,11 @@ impl Verdict {
     }
 }
 
-/// A line of the table.
+/// A row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     label: String,
-    /// One cell for each column.
+    /// One cell per column.
     cells: Vec<String>,
     ratio: String,
     limit: String,
@@ -106,24 +106,24 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// What is said about a limit that does not hold.
-    pub(crate) fn complaint(&self) -> String {
+    /// Describes an exceeded limit.
+    pub(crate) fn violation(&self) -> String {
         let label = self.label.trim();
         format!("{label}: {}, limit {}: {}", self.ratio, self.limit, self.verdict.word())
     }
 }
 
-/// The most that the gateway may take of what nginx takes.
+/// Maximum CPU time and added time relative to nginx.
 const PROCESSOR_LIMIT: f64 = 1.4;
 const ADDED_LIMIT: f64 = 1.2;
-/// The most that it may take of what another proxy takes.
+/// Maximum CPU time relative to another proxy.
 const OTHERS_LIMIT: f64 = 0.2;
-/// The most that an idle stream may hold, in bytes.
+/// Maximum memory per idle stream, in bytes.
 const IDLE_LIMIT: f64 = 64.0 * 1024.0;
-/// What the second half of many requests must not reach, in bytes.
+/// Upper bound of the memory growth in the second half of many requests, in bytes.
 const GROWTH_LIMIT: i64 = 1024 * 1024;
 
-/// The rows of the table.
+/// Computes the rows of the table.
 pub(crate) fn rows(columns: &[Column], judge: Judge) -> Vec<Row> {
     let sheet = Sheet { columns, judge };
     let mut rows = sheet.processor_rows();
@@ -134,7 +134,7 @@ pub(crate) fn rows(columns: &[Column], judge: Judge) -> Vec<Row> {
     rows
 }
 
-/// The table as text.
+/// Formats the table.
 pub(crate) fn table(columns: &[Column], rows: &[Row]) -> String {
     let mut lines = vec![
         ["".to_owned()]
@@ -168,10 +168,10 @@ pub(crate) fn table(columns: &[Column], rows: &[Row]) -> String {
     text
 }
 
-/// Some runs of a target.
+/// Selects runs of a target.
 type Runs = fn(&Column) -> &Vec<Run>;
 
-/// The columns with the questions that are asked of them.
+/// Computes rows from the columns.
 struct Sheet<'a> {
     columns: &'a [Column],
     judge: Judge,
@@ -186,7 +186,7 @@ impl Sheet<'_> {
         self.columns.iter().map(|column| cell(column).unwrap_or_else(|| "–".to_owned())).collect()
     }
 
-    /// A row that only tells.
+    /// A row without a limit.
     fn plain(&self, label: &str, cell: impl Fn(&Column) -> Option<String>) -> Row {
         Row {
             label: label.to_owned(),
@@ -197,7 +197,7 @@ impl Sheet<'_> {
         }
     }
 
-    /// A verdict on something that takes long enough to measure.
+    /// The verdict on a limit that depends on the duration of the measurement.
     fn timed(&self, verdict: Verdict) -> Verdict {
         if self.judge == Judge::NoTimes { Verdict::NotJudged } else { verdict }
     }
@@ -211,11 +211,11 @@ impl Sheet<'_> {
         };
         let full = ratios(|column| &column.full);
         let mut first =
-            self.plain("processor time per event, µs", |column| micros(processor(&column.full)?));
+            self.plain("CPU time per event, µs", |column| micros(processor(&column.full)?));
         first.ratio = times(median(full.clone()), "nginx");
         first.limit = format!("≤ {PROCESSOR_LIMIT} ×");
         first.verdict = self.timed(Verdict::of(median(full.clone()), PROCESSOR_LIMIT));
-        let mut spread = self.plain("  lowest and highest of the rounds", |_| Some(String::new()));
+        let mut spread = self.plain("  lowest and highest round", |_| Some(String::new()));
         spread.ratio = extremes(&full);
         let mut paced =
             self.plain("  at the paced rate, one by one, µs", |column| micros(processor(&column.paced)?));
@@ -227,17 +227,16 @@ impl Sheet<'_> {
             self.plain("  events/s at full speed", |column| {
                 Some(format!("{:.0}", median(column.full.iter().map(|run| run.rate).collect())?))
             }),
-            self.plain("  events per read of the client's", |column| {
+            self.plain("  events per client read", |column| {
                 Some(format!("{:.1}", median(column.full.iter().map(|run| run.per_read).collect())?))
             }),
         ]
     }
 
-    /// The gateway's processor time beside that of each other proxy.
+    /// Compares the gateway's CPU time with that of each other proxy.
     ///
-    /// A slow proxy falls behind at full speed and then takes many events at once, which
-    /// makes an event cheap; the gentle rate shows what one event by itself costs, and short
-    /// answers what a request does.
+    /// At full speed a slow proxy falls behind and then reads many events at once, which makes each event
+    /// cheap. The gentle rate shows the cost of a single event, and short responses the cost of a request.
     fn other_rows(&self) -> Vec<Row> {
         let processor = |runs: &[Run]| median(runs.iter().filter_map(|run| run.processor).collect());
         let mut rows = Vec::new();
@@ -246,32 +245,32 @@ impl Sheet<'_> {
                 let ours = processor(runs(self.column(Role::Gateway)?))?;
                 Some(ours / processor(runs(other))?)
             };
-            let mut row = self.plain(&format!("  beside {}", other.name), |_| Some(String::new()));
+            let mut row = self.plain(&format!("  compared with {}", other.name), |_| Some(String::new()));
             let full = ratio(|column| &column.full);
             row.ratio = times(full, "");
             row.limit = format!("≤ {OTHERS_LIMIT} ×");
             row.verdict = self.timed(Verdict::of(full, OTHERS_LIMIT));
             rows.push(row);
             let runs: [(&str, Runs); 2] =
-                [("one by one", |column| &column.gentle), ("in short answers", |column| &column.short)];
+                [("one by one", |column| &column.gentle), ("in short responses", |column| &column.short)];
             for (how, runs) in runs {
-                let label = format!("  beside {}, {how}", other.name);
+                let label = format!("  compared with {}, {how}", other.name);
                 let mut row = self.plain(&label, |_| Some(String::new()));
                 row.ratio = times(ratio(runs), "");
                 rows.push(row);
             }
         }
         if !rows.is_empty() {
-            let told = [
+            let plain = [
                 self.plain("  at a gentle rate, one by one, µs", |column| {
                     micros(processor(&column.gentle)?)
                 }),
-                self.plain("  in short answers, µs", |column| micros(processor(&column.short)?)),
-                self.plain("  events/s in short answers", |column| {
+                self.plain("  in short responses, µs", |column| micros(processor(&column.short)?)),
+                self.plain("  events/s in short responses", |column| {
                     Some(format!("{:.0}", median(column.short.iter().map(|run| run.rate).collect())?))
                 }),
             ];
-            rows.splice(0..0, told);
+            rows.splice(0..0, plain);
         }
         rows
     }
@@ -288,7 +287,7 @@ impl Sheet<'_> {
         {
             let added = |column: &Column| self.added(column, of);
             let of_role = |role| self.column(role).and_then(added);
-            // Against a baseline that adds nothing there is no ratio.
+            // There is no ratio if the baseline adds nothing.
             let ratio = of_role(Role::Gateway)
                 .zip(of_role(Role::Baseline).filter(|added| *added > 0.0))
                 .map(|(ours, theirs)| ours / theirs);
@@ -307,7 +306,7 @@ impl Sheet<'_> {
         rows
     }
 
-    /// How much later events come than straight from the upstream, in nanoseconds.
+    /// How much later events arrive than without a proxy, in nanoseconds.
     fn added(&self, column: &Column, of: fn(&Run) -> Option<f64>) -> Option<f64> {
         let direct = self.column(Role::Direct)?;
         let of_rounds = column.paced.iter().zip(&direct.paced);
@@ -349,7 +348,7 @@ impl Sheet<'_> {
             Some(storm) if holds(storm) => Verdict::Met,
             Some(_) => Verdict::Missed,
         };
-        let mut cancelled = self.plain("abort storm: cancels seen of answers begun", |column| {
+        let mut cancelled = self.plain("abort storm: cancelled of started responses", |column| {
             let storm = column.storm?;
             Some(format!("{} of {}", storm.cancelled, storm.started))
         });
@@ -367,7 +366,7 @@ impl Sheet<'_> {
         files.verdict = judge(|storm| storm.held.is_some_and(|(before, after)| before.files == after.files));
         vec![
             cancelled,
-            self.plain("  last cancel after last cut, ms", |column| {
+            self.plain("  last cut to last cancel, ms", |column| {
                 Some(format!("{:.1}", column.storm?.settled.as_secs_f64() * 1000.0))
             }),
             files,
@@ -379,7 +378,8 @@ impl Sheet<'_> {
     }
 }
 
-/// Whether the upstream saw every answer end that it began, and began every one that a client saw.
+/// Whether the upstream saw every started response cancelled, and every response that a client saw was
+/// started.
 pub(crate) fn every_cancel_was_seen(storm: &Storm) -> bool {
     storm.active == 0 && storm.cancelled == storm.started && storm.started >= storm.answered
 }
@@ -400,18 +400,18 @@ fn kibibytes(bytes: u64) -> String {
     format!("{:.1}", as_float(bytes) / 1024.0)
 }
 
-fn times(ratio: Option<f64>, whose: &str) -> String {
-    ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2} × {whose}").trim_end().to_owned())
+fn times(ratio: Option<f64>, reference: &str) -> String {
+    ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2} × {reference}").trim_end().to_owned())
 }
 
-/// The lowest and the highest of some ratios, which tell how far their median is to be trusted.
+/// The lowest and highest ratio, which show the spread around the median.
 fn extremes(ratios: &[f64]) -> String {
     let lowest = ratios.iter().copied().min_by(f64::total_cmp);
     let highest = ratios.iter().copied().max_by(f64::total_cmp);
     lowest.zip(highest).map_or_else(String::new, |(lowest, highest)| format!("{lowest:.2} – {highest:.2}"))
 }
 
-/// The middle of some numbers, if there are any.
+/// The median; `None` for an empty list.
 fn median(mut numbers: Vec<f64>) -> Option<f64> {
     numbers.sort_unstable_by(f64::total_cmp);
     let middle = numbers.len() / 2;

@@ -31,7 +31,7 @@ fn storm() -> Storm {
     }
 }
 
-/// Figures that meet every limit by a hair.
+/// Measurements that just meet every limit.
 fn good() -> Vec<Column> {
     let memory = |resident| Memory { resident, proportional: 0 };
     let mut gateway = column("innkeeper", Role::Gateway, &[run(Some(1_400.0), 220, 2_200)]);
@@ -52,16 +52,16 @@ fn verdicts(columns: &[Column], judge: Judge) -> Vec<Verdict> {
     rows.iter().map(|row| row.verdict).filter(|verdict| *verdict != Verdict::NoLimit).collect()
 }
 
-/// The limits in the order of the table.
+/// The limits in table order.
 const LIMITS: [&str; 8] = ["processor", "other", "p50", "p99", "idle", "growth", "cancels", "files"];
 
 #[test]
-fn figures_at_their_limits_meet_them() {
+fn values_at_limits_meet_them() {
     assert_eq!(verdicts(&good(), Judge::All), [Verdict::Met; LIMITS.len()]);
 }
 
 #[test]
-fn each_figure_above_its_limit_misses_it_alone() {
+fn each_value_above_its_limit_misses_only_that_limit() {
     type Spoil = (&'static str, fn(&mut [Column]));
     let spoil: [Spoil; 10] = [
         ("processor", |columns| columns[2].full[0].processor = Some(1_401.0)),
@@ -84,7 +84,7 @@ fn each_figure_above_its_limit_misses_it_alone() {
 }
 
 #[test]
-fn without_a_baseline_the_ratios_are_unknown_and_not_met() {
+fn ratios_are_unknown_without_baseline() {
     let mut columns = good();
     columns.remove(1);
     let expected = LIMITS.map(|limit| match limit {
@@ -95,7 +95,7 @@ fn without_a_baseline_the_ratios_are_unknown_and_not_met() {
 }
 
 #[test]
-fn a_short_bench_judges_only_what_needs_no_time() {
+fn quick_run_checks_only_limits_independent_of_time() {
     let expected = LIMITS.map(|limit| match limit {
         "idle" | "cancels" | "files" => Verdict::Met,
         _ => Verdict::NotJudged,
@@ -104,7 +104,7 @@ fn a_short_bench_judges_only_what_needs_no_time() {
 }
 
 #[test]
-fn a_ratio_is_the_median_of_the_rounds() {
+fn ratio_is_median_of_rounds() {
     let rounds = |figures: [f64; 3]| figures.map(|figure| run(Some(figure), 0, 0));
     let columns = [
         column("nginx", Role::Baseline, &rounds([1_000.0, 9_000.0, 1_000.0])),
@@ -116,21 +116,21 @@ fn a_ratio_is_the_median_of_the_rounds() {
 }
 
 #[test]
-fn the_table_has_a_line_for_each_row_and_a_cell_for_each_target() {
+fn table_has_line_per_row_and_cell_per_target() {
     let columns = good();
     let rows = rows(&columns, Judge::All);
     let text = table(&columns, &rows);
     assert_eq!(text.lines().count(), rows.len() + 1);
     let first = text.lines().nth(1).unwrap();
-    for part in ["processor time per event", "–", "1.0", "1.4", "7.0", "1.40 × nginx", "≤ 1.4 ×", "met"]
+    for part in ["CPU time per event", "–", "1.0", "1.4", "7.0", "1.40 × nginx", "≤ 1.4 ×", "met"]
     {
         assert!(first.contains(part), "{part} in {first}");
     }
-    assert!(rows[0].complaint().starts_with("processor time per event, µs: 1.40 × nginx, limit ≤ 1.4 ×"));
+    assert!(rows[0].violation().starts_with("CPU time per event, µs: 1.40 × nginx, limit ≤ 1.4 ×"));
 }
 
 #[test]
-fn the_median_of_an_even_number_is_between_the_middle_two() {
+fn median_of_even_count_is_mean_of_middle_two() {
     assert_eq!(median(vec![]), None);
     assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
     assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));

@@ -1,4 +1,4 @@
-//! Many short answers, one after the other on some connections at once.
+//! Sends many short requests over several concurrent connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,13 +10,13 @@ use tokio::task::JoinSet;
 use crate::client::Connection;
 use crate::target::Target;
 
-/// Connections at once for many requests, as in the load for speed.
+/// Concurrent connections, as in the speed measurement.
 const CONNECTIONS: u32 = 64;
 
-/// Requests on a connection before it is opened anew, so that connecting is part of it.
+/// Requests per connection, so that the cost of connecting is included.
 const REQUESTS_PER_CONNECTION: u32 = 16;
 
-/// Makes so many requests on some connections at once.
+/// Sends `count` requests over concurrent connections.
 pub(crate) async fn requests(target: &Target, count: u32, plan: Plan) -> Result<()> {
     let request = Arc::new(target.door.request(plan));
     let taken = Arc::new(AtomicU32::new(0));
@@ -37,7 +37,7 @@ pub(crate) async fn requests(target: &Target, count: u32, plan: Plan) -> Result<
         });
     }
     while let Some(ended) = clients.join_next().await {
-        let ended: Result<()> = ended.context("a client's task failed")?;
+        let ended: Result<()> = ended.context("client task failed")?;
         ended?;
     }
     Ok(())

@@ -1,7 +1,7 @@
-//! One bench from its first run to its last: which target is measured when.
+//! One benchmark run: decides which target is measured when.
 //!
-//! Invariant: within a phase the targets take turns, round by round, so that what else
-//! happens on the machine meets all of them.
+//! Invariant: within a phase the targets alternate round by round, so that other activity
+//! on the machine affects all of them.
 
 use std::future::Future;
 use std::io::Write as _;
@@ -17,10 +17,10 @@ use crate::speed::{self, Run};
 use crate::storm;
 use crate::target::{Kind, Target, Upstream};
 
-/// How long one measurement of one target may take: the longest is 100,000 requests.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Timeout of one measurement of one target; the longest is 100,000 requests.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A bench with its upstream.
+/// A benchmark with its upstream.
 #[derive(Debug)]
 pub(crate) struct Session {
     upstream: Upstream,
@@ -28,23 +28,23 @@ pub(crate) struct Session {
     seed: u64,
 }
 
-/// All figures, and what could not be measured, with the reason.
+/// All measurements, and the targets that could not be measured with the reason.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) columns: Vec<Column>,
     pub(crate) skipped: Vec<String>,
 }
 
-/// A target with its figures so far.
+/// A target and its measurements so far.
 struct Entry<'a> {
     kind: &'a Kind,
     column: Column,
-    /// None once an optional target has failed.
+    /// `None` after an optional target has failed.
     target: Option<Target>,
 }
 
 impl Entry<'_> {
-    /// A run, if there is one. A failure of an optional target ends its part in the bench only.
+    /// Returns the run. A failure of an optional target only excludes that target.
     fn keep(&mut self, run: Result<Run>, skipped: &mut Vec<String>) -> Result<Option<Run>> {
         match run {
             Ok(run) => Ok(Some(run)),
@@ -63,8 +63,8 @@ impl Session {
         Ok(Self { upstream: Upstream::start(upstream).await?, sizes, seed })
     }
 
-    /// Measures all of these. Others than the upstream, nginx and the gateway may fail; the
-    /// outcome then says why.
+    /// Measures all targets. Targets other than the upstream, nginx and the gateway may
+    /// fail; the result then contains the reason.
     pub(crate) async fn measure(&self, kinds: &[Kind]) -> Result<Outcome> {
         let mut skipped = Vec::new();
         let mut entries = Vec::new();
@@ -82,12 +82,12 @@ impl Session {
         if entries.iter().any(|entry| entry.column.role == Role::Other) {
             self.beside_others(&mut entries, &mut skipped, &mut group).await?;
         }
-        // Others have no part in what follows, and some of them are never quite idle.
+        // Other proxies are not measured further, and some of them are never quite idle.
         for entry in entries.iter_mut().filter(|entry| entry.column.role == Role::Other) {
             entry.target = None;
         }
         self.paced(&mut entries, &mut group).await?;
-        // What comes now wants servers that were started for it.
+        // The following measurements start their own servers.
         for entry in &mut entries {
             entry.target = None;
         }
@@ -113,8 +113,8 @@ impl Session {
         Ok(())
     }
 
-    /// What only the comparison with others needs: events one by one, at a rate that they can
-    /// keep up with too, and short answers.
+    /// Measurements for the comparison with other proxies only: single events at a rate
+    /// that they can sustain, and short responses.
     async fn beside_others(
         &self,
         entries: &mut [Entry<'_>],
@@ -185,7 +185,8 @@ impl Session {
     }
 }
 
-/// All but the others, of which only the processor time is compared.
+/// The targets that take part in all measurements; only the CPU time of other proxies is
+/// compared.
 fn measured_in_full<'a, 'k>(entries: &'a mut [Entry<'k>]) -> impl Iterator<Item = &'a mut Entry<'k>> {
     entries.iter_mut().filter(|entry| entry.column.role != Role::Other)
 }
@@ -199,22 +200,22 @@ fn role(kind: &Kind) -> Role {
     }
 }
 
-/// Bounds a measurement, and adds the target's name and last words to a failure.
+/// Adds a timeout to a measurement, and the target's name and stderr to an error.
 async fn named<T>(kind: &Kind, target: &Target, measured: impl Future<Output = Result<T>>) -> Result<T> {
-    let in_time = tokio::time::timeout(PATIENCE, measured).await;
+    let in_time = tokio::time::timeout(TIMEOUT, measured).await;
     let measured =
-        in_time.with_context(|| format!("nothing came of it in {} s", PATIENCE.as_secs())).flatten();
+        in_time.with_context(|| format!("not finished after {} s", TIMEOUT.as_secs())).flatten();
     measured.with_context(|| {
-        let words = target.last_words();
-        if words.is_empty() {
+        let stderr = target.stderr_tail();
+        if stderr.is_empty() {
             kind.name().to_owned()
         } else {
-            format!("{} (which said: {words})", kind.name())
+            format!("{} (stderr: {stderr})", kind.name())
         }
     })
 }
 
-/// Tells a person where the bench is. One who has closed stderr does not want to know.
+/// Reports progress on stderr; ignores a closed stderr.
 fn say(message: &str) {
     writeln!(std::io::stderr(), "• {message}").ok();
 }

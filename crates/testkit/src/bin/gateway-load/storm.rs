@@ -1,7 +1,7 @@
-//! Many requests that are cut off at random points, and what is left of them.
+//! Abort storm: cuts many requests at random points and checks that nothing leaks.
 //!
-//! The answers never end by themselves, so every one that began must be seen cancelled
-//! by the upstream, and no socket of it may stay open anywhere.
+//! The responses never end on their own, so the upstream must see every started response
+//! cancelled, and no socket may stay open.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,52 +18,54 @@ use crate::client::{Connection, Door};
 use crate::target::{Target, Upstream};
 use crate::usage::Tree;
 
-/// Clients at once.
+/// Concurrent clients.
 const CLIENTS: u32 = 64;
 
-/// Milliseconds between two events of an answer.
+/// Milliseconds between two events of a response.
 const DRIP: u32 = 4;
 
-/// Events of an answer: a minute of them, so that none ends by itself.
+/// Events per response: a minute of them, so that no response completes.
 const EVENTS: u32 = 15_000;
 
-/// Bytes of an answer after which a client is gone at the latest: the head and some events.
+/// Upper bound of the bytes read before a cut: the head and some events.
 const LATEST_CUT: usize = 2_000;
 
-/// Answers that close their connections, to empty a proxy's pool: more than a pool keeps.
+/// Responses that close their connections to empty a proxy's pool; more than a pool
+/// holds.
 const DRAIN: u32 = 128;
 
-/// How long the cancels and the closed sockets may take to show.
+/// Timeout for cancels and closed sockets to become visible.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether they do.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// Polling interval.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// What a storm left behind.
+/// The result of an abort storm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Storm {
-    /// Requests of which a byte of the answer was seen, so that the upstream surely had them.
+    /// Requests with at least one received response byte, which the upstream must have
+    /// seen.
     pub(crate) answered: u64,
     /// Requests that reached the upstream.
     pub(crate) started: u64,
-    /// Those of them that it saw cancelled.
+    /// Those that the upstream saw cancelled.
     pub(crate) cancelled: u64,
-    /// Those of them that still run.
+    /// Those still active.
     pub(crate) active: u64,
-    /// From the last cut to the last cancel, as the upstream saw it.
+    /// Time from the last cut to the last cancel seen by the upstream.
     pub(crate) settled: Duration,
-    /// What the proxy held before and after; none without a proxy.
+    /// Resources of the proxy before and after; `None` without a proxy.
     pub(crate) held: Option<(Held, Held)>,
 }
 
-/// What a proxy holds while nothing is under way.
+/// Resources of a proxy while it is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) files: u64,
     pub(crate) threads: u64,
 }
 
-/// Makes so many requests and cuts every one of them.
+/// Sends `count` requests and cuts all of them.
 pub(crate) async fn storm(target: &Target, upstream: &Upstream, count: u32, seed: u64) -> Result<Storm> {
     drain(target).await?;
     let processes = target.processes()?;
@@ -75,11 +77,11 @@ pub(crate) async fn storm(target: &Target, upstream: &Upstream, count: u32, seed
     let last_cut = Instant::now();
     let mut counts = upstream.counts().await?;
     while counts.active > counted.active && last_cut.elapsed() < SETTLE {
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         counts = upstream.counts().await?;
     }
     let settled_after = last_cut.elapsed();
-    drain(target).await.context("after the storm")?;
+    drain(target).await.context("after the abort storm")?;
     let after = settled(processes.as_ref(), before).await?;
     Ok(Storm {
         answered,
@@ -91,7 +93,8 @@ pub(crate) async fn storm(target: &Target, upstream: &Upstream, count: u32, seed
     })
 }
 
-/// Takes all idle connections out of the proxy's pool, so that open sockets can be compared.
+/// Removes all idle connections from the proxy's pool, so that open sockets can be
+/// compared.
 async fn drain(target: &Target) -> Result<()> {
     let plan = Plan { events: 6, pace: Pace::Full, ending: Ending::Close };
     for _ in 0..DRAIN {
@@ -100,14 +103,14 @@ async fn drain(target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// What the proxy holds as soon as it is the same twice, or no more than is wanted.
+/// Waits until the proxy's resources are stable, or not above `wanted`, and returns them.
 async fn settled(processes: Option<&Tree>, wanted: Option<Held>) -> Result<Option<Held>> {
     let Some(processes) = processes else { return Ok(None) };
     let start = Instant::now();
-    let mut held = look(processes)?;
+    let mut held = resources(processes)?;
     loop {
-        tokio::time::sleep(LOOK_AGAIN * 10).await;
-        let again = look(processes)?;
+        tokio::time::sleep(POLL_INTERVAL * 10).await;
+        let again = resources(processes)?;
         let is_settled = wanted.map_or(again == held, |wanted| again.files <= wanted.files);
         if is_settled || start.elapsed() > SETTLE {
             return Ok(Some(again));
@@ -116,11 +119,11 @@ async fn settled(processes: Option<&Tree>, wanted: Option<Held>) -> Result<Optio
     }
 }
 
-fn look(processes: &Tree) -> Result<Held> {
+fn resources(processes: &Tree) -> Result<Held> {
     Ok(Held { files: processes.open_files()?, threads: processes.threads()? })
 }
 
-/// Cuts all requests and returns how many of them had an answer.
+/// Cuts `count` requests; returns how many received a response byte.
 async fn cut_all(door: &Door, count: u32, seed: u64) -> Result<u64> {
     let plan = Plan { events: EVENTS, pace: Pace::Drip { millis: DRIP }, ending: Ending::KeepAlive };
     let request = Arc::new(door.request(plan));
@@ -139,13 +142,13 @@ async fn cut_all(door: &Door, count: u32, seed: u64) -> Result<u64> {
     }
     let mut answered = 0;
     while let Some(ended) = clients.join_next().await {
-        let ended: Result<u64> = ended.context("a client's task failed")?;
+        let ended: Result<u64> = ended.context("client task failed")?;
         answered += ended?;
     }
     Ok(answered)
 }
 
-/// Makes one request and cuts it; says whether a byte of the answer had come.
+/// Sends one request and cuts it; returns whether a response byte was received.
 async fn cut_one(door: &Door, request: &[u8], random: &mut StdRng) -> Result<bool> {
     let mut connection = Connection::open(door).await?;
     let kind = random.random_range(0..10);
@@ -156,8 +159,8 @@ async fn cut_one(door: &Door, request: &[u8], random: &mut StdRng) -> Result<boo
     } else {
         connection.send(request).await?;
         if kind > 1 {
-            let came = connection.read_some(random.random_range(1..LATEST_CUT)).await?;
-            ensure!(came > 0, "the connection was closed before an answer");
+            let received = connection.read_some(random.random_range(1..LATEST_CUT)).await?;
+            ensure!(received > 0, "the connection closed before a response");
         }
         kind > 1
     };

@@ -1,9 +1,9 @@
-//! The bench of the host: what a commit costs, how far behind many clients are, how long a
-//! long chat takes to open, what an idle host takes, and what the host adds to a turn.
+//! Host benchmark: the cost of a commit, the delay of many clients, the time to open a
+//! long chat, the resources of an idle host, and the time the host adds to a turn.
 //!
-//! Owns the hosts it starts, all on 127.0.0.1, and ends them. `scripts/bench` and
-//! `scripts/soak` build what is needed and call this program, which is also the host that
-//! it puts under load, in a process of its own.
+//! It starts its hosts on 127.0.0.1 and stops them. `scripts/bench` and `scripts/soak`
+//! build and run this program. It also serves as the host under load, in a separate
+//! process.
 
 mod bare;
 mod child;
@@ -47,12 +47,12 @@ enum Command {
     Bench(BenchOptions),
     /// Measure the first delta of a turn through the host and from a bare runtime
     Turn(TurnOptions),
-    /// Let one client stop reading while others go on, and let it come back
+    /// Let one client stop reading while others continue, then reconnect it
     Slow(SlowOptions),
-    /// Be the host that is put under load; ends with its stdin
+    /// Run the host under load; exits when stdin closes
     #[command(hide = true)]
     Serve {
-        /// Where it keeps its sessions
+        /// Data directory
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
     },
@@ -63,13 +63,13 @@ struct BenchOptions {
     /// The `innkeeper` program
     #[arg(long, value_name = "PATH")]
     innkeeper: PathBuf,
-    /// A few seconds, to see that everything works; times are then shown but not judged
+    /// Run for a few seconds to check that everything works; limits are not checked
     #[arg(long)]
     quick: bool,
-    /// Exit with 1 if a limit is missed
+    /// Exit with status 1 if a limit is exceeded
     #[arg(long)]
     check: bool,
-    /// Seconds after which the bench gives up
+    /// Fail after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     deadline: u64,
 }
@@ -78,24 +78,24 @@ struct BenchOptions {
 struct TurnOptions {
     #[command(flatten)]
     bench: BenchOptions,
-    /// A Claude runtime to measure with; may be given several times
+    /// Claude runtime to measure with; can be given several times
     #[arg(long, value_name = "PATH", required = true)]
     claude: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 struct SlowOptions {
-    /// For how long the client does not read
+    /// How long the client does not read
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     seconds: u64,
-    /// Clients that go on
+    /// Number of clients that continue to read
     #[arg(long, value_name = "N", default_value_t = 20)]
     clients: usize,
 }
 
 fn main() -> ExitCode {
     run(Options::parse()).unwrap_or_else(|error| {
-        // A person who has closed stderr sees the exit code alone.
+        // If stderr is closed, only the exit code reports the failure.
         writeln!(std::io::stderr(), "host-load failed: {error:#}").ok();
         ExitCode::FAILURE
     })
@@ -104,11 +104,11 @@ fn main() -> ExitCode {
 fn run(options: Options) -> Result<ExitCode> {
     raise_open_files()?;
     match options.command {
-        // As many threads as the real host has.
+        // The same number of threads as the real host.
         Command::Serve { data } => {
             runtime(tokio::runtime::Builder::new_multi_thread())?.block_on(serve(data))
         }
-        // One thread: the load must not take the processors from what it measures.
+        // One thread: the load generator must not take cores from the measured host.
         Command::Bench(options) => {
             let deadline = Duration::from_secs(options.deadline);
             runtime(tokio::runtime::Builder::new_current_thread())?
@@ -128,10 +128,10 @@ fn run(options: Options) -> Result<ExitCode> {
 }
 
 fn runtime(mut builder: tokio::runtime::Builder) -> Result<tokio::runtime::Runtime> {
-    builder.enable_all().build().context("the async runtime could not start")
+    builder.enable_all().build().context("cannot start the async runtime")
 }
 
-/// Ends early on a signal or after a time; dropping the work ends every host it started.
+/// Stops on a signal or after `deadline`; dropping `work` kills every host it started.
 async fn unless_stopped(
     deadline: Duration,
     work: impl Future<Output = Result<ExitCode>>,
@@ -140,7 +140,7 @@ async fn unless_stopped(
     tokio::select! {
         ended = tokio::time::timeout(deadline, work) => match ended {
             Ok(result) => result,
-            Err(_) => bail!("it took more than {} s", deadline.as_secs()),
+            Err(_) => bail!("not finished after {} s", deadline.as_secs()),
         },
         pressed = tokio::signal::ctrl_c() => {
             pressed.context("cannot wait for Ctrl-C")?;
@@ -179,17 +179,17 @@ async fn turn(options: &TurnOptions) -> Result<ExitCode> {
     print(&report, bench)
 }
 
-/// Prints what was measured, and judges it.
+/// Prints the report and checks its limits.
 fn print(report: &Report, options: &BenchOptions) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{report}")?;
     if options.quick {
-        writeln!(out, "a few seconds say little: these figures are not judged")?;
+        writeln!(out, "quick run: limits are not checked")?;
         return Ok(ExitCode::SUCCESS);
     }
     let missed = report.missed();
     for row in &missed {
-        writeln!(out, "limit not met: {row}")?;
+        writeln!(out, "limit exceeded: {row}")?;
     }
     Ok(if options.check && !missed.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -200,8 +200,8 @@ async fn slow(options: &SlowOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lets this program and the hosts it starts open as many sockets as the system allows.
+/// Raises the limit of open files of this program and its hosts to the system maximum.
 fn raise_open_files() -> Result<()> {
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot ask for the limit of open files")?;
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("cannot raise the limit of open files")
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot read the open file limit")?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("cannot raise the open file limit")
 }
