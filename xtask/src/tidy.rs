@@ -41,9 +41,9 @@ pub(crate) fn run() -> anyhow::Result<Vec<String>> {
         }
         if shown.ends_with(".md") {
             let folder = path.parent().unwrap_or(root);
-            let exists = |named: &documents::Named| match named {
-                documents::Named::FromRoot(relative) => root.join(relative).exists(),
-                documents::Named::FromDocument(relative) => folder.join(relative).exists(),
+            let exists = |named: &documents::DocumentPath| match named {
+                documents::DocumentPath::FromRoot(relative) => root.join(relative).exists(),
+                documents::DocumentPath::FromDocument(relative) => folder.join(relative).exists(),
             };
             problems.extend(documents::check(&shown, &read(&path)?, &top, exists));
         }

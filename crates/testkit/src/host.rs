@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::observer::Observer;
-use crate::processes::{self, Process};
+use crate::processes::{self, TestProcess};
 use crate::raw::RawClient;
 use crate::wait::{eventually, in_time};
 
@@ -192,7 +192,7 @@ impl TestHost {
     }
 
     /// All live processes that this host started, directly or indirectly.
-    pub fn processes(&self) -> Vec<Process> {
+    pub fn processes(&self) -> Vec<TestProcess> {
         let own = self.child.id();
         let mut processes = processes::with_variable("CLAUDE_CONFIG_DIR", &self.config_dir());
         processes.retain(|process| Some(process.pid) != own);

@@ -9,13 +9,13 @@ mod driver;
 mod histogram;
 mod host;
 mod mirror;
-mod reader;
+mod frame_reader;
 mod socket;
 
 pub use agent::StreamingAgent;
-pub use driver::Driver;
+pub use driver::LoadDriver;
 pub use histogram::Histogram;
 pub use host::{LoadHost, PROVIDER};
 pub use mirror::Mirror;
-pub use reader::{Reader, Watch};
-pub use socket::{Closed, Socket};
+pub use frame_reader::{FrameReader, Watch};
+pub use socket::{SocketClosed, Socket};

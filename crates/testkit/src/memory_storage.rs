@@ -22,10 +22,10 @@ const CLIENTS_KEPT: usize = 4096;
 
 /// In-memory storage. Clones share their data.
 #[derive(Clone, Debug, Default)]
-pub struct MemoryStorage(Arc<Mutex<State>>);
+pub struct MemoryStorage(Arc<Mutex<MemoryState>>);
 
 #[derive(Default)]
-struct State {
+struct MemoryState {
     stored: Stored,
     /// The error that writes and loads currently return.
     writes_fail: Option<StorageError>,
@@ -35,16 +35,16 @@ struct State {
     /// The first write that this matches starts holding writes.
     trap: Option<Trap>,
     /// Held writes, oldest first.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingWrite>,
     /// All stored changes, in order.
     log: Vec<Change>,
     /// The stored data after each write, if recording is on.
     moments: Option<Vec<Stored>>,
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for MemoryState {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("State").field("stored", &self.stored).finish_non_exhaustive()
+        formatter.debug_struct("MemoryState").field("stored", &self.stored).finish_non_exhaustive()
     }
 }
 
@@ -52,7 +52,7 @@ impl std::fmt::Debug for State {
 type Trap = Box<dyn Fn(&[Change]) -> bool + Send>;
 
 /// A held write: its changes and the channel for its result.
-type Waiting = (Vec<Change>, oneshot::Sender<Result<(), StorageError>>);
+type PendingWrite = (Vec<Change>, oneshot::Sender<Result<(), StorageError>>);
 
 /// Holds writes until it is dropped.
 #[derive(Debug)]
@@ -117,10 +117,10 @@ impl MemoryStorage {
     /// acknowledged writes without held ones.
     pub fn after_a_crash(&self) -> Self {
         let state = self.state();
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(MemoryState {
             stored: state.stored.clone(),
             log: state.log.clone(),
-            ..State::default()
+            ..MemoryState::default()
         })))
     }
 
@@ -136,11 +136,11 @@ impl MemoryStorage {
         let state = self.state();
         let moments = state.moments.iter().flatten();
         moments
-            .map(|stored| Self(Arc::new(Mutex::new(State { stored: stored.clone(), ..State::default() }))))
+            .map(|stored| Self(Arc::new(Mutex::new(MemoryState { stored: stored.clone(), ..MemoryState::default() }))))
             .collect()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -181,7 +181,7 @@ impl Storage for MemoryStorage {
     }
 }
 
-impl State {
+impl MemoryState {
     fn write(&mut self, changes: Vec<Change>) -> Result<(), StorageError> {
         if let Some(error) = &self.writes_fail {
             return Err(error.clone());
@@ -205,16 +205,16 @@ struct Stored {
     seq: ServerSeq,
     clean: bool,
     root_config: Option<JsonObject>,
-    sessions: Vec<Session>,
+    sessions: Vec<MemorySession>,
     /// In creation order.
-    chats: Vec<Chat>,
+    chats: Vec<MemoryChat>,
     /// Least recently used first.
     clients: Vec<StoredClient>,
     replay: Vec<StoredEnvelope>,
 }
 
 #[derive(Clone, Debug)]
-struct Session {
+struct MemorySession {
     uri: ChannelUri,
     created_at: String,
     row: Option<StoredRow>,
@@ -223,7 +223,7 @@ struct Session {
 }
 
 #[derive(Clone, Debug)]
-struct Chat {
+struct MemoryChat {
     uri: ChannelUri,
     session: ChannelUri,
     conversation: StoredConversation,
@@ -232,7 +232,7 @@ struct Chat {
     turns: Vec<StoredTurn>,
 }
 
-impl Chat {
+impl MemoryChat {
     fn is_default(&self) -> bool {
         self.uri == ChannelUri::default_chat_of(&self.session)
     }
@@ -283,7 +283,7 @@ impl Stored {
 
     fn load_session(&self, uri: &ChannelUri) -> Option<StoredSession> {
         let session = self.sessions.iter().find(|session| session.uri == *uri)?;
-        let mut chats: Vec<&Chat> = self.chats.iter().filter(|chat| chat.session == *uri).collect();
+        let mut chats: Vec<&MemoryChat> = self.chats.iter().filter(|chat| chat.session == *uri).collect();
         chats.sort_by_key(|chat| !chat.is_default());
         Some(StoredSession {
             created_at: session.created_at.clone(),
@@ -311,7 +311,7 @@ impl Stored {
                     Ok(known) => std::mem::take(&mut known.journal),
                     Err(_) => Vec::new(),
                 };
-                let put = Session {
+                let put = MemorySession {
                     uri: session.clone(),
                     created_at: created_at.clone(),
                     row: row.clone(),
@@ -342,7 +342,7 @@ impl Stored {
                     History::Rebuild(_) => History::Resume,
                     other => other.clone(),
                 };
-                let put = Chat {
+                let put = MemoryChat {
                     uri: chat.clone(),
                     session: session.clone(),
                     conversation: StoredConversation { history, ..conversation.clone() },
@@ -456,7 +456,7 @@ impl Stored {
         }
     }
 
-    fn session(&mut self, uri: &ChannelUri) -> Result<&mut Session, StorageError> {
+    fn session(&mut self, uri: &ChannelUri) -> Result<&mut MemorySession, StorageError> {
         self.sessions.iter_mut().find(|session| session.uri == *uri).ok_or_else(|| missing("session", uri))
     }
 

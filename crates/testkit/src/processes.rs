@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// A live process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Process {
+pub struct TestProcess {
     /// Process id.
     pub pid: u32,
     /// Parent process id.
@@ -18,7 +18,7 @@ pub struct Process {
     pub arguments: Vec<String>,
 }
 
-impl Process {
+impl TestProcess {
     /// Whether this is the warden of a runtime.
     pub fn is_warden(&self) -> bool {
         self.arguments.iter().any(|argument| argument == "--control-fd")
@@ -26,7 +26,7 @@ impl Process {
 }
 
 /// The live processes whose environment has `name=value`.
-pub fn with_variable(name: &str, value: &Path) -> Vec<Process> {
+pub fn with_variable(name: &str, value: &Path) -> Vec<TestProcess> {
     let mut wanted = format!("{name}=").into_bytes();
     wanted.extend_from_slice(value.as_os_str().as_bytes());
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
@@ -34,7 +34,7 @@ pub fn with_variable(name: &str, value: &Path) -> Vec<Process> {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
         .filter(|pid| has_variable(*pid, &wanted))
-        .filter_map(|pid| Some(Process { pid, parent: parent(pid)?, arguments: arguments(pid)? }))
+        .filter_map(|pid| Some(TestProcess { pid, parent: parent(pid)?, arguments: arguments(pid)? }))
         .collect()
 }
 

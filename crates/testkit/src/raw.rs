@@ -21,21 +21,21 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// A raw connection.
 #[derive(Debug)]
 pub struct RawClient {
-    wire: Wire,
+    transport: RawTransport,
     next_id: u64,
 }
 
 /// The transport.
 #[derive(Debug)]
-enum Wire {
-    Socket(Box<WebSocketStream<Box<dyn Stream>>>),
+enum RawTransport {
+    Socket(Box<WebSocketStream<Box<dyn ByteStream>>>),
     Lines { stdin: Option<ChildStdin>, stdout: Lines<BufReader<ChildStdout>> },
 }
 
 /// Any byte stream.
-pub trait Stream: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Sync + Unpin {}
+pub trait ByteStream: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Sync + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Sync + Unpin> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Sync + Unpin> ByteStream for S {}
 
 impl RawClient {
     /// Connects over TCP without sending a message.
@@ -53,21 +53,21 @@ impl RawClient {
     }
 
     /// Performs the WebSocket handshake on a stream.
-    pub async fn over(address: &str, stream: Box<dyn Stream>) -> Result<Self> {
+    pub async fn over(address: &str, stream: Box<dyn ByteStream>) -> Result<Self> {
         let (socket, _) = client_async(address, stream).await?;
-        Ok(Self { wire: Wire::Socket(Box::new(socket)), next_id: 1 })
+        Ok(Self { transport: RawTransport::Socket(Box::new(socket)), next_id: 1 })
     }
 
     /// Exchanges lines with a child process.
     pub(crate) fn over_stdio(stdin: ChildStdin, stdout: Lines<BufReader<ChildStdout>>) -> Self {
-        Self { wire: Wire::Lines { stdin: Some(stdin), stdout }, next_id: 1 }
+        Self { transport: RawTransport::Lines { stdin: Some(stdin), stdout }, next_id: 1 }
     }
 
     /// Sends a text frame or a line unchanged.
     pub async fn send_text(&mut self, text: &str) -> Result<()> {
-        match &mut self.wire {
-            Wire::Socket(socket) => Ok(socket.send(Message::text(text)).await?),
-            Wire::Lines { stdin, .. } => {
+        match &mut self.transport {
+            RawTransport::Socket(socket) => Ok(socket.send(Message::text(text)).await?),
+            RawTransport::Lines { stdin, .. } => {
                 let stdin = stdin.as_mut().context("stdin is closed")?;
                 stdin.write_all(text.as_bytes()).await?;
                 Ok(stdin.write_all(b"\n").await?)
@@ -77,9 +77,9 @@ impl RawClient {
 
     /// Sends a binary frame or a line unchanged.
     pub async fn send_binary(&mut self, bytes: Vec<u8>) -> Result<()> {
-        match &mut self.wire {
-            Wire::Socket(socket) => Ok(socket.send(Message::Binary(Bytes::from(bytes))).await?),
-            Wire::Lines { stdin, .. } => {
+        match &mut self.transport {
+            RawTransport::Socket(socket) => Ok(socket.send(Message::Binary(Bytes::from(bytes))).await?),
+            RawTransport::Lines { stdin, .. } => {
                 let stdin = stdin.as_mut().context("stdin is closed")?;
                 stdin.write_all(&bytes).await?;
                 Ok(stdin.write_all(b"\n").await?)
@@ -89,9 +89,9 @@ impl RawClient {
 
     /// Closes the host's stdin; its output can still be read.
     pub fn end_input(mut self) -> Result<Self> {
-        match &mut self.wire {
-            Wire::Socket(_) => bail!("cannot close one direction of a WebSocket"),
-            Wire::Lines { stdin, .. } => drop(stdin.take()),
+        match &mut self.transport {
+            RawTransport::Socket(_) => bail!("cannot close one direction of a WebSocket"),
+            RawTransport::Lines { stdin, .. } => drop(stdin.take()),
         }
         Ok(self)
     }
@@ -159,9 +159,9 @@ impl RawClient {
 
     async fn frame(&mut self) -> Result<Message> {
         let next = async {
-            match &mut self.wire {
-                Wire::Socket(socket) => Ok(socket.next().await.context("the connection closed")??),
-                Wire::Lines { stdout, .. } => {
+            match &mut self.transport {
+                RawTransport::Socket(socket) => Ok(socket.next().await.context("the connection closed")??),
+                RawTransport::Lines { stdout, .. } => {
                     Ok(stdout.next_line().await?.map_or(Message::Close(None), Message::text))
                 }
             }

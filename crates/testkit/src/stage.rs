@@ -50,24 +50,24 @@ impl Default for StageTraits {
 /// The agent provider `scripted`, controlled by a test. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    shared: Arc<Shared>,
+    shared: Arc<StageShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct StageShared {
     traits: StageTraits,
     /// The current offer.
     offer: watch::Sender<AgentOffer>,
     /// Whether agents may open; false makes opening wait.
     open: watch::Sender<bool>,
     /// Recorded requests and scripted results.
-    book: Mutex<Book>,
+    state: Mutex<StageState>,
     /// Notified when an agent is requested or opened.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Book {
+struct StageState {
     /// Number of calls of `open`.
     asked: usize,
     requests: Vec<OpenAgent>,
@@ -89,11 +89,11 @@ impl Default for Stage {
 impl Stage {
     /// Creates a provider with these traits.
     pub fn new(traits: StageTraits) -> Self {
-        let shared = Shared {
+        let shared = StageShared {
             offer: watch::Sender::new(offer(&traits)),
             traits,
             open: watch::Sender::new(true),
-            book: Mutex::default(),
+            state: Mutex::default(),
             changed: Notify::new(),
         };
         Self { shared: Arc::new(shared) }
@@ -117,12 +117,12 @@ impl Stage {
     /// Makes the next opening fail with this message.
     pub fn fail_next_opening(&self, message: &str) {
         let (error_type, message) = ("scripted".to_owned(), message.to_owned());
-        self.book().failures.push_back(OpenError::Failed { error_type, message });
+        self.state().failures.push_back(OpenError::Failed { error_type, message });
     }
 
     /// Makes the next opening fail because the conversation history is missing.
     pub fn lose_history(&self, message: &str) {
-        self.book().failures.push_back(OpenError::HistoryMissing { message: message.to_owned() });
+        self.state().failures.push_back(OpenError::HistoryMissing { message: message.to_owned() });
     }
 
     /// Changes the offer.
@@ -132,49 +132,49 @@ impl Stage {
 
     /// Sets the provider's conversation records.
     pub fn keep_records(&self, records: Vec<(ConversationSummary, Vec<RecordedTurn>)>) {
-        self.book().records = Some(records);
+        self.state().records = Some(records);
     }
 
     /// Rejects the next token for this reason.
     pub fn refuse_next_token(&self, reason: &str) {
-        self.book().refusals.push_back(reason.to_owned());
+        self.state().refusals.push_back(reason.to_owned());
     }
 
     /// The tokens accepted so far.
     pub fn tokens(&self) -> Vec<ResourceToken> {
-        self.book().tokens.clone()
+        self.state().tokens.clone()
     }
 
     /// The requests of all openings so far.
     pub fn openings(&self) -> Vec<OpenAgent> {
-        self.book().requests.clone()
+        self.state().requests.clone()
     }
 
     /// Number of requested agents, including those not opened yet.
     pub fn asked(&self) -> usize {
-        self.book().asked
+        self.state().asked
     }
 
     /// Waits until this many agents have been requested.
     pub async fn opened(&self, times: usize) -> Result<()> {
-        self.wait("an opening", |book| (book.requests.len() >= times).then_some(())).await
+        self.wait("an opening", |state| (state.requests.len() >= times).then_some(())).await
     }
 
     /// Waits for the next open agent.
     pub async fn player(&self) -> Result<Player> {
-        self.wait("an agent", |book| book.players.pop_front()).await
+        self.wait("an agent", |state| state.players.pop_front()).await
     }
 
     /// The next open agent, if there is one already.
     pub fn waiting_player(&self) -> Option<Player> {
-        self.book().players.pop_front()
+        self.state().players.pop_front()
     }
 
-    async fn wait<T>(&self, what: &str, take: impl Fn(&mut Book) -> Option<T>) -> Result<T> {
+    async fn wait<T>(&self, what: &str, take: impl Fn(&mut StageState) -> Option<T>) -> Result<T> {
         let waiting = async {
             loop {
                 let changed = self.shared.changed.notified();
-                if let Some(found) = take(&mut self.book()) {
+                if let Some(found) = take(&mut self.state()) {
                     return found;
                 }
                 changed.await;
@@ -183,13 +183,13 @@ impl Stage {
         tokio::time::timeout(TIMEOUT, waiting).await.with_context(|| format!("timed out waiting for {what}"))
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.shared.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, StageState> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn enter(self, request: OpenAgent, cancel: CancellationToken) -> Result<AgentLink, OpenError> {
         let conversation = request.conversation;
-        self.book().requests.push(request);
+        self.state().requests.push(request);
         self.shared.changed.notify_waiters();
         let mut open = self.shared.open.subscribe();
         tokio::select! {
@@ -197,14 +197,14 @@ impl Stage {
             // The stage holds the sender, so the wait cannot fail.
             _ = open.wait_for(|open| *open) => {}
         }
-        if let Some(failure) = self.book().failures.pop_front() {
+        if let Some(failure) = self.state().failures.pop_front() {
             return Err(failure);
         }
         let (commands, orders) = mpsc::channel(COMMAND_CAPACITY);
         let (reports, events) = mpsc::channel(EVENT_CAPACITY);
         let close = CancellationToken::new();
         let player = Player { commands: orders, events: reports, close: close.clone(), conversation };
-        self.book().players.push_back(player);
+        self.state().players.push_back(player);
         self.shared.changed.notify_waiters();
         Ok(AgentLink { commands, events, close })
     }
@@ -216,7 +216,7 @@ impl AgentProvider for Stage {
     }
 
     fn records(&self) -> Option<Arc<dyn ConversationRecords>> {
-        self.book().records.is_some().then(|| Arc::new(self.clone()) as Arc<dyn ConversationRecords>)
+        self.state().records.is_some().then(|| Arc::new(self.clone()) as Arc<dyn ConversationRecords>)
     }
 
     fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
@@ -231,14 +231,14 @@ impl AgentProvider for Stage {
     }
 
     fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
-        self.book().asked += 1;
+        self.state().asked += 1;
         Box::pin(self.clone().enter(request, cancel))
     }
 
     fn needs_tokens(&self) -> Vec<ProtectedResourceMetadata> {
-        let book = self.book();
+        let state = self.state();
         let has_token = |resource: &ProtectedResourceMetadata| {
-            let last = book.tokens.iter().rev().find(|token| token.resource == resource.resource);
+            let last = state.tokens.iter().rev().find(|token| token.resource == resource.resource);
             last.is_some_and(|token| token.token.is_some())
         };
         let resources = self.shared.traits.protected_resources.iter().flatten();
@@ -249,11 +249,11 @@ impl AgentProvider for Stage {
     }
 
     fn authenticate(&self, token: ResourceToken) -> BoxFuture<Result<(), TokenRefused>> {
-        let mut book = self.book();
-        let taken = match book.refusals.pop_front() {
+        let mut state = self.state();
+        let taken = match state.refusals.pop_front() {
             Some(reason) => Err(TokenRefused { reason }),
             None => {
-                book.tokens.push(token);
+                state.tokens.push(token);
                 Ok(())
             }
         };
@@ -263,12 +263,12 @@ impl AgentProvider for Stage {
 
 impl ConversationRecords for Stage {
     fn list(&self) -> BoxFuture<Result<Vec<ConversationSummary>, RecordError>> {
-        let records = self.book().records.clone().unwrap_or_default();
+        let records = self.state().records.clone().unwrap_or_default();
         Box::pin(std::future::ready(Ok(records.into_iter().map(|(summary, _)| summary).collect())))
     }
 
     fn read(&self, token: ResumeToken) -> BoxFuture<Result<Option<Vec<RecordedTurn>>, RecordError>> {
-        let records = self.book().records.clone().unwrap_or_default();
+        let records = self.state().records.clone().unwrap_or_default();
         let found = records.into_iter().find(|(summary, _)| summary.token == token);
         Box::pin(std::future::ready(Ok(found.map(|(_, turns)| turns))))
     }

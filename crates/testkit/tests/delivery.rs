@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use innkeeper_testkit::load::{Closed, Driver, LoadHost, Mirror, Reader, Socket, Watch};
+use innkeeper_testkit::load::{SocketClosed, LoadDriver, LoadHost, Mirror, FrameReader, Socket, Watch};
 use serde_json::{Value, json};
 
 /// Timeout for expected events, generous for busy machines.
@@ -16,8 +16,8 @@ const TIMEOUT: Duration = Duration::from_secs(50);
 /// Connects a client that subscribes to the chat and then does not read.
 async fn connect_slow(address: SocketAddr, chat: &str) -> Result<(Socket, Mirror)> {
     let mut socket = Socket::connect_narrow(address).await?;
-    let answer = socket.introduce("slow", &[chat]).await?;
-    Ok((socket, Mirror::new(&answer["snapshots"][0])?))
+    let response = socket.introduce("slow", &[chat]).await?;
+    Ok((socket, Mirror::new(&response["snapshots"][0])?))
 }
 
 /// Applies the next frames to the mirror.
@@ -34,15 +34,15 @@ async fn apply_next(socket: &mut Socket, mirror: &mut Mirror) -> Result<()> {
 async fn reconnect(address: SocketAddr, chat: &str, mirror: &mut Mirror) -> Result<Value> {
     let mut socket = Socket::connect(address).await?;
     let params = json!({"clientId": "slow", "lastSeenServerSeq": mirror.seq, "subscriptions": [chat]});
-    let mut answer = socket.request("reconnect", params).await?;
-    let kind = answer["type"].clone();
-    mirror.resume(&mut answer)?;
+    let mut response = socket.request("reconnect", params).await?;
+    let kind = response["type"].clone();
+    mirror.resume(&mut response)?;
     Ok(kind)
 }
 
 async fn fresh(address: SocketAddr, chat: &str) -> Result<Mirror> {
-    let (_, answer) = Socket::open(address, "fresh", &[chat]).await?;
-    Mirror::new(&answer["snapshots"][0])
+    let (_, response) = Socket::open(address, "fresh", &[chat]).await?;
+    Mirror::new(&response["snapshots"][0])
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,11 +50,11 @@ async fn client_that_stops_reading_delays_no_other_client_and_recovers() -> Resu
     const DELTAS: u64 = 20_000;
     let host = LoadHost::start().await?;
     let address = host.address()?;
-    let mut driver = Driver::new(address).await?;
+    let mut driver = LoadDriver::new(address).await?;
     let (mut slow, mut mirror) = connect_slow(address, &driver.chat).await?;
     let (mut other, _) = Socket::open(address, "other", &[&driver.chat]).await?;
     driver.say(&format!("stream {DELTAS} 10000")).await?;
-    let (reader, mut watch) = (Reader::default(), Watch::default());
+    let (reader, mut watch) = (FrameReader::default(), Watch::default());
     tokio::time::timeout(TIMEOUT, async {
         tokio::try_join!(reader.watch(&mut other, &mut watch), driver.finish()).map(|_| ())
     })
@@ -79,7 +79,7 @@ async fn frames_queued_for_slow_client_are_merged_without_loss() -> Result<()> {
     const DELTAS: u64 = 40_000;
     let host = LoadHost::start().await?;
     let address = host.address()?;
-    let mut driver = Driver::new(address).await?;
+    let mut driver = LoadDriver::new(address).await?;
     let (mut slow, mut mirror) = connect_slow(address, &driver.chat).await?;
     driver.say(&format!("stream {DELTAS} 10000")).await?;
     tokio::time::timeout(TIMEOUT, driver.finish()).await??;
@@ -102,7 +102,7 @@ async fn client_over_queue_limit_is_closed_and_recovers() -> Result<()> {
     const TURNS: usize = 4;
     let host = LoadHost::start().await?;
     let address = host.address()?;
-    let mut driver = Driver::new(address).await?;
+    let mut driver = LoadDriver::new(address).await?;
     let (mut slow, mut mirror) = connect_slow(address, &driver.chat).await?;
     // More than twice the queue limit of 64 MiB: the blocked writer may hold as much again. Sent turn by
     // turn, so that the driver keeps up.
@@ -119,7 +119,7 @@ async fn client_over_queue_limit_is_closed_and_recovers() -> Result<()> {
     })
     .await
     .context("the host did not close a client over the queue limit")?;
-    assert!(end.is::<Closed>() || end.is::<std::io::Error>(), "{end:#}");
+    assert!(end.is::<SocketClosed>() || end.is::<std::io::Error>(), "{end:#}");
     assert!(mirror.state.turns.len() < TURNS, "the client did not fall behind");
     assert_eq!(reconnect(address, &driver.chat, &mut mirror).await?, json!("snapshot"));
     assert_eq!(mirror.state, fresh(address, &driver.chat).await?.state);
@@ -132,10 +132,10 @@ async fn client_over_queue_limit_is_closed_and_recovers() -> Result<()> {
 async fn frames_with(delivery: Value, deltas: u64) -> Result<usize> {
     let host = LoadHost::start().await?;
     let address = host.address()?;
-    let mut driver = Driver::new(address).await?;
+    let mut driver = LoadDriver::new(address).await?;
     let (mut socket, _) = Socket::open(address, "reader", &[]).await?;
-    let answer = socket.request("subscribe", json!({"channel": driver.chat, "delivery": delivery})).await?;
-    let mut mirror = Mirror::new(&answer["snapshot"])?;
+    let response = socket.request("subscribe", json!({"channel": driver.chat, "delivery": delivery})).await?;
+    let mut mirror = Mirror::new(&response["snapshot"])?;
     driver.say(&format!("stream {deltas} {}", deltas * 2)).await?;
     tokio::time::timeout(TIMEOUT, async {
         while mirror.state.turns.is_empty() {

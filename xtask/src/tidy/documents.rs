@@ -6,7 +6,7 @@
 
 /// A path in a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Named {
+pub(super) enum DocumentPath {
     /// A word in backticks, relative to the root directory.
     FromRoot(String),
     /// A link target, relative to the document's directory.
@@ -18,13 +18,13 @@ pub(super) fn check(
     document: &str,
     text: &str,
     top: &[String],
-    exists: impl Fn(&Named) -> bool,
+    exists: impl Fn(&DocumentPath) -> bool,
 ) -> Vec<String> {
     let mut problems = Vec::new();
     for (number, line) in visible_lines(text) {
         for named in words(&line, top).into_iter().chain(links(&line)) {
             if !exists(&named) {
-                let (Named::FromRoot(path) | Named::FromDocument(path)) = named;
+                let (DocumentPath::FromRoot(path) | DocumentPath::FromDocument(path)) = named;
                 problems.push(format!("{document}:{number}: `{path}` does not exist"));
             }
         }
@@ -67,31 +67,31 @@ fn without_comments(mut line: &str, in_comment: &mut bool) -> String {
 }
 
 /// The paths among the words in backticks.
-fn words(line: &str, top: &[String]) -> Vec<Named> {
+fn words(line: &str, top: &[String]) -> Vec<DocumentPath> {
     let inside_backticks = line.split('`').skip(1).step_by(2);
     inside_backticks.flat_map(str::split_whitespace).filter_map(|word| path_in(word, top)).collect()
 }
 
 /// The path in a word, if there is one.
-fn path_in(word: &str, top: &[String]) -> Option<Named> {
+fn path_in(word: &str, top: &[String]) -> Option<DocumentPath> {
     let word = word.trim_start_matches("./").trim_end_matches([',', ';', ':', '.']);
     // Strip a line number, as in `file.rs:12`.
     let word = word.split(':').next().unwrap_or_default();
     let fixed: Vec<&str> =
         word.split('/').take_while(|part| !part.contains(['*', '<', '{', '…', '$'])).collect();
     let first = fixed.first()?;
-    top.iter().any(|name| name == first).then(|| Named::FromRoot(fixed.join("/")))
+    top.iter().any(|name| name == first).then(|| DocumentPath::FromRoot(fixed.join("/")))
 }
 
 /// The link targets that are files.
-fn links(line: &str) -> Vec<Named> {
+fn links(line: &str) -> Vec<DocumentPath> {
     let outside_backticks: String = line.split('`').step_by(2).collect::<Vec<_>>().join(" ");
     let targets = outside_backticks.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let files = targets.filter_map(|target| {
         let file = target.split('#').next().unwrap_or_default().trim();
         (!file.is_empty() && !file.contains(':')).then(|| file.to_owned())
     });
-    files.map(Named::FromDocument).collect()
+    files.map(DocumentPath::FromDocument).collect()
 }
 
 #[cfg(test)]
@@ -101,8 +101,8 @@ mod tests {
     /// The problems of a document in a tree with `crates/core`, `scripts/run` and README.md.
     fn problems(text: &str) -> Vec<String> {
         let top = ["crates", "scripts", "README.md"].map(str::to_owned);
-        let exists = |named: &Named| {
-            let (Named::FromRoot(path) | Named::FromDocument(path)) = named;
+        let exists = |named: &DocumentPath| {
+            let (DocumentPath::FromRoot(path) | DocumentPath::FromDocument(path)) = named;
             ["crates", "crates/core", "scripts", "scripts/run", "README.md"]
                 .contains(&path.trim_end_matches('/'))
         };
@@ -125,7 +125,7 @@ mod tests {
     fn missing_path_is_reported_with_its_line() {
         assert_eq!(
             problems("fine\n\nsee `crates/none/src/lib.rs`"),
-            ["A.md:3: names `crates/none/src/lib.rs`, which does not exist"]
+            ["A.md:3: `crates/none/src/lib.rs` does not exist"]
         );
         assert_eq!(problems("[guide](docs/guide.md)").len(), 1);
         assert_eq!(problems("`cargo run` and `scripts/none`").len(), 1);

@@ -51,18 +51,18 @@ pub(super) fn check(metadata: &Metadata) -> Vec<String> {
 /// Whether the allowed licences satisfy an SPDX expression.
 fn is_allowed(expression: &str) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
-    let mut words = Words { rest: spaced.split_whitespace().collect() };
+    let mut words = LicenceParser { rest: spaced.split_whitespace().collect() };
     let allowed = words.any();
     allowed == Some(true) && words.rest.is_empty()
 }
 
 /// The remaining words of an expression. Every method consumes words from the front and returns `None` on a
 /// syntax error.
-struct Words<'a> {
+struct LicenceParser<'a> {
     rest: Vec<&'a str>,
 }
 
-impl<'a> Words<'a> {
+impl<'a> LicenceParser<'a> {
     /// Alternatives: `a OR b`.
     fn any(&mut self) -> Option<bool> {
         let mut allowed = self.all()?;

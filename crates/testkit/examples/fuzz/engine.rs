@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::coverage::Coverage;
 use crate::mutate::mutate;
-use crate::targets::Target;
+use crate::targets::FuzzTarget;
 
 /// Maximum corpus size. Above it, new inputs replace old ones, so that a long campaign
 /// does not run out of memory.
@@ -35,7 +35,7 @@ const RUNS_PER_CHECK: u32 = 64;
 /// What to fuzz, and for how long.
 #[derive(Debug)]
 pub(crate) struct Campaign {
-    pub(crate) target: &'static Target,
+    pub(crate) target: &'static FuzzTarget,
     pub(crate) time: Duration,
     pub(crate) seed: u64,
     /// Directory for inputs that break the target.
@@ -44,14 +44,14 @@ pub(crate) struct Campaign {
 
 /// The result of a campaign.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum CampaignResult {
     Held { runs: u64, corpus: usize, edges: usize },
     Broke { saved: String },
 }
 
 impl Campaign {
     /// Fuzzes until the time limit or until the target breaks.
-    pub(crate) fn run(&self) -> io::Result<Outcome> {
+    pub(crate) fn run(&self) -> io::Result<CampaignResult> {
         let deadline = Instant::now() + self.time;
         let mut random = StdRng::seed_from_u64(self.seed);
         let mut coverage = Coverage::default();
@@ -79,18 +79,18 @@ impl Campaign {
                 }
             }
         }
-        Ok(Outcome::Held { runs, corpus: corpus.len(), edges: coverage.edges() })
+        Ok(CampaignResult::Held { runs, corpus: corpus.len(), edges: coverage.edges() })
     }
 
     /// Runs one input; returns whether it reached new code, and the failure if it broke
     /// the target.
-    fn attempt(&self, watchdog: &Watchdog, coverage: &mut Coverage, input: &[u8]) -> (bool, Option<Outcome>) {
+    fn attempt(&self, watchdog: &Watchdog, coverage: &mut Coverage, input: &[u8]) -> (bool, Option<CampaignResult>) {
         watchdog.watch(input);
         coverage.reset();
         let result = catch_unwind(AssertUnwindSafe(|| (self.target.run)(input)));
         let is_new = coverage.learn();
         let broke =
-            result.is_err().then(|| Outcome::Broke { saved: save(self.target.name, &self.finds, input) });
+            result.is_err().then(|| CampaignResult::Broke { saved: save(self.target.name, &self.finds, input) });
         (is_new, broke)
     }
 }

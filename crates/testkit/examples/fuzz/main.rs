@@ -15,8 +15,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use engine::{Campaign, Outcome};
-use targets::{TARGETS, Target};
+use engine::{Campaign, CampaignResult};
+use targets::{TARGETS, FuzzTarget};
 
 const USAGE: &str =
     "usage: fuzz SECONDS [TARGET] [--seed NUMBER] [--finds FOLDER]\n       fuzz --replay FILE TARGET";
@@ -25,9 +25,9 @@ const USAGE: &str =
 const USAGE_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse(std::env::args().skip(1)) {
-        Ok(Arguments::Fuzz { time, targets, seed, finds }) => fuzz(time, &targets, seed, finds),
-        Ok(Arguments::Replay { file, target }) => replay(&file, target),
+    let outcome = match FuzzArguments::parse(std::env::args().skip(1)) {
+        Ok(FuzzArguments::Fuzz { time, targets, seed, finds }) => fuzz(time, &targets, seed, finds),
+        Ok(FuzzArguments::Replay { file, target }) => replay(&file, target),
         Err(problem) => {
             say(&format!("{problem}\n{USAGE}\ntargets: {}", names()));
             return ExitCode::from(USAGE_ERROR);
@@ -37,12 +37,12 @@ fn main() -> ExitCode {
 }
 
 /// Parsed command line.
-enum Arguments {
-    Fuzz { time: Duration, targets: Vec<&'static Target>, seed: u64, finds: PathBuf },
-    Replay { file: PathBuf, target: &'static Target },
+enum FuzzArguments {
+    Fuzz { time: Duration, targets: Vec<&'static FuzzTarget>, seed: u64, finds: PathBuf },
+    Replay { file: PathBuf, target: &'static FuzzTarget },
 }
 
-impl Arguments {
+impl FuzzArguments {
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
         let first = words.next().ok_or("missing SECONDS")?;
         if first == "--replay" {
@@ -51,7 +51,7 @@ impl Arguments {
             return Ok(Self::Replay { file, target: find(&name)? });
         }
         let seconds = first.parse().map_err(|_| format!("invalid number of seconds `{first}`"))?;
-        let mut targets: Vec<&Target> = TARGETS.iter().collect();
+        let mut targets: Vec<&FuzzTarget> = TARGETS.iter().collect();
         let mut seed = rand::random();
         let mut finds = PathBuf::from(".");
         while let Some(word) = words.next() {
@@ -68,7 +68,7 @@ impl Arguments {
     }
 }
 
-fn find(name: &str) -> Result<&'static Target, String> {
+fn find(name: &str) -> Result<&'static FuzzTarget, String> {
     TARGETS.iter().find(|target| target.name == name).ok_or_else(|| format!("unknown target `{name}`"))
 }
 
@@ -78,7 +78,7 @@ fn names() -> String {
 }
 
 /// Fuzzes each target for `time`; returns whether all targets passed.
-fn fuzz(time: Duration, targets: &[&'static Target], seed: u64, finds: PathBuf) -> bool {
+fn fuzz(time: Duration, targets: &[&'static FuzzTarget], seed: u64, finds: PathBuf) -> bool {
     if !coverage::is_measured() {
         say("built without coverage; run scripts/fuzz to build with coverage");
     }
@@ -87,10 +87,10 @@ fn fuzz(time: Duration, targets: &[&'static Target], seed: u64, finds: PathBuf) 
         say(&format!("{}: fuzzing for {} s with seed {seed}", target.name, time.as_secs()));
         let campaign = Campaign { target, time, seed, finds: finds.clone() };
         match campaign.run() {
-            Ok(Outcome::Held { runs, corpus, edges }) => {
+            Ok(CampaignResult::Held { runs, corpus, edges }) => {
                 say(&format!("{}: passed {runs} runs; {corpus} inputs reach {edges} edges", target.name));
             }
-            Ok(Outcome::Broke { saved }) => {
+            Ok(CampaignResult::Broke { saved }) => {
                 all_passed = false;
                 say(&format!("{}: FAILED; {saved}", target.name));
             }
@@ -103,7 +103,7 @@ fn fuzz(time: Duration, targets: &[&'static Target], seed: u64, finds: PathBuf) 
     all_passed
 }
 
-fn replay(file: &PathBuf, target: &Target) -> bool {
+fn replay(file: &PathBuf, target: &FuzzTarget) -> bool {
     match std::fs::read(file) {
         Ok(input) => {
             // The panic is not caught, so that its message and backtrace are shown.

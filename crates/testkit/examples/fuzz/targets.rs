@@ -14,7 +14,7 @@ use std::io;
 
 /// A fuzz target.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct FuzzTarget {
     pub(crate) name: &'static str,
     /// Runs one input; panics if a property does not hold.
     pub(crate) run: fn(&[u8]),
@@ -25,5 +25,5 @@ pub(crate) struct Target {
 }
 
 /// All targets.
-pub(crate) const TARGETS: &[Target] =
+pub(crate) const TARGETS: &[FuzzTarget] =
     &[sse_scanner::TARGET, stream_validator::TARGET, model_id::TARGET, line_decoder::TARGET, rpc::TARGET];

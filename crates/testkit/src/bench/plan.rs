@@ -16,14 +16,14 @@ pub struct Plan {
     /// Number of events, including the framing events.
     pub events: u32,
     /// When the events are sent.
-    pub pace: Pace,
+    pub pace: StreamPace,
     /// What happens to the connection after the response.
-    pub ending: Ending,
+    pub ending: AfterResponse,
 }
 
 /// When the events of a response are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum StreamPace {
     /// As fast as the client reads, each flushed separately.
     Full,
     /// In turn with the other streams of a group; starts when the group is complete.
@@ -46,7 +46,7 @@ pub enum Pace {
 
 /// What the upstream does with the connection after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum AfterResponse {
     /// Kept open for the next request.
     KeepAlive,
     /// Closed, which removes it from a proxy's pool.
@@ -56,7 +56,7 @@ pub enum Ending {
 impl Plan {
     /// A response of `events` events at full speed on a connection that is kept open.
     pub fn full(events: u32) -> Self {
-        Self { events, pace: Pace::Full, ending: Ending::KeepAlive }
+        Self { events, pace: StreamPace::Full, ending: AfterResponse::KeepAlive }
     }
 
     /// Finds and parses the plan in a request body.
@@ -74,15 +74,15 @@ impl Plan {
         let [events, ending, pace @ ..] = words.as_slice() else { return Err(unknown()) };
         let number = |word: &str| word.parse::<u32>().map_err(|_| unknown());
         let ending = match *ending {
-            "keep" => Ending::KeepAlive,
-            "close" => Ending::Close,
+            "keep" => AfterResponse::KeepAlive,
+            "close" => AfterResponse::Close,
             _ => return Err(unknown()),
         };
         let pace = match *pace {
-            ["full"] => Pace::Full,
-            ["hold"] => Pace::Hold,
-            ["drip", millis] => Pace::Drip { millis: number(millis)? },
-            ["shared", group, streams, per_second] => Pace::Shared {
+            ["full"] => StreamPace::Full,
+            ["hold"] => StreamPace::Hold,
+            ["drip", millis] => StreamPace::Drip { millis: number(millis)? },
+            ["shared", group, streams, per_second] => StreamPace::Shared {
                 group: number(group)?,
                 streams: number(streams)?,
                 per_second: number(per_second)?,
@@ -96,15 +96,15 @@ impl Plan {
 impl fmt::Display for Plan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ending = match self.ending {
-            Ending::KeepAlive => "keep",
-            Ending::Close => "close",
+            AfterResponse::KeepAlive => "keep",
+            AfterResponse::Close => "close",
         };
         write!(formatter, "{START} {} {ending} ", self.events)?;
         match self.pace {
-            Pace::Full => write!(formatter, "full"),
-            Pace::Hold => write!(formatter, "hold"),
-            Pace::Drip { millis } => write!(formatter, "drip {millis}"),
-            Pace::Shared { group, streams, per_second } => {
+            StreamPace::Full => write!(formatter, "full"),
+            StreamPace::Hold => write!(formatter, "hold"),
+            StreamPace::Drip { millis } => write!(formatter, "drip {millis}"),
+            StreamPace::Shared { group, streams, per_second } => {
                 write!(formatter, "shared {group} {streams} {per_second}")
             }
         }?;
@@ -130,12 +130,12 @@ mod tests {
     #[test]
     fn find_parses_displayed_plan_in_body() {
         for pace in [
-            Pace::Full,
-            Pace::Hold,
-            Pace::Drip { millis: 4 },
-            Pace::Shared { group: 3, streams: 64, per_second: 20_000 },
+            StreamPace::Full,
+            StreamPace::Hold,
+            StreamPace::Drip { millis: 4 },
+            StreamPace::Shared { group: 3, streams: 64, per_second: 20_000 },
         ] {
-            for ending in [Ending::KeepAlive, Ending::Close] {
+            for ending in [AfterResponse::KeepAlive, AfterResponse::Close] {
                 let plan = Plan { events: 2_000, pace, ending };
                 let body = format!(r#"{{"messages":[{{"role":"user","content":"{plan}"}}]}}"#);
                 assert_eq!(Plan::find(body.as_bytes()), Ok(plan), "{body}");

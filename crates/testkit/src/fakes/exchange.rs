@@ -5,8 +5,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::reply::{Ending, Gate, Kind, Reply};
-use super::http::{self, Request};
+use super::reply::{Ending, Gate, ReplyBody, Reply};
+use super::http::{self, HttpRequest};
 
 /// Whether the connection stays open after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,19 +18,19 @@ pub(super) enum After {
 /// Sends a reply. An error means that the client disconnected.
 pub(super) async fn send_reply(
     socket: &mut TcpStream,
-    request: &Request,
+    request: &HttpRequest,
     reply: &Reply,
     mut sent: impl FnMut(usize),
 ) -> Result<After> {
     let gate = reply.gate.as_ref();
     match &reply.kind {
-        Kind::Whole(head, body) => {
+        ReplyBody::Whole(head, body) => {
             pass(socket, gate).await?;
             write(socket, http::head_text(head, Some(body.len())).as_bytes()).await?;
             write(socket, body).await?;
             sent(body.len());
         }
-        Kind::Pieces(head, pieces) => {
+        ReplyBody::Pieces(head, pieces) => {
             write(socket, http::head_text(head, None).as_bytes()).await?;
             for piece in pieces {
                 pass(socket, gate).await?;
@@ -38,11 +38,11 @@ pub(super) async fn send_reply(
                 sent(piece.len());
             }
         }
-        Kind::Raw(bytes) => {
+        ReplyBody::Raw(bytes) => {
             pass(socket, gate).await?;
             write(socket, bytes).await?;
         }
-        Kind::Relay { address, bearer } => return relay(socket, request, address, bearer).await,
+        ReplyBody::Relay { address, bearer } => return relay(socket, request, address, bearer).await,
     }
     end(socket, reply, gate).await
 }
@@ -50,10 +50,10 @@ pub(super) async fn send_reply(
 async fn end(socket: &mut TcpStream, reply: &Reply, gate: Option<&Gate>) -> Result<After> {
     match reply.ending {
         Ending::Whole => {
-            if matches!(reply.kind, Kind::Pieces(..)) {
+            if matches!(reply.kind, ReplyBody::Pieces(..)) {
                 write(socket, b"0\r\n\r\n").await?;
             }
-            Ok(if matches!(reply.kind, Kind::Raw(_)) { After::Close } else { After::Keep })
+            Ok(if matches!(reply.kind, ReplyBody::Raw(_)) { After::Close } else { After::Keep })
         }
         Ending::Cut => {
             pass(socket, gate).await?;
@@ -86,7 +86,7 @@ async fn write(socket: &mut TcpStream, bytes: &[u8]) -> Result<()> {
 }
 
 /// Sends the request to another gateway and relays its response unchanged.
-async fn relay(socket: &mut TcpStream, request: &Request, address: &str, bearer: &str) -> Result<After> {
+async fn relay(socket: &mut TcpStream, request: &HttpRequest, address: &str, bearer: &str) -> Result<After> {
     let mut other = TcpStream::connect(address).await?;
     let mut text = format!(
         "{} {} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {bearer}\r\nconnection: close\r\ncontent-length: {}\r\n",

@@ -55,13 +55,13 @@ pub enum Ending {
 /// One reply.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    pub(super) kind: Kind,
+    pub(super) kind: ReplyBody,
     pub(super) gate: Option<Gate>,
     pub(super) ending: Ending,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Kind {
+pub(super) enum ReplyBody {
     /// Status, headers and a body of known length.
     Whole(Head, Bytes),
     /// Status, headers and a chunked body; each piece is written separately.
@@ -86,7 +86,7 @@ impl Reply {
 
     /// A text reply with a content type.
     pub fn text(status: u16, kind: &str, body: impl Into<Bytes>) -> Self {
-        Self::new(Kind::Whole(head(status, kind), body.into()))
+        Self::new(ReplyBody::Whole(head(status, kind), body.into()))
     }
 
     /// A streamed reply, one piece per event.
@@ -96,25 +96,25 @@ impl Reply {
 
     /// A streamed reply in these pieces.
     pub fn pieces(pieces: impl IntoIterator<Item = Bytes>) -> Self {
-        Self::new(Kind::Pieces(head(200, "text/event-stream; charset=utf-8"), pieces.into_iter().collect()))
+        Self::new(ReplyBody::Pieces(head(200, "text/event-stream; charset=utf-8"), pieces.into_iter().collect()))
     }
 
     /// Raw bytes instead of an HTTP response. With no bytes the connection ends without a
     /// response.
     pub fn raw(bytes: impl Into<Bytes>, ending: Ending) -> Self {
-        Self { ending, ..Self::new(Kind::Raw(bytes.into())) }
+        Self { ending, ..Self::new(ReplyBody::Raw(bytes.into())) }
     }
 
     /// Relays the response of the gateway at `base_url` to `bearer`.
     pub fn relay(base_url: &str, bearer: &str) -> Self {
         let address = base_url.trim_start_matches("http://").trim_end_matches('/').to_owned();
-        Self::new(Kind::Relay { address, bearer: bearer.to_owned() })
+        Self::new(ReplyBody::Relay { address, bearer: bearer.to_owned() })
     }
 
     /// Adds a header.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
-        if let Kind::Whole(head, _) | Kind::Pieces(head, _) = &mut self.kind {
+        if let ReplyBody::Whole(head, _) | ReplyBody::Pieces(head, _) = &mut self.kind {
             head.headers.push((name.to_owned(), value.to_owned()));
         }
         self
@@ -135,7 +135,7 @@ impl Reply {
         self
     }
 
-    fn new(kind: Kind) -> Self {
+    fn new(kind: ReplyBody) -> Self {
         Self { kind, gate: None, ending: Ending::Whole }
     }
 }

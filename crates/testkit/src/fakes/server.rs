@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::exchange::{self, After};
 use super::reply::Reply;
-use super::http::{self, Request};
+use super::http::{self, HttpRequest};
 
 /// Timeout for conditions in other tasks.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -78,19 +78,19 @@ type Fallback = Box<dyn Fn(&RecordedRequest) -> Reply + Send + Sync>;
 /// A scripted server on 127.0.0.1. Dropping it closes all connections.
 pub struct FakeServer {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<FakeServerShared>,
     cancel: CancellationToken,
 }
 
-struct Shared {
+struct FakeServerShared {
     fallback: Fallback,
-    state: Mutex<State>,
+    state: Mutex<FakeServerState>,
     /// Change counter that waiters subscribe to.
     changes: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct State {
+struct FakeServerState {
     scripts: HashMap<String, VecDeque<Reply>>,
     requests: VecDeque<RecordedRequest>,
     next: usize,
@@ -103,7 +103,7 @@ impl FakeServer {
     pub async fn start(fallback: impl Fn(&RecordedRequest) -> Reply + Send + Sync + 'static) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("cannot listen on 127.0.0.1")?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(FakeServerShared {
             fallback: Box::new(fallback),
             state: Mutex::default(),
             changes: watch::Sender::new(0),
@@ -177,19 +177,19 @@ impl fmt::Debug for FakeServer {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl FakeServerShared {
+    fn lock(&self) -> MutexGuard<'_, FakeServerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut FakeServerState) -> T) -> T {
         let result = change(&mut self.lock());
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
         result
     }
 
     /// Records a request and selects its reply.
-    fn begin(&self, connection: usize, request: &Request) -> (usize, Reply) {
+    fn begin(&self, connection: usize, request: &HttpRequest) -> (usize, Reply) {
         self.change(|state| {
             let number = state.next;
             state.next += 1;
@@ -222,7 +222,7 @@ impl Shared {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>, cancel: CancellationToken, tasks: TaskTracker) {
+async fn accept(listener: TcpListener, shared: Arc<FakeServerShared>, cancel: CancellationToken, tasks: TaskTracker) {
     loop {
         let accepted = tokio::select! {
             biased;
@@ -248,7 +248,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, cancel: Cancellation
 }
 
 /// Serves one connection until either side closes it.
-async fn serve(mut socket: TcpStream, connection: usize, shared: &Shared) {
+async fn serve(mut socket: TcpStream, connection: usize, shared: &FakeServerShared) {
     // With Nagle's algorithm every second piece would wait for an acknowledgement.
     socket.set_nodelay(true).ok();
     while let Ok(Some(request)) = http::read_request(&mut socket).await {

@@ -7,20 +7,20 @@ use innkeeper_core::ChannelUri;
 use serde_json::json;
 
 use super::host::PROVIDER;
-use super::reader::{Reader, Watch};
+use super::frame_reader::{FrameReader, Watch};
 use super::socket::Socket;
 
 /// A session and the client that sends its messages.
 #[derive(Debug)]
-pub struct Driver {
+pub struct LoadDriver {
     socket: Socket,
-    reader: Reader,
+    reader: FrameReader,
     /// The session's chat channel.
     pub chat: String,
     turns: u64,
 }
 
-impl Driver {
+impl LoadDriver {
     /// Creates a session and subscribes to its chat.
     pub async fn new(address: SocketAddr) -> Result<Self> {
         let (mut socket, _) = Socket::open(address, "driver", &[]).await?;
@@ -28,7 +28,7 @@ impl Driver {
         socket.request("createSession", json!({"channel": session, "provider": PROVIDER})).await?;
         let chat = ChannelUri::default_chat_of(&ChannelUri::new(&session)).as_str().to_owned();
         socket.request("subscribe", json!({"channel": chat})).await?;
-        Ok(Self { socket, reader: Reader::default(), chat, turns: 0 })
+        Ok(Self { socket, reader: FrameReader::default(), chat, turns: 0 })
     }
 
     /// Sends a message with a command for [`StreamingAgent`](super::StreamingAgent).

@@ -39,17 +39,17 @@ impl Mirror {
     }
 
     /// Applies the response to `reconnect`: a replay or a new snapshot.
-    pub fn resume(&mut self, answer: &mut Value) -> Result<()> {
-        match answer["type"].as_str() {
+    pub fn resume(&mut self, response: &mut Value) -> Result<()> {
+        match response["type"].as_str() {
             Some("replay") => {
-                let actions = answer["actions"].as_array_mut().context("replay has no actions")?;
+                let actions = response["actions"].as_array_mut().context("replay has no actions")?;
                 actions.iter_mut().try_for_each(|action| self.fold(action.take()))
             }
             Some("snapshot") => {
-                *self = Self { frames: self.frames, ..Self::new(&answer["snapshots"][0])? };
+                *self = Self { frames: self.frames, ..Self::new(&response["snapshots"][0])? };
                 Ok(())
             }
-            _ => bail!("invalid reconnect response: {answer}"),
+            _ => bail!("invalid reconnect response: {response}"),
         }
     }
 

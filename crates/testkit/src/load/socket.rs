@@ -20,7 +20,7 @@ const SMALL_RECEIVE_BUFFER: u32 = 4 * 1024;
 /// The host closed the connection.
 #[derive(Debug, thiserror::Error)]
 #[error("the host closed the connection with code {code}")]
-pub struct Closed {
+pub struct SocketClosed {
     /// The close code; 1006 if the host sent no close frame.
     pub code: u16,
 }
@@ -145,13 +145,13 @@ impl Socket {
     pub async fn read(&mut self, mut each: impl FnMut(&[u8])) -> Result<()> {
         let mut shown = 0;
         loop {
-            while let Some(frame) = Frame::at(&self.buffer[shown..]) {
+            while let Some(frame) = FrameBounds::at(&self.buffer[shown..]) {
                 let payload = &self.buffer[shown + frame.start..shown + frame.end];
                 match frame.opcode {
                     1 => each(payload),
                     8 => {
                         let code = payload.first_chunk().map_or(1005, |code| u16::from_be_bytes(*code));
-                        bail!(Closed { code });
+                        bail!(SocketClosed { code });
                     }
                     _ => {}
                 }
@@ -161,22 +161,22 @@ impl Socket {
                 self.buffer.drain(..shown);
                 return Ok(());
             }
-            self.buffer.reserve(READ.max(Frame::size(&self.buffer).saturating_sub(self.buffer.len())));
+            self.buffer.reserve(READ.max(FrameBounds::size(&self.buffer).saturating_sub(self.buffer.len())));
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
-                bail!(Closed { code: 1006 });
+                bail!(SocketClosed { code: 1006 });
             }
         }
     }
 }
 
 /// The position of a frame's payload.
-struct Frame {
+struct FrameBounds {
     opcode: u8,
     start: usize,
     end: usize,
 }
 
-impl Frame {
+impl FrameBounds {
     /// The first frame, if it is complete.
     fn at(bytes: &[u8]) -> Option<Self> {
         let frame = Self::parse_header(bytes)?;
@@ -220,9 +220,9 @@ mod tests {
                 }
             }
             bytes.extend(vec![b'x'; size]);
-            assert!(Frame::at(&bytes[..bytes.len() - 1]).is_none());
-            assert_eq!(Frame::size(&bytes), bytes.len());
-            let frame = Frame::at(&bytes).unwrap();
+            assert!(FrameBounds::at(&bytes[..bytes.len() - 1]).is_none());
+            assert_eq!(FrameBounds::size(&bytes), bytes.len());
+            let frame = FrameBounds::at(&bytes).unwrap();
             assert_eq!((frame.opcode, frame.start, frame.end), (1, head, bytes.len()));
         }
     }

@@ -12,10 +12,10 @@ use innkeeper_claude::{Message, classify};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::Target;
+use super::FuzzTarget;
 
-pub(super) const TARGET: Target =
-    Target { name: "line-decoder", run: line_decoder, seeds: recorded_lines, words: WORDS };
+pub(super) const TARGET: FuzzTarget =
+    FuzzTarget { name: "line-decoder", run: line_decoder, seeds: recorded_lines, words: WORDS };
 
 /// Longer than any input.
 const NO_LIMIT: usize = 1 << 20;

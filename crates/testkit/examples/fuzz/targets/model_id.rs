@@ -2,9 +2,9 @@
 
 use innkeeper_gateway::ModelId;
 
-use super::Target;
+use super::FuzzTarget;
 
-pub(super) const TARGET: Target = Target {
+pub(super) const TARGET: FuzzTarget = FuzzTarget {
     name: "model-id",
     run: model_id,
     seeds: || Ok(MODELS.map(Vec::from).to_vec()),

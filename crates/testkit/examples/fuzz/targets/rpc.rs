@@ -28,9 +28,9 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::Target;
+use super::FuzzTarget;
 
-pub(super) const TARGET: Target = Target { name: "rpc", run: rpc, seeds, words: WORDS };
+pub(super) const TARGET: FuzzTarget = FuzzTarget { name: "rpc", run: rpc, seeds, words: WORDS };
 
 /// Number of invalid frames after which the host closes a connection.
 const MAX_INVALID: u32 = 16;
@@ -86,7 +86,7 @@ struct Expected {
 }
 
 #[derive(Deserialize)]
-struct Shape<'a> {
+struct RpcEnvelope<'a> {
     #[serde(borrow, default)]
     id: Option<&'a RawValue>,
     #[serde(default)]
@@ -107,10 +107,10 @@ impl Expected {
             let text = std::str::from_utf8(line);
             // serde would accept an array as the fields in order.
             let object = text.ok().filter(|text| !text.trim_start().starts_with('['));
-            let shape = object.and_then(|text| serde_json::from_str::<Shape<'_>>(text).ok());
-            match shape {
-                Some(Shape { id: Some(id), method: Some(_), .. }) => expected.request(id),
-                Some(Shape { id: Some(_), method: None, .. } | Shape { id: None, method: Some(_), .. })
+            let envelope = object.and_then(|text| serde_json::from_str::<RpcEnvelope<'_>>(text).ok());
+            match envelope {
+                Some(RpcEnvelope { id: Some(id), method: Some(_), .. }) => expected.request(id),
+                Some(RpcEnvelope { id: Some(_), method: None, .. } | RpcEnvelope { id: None, method: Some(_), .. })
                     if !is_deep(line) => {}
                 Some(_) | None => expected.invalid += 1,
             }
@@ -175,9 +175,9 @@ async fn talk(sent: &[u8], wanted: usize) -> Expected {
         )
         .await
         {
-            let shape: Shape<'_> =
+            let envelope: RpcEnvelope<'_> =
                 serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-            match (shape.id, shape.method) {
+            match (envelope.id, envelope.method) {
                 (Some(id), None) => {
                     seen += 1;
                     responses.request(id);

@@ -2,10 +2,10 @@
 
 use innkeeper_gateway::EventScanner;
 
-use super::Target;
+use super::FuzzTarget;
 use super::stream_validator::{STREAM_WORDS, STREAMS};
 
-pub(super) const TARGET: Target = Target {
+pub(super) const TARGET: FuzzTarget = FuzzTarget {
     name: "sse-scanner",
     run: sse_scanner,
     seeds: || Ok(STREAMS.map(Vec::from).to_vec()),

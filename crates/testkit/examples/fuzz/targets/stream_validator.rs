@@ -2,9 +2,9 @@
 
 use innkeeper_gateway::check::{StreamLimits, StreamValidator, StreamVerdict};
 
-use super::Target;
+use super::FuzzTarget;
 
-pub(super) const TARGET: Target = Target {
+pub(super) const TARGET: FuzzTarget = FuzzTarget {
     name: "stream-validator",
     run: stream_validator,
     seeds: || Ok(STREAMS.map(Vec::from).to_vec()),

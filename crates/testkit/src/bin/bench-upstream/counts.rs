@@ -1,6 +1,6 @@
 //! Counts started, finished and cancelled responses.
 //!
-//! Invariant: a started response is active until its [`Ticket`] is dropped; then it
+//! Invariant: a started response is active until its [`ActiveResponse`] is dropped; then it
 //! counts as finished if it was marked finished, and as cancelled otherwise.
 
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 
 /// The response counters of this process.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct ResponseCounters {
     started: AtomicU64,
     finished: AtomicU64,
     cancelled: AtomicU64,
 }
 
-impl Counts {
+impl ResponseCounters {
     /// Counts a response as started.
-    pub(crate) fn start(self: &Arc<Self>) -> Ticket {
+    pub(crate) fn start(self: &Arc<Self>) -> ActiveResponse {
         self.started.fetch_add(1, Ordering::Relaxed);
-        Ticket { counts: Arc::clone(self), outcome: Outcome::Cancelled }
+        ActiveResponse { counts: Arc::clone(self), outcome: ResponseEnd::Cancelled }
     }
 
     /// The counters as JSON, for `GET /counts`.
@@ -37,30 +37,30 @@ impl Counts {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Outcome {
+enum ResponseEnd {
     Cancelled,
     Finished,
 }
 
 /// A started response.
 #[derive(Debug)]
-pub(crate) struct Ticket {
-    counts: Arc<Counts>,
-    outcome: Outcome,
+pub(crate) struct ActiveResponse {
+    counts: Arc<ResponseCounters>,
+    outcome: ResponseEnd,
 }
 
-impl Ticket {
+impl ActiveResponse {
     /// Marks the response as finished.
     pub(crate) fn finish(&mut self) {
-        self.outcome = Outcome::Finished;
+        self.outcome = ResponseEnd::Finished;
     }
 }
 
-impl Drop for Ticket {
+impl Drop for ActiveResponse {
     fn drop(&mut self) {
         let counter = match self.outcome {
-            Outcome::Cancelled => &self.counts.cancelled,
-            Outcome::Finished => &self.counts.finished,
+            ResponseEnd::Cancelled => &self.counts.cancelled,
+            ResponseEnd::Finished => &self.counts.finished,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn dropped_response_counts_as_cancelled_unless_finished() {
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(ResponseCounters::default());
         let mut finished = counts.start();
         finished.finish();
         drop(finished);

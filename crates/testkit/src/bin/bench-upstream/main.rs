@@ -3,7 +3,7 @@
 //! in a request describes, and counts finished and cancelled responses. It exits when its
 //! stdin closes.
 
-mod answer;
+mod streamed_response;
 mod counts;
 mod pacer;
 
@@ -18,19 +18,19 @@ use axum::http::header::{CONNECTION, CONTENT_TYPE};
 use axum::http::{HeaderValue, Response, StatusCode};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt as _;
-use innkeeper_testkit::bench::plan::{Ending, Plan};
+use innkeeper_testkit::bench::plan::{AfterResponse, Plan};
 use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 
-use crate::answer::Answer;
-use crate::counts::Counts;
+use crate::streamed_response::StreamedResponse;
+use crate::counts::ResponseCounters;
 use crate::pacer::Pacer;
 
 /// State shared by all requests.
 #[derive(Debug, Default)]
-struct Shared {
-    counts: Arc<Counts>,
+struct UpstreamState {
+    counts: Arc<ResponseCounters>,
     pacer: Pacer,
 }
 
@@ -43,7 +43,7 @@ async fn main() -> Result<()> {
         .route("/v1/messages", post(messages))
         .route("/counts", get(counts))
         .layer(DefaultBodyLimit::disable())
-        .with_state(Arc::new(Shared::default()));
+        .with_state(Arc::new(UpstreamState::default()));
     let listener = listener.tap_io(|socket| {
         // With Nagle's algorithm an event would wait for the acknowledgement of the
         // previous one. If this fails the socket is closed, and the next write reports
@@ -64,22 +64,22 @@ async fn stdin_closed() {
     while stdin.read(&mut ignored).await.is_ok_and(|read| read > 0) {}
 }
 
-async fn counts(State(shared): State<Arc<Shared>>) -> String {
+async fn counts(State(shared): State<Arc<UpstreamState>>) -> String {
     shared.counts.to_json().to_string()
 }
 
-async fn messages(State(shared): State<Arc<Shared>>, body: Bytes) -> Response<Body> {
+async fn messages(State(shared): State<Arc<UpstreamState>>, body: Bytes) -> Response<Body> {
     let plan = match Plan::find(&body) {
         Ok(plan) => plan,
         Err(error) => return bad_request(&error.to_string()),
     };
     let permits = shared.pacer.join(plan);
-    let streamed = Answer::new(plan, permits, shared.counts.start());
+    let streamed = StreamedResponse::new(plan, permits, shared.counts.start());
     let mut response = Response::new(Body::from_stream(streamed.into_stream()));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
     headers.insert("request-id", HeaderValue::from_static("req_bench"));
-    if plan.ending == Ending::Close {
+    if plan.ending == AfterResponse::Close {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response

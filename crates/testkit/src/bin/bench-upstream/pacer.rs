@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use innkeeper_testkit::bench::monotonic_nanos;
-use innkeeper_testkit::bench::plan::{Pace, Plan};
+use innkeeper_testkit::bench::plan::{StreamPace, Plan};
 use tokio::sync::Semaphore;
 
 /// Incomplete groups, by id. A group that never fills is never removed; a benchmark has
@@ -23,7 +23,7 @@ impl Pacer {
     /// Adds a stream to its group, if it has one. The last stream of a group starts its
     /// pacing thread.
     pub(crate) fn join(&self, plan: Plan) -> Option<Arc<Semaphore>> {
-        let Pace::Shared { group, streams, per_second } = plan.pace else { return None };
+        let StreamPace::Shared { group, streams, per_second } = plan.pace else { return None };
         let permits = Arc::new(Semaphore::new(0));
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let members = waiting.entry(group).or_default();
@@ -64,13 +64,13 @@ fn pace(members: &[Arc<Semaphore>], events: u32, interval: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use innkeeper_testkit::bench::plan::Ending;
+    use innkeeper_testkit::bench::plan::AfterResponse;
 
     #[tokio::test]
     async fn complete_group_gives_each_stream_its_events() {
         let pacer = Pacer::default();
-        let pace = Pace::Shared { group: 1, streams: 2, per_second: 1_000_000 };
-        let plan = Plan { events: 7, pace, ending: Ending::KeepAlive };
+        let pace = StreamPace::Shared { group: 1, streams: 2, per_second: 1_000_000 };
+        let plan = Plan { events: 7, pace, ending: AfterResponse::KeepAlive };
         let first = pacer.join(plan).unwrap();
         assert_eq!(first.available_permits(), 0);
         let second = pacer.join(plan).unwrap();

@@ -28,7 +28,7 @@ const PROXY_VARIABLES: [&str; 6] =
 
 /// A running server.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct ServerProcess {
     child: Child,
     pid: u32,
     stdout: Lines<BufReader<ChildStdout>>,
@@ -40,7 +40,7 @@ pub(crate) struct Server {
 
 /// How to start a server.
 #[derive(Debug)]
-pub(crate) struct Launch<'a> {
+pub(crate) struct ServerLaunch<'a> {
     pub(crate) program: &'a Path,
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: Vec<(&'static str, String)>,
@@ -48,8 +48,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) folder: &'a Path,
 }
 
-impl Server {
-    pub(crate) fn start(launch: Launch<'_>) -> Result<Self> {
+impl ServerProcess {
+    pub(crate) fn start(launch: ServerLaunch<'_>) -> Result<Self> {
         let log = launch.folder.join("stderr.log");
         let stderr = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
         #[expect(clippy::disallowed_methods, reason = "the only place where this program starts a process")]
@@ -106,7 +106,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let Ok(pid) = i32::try_from(self.pid).map(Pid::from_raw) else { return };
         if !matches!(waitpid(pid, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive)) {

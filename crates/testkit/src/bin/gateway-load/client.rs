@@ -6,13 +6,13 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use innkeeper_testkit::bench::plan::{Pace, Plan};
+use innkeeper_testkit::bench::plan::{StreamPace, Plan};
 use innkeeper_testkit::bench::{events, monotonic_nanos};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::response::Response;
-use crate::scanner::Scanner;
+use crate::response_parser::ResponseParser;
+use crate::event_splitter::EventSplitter;
 
 /// Read buffer size: about a hundred events.
 const READ: usize = 16 * 1024;
@@ -22,12 +22,12 @@ const MAX_ERROR_BODY: usize = 500;
 
 /// The address of a server and the bearer token for it.
 #[derive(Clone, Debug)]
-pub(crate) struct Door {
+pub(crate) struct LoadEndpoint {
     pub(crate) address: SocketAddr,
     pub(crate) bearer: String,
 }
 
-impl Door {
+impl LoadEndpoint {
     /// Formats a request for the response that `plan` describes.
     pub(crate) fn request(&self, plan: Plan) -> Vec<u8> {
         let body = format!(
@@ -47,7 +47,7 @@ impl Door {
 
 /// Statistics of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct ResponseStats {
     pub(crate) events: u64,
     pub(crate) bytes: u64,
     pub(crate) reads: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Tally {
     pub(crate) finished: bool,
 }
 
-impl Tally {
+impl ResponseStats {
     /// Adds the statistics of another response.
     pub(crate) fn add(&mut self, other: Self) {
         self.events += other.events;
@@ -79,36 +79,36 @@ pub(crate) enum Fidelity {
 
 /// A connection to a server.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct LoadConnection {
     socket: TcpStream,
     buffer: Vec<u8>,
 }
 
-impl Connection {
-    pub(crate) async fn open(door: &Door) -> Result<Self> {
-        let socket = TcpStream::connect(door.address)
+impl LoadConnection {
+    pub(crate) async fn open(endpoint: &LoadEndpoint) -> Result<Self> {
+        let socket = TcpStream::connect(endpoint.address)
             .await
-            .with_context(|| format!("cannot connect to {}", door.address))?;
+            .with_context(|| format!("cannot connect to {}", endpoint.address))?;
         socket.set_nodelay(true)?;
         Ok(Self { socket, buffer: vec![0; READ] })
     }
 
     /// Sends a request and reads the whole response.
-    pub(crate) async fn ask(&mut self, request: &[u8], plan: Plan, fidelity: Fidelity) -> Result<Tally> {
+    pub(crate) async fn ask(&mut self, request: &[u8], plan: Plan, fidelity: Fidelity) -> Result<ResponseStats> {
         self.send(request).await?;
-        let tally = self.read_response(plan).await?;
-        ensure!(tally.finished, "a response ended without its last event, after {} events", tally.events);
+        let stats = self.read_response(plan).await?;
+        ensure!(stats.finished, "a response ended without its last event, after {} events", stats.events);
         if fidelity == Fidelity::Exact {
             ensure!(
-                tally.events == u64::from(plan.events) && tally.bytes == events::response_length(plan.events),
+                stats.events == u64::from(plan.events) && stats.bytes == events::response_length(plan.events),
                 "expected a response of {} events and {} bytes, received {} events and {} bytes",
                 plan.events,
                 events::response_length(plan.events),
-                tally.events,
-                tally.bytes
+                stats.events,
+                stats.bytes
             );
         }
-        Ok(tally)
+        Ok(stats)
     }
 
     pub(crate) async fn send(&mut self, request: &[u8]) -> Result<()> {
@@ -117,11 +117,11 @@ impl Connection {
 
     /// Reads until the first event has arrived.
     pub(crate) async fn first_event(&mut self) -> Result<()> {
-        let (mut response, mut scanner, mut events) = (Response::new(), Scanner::default(), 0_u32);
+        let (mut response, mut splitter, mut events) = (ResponseParser::new(), EventSplitter::default(), 0_u32);
         while events == 0 {
             let bytes = read(&mut self.socket, &mut self.buffer).await?;
             ensure!(!bytes.is_empty(), "the connection closed before the first event");
-            response.feed(bytes, |body| scanner.feed(body, |_| events += 1))?;
+            response.feed(bytes, |body| splitter.feed(body, |_| events += 1))?;
             ensure!(matches!(response.status(), 0 | 200), "unexpected status {}", response.status());
         }
         Ok(())
@@ -146,32 +146,32 @@ impl Connection {
         self.socket.set_zero_linger().context("cannot reset a connection")
     }
 
-    async fn read_response(&mut self, plan: Plan) -> Result<Tally> {
-        let timed = matches!(plan.pace, Pace::Shared { .. });
-        let (mut response, mut scanner, mut tally) = (Response::new(), Scanner::default(), Tally::default());
+    async fn read_response(&mut self, plan: Plan) -> Result<ResponseStats> {
+        let timed = matches!(plan.pace, StreamPace::Shared { .. });
+        let (mut response, mut splitter, mut stats) = (ResponseParser::new(), EventSplitter::default(), ResponseStats::default());
         let mut error_body = Vec::new();
         if timed {
-            tally.ages.reserve(usize::try_from(plan.events).unwrap_or(0));
+            stats.ages.reserve(usize::try_from(plan.events).unwrap_or(0));
         }
         while !response.is_done() {
             let bytes = read(&mut self.socket, &mut self.buffer).await?;
             if bytes.is_empty() {
-                ensure!(response.may_end_here(), "the connection closed after {} events", tally.events);
+                ensure!(response.may_end_here(), "the connection closed after {} events", stats.events);
                 break;
             }
             let now = if timed { monotonic_nanos() } else { 0 };
-            tally.reads += 1;
+            stats.reads += 1;
             response.feed(bytes, |body| {
                 if error_body.len() < MAX_ERROR_BODY {
                     error_body.extend_from_slice(body);
                 }
-                tally.bytes += u64::try_from(body.len()).unwrap_or(0);
-                scanner.feed(body, |event| {
-                    tally.events += 1;
+                stats.bytes += u64::try_from(body.len()).unwrap_or(0);
+                splitter.feed(body, |event| {
+                    stats.events += 1;
                     if timed && let Some(stamp) = events::stamp_of(event) {
-                        tally.ages.push(now.saturating_sub(stamp));
+                        stats.ages.push(now.saturating_sub(stamp));
                     }
-                    tally.finished |= events::is_last(event);
+                    stats.finished |= events::is_last(event);
                 });
             })?;
         }
@@ -179,7 +179,7 @@ impl Connection {
             error_body.truncate(MAX_ERROR_BODY);
             bail!("unexpected status {}: {}", response.status(), String::from_utf8_lossy(&error_body));
         }
-        Ok(tally)
+        Ok(stats)
     }
 }
 
@@ -190,11 +190,11 @@ async fn read<'a>(socket: &mut TcpStream, buffer: &'a mut [u8]) -> Result<&'a [u
 }
 
 /// Sends a `GET` request on a new connection and returns the response body.
-pub(crate) async fn get(door: &Door, path: &str) -> Result<Vec<u8>> {
-    let mut connection = Connection::open(door).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", door.address);
+pub(crate) async fn get(endpoint: &LoadEndpoint, path: &str) -> Result<Vec<u8>> {
+    let mut connection = LoadConnection::open(endpoint).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", endpoint.address);
     connection.send(request.as_bytes()).await?;
-    let (mut response, mut body) = (Response::new(), Vec::new());
+    let (mut response, mut body) = (ResponseParser::new(), Vec::new());
     while !response.is_done() {
         let bytes = read(&mut connection.socket, &mut connection.buffer).await?;
         ensure!(!bytes.is_empty(), "the connection closed before the response to GET {path}");

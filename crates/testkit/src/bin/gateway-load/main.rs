@@ -8,9 +8,9 @@ mod client;
 mod memory;
 mod report;
 mod requests;
-mod response;
-mod scanner;
-mod session;
+mod response_parser;
+mod event_splitter;
+mod bench_run;
 mod sizes;
 mod speed;
 mod storm;
@@ -27,14 +27,14 @@ use clap::Parser;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::report::{Judge, Verdict};
-use crate::session::Session;
+use crate::report::{Judge, LimitVerdict};
+use crate::bench_run::BenchRun;
 use crate::sizes::Sizes;
-use crate::target::Kind;
+use crate::target::TargetKind;
 
 /// Measures `innkeeper gateway` and nginx on this machine and prints a table.
 #[derive(Debug, Parser)]
-struct Options {
+struct GatewayLoadOptions {
     /// The `innkeeper` program.
     #[arg(long, value_name = "PATH")]
     innkeeper: PathBuf,
@@ -46,7 +46,7 @@ struct Options {
     nginx: Option<PathBuf>,
     /// Another proxy and the program that starts it, configured by `BENCH_` environment variables.
     #[arg(long = "other", value_name = "NAME=PATH", value_parser = other)]
-    others: Vec<Kind>,
+    others: Vec<TargetKind>,
     /// Run for seconds instead of minutes; time limits are not checked.
     #[arg(long)]
     quick: bool,
@@ -64,10 +64,10 @@ struct Options {
     deadline: Option<u64>,
 }
 
-fn other(argument: &str) -> Result<Kind, String> {
+fn other(argument: &str) -> Result<TargetKind, String> {
     match argument.split_once('=') {
         Some((name, program)) if !name.is_empty() && !program.is_empty() => {
-            Ok(Kind::Other { name: name.to_owned(), program: PathBuf::from(program) })
+            Ok(TargetKind::Other { name: name.to_owned(), program: PathBuf::from(program) })
         }
         _ => Err("expected NAME=PATH, for example litellm=scripts/start-litellm".to_owned()),
     }
@@ -76,7 +76,7 @@ fn other(argument: &str) -> Result<Kind, String> {
 // One thread: the load generator must not take cores from the measured programs.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = GatewayLoadOptions::parse();
     run(&options).await.unwrap_or_else(|error| {
         // If stderr is closed, only the exit code reports the failure.
         writeln!(std::io::stderr(), "gateway-load failed: {error:#}").ok();
@@ -84,7 +84,7 @@ async fn main() -> ExitCode {
     })
 }
 
-async fn run(options: &Options) -> Result<ExitCode> {
+async fn run(options: &GatewayLoadOptions) -> Result<ExitCode> {
     raise_open_files()?;
     let deadline = options.deadline.unwrap_or(if options.quick { 120 } else { 1200 });
     let mut stop = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
@@ -102,19 +102,19 @@ async fn run(options: &Options) -> Result<ExitCode> {
     }
 }
 
-async fn bench(options: &Options) -> Result<ExitCode> {
+async fn bench(options: &GatewayLoadOptions) -> Result<ExitCode> {
     let mut sizes = if options.quick { Sizes::QUICK } else { Sizes::WHOLE };
     sizes.rounds = options.rounds.unwrap_or(sizes.rounds);
-    let mut kinds = vec![Kind::Direct];
-    kinds.extend(options.nginx.clone().map(Kind::Nginx));
-    kinds.push(Kind::Gateway(options.innkeeper.clone()));
+    let mut kinds = vec![TargetKind::Direct];
+    kinds.extend(options.nginx.clone().map(TargetKind::Nginx));
+    kinds.push(TargetKind::Gateway(options.innkeeper.clone()));
     kinds.extend(options.others.iter().cloned());
     let busy_before = load_average();
-    let session = Session::start(&options.upstream, sizes, options.seed).await?;
-    let outcome = session.measure(&kinds).await?;
+    let benchmark = BenchRun::start(&options.upstream, sizes, options.seed).await?;
+    let result = benchmark.measure(&kinds).await?;
 
     let judge = if options.quick { Judge::NoTimes } else { Judge::All };
-    let rows = report::rows(&outcome.columns, judge);
+    let rows = report::rows(&result.columns, judge);
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let processors = u32::try_from(processors).unwrap_or(u32::MAX);
     let mut out = std::io::stdout().lock();
@@ -135,18 +135,18 @@ async fn bench(options: &Options) -> Result<ExitCode> {
         options.seed,
         load_average(),
     )?;
-    writeln!(out, "{}", report::table(&outcome.columns, &rows))?;
+    writeln!(out, "{}", report::table(&result.columns, &rows))?;
     if busy_before.parse::<f64>().is_ok_and(|busy| busy >= f64::from(processors)) {
         writeln!(
             out,
             "warning: the machine was busy; times, and p99 in particular, are unreliable"
         )?;
     }
-    for skipped in &outcome.skipped {
+    for skipped in &result.skipped {
         writeln!(out, "not measured: {skipped}")?;
     }
     let mut result = ExitCode::SUCCESS;
-    for row in rows.iter().filter(|row| matches!(row.verdict, Verdict::Missed | Verdict::Unknown)) {
+    for row in rows.iter().filter(|row| matches!(row.verdict, LimitVerdict::Missed | LimitVerdict::Unknown)) {
         writeln!(out, "limit exceeded: {}", row.complaint())?;
         if options.check {
             result = ExitCode::FAILURE;

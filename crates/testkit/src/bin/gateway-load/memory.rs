@@ -4,26 +4,26 @@
 //! memory it already holds.
 
 use anyhow::{Context as _, Result};
-use innkeeper_testkit::bench::plan::{Ending, Pace, Plan};
+use innkeeper_testkit::bench::plan::{AfterResponse, StreamPace, Plan};
 
-use crate::client::Connection;
+use crate::client::LoadConnection;
 use crate::requests::requests;
-use crate::target::Target;
-use crate::usage::Memory;
+use crate::target::BenchTarget;
+use crate::usage::TreeMemory;
 
 /// Requests before the first measurement, to exclude one-time allocations.
 const WARM_UP: u32 = 64;
 
 /// Opens `streams` streams that send nothing after their first event, and returns the
 /// memory per stream; `None` without a proxy.
-pub(crate) async fn per_idle_stream(target: &Target, streams: u32) -> Result<Option<Idle>> {
+pub(crate) async fn per_idle_stream(target: &BenchTarget, streams: u32) -> Result<Option<IdleStreamMemory>> {
     let Some(processes) = target.processes()? else { return Ok(None) };
     requests(target, WARM_UP, Plan::full(20)).await?;
     let before = processes.memory()?;
-    let request = target.door.request(Plan { events: 20, pace: Pace::Hold, ending: Ending::KeepAlive });
+    let request = target.endpoint.request(Plan { events: 20, pace: StreamPace::Hold, ending: AfterResponse::KeepAlive });
     let mut open = Vec::new();
     for _ in 0..streams {
-        let mut connection = Connection::open(&target.door).await?;
+        let mut connection = LoadConnection::open(&target.endpoint).await?;
         connection.send(&request).await?;
         open.push(connection);
     }
@@ -33,7 +33,7 @@ pub(crate) async fn per_idle_stream(target: &Target, streams: u32) -> Result<Opt
     let after = processes.memory()?;
     drop(open);
     let each = |before: u64, after: u64| after.saturating_sub(before) / u64::from(streams.max(1));
-    Ok(Some(Idle {
+    Ok(Some(IdleStreamMemory {
         resident: each(before.resident, after.resident),
         proportional: each(before.proportional, after.proportional),
     }))
@@ -41,7 +41,7 @@ pub(crate) async fn per_idle_stream(target: &Target, streams: u32) -> Result<Opt
 
 /// Bytes per idle stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Idle {
+pub(crate) struct IdleStreamMemory {
     pub(crate) resident: u64,
     pub(crate) proportional: u64,
 }
@@ -49,9 +49,9 @@ pub(crate) struct Idle {
 /// Memory of a server while it served many requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Growth {
-    pub(crate) start: Memory,
-    pub(crate) half: Memory,
-    pub(crate) end: Memory,
+    pub(crate) start: TreeMemory,
+    pub(crate) half: TreeMemory,
+    pub(crate) end: TreeMemory,
 }
 
 impl Growth {
@@ -64,7 +64,7 @@ impl Growth {
 
 /// Sends `count` requests in two halves and measures memory before, between and after
 /// them.
-pub(crate) async fn growth(target: &Target, count: u32, events: u32) -> Result<Option<Growth>> {
+pub(crate) async fn growth(target: &BenchTarget, count: u32, events: u32) -> Result<Option<Growth>> {
     let Some(processes) = target.processes()? else { return Ok(None) };
     let plan = Plan::full(events);
     requests(target, WARM_UP, plan).await?;
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn second_half_growth_can_be_negative() {
-        let of = |resident| Memory { resident, proportional: 0 };
+        let of = |resident| TreeMemory { resident, proportional: 0 };
         let growth = |half, end| Growth { start: of(1), half: of(half), end: of(end) }.second_half();
         assert_eq!(growth(10, 15), 5);
         assert_eq!(growth(15, 10), -5);

@@ -3,7 +3,7 @@
 //! Pure functions. A ratio is the median of the per-round ratios, so that a disturbance of one round affects
 //! one value only.
 
-use crate::memory::{Growth, Idle};
+use crate::memory::{Growth, IdleStreamMemory};
 use crate::speed::{Run, as_float};
 use crate::storm::Storm;
 
@@ -22,7 +22,7 @@ pub(crate) enum Role {
 
 /// All measurements of a target.
 #[derive(Clone, Debug)]
-pub(crate) struct Column {
+pub(crate) struct ReportColumn {
     pub(crate) name: String,
     pub(crate) role: Role,
     pub(crate) full: Vec<Run>,
@@ -31,12 +31,12 @@ pub(crate) struct Column {
     pub(crate) gentle: Vec<Run>,
     /// Short responses; empty without other proxies.
     pub(crate) short: Vec<Run>,
-    pub(crate) idle: Option<Idle>,
+    pub(crate) idle: Option<IdleStreamMemory>,
     pub(crate) growth: Option<Growth>,
     pub(crate) storm: Option<Storm>,
 }
 
-impl Column {
+impl ReportColumn {
     pub(crate) fn new(name: &str, role: Role) -> Self {
         Self {
             name: name.to_owned(),
@@ -63,7 +63,7 @@ pub(crate) enum Judge {
 
 /// The result of checking a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum LimitVerdict {
     /// The row has no limit.
     NoLimit,
     /// The measurement was too short.
@@ -74,7 +74,7 @@ pub(crate) enum Verdict {
     Unknown,
 }
 
-impl Verdict {
+impl LimitVerdict {
     fn of(figure: Option<f64>, limit: f64) -> Self {
         match figure {
             Some(figure) if figure <= limit => Self::Met,
@@ -96,16 +96,16 @@ impl Verdict {
 
 /// A row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
+pub(crate) struct ReportRow {
     label: String,
     /// One cell per column.
     cells: Vec<String>,
     ratio: String,
     limit: String,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: LimitVerdict,
 }
 
-impl Row {
+impl ReportRow {
     /// Describes an exceeded limit.
     pub(crate) fn violation(&self) -> String {
         let label = self.label.trim();
@@ -124,7 +124,7 @@ const IDLE_LIMIT: f64 = 64.0 * 1024.0;
 const GROWTH_LIMIT: i64 = 1024 * 1024;
 
 /// Computes the rows of the table.
-pub(crate) fn rows(columns: &[Column], judge: Judge) -> Vec<Row> {
+pub(crate) fn rows(columns: &[ReportColumn], judge: Judge) -> Vec<ReportRow> {
     let sheet = Sheet { columns, judge };
     let mut rows = sheet.processor_rows();
     rows.extend(sheet.other_rows());
@@ -135,7 +135,7 @@ pub(crate) fn rows(columns: &[Column], judge: Judge) -> Vec<Row> {
 }
 
 /// Formats the table.
-pub(crate) fn table(columns: &[Column], rows: &[Row]) -> String {
+pub(crate) fn table(columns: &[ReportColumn], rows: &[ReportRow]) -> String {
     let mut lines = vec![
         ["".to_owned()]
             .into_iter()
@@ -169,40 +169,40 @@ pub(crate) fn table(columns: &[Column], rows: &[Row]) -> String {
 }
 
 /// Selects runs of a target.
-type Runs = fn(&Column) -> &Vec<Run>;
+type Runs = fn(&ReportColumn) -> &Vec<Run>;
 
 /// Computes rows from the columns.
 struct Sheet<'a> {
-    columns: &'a [Column],
+    columns: &'a [ReportColumn],
     judge: Judge,
 }
 
 impl Sheet<'_> {
-    fn column(&self, role: Role) -> Option<&Column> {
+    fn column(&self, role: Role) -> Option<&ReportColumn> {
         self.columns.iter().find(|column| column.role == role)
     }
 
-    fn cells(&self, cell: impl Fn(&Column) -> Option<String>) -> Vec<String> {
+    fn cells(&self, cell: impl Fn(&ReportColumn) -> Option<String>) -> Vec<String> {
         self.columns.iter().map(|column| cell(column).unwrap_or_else(|| "–".to_owned())).collect()
     }
 
     /// A row without a limit.
-    fn plain(&self, label: &str, cell: impl Fn(&Column) -> Option<String>) -> Row {
-        Row {
+    fn plain(&self, label: &str, cell: impl Fn(&ReportColumn) -> Option<String>) -> ReportRow {
+        ReportRow {
             label: label.to_owned(),
             cells: self.cells(cell),
             ratio: String::new(),
             limit: String::new(),
-            verdict: Verdict::NoLimit,
+            verdict: LimitVerdict::NoLimit,
         }
     }
 
     /// The verdict on a limit that depends on the duration of the measurement.
-    fn timed(&self, verdict: Verdict) -> Verdict {
-        if self.judge == Judge::NoTimes { Verdict::NotJudged } else { verdict }
+    fn timed(&self, verdict: LimitVerdict) -> LimitVerdict {
+        if self.judge == Judge::NoTimes { LimitVerdict::NotJudged } else { verdict }
     }
 
-    fn processor_rows(&self) -> Vec<Row> {
+    fn processor_rows(&self) -> Vec<ReportRow> {
         let processor = |runs: &[Run]| median(runs.iter().filter_map(|run| run.processor).collect());
         let ratios = |runs: Runs| -> Vec<f64> {
             let of_both = self.column(Role::Gateway).zip(self.column(Role::Baseline));
@@ -214,7 +214,7 @@ impl Sheet<'_> {
             self.plain("CPU time per event, µs", |column| micros(processor(&column.full)?));
         first.ratio = times(median(full.clone()), "nginx");
         first.limit = format!("≤ {PROCESSOR_LIMIT} ×");
-        first.verdict = self.timed(Verdict::of(median(full.clone()), PROCESSOR_LIMIT));
+        first.verdict = self.timed(LimitVerdict::of(median(full.clone()), PROCESSOR_LIMIT));
         let mut spread = self.plain("  lowest and highest round", |_| Some(String::new()));
         spread.ratio = extremes(&full);
         let mut paced =
@@ -237,7 +237,7 @@ impl Sheet<'_> {
     ///
     /// At full speed a slow proxy falls behind and then reads many events at once, which makes each event
     /// cheap. The gentle rate shows the cost of a single event, and short responses the cost of a request.
-    fn other_rows(&self) -> Vec<Row> {
+    fn other_rows(&self) -> Vec<ReportRow> {
         let processor = |runs: &[Run]| median(runs.iter().filter_map(|run| run.processor).collect());
         let mut rows = Vec::new();
         for other in self.columns.iter().filter(|column| column.role == Role::Other) {
@@ -249,7 +249,7 @@ impl Sheet<'_> {
             let full = ratio(|column| &column.full);
             row.ratio = times(full, "");
             row.limit = format!("≤ {OTHERS_LIMIT} ×");
-            row.verdict = self.timed(Verdict::of(full, OTHERS_LIMIT));
+            row.verdict = self.timed(LimitVerdict::of(full, OTHERS_LIMIT));
             rows.push(row);
             let runs: [(&str, Runs); 2] =
                 [("one by one", |column| &column.gentle), ("in short responses", |column| &column.short)];
@@ -275,8 +275,8 @@ impl Sheet<'_> {
         rows
     }
 
-    fn added_rows(&self) -> Vec<Row> {
-        let age = |column: &Column, of: fn(&Run) -> Option<f64>| {
+    fn added_rows(&self) -> Vec<ReportRow> {
+        let age = |column: &ReportColumn, of: fn(&Run) -> Option<f64>| {
             micros(median(column.paced.iter().filter_map(of).collect())?)
         };
         let mut rows = vec![self.plain("age of an event on arrival, p50 / p99, µs", |column| {
@@ -285,7 +285,7 @@ impl Sheet<'_> {
         for (label, of) in
             [("time added, p50, µs", p50 as fn(&Run) -> Option<f64>), ("time added, p99, µs", p99)]
         {
-            let added = |column: &Column| self.added(column, of);
+            let added = |column: &ReportColumn| self.added(column, of);
             let of_role = |role| self.column(role).and_then(added);
             // There is no ratio if the baseline adds nothing.
             let ratio = of_role(Role::Gateway)
@@ -300,20 +300,20 @@ impl Sheet<'_> {
                 );
             row.ratio = times(ratio, "nginx");
             row.limit = format!("≤ {ADDED_LIMIT} ×");
-            row.verdict = self.timed(Verdict::of(ratio, ADDED_LIMIT));
+            row.verdict = self.timed(LimitVerdict::of(ratio, ADDED_LIMIT));
             rows.push(row);
         }
         rows
     }
 
     /// How much later events arrive than without a proxy, in nanoseconds.
-    fn added(&self, column: &Column, of: fn(&Run) -> Option<f64>) -> Option<f64> {
+    fn added(&self, column: &ReportColumn, of: fn(&Run) -> Option<f64>) -> Option<f64> {
         let direct = self.column(Role::Direct)?;
         let of_rounds = column.paced.iter().zip(&direct.paced);
         median(of_rounds.filter_map(|(through, direct)| Some(of(through)? - of(direct)?)).collect())
     }
 
-    fn memory_rows(&self) -> Vec<Row> {
+    fn memory_rows(&self) -> Vec<ReportRow> {
         let idle = self.column(Role::Gateway).and_then(|column| column.idle);
         let mut per_stream = self.plain("memory per idle stream, KiB (proportional)", |column| {
             let idle = column.idle?;
@@ -321,7 +321,7 @@ impl Sheet<'_> {
         });
         per_stream.ratio = idle.map_or_else(String::new, |idle| format!("{} KiB", kibibytes(idle.resident)));
         per_stream.limit = format!("≤ {:.0} KiB", IDLE_LIMIT / 1024.0);
-        per_stream.verdict = Verdict::of(idle.map(|idle| as_float(idle.resident)), IDLE_LIMIT);
+        per_stream.verdict = LimitVerdict::of(idle.map(|idle| as_float(idle.resident)), IDLE_LIMIT);
 
         let second = self.column(Role::Gateway).and_then(|column| column.growth);
         let mut growth = self.plain("memory at start, half, end of many requests, MiB", |column| {
@@ -334,19 +334,19 @@ impl Sheet<'_> {
             second.map_or_else(String::new, |second| format!("{:+} KiB", second.second_half() / 1024));
         growth.limit = format!("< {} KiB", GROWTH_LIMIT / 1024);
         growth.verdict = self.timed(match second {
-            None => Verdict::Unknown,
-            Some(second) if second.second_half() < GROWTH_LIMIT => Verdict::Met,
-            Some(_) => Verdict::Missed,
+            None => LimitVerdict::Unknown,
+            Some(second) if second.second_half() < GROWTH_LIMIT => LimitVerdict::Met,
+            Some(_) => LimitVerdict::Missed,
         });
         vec![per_stream, growth]
     }
 
-    fn storm_rows(&self) -> Vec<Row> {
+    fn storm_rows(&self) -> Vec<ReportRow> {
         let ours = self.column(Role::Gateway).and_then(|column| column.storm);
         let judge = |holds: fn(&Storm) -> bool| match &ours {
-            None => Verdict::Unknown,
-            Some(storm) if holds(storm) => Verdict::Met,
-            Some(_) => Verdict::Missed,
+            None => LimitVerdict::Unknown,
+            Some(storm) if holds(storm) => LimitVerdict::Met,
+            Some(_) => LimitVerdict::Missed,
         };
         let mut cancelled = self.plain("abort storm: cancelled of started responses", |column| {
             let storm = column.storm?;

@@ -2,25 +2,25 @@ use std::time::Duration;
 
 use super::*;
 use crate::speed::Ages;
-use crate::storm::Held;
-use crate::usage::Memory;
+use crate::storm::HeldResources;
+use crate::usage::TreeMemory;
 
 fn run(processor: Option<f64>, p50: u64, p99: u64) -> Run {
     Run { processor, rate: 1000.0, per_read: 1.0, age: Some(Ages { p50, p99 }) }
 }
 
-fn column(name: &str, role: Role, runs: &[Run]) -> Column {
-    Column {
+fn column(name: &str, role: Role, runs: &[Run]) -> ReportColumn {
+    ReportColumn {
         full: runs.to_vec(),
         paced: runs.to_vec(),
         gentle: runs.to_vec(),
         short: runs.to_vec(),
-        ..Column::new(name, role)
+        ..ReportColumn::new(name, role)
     }
 }
 
 fn storm() -> Storm {
-    let held = Held { files: 12, threads: 3 };
+    let held = HeldResources { files: 12, threads: 3 };
     Storm {
         answered: 8,
         started: 9,
@@ -32,10 +32,10 @@ fn storm() -> Storm {
 }
 
 /// Measurements that just meet every limit.
-fn good() -> Vec<Column> {
-    let memory = |resident| Memory { resident, proportional: 0 };
+fn good() -> Vec<ReportColumn> {
+    let memory = |resident| TreeMemory { resident, proportional: 0 };
     let mut gateway = column("innkeeper", Role::Gateway, &[run(Some(1_400.0), 220, 2_200)]);
-    gateway.idle = Some(Idle { resident: 64 * 1024, proportional: 0 });
+    gateway.idle = Some(IdleStreamMemory { resident: 64 * 1024, proportional: 0 });
     gateway.growth =
         Some(Growth { start: memory(0), half: memory(5_000_000), end: memory(5_000_000 + (1 << 20) - 1) });
     gateway.storm = Some(storm());
@@ -47,9 +47,9 @@ fn good() -> Vec<Column> {
     ]
 }
 
-fn verdicts(columns: &[Column], judge: Judge) -> Vec<Verdict> {
+fn verdicts(columns: &[ReportColumn], judge: Judge) -> Vec<LimitVerdict> {
     let rows = rows(columns, judge);
-    rows.iter().map(|row| row.verdict).filter(|verdict| *verdict != Verdict::NoLimit).collect()
+    rows.iter().map(|row| row.verdict).filter(|verdict| *verdict != LimitVerdict::NoLimit).collect()
 }
 
 /// The limits in table order.
@@ -57,12 +57,12 @@ const LIMITS: [&str; 8] = ["processor", "other", "p50", "p99", "idle", "growth",
 
 #[test]
 fn values_at_limits_meet_them() {
-    assert_eq!(verdicts(&good(), Judge::All), [Verdict::Met; LIMITS.len()]);
+    assert_eq!(verdicts(&good(), Judge::All), [LimitVerdict::Met; LIMITS.len()]);
 }
 
 #[test]
 fn each_value_above_its_limit_misses_only_that_limit() {
-    type Spoil = (&'static str, fn(&mut [Column]));
+    type Spoil = (&'static str, fn(&mut [ReportColumn]));
     let spoil: [Spoil; 10] = [
         ("processor", |columns| columns[2].full[0].processor = Some(1_401.0)),
         ("other", |columns| columns[3].full[0].processor = Some(6_999.0)),
@@ -78,7 +78,7 @@ fn each_value_above_its_limit_misses_only_that_limit() {
     for (spoiled, spoil) in spoil {
         let mut columns = good();
         spoil(&mut columns);
-        let expected = LIMITS.map(|limit| if limit == spoiled { Verdict::Missed } else { Verdict::Met });
+        let expected = LIMITS.map(|limit| if limit == spoiled { LimitVerdict::Missed } else { LimitVerdict::Met });
         assert_eq!(verdicts(&columns, Judge::All), expected, "{spoiled}");
     }
 }
@@ -88,8 +88,8 @@ fn ratios_are_unknown_without_baseline() {
     let mut columns = good();
     columns.remove(1);
     let expected = LIMITS.map(|limit| match limit {
-        "processor" | "p50" | "p99" => Verdict::Unknown,
-        _ => Verdict::Met,
+        "processor" | "p50" | "p99" => LimitVerdict::Unknown,
+        _ => LimitVerdict::Met,
     });
     assert_eq!(verdicts(&columns, Judge::All), expected);
 }
@@ -97,8 +97,8 @@ fn ratios_are_unknown_without_baseline() {
 #[test]
 fn quick_run_checks_only_limits_independent_of_time() {
     let expected = LIMITS.map(|limit| match limit {
-        "idle" | "cancels" | "files" => Verdict::Met,
-        _ => Verdict::NotJudged,
+        "idle" | "cancels" | "files" => LimitVerdict::Met,
+        _ => LimitVerdict::NotJudged,
     });
     assert_eq!(verdicts(&good(), Judge::NoTimes), expected);
 }

@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result};
 use innkeeper_testkit::bench::plan::Plan;
 use tokio::task::JoinSet;
 
-use crate::client::Connection;
-use crate::target::Target;
+use crate::client::LoadConnection;
+use crate::target::BenchTarget;
 
 /// Concurrent connections, as in the speed measurement.
 const CONNECTIONS: u32 = 64;
@@ -17,16 +17,16 @@ const CONNECTIONS: u32 = 64;
 const REQUESTS_PER_CONNECTION: u32 = 16;
 
 /// Sends `count` requests over concurrent connections.
-pub(crate) async fn requests(target: &Target, count: u32, plan: Plan) -> Result<()> {
-    let request = Arc::new(target.door.request(plan));
+pub(crate) async fn requests(target: &BenchTarget, count: u32, plan: Plan) -> Result<()> {
+    let request = Arc::new(target.endpoint.request(plan));
     let taken = Arc::new(AtomicU32::new(0));
     let mut clients = JoinSet::new();
     for _ in 0..CONNECTIONS {
         let (request, taken) = (Arc::clone(&request), Arc::clone(&taken));
-        let (door, fidelity) = (target.door.clone(), target.fidelity);
+        let (endpoint, fidelity) = (target.endpoint.clone(), target.fidelity);
         clients.spawn(async move {
             loop {
-                let mut connection = Connection::open(&door).await?;
+                let mut connection = LoadConnection::open(&endpoint).await?;
                 for _ in 0..REQUESTS_PER_CONNECTION {
                     if taken.fetch_add(1, Ordering::Relaxed) >= count {
                         return Ok(());

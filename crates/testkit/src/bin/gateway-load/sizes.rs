@@ -1,6 +1,6 @@
 //! The sizes of a benchmark run.
 
-use crate::speed::Load;
+use crate::speed::StreamLoad;
 
 /// The sizes of a benchmark run.
 #[derive(Clone, Copy, Debug)]
@@ -8,7 +8,7 @@ pub(crate) struct Sizes {
     /// Number of rounds; each round measures every target.
     pub(crate) rounds: u32,
     /// The load of the speed measurement.
-    pub(crate) load: Load,
+    pub(crate) load: StreamLoad,
     /// Rounds that include other proxies, which may be a hundred times slower.
     pub(crate) others_rounds: u32,
     /// Events per second over all streams that other proxies can sustain.
@@ -32,19 +32,19 @@ pub(crate) struct Sizes {
 
 impl Sizes {
     /// The load at the gentle rate: a tenth of the events, which takes at least as long as a paced part.
-    pub(crate) fn gentle_load(&self) -> Load {
-        Load { streams: self.load.streams, events: self.load.events / 10 }
+    pub(crate) fn gentle_load(&self) -> StreamLoad {
+        StreamLoad { streams: self.load.streams, events: self.load.events / 10 }
     }
 
     /// One part of the paced load.
-    pub(crate) fn paced_load(&self) -> Load {
-        Load { streams: self.load.streams, events: self.load.events / self.paced_turns }
+    pub(crate) fn paced_load(&self) -> StreamLoad {
+        StreamLoad { streams: self.load.streams, events: self.load.events / self.paced_turns }
     }
 
     /// The sizes that the limits apply to.
     pub(crate) const WHOLE: Self = Self {
         rounds: 5,
-        load: Load { streams: 64, events: 2_000 },
+        load: StreamLoad { streams: 64, events: 2_000 },
         others_rounds: 2,
         gentle_per_second: 2_000,
         per_second: 20_000,
@@ -59,7 +59,7 @@ impl Sizes {
     /// A few seconds, to check that everything works; too short to check speed.
     pub(crate) const QUICK: Self = Self {
         rounds: 1,
-        load: Load { streams: 16, events: 200 },
+        load: StreamLoad { streams: 16, events: 200 },
         others_rounds: 1,
         gentle_per_second: 2_000,
         per_second: 4_000,

@@ -7,20 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use innkeeper_testkit::bench::plan::{Ending, Pace, Plan};
+use innkeeper_testkit::bench::plan::{AfterResponse, StreamPace, Plan};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::client::{Connection, Tally};
+use crate::client::{LoadConnection, ResponseStats};
 use crate::requests::requests;
-use crate::target::Target;
+use crate::target::BenchTarget;
 
 /// Timeout of a run.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A number of concurrent streams.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
+pub(crate) struct StreamLoad {
     pub(crate) streams: u32,
     /// Events per stream.
     pub(crate) events: u32,
@@ -47,18 +47,18 @@ pub(crate) struct Ages {
 }
 
 /// Streams at full speed.
-pub(crate) async fn full(target: &Target, load: Load) -> Result<Run> {
+pub(crate) async fn full(target: &BenchTarget, load: StreamLoad) -> Result<Run> {
     run(target, load, Plan::full(load.events)).await
 }
 
 /// Streams that share a rate. `group` must be unused.
-pub(crate) async fn paced(target: &Target, load: Load, per_second: u32, group: u32) -> Result<Run> {
-    let pace = Pace::Shared { group, streams: load.streams, per_second };
-    run(target, load, Plan { events: load.events, pace, ending: Ending::KeepAlive }).await
+pub(crate) async fn paced(target: &BenchTarget, load: StreamLoad, per_second: u32, group: u32) -> Result<Run> {
+    let pace = StreamPace::Shared { group, streams: load.streams, per_second };
+    run(target, load, Plan { events: load.events, pace, ending: AfterResponse::KeepAlive }).await
 }
 
 /// Many short responses, which include the cost of a request.
-pub(crate) async fn short(target: &Target, count: u32, events: u32) -> Result<Run> {
+pub(crate) async fn short(target: &BenchTarget, count: u32, events: u32) -> Result<Run> {
     let plan = Plan::full(events);
     let processes = target.processes()?;
     let before = processes.as_ref().map(|tree| tree.processor_time()).transpose()?;
@@ -75,18 +75,18 @@ pub(crate) async fn short(target: &Target, count: u32, events: u32) -> Result<Ru
     })
 }
 
-async fn run(target: &Target, load: Load, plan: Plan) -> Result<Run> {
+async fn run(target: &BenchTarget, load: StreamLoad, plan: Plan) -> Result<Run> {
     tokio::time::timeout(TIMEOUT, measure(target, load, plan))
         .await
         .with_context(|| format!("not finished after {} s", TIMEOUT.as_secs()))?
 }
 
-async fn measure(target: &Target, load: Load, plan: Plan) -> Result<Run> {
+async fn measure(target: &BenchTarget, load: StreamLoad, plan: Plan) -> Result<Run> {
     let warm = Plan::full(20);
-    let warm_request = target.door.request(warm);
+    let warm_request = target.endpoint.request(warm);
     let mut connections = Vec::new();
     for _ in 0..load.streams {
-        let mut connection = Connection::open(&target.door).await?;
+        let mut connection = LoadConnection::open(&target.endpoint).await?;
         connection.ask(&warm_request, warm, target.fidelity).await?;
         connections.push(connection);
     }
@@ -94,7 +94,7 @@ async fn measure(target: &Target, load: Load, plan: Plan) -> Result<Run> {
     let processes = target.processes()?;
     let before = processes.as_ref().map(|tree| tree.processor_time()).transpose()?;
     let start = Instant::now();
-    let tally = request_all(target, connections, plan).await?;
+    let stats = request_all(target, connections, plan).await?;
     let seconds = start.elapsed().as_secs_f64();
     let after = processes.as_ref().map(|tree| tree.processor_time()).transpose()?;
 
@@ -103,26 +103,26 @@ async fn measure(target: &Target, load: Load, plan: Plan) -> Result<Run> {
     Ok(Run {
         processor: before.zip(after).map(|(before, after)| as_float(after.saturating_sub(before)) / sent),
         rate: sent / seconds,
-        per_read: as_float(tally.events) / as_float(tally.reads.max(1)),
-        age: percentiles(tally.ages),
+        per_read: as_float(stats.events) / as_float(stats.reads.max(1)),
+        age: percentiles(stats.ages),
     })
 }
 
 /// Sends a request on every connection at once and sums the statistics.
-async fn request_all(target: &Target, connections: Vec<Connection>, plan: Plan) -> Result<Tally> {
-    let request = Arc::new(target.door.request(plan));
+async fn request_all(target: &BenchTarget, connections: Vec<LoadConnection>, plan: Plan) -> Result<ResponseStats> {
+    let request = Arc::new(target.endpoint.request(plan));
     let fidelity = target.fidelity;
     let mut requests = JoinSet::new();
     for mut connection in connections {
         let request = Arc::clone(&request);
         requests.spawn(async move { connection.ask(&request, plan, fidelity).await });
     }
-    let mut tally = Tally::default();
+    let mut stats = ResponseStats::default();
     while let Some(response) = requests.join_next().await {
-        tally.add(response.context("stream task failed")??);
+        stats.add(response.context("stream task failed")??);
     }
-    ensure!(tally.events > 0, "received no events");
-    Ok(tally)
+    ensure!(stats.events > 0, "received no events");
+    Ok(stats)
 }
 
 /// The percentiles; `None` for an empty list.

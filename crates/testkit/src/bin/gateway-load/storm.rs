@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use innkeeper_testkit::bench::plan::{Ending, Pace, Plan};
+use innkeeper_testkit::bench::plan::{AfterResponse, StreamPace, Plan};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::client::{Connection, Door};
-use crate::target::{Target, Upstream};
-use crate::usage::Tree;
+use crate::client::{LoadConnection, LoadEndpoint};
+use crate::target::{BenchTarget, UpstreamProcess};
+use crate::usage::ProcessTree;
 
 /// Concurrent clients.
 const CLIENTS: u32 = 64;
@@ -55,24 +55,24 @@ pub(crate) struct Storm {
     /// Time from the last cut to the last cancel seen by the upstream.
     pub(crate) settled: Duration,
     /// Resources of the proxy before and after; `None` without a proxy.
-    pub(crate) held: Option<(Held, Held)>,
+    pub(crate) held: Option<(HeldResources, HeldResources)>,
 }
 
 /// Resources of a proxy while it is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct HeldResources {
     pub(crate) files: u64,
     pub(crate) threads: u64,
 }
 
 /// Sends `count` requests and cuts all of them.
-pub(crate) async fn storm(target: &Target, upstream: &Upstream, count: u32, seed: u64) -> Result<Storm> {
+pub(crate) async fn storm(target: &BenchTarget, upstream: &UpstreamProcess, count: u32, seed: u64) -> Result<Storm> {
     drain(target).await?;
     let processes = target.processes()?;
     let before = settled(processes.as_ref(), None).await?;
     let counted = upstream.counts().await?;
 
-    let answered = cut_all(&target.door, count, seed).await?;
+    let answered = cut_all(&target.endpoint, count, seed).await?;
 
     let last_cut = Instant::now();
     let mut counts = upstream.counts().await?;
@@ -95,8 +95,8 @@ pub(crate) async fn storm(target: &Target, upstream: &Upstream, count: u32, seed
 
 /// Removes all idle connections from the proxy's pool, so that open sockets can be
 /// compared.
-async fn drain(target: &Target) -> Result<()> {
-    let plan = Plan { events: 6, pace: Pace::Full, ending: Ending::Close };
+async fn drain(target: &BenchTarget) -> Result<()> {
+    let plan = Plan { events: 6, pace: StreamPace::Full, ending: AfterResponse::Close };
     for _ in 0..DRAIN {
         target.probe(plan).await?;
     }
@@ -104,7 +104,7 @@ async fn drain(target: &Target) -> Result<()> {
 }
 
 /// Waits until the proxy's resources are stable, or not above `wanted`, and returns them.
-async fn settled(processes: Option<&Tree>, wanted: Option<Held>) -> Result<Option<Held>> {
+async fn settled(processes: Option<&ProcessTree>, wanted: Option<HeldResources>) -> Result<Option<HeldResources>> {
     let Some(processes) = processes else { return Ok(None) };
     let start = Instant::now();
     let mut held = resources(processes)?;
@@ -119,23 +119,23 @@ async fn settled(processes: Option<&Tree>, wanted: Option<Held>) -> Result<Optio
     }
 }
 
-fn resources(processes: &Tree) -> Result<Held> {
-    Ok(Held { files: processes.open_files()?, threads: processes.threads()? })
+fn resources(processes: &ProcessTree) -> Result<HeldResources> {
+    Ok(HeldResources { files: processes.open_files()?, threads: processes.threads()? })
 }
 
 /// Cuts `count` requests; returns how many received a response byte.
-async fn cut_all(door: &Door, count: u32, seed: u64) -> Result<u64> {
-    let plan = Plan { events: EVENTS, pace: Pace::Drip { millis: DRIP }, ending: Ending::KeepAlive };
-    let request = Arc::new(door.request(plan));
+async fn cut_all(endpoint: &LoadEndpoint, count: u32, seed: u64) -> Result<u64> {
+    let plan = Plan { events: EVENTS, pace: StreamPace::Drip { millis: DRIP }, ending: AfterResponse::KeepAlive };
+    let request = Arc::new(endpoint.request(plan));
     let taken = Arc::new(AtomicU32::new(0));
     let mut clients = JoinSet::new();
     for client in 0..CLIENTS {
-        let (door, request, taken) = (door.clone(), Arc::clone(&request), Arc::clone(&taken));
+        let (endpoint, request, taken) = (endpoint.clone(), Arc::clone(&request), Arc::clone(&taken));
         let mut random = StdRng::seed_from_u64(seed.wrapping_add(u64::from(client)));
         clients.spawn(async move {
             let mut answered = 0_u64;
             while taken.fetch_add(1, Ordering::Relaxed) < count {
-                answered += u64::from(cut_one(&door, &request, &mut random).await?);
+                answered += u64::from(cut_one(&endpoint, &request, &mut random).await?);
             }
             Ok(answered)
         });
@@ -149,8 +149,8 @@ async fn cut_all(door: &Door, count: u32, seed: u64) -> Result<u64> {
 }
 
 /// Sends one request and cuts it; returns whether a response byte was received.
-async fn cut_one(door: &Door, request: &[u8], random: &mut StdRng) -> Result<bool> {
-    let mut connection = Connection::open(door).await?;
+async fn cut_one(endpoint: &LoadEndpoint, request: &[u8], random: &mut StdRng) -> Result<bool> {
+    let mut connection = LoadConnection::open(endpoint).await?;
     let kind = random.random_range(0..10);
     let answered = if kind == 0 {
         let part = random.random_range(1..request.len());

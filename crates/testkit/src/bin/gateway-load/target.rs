@@ -12,9 +12,9 @@ use innkeeper_testkit::bench::plan::Plan;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::child::{Launch, Server};
-use crate::client::{self, Connection, Door, Fidelity};
-use crate::usage::Tree;
+use crate::child::{ServerLaunch, ServerProcess};
+use crate::client::{self, LoadConnection, LoadEndpoint, Fidelity};
+use crate::usage::ProcessTree;
 
 /// Startup timeout of our own servers, generous for busy machines.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -31,51 +31,51 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The fake upstream.
 #[derive(Debug)]
-pub(crate) struct Upstream {
-    door: Door,
-    _server: Server,
+pub(crate) struct UpstreamProcess {
+    endpoint: LoadEndpoint,
+    _server: ServerProcess,
     _folder: TempDir,
 }
 
 /// The counters of the upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct UpstreamCounts {
     pub(crate) started: u64,
     pub(crate) cancelled: u64,
     pub(crate) active: u64,
 }
 
-impl Upstream {
+impl UpstreamProcess {
     pub(crate) async fn start(program: &Path) -> Result<Self> {
         let folder = scratch()?;
-        let mut server = Server::start(Launch {
+        let mut server = ServerProcess::start(ServerLaunch {
             program,
             arguments: Vec::new(),
             environment: Vec::new(),
             folder: folder.path(),
         })?;
         let ready = server.ready_line(TIMEOUT).await.context("cannot start the fake upstream")?;
-        let door = Door { address: address_in(&ready)?, bearer: "direct.bench".to_owned() };
-        Ok(Self { door, _server: server, _folder: folder })
+        let endpoint = LoadEndpoint { address: address_in(&ready)?, bearer: "direct.bench".to_owned() };
+        Ok(Self { endpoint, _server: server, _folder: folder })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.door.address
+        self.endpoint.address
     }
 
-    pub(crate) async fn counts(&self) -> Result<Counts> {
-        let body = client::get(&self.door, "/counts").await?;
+    pub(crate) async fn counts(&self) -> Result<UpstreamCounts> {
+        let body = client::get(&self.endpoint, "/counts").await?;
         let counts: Value = serde_json::from_slice(&body).context("upstream counters are not valid JSON")?;
         let count = |name: &str| {
             counts.get(name).and_then(Value::as_u64).with_context(|| format!("no `{name}` in the upstream counters"))
         };
-        Ok(Counts { started: count("started")?, cancelled: count("cancelled")?, active: count("active")? })
+        Ok(UpstreamCounts { started: count("started")?, cancelled: count("cancelled")?, active: count("active")? })
     }
 }
 
 /// A kind of target.
 #[derive(Clone, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum TargetKind {
     /// The upstream without a proxy.
     Direct,
     /// nginx, with the path of its program.
@@ -91,7 +91,7 @@ pub(crate) enum Kind {
     },
 }
 
-impl Kind {
+impl TargetKind {
     /// Name in the table.
     pub(crate) fn name(&self) -> &str {
         match self {
@@ -103,11 +103,11 @@ impl Kind {
     }
 
     /// Starts the target and waits until a response passes through it.
-    pub(crate) async fn start(&self, upstream: &Upstream) -> Result<Target> {
+    pub(crate) async fn start(&self, upstream: &UpstreamProcess) -> Result<BenchTarget> {
         let folder = scratch()?;
         let target = match self {
-            Self::Direct => Target {
-                door: upstream.door.clone(),
+            Self::Direct => BenchTarget {
+                endpoint: upstream.endpoint.clone(),
                 server: None,
                 fidelity: Fidelity::Exact,
                 _folder: folder,
@@ -122,30 +122,30 @@ impl Kind {
 
 /// A running target.
 #[derive(Debug)]
-pub(crate) struct Target {
-    pub(crate) door: Door,
+pub(crate) struct BenchTarget {
+    pub(crate) endpoint: LoadEndpoint,
     pub(crate) fidelity: Fidelity,
     /// `None` for the upstream, which needs no proxy.
-    server: Option<Server>,
+    server: Option<ServerProcess>,
     _folder: TempDir,
 }
 
-impl Target {
+impl BenchTarget {
     /// The target's current processes; `None` for the upstream.
-    pub(crate) fn processes(&self) -> Result<Option<Tree>> {
-        self.server.as_ref().map(|server| Tree::of(server.pid())).transpose()
+    pub(crate) fn processes(&self) -> Result<Option<ProcessTree>> {
+        self.server.as_ref().map(|server| ProcessTree::of(server.pid())).transpose()
     }
 
     /// Requests one response on a new connection.
     pub(crate) async fn probe(&self, plan: Plan) -> Result<()> {
-        let mut connection = Connection::open(&self.door).await?;
-        connection.ask(&self.door.request(plan), plan, self.fidelity).await?;
+        let mut connection = LoadConnection::open(&self.endpoint).await?;
+        connection.ask(&self.endpoint.request(plan), plan, self.fidelity).await?;
         Ok(())
     }
 
     /// The end of the target's stderr, for errors.
     pub(crate) fn stderr_tail(&self) -> String {
-        self.server.as_ref().map_or_else(String::new, Server::stderr_tail)
+        self.server.as_ref().map_or_else(String::new, ServerProcess::stderr_tail)
     }
 
     /// Sends requests until a response passes through the target.
@@ -170,9 +170,9 @@ impl Target {
     }
 }
 
-async fn start_gateway(program: &Path, upstream: &Upstream, folder: TempDir) -> Result<Target> {
+async fn start_gateway(program: &Path, upstream: &UpstreamProcess, folder: TempDir) -> Result<BenchTarget> {
     let arguments = ["gateway", "--listen", "127.0.0.1:0", "--upstream", "anthropic", "--json"];
-    let mut server = Server::start(Launch {
+    let mut server = ServerProcess::start(ServerLaunch {
         program,
         arguments: arguments.map(str::to_owned).to_vec(),
         environment: vec![
@@ -184,16 +184,16 @@ async fn start_gateway(program: &Path, upstream: &Upstream, folder: TempDir) -> 
     })?;
     let ready = server.ready_line(TIMEOUT).await?;
     let nonce = ready.get("nonce").and_then(Value::as_str).context("no nonce in the ready line")?;
-    let door = Door { address: address_in(&ready)?, bearer: format!("{nonce}.bench") };
-    let target = Target { door, fidelity: Fidelity::Exact, server: Some(server), _folder: folder };
+    let endpoint = LoadEndpoint { address: address_in(&ready)?, bearer: format!("{nonce}.bench") };
+    let target = BenchTarget { endpoint, fidelity: Fidelity::Exact, server: Some(server), _folder: folder };
     target.wait_until_ready(TIMEOUT).await
 }
 
-async fn start_nginx(program: &Path, upstream: &Upstream, folder: TempDir) -> Result<Target> {
+async fn start_nginx(program: &Path, upstream: &UpstreamProcess, folder: TempDir) -> Result<BenchTarget> {
     let address = free_address()?;
     let configuration = folder.path().join("nginx.conf");
     std::fs::write(&configuration, nginx_configuration(address, upstream.address()))?;
-    let server = Server::start(Launch {
+    let server = ServerProcess::start(ServerLaunch {
         program,
         arguments: vec![
             "-p".to_owned(),
@@ -206,14 +206,14 @@ async fn start_nginx(program: &Path, upstream: &Upstream, folder: TempDir) -> Re
         environment: Vec::new(),
         folder: folder.path(),
     })?;
-    let door = Door { address, bearer: "nginx.bench".to_owned() };
-    let target = Target { door, fidelity: Fidelity::Exact, server: Some(server), _folder: folder };
+    let endpoint = LoadEndpoint { address, bearer: "nginx.bench".to_owned() };
+    let target = BenchTarget { endpoint, fidelity: Fidelity::Exact, server: Some(server), _folder: folder };
     target.wait_until_ready(TIMEOUT).await
 }
 
-async fn start_other(program: &Path, upstream: &Upstream, folder: TempDir) -> Result<Target> {
+async fn start_other(program: &Path, upstream: &UpstreamProcess, folder: TempDir) -> Result<BenchTarget> {
     let address = free_address()?;
-    let server = Server::start(Launch {
+    let server = ServerProcess::start(ServerLaunch {
         program,
         arguments: Vec::new(),
         environment: vec![
@@ -224,8 +224,8 @@ async fn start_other(program: &Path, upstream: &Upstream, folder: TempDir) -> Re
         ],
         folder: folder.path(),
     })?;
-    let door = Door { address, bearer: OTHERS_KEY.to_owned() };
-    let target = Target { door, fidelity: Fidelity::Rewritten, server: Some(server), _folder: folder };
+    let endpoint = LoadEndpoint { address, bearer: OTHERS_KEY.to_owned() };
+    let target = BenchTarget { endpoint, fidelity: Fidelity::Rewritten, server: Some(server), _folder: folder };
     target.wait_until_ready(OTHERS_TIMEOUT).await
 }
 

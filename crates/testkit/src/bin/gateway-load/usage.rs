@@ -3,10 +3,10 @@
 //! Linux only; on other systems creating the tree returns an error.
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{Memory, Tree};
+pub(crate) use linux::{TreeMemory, ProcessTree};
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) use elsewhere::{Memory, Tree};
+pub(crate) use elsewhere::{TreeMemory, ProcessTree};
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -18,20 +18,20 @@ mod linux {
 
     /// A process and its descendants at the time of creation.
     #[derive(Clone, Debug)]
-    pub(crate) struct Tree {
+    pub(crate) struct ProcessTree {
         pids: Vec<u32>,
     }
 
     /// Bytes of memory.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub(crate) struct Memory {
+    pub(crate) struct TreeMemory {
         /// Resident memory; shared pages count in full.
         pub(crate) resident: u64,
         /// Resident memory; shared pages count in proportion (PSS).
         pub(crate) proportional: u64,
     }
 
-    impl Tree {
+    impl ProcessTree {
         /// Finds the descendants of a process.
         pub(crate) fn of(root: u32) -> Result<Self> {
             let mut parents = Vec::new();
@@ -64,8 +64,8 @@ mod linux {
         }
 
         /// Current memory.
-        pub(crate) fn memory(&self) -> Result<Memory> {
-            let mut memory = Memory::default();
+        pub(crate) fn memory(&self) -> Result<TreeMemory> {
+            let mut memory = TreeMemory::default();
             for pid in &self.pids {
                 let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
                     .with_context(|| format!("cannot read the memory of process {pid}"))?;
@@ -110,7 +110,7 @@ mod linux {
 
         #[test]
         fn tree_reports_usage_of_current_process() {
-            let tree = Tree::of(std::process::id()).unwrap();
+            let tree = ProcessTree::of(std::process::id()).unwrap();
             let before = tree.processor_time().unwrap();
             let mut sum = 0_u64;
             while tree.processor_time().unwrap() < before + 1_000_000 {
@@ -131,18 +131,18 @@ mod elsewhere {
 
     /// A process and its descendants.
     #[derive(Clone, Debug)]
-    pub(crate) struct Tree;
+    pub(crate) struct ProcessTree;
 
     /// Bytes of memory.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub(crate) struct Memory {
+    pub(crate) struct TreeMemory {
         /// Resident memory; shared pages count in full.
         pub(crate) resident: u64,
         /// Resident memory; shared pages count in proportion (PSS).
         pub(crate) proportional: u64,
     }
 
-    impl Tree {
+    impl ProcessTree {
         pub(crate) fn of(_root: u32) -> Result<Self> {
             bail!("the benchmark needs /proc and runs on Linux only")
         }
@@ -151,8 +151,8 @@ mod elsewhere {
             Ok(0)
         }
 
-        pub(crate) fn memory(&self) -> Result<Memory> {
-            Ok(Memory::default())
+        pub(crate) fn memory(&self) -> Result<TreeMemory> {
+            Ok(TreeMemory::default())
         }
 
         pub(crate) fn open_files(&self) -> Result<u64> {

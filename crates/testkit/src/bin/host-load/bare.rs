@@ -17,13 +17,13 @@ use uuid::Uuid;
 
 /// The command and environment of one of the host's runtimes.
 #[derive(Debug)]
-struct Launch {
+struct RuntimeLaunch {
     /// Program and arguments.
     command: Vec<String>,
     environment: BTreeMap<String, String>,
 }
 
-impl Launch {
+impl RuntimeLaunch {
     /// Reads them from the warden of the host's only runtime, which was started with the
     /// same values.
     fn of(host: &TestHost) -> Result<Self> {
@@ -78,7 +78,7 @@ impl BareRuntime {
     /// Starts a runtime with the options of the host's runtime.
     pub(crate) async fn beside(host: &TestHost) -> Result<Self> {
         let files = tempfile::tempdir().context("cannot create a temporary directory")?;
-        let launch = Launch::of(host)?.for_new_conversation(files.path())?;
+        let launch = RuntimeLaunch::of(host)?.for_new_conversation(files.path())?;
         let (program, arguments) = launch.command.split_first().context("no program in the warden's arguments")?;
         #[expect(clippy::disallowed_methods, reason = "the benchmark measures the runtime without the claude crate")]
         let mut command = Command::new(program);

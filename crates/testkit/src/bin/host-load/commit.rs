@@ -12,7 +12,7 @@ use innkeeper_core::state::{Action, ChannelState, ChatDoc, Frame, Outbox, StateS
 use innkeeper_testkit::bench::monotonic_nanos;
 use serde_json::{Value, json};
 
-use crate::report::{Report, median};
+use crate::report::{LoadReport, median};
 
 /// Subscribers of the chat.
 const SUBSCRIBERS: usize = 8;
@@ -29,23 +29,23 @@ const LIMIT: f64 = 3.0;
 /// Maximum cost of a commit in a long turn, relative to an empty one.
 const RATIO_LIMIT: f64 = 2.0;
 
-pub(crate) fn measure(quick: bool, report: &mut Report) -> Result<()> {
+pub(crate) fn measure(quick: bool, report: &mut LoadReport) -> Result<()> {
     let rounds = if quick { 50 } else { 3_000 };
-    let empty = Chat::new(0)?.delta_cost(rounds)?;
-    let long = Chat::new(TOOL_CALLS)?.delta_cost(rounds)?;
+    let empty = CommitBench::new(0)?.delta_cost(rounds)?;
+    let long = CommitBench::new(TOOL_CALLS)?.delta_cost(rounds)?;
     report.within("commit of a delta, 8 subscribers", empty, "µs", LIMIT, String::new());
     report.within("  in a turn with 500 tool calls", long, "µs", LIMIT * RATIO_LIMIT, String::new());
     report.within("  ratio", long / empty, "×", RATIO_LIMIT, String::new());
     Ok(())
 }
 
-struct Chat {
+struct CommitBench {
     store: StateStore,
     uri: ChannelUri,
     outboxes: Vec<Arc<Outbox>>,
 }
 
-impl Chat {
+impl CommitBench {
     /// Creates a chat with subscribers and a turn with `tool_calls` tool calls.
     fn new(tool_calls: usize) -> Result<Self> {
         let root = RootState {

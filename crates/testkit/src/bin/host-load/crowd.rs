@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use innkeeper_testkit::bench::monotonic_nanos;
-use innkeeper_testkit::load::{Driver, Histogram, Reader, Socket, Watch};
+use innkeeper_testkit::load::{LoadDriver, Histogram, FrameReader, Socket, Watch};
 use tokio::task::JoinSet;
 
 use crate::child::Child;
 use crate::process;
-use crate::report::Report;
+use crate::report::LoadReport;
 
 /// Deltas per second.
 const RATE: u64 = 1_000;
@@ -22,10 +22,10 @@ const BEHIND_LIMIT: f64 = 25.0;
 /// Maximum number of cores that the host may use.
 const PROCESSOR_LIMIT: f64 = 1.0;
 
-pub(crate) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
+pub(crate) async fn measure(quick: bool, report: &mut LoadReport) -> Result<()> {
     let (clients, seconds) = if quick { (20, 1) } else { (500, 15) };
     let host = Child::under_load().await?;
-    let mut driver = Driver::new(host.address()?).await?;
+    let mut driver = LoadDriver::new(host.address()?).await?;
     let mut readers = JoinSet::new();
     for number in 0..clients {
         let (socket, _) = Socket::open(host.address()?, &format!("client-{number}"), &[&driver.chat]).await?;
@@ -63,7 +63,7 @@ fn share(part: u64, whole: u64) -> f64 {
 }
 
 async fn read(mut socket: Socket) -> Result<Watch> {
-    let (reader, mut watch) = (Reader::default(), Watch::default());
+    let (reader, mut watch) = (FrameReader::default(), Watch::default());
     reader.watch(&mut socket, &mut watch).await?;
     Ok(watch)
 }

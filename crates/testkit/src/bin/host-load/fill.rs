@@ -9,7 +9,7 @@ use innkeeper_core::storage::{
     Change, Json, Storage, StoredConversation, StoredRow, StoredSession, StoredTurn,
 };
 use innkeeper_store::{Store, StoreConfig};
-use innkeeper_testkit::load::{Driver, LoadHost, PROVIDER};
+use innkeeper_testkit::load::{LoadDriver, LoadHost, PROVIDER};
 use serde_json::value::RawValue;
 
 /// Sessions per write.
@@ -41,7 +41,7 @@ pub(crate) async fn fill(data: &Path, sessions: u64) -> Result<()> {
 async fn created_by_host(data: &Path) -> Result<(StoredRow, StoredSession)> {
     let store = Arc::new(Store::open(StoreConfig::new(data))?);
     let host = LoadHost::start_with(Arc::clone(&store) as Arc<dyn Storage>).await?;
-    let mut driver = Driver::new(host.address()?).await?;
+    let mut driver = LoadDriver::new(host.address()?).await?;
     driver.say(&format!("reply {TURN}")).await?;
     driver.finish().await?;
     host.stop().await;

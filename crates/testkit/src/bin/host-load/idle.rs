@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::child::Child;
 use crate::fill::fill;
 use crate::process;
-use crate::report::{Report, median};
+use crate::report::{LoadReport, median};
 
 /// Maximum milliseconds from exec to the ready line.
 const READY_LIMIT: f64 = 50.0;
@@ -32,7 +32,7 @@ const ROUNDS: usize = 15;
 /// Delay before memory is measured.
 const SETTLE: Duration = Duration::from_secs(2);
 
-pub(crate) async fn measure(innkeeper: &Path, quick: bool, report: &mut Report) -> Result<()> {
+pub(crate) async fn measure(innkeeper: &Path, quick: bool, report: &mut LoadReport) -> Result<()> {
     let many = if quick { 100 } else { 10_000 };
     for (sessions, memory_limit) in [0, many].into_iter().zip(MEMORY_LIMITS) {
         let home = tempfile::tempdir().context("cannot create a temporary directory")?;
@@ -64,7 +64,7 @@ pub(crate) async fn measure(innkeeper: &Path, quick: bool, report: &mut Report) 
 }
 
 /// Measures the time to list all sessions.
-async fn list(host: &Child, sessions: u64, report: &mut Report) -> Result<()> {
+async fn list(host: &Child, sessions: u64, report: &mut LoadReport) -> Result<()> {
     let (mut socket, _) = Socket::open(host.address()?, "reader", &[]).await?;
     let (mut times, mut size) = (Vec::new(), 0);
     for _ in 0..ROUNDS {

@@ -14,7 +14,7 @@ mod idle;
 mod open;
 mod process;
 mod report;
-mod slow;
+mod slow_client;
 mod turn;
 
 use std::io::Write as _;
@@ -33,16 +33,16 @@ use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::report::Report;
+use crate::report::LoadReport;
 
 #[derive(Debug, Parser)]
-struct Options {
+struct HostLoadOptions {
     #[command(subcommand)]
-    command: Command,
+    command: LoadCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum LoadCommand {
     /// Measure the host on this machine and print a table
     Bench(BenchOptions),
     /// Measure the first delta of a turn through the host and from a bare runtime
@@ -94,32 +94,32 @@ struct SlowOptions {
 }
 
 fn main() -> ExitCode {
-    run(Options::parse()).unwrap_or_else(|error| {
+    run(HostLoadOptions::parse()).unwrap_or_else(|error| {
         // If stderr is closed, only the exit code reports the failure.
         writeln!(std::io::stderr(), "host-load failed: {error:#}").ok();
         ExitCode::FAILURE
     })
 }
 
-fn run(options: Options) -> Result<ExitCode> {
+fn run(options: HostLoadOptions) -> Result<ExitCode> {
     raise_open_files()?;
     match options.command {
         // The same number of threads as the real host.
-        Command::Serve { data } => {
+        LoadCommand::Serve { data } => {
             runtime(tokio::runtime::Builder::new_multi_thread())?.block_on(serve(data))
         }
         // One thread: the load generator must not take cores from the measured host.
-        Command::Bench(options) => {
+        LoadCommand::Bench(options) => {
             let deadline = Duration::from_secs(options.deadline);
             runtime(tokio::runtime::Builder::new_current_thread())?
                 .block_on(unless_stopped(deadline, bench(&options)))
         }
-        Command::Turn(options) => {
+        LoadCommand::Turn(options) => {
             let deadline = Duration::from_secs(options.bench.deadline);
             runtime(tokio::runtime::Builder::new_current_thread())?
                 .block_on(unless_stopped(deadline, turn(&options)))
         }
-        Command::Slow(options) => {
+        LoadCommand::Slow(options) => {
             let deadline = Duration::from_secs(options.seconds + 120);
             runtime(tokio::runtime::Builder::new_current_thread())?
                 .block_on(unless_stopped(deadline, slow(&options)))
@@ -162,7 +162,7 @@ async fn serve(data: PathBuf) -> Result<ExitCode> {
 }
 
 async fn bench(options: &BenchOptions) -> Result<ExitCode> {
-    let mut report = Report::default();
+    let mut report = LoadReport::default();
     commit::measure(options.quick, &mut report)?;
     crowd::measure(options.quick, &mut report).await?;
     open::measure(options.quick, &mut report).await?;
@@ -172,7 +172,7 @@ async fn bench(options: &BenchOptions) -> Result<ExitCode> {
 
 async fn turn(options: &TurnOptions) -> Result<ExitCode> {
     let TurnOptions { bench, claude } = options;
-    let mut report = Report::default();
+    let mut report = LoadReport::default();
     for claude in claude {
         turn::measure(&bench.innkeeper, claude, bench.quick, &mut report).await?;
     }
@@ -180,7 +180,7 @@ async fn turn(options: &TurnOptions) -> Result<ExitCode> {
 }
 
 /// Prints the report and checks its limits.
-fn print(report: &Report, options: &BenchOptions) -> Result<ExitCode> {
+fn print(report: &LoadReport, options: &BenchOptions) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{report}")?;
     if options.quick {
@@ -195,7 +195,7 @@ fn print(report: &Report, options: &BenchOptions) -> Result<ExitCode> {
 }
 
 async fn slow(options: &SlowOptions) -> Result<ExitCode> {
-    let outcome = slow::run(Duration::from_secs(options.seconds), options.clients).await?;
+    let outcome = slow_client::run(Duration::from_secs(options.seconds), options.clients).await?;
     writeln!(std::io::stdout(), "{outcome}")?;
     Ok(ExitCode::SUCCESS)
 }

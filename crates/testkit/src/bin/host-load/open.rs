@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use innkeeper_testkit::bench::monotonic_nanos;
-use innkeeper_testkit::load::{Driver, Socket};
+use innkeeper_testkit::load::{LoadDriver, Socket};
 use serde_json::json;
 
 use crate::child::Child;
-use crate::report::{Report, median};
+use crate::report::{LoadReport, median};
 
 /// Bytes of text per turn; a snapshot of 1,000 turns takes 4 MB.
 const TURN: usize = 3_400;
@@ -19,10 +19,10 @@ const LIMIT: f64 = 40.0;
 /// Number of measurements.
 const ROUNDS: usize = 21;
 
-pub(crate) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
+pub(crate) async fn measure(quick: bool, report: &mut LoadReport) -> Result<()> {
     let turns = if quick { 20 } else { 1_000 };
     let host = Child::under_load().await?;
-    let mut driver = Driver::new(host.address()?).await?;
+    let mut driver = LoadDriver::new(host.address()?).await?;
     for _ in 0..turns {
         driver.say(&format!("reply {TURN}")).await?;
         driver.finish().await?;

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 /// Bytes of memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Memory {
+pub(crate) struct ProcessMemory {
     /// Resident memory; shared pages count in full.
     pub(crate) resident: u64,
     /// Resident memory; shared pages count in proportion (PSS).
@@ -24,7 +24,7 @@ pub(crate) fn processor_time(pid: u32) -> Result<Duration> {
 
 /// Current memory of a process.
 #[cfg(target_os = "linux")]
-pub(crate) fn memory(pid: u32) -> Result<Memory> {
+pub(crate) fn memory(pid: u32) -> Result<ProcessMemory> {
     use anyhow::Context as _;
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
         .with_context(|| format!("cannot read the memory of process {pid}"))?;
@@ -33,7 +33,7 @@ pub(crate) fn memory(pid: u32) -> Result<Memory> {
         let kib = line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok());
         kib.map(|kib| kib * 1024).with_context(|| format!("no {name} in smaps_rollup"))
     };
-    Ok(Memory { resident: bytes("Rss:")?, proportional: bytes("Pss:")? })
+    Ok(ProcessMemory { resident: bytes("Rss:")?, proportional: bytes("Pss:")? })
 }
 
 /// CPU time of a process so far.
@@ -44,6 +44,6 @@ pub(crate) fn processor_time(_pid: u32) -> Result<Duration> {
 
 /// Current memory of a process.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn memory(_pid: u32) -> Result<Memory> {
+pub(crate) fn memory(_pid: u32) -> Result<ProcessMemory> {
     anyhow::bail!("the benchmark needs /proc and runs on Linux only")
 }

@@ -4,12 +4,12 @@ use std::fmt;
 
 /// All measurements, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
-    rows: Vec<Row>,
+pub(crate) struct LoadReport {
+    rows: Vec<Measurement>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct Measurement {
     what: String,
     measured: f64,
     unit: &'static str,
@@ -17,15 +17,15 @@ struct Row {
     note: String,
 }
 
-impl Report {
+impl LoadReport {
     /// Adds a measurement with an upper limit.
     pub(crate) fn within(&mut self, what: &str, measured: f64, unit: &'static str, limit: f64, note: String) {
-        self.rows.push(Row { what: what.to_owned(), measured, unit, limit: Some(limit), note });
+        self.rows.push(Measurement { what: what.to_owned(), measured, unit, limit: Some(limit), note });
     }
 
     /// Adds a measurement without a limit.
     pub(crate) fn record(&mut self, what: &str, measured: f64, unit: &'static str) {
-        self.rows.push(Row { what: what.to_owned(), measured, unit, limit: None, note: String::new() });
+        self.rows.push(Measurement { what: what.to_owned(), measured, unit, limit: None, note: String::new() });
     }
 
     /// The rows that exceed their limit, formatted.
@@ -34,14 +34,14 @@ impl Report {
     }
 }
 
-impl Row {
+impl Measurement {
     /// A value that is not a number does not meet its limit.
     fn is_met(&self) -> bool {
         self.limit.is_none_or(|limit| self.measured <= limit)
     }
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for Measurement {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, measured, unit, limit, note } = self;
         let limit = limit.map(|limit| format!("≤ {limit} {unit}")).unwrap_or_default();
@@ -55,7 +55,7 @@ impl fmt::Display for Row {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for LoadReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for row in &self.rows {
             writeln!(formatter, "{}", row.to_string().trim_end())?;
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn limit_is_missed_by_greater_value_and_by_nan() {
-        let mut report = Report::default();
+        let mut report = LoadReport::default();
         report.within("met", 3.0, "ms", 3.0, String::new());
         report.within("missed", 3.1, "ms", 3.0, String::new());
         report.within("unknown", median(Vec::new()), "ms", 3.0, String::new());

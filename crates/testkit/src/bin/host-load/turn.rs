@@ -14,7 +14,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::bare::BareRuntime;
-use crate::report::{Report, percentiles};
+use crate::report::{LoadReport, percentiles};
 
 /// Maximum milliseconds that the host may add at the median.
 const ADDED_LIMIT: f64 = 1.5;
@@ -35,7 +35,7 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(60);
 const PROMPT: &str = "#demo\ntext Good evening, a room is free.";
 
 /// Measures one runtime.
-pub(crate) async fn measure(innkeeper: &Path, claude: &Path, quick: bool, report: &mut Report) -> Result<()> {
+pub(crate) async fn measure(innkeeper: &Path, claude: &Path, quick: bool, report: &mut LoadReport) -> Result<()> {
     let (warm_up, rounds) = if quick { (1, 5) } else { (WARM_UP, ROUNDS) };
     let options = HostOptions {
         arguments: vec!["--no-token".to_owned()],

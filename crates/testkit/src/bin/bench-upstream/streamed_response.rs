@@ -11,26 +11,26 @@ use bytes::Bytes;
 use futures_util::stream::{self, Stream};
 use innkeeper_testkit::bench::events;
 use innkeeper_testkit::bench::monotonic_nanos;
-use innkeeper_testkit::bench::plan::{Pace, Plan};
+use innkeeper_testkit::bench::plan::{StreamPace, Plan};
 use tokio::sync::Semaphore;
 
-use crate::counts::Ticket;
+use crate::counts::ActiveResponse;
 
 /// A response that is being sent.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct StreamedResponse {
     plan: Plan,
     /// One permit per event, if the pacer controls the rate.
     permits: Option<Arc<Semaphore>>,
-    ticket: Ticket,
+    active: ActiveResponse,
     /// A delta with timestamp 0, for responses that are not timed.
     untimed: Bytes,
     sent: u32,
 }
 
-impl Answer {
-    pub(crate) fn new(plan: Plan, permits: Option<Arc<Semaphore>>, ticket: Ticket) -> Self {
-        Self { plan, permits, ticket, untimed: events::delta(0), sent: 0 }
+impl StreamedResponse {
+    pub(crate) fn new(plan: Plan, permits: Option<Arc<Semaphore>>, active: ActiveResponse) -> Self {
+        Self { plan, permits, active, untimed: events::delta(0), sent: 0 }
     }
 
     /// The stream of events. Dropping it before its end cancels the response.
@@ -43,26 +43,26 @@ impl Answer {
 
     async fn next(&mut self) -> Option<Bytes> {
         self.wait().await;
-        let timed = matches!(self.plan.pace, Pace::Shared { .. });
+        let timed = matches!(self.plan.pace, StreamPace::Shared { .. });
         let event = events::event(self.sent, self.plan.events, || {
             // Take the timestamp as late as possible.
             if timed { events::delta(monotonic_nanos()) } else { self.untimed.clone() }
         });
         self.sent = self.sent.saturating_add(1);
         if event.is_none() {
-            self.ticket.finish();
+            self.active.finish();
         }
         event
     }
 
     async fn wait(&self) {
         match self.plan.pace {
-            Pace::Full => {
+            StreamPace::Full => {
                 if self.sent > 0 {
                     tokio::task::yield_now().await;
                 }
             }
-            Pace::Shared { .. } => {
+            StreamPace::Shared { .. } => {
                 if self.sent < self.plan.events
                     && let Some(permits) = &self.permits
                     && let Ok(permit) = permits.acquire().await
@@ -70,12 +70,12 @@ impl Answer {
                     permit.forget();
                 }
             }
-            Pace::Hold => {
+            StreamPace::Hold => {
                 if self.sent > 0 {
                     std::future::pending::<()>().await;
                 }
             }
-            Pace::Drip { millis } => {
+            StreamPace::Drip { millis } => {
                 if self.sent > 0 {
                     tokio::time::sleep(Duration::from_millis(u64::from(millis))).await;
                 }

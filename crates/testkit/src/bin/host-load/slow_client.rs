@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use innkeeper_testkit::load::{Closed, Driver, Histogram, Mirror, Reader, Socket, Watch};
+use innkeeper_testkit::load::{SocketClosed, LoadDriver, Histogram, Mirror, FrameReader, Socket, Watch};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -24,7 +24,7 @@ const TOLERANCE: Duration = Duration::from_millis(5);
 
 /// The result of the test.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct SlowClientResult {
     alone: Duration,
     beside: Duration,
     frames: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Outcome {
     memory: u64,
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for SlowClientResult {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { alone, beside, frames, deltas, ended, received, memory } = self;
         let mib = memory / 1048576;
@@ -48,10 +48,10 @@ impl fmt::Display for Outcome {
 }
 
 /// Streams once without and once with a client that does not read.
-pub(crate) async fn run(time: Duration, clients: usize) -> Result<Outcome> {
+pub(crate) async fn run(time: Duration, clients: usize) -> Result<SlowClientResult> {
     let host = Child::under_load().await?;
     let address = host.address()?;
-    let mut driver = Driver::new(address).await?;
+    let mut driver = LoadDriver::new(address).await?;
     let alone = stream(&mut driver, address, time.min(ALONE), clients).await?;
     let mut slow = Socket::connect_narrow(address).await?;
     let response = slow.introduce("slow", &[&driver.chat]).await?;
@@ -68,12 +68,12 @@ pub(crate) async fn run(time: Duration, clients: usize) -> Result<Outcome> {
     driver.finish().await?;
     let received = reconnect(address, &driver.chat, &mut mirror).await?;
     let deltas = RATE * time.as_secs().max(1);
-    Ok(Outcome { alone, beside, frames: mirror.frames, deltas, ended, received, memory })
+    Ok(SlowClientResult { alone, beside, frames: mirror.frames, deltas, ended, received, memory })
 }
 
 /// Streams to `clients` reading clients and returns their common p99.
 async fn stream(
-    driver: &mut Driver,
+    driver: &mut LoadDriver,
     address: SocketAddr,
     time: Duration,
     clients: usize,
@@ -83,7 +83,7 @@ async fn stream(
         let (mut socket, _) = Socket::open(address, &format!("client-{number}"), &[&driver.chat]).await?;
         readers.spawn(async move {
             let mut watch = Watch::default();
-            Reader::default().watch(&mut socket, &mut watch).await.map(|()| watch)
+            FrameReader::default().watch(&mut socket, &mut watch).await.map(|()| watch)
         });
     }
     driver.say(&format!("stream {} {RATE}", RATE * time.as_secs().max(1))).await?;
@@ -111,7 +111,7 @@ async fn drain(slow: &mut Socket, mirror: &mut Mirror) -> Result<&'static str> {
             Ok(()) if mirror.state.active_turn.is_none() => return Ok("reached the end of the turn"),
             Ok(()) => {}
             Err(error) => {
-                error.downcast::<Closed>()?;
+                error.downcast::<SocketClosed>()?;
                 return Ok("was closed by the host");
             }
         }

@@ -11,15 +11,15 @@ const LONGEST_HEAD: usize = 64 * 1024;
 
 /// A response that is being parsed.
 #[derive(Debug)]
-pub(crate) struct Response {
-    state: State,
+pub(crate) struct ResponseParser {
+    state: ParserState,
     /// The incomplete head or line.
     text: Vec<u8>,
     status: u16,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ParserState {
     Head,
     ChunkSize,
     Chunk(u64),
@@ -31,9 +31,9 @@ enum State {
     Done,
 }
 
-impl Response {
+impl ResponseParser {
     pub(crate) fn new() -> Self {
-        Self { state: State::Head, text: Vec::new(), status: 0 }
+        Self { state: ParserState::Head, text: Vec::new(), status: 0 }
     }
 
     /// The status; 0 until the head is complete.
@@ -43,34 +43,34 @@ impl Response {
 
     /// Whether the body is complete.
     pub(crate) fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ParserState::Done
     }
 
     /// Whether the end of the connection completes the body.
     pub(crate) fn may_end_here(&self) -> bool {
-        matches!(self.state, State::UntilClose | State::Done)
+        matches!(self.state, ParserState::UntilClose | ParserState::Done)
     }
 
     /// Parses more bytes and passes each piece of the body to `body`.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], mut body: impl FnMut(&[u8])) -> Result<()> {
         while !bytes.is_empty() {
             bytes = match self.state {
-                State::Head => self.head(bytes)?,
-                State::ChunkSize => self.line(bytes, |line| {
+                ParserState::Head => self.head(bytes)?,
+                ParserState::ChunkSize => self.line(bytes, |line| {
                     let size = chunk_size(line)?;
-                    Ok(if size == 0 { State::Trailer } else { State::Chunk(size) })
+                    Ok(if size == 0 { ParserState::Trailer } else { ParserState::Chunk(size) })
                 })?,
-                State::Chunk(left) => self.piece(bytes, left, &mut body, State::ChunkEnd, State::Chunk),
-                State::ChunkEnd => self.line(bytes, |_| Ok(State::ChunkSize))?,
-                State::Trailer => {
-                    self.line(bytes, |line| Ok(if line.is_empty() { State::Done } else { State::Trailer }))?
+                ParserState::Chunk(left) => self.piece(bytes, left, &mut body, ParserState::ChunkEnd, ParserState::Chunk),
+                ParserState::ChunkEnd => self.line(bytes, |_| Ok(ParserState::ChunkSize))?,
+                ParserState::Trailer => {
+                    self.line(bytes, |line| Ok(if line.is_empty() { ParserState::Done } else { ParserState::Trailer }))?
                 }
-                State::Length(left) => self.piece(bytes, left, &mut body, State::Done, State::Length),
-                State::UntilClose => {
+                ParserState::Length(left) => self.piece(bytes, left, &mut body, ParserState::Done, ParserState::Length),
+                ParserState::UntilClose => {
                     body(bytes);
                     &[]
                 }
-                State::Done => bail!("unexpected bytes after the end of a response"),
+                ParserState::Done => bail!("unexpected bytes after the end of a response"),
             };
         }
         Ok(())
@@ -82,8 +82,8 @@ impl Response {
         bytes: &'a [u8],
         left: u64,
         body: &mut impl FnMut(&[u8]),
-        after: State,
-        within: impl FnOnce(u64) -> State,
+        after: ParserState,
+        within: impl FnOnce(u64) -> ParserState,
     ) -> &'a [u8] {
         let end = usize::try_from(left).unwrap_or(usize::MAX);
         if let Some((piece, rest)) = bytes.split_at_checked(end) {
@@ -98,7 +98,7 @@ impl Response {
     }
 
     /// Reads to the end of a line; returns the remaining bytes.
-    fn line<'a>(&mut self, bytes: &'a [u8], next: impl FnOnce(&[u8]) -> Result<State>) -> Result<&'a [u8]> {
+    fn line<'a>(&mut self, bytes: &'a [u8], next: impl FnOnce(&[u8]) -> Result<ParserState>) -> Result<&'a [u8]> {
         let Some((line, rest)) = memchr(b'\n', bytes).and_then(|end| bytes.split_at_checked(end + 1)) else {
             self.keep(bytes)?;
             return Ok(&[]);
@@ -138,7 +138,7 @@ impl Response {
     }
 }
 
-fn parse_head(head: &str) -> Result<(u16, State)> {
+fn parse_head(head: &str) -> Result<(u16, ParserState)> {
     let mut lines = head.split("\r\n");
     let first = lines.next().unwrap_or_default();
     let status = first
@@ -146,14 +146,14 @@ fn parse_head(head: &str) -> Result<(u16, State)> {
         .and_then(|rest| rest.get(..3))
         .and_then(|status| status.parse().ok())
         .with_context(|| format!("invalid HTTP/1.1 status line `{first}`"))?;
-    let mut state = State::UntilClose;
+    let mut state = ParserState::UntilClose;
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
         let value = value.trim();
         if name.eq_ignore_ascii_case("transfer-encoding") && value.eq_ignore_ascii_case("chunked") {
-            state = State::ChunkSize;
+            state = ParserState::ChunkSize;
         } else if name.eq_ignore_ascii_case("content-length") {
             let length = value.parse().with_context(|| format!("invalid content-length `{value}`"))?;
-            state = if length == 0 { State::Done } else { State::Length(length) };
+            state = if length == 0 { ParserState::Done } else { ParserState::Length(length) };
         }
     }
     Ok((status, state))
@@ -175,7 +175,7 @@ mod tests {
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nb;x=1\r\n, big world\r\n0\r\n\r\n";
 
     fn read(pieces: &[&[u8]]) -> Result<(u16, String, bool)> {
-        let (mut response, mut body) = (Response::new(), Vec::new());
+        let (mut response, mut body) = (ResponseParser::new(), Vec::new());
         for piece in pieces {
             response.feed(piece, |bytes| body.extend_from_slice(bytes))?;
         }

@@ -5,14 +5,14 @@
 
 /// The state of the splitter.
 #[derive(Debug, Default)]
-pub(crate) struct Scanner {
+pub(crate) struct EventSplitter {
     /// The start of an incomplete event.
     begun: Vec<u8>,
     /// Whether the incomplete line has content.
     line_has_text: bool,
 }
 
-impl Scanner {
+impl EventSplitter {
     /// Parses more bytes and passes each complete event to `each`.
     pub(crate) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) {
         let (mut event, mut line) = (0, 0);
@@ -47,9 +47,9 @@ mod tests {
     fn events_do_not_depend_on_input_split() {
         let stream = "event: a\ndata: 1\n\ndata: 2\r\n\r\ndata: 3\n\ndata: unfinished\n";
         for size in 1..=stream.len() {
-            let (mut scanner, mut events) = (Scanner::default(), Vec::new());
+            let (mut splitter, mut events) = (EventSplitter::default(), Vec::new());
             for piece in stream.as_bytes().chunks(size) {
-                scanner.feed(piece, |event| events.push(String::from_utf8(event.to_vec()).unwrap()));
+                splitter.feed(piece, |event| events.push(String::from_utf8(event.to_vec()).unwrap()));
             }
             assert_eq!(
                 events,
