@@ -5,6 +5,7 @@
 
 mod documents;
 mod edges;
+mod language;
 mod licences;
 mod lockfiles;
 mod sizes;
@@ -29,6 +30,7 @@ pub(crate) fn run() -> anyhow::Result<Vec<String>> {
     let mut problems = edges::check(&metadata);
     problems.extend(licences::check(&metadata));
     problems.extend(lockfiles::check_budget(&read(&root.join("Cargo.lock"))?));
+    let mut prose = Vec::new();
     for path in files_below(root)? {
         let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
         if shown.ends_with(".snap.new") {
@@ -38,6 +40,9 @@ pub(crate) fn run() -> anyhow::Result<Vec<String>> {
         }
         if sizes::is_checked(&shown) {
             problems.extend(sizes::check(&shown, &read(&path)?));
+        }
+        if language::is_checked(&shown) {
+            prose.push((shown.clone(), read(&path)?));
         }
         if shown.ends_with(".md") {
             let folder = path.parent().unwrap_or(root);
@@ -50,6 +55,11 @@ pub(crate) fn run() -> anyhow::Result<Vec<String>> {
         if path.file_name().is_some_and(|name| name == "package-lock.json") {
             problems.extend(lockfiles::check_npm(&shown, &read(&path)?));
         }
+    }
+    if language::ENFORCED {
+        let allowed = root.join(language::ALLOWED_PATH);
+        let allowed = if allowed.exists() { read(&allowed)? } else { String::new() };
+        problems.extend(language::check(&prose, &allowed));
     }
     Ok(problems)
 }

@@ -145,14 +145,14 @@ async fn bench(options: &GatewayLoadOptions) -> Result<ExitCode> {
     for skipped in &result.skipped {
         writeln!(out, "not measured: {skipped}")?;
     }
-    let mut result = ExitCode::SUCCESS;
+    let mut exit_code = ExitCode::SUCCESS;
     for row in rows.iter().filter(|row| matches!(row.verdict, LimitVerdict::Missed | LimitVerdict::Unknown)) {
         writeln!(out, "limit exceeded: {}", row.complaint())?;
         if options.check {
-            result = ExitCode::FAILURE;
+            exit_code = ExitCode::FAILURE;
         }
     }
-    Ok(result)
+    Ok(exit_code)
 }
 
 /// The 1-minute load average.
