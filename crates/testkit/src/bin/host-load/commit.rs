@@ -64,7 +64,7 @@ impl CommitBench {
         store
             .create(vec![(uri.clone(), ChannelState::Chat(Box::new(ChatDoc::new(state)?)))])
             .ok()
-            .context("the chat exists already")?;
+            .context("the chat already exists")?;
         let outboxes: Vec<Arc<Outbox>> = (0..SUBSCRIBERS).map(|_| Arc::default()).collect();
         for outbox in &outboxes {
             let connection = store.attach(Arc::clone(outbox));

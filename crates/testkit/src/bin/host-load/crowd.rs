@@ -38,7 +38,7 @@ pub(crate) async fn measure(quick: bool, report: &mut LoadReport) -> Result<()> 
     let mut all = Histogram::default();
     while let Some(watch) = readers.join_next().await {
         let watch = watch.context("a client panicked")??;
-        worst = worst.max(watch.ages.per_mille(990).context("a client saw no text")?);
+        worst = worst.max(watch.ages.per_mille(990).context("a client received no text")?);
         all.merge(&watch.ages);
     }
     let elapsed = Duration::from_nanos(monotonic_nanos().saturating_sub(since)).as_secs_f64();
@@ -51,7 +51,7 @@ pub(crate) async fn measure(quick: bool, report: &mut LoadReport) -> Result<()> 
     let what = format!("{RATE} deltas/s to {clients} clients: age, p99 of the worst");
     report.within(&what, millis(Some(worst)), "ms", BEHIND_LIMIT, frames);
     report.record("  p50 of all", millis(all.per_mille(500)), "ms");
-    report.record("  oldest of all", millis(all.per_mille(1000)), "ms");
+    report.record("  maximum of all", millis(all.per_mille(1000)), "ms");
     report.within("  cores used by the host", processor, "", PROCESSOR_LIMIT, String::new());
     let memory = process::memory(host.pid()?)?;
     report.record("  memory of the host afterwards (PSS)", memory.proportional as f64 / 1048576.0, "MiB");

@@ -79,7 +79,7 @@ async fn list(host: &Child, sessions: u64, report: &mut LoadReport) -> Result<()
     let note = format!("{:.1} MB, slowest of {ROUNDS}: {slowest:.1} ms", size as f64 / 1e6);
     report.within("  listing them", median(times), "ms", LIST_LIMIT, note);
     let memory = process::memory(host.pid()?)?;
-    report.record("  memory after that (PSS)", mebibytes(memory.proportional), "MiB");
+    report.record("  memory after listing (PSS)", mebibytes(memory.proportional), "MiB");
     Ok(())
 }
 
