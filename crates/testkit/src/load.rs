@@ -9,7 +9,7 @@ mod driver;
 mod histogram;
 mod host;
 mod mirror;
-mod frame_reader;
+mod timed_frame_reader;
 mod socket;
 
 pub use agent::StreamingAgent;
@@ -17,5 +17,5 @@ pub use driver::LoadDriver;
 pub use histogram::Histogram;
 pub use host::{LoadHost, PROVIDER};
 pub use mirror::Mirror;
-pub use frame_reader::{FrameReader, Watch};
+pub use timed_frame_reader::{TimedFrameReader, Watch};
 pub use socket::{SocketClosed, Socket};

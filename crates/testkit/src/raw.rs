@@ -28,14 +28,14 @@ pub struct RawClient {
 /// The transport.
 #[derive(Debug)]
 enum RawTransport {
-    Socket(Box<WebSocketStream<Box<dyn ByteStream>>>),
+    Socket(Box<WebSocketStream<Box<dyn RawStream>>>),
     Lines { stdin: Option<ChildStdin>, stdout: Lines<BufReader<ChildStdout>> },
 }
 
 /// Any byte stream.
-pub trait ByteStream: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Sync + Unpin {}
+pub trait RawStream: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Sync + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Sync + Unpin> ByteStream for S {}
+impl<S: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Sync + Unpin> RawStream for S {}
 
 impl RawClient {
     /// Connects over TCP without sending a message.
@@ -53,7 +53,7 @@ impl RawClient {
     }
 
     /// Performs the WebSocket handshake on a stream.
-    pub async fn over(address: &str, stream: Box<dyn ByteStream>) -> Result<Self> {
+    pub async fn over(address: &str, stream: Box<dyn RawStream>) -> Result<Self> {
         let (socket, _) = client_async(address, stream).await?;
         Ok(Self { transport: RawTransport::Socket(Box::new(socket)), next_id: 1 })
     }

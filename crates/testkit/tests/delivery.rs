@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use innkeeper_testkit::load::{SocketClosed, LoadDriver, LoadHost, Mirror, FrameReader, Socket, Watch};
+use innkeeper_testkit::load::{SocketClosed, LoadDriver, LoadHost, Mirror, TimedFrameReader, Socket, Watch};
 use serde_json::{Value, json};
 
 /// Timeout for expected events, generous for busy machines.
@@ -54,7 +54,7 @@ async fn client_that_stops_reading_delays_no_other_client_and_recovers() -> Resu
     let (mut slow, mut mirror) = connect_slow(address, &driver.chat).await?;
     let (mut other, _) = Socket::open(address, "other", &[&driver.chat]).await?;
     driver.say(&format!("stream {DELTAS} 10000")).await?;
-    let (reader, mut watch) = (FrameReader::default(), Watch::default());
+    let (reader, mut watch) = (TimedFrameReader::default(), Watch::default());
     tokio::time::timeout(TIMEOUT, async {
         tokio::try_join!(reader.watch(&mut other, &mut watch), driver.finish()).map(|_| ())
     })

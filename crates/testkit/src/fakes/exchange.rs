@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::reply::{Ending, Gate, ReplyBody, Reply};
-use super::http::{self, HttpRequest};
+use super::http::{self, ReceivedRequest};
 
 /// Whether the connection stays open after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) enum After {
 /// Sends a reply. An error means that the client disconnected.
 pub(super) async fn send_reply(
     socket: &mut TcpStream,
-    request: &HttpRequest,
+    request: &ReceivedRequest,
     reply: &Reply,
     mut sent: impl FnMut(usize),
 ) -> Result<After> {
@@ -86,7 +86,7 @@ async fn write(socket: &mut TcpStream, bytes: &[u8]) -> Result<()> {
 }
 
 /// Sends the request to another gateway and relays its response unchanged.
-async fn relay(socket: &mut TcpStream, request: &HttpRequest, address: &str, bearer: &str) -> Result<After> {
+async fn relay(socket: &mut TcpStream, request: &ReceivedRequest, address: &str, bearer: &str) -> Result<After> {
     let mut other = TcpStream::connect(address).await?;
     let mut text = format!(
         "{} {} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {bearer}\r\nconnection: close\r\ncontent-length: {}\r\n",

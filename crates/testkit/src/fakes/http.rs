@@ -14,7 +14,7 @@ const MAX_BODY: usize = 64 * 1024 * 1024;
 
 /// A parsed request.
 #[derive(Debug)]
-pub(super) struct HttpRequest {
+pub(super) struct ReceivedRequest {
     pub(super) method: String,
     pub(super) target: String,
     pub(super) headers: Vec<(String, String)>,
@@ -22,7 +22,7 @@ pub(super) struct HttpRequest {
 }
 
 /// Reads a request; `None` if the client disconnected between requests.
-pub(super) async fn read_request(socket: &mut TcpStream) -> Result<Option<HttpRequest>> {
+pub(super) async fn read_request(socket: &mut TcpStream) -> Result<Option<ReceivedRequest>> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(end) = memchr::memmem::find(&bytes, b"\r\n\r\n") {
@@ -56,7 +56,7 @@ pub(super) async fn read_request(socket: &mut TcpStream) -> Result<Option<HttpRe
             bail!("the client disconnected during a request");
         }
     }
-    Ok(Some(HttpRequest { method: method.to_owned(), target: target.to_owned(), headers, body }))
+    Ok(Some(ReceivedRequest { method: method.to_owned(), target: target.to_owned(), headers, body }))
 }
 
 /// Formats a response head; without a length the body is chunked.

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::exchange::{self, After};
 use super::reply::Reply;
-use super::http::{self, HttpRequest};
+use super::http::{self, ReceivedRequest};
 
 /// Timeout for conditions in other tasks.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -189,7 +189,7 @@ impl FakeServerShared {
     }
 
     /// Records a request and selects its reply.
-    fn begin(&self, connection: usize, request: &HttpRequest) -> (usize, Reply) {
+    fn begin(&self, connection: usize, request: &ReceivedRequest) -> (usize, Reply) {
         self.change(|state| {
             let number = state.next;
             state.next += 1;

@@ -7,14 +7,14 @@ use innkeeper_core::ChannelUri;
 use serde_json::json;
 
 use super::host::PROVIDER;
-use super::frame_reader::{FrameReader, Watch};
+use super::timed_frame_reader::{TimedFrameReader, Watch};
 use super::socket::Socket;
 
 /// A session and the client that sends its messages.
 #[derive(Debug)]
 pub struct LoadDriver {
     socket: Socket,
-    reader: FrameReader,
+    reader: TimedFrameReader,
     /// The session's chat channel.
     pub chat: String,
     turns: u64,
@@ -28,7 +28,7 @@ impl LoadDriver {
         socket.request("createSession", json!({"channel": session, "provider": PROVIDER})).await?;
         let chat = ChannelUri::default_chat_of(&ChannelUri::new(&session)).as_str().to_owned();
         socket.request("subscribe", json!({"channel": chat})).await?;
-        Ok(Self { socket, reader: FrameReader::default(), chat, turns: 0 })
+        Ok(Self { socket, reader: TimedFrameReader::default(), chat, turns: 0 })
     }
 
     /// Sends a message with a command for [`StreamingAgent`](super::StreamingAgent).

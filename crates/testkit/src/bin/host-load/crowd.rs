@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use innkeeper_testkit::bench::monotonic_nanos;
-use innkeeper_testkit::load::{LoadDriver, Histogram, FrameReader, Socket, Watch};
+use innkeeper_testkit::load::{LoadDriver, Histogram, TimedFrameReader, Socket, Watch};
 use tokio::task::JoinSet;
 
 use crate::child::Child;
@@ -63,7 +63,7 @@ fn share(part: u64, whole: u64) -> f64 {
 }
 
 async fn read(mut socket: Socket) -> Result<Watch> {
-    let (reader, mut watch) = (FrameReader::default(), Watch::default());
+    let (reader, mut watch) = (TimedFrameReader::default(), Watch::default());
     reader.watch(&mut socket, &mut watch).await?;
     Ok(watch)
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use innkeeper_testkit::load::{SocketClosed, LoadDriver, Histogram, Mirror, FrameReader, Socket, Watch};
+use innkeeper_testkit::load::{SocketClosed, LoadDriver, Histogram, Mirror, TimedFrameReader, Socket, Watch};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -83,7 +83,7 @@ async fn stream(
         let (mut socket, _) = Socket::open(address, &format!("client-{number}"), &[&driver.chat]).await?;
         readers.spawn(async move {
             let mut watch = Watch::default();
-            FrameReader::default().watch(&mut socket, &mut watch).await.map(|()| watch)
+            TimedFrameReader::default().watch(&mut socket, &mut watch).await.map(|()| watch)
         });
     }
     driver.say(&format!("stream {} {RATE}", RATE * time.as_secs().max(1))).await?;

@@ -42,7 +42,7 @@ pub(crate) async fn measure(innkeeper: &Path, claude: &Path, quick: bool, report
         ..HostOptions::new(innkeeper, Some(PathBuf::from(claude)))
     };
     let host = TestHost::start(options).await?;
-    let mut client = Client::connect(&host).await?;
+    let mut client = TurnClient::connect(&host).await?;
     // The first message starts the host's runtime, whose options the bare runtime copies.
     in_time(client.turn(PROMPT)).await?;
     let mut runtime = BareRuntime::beside(&host).await?;
@@ -86,13 +86,13 @@ async fn in_time(turn: impl Future<Output = Result<Duration>>) -> Result<Duratio
 
 /// A client with one chat.
 #[derive(Debug)]
-struct Client {
+struct TurnClient {
     socket: Socket,
     chat: String,
     turns: u64,
 }
 
-impl Client {
+impl TurnClient {
     /// Creates a session in the host's working directory and subscribes to its chat.
     async fn connect(host: &TestHost) -> Result<Self> {
         let address = host.socket()?.trim_start_matches("ws://").trim_end_matches('/').parse();

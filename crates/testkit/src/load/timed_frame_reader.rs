@@ -26,14 +26,14 @@ pub struct Watch {
 
 /// Inspects frames by substring search, without parsing JSON.
 #[derive(Debug)]
-pub struct FrameReader {
+pub struct TimedFrameReader {
     delta: Finder<'static>,
     content: Finder<'static>,
     seq: Finder<'static>,
     end: Finder<'static>,
 }
 
-impl Default for FrameReader {
+impl Default for TimedFrameReader {
     fn default() -> Self {
         Self {
             delta: Finder::new(r#""type":"chat/delta""#),
@@ -44,7 +44,7 @@ impl Default for FrameReader {
     }
 }
 
-impl FrameReader {
+impl TimedFrameReader {
     /// Reads until the turn ends.
     pub async fn watch(&self, socket: &mut Socket, watch: &mut Watch) -> Result<()> {
         while !watch.ended {
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn frame_yields_age_sequence_number_and_turn_end() {
-        let (reader, mut watch) = (FrameReader::default(), Watch::default());
+        let (reader, mut watch) = (TimedFrameReader::default(), Watch::default());
         let delta = br#"{"params":{"action":{"type":"chat/delta","content":"00000000000000000007 words"},"serverSeq":12}}"#;
         reader.inspect(delta, 1_000_007, &mut watch);
         assert_eq!((watch.ages.total(), watch.last_seq, watch.ended), (1, 12, false));
