@@ -2,11 +2,7 @@
 //!
 //! The only task is `tidy`, which checks rules that the compiler cannot check.
 
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a developer command that prints its results"
-)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a developer command that prints its results")]
 
 mod metadata;
 mod tidy;

@@ -40,10 +40,7 @@ impl Metadata {
     /// Runs `cargo metadata` for the workspace of the current directory.
     pub(crate) fn load() -> anyhow::Result<Self> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the only child process, and the call waits for it"
-        )]
+        #[expect(clippy::disallowed_methods, reason = "the only child process, and the call waits for it")]
         let mut command = std::process::Command::new(cargo);
         let output = command
             .args(["metadata", "--format-version", "1", "--locked"])

@@ -34,9 +34,8 @@ pub(crate) fn run() -> anyhow::Result<Vec<String>> {
     for path in files_below(root)? {
         let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
         if shown.ends_with(".snap.new") {
-            problems.push(format!(
-                "{shown}: unreviewed snapshot; accept or reject it with `cargo insta review`"
-            ));
+            problems
+                .push(format!("{shown}: unreviewed snapshot; accept or reject it with `cargo insta review`"));
         }
         if sizes::is_checked(&shown) {
             problems.extend(sizes::check(&shown, &read(&path)?));

@@ -9,13 +9,13 @@ mod driver;
 mod histogram;
 mod host;
 mod mirror;
-mod timed_frame_reader;
 mod socket;
+mod timed_frame_reader;
 
 pub use agent::StreamingAgent;
 pub use driver::LoadDriver;
 pub use histogram::Histogram;
 pub use host::{LoadHost, PROVIDER};
 pub use mirror::Mirror;
+pub use socket::{Socket, SocketClosed};
 pub use timed_frame_reader::{TimedFrameReader, Watch};
-pub use socket::{SocketClosed, Socket};

@@ -136,7 +136,9 @@ impl MemoryStorage {
         let state = self.state();
         let moments = state.moments.iter().flatten();
         moments
-            .map(|stored| Self(Arc::new(Mutex::new(MemoryState { stored: stored.clone(), ..MemoryState::default() }))))
+            .map(|stored| {
+                Self(Arc::new(Mutex::new(MemoryState { stored: stored.clone(), ..MemoryState::default() })))
+            })
             .collect()
     }
 
@@ -380,7 +382,10 @@ impl Stored {
                 let journal = &mut self.session(session)?.journal;
                 for entry in entries {
                     if journal.iter().any(|known| known.number == entry.number) {
-                        return Err(StorageError::Failed(format!("journal entry {} already exists", entry.number)));
+                        return Err(StorageError::Failed(format!(
+                            "journal entry {} already exists",
+                            entry.number
+                        )));
                     }
                     journal.push(entry.clone());
                 }

@@ -246,9 +246,9 @@ impl Observer {
     pub async fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) -> Result<()> {
         let deadline = tokio::time::Instant::now() + TIMEOUT;
         while !holds(self) {
-            let event = tokio::time::timeout_at(deadline, self.events.recv())
-                .await
-                .with_context(|| format!("timed out waiting for: {what}; last message {:?}", self.seen.last()))?;
+            let event = tokio::time::timeout_at(deadline, self.events.recv()).await.with_context(|| {
+                format!("timed out waiting for: {what}; last message {:?}", self.seen.last())
+            })?;
             self.take(event.with_context(|| format!("the connection closed while waiting for: {what}"))?);
         }
         self.no_violation()

@@ -160,7 +160,9 @@ impl RawClient {
     async fn frame(&mut self) -> Result<Message> {
         let next = async {
             match &mut self.transport {
-                RawTransport::Socket(socket) => Ok(socket.next().await.context("the connection closed")??),
+                RawTransport::Socket(socket) => {
+                    Ok(socket.next().await.context("the connection closed")??)
+                }
                 RawTransport::Lines { stdout, .. } => {
                     Ok(stdout.next_line().await?.map_or(Message::Close(None), Message::text))
                 }

@@ -322,7 +322,9 @@ pub struct Player {
 impl Player {
     /// Waits for the next command.
     pub async fn command(&mut self) -> Result<AgentCommand> {
-        let command = tokio::time::timeout(TIMEOUT, self.commands.recv()).await.context("timed out waiting for a command")?;
+        let command = tokio::time::timeout(TIMEOUT, self.commands.recv())
+            .await
+            .context("timed out waiting for a command")?;
         command.context("the session dropped its agent")
     }
 
@@ -448,7 +450,9 @@ impl Player {
     /// Exits unexpectedly; returns once the session has noticed.
     pub async fn crash(self) -> Result<()> {
         self.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await?;
-        tokio::time::timeout(TIMEOUT, self.events.closed()).await.context("the session did not drop its agent")
+        tokio::time::timeout(TIMEOUT, self.events.closed())
+            .await
+            .context("the session did not drop its agent")
     }
 
     /// Exits before it processed `unsent`.
@@ -458,7 +462,9 @@ impl Player {
 
     /// Waits until the session closes the agent, then exits.
     pub async fn leave_when_told(self) -> Result<()> {
-        tokio::time::timeout(TIMEOUT, self.close.cancelled()).await.context("the session did not close the agent")?;
+        tokio::time::timeout(TIMEOUT, self.close.cancelled())
+            .await
+            .context("the session did not close the agent")?;
         self.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await
     }
 

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use innkeeper_testkit::load::{SocketClosed, LoadDriver, LoadHost, Mirror, TimedFrameReader, Socket, Watch};
+use innkeeper_testkit::load::{LoadDriver, LoadHost, Mirror, Socket, SocketClosed, TimedFrameReader, Watch};
 use serde_json::{Value, json};
 
 /// Timeout for expected events, generous for busy machines.

@@ -80,9 +80,8 @@ pub(super) fn check(metadata: &Metadata) -> Vec<String> {
             } else {
                 external_problem(package, dependency)
             };
-            problems.extend(
-                problem.map(|problem| format!("{} -> {}: {problem}", package.name, dependency.name)),
-            );
+            problems
+                .extend(problem.map(|problem| format!("{} -> {}: {problem}", package.name, dependency.name)));
         }
     }
     problems

@@ -79,9 +79,10 @@ pub(super) fn check(files: &[(String, String)], allowed: &str) -> Vec<String> {
         }
     }
     let unused = places.iter().zip(used).filter(|(_, used)| !used).map(|(place, _)| place);
-    problems.extend(
-        unused.map(|place| format!("{ALLOWED_PATH}: unused entry `{}: {}`; remove it", place.path, place.part)),
-    );
+    problems
+        .extend(unused.map(|place| {
+            format!("{ALLOWED_PATH}: unused entry `{}: {}`; remove it", place.path, place.part)
+        }));
     problems
 }
 
@@ -115,7 +116,9 @@ fn rejected_phrase(line: &str) -> Option<&str> {
     (0..words.len()).find_map(|start| {
         let rest = words.get(start..)?;
         let from = rest.first()?.start;
-        let end = phrase_end(line, rest).or_else(|| negation_end(line, rest)).or_else(|| possessive_end(line, rest))?;
+        let end = phrase_end(line, rest)
+            .or_else(|| negation_end(line, rest))
+            .or_else(|| possessive_end(line, rest))?;
         line.get(from..end)
     })
 }

@@ -84,13 +84,19 @@ impl Campaign {
 
     /// Runs one input; returns whether it reached new code, and the failure if it broke
     /// the target.
-    fn attempt(&self, watchdog: &Watchdog, coverage: &mut Coverage, input: &[u8]) -> (bool, Option<CampaignResult>) {
+    fn attempt(
+        &self,
+        watchdog: &Watchdog,
+        coverage: &mut Coverage,
+        input: &[u8],
+    ) -> (bool, Option<CampaignResult>) {
         watchdog.watch(input);
         coverage.reset();
         let result = catch_unwind(AssertUnwindSafe(|| (self.target.run)(input)));
         let is_new = coverage.learn();
-        let broke =
-            result.is_err().then(|| CampaignResult::Broke { saved: save(self.target.name, &self.finds, input) });
+        let broke = result
+            .is_err()
+            .then(|| CampaignResult::Broke { saved: save(self.target.name, &self.finds, input) });
         (is_new, broke)
     }
 }

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use engine::{Campaign, CampaignResult};
-use targets::{TARGETS, FuzzTarget};
+use targets::{FuzzTarget, TARGETS};
 
 const USAGE: &str =
     "usage: fuzz SECONDS [TARGET] [--seed NUMBER] [--finds FOLDER]\n       fuzz --replay FILE TARGET";

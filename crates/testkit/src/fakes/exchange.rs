@@ -5,8 +5,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::reply::{Ending, Gate, ReplyBody, Reply};
 use super::http::{self, ReceivedRequest};
+use super::reply::{Ending, Gate, Reply, ReplyBody};
 
 /// Whether the connection stays open after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,12 @@ async fn write(socket: &mut TcpStream, bytes: &[u8]) -> Result<()> {
 }
 
 /// Sends the request to another gateway and relays its response unchanged.
-async fn relay(socket: &mut TcpStream, request: &ReceivedRequest, address: &str, bearer: &str) -> Result<After> {
+async fn relay(
+    socket: &mut TcpStream,
+    request: &ReceivedRequest,
+    address: &str,
+    bearer: &str,
+) -> Result<After> {
     let mut other = TcpStream::connect(address).await?;
     let mut text = format!(
         "{} {} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {bearer}\r\nconnection: close\r\ncontent-length: {}\r\n",

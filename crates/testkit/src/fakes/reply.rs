@@ -96,7 +96,10 @@ impl Reply {
 
     /// A streamed reply in these pieces.
     pub fn pieces(pieces: impl IntoIterator<Item = Bytes>) -> Self {
-        Self::new(ReplyBody::Pieces(head(200, "text/event-stream; charset=utf-8"), pieces.into_iter().collect()))
+        Self::new(ReplyBody::Pieces(
+            head(200, "text/event-stream; charset=utf-8"),
+            pieces.into_iter().collect(),
+        ))
     }
 
     /// Raw bytes instead of an HTTP response. With no bytes the connection ends without a

@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::exchange::{self, After};
-use super::reply::Reply;
 use super::http::{self, ReceivedRequest};
+use super::reply::Reply;
 
 /// Timeout for conditions in other tasks.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -222,7 +222,12 @@ impl FakeServerShared {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<FakeServerShared>, cancel: CancellationToken, tasks: TaskTracker) {
+async fn accept(
+    listener: TcpListener,
+    shared: Arc<FakeServerShared>,
+    cancel: CancellationToken,
+    tasks: TaskTracker,
+) {
     loop {
         let accepted = tokio::select! {
             biased;

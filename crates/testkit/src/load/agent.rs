@@ -123,7 +123,8 @@ async fn perform(events: &mpsc::Sender<AgentEvent>, turn: &TurnId, words: &str) 
 fn unknown_command() -> TurnOutcome {
     TurnOutcome::Failed(ErrorInfo {
         error_type: "unknown_command".to_owned(),
-        message: "unknown command; use `stream COUNT PER_SECOND`, `reply BYTES` or `replace COUNT BYTES`".to_owned(),
+        message: "unknown command; use `stream COUNT PER_SECOND`, `reply BYTES` or `replace COUNT BYTES`"
+            .to_owned(),
         stack: None,
         meta: None,
     })

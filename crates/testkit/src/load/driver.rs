@@ -7,8 +7,8 @@ use innkeeper_core::ChannelUri;
 use serde_json::json;
 
 use super::host::PROVIDER;
-use super::timed_frame_reader::{TimedFrameReader, Watch};
 use super::socket::Socket;
+use super::timed_frame_reader::{TimedFrameReader, Watch};
 
 /// A session and the client that sends its messages.
 #[derive(Debug)]

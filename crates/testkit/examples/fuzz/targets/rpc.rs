@@ -70,10 +70,16 @@ fn rpc(input: &[u8]) {
     // Without a handshake the connection may close early.
     if expected.invalid < MAX_INVALID && handshake.is_some() {
         assert_eq!(responses.requests, expected.requests, "not exactly one response per request");
-        assert_eq!(responses.invalid, expected.invalid, "number of errors differs from number of invalid frames");
+        assert_eq!(
+            responses.invalid, expected.invalid,
+            "number of errors differs from number of invalid frames"
+        );
     }
     for (id, count) in responses.requests {
-        assert!(expected.requests.get(&id).is_some_and(|asked| count <= *asked), "unexpected response to {id}");
+        assert!(
+            expected.requests.get(&id).is_some_and(|asked| count <= *asked),
+            "unexpected response to {id}"
+        );
     }
     assert!(!PANICKED.load(Ordering::SeqCst), "a task panicked");
 }
@@ -110,8 +116,10 @@ impl Expected {
             let envelope = object.and_then(|text| serde_json::from_str::<RpcEnvelope<'_>>(text).ok());
             match envelope {
                 Some(RpcEnvelope { id: Some(id), method: Some(_), .. }) => expected.request(id),
-                Some(RpcEnvelope { id: Some(_), method: None, .. } | RpcEnvelope { id: None, method: Some(_), .. })
-                    if !is_deep(line) => {}
+                Some(
+                    RpcEnvelope { id: Some(_), method: None, .. }
+                    | RpcEnvelope { id: None, method: Some(_), .. },
+                ) if !is_deep(line) => {}
                 Some(_) | None => expected.invalid += 1,
             }
         }

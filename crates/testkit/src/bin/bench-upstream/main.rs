@@ -3,9 +3,9 @@
 //! in a request describes, and counts finished and cancelled responses. It exits when its
 //! stdin closes.
 
-mod streamed_response;
 mod counts;
 mod pacer;
+mod streamed_response;
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 
-use crate::streamed_response::StreamedResponse;
 use crate::counts::ResponseCounters;
 use crate::pacer::Pacer;
+use crate::streamed_response::StreamedResponse;
 
 /// State shared by all requests.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use innkeeper_testkit::bench::monotonic_nanos;
-use innkeeper_testkit::bench::plan::{StreamPace, Plan};
+use innkeeper_testkit::bench::plan::{Plan, StreamPace};
 use tokio::sync::Semaphore;
 
 /// Incomplete groups, by id. A group that never fills is never removed; a benchmark has

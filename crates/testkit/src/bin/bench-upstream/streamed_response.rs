@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, Stream};
 use innkeeper_testkit::bench::events;
 use innkeeper_testkit::bench::monotonic_nanos;
-use innkeeper_testkit::bench::plan::{StreamPace, Plan};
+use innkeeper_testkit::bench::plan::{Plan, StreamPace};
 use tokio::sync::Semaphore;
 
 use crate::counts::ActiveResponse;

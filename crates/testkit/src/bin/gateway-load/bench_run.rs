@@ -15,7 +15,7 @@ use crate::report::{ReportColumn, Role};
 use crate::sizes::Sizes;
 use crate::speed::{self, Run};
 use crate::storm;
-use crate::target::{TargetKind, BenchTarget, UpstreamProcess};
+use crate::target::{BenchTarget, TargetKind, UpstreamProcess};
 
 /// Timeout of one measurement of one target; the longest is 100,000 requests.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -187,7 +187,9 @@ impl BenchRun {
 
 /// The targets that take part in all measurements; only the CPU time of other proxies is
 /// compared.
-fn measured_in_full<'a, 'k>(entries: &'a mut [TargetEntry<'k>]) -> impl Iterator<Item = &'a mut TargetEntry<'k>> {
+fn measured_in_full<'a, 'k>(
+    entries: &'a mut [TargetEntry<'k>],
+) -> impl Iterator<Item = &'a mut TargetEntry<'k>> {
     entries.iter_mut().filter(|entry| entry.column.role != Role::Other)
 }
 
@@ -201,17 +203,16 @@ fn role(kind: &TargetKind) -> Role {
 }
 
 /// Adds a timeout to a measurement, and the target's name and stderr to an error.
-async fn named<T>(kind: &TargetKind, target: &BenchTarget, measured: impl Future<Output = Result<T>>) -> Result<T> {
+async fn named<T>(
+    kind: &TargetKind,
+    target: &BenchTarget,
+    measured: impl Future<Output = Result<T>>,
+) -> Result<T> {
     let in_time = tokio::time::timeout(TIMEOUT, measured).await;
-    let measured =
-        in_time.with_context(|| format!("not finished after {} s", TIMEOUT.as_secs())).flatten();
+    let measured = in_time.with_context(|| format!("not finished after {} s", TIMEOUT.as_secs())).flatten();
     measured.with_context(|| {
         let stderr = target.stderr_tail();
-        if stderr.is_empty() {
-            kind.name().to_owned()
-        } else {
-            format!("{} (stderr: {stderr})", kind.name())
-        }
+        if stderr.is_empty() { kind.name().to_owned() } else { format!("{} (stderr: {stderr})", kind.name()) }
     })
 }
 

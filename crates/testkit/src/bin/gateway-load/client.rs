@@ -6,13 +6,13 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use innkeeper_testkit::bench::plan::{StreamPace, Plan};
+use innkeeper_testkit::bench::plan::{Plan, StreamPace};
 use innkeeper_testkit::bench::{events, monotonic_nanos};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::response_parser::ResponseParser;
 use crate::event_splitter::EventSplitter;
+use crate::response_parser::ResponseParser;
 
 /// Read buffer size: about a hundred events.
 const READ: usize = 16 * 1024;
@@ -94,7 +94,12 @@ impl LoadConnection {
     }
 
     /// Sends a request and reads the whole response.
-    pub(crate) async fn ask(&mut self, request: &[u8], plan: Plan, fidelity: Fidelity) -> Result<ResponseStats> {
+    pub(crate) async fn ask(
+        &mut self,
+        request: &[u8],
+        plan: Plan,
+        fidelity: Fidelity,
+    ) -> Result<ResponseStats> {
         self.send(request).await?;
         let stats = self.read_response(plan).await?;
         ensure!(stats.finished, "a response ended without its last event, after {} events", stats.events);
@@ -117,7 +122,8 @@ impl LoadConnection {
 
     /// Reads until the first event has arrived.
     pub(crate) async fn first_event(&mut self) -> Result<()> {
-        let (mut response, mut splitter, mut events) = (ResponseParser::new(), EventSplitter::default(), 0_u32);
+        let (mut response, mut splitter, mut events) =
+            (ResponseParser::new(), EventSplitter::default(), 0_u32);
         while events == 0 {
             let bytes = read(&mut self.socket, &mut self.buffer).await?;
             ensure!(!bytes.is_empty(), "the connection closed before the first event");
@@ -148,7 +154,8 @@ impl LoadConnection {
 
     async fn read_response(&mut self, plan: Plan) -> Result<ResponseStats> {
         let timed = matches!(plan.pace, StreamPace::Shared { .. });
-        let (mut response, mut splitter, mut stats) = (ResponseParser::new(), EventSplitter::default(), ResponseStats::default());
+        let (mut response, mut splitter, mut stats) =
+            (ResponseParser::new(), EventSplitter::default(), ResponseStats::default());
         let mut error_body = Vec::new();
         if timed {
             stats.ages.reserve(usize::try_from(plan.events).unwrap_or(0));

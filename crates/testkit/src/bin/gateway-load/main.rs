@@ -3,14 +3,14 @@
 //!
 //! It starts its servers on 127.0.0.1 and stops them. `scripts/bench` builds and runs this program.
 
+mod bench_run;
 mod child;
 mod client;
+mod event_splitter;
 mod memory;
 mod report;
 mod requests;
 mod response_parser;
-mod event_splitter;
-mod bench_run;
 mod sizes;
 mod speed;
 mod storm;
@@ -27,8 +27,8 @@ use clap::Parser;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::report::{Judge, LimitVerdict};
 use crate::bench_run::BenchRun;
+use crate::report::{Judge, LimitVerdict};
 use crate::sizes::Sizes;
 use crate::target::TargetKind;
 
@@ -137,17 +137,14 @@ async fn bench(options: &GatewayLoadOptions) -> Result<ExitCode> {
     )?;
     writeln!(out, "{}", report::table(&result.columns, &rows))?;
     if busy_before.parse::<f64>().is_ok_and(|busy| busy >= f64::from(processors)) {
-        writeln!(
-            out,
-            "warning: the machine was busy; times, and p99 in particular, are unreliable"
-        )?;
+        writeln!(out, "warning: the machine was busy; times, and p99 in particular, are unreliable")?;
     }
     for skipped in &result.skipped {
         writeln!(out, "not measured: {skipped}")?;
     }
     let mut exit_code = ExitCode::SUCCESS;
     for row in rows.iter().filter(|row| matches!(row.verdict, LimitVerdict::Missed | LimitVerdict::Unknown)) {
-        writeln!(out, "limit exceeded: {}", row.complaint())?;
+        writeln!(out, "limit exceeded: {}", row.violation())?;
         if options.check {
             exit_code = ExitCode::FAILURE;
         }

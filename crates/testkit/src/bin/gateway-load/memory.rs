@@ -4,7 +4,7 @@
 //! memory it already holds.
 
 use anyhow::{Context as _, Result};
-use innkeeper_testkit::bench::plan::{AfterResponse, StreamPace, Plan};
+use innkeeper_testkit::bench::plan::{AfterResponse, Plan, StreamPace};
 
 use crate::client::LoadConnection;
 use crate::requests::requests;
@@ -20,7 +20,11 @@ pub(crate) async fn per_idle_stream(target: &BenchTarget, streams: u32) -> Resul
     let Some(processes) = target.processes()? else { return Ok(None) };
     requests(target, WARM_UP, Plan::full(20)).await?;
     let before = processes.memory()?;
-    let request = target.endpoint.request(Plan { events: 20, pace: StreamPace::Hold, ending: AfterResponse::KeepAlive });
+    let request = target.endpoint.request(Plan {
+        events: 20,
+        pace: StreamPace::Hold,
+        ending: AfterResponse::KeepAlive,
+    });
     let mut open = Vec::new();
     for _ in 0..streams {
         let mut connection = LoadConnection::open(&target.endpoint).await?;

@@ -210,8 +210,7 @@ impl Sheet<'_> {
             rounds.filter_map(|(ours, theirs)| Some(ours.processor? / theirs.processor?)).collect()
         };
         let full = ratios(|column| &column.full);
-        let mut first =
-            self.plain("CPU time per event, µs", |column| micros(processor(&column.full)?));
+        let mut first = self.plain("CPU time per event, µs", |column| micros(processor(&column.full)?));
         first.ratio = times(median(full.clone()), "nginx");
         first.limit = format!("≤ {PROCESSOR_LIMIT} ×");
         first.verdict = self.timed(LimitVerdict::of(median(full.clone()), PROCESSOR_LIMIT));

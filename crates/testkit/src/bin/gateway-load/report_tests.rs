@@ -78,7 +78,8 @@ fn each_value_above_its_limit_misses_only_that_limit() {
     for (spoiled, spoil) in spoil {
         let mut columns = good();
         spoil(&mut columns);
-        let expected = LIMITS.map(|limit| if limit == spoiled { LimitVerdict::Missed } else { LimitVerdict::Met });
+        let expected =
+            LIMITS.map(|limit| if limit == spoiled { LimitVerdict::Missed } else { LimitVerdict::Met });
         assert_eq!(verdicts(&columns, Judge::All), expected, "{spoiled}");
     }
 }
@@ -122,8 +123,7 @@ fn table_has_line_per_row_and_cell_per_target() {
     let text = table(&columns, &rows);
     assert_eq!(text.lines().count(), rows.len() + 1);
     let first = text.lines().nth(1).unwrap();
-    for part in ["CPU time per event", "–", "1.0", "1.4", "7.0", "1.40 × nginx", "≤ 1.4 ×", "met"]
-    {
+    for part in ["CPU time per event", "–", "1.0", "1.4", "7.0", "1.40 × nginx", "≤ 1.4 ×", "met"] {
         assert!(first.contains(part), "{part} in {first}");
     }
     assert!(rows[0].violation().starts_with("CPU time per event, µs: 1.40 × nginx, limit ≤ 1.4 ×"));

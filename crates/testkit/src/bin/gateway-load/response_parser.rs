@@ -60,12 +60,16 @@ impl ResponseParser {
                     let size = chunk_size(line)?;
                     Ok(if size == 0 { ParserState::Trailer } else { ParserState::Chunk(size) })
                 })?,
-                ParserState::Chunk(left) => self.piece(bytes, left, &mut body, ParserState::ChunkEnd, ParserState::Chunk),
-                ParserState::ChunkEnd => self.line(bytes, |_| Ok(ParserState::ChunkSize))?,
-                ParserState::Trailer => {
-                    self.line(bytes, |line| Ok(if line.is_empty() { ParserState::Done } else { ParserState::Trailer }))?
+                ParserState::Chunk(left) => {
+                    self.piece(bytes, left, &mut body, ParserState::ChunkEnd, ParserState::Chunk)
                 }
-                ParserState::Length(left) => self.piece(bytes, left, &mut body, ParserState::Done, ParserState::Length),
+                ParserState::ChunkEnd => self.line(bytes, |_| Ok(ParserState::ChunkSize))?,
+                ParserState::Trailer => self.line(bytes, |line| {
+                    Ok(if line.is_empty() { ParserState::Done } else { ParserState::Trailer })
+                })?,
+                ParserState::Length(left) => {
+                    self.piece(bytes, left, &mut body, ParserState::Done, ParserState::Length)
+                }
                 ParserState::UntilClose => {
                     body(bytes);
                     &[]
@@ -98,7 +102,11 @@ impl ResponseParser {
     }
 
     /// Reads to the end of a line; returns the remaining bytes.
-    fn line<'a>(&mut self, bytes: &'a [u8], next: impl FnOnce(&[u8]) -> Result<ParserState>) -> Result<&'a [u8]> {
+    fn line<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        next: impl FnOnce(&[u8]) -> Result<ParserState>,
+    ) -> Result<&'a [u8]> {
         let Some((line, rest)) = memchr(b'\n', bytes).and_then(|end| bytes.split_at_checked(end + 1)) else {
             self.keep(bytes)?;
             return Ok(&[]);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use innkeeper_testkit::bench::plan::{AfterResponse, StreamPace, Plan};
+use innkeeper_testkit::bench::plan::{AfterResponse, Plan, StreamPace};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -52,7 +52,12 @@ pub(crate) async fn full(target: &BenchTarget, load: StreamLoad) -> Result<Run> 
 }
 
 /// Streams that share a rate. `group` must be unused.
-pub(crate) async fn paced(target: &BenchTarget, load: StreamLoad, per_second: u32, group: u32) -> Result<Run> {
+pub(crate) async fn paced(
+    target: &BenchTarget,
+    load: StreamLoad,
+    per_second: u32,
+    group: u32,
+) -> Result<Run> {
     let pace = StreamPace::Shared { group, streams: load.streams, per_second };
     run(target, load, Plan { events: load.events, pace, ending: AfterResponse::KeepAlive }).await
 }
@@ -109,7 +114,11 @@ async fn measure(target: &BenchTarget, load: StreamLoad, plan: Plan) -> Result<R
 }
 
 /// Sends a request on every connection at once and sums the statistics.
-async fn request_all(target: &BenchTarget, connections: Vec<LoadConnection>, plan: Plan) -> Result<ResponseStats> {
+async fn request_all(
+    target: &BenchTarget,
+    connections: Vec<LoadConnection>,
+    plan: Plan,
+) -> Result<ResponseStats> {
     let request = Arc::new(target.endpoint.request(plan));
     let fidelity = target.fidelity;
     let mut requests = JoinSet::new();

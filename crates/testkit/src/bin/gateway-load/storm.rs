@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use innkeeper_testkit::bench::plan::{AfterResponse, StreamPace, Plan};
+use innkeeper_testkit::bench::plan::{AfterResponse, Plan, StreamPace};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::task::JoinSet;
@@ -66,7 +66,12 @@ pub(crate) struct HeldResources {
 }
 
 /// Sends `count` requests and cuts all of them.
-pub(crate) async fn storm(target: &BenchTarget, upstream: &UpstreamProcess, count: u32, seed: u64) -> Result<Storm> {
+pub(crate) async fn storm(
+    target: &BenchTarget,
+    upstream: &UpstreamProcess,
+    count: u32,
+    seed: u64,
+) -> Result<Storm> {
     drain(target).await?;
     let processes = target.processes()?;
     let before = settled(processes.as_ref(), None).await?;
@@ -104,7 +109,10 @@ async fn drain(target: &BenchTarget) -> Result<()> {
 }
 
 /// Waits until the proxy's resources are stable, or not above `wanted`, and returns them.
-async fn settled(processes: Option<&ProcessTree>, wanted: Option<HeldResources>) -> Result<Option<HeldResources>> {
+async fn settled(
+    processes: Option<&ProcessTree>,
+    wanted: Option<HeldResources>,
+) -> Result<Option<HeldResources>> {
     let Some(processes) = processes else { return Ok(None) };
     let start = Instant::now();
     let mut held = resources(processes)?;
@@ -125,7 +133,8 @@ fn resources(processes: &ProcessTree) -> Result<HeldResources> {
 
 /// Cuts `count` requests; returns how many received a response byte.
 async fn cut_all(endpoint: &LoadEndpoint, count: u32, seed: u64) -> Result<u64> {
-    let plan = Plan { events: EVENTS, pace: StreamPace::Drip { millis: DRIP }, ending: AfterResponse::KeepAlive };
+    let plan =
+        Plan { events: EVENTS, pace: StreamPace::Drip { millis: DRIP }, ending: AfterResponse::KeepAlive };
     let request = Arc::new(endpoint.request(plan));
     let taken = Arc::new(AtomicU32::new(0));
     let mut clients = JoinSet::new();

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::child::{ServerLaunch, ServerProcess};
-use crate::client::{self, LoadConnection, LoadEndpoint, Fidelity};
+use crate::client::{self, Fidelity, LoadConnection, LoadEndpoint};
 use crate::usage::ProcessTree;
 
 /// Startup timeout of our own servers, generous for busy machines.
@@ -67,9 +67,16 @@ impl UpstreamProcess {
         let body = client::get(&self.endpoint, "/counts").await?;
         let counts: Value = serde_json::from_slice(&body).context("upstream counters are not valid JSON")?;
         let count = |name: &str| {
-            counts.get(name).and_then(Value::as_u64).with_context(|| format!("no `{name}` in the upstream counters"))
+            counts
+                .get(name)
+                .and_then(Value::as_u64)
+                .with_context(|| format!("no `{name}` in the upstream counters"))
         };
-        Ok(UpstreamCounts { started: count("started")?, cancelled: count("cancelled")?, active: count("active")? })
+        Ok(UpstreamCounts {
+            started: count("started")?,
+            cancelled: count("cancelled")?,
+            active: count("active")?,
+        })
     }
 }
 
@@ -225,7 +232,8 @@ async fn start_other(program: &Path, upstream: &UpstreamProcess, folder: TempDir
         folder: folder.path(),
     })?;
     let endpoint = LoadEndpoint { address, bearer: OTHERS_KEY.to_owned() };
-    let target = BenchTarget { endpoint, fidelity: Fidelity::Rewritten, server: Some(server), _folder: folder };
+    let target =
+        BenchTarget { endpoint, fidelity: Fidelity::Rewritten, server: Some(server), _folder: folder };
     target.wait_until_ready(OTHERS_TIMEOUT).await
 }
 
@@ -284,5 +292,8 @@ fn free_address() -> Result<SocketAddr> {
 }
 
 fn scratch() -> Result<TempDir> {
-    tempfile::Builder::new().prefix("innkeeper-bench-").tempdir().context("cannot create a temporary directory")
+    tempfile::Builder::new()
+        .prefix("innkeeper-bench-")
+        .tempdir()
+        .context("cannot create a temporary directory")
 }

@@ -3,10 +3,10 @@
 //! Linux only; on other systems creating the tree returns an error.
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{TreeMemory, ProcessTree};
+pub(crate) use linux::{ProcessTree, TreeMemory};
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) use elsewhere::{TreeMemory, ProcessTree};
+pub(crate) use elsewhere::{ProcessTree, TreeMemory};
 
 #[cfg(target_os = "linux")]
 mod linux {

@@ -79,8 +79,12 @@ impl BareRuntime {
     pub(crate) async fn beside(host: &TestHost) -> Result<Self> {
         let files = tempfile::tempdir().context("cannot create a temporary directory")?;
         let launch = RuntimeLaunch::of(host)?.for_new_conversation(files.path())?;
-        let (program, arguments) = launch.command.split_first().context("no program in the warden's arguments")?;
-        #[expect(clippy::disallowed_methods, reason = "the benchmark measures the runtime without the claude crate")]
+        let (program, arguments) =
+            launch.command.split_first().context("no program in the warden's arguments")?;
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the benchmark measures the runtime without the claude crate"
+        )]
         let mut command = Command::new(program);
         command
             .args(arguments)

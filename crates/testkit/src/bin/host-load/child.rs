@@ -74,7 +74,9 @@ impl Child {
 
     /// Waits until the process exits.
     pub(crate) async fn ended(&mut self) -> Result<()> {
-        tokio::time::timeout(TIMEOUT, self.process.wait()).await.context("timed out waiting for the host to exit")??;
+        tokio::time::timeout(TIMEOUT, self.process.wait())
+            .await
+            .context("timed out waiting for the host to exit")??;
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use innkeeper_testkit::bench::monotonic_nanos;
-use innkeeper_testkit::load::{LoadDriver, Histogram, TimedFrameReader, Socket, Watch};
+use innkeeper_testkit::load::{Histogram, LoadDriver, Socket, TimedFrameReader, Watch};
 use tokio::task::JoinSet;
 
 use crate::child::Child;

@@ -107,6 +107,7 @@ async fn start(innkeeper: &Path, home: &Path) -> Result<Child> {
 /// Shuts a host down with SIGTERM; a killed host would leave recovery work for the next
 /// start.
 async fn stop(mut host: Child) -> Result<()> {
-    kill(Pid::from_raw(i32::try_from(host.pid()?)?), Signal::SIGTERM).context("cannot send SIGTERM to the host")?;
+    kill(Pid::from_raw(i32::try_from(host.pid()?)?), Signal::SIGTERM)
+        .context("cannot send SIGTERM to the host")?;
     host.ended().await
 }

@@ -25,7 +25,13 @@ impl LoadReport {
 
     /// Adds a measurement without a limit.
     pub(crate) fn record(&mut self, what: &str, measured: f64, unit: &'static str) {
-        self.rows.push(Measurement { what: what.to_owned(), measured, unit, limit: None, note: String::new() });
+        self.rows.push(Measurement {
+            what: what.to_owned(),
+            measured,
+            unit,
+            limit: None,
+            note: String::new(),
+        });
     }
 
     /// The rows that exceed their limit, formatted.

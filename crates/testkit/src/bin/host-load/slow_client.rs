@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use innkeeper_testkit::load::{SocketClosed, LoadDriver, Histogram, Mirror, TimedFrameReader, Socket, Watch};
+use innkeeper_testkit::load::{Histogram, LoadDriver, Mirror, Socket, SocketClosed, TimedFrameReader, Watch};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -130,6 +130,9 @@ async fn reconnect(address: SocketAddr, chat: &str, mirror: &mut Mirror) -> Resu
     mirror.resume(&mut missed)?;
     let (_, response) = Socket::open(address, "fresh", &[chat]).await?;
     let fresh = Mirror::new(response.pointer("/snapshots/0").context("no snapshot")?)?;
-    ensure!(mirror.state == fresh.state, "the slow client's state differs from a new client's after reconnecting");
+    ensure!(
+        mirror.state == fresh.state,
+        "the slow client's state differs from a new client's after reconnecting"
+    );
     Ok(received)
 }

@@ -35,7 +35,12 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(60);
 const PROMPT: &str = "#demo\ntext Good evening, a room is free.";
 
 /// Measures one runtime.
-pub(crate) async fn measure(innkeeper: &Path, claude: &Path, quick: bool, report: &mut LoadReport) -> Result<()> {
+pub(crate) async fn measure(
+    innkeeper: &Path,
+    claude: &Path,
+    quick: bool,
+    report: &mut LoadReport,
+) -> Result<()> {
     let (warm_up, rounds) = if quick { (1, 5) } else { (WARM_UP, ROUNDS) };
     let options = HostOptions {
         arguments: vec!["--no-token".to_owned()],
@@ -96,7 +101,8 @@ impl TurnClient {
     /// Creates a session in the host's working directory and subscribes to its chat.
     async fn connect(host: &TestHost) -> Result<Self> {
         let address = host.socket()?.trim_start_matches("ws://").trim_end_matches('/').parse();
-        let (mut socket, _) = Socket::open(address.context("invalid address in the ready line")?, "turn", &[]).await?;
+        let (mut socket, _) =
+            Socket::open(address.context("invalid address in the ready line")?, "turn", &[]).await?;
         let session = format!("claude:/{}", Uuid::new_v4());
         let params =
             json!({"channel": session, "provider": "claude", "workingDirectories": [host.work_uri()]});
