@@ -308,23 +308,13 @@ impl Stored {
     fn apply(&mut self, change: &Change) -> Result<(), StorageError> {
         self.clear_clean_shutdown();
         match change {
-            Change::PutSession { session, created_at, row, state } => {
-                let journal = match self.session(session) {
-                    Ok(known) => std::mem::take(&mut known.journal),
-                    Err(_) => Vec::new(),
-                };
-                let put = MemorySession {
-                    uri: session.clone(),
-                    created_at: created_at.clone(),
-                    row: row.clone(),
-                    state: Arc::clone(state),
-                    journal,
-                };
-                match self.session(session) {
-                    Ok(known) => *known = put,
-                    Err(_) => self.sessions.push(put),
-                }
-            }
+            Change::PutSession { session, created_at, row, state } => self.put_session(MemorySession {
+                uri: session.clone(),
+                created_at: created_at.clone(),
+                row: row.clone(),
+                state: Arc::clone(state),
+                journal: Vec::new(),
+            }),
             Change::PutRow(row) => {
                 if let Ok(known) = self.session(&row.session) {
                     known.row = Some(row.clone());
@@ -332,30 +322,14 @@ impl Stored {
             }
             Change::PutChat { chat, session, conversation, state } => {
                 self.session(session)?;
-                let known = self.chats.iter().position(|known| known.uri == *chat);
-                let (turns, links) = known
-                    .map(|at| {
-                        let known = &mut self.chats[at];
-                        (std::mem::take(&mut known.turns), std::mem::take(&mut known.links))
-                    })
-                    .unwrap_or_default();
-                // The real store does not keep a rebuilt history either.
-                let history = match &conversation.history {
-                    History::Rebuild(_) => History::Resume,
-                    other => other.clone(),
-                };
-                let put = MemoryChat {
+                self.put_chat(MemoryChat {
                     uri: chat.clone(),
                     session: session.clone(),
-                    conversation: StoredConversation { history, ..conversation.clone() },
-                    links,
+                    conversation: conversation.clone(),
+                    links: BTreeMap::new(),
                     state: Arc::clone(state),
-                    turns,
-                };
-                match known {
-                    Some(at) => self.chats[at] = put,
-                    None => self.chats.push(put),
-                }
+                    turns: Vec::new(),
+                });
             }
             Change::PutTurns { chat, keep, turns } => {
                 let known = self.chats.iter_mut().find(|known| known.uri == *chat);
@@ -378,19 +352,7 @@ impl Stored {
                     known.links.retain(|turn, _| !turns.contains(turn));
                 }
             }
-            Change::Journal { session, entries } => {
-                let journal = &mut self.session(session)?.journal;
-                for entry in entries {
-                    if journal.iter().any(|known| known.number == entry.number) {
-                        return Err(StorageError::Failed(format!(
-                            "journal entry {} already exists",
-                            entry.number
-                        )));
-                    }
-                    journal.push(entry.clone());
-                }
-                journal.sort_by_key(|entry| entry.number);
-            }
+            Change::Journal { session, entries } => self.append_journal(session, entries)?,
             Change::TrimJournal { session, through } => {
                 if let Ok(session) = self.session(session) {
                     session.journal.retain(|entry| entry.number > *through);
@@ -408,6 +370,45 @@ impl Stored {
             | Change::ReserveSeq { .. }
             | Change::EndInOrder { .. } => self.apply_to_host(change),
         }
+        Ok(())
+    }
+
+    /// Stores a session; an existing one keeps its journal.
+    fn put_session(&mut self, mut put: MemorySession) {
+        match self.sessions.iter_mut().find(|known| known.uri == put.uri) {
+            Some(known) => {
+                put.journal = std::mem::take(&mut known.journal);
+                *known = put;
+            }
+            None => self.sessions.push(put),
+        }
+    }
+
+    /// Stores a chat; an existing one keeps its turns and links.
+    fn put_chat(&mut self, mut put: MemoryChat) {
+        // The real store does not keep a rebuilt history either.
+        if matches!(put.conversation.history, History::Rebuild(_)) {
+            put.conversation.history = History::Resume;
+        }
+        match self.chats.iter_mut().find(|known| known.uri == put.uri) {
+            Some(known) => {
+                put.turns = std::mem::take(&mut known.turns);
+                put.links = std::mem::take(&mut known.links);
+                *known = put;
+            }
+            None => self.chats.push(put),
+        }
+    }
+
+    fn append_journal(&mut self, session: &ChannelUri, entries: &[JournalEntry]) -> Result<(), StorageError> {
+        let journal = &mut self.session(session)?.journal;
+        for entry in entries {
+            if journal.iter().any(|known| known.number == entry.number) {
+                return Err(StorageError::Failed(format!("journal entry {} already exists", entry.number)));
+            }
+            journal.push(entry.clone());
+        }
+        journal.sort_by_key(|entry| entry.number);
         Ok(())
     }
 
