@@ -39,7 +39,7 @@ type Arrived = (Vec<Vec<u8>>, Option<usize>);
 fn frames<'a>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
     limit: usize,
-    mut inspect: impl FnMut(&Frame),
+    mut look: impl FnMut(&Frame),
 ) -> Arrived {
     let mut frames = Frames::new(limit);
     let mut lines = Vec::new();
@@ -48,7 +48,7 @@ fn frames<'a>(
         loop {
             match frames.next_frame() {
                 Ok(Some(frame)) => {
-                    inspect(&frame);
+                    look(&frame);
                     lines.push(frame.line.to_vec());
                 }
                 Ok(None) => break,
@@ -75,7 +75,7 @@ fn lines(stream: &[u8], limit: usize) -> Arrived {
     (lines, (unfinished.len() <= limit).then_some(unfinished.len()))
 }
 
-/// A line is a message exactly if it is a JSON object, and the message preserves all of its fields.
+/// A line is a message exactly if it is a JSON object, and a message keeps every field of it.
 fn check(frame: &Frame) {
     let Ok(text) = std::str::from_utf8(&frame.line) else {
         assert!(matches!(frame.message, Err(DecodeError::NotUtf8(_))), "{:?}", frame.message);
