@@ -1,12 +1,8 @@
-//! Chores of this repository, run as `cargo run -p xtask -- CHORE`.
+//! Repository tasks, run as `cargo run -p xtask -- TASK`.
 //!
-//! Owns no logic of the product. The one chore so far is `tidy`, which checks what the compiler cannot.
+//! The only task is `tidy`, which checks rules that the compiler cannot check.
 
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a command for developers, whose product is its output"
-)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a developer command that prints its results")]
 
 mod metadata;
 mod tidy;
@@ -22,7 +18,7 @@ fn main() -> anyhow::Result<ExitCode> {
                 eprintln!("tidy: {problem}");
             }
             if problems.is_empty() {
-                println!("tidy: nothing to complain about");
+                println!("tidy: no problems found");
                 Ok(ExitCode::SUCCESS)
             } else {
                 eprintln!("tidy: {} to fix", count(problems.len()));
@@ -36,7 +32,7 @@ fn main() -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A number of problems in words.
+/// Formats a number of problems.
 fn count(problems: usize) -> String {
     if problems == 1 { "1 problem".to_owned() } else { format!("{problems} problems") }
 }

@@ -1,4 +1,4 @@
-//! What `cargo metadata` says about the workspace and its dependencies; only what the checks need.
+//! The subset of `cargo metadata` that the checks need.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -6,11 +6,11 @@ use std::process::Stdio;
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 
-/// The workspace and everything it depends on, on any platform.
+/// The workspace and its dependencies on all platforms.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Metadata {
     pub(crate) packages: Vec<Package>,
-    /// Ids of the packages that are ours.
+    /// Ids of the workspace packages.
     pub(crate) workspace_members: Vec<String>,
     pub(crate) workspace_root: PathBuf,
 }
@@ -21,45 +21,42 @@ pub(crate) struct Package {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) version: String,
-    /// An SPDX expression, where the package has one.
+    /// SPDX expression, if the package has one.
     pub(crate) license: Option<String>,
     pub(crate) dependencies: Vec<Dependency>,
 }
 
-/// A line of a manifest.
+/// A dependency in a manifest.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
-    /// `dev`, `build`, or nothing for a normal one.
+    /// `dev`, `build`, or `None` for a normal dependency.
     pub(crate) kind: Option<String>,
     #[serde(default)]
     pub(crate) features: Vec<String>,
 }
 
 impl Metadata {
-    /// Asks cargo about the workspace around the current folder.
+    /// Runs `cargo metadata` for the workspace of the current directory.
     pub(crate) fn load() -> anyhow::Result<Self> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the one child of this program, which is waited for at once"
-        )]
+        #[expect(clippy::disallowed_methods, reason = "the only child process, and the call waits for it")]
         let mut command = std::process::Command::new(cargo);
         let output = command
             .args(["metadata", "--format-version", "1", "--locked"])
             .stderr(Stdio::inherit())
             .output()
             .context("cannot start cargo")?;
-        ensure!(output.status.success(), "cargo metadata failed; is Cargo.lock up to date?");
-        serde_json::from_slice(&output.stdout).context("cannot read what cargo metadata says")
+        ensure!(output.status.success(), "cargo metadata failed; check that Cargo.lock is up to date");
+        serde_json::from_slice(&output.stdout).context("cannot parse the output of cargo metadata")
     }
 
-    /// The packages that are ours.
+    /// The workspace packages.
     pub(crate) fn members(&self) -> impl Iterator<Item = &Package> {
         self.packages.iter().filter(|package| self.workspace_members.contains(&package.id))
     }
 
-    /// The packages that are not ours.
+    /// The packages from outside the workspace.
     pub(crate) fn foreign(&self) -> impl Iterator<Item = &Package> {
         self.packages.iter().filter(|package| !self.workspace_members.contains(&package.id))
     }

@@ -1,10 +1,10 @@
-//! `tidy` as a developer runs it, on a workspace with and without a forbidden edge.
+//! Runs `tidy` on a workspace with and without a forbidden dependency.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 /// Writes a workspace of two crates and runs `tidy` in it.
-#[expect(clippy::disallowed_methods, reason = "the command under test, waited for at once")]
+#[expect(clippy::disallowed_methods, reason = "the command under test; the call waits for it")]
 fn tidy(root: &Path, gateway_dependencies: &str) -> std::io::Result<Output> {
     let locked =
         if gateway_dependencies.is_empty() { "" } else { "dependencies = [\n \"innkeeper-core\",\n]\n" };
@@ -41,17 +41,17 @@ fn tidy(root: &Path, gateway_dependencies: &str) -> std::io::Result<Output> {
 }
 
 #[test]
-fn a_forbidden_edge_fails_and_is_named() -> std::io::Result<()> {
+fn fails_and_names_forbidden_edge() -> std::io::Result<()> {
     let root = tempfile::tempdir()?;
     let output = tidy(root.path(), "innkeeper-core = { path = \"../core\" }")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("gateway") && said.contains("core"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("gateway") && stderr.contains("core"), "{stderr}");
     Ok(())
 }
 
 #[test]
-fn the_same_workspace_without_the_edge_passes() -> std::io::Result<()> {
+fn passes_without_forbidden_edge() -> std::io::Result<()> {
     let root = tempfile::tempdir()?;
     let output = tidy(root.path(), "")?;
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));

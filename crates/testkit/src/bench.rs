@@ -1,16 +1,16 @@
-//! What the two programs of `scripts/bench` share: the events of an answer, the
-//! words in which a load asks for one, and the clock that both read.
+//! Shared by the two programs of `scripts/bench`: the events of a response, the plan that
+//! a request contains, and the clock.
 //!
-//! Neither program is in here: `bench-upstream` answers, `gateway-load` asks and measures.
+//! `bench-upstream` sends responses; `gateway-load` sends requests and measures.
 
 pub mod events;
 pub mod plan;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds on a clock that all processes of this machine share.
+/// Nanoseconds of the monotonic clock, which all local processes share.
 ///
-/// Zero where the clock cannot be read, which no supported system does.
+/// Zero if the clock cannot be read, which does not happen on supported systems.
 pub fn monotonic_nanos() -> u64 {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
         let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);

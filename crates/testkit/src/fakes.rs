@@ -1,18 +1,16 @@
-//! Fake upstreams of the gateway, on 127.0.0.1: Anthropic's service, and
-//! GitHub with its Copilot.
+//! Fake gateway upstreams on 127.0.0.1: the Anthropic API, and GitHub with Copilot.
 //!
-//! They answer what a test scripts, piece by piece and each piece behind a
-//! gate if asked to, so that a test of order needs no sleep. They note every
-//! request and how it ended. No HTTP library is in between: a fake can break
-//! off anywhere.
+//! They send scripted responses in pieces, each optionally delayed by a gate, so that
+//! tests of ordering need no sleep. They record every request and its outcome. They do
+//! not use an HTTP library, so that a response can stop at any byte.
 
 mod anthropic;
 mod copilot;
 mod events;
 mod exchange;
+mod http;
 mod reply;
 mod server;
-mod wire;
 
 pub use anthropic::FakeAnthropic;
 pub use copilot::FakeCopilot;

@@ -1,4 +1,4 @@
-//! A real host in a process of its own, with a home of its own.
+//! A real host in its own process, with its own home directory.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -13,36 +13,36 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::observer::Observer;
-use crate::processes::{self, Process};
+use crate::processes::{self, TestProcess};
 use crate::raw::RawClient;
 use crate::wait::{eventually, in_time};
 
-/// How long a host may take to be ready, also on a busy machine.
-const READY: Duration = Duration::from_secs(30);
+/// Startup timeout, generous for busy machines.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a test's host is started with.
+/// Options of a [`TestHost`].
 #[derive(Clone, Debug)]
 pub struct HostOptions {
     /// The `innkeeper` binary.
     pub binary: PathBuf,
-    /// The Claude runtime; without one, the host finds none.
+    /// The Claude runtime; `None` for a host without a runtime.
     pub claude: Option<PathBuf>,
-    /// Where model requests go.
+    /// The `--upstream` value.
     pub upstream: String,
-    /// More variables.
+    /// Additional environment variables.
     pub environment: Vec<(String, String)>,
-    /// Where it listens; the first of these is what [`TestHost::address`] names.
+    /// Listen addresses; [`TestHost::address`] returns the first.
     pub listen: Vec<String>,
-    /// More arguments of `serve`.
+    /// Additional arguments of `serve`.
     pub arguments: Vec<String>,
-    /// The content of the user's own settings of the runtime.
+    /// The user's runtime settings (`settings.json`).
     pub user_settings: Option<Value>,
-    /// Another data directory than the one in the host's own home.
+    /// Data directory; by default inside the host's home.
     pub data_dir: Option<PathBuf>,
 }
 
 impl HostOptions {
-    /// A host with this runtime.
+    /// Options with this runtime and the demo upstream.
     pub fn new(binary: impl Into<PathBuf>, claude: Option<PathBuf>) -> Self {
         Self {
             binary: binary.into(),
@@ -56,7 +56,7 @@ impl HostOptions {
         }
     }
 
-    /// Sets a variable.
+    /// Sets an environment variable.
     #[must_use]
     pub fn with_variable(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
@@ -64,27 +64,27 @@ impl HostOptions {
     }
 }
 
-/// A running host. Dropping it kills it and removes its files.
+/// A running host. Dropping it kills the process and removes its files.
 #[derive(Debug)]
 pub struct TestHost {
     child: Child,
     ready: Value,
     home: TempDir,
-    /// The client's end of stdin and stdout, if the host talks there.
+    /// The client on stdin and stdout, if the host listens there.
     stdio: Option<RawClient>,
 }
 
 impl TestHost {
     /// Starts a host and waits until it is ready.
     pub async fn start(options: HostOptions) -> Result<Self> {
-        Self::start_in(tempfile::tempdir().context("no temporary folder")?, options).await
+        Self::start_in(tempfile::tempdir().context("cannot create a temporary directory")?, options).await
     }
 
-    /// Kills this host with SIGKILL, if it has not ended yet, and starts another one on
-    /// what it left.
+    /// Kills this host with SIGKILL if it is still running, and starts another one with
+    /// the same home directory.
     pub async fn start_again(self, options: HostOptions) -> Result<Self> {
         let Self { mut child, home, .. } = self;
-        child.kill().await.context("the host could not be killed")?;
+        child.kill().await.context("cannot kill the host")?;
         Self::start_in(home, options).await
     }
 
@@ -119,13 +119,13 @@ impl TestHost {
         if let Some(claude) = &options.claude {
             command.arg("--claude").arg(claude);
         }
-        let mut child = command.spawn().context("the host could not be started")?;
+        let mut child = command.spawn().context("cannot start the host")?;
         let stdout = child.stdout.take().context("the host has no stdout")?;
         let mut lines = BufReader::new(stdout).lines();
-        let line = tokio::time::timeout(READY, lines.next_line())
+        let line = tokio::time::timeout(STARTUP_TIMEOUT, lines.next_line())
             .await
-            .context("the host is not ready in time")??;
-        let ready = serde_json::from_str(&line.context("the host ended before it was ready")?)?;
+            .context("timed out waiting for the ready line")??;
+        let ready = serde_json::from_str(&line.context("the host exited before it was ready")?)?;
         let stdio = child.stdin.take().map(|stdin| RawClient::over_stdio(stdin, lines));
         Ok(Self { child, ready, home, stdio })
     }
@@ -137,26 +137,26 @@ impl TestHost {
 
     /// The host's process id.
     pub fn pid(&self) -> Result<u32> {
-        self.child.id().context("the host has ended")
+        self.child.id().context("the host has exited")
     }
 
-    /// Where clients connect, without the token.
+    /// The WebSocket URL without the token.
     pub fn socket(&self) -> Result<&str> {
-        self.ready["endpoints"][0]["url"].as_str().context("no socket in the ready line")
+        self.ready["endpoints"][0]["url"].as_str().context("no endpoint URL in the ready line")
     }
 
-    /// Where clients connect, with the token.
+    /// The WebSocket URL with the token.
     pub fn address(&self) -> Result<String> {
         let token = self.ready["token"].as_str().context("no token in the ready line")?;
         Ok(format!("{}?tkn={token}", self.socket()?))
     }
 
-    /// A folder of the test's own, as the address of a working directory.
+    /// The test's working directory as a `file:` URI.
     pub fn work_uri(&self) -> String {
         format!("file://{}", self.work_dir().display())
     }
 
-    /// A folder of the test's own.
+    /// The test's working directory.
     pub fn work_dir(&self) -> PathBuf {
         self.home.path().join("work")
     }
@@ -166,41 +166,41 @@ impl TestHost {
         self.home.path().join("claude")
     }
 
-    /// The data directory of the host.
+    /// The host's default data directory.
     pub fn data_dir(&self) -> PathBuf {
         self.home.path().join("data")
     }
 
-    /// The home directory of the host.
+    /// The host's home directory.
     pub fn home(&self) -> &Path {
         self.home.path()
     }
 
-    /// The official client, connected and subscribed to the root channel.
+    /// An official client, connected and subscribed to the root channel.
     pub async fn observer(&self, client_id: &str) -> Result<Observer> {
         Observer::connect(&self.address()?, client_id).await
     }
 
-    /// The one client on stdin and stdout; the host must listen there.
+    /// The client on stdin and stdout; the host must listen there.
     pub fn take_stdio(&mut self) -> Result<RawClient> {
-        self.stdio.take().context("the host does not listen on stdio, or the client was taken already")
+        self.stdio.take().context("the host does not listen on stdio, or the client was already taken")
     }
 
-    /// A raw socket.
+    /// A raw connection.
     pub async fn raw(&self) -> Result<RawClient> {
         RawClient::connect(&self.address()?).await
     }
 
-    /// All live processes that work for this host, without the host itself.
-    pub fn processes(&self) -> Vec<Process> {
+    /// All live processes that this host started, directly or indirectly.
+    pub fn processes(&self) -> Vec<TestProcess> {
         let own = self.child.id();
         let mut processes = processes::with_variable("CLAUDE_CONFIG_DIR", &self.config_dir());
         processes.retain(|process| Some(process.pid) != own);
         processes
     }
 
-    /// The ids of the live runtimes: the children of wardens. The runtime on Node
-    /// rewrites its command line, so that it is not to be known by that.
+    /// Process ids of the live runtimes: the children of wardens. The Node runtime
+    /// rewrites its command line and cannot be identified by it.
     pub fn runtimes(&self) -> Vec<u32> {
         let processes = self.processes();
         let wardens: Vec<u32> =
@@ -212,29 +212,29 @@ impl TestHost {
             .collect()
     }
 
-    /// Waits until nothing works for this host any more.
+    /// Waits until every process that this host started has exited.
     pub async fn no_processes(&self, within: Duration) -> Result<()> {
-        let gone = eventually(within, "no process is left", || self.processes().is_empty()).await;
+        let gone = eventually(within, "all processes exited", || self.processes().is_empty()).await;
         gone.with_context(|| format!("still alive: {:?}", self.processes()))
     }
 
-    /// Sends the host a signal.
+    /// Sends a signal to the host.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         send_signal(self.pid()?, signal)
     }
 
-    /// Waits for the host to end; answers its exit code.
+    /// Waits for the host to exit; returns its exit code.
     pub async fn exit_code(&mut self, within: Duration) -> Result<Option<i32>> {
-        let status = in_time(within, "the host does not end", self.child.wait()).await??;
+        let status = in_time(within, "the host exited", self.child.wait()).await??;
         Ok(status.code())
     }
 }
 
-/// Sends a process of the test's own a signal.
+/// Sends a signal to a process that the test started.
 pub(crate) fn send_signal(pid: u32, signal: Signal) -> Result<()> {
     let pid = i32::try_from(pid)?;
     if pid <= 1 {
-        bail!("{pid} is no process of a test");
+        bail!("{pid} is not a process of a test");
     }
     Ok(kill(Pid::from_raw(pid), signal)?)
 }

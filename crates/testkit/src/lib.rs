@@ -1,11 +1,11 @@
-//! What tests share: a real host in a process of its own, the official client
-//! with a mirror of everything it was told, and a raw socket for what the official
-//! client would never send. Development only.
+//! Shared test support: a real host in its own process, the official client with a mirror
+//! of every state it received, and a raw connection that can send invalid messages.
+//! Development only.
 
 #![expect(
     clippy::indexing_slicing,
     clippy::wildcard_enum_match_arm,
-    reason = "JSON without a field reads as null, and tests look at a few of many kinds"
+    reason = "indexing a missing JSON field yields null, and tests handle only some of the variants"
 )]
 
 pub mod bench;
@@ -32,7 +32,7 @@ pub use stage::{Player, Stage, StageTraits};
 pub use stage_host::{StageHost, StageOptions, files_of};
 pub use wait::{eventually, in_time};
 
-// For tests of crates that must not see it otherwise.
+// Re-exported for tests of crates that must not depend on the workspace crate directly.
 pub use innkeeper_workspace::{LocalFiles, uri_of};
 
 use std::path::PathBuf;

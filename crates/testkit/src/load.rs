@@ -1,20 +1,21 @@
-//! A host under load: an agent that streams at a rate, a host around it in this process,
-//! and sockets that look at no more of a frame than its age.
+//! Load generation: an agent that streams at a given rate, a host in this process that
+//! serves it, and sockets that parse only the timestamp and sequence number of each
+//! frame.
 //!
-//! Shared by the tests and by the program `host-load`, which measures.
+//! Used by the tests and by the benchmark `host-load`.
 
 mod agent;
 mod driver;
 mod histogram;
 mod host;
 mod mirror;
-mod reader;
 mod socket;
+mod timed_frame_reader;
 
 pub use agent::StreamingAgent;
-pub use driver::Driver;
+pub use driver::LoadDriver;
 pub use histogram::Histogram;
 pub use host::{LoadHost, PROVIDER};
 pub use mirror::Mirror;
-pub use reader::{Reader, Watch};
-pub use socket::{Closed, Socket};
+pub use socket::{Socket, SocketClosed};
+pub use timed_frame_reader::{TimedFrameReader, Watch};

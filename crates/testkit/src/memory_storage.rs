@@ -1,7 +1,7 @@
-//! Storage in memory, which fails and waits when a test wants it to.
+//! In-memory storage whose reads and writes a test can delay or fail.
 //!
-//! It keeps what was written as long as one of its clones lives, so a host that is
-//! made with a clone finds what the one before it left.
+//! The data lives as long as one clone does, so a host started with a clone finds the
+//! data of the previous host.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,131 +16,133 @@ use innkeeper_core::storage::{
 };
 use tokio::sync::oneshot;
 
-/// As many as the real store keeps.
+/// The limits of the real store.
 const HANDLED_KEPT: usize = 256;
 const CLIENTS_KEPT: usize = 4096;
 
-/// Storage that ends with the test.
+/// In-memory storage. Clones share their data.
 #[derive(Clone, Debug, Default)]
-pub struct MemoryStorage(Arc<Mutex<State>>);
+pub struct MemoryStorage(Arc<Mutex<MemoryState>>);
 
 #[derive(Default)]
-struct State {
+struct MemoryState {
     stored: Stored,
-    /// What writes and loads fail with at the moment.
+    /// The error that writes and loads currently return.
     writes_fail: Option<StorageError>,
     loads_fail: Option<StorageError>,
-    /// How many guards hold writes back.
+    /// Number of guards that hold writes.
     held: usize,
-    /// From which write on a guard holds them back.
+    /// The first write that this matches starts holding writes.
     trap: Option<Trap>,
-    /// Writes that wait for the last guard, oldest first.
-    waiting: VecDeque<Waiting>,
-    /// All changes that were stored, in order.
+    /// Held writes, oldest first.
+    waiting: VecDeque<PendingWrite>,
+    /// All stored changes, in order.
     log: Vec<Change>,
-    /// What was stored after each write, since somebody wanted to know.
+    /// The stored data after each write, if recording is on.
     moments: Option<Vec<Stored>>,
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for MemoryState {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("State").field("stored", &self.stored).finish_non_exhaustive()
+        formatter.debug_struct("MemoryState").field("stored", &self.stored).finish_non_exhaustive()
     }
 }
 
-/// Whether writes are held back from this one on.
+/// Whether writes are held from this write on.
 type Trap = Box<dyn Fn(&[Change]) -> bool + Send>;
 
-/// Changes that wait, and who waits for them.
-type Waiting = (Vec<Change>, oneshot::Sender<Result<(), StorageError>>);
+/// A held write: its changes and the channel for its result.
+type PendingWrite = (Vec<Change>, oneshot::Sender<Result<(), StorageError>>);
 
-/// Holds writes back until it is dropped.
+/// Holds writes until it is dropped.
 #[derive(Debug)]
 pub struct HeldWrites(MemoryStorage);
 
 impl Drop for HeldWrites {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        // A trap that nothing ran into holds nothing back.
+        // A trap that no write matched never started holding.
         if state.trap.take().is_none() {
             state.held = state.held.saturating_sub(1);
         }
         while state.held == 0
             && let Some((changes, reply)) = state.waiting.pop_front()
         {
-            // Whoever asked may have gone away meanwhile.
+            // The caller may have dropped its receiver.
             reply.send(state.write(changes)).unwrap_or_default();
         }
     }
 }
 
 impl MemoryStorage {
-    /// Storage with nothing in it.
+    /// Creates empty storage.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets every write from now on fail with this error, or none.
+    /// Makes all further writes fail with this error; `None` makes them succeed.
     pub fn fail_writes(&self, error: Option<StorageError>) {
         self.state().writes_fail = error;
     }
 
-    /// Lets every load from now on fail with this error, or none.
+    /// Makes all further loads fail with this error; `None` makes them succeed.
     pub fn fail_loads(&self, error: Option<StorageError>) {
         self.state().loads_fail = error;
     }
 
-    /// Writes from now on are accepted and wait, in order, until the guard is dropped.
+    /// Holds all further writes, in order, until the guard is dropped.
     pub fn hold_writes(&self) -> HeldWrites {
         self.state().held += 1;
         HeldWrites(self.clone())
     }
 
-    /// The first write that is like this, and all from then on, are accepted and wait until
-    /// the guard is dropped. One such guard at a time.
+    /// Holds the first write that `trap` matches and all later ones, until the guard is
+    /// dropped. Only one such guard may exist at a time.
     pub fn hold_writes_from(&self, trap: impl Fn(&[Change]) -> bool + Send + 'static) -> HeldWrites {
         self.state().trap = Some(Box::new(trap));
         HeldWrites(self.clone())
     }
 
-    /// How many writes wait for a guard.
+    /// Number of held writes.
     pub fn waiting(&self) -> usize {
         self.state().waiting.len()
     }
 
-    /// All changes that were stored so far, in order.
+    /// All stored changes so far, in order.
     pub fn log(&self) -> Vec<Change> {
         self.state().log.clone()
     }
 
-    /// What the next host would find if this one were killed now: what was
-    /// acknowledged, and none of what still waits.
+    /// The storage that the next host would find if this one were killed now:
+    /// acknowledged writes without held ones.
     pub fn after_a_crash(&self) -> Self {
         let state = self.state();
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(MemoryState {
             stored: state.stored.clone(),
             log: state.log.clone(),
-            ..State::default()
+            ..MemoryState::default()
         })))
     }
 
-    /// From now on, what is stored after each write is kept.
+    /// Starts recording the stored data after each write.
     pub fn keep_moments(&self) {
         let mut state = self.state();
         state.moments = Some(vec![state.stored.clone()]);
     }
 
-    /// What the next host would find if this one had been killed after any of the writes
-    /// since [`Self::keep_moments`], or before the first.
+    /// The storage that the next host would find if this one had been killed before the
+    /// first write since [`Self::keep_moments`], or after any of them.
     pub fn moments(&self) -> Vec<Self> {
         let state = self.state();
         let moments = state.moments.iter().flatten();
         moments
-            .map(|stored| Self(Arc::new(Mutex::new(State { stored: stored.clone(), ..State::default() }))))
+            .map(|stored| {
+                Self(Arc::new(Mutex::new(MemoryState { stored: stored.clone(), ..MemoryState::default() })))
+            })
             .collect()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -176,12 +178,12 @@ impl Storage for MemoryStorage {
         let (reply, answer) = oneshot::channel();
         state.waiting.push_back((changes, reply));
         Box::pin(async move {
-            answer.await.unwrap_or_else(|_| Err(StorageError::Failed("the storage is gone".to_owned())))
+            answer.await.unwrap_or_else(|_| Err(StorageError::Failed("the storage was dropped".to_owned())))
         })
     }
 }
 
-impl State {
+impl MemoryState {
     fn write(&mut self, changes: Vec<Change>) -> Result<(), StorageError> {
         if let Some(error) = &self.writes_fail {
             return Err(error.clone());
@@ -199,22 +201,22 @@ impl State {
     }
 }
 
-/// What was stored.
+/// The stored data.
 #[derive(Clone, Debug, Default)]
 struct Stored {
     seq: ServerSeq,
     clean: bool,
     root_config: Option<JsonObject>,
-    sessions: Vec<Session>,
-    /// In the order of their creation.
-    chats: Vec<Chat>,
+    sessions: Vec<MemorySession>,
+    /// In creation order.
+    chats: Vec<MemoryChat>,
     /// Least recently used first.
     clients: Vec<StoredClient>,
     replay: Vec<StoredEnvelope>,
 }
 
 #[derive(Clone, Debug)]
-struct Session {
+struct MemorySession {
     uri: ChannelUri,
     created_at: String,
     row: Option<StoredRow>,
@@ -223,7 +225,7 @@ struct Session {
 }
 
 #[derive(Clone, Debug)]
-struct Chat {
+struct MemoryChat {
     uri: ChannelUri,
     session: ChannelUri,
     conversation: StoredConversation,
@@ -232,19 +234,7 @@ struct Chat {
     turns: Vec<StoredTurn>,
 }
 
-impl Chat {
-    /// Applies a change of the agent's names and messages.
-    fn apply(&mut self, change: &Change) {
-        match change {
-            Change::PutResumeToken { token, .. } => self.conversation.resume_token = Some(token.clone()),
-            Change::PutTurnLink { turn, link, .. } => {
-                self.links.insert(turn.clone(), link.clone());
-            }
-            Change::RemoveTurnLinks { turns, .. } => self.links.retain(|turn, _| !turns.contains(turn)),
-            _ => {}
-        }
-    }
-
+impl MemoryChat {
     fn is_default(&self) -> bool {
         self.uri == ChannelUri::default_chat_of(&self.session)
     }
@@ -253,8 +243,8 @@ impl Chat {
 impl Stored {
     fn load_index(&mut self) -> Index {
         let clean = std::mem::take(&mut self.clean);
-        let superfluous = self.clients.len().saturating_sub(CLIENTS_KEPT);
-        self.clients.drain(..superfluous);
+        let excess = self.clients.len().saturating_sub(CLIENTS_KEPT);
+        self.clients.drain(..excess);
         let index = Index {
             seq: self.seq,
             rows: self.sessions.iter().filter_map(|session| session.row.clone()).collect(),
@@ -281,11 +271,11 @@ impl Stored {
             replay: std::mem::take(&mut self.replay),
             clean,
         };
-        self.forget_the_end();
+        self.clear_clean_shutdown();
         index
     }
 
-    fn forget_the_end(&mut self) {
+    fn clear_clean_shutdown(&mut self) {
         self.clean = false;
         self.replay.clear();
         for client in &mut self.clients {
@@ -295,7 +285,7 @@ impl Stored {
 
     fn load_session(&self, uri: &ChannelUri) -> Option<StoredSession> {
         let session = self.sessions.iter().find(|session| session.uri == *uri)?;
-        let mut chats: Vec<&Chat> = self.chats.iter().filter(|chat| chat.session == *uri).collect();
+        let mut chats: Vec<&MemoryChat> = self.chats.iter().filter(|chat| chat.session == *uri).collect();
         chats.sort_by_key(|chat| !chat.is_default());
         Some(StoredSession {
             created_at: session.created_at.clone(),
@@ -316,25 +306,15 @@ impl Stored {
     }
 
     fn apply(&mut self, change: &Change) -> Result<(), StorageError> {
-        self.forget_the_end();
+        self.clear_clean_shutdown();
         match change {
-            Change::PutSession { session, created_at, row, state } => {
-                let journal = match self.session(session) {
-                    Ok(known) => std::mem::take(&mut known.journal),
-                    Err(_) => Vec::new(),
-                };
-                let put = Session {
-                    uri: session.clone(),
-                    created_at: created_at.clone(),
-                    row: row.clone(),
-                    state: Arc::clone(state),
-                    journal,
-                };
-                match self.session(session) {
-                    Ok(known) => *known = put,
-                    Err(_) => self.sessions.push(put),
-                }
-            }
+            Change::PutSession { session, created_at, row, state } => self.put_session(MemorySession {
+                uri: session.clone(),
+                created_at: created_at.clone(),
+                row: row.clone(),
+                state: Arc::clone(state),
+                journal: Vec::new(),
+            }),
             Change::PutRow(row) => {
                 if let Ok(known) = self.session(&row.session) {
                     known.row = Some(row.clone());
@@ -342,7 +322,14 @@ impl Stored {
             }
             Change::PutChat { chat, session, conversation, state } => {
                 self.session(session)?;
-                self.put_chat(chat, session, conversation, state);
+                self.put_chat(MemoryChat {
+                    uri: chat.clone(),
+                    session: session.clone(),
+                    conversation: conversation.clone(),
+                    links: BTreeMap::new(),
+                    state: Arc::clone(state),
+                    turns: Vec::new(),
+                });
             }
             Change::PutTurns { chat, keep, turns } => {
                 let known = self.chats.iter_mut().find(|known| known.uri == *chat);
@@ -350,23 +337,22 @@ impl Stored {
                 known.turns.truncate(*keep);
                 known.turns.extend_from_slice(turns);
             }
-            Change::PutResumeToken { chat, .. }
-            | Change::PutTurnLink { chat, .. }
-            | Change::RemoveTurnLinks { chat, .. } => {
+            Change::PutResumeToken { chat, token } => {
                 if let Some(known) = self.chats.iter_mut().find(|known| known.uri == *chat) {
-                    known.apply(change);
+                    known.conversation.resume_token = Some(token.clone());
                 }
             }
-            Change::Journal { session, entries } => {
-                let journal = &mut self.session(session)?.journal;
-                for entry in entries {
-                    if journal.iter().any(|known| known.number == entry.number) {
-                        return Err(StorageError::Failed(format!("entry {} is there already", entry.number)));
-                    }
-                    journal.push(entry.clone());
+            Change::PutTurnLink { chat, turn, link } => {
+                if let Some(known) = self.chats.iter_mut().find(|known| known.uri == *chat) {
+                    known.links.insert(turn.clone(), link.clone());
                 }
-                journal.sort_by_key(|entry| entry.number);
             }
+            Change::RemoveTurnLinks { chat, turns } => {
+                if let Some(known) = self.chats.iter_mut().find(|known| known.uri == *chat) {
+                    known.links.retain(|turn, _| !turns.contains(turn));
+                }
+            }
+            Change::Journal { session, entries } => self.append_journal(session, entries)?,
             Change::TrimJournal { session, through } => {
                 if let Ok(session) = self.session(session) {
                     session.journal.retain(|entry| entry.number > *through);
@@ -387,37 +373,43 @@ impl Stored {
         Ok(())
     }
 
-    fn put_chat(
-        &mut self,
-        chat: &ChannelUri,
-        session: &ChannelUri,
-        conversation: &StoredConversation,
-        state: &Json,
-    ) {
-        let known = self.chats.iter().position(|known| known.uri == *chat);
-        let (turns, links) = known
-            .map(|at| {
-                let known = &mut self.chats[at];
-                (std::mem::take(&mut known.turns), std::mem::take(&mut known.links))
-            })
-            .unwrap_or_default();
-        // As in a database, which does not keep a rebuilt context.
-        let history = match &conversation.history {
-            History::Rebuild(_) => History::Resume,
-            other => other.clone(),
-        };
-        let put = Chat {
-            uri: chat.clone(),
-            session: session.clone(),
-            conversation: StoredConversation { history, ..conversation.clone() },
-            links,
-            state: Arc::clone(state),
-            turns,
-        };
-        match known {
-            Some(at) => self.chats[at] = put,
+    /// Stores a session; an existing one keeps its journal.
+    fn put_session(&mut self, mut put: MemorySession) {
+        match self.sessions.iter_mut().find(|known| known.uri == put.uri) {
+            Some(known) => {
+                put.journal = std::mem::take(&mut known.journal);
+                *known = put;
+            }
+            None => self.sessions.push(put),
+        }
+    }
+
+    /// Stores a chat; an existing one keeps its turns and links.
+    fn put_chat(&mut self, mut put: MemoryChat) {
+        // The real store does not keep a rebuilt history either.
+        if matches!(put.conversation.history, History::Rebuild(_)) {
+            put.conversation.history = History::Resume;
+        }
+        match self.chats.iter_mut().find(|known| known.uri == put.uri) {
+            Some(known) => {
+                put.turns = std::mem::take(&mut known.turns);
+                put.links = std::mem::take(&mut known.links);
+                *known = put;
+            }
             None => self.chats.push(put),
         }
+    }
+
+    fn append_journal(&mut self, session: &ChannelUri, entries: &[JournalEntry]) -> Result<(), StorageError> {
+        let journal = &mut self.session(session)?.journal;
+        for entry in entries {
+            if journal.iter().any(|known| known.number == entry.number) {
+                return Err(StorageError::Failed(format!("journal entry {} already exists", entry.number)));
+            }
+            journal.push(entry.clone());
+        }
+        journal.sort_by_key(|entry| entry.number);
+        Ok(())
     }
 
     fn remove_chat(&mut self, chat: &ChannelUri) {
@@ -439,8 +431,8 @@ impl Stored {
             Change::Handled { client, mark } => {
                 let known = self.client(client);
                 known.handled.push(StoredDispatch { mark: *mark, answer: None });
-                let superfluous = known.handled.len().saturating_sub(HANDLED_KEPT);
-                known.handled.drain(..superfluous);
+                let excess = known.handled.len().saturating_sub(HANDLED_KEPT);
+                known.handled.drain(..excess);
             }
             Change::Answered { client, mark, answer } => {
                 let open = StoredDispatch { mark: *mark, answer: None };
@@ -460,9 +452,9 @@ impl Stored {
                 self.clean = true;
                 self.replay = replay.clone();
                 for client in clients {
-                    let superfluous = client.handled.len().saturating_sub(HANDLED_KEPT);
+                    let excess = client.handled.len().saturating_sub(HANDLED_KEPT);
                     let known = self.client(&client.id);
-                    known.handled = client.handled[superfluous..].to_vec();
+                    known.handled = client.handled[excess..].to_vec();
                     known.marks = client.marks.clone();
                 }
             }
@@ -470,7 +462,7 @@ impl Stored {
         }
     }
 
-    fn session(&mut self, uri: &ChannelUri) -> Result<&mut Session, StorageError> {
+    fn session(&mut self, uri: &ChannelUri) -> Result<&mut MemorySession, StorageError> {
         self.sessions.iter_mut().find(|session| session.uri == *uri).ok_or_else(|| missing("session", uri))
     }
 
@@ -496,7 +488,7 @@ fn new_client(id: &ClientId) -> StoredClient {
 }
 
 fn missing(kind: &str, uri: &ChannelUri) -> StorageError {
-    StorageError::Failed(format!("there is no {kind} {uri}"))
+    StorageError::Failed(format!("unknown {kind} {uri}"))
 }
 
 #[cfg(test)]
@@ -508,7 +500,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn held_writes_are_stored_in_order_when_they_are_let_go_and_lost_in_a_crash_before() {
+    async fn held_writes_are_stored_in_order_on_release_and_lost_on_crash() {
         let storage = MemoryStorage::new();
         storage.write(reserve(1)).await.unwrap();
         let held = storage.hold_writes();

@@ -1,5 +1,5 @@
-//! The scripted model: the built-in demo model behind the gateway, with a log of
-//! the requests that it got. A prompt that is a script plays itself.
+//! The scripted model: the built-in demo model served by a gateway, with a log of its
+//! requests. The prompt contains the script that the model plays.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use secrecy::SecretString;
 
 pub use innkeeper_gateway::{LoggedRequest, RequestKind, RequestLog};
 
-/// A model that answers as the prompt says. Dropping it ends it.
+/// A model whose responses the prompt scripts. Dropping it stops it.
 #[derive(Debug)]
 pub struct ScriptedModel {
     gateway: GatewayHandle,
@@ -17,7 +17,7 @@ pub struct ScriptedModel {
 }
 
 impl ScriptedModel {
-    /// Starts a model on a free port of the loopback interface.
+    /// Starts a model on a free loopback port.
     pub async fn start() -> Result<Self> {
         let log = RequestLog::new();
         let upstream = Arc::new(DemoUpstream::with_log(log.clone()));
@@ -25,22 +25,22 @@ impl ScriptedModel {
         Ok(Self { gateway, log })
     }
 
-    /// Its address, for `ANTHROPIC_BASE_URL`.
+    /// The base URL, for `ANTHROPIC_BASE_URL`.
     pub fn base_url(&self) -> &str {
         self.gateway.base_url()
     }
 
-    /// What it wants to be shown by this session, for `ANTHROPIC_AUTH_TOKEN`.
+    /// The bearer token of this session, for `ANTHROPIC_AUTH_TOKEN`.
     pub fn bearer(&self, session: &str) -> SecretString {
         self.gateway.bearer_for(session)
     }
 
-    /// The requests that it got.
+    /// The request log.
     pub fn log(&self) -> &RequestLog {
         &self.log
     }
 
-    /// The conversations that it was asked to continue, oldest first, as they were sent.
+    /// The bodies of all messages requests, oldest first.
     pub fn conversations(&self) -> Vec<String> {
         let calls = self.log.entries().into_iter().filter(|entry| entry.kind == RequestKind::Messages);
         calls.map(|entry| String::from_utf8_lossy(&entry.body).into_owned()).collect()

@@ -1,4 +1,4 @@
-//! The official client with a mirror: every envelope is folded with the official
+//! The official client with a mirror: every envelope is applied with the official
 //! reducers, so that a test can compare the result with a fresh snapshot.
 
 use std::collections::BTreeMap;
@@ -19,59 +19,59 @@ use anyhow::{Context as _, Result, bail};
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
-/// How long a test waits for what it expects, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for expected events, generous for busy machines.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Events that the official client keeps for a test; it skips what it cannot keep,
-/// so this is more than any test makes before it looks.
+/// Event buffer of the official client. The client drops events that do not fit, so this
+/// exceeds what any test produces between two reads.
 const EVENT_BUFFER: usize = 65_536;
 
-/// The same for tests that look often. The client makes room for all of them with
-/// every subscription, which takes long.
+/// Event buffer for tests that read often. The client allocates the whole buffer per
+/// subscription, which is slow for the large one.
 const SMALL_EVENT_BUFFER: usize = 2_048;
 
-/// Something that the host told the client, in order.
+/// A message from the host.
 #[derive(Clone, Debug)]
 pub enum Seen {
     /// An action on a channel.
     Action(Box<ActionEnvelope>),
-    /// A session came into the list.
+    /// A session was added to the list.
     SessionAdded(String),
-    /// A session left the list.
+    /// A session was removed from the list.
     SessionRemoved(String),
-    /// A session's row changed.
+    /// A session's summary changed.
     SummaryChanged(String),
 }
 
-/// An official client and what it knows.
+/// An official client and the state it received.
 pub struct Observer {
-    /// The client itself.
+    /// The client.
     pub client: Client,
-    /// The protocols that it speaks.
+    /// Offered protocol versions.
     versions: Vec<String>,
     events: ClientEventStream,
     states: BTreeMap<String, (u64, SnapshotState)>,
-    /// The rows of the list, folded from the notifications.
+    /// The session list, updated from notifications.
     pub rows: BTreeMap<String, SessionSummary>,
-    /// Everything that was seen, in order.
+    /// All received messages, in order.
     pub seen: Vec<Seen>,
-    /// The number of the last envelope, which the next one must exceed.
+    /// Sequence number of the last envelope; the next one must be greater.
     last_seq: u64,
-    /// What it got when it came back last.
+    /// What the host sent on the last reconnect.
     pub came_back: Option<CameBack>,
-    /// What the host did that it must never do.
+    /// The first protocol violation of the host.
     violation: Option<String>,
 }
 
-/// What a client got that came back.
+/// What the host sent to a client that reconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CameBack {
-    /// What it had missed.
+    /// The missed actions.
     Replay,
-    /// Everything as it is.
+    /// Snapshots.
     Snapshots,
-    /// Everything as it is, after it had introduced itself again.
-    Anew,
+    /// Snapshots, after `reconnect` failed and the client sent `initialize`.
+    Initialized,
 }
 
 impl std::fmt::Debug for Observer {
@@ -86,12 +86,12 @@ impl Observer {
         Self::connect_as(address, client_id, &["1.0.0", "0.9.0"]).await
     }
 
-    /// The same with chosen protocol versions.
+    /// Connects with these protocol versions.
     pub async fn connect_as(address: &str, client_id: &str, versions: &[&str]) -> Result<Self> {
         Self::connect_with(address, client_id, versions, EVENT_BUFFER).await
     }
 
-    /// The same for a test that looks often, and so needs to keep little.
+    /// Connects with a small event buffer, for tests that read often.
     pub async fn connect_small(address: &str, client_id: &str, versions: &[&str]) -> Result<Self> {
         Self::connect_with(address, client_id, versions, SMALL_EVENT_BUFFER).await
     }
@@ -126,9 +126,9 @@ impl Observer {
         Ok(observer)
     }
 
-    /// Comes back over a new connection, to the channels that it had. What it missed is
-    /// folded like everything else; rows are asked for, since they are not replayed. A
-    /// host that does not know it any more is introduced to it again.
+    /// Reconnects to the subscribed channels over a new connection. Replayed actions are
+    /// applied like others; the session list is requested, since it is not replayed. If
+    /// the host does not know the client, sends `initialize`.
     pub async fn reconnect(&mut self, address: &str, client_id: &str) -> Result<()> {
         let transport = WebSocketTransport::connect(address).await?;
         let config = ClientConfig { subscription_buffer: SMALL_EVENT_BUFFER, ..ClientConfig::default() };
@@ -140,7 +140,7 @@ impl Observer {
         self.came_back = Some(match &result {
             Ok(ReconnectResult::Replay(_)) => CameBack::Replay,
             Ok(ReconnectResult::Snapshot(_)) => CameBack::Snapshots,
-            Err(_) => CameBack::Anew,
+            Err(_) => CameBack::Initialized,
         });
         match result {
             Ok(ReconnectResult::Replay(replay)) => {
@@ -161,12 +161,12 @@ impl Observer {
         self.no_violation()
     }
 
-    /// The number of the last envelope that came.
+    /// Sequence number of the last envelope.
     pub fn last_seq(&self) -> u64 {
         self.last_seq
     }
 
-    /// Creates a session of the `claude` provider.
+    /// Creates a session with the `claude` provider.
     pub async fn create_session(&self, session: &str, working_directory: &str) -> Result<()> {
         let params = CreateSessionParams {
             channel: session.to_owned(),
@@ -186,7 +186,7 @@ impl Observer {
         Ok(self.client.request("disposeSession", params).await?)
     }
 
-    /// Creates a session of the host's first provider.
+    /// Creates a session with the host's first provider.
     pub async fn create(&self, session: &str, working_directories: &[&str]) -> Result<()> {
         let directories: Vec<String> = working_directories.iter().map(|uri| (*uri).to_owned()).collect();
         let params = CreateSessionParams {
@@ -201,7 +201,7 @@ impl Observer {
         Ok(self.client.request("createSession", params).await?)
     }
 
-    /// The session list.
+    /// Requests the session list.
     pub async fn list_sessions(&self) -> Result<Vec<SessionSummary>> {
         let params = ListSessionsParams {
             channel: ROOT_RESOURCE_URI.to_owned(),
@@ -213,13 +213,13 @@ impl Observer {
         Ok(result.items)
     }
 
-    /// Subscribes and starts to mirror a channel.
+    /// Subscribes to a channel and mirrors it.
     pub async fn subscribe(&mut self, channel: &str) -> Result<()> {
         let (result, _) = self.client.subscribe(channel.to_owned()).await?;
-        self.take_snapshot(result.snapshot.context("no snapshot")?)
+        self.take_snapshot(result.snapshot.context("no snapshot in the response")?)
     }
 
-    /// Subscribes to a session and to its default chat; answers the chat.
+    /// Subscribes to a session and its default chat; returns the chat.
     pub async fn open_session(&mut self, session: &str) -> Result<String> {
         self.subscribe(session).await?;
         let chat = self.session(session)?.default_chat.clone().context("no default chat")?;
@@ -227,7 +227,7 @@ impl Observer {
         Ok(chat)
     }
 
-    /// Starts a turn with a message of the user's.
+    /// Starts a turn with a user message.
     pub async fn say(&self, chat: &str, turn: &str, text: &str) -> Result<i64> {
         let action = json!({
             "type": "chat/turnStarted", "turnId": turn, "startedAt": "2026-11-15T09:00:05.000Z",
@@ -236,28 +236,29 @@ impl Observer {
         self.dispatch(chat, action).await
     }
 
-    /// Dispatches an action; answers its number.
+    /// Dispatches an action; returns its client sequence number.
     pub async fn dispatch(&self, channel: &str, action: Value) -> Result<i64> {
         let action: StateAction = serde_json::from_value(action)?;
         Ok(self.client.dispatch(channel.to_owned(), action).await?.client_seq)
     }
 
-    /// Takes what the host says until a condition holds.
+    /// Processes messages until a condition holds.
     pub async fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) -> Result<()> {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         while !holds(self) {
-            let event = tokio::time::timeout_at(deadline, self.events.recv())
-                .await
-                .with_context(|| format!("waited in vain: {what}; last seen {:?}", self.seen.last()))?;
-            self.take(event.with_context(|| format!("the connection ended: {what}"))?);
+            let event = tokio::time::timeout_at(deadline, self.events.recv()).await.with_context(|| {
+                format!("timed out waiting for: {what}; last message {:?}", self.seen.last())
+            })?;
+            self.take(event.with_context(|| format!("the connection closed while waiting for: {what}"))?);
         }
         self.no_violation()
     }
 
-    /// Takes everything that the host has said so far: what it queued for this client
-    /// before it answers a request. After this, what was not seen was not said.
+    /// Processes all messages that the host has sent so far: the messages queued for this
+    /// client before the response to a request. Afterwards, a message not in `seen` was
+    /// not sent.
     pub async fn settle(&mut self) -> Result<()> {
-        // Not a ping, which is answered beside the order of everything else.
+        // Not `ping`: its response is not ordered with other messages.
         let params = ListSessionsParams {
             channel: ROOT_RESOURCE_URI.to_owned(),
             meta: None,
@@ -265,30 +266,31 @@ impl Observer {
             cursor: None,
         };
         drop(self.client.request::<_, ListSessionsResult>("listSessions", params).await?);
-        // Without tokio's budget, which lets a channel look empty after some hundred events.
+        // Tokio's cooperative budget would make the channel appear empty after a few
+        // hundred events.
         while let Some(event) = tokio::task::unconstrained(self.events.recv()).now_or_never() {
-            self.take(event.context("the connection ended")?);
+            self.take(event.context("the connection closed")?);
         }
         self.no_violation()
     }
 
     fn no_violation(&self) -> Result<()> {
         match &self.violation {
-            Some(violation) => bail!("the host broke the protocol: {violation}"),
+            Some(violation) => bail!("the host violated the protocol: {violation}"),
             None => Ok(()),
         }
     }
 
-    /// Takes what the host says until a turn is over.
+    /// Processes messages until a turn ends.
     pub async fn until_turn_over(&mut self, chat: &str, turn: &str) -> Result<()> {
         let over = |observer: &Self| {
             observer.chat(chat).is_ok_and(|state| state.turns.iter().any(|past| past.id == turn))
         };
-        self.until(&format!("turn {turn} is over"), over).await
+        self.until(&format!("end of turn {turn}"), over).await
     }
 
-    /// Compares the mirror of every channel with a fresh client's snapshot. The
-    /// mirror may be behind, so it takes what is on its way until both agree.
+    /// Checks that the mirror of every channel equals a fresh client's snapshot. The
+    /// mirror may lag, so it processes messages until both are equal.
     pub async fn agrees_with_a_fresh_client(&mut self, address: &str) -> Result<()> {
         let channels: Vec<String> = self.states.keys().cloned().collect();
         let mut fresh = Self::connect(address, "fresh").await?;
@@ -297,18 +299,18 @@ impl Observer {
             let wanted = fresh.states.get(&channel).map(|(_, state)| state.clone()).context("no snapshot")?;
             let agrees =
                 |observer: &Self| observer.states.get(&channel).is_some_and(|(_, state)| *state == wanted);
-            self.until(&format!("the mirror of {channel} equals {wanted:?}"), agrees).await?;
+            self.until(&format!("mirror of {channel} to equal {wanted:?}"), agrees).await?;
         }
         fresh.client.shutdown().await;
         Ok(())
     }
 
-    /// The mirror of any channel.
+    /// The mirrored state of a channel.
     pub fn state(&self, channel: &str) -> Option<&SnapshotState> {
         self.states.get(channel).map(|(_, state)| state)
     }
 
-    /// The envelopes that answer a dispatch: one, if the host does what it must.
+    /// The envelopes that answer a dispatch; a correct host sends exactly one.
     pub fn answers(&self, client_id: &str, client_seq: i64) -> Vec<&ActionEnvelope> {
         let envelopes = self.seen.iter().filter_map(|seen| match seen {
             Seen::Action(envelope) => Some(envelope.as_ref()),
@@ -324,15 +326,15 @@ impl Observer {
             .collect()
     }
 
-    /// The mirror of a chat.
+    /// The mirrored state of a chat.
     pub fn chat(&self, channel: &str) -> Result<&ChatState> {
         match self.states.get(channel) {
             Some((_, SnapshotState::Chat(state))) => Ok(state),
-            _ => bail!("{channel} is no chat that is mirrored"),
+            _ => bail!("{channel} is not a mirrored chat"),
         }
     }
 
-    /// The words of the running turn.
+    /// The text of the running turn.
     pub fn text_so_far(&self, channel: &str) -> Result<String> {
         let active = self.chat(channel)?.active_turn.as_ref().context("no turn is running")?;
         let words = active.response_parts.iter().filter_map(|part| match part {
@@ -342,23 +344,23 @@ impl Observer {
         Ok(words.collect())
     }
 
-    /// The mirror of a session.
+    /// The mirrored state of a session.
     pub fn session(&self, channel: &str) -> Result<&SessionState> {
         match self.states.get(channel) {
             Some((_, SnapshotState::Session(state))) => Ok(state),
-            _ => bail!("{channel} is no session that is mirrored"),
+            _ => bail!("{channel} is not a mirrored session"),
         }
     }
 
-    /// The mirror of the root.
+    /// The mirrored root state.
     pub fn root(&self) -> Result<&RootState> {
         match self.states.get(ROOT_RESOURCE_URI) {
             Some((_, SnapshotState::Root(state))) => Ok(state),
-            _ => bail!("the root is not mirrored"),
+            _ => bail!("the root channel is not mirrored"),
         }
     }
 
-    /// The actions seen on a channel, by their names on the wire, in order.
+    /// The action types received on a channel, in order.
     pub fn actions(&self, channel: &str) -> Result<Vec<String>> {
         let of_channel = self.seen.iter().filter_map(|seen| match seen {
             Seen::Action(envelope) if envelope.channel == channel => Some(&envelope.action),
@@ -369,7 +371,7 @@ impl Observer {
         of_channel
             .map(|action| {
                 let value = serde_json::to_value(action)?;
-                Ok(value["type"].as_str().context("an action without a type")?.to_owned())
+                Ok(value["type"].as_str().context("action has no type")?.to_owned())
             })
             .collect()
     }
@@ -380,7 +382,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Takes the place of everything that was mirrored: what is not there is gone.
+    /// Replaces all mirrored states; channels without a snapshot are removed.
     fn take_snapshots(&mut self, snapshots: Vec<Snapshot>) -> Result<()> {
         self.states.clear();
         for snapshot in snapshots {
@@ -392,7 +394,7 @@ impl Observer {
     fn take_action(&mut self, envelope: ActionEnvelope) {
         if envelope.server_seq <= self.last_seq {
             let (seq, last) = (envelope.server_seq, self.last_seq);
-            self.violation.get_or_insert(format!("envelope {seq} came after {last}"));
+            self.violation.get_or_insert(format!("envelope {seq} received after {last}"));
         }
         self.last_seq = envelope.server_seq;
         self.fold(&envelope);
@@ -430,7 +432,7 @@ impl Observer {
             return;
         }
         let Some((seq, state)) = self.states.get_mut(&envelope.channel) else { return };
-        // What the snapshot holds already came before it.
+        // The snapshot already includes this action.
         if envelope.server_seq <= *seq {
             return;
         }

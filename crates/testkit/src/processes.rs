@@ -1,7 +1,7 @@
-//! Which processes of a test are alive, read from `/proc`.
+//! Finds the live processes of a test in `/proc`.
 //!
-//! A test's processes are found by a variable that all of them inherit, so that
-//! nothing else on the machine is ever taken for one of them.
+//! They are identified by an environment variable that all of them inherit, so that
+//! unrelated processes never match.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,24 +9,24 @@ use std::path::Path;
 
 /// A live process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Process {
-    /// Its id.
+pub struct TestProcess {
+    /// Process id.
     pub pid: u32,
-    /// Its parent's id.
+    /// Parent process id.
     pub parent: u32,
-    /// Its command line.
+    /// Command line.
     pub arguments: Vec<String>,
 }
 
-impl Process {
-    /// Whether it watches over a runtime.
+impl TestProcess {
+    /// Whether this is the warden of a runtime.
     pub fn is_warden(&self) -> bool {
         self.arguments.iter().any(|argument| argument == "--control-fd")
     }
 }
 
 /// The live processes whose environment has `name=value`.
-pub fn with_variable(name: &str, value: &Path) -> Vec<Process> {
+pub fn with_variable(name: &str, value: &Path) -> Vec<TestProcess> {
     let mut wanted = format!("{name}=").into_bytes();
     wanted.extend_from_slice(value.as_os_str().as_bytes());
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
@@ -34,12 +34,12 @@ pub fn with_variable(name: &str, value: &Path) -> Vec<Process> {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
         .filter(|pid| has_variable(*pid, &wanted))
-        .filter_map(|pid| Some(Process { pid, parent: parent(pid)?, arguments: arguments(pid)? }))
+        .filter_map(|pid| Some(TestProcess { pid, parent: parent(pid)?, arguments: arguments(pid)? }))
         .collect()
 }
 
 fn has_variable(pid: u32, wanted: &[u8]) -> bool {
-    // Processes of other users, and those that end just now, cannot be read.
+    // Reading fails for processes of other users and for processes that are exiting.
     std::fs::read(format!("/proc/{pid}/environ"))
         .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == wanted))
 }
@@ -51,7 +51,7 @@ fn parent(pid: u32) -> Option<u32> {
 
 fn arguments(pid: u32) -> Option<Vec<String>> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    // A zombie has no command line; it is dead and only waits to be noticed.
+    // A zombie has no command line; it is dead but not yet reaped.
     (!line.is_empty()).then(|| {
         line.split(|byte| *byte == 0)
             .filter(|argument| !argument.is_empty())
@@ -60,12 +60,12 @@ fn arguments(pid: u32) -> Option<Vec<String>> {
     })
 }
 
-/// Kills a process of the test's own.
+/// Kills a process that the test started.
 pub fn kill(process: u32) -> anyhow::Result<()> {
     crate::host::send_signal(process, nix::sys::signal::Signal::SIGKILL)
 }
 
-/// Stops a process of the test's own, as if it hung.
+/// Stops a process that the test started, to simulate a hang.
 pub fn stop(process: u32) -> anyhow::Result<()> {
     crate::host::send_signal(process, nix::sys::signal::Signal::SIGSTOP)
 }

@@ -1,5 +1,5 @@
-//! A bare connection, to send what the official client would never send: over a
-//! socket of any kind, or over stdin and stdout.
+//! A raw protocol connection over a WebSocket or over stdin and stdout, for messages that
+//! the official client never sends.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,30 +15,30 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-/// How long an answer may take, also on a busy machine.
-const ANSWER: Duration = Duration::from_secs(20);
+/// Timeout for the next message, generous for busy machines.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A raw connection.
 #[derive(Debug)]
 pub struct RawClient {
-    wire: Wire,
+    transport: RawTransport,
     next_id: u64,
 }
 
-/// What messages travel over.
+/// The transport.
 #[derive(Debug)]
-enum Wire {
-    Socket(Box<WebSocketStream<Box<dyn Stream>>>),
+enum RawTransport {
+    Socket(Box<WebSocketStream<Box<dyn RawStream>>>),
     Lines { stdin: Option<ChildStdin>, stdout: Lines<BufReader<ChildStdout>> },
 }
 
-/// Any stream of bytes.
-pub trait Stream: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Sync + Unpin {}
+/// Any byte stream.
+pub trait RawStream: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Sync + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Sync + Unpin> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Sync + Unpin> RawStream for S {}
 
 impl RawClient {
-    /// Connects over TCP, and sends nothing.
+    /// Connects over TCP without sending a message.
     pub async fn connect(address: &str) -> Result<Self> {
         let request = address.into_client_request()?;
         let authority = request.uri().authority().context("no host in the address")?.to_string();
@@ -47,51 +47,51 @@ impl RawClient {
         Self::over(address, Box::new(stream)).await
     }
 
-    /// Connects to a unix socket, and sends nothing.
+    /// Connects to a unix socket without sending a message.
     pub async fn connect_unix(path: &Path) -> Result<Self> {
         Self::over("ws://localhost/", Box::new(UnixStream::connect(path).await?)).await
     }
 
-    /// Upgrades a stream that leads to a host.
-    pub async fn over(address: &str, stream: Box<dyn Stream>) -> Result<Self> {
+    /// Performs the WebSocket handshake on a stream.
+    pub async fn over(address: &str, stream: Box<dyn RawStream>) -> Result<Self> {
         let (socket, _) = client_async(address, stream).await?;
-        Ok(Self { wire: Wire::Socket(Box::new(socket)), next_id: 1 })
+        Ok(Self { transport: RawTransport::Socket(Box::new(socket)), next_id: 1 })
     }
 
-    /// Talks in lines with a child.
+    /// Exchanges lines with a child process.
     pub(crate) fn over_stdio(stdin: ChildStdin, stdout: Lines<BufReader<ChildStdout>>) -> Self {
-        Self { wire: Wire::Lines { stdin: Some(stdin), stdout }, next_id: 1 }
+        Self { transport: RawTransport::Lines { stdin: Some(stdin), stdout }, next_id: 1 }
     }
 
-    /// Sends a text frame, or a line, as it is.
+    /// Sends a text frame or a line unchanged.
     pub async fn send_text(&mut self, text: &str) -> Result<()> {
-        match &mut self.wire {
-            Wire::Socket(socket) => Ok(socket.send(Message::text(text)).await?),
-            Wire::Lines { stdin, .. } => {
-                let stdin = stdin.as_mut().context("the input has ended")?;
+        match &mut self.transport {
+            RawTransport::Socket(socket) => Ok(socket.send(Message::text(text)).await?),
+            RawTransport::Lines { stdin, .. } => {
+                let stdin = stdin.as_mut().context("stdin is closed")?;
                 stdin.write_all(text.as_bytes()).await?;
                 Ok(stdin.write_all(b"\n").await?)
             }
         }
     }
 
-    /// Sends a binary frame, or a line, as it is.
+    /// Sends a binary frame or a line unchanged.
     pub async fn send_binary(&mut self, bytes: Vec<u8>) -> Result<()> {
-        match &mut self.wire {
-            Wire::Socket(socket) => Ok(socket.send(Message::Binary(Bytes::from(bytes))).await?),
-            Wire::Lines { stdin, .. } => {
-                let stdin = stdin.as_mut().context("the input has ended")?;
+        match &mut self.transport {
+            RawTransport::Socket(socket) => Ok(socket.send(Message::Binary(Bytes::from(bytes))).await?),
+            RawTransport::Lines { stdin, .. } => {
+                let stdin = stdin.as_mut().context("stdin is closed")?;
                 stdin.write_all(&bytes).await?;
                 Ok(stdin.write_all(b"\n").await?)
             }
         }
     }
 
-    /// Ends the host's input over stdio; its output can still be read.
+    /// Closes the host's stdin; its output can still be read.
     pub fn end_input(mut self) -> Result<Self> {
-        match &mut self.wire {
-            Wire::Socket(_) => bail!("only stdin can be closed alone"),
-            Wire::Lines { stdin, .. } => drop(stdin.take()),
+        match &mut self.transport {
+            RawTransport::Socket(_) => bail!("cannot close one direction of a WebSocket"),
+            RawTransport::Lines { stdin, .. } => drop(stdin.take()),
         }
         Ok(self)
     }
@@ -101,7 +101,7 @@ impl RawClient {
         self.send_text(&json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string()).await
     }
 
-    /// Sends a request and waits for its answer; skips what comes in between.
+    /// Sends a request and returns its response; discards messages received before it.
     pub async fn request(&mut self, method: &str, params: Value) -> Result<Value> {
         let id = self.next_id;
         self.next_id += 1;
@@ -115,7 +115,7 @@ impl RawClient {
         }
     }
 
-    /// The handshake of an ordinary client.
+    /// Sends `initialize` like a regular client.
     pub async fn initialize(&mut self, client_id: &str, subscriptions: &[&str]) -> Result<Value> {
         self.request(
             "initialize",
@@ -127,7 +127,7 @@ impl RawClient {
         .await
     }
 
-    /// The next message.
+    /// Receives the next message.
     pub async fn receive(&mut self) -> Result<Value> {
         match self.frame().await? {
             Message::Text(text) => Ok(serde_json::from_str(text.as_str())?),
@@ -135,7 +135,7 @@ impl RawClient {
         }
     }
 
-    /// The next action that the host publishes.
+    /// Receives the next published action; discards other messages.
     pub async fn next_action(&mut self) -> Result<Value> {
         loop {
             let message = self.receive().await?;
@@ -145,8 +145,8 @@ impl RawClient {
         }
     }
 
-    /// Reads until the host closes the connection; answers the close frame, if the
-    /// connection has such.
+    /// Reads until the host closes the connection; returns the close frame, if there is
+    /// one.
     pub async fn closed(&mut self) -> Result<Option<CloseFrame>> {
         loop {
             match self.frame().await {
@@ -159,13 +159,15 @@ impl RawClient {
 
     async fn frame(&mut self) -> Result<Message> {
         let next = async {
-            match &mut self.wire {
-                Wire::Socket(socket) => Ok(socket.next().await.context("the connection is closed")??),
-                Wire::Lines { stdout, .. } => {
+            match &mut self.transport {
+                RawTransport::Socket(socket) => {
+                    Ok(socket.next().await.context("the connection closed")??)
+                }
+                RawTransport::Lines { stdout, .. } => {
                     Ok(stdout.next_line().await?.map_or(Message::Close(None), Message::text))
                 }
             }
         };
-        tokio::time::timeout(ANSWER, next).await.context("the host says nothing")?
+        tokio::time::timeout(TIMEOUT, next).await.context("timed out waiting for a message")?
     }
 }

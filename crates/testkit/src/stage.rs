@@ -1,8 +1,8 @@
-//! An agent that a test plays itself: it sees what a session asks of its agent and
-//! says what an agent would say.
+//! An agent that a test scripts: the test receives the commands of a session and sends
+//! the events of the agent.
 //!
-//! The stage is the provider's side (openings, and whether they succeed), a player is
-//! one live agent. Nothing happens here that the test does not make happen.
+//! [`Stage`] is the agent provider and controls whether agents open. [`Player`] is one
+//! open agent. Both act only when the test calls them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,19 +24,19 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-/// How long a test waits for something that must come, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout for expected events, generous for busy machines.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the played kind of agent can do.
+/// What the scripted provider supports.
 #[derive(Clone, Debug)]
 pub struct StageTraits {
-    /// Which commands it handles; by default all but `Rewind`.
+    /// Supported commands; by default all but `Rewind`.
     pub features: AgentFeatures,
-    /// What clients are told that it can do.
+    /// Capabilities reported to clients.
     pub capabilities: Option<AgentCapabilities>,
-    /// What clients are told that it needs tokens for.
+    /// Protected resources reported to clients.
     pub protected_resources: Option<Vec<ProtectedResourceMetadata>>,
-    /// What clients are told that it comes with.
+    /// Customizations reported to clients.
     pub customizations: Option<Vec<Customization>>,
 }
 
@@ -47,36 +47,36 @@ impl Default for StageTraits {
     }
 }
 
-/// A kind of agent, named `scripted`, that a test plays. Clones are the same stage.
+/// The agent provider `scripted`, controlled by a test. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    shared: Arc<Shared>,
+    shared: Arc<StageShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct StageShared {
     traits: StageTraits,
-    /// What it offers; changed by a test.
+    /// The current offer.
     offer: watch::Sender<AgentOffer>,
-    /// Whether openings go on.
+    /// Whether agents may open; false makes opening wait.
     open: watch::Sender<bool>,
-    /// What happened, and what shall happen.
-    book: Mutex<Book>,
-    /// Wakes whoever waits for an opening or a player.
+    /// Recorded requests and scripted results.
+    state: Mutex<StageState>,
+    /// Notified when an agent is requested or opened.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Book {
-    /// How often an agent was asked for.
+struct StageState {
+    /// Number of calls of `open`.
     asked: usize,
     requests: Vec<OpenAgent>,
     failures: VecDeque<OpenError>,
     players: VecDeque<Player>,
     tokens: Vec<ResourceToken>,
-    /// The agent's own records, if it keeps any.
+    /// The agent's conversation records, if it keeps any.
     records: Option<Vec<(ConversationSummary, Vec<RecordedTurn>)>>,
-    /// Why the next tokens are not taken.
+    /// Reasons to reject the next tokens.
     refusals: VecDeque<String>,
 }
 
@@ -87,124 +87,124 @@ impl Default for Stage {
 }
 
 impl Stage {
-    /// A stage whose agents can do this.
+    /// Creates a provider with these traits.
     pub fn new(traits: StageTraits) -> Self {
-        let shared = Shared {
+        let shared = StageShared {
             offer: watch::Sender::new(offer(&traits)),
             traits,
             open: watch::Sender::new(true),
-            book: Mutex::default(),
+            state: Mutex::default(),
             changed: Notify::new(),
         };
         Self { shared: Arc::new(shared) }
     }
 
-    /// The kind of agent, for a host.
+    /// The provider, for a host.
     pub fn provider(&self) -> Arc<dyn AgentProvider> {
         Arc::new(self.clone())
     }
 
-    /// Openings wait from now on.
+    /// Makes opening wait until [`Self::release_openings`].
     pub fn hold_openings(&self) {
         self.shared.open.send_replace(false);
     }
 
-    /// Openings go on.
+    /// Lets waiting agents open.
     pub fn release_openings(&self) {
         self.shared.open.send_replace(true);
     }
 
-    /// The next opening fails with this message.
+    /// Makes the next opening fail with this message.
     pub fn fail_next_opening(&self, message: &str) {
         let (error_type, message) = ("scripted".to_owned(), message.to_owned());
-        self.book().failures.push_back(OpenError::Failed { error_type, message });
+        self.state().failures.push_back(OpenError::Failed { error_type, message });
     }
 
-    /// The next opening finds no record of the conversation.
+    /// Makes the next opening fail because the conversation history is missing.
     pub fn lose_history(&self, message: &str) {
-        self.book().failures.push_back(OpenError::HistoryMissing { message: message.to_owned() });
+        self.state().failures.push_back(OpenError::HistoryMissing { message: message.to_owned() });
     }
 
-    /// Changes what the kind of agent offers.
+    /// Changes the offer.
     pub fn change_offer(&self, change: impl FnOnce(&mut AgentOffer)) {
         self.shared.offer.send_modify(change);
     }
 
-    /// Gives the kind of agent records of its own, by their names.
+    /// Sets the provider's conversation records.
     pub fn keep_records(&self, records: Vec<(ConversationSummary, Vec<RecordedTurn>)>) {
-        self.book().records = Some(records);
+        self.state().records = Some(records);
     }
 
-    /// The next token is refused for this reason.
+    /// Rejects the next token for this reason.
     pub fn refuse_next_token(&self, reason: &str) {
-        self.book().refusals.push_back(reason.to_owned());
+        self.state().refusals.push_back(reason.to_owned());
     }
 
-    /// The tokens that were taken so far.
+    /// The tokens accepted so far.
     pub fn tokens(&self) -> Vec<ResourceToken> {
-        self.book().tokens.clone()
+        self.state().tokens.clone()
     }
 
-    /// What agents were opened with so far.
+    /// The requests of all openings so far.
     pub fn openings(&self) -> Vec<OpenAgent> {
-        self.book().requests.clone()
+        self.state().requests.clone()
     }
 
-    /// How many agents were asked for, of which some may not have been opened yet.
+    /// Number of requested agents, including those not opened yet.
     pub fn asked(&self) -> usize {
-        self.book().asked
+        self.state().asked
     }
 
-    /// Waits until this many openings have begun.
+    /// Waits until this many agents have been requested.
     pub async fn opened(&self, times: usize) -> Result<()> {
-        self.wait("an opening", |book| (book.requests.len() >= times).then_some(())).await
+        self.wait("an opening", |state| (state.requests.len() >= times).then_some(())).await
     }
 
-    /// The next agent that was opened and is nobody's yet.
+    /// Waits for the next open agent.
     pub async fn player(&self) -> Result<Player> {
-        self.wait("an agent", |book| book.players.pop_front()).await
+        self.wait("an agent", |state| state.players.pop_front()).await
     }
 
-    /// The next agent if there is one already.
+    /// The next open agent, if there is one already.
     pub fn waiting_player(&self) -> Option<Player> {
-        self.book().players.pop_front()
+        self.state().players.pop_front()
     }
 
-    async fn wait<T>(&self, what: &str, take: impl Fn(&mut Book) -> Option<T>) -> Result<T> {
+    async fn wait<T>(&self, what: &str, take: impl Fn(&mut StageState) -> Option<T>) -> Result<T> {
         let waiting = async {
             loop {
                 let changed = self.shared.changed.notified();
-                if let Some(found) = take(&mut self.book()) {
+                if let Some(found) = take(&mut self.state()) {
                     return found;
                 }
                 changed.await;
             }
         };
-        tokio::time::timeout(PATIENCE, waiting).await.with_context(|| format!("waited in vain for {what}"))
+        tokio::time::timeout(TIMEOUT, waiting).await.with_context(|| format!("timed out waiting for {what}"))
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.shared.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, StageState> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn enter(self, request: OpenAgent, cancel: CancellationToken) -> Result<AgentLink, OpenError> {
         let conversation = request.conversation;
-        self.book().requests.push(request);
+        self.state().requests.push(request);
         self.shared.changed.notify_waiters();
         let mut open = self.shared.open.subscribe();
         tokio::select! {
             () = cancel.cancelled() => return Err(OpenError::Cancelled),
-            // The stage outlives its openings, so the wait can only succeed.
+            // The stage holds the sender, so the wait cannot fail.
             _ = open.wait_for(|open| *open) => {}
         }
-        if let Some(failure) = self.book().failures.pop_front() {
+        if let Some(failure) = self.state().failures.pop_front() {
             return Err(failure);
         }
         let (commands, orders) = mpsc::channel(COMMAND_CAPACITY);
         let (reports, events) = mpsc::channel(EVENT_CAPACITY);
         let close = CancellationToken::new();
         let player = Player { commands: orders, events: reports, close: close.clone(), conversation };
-        self.book().players.push_back(player);
+        self.state().players.push_back(player);
         self.shared.changed.notify_waiters();
         Ok(AgentLink { commands, events, close })
     }
@@ -216,7 +216,7 @@ impl AgentProvider for Stage {
     }
 
     fn records(&self) -> Option<Arc<dyn ConversationRecords>> {
-        self.book().records.is_some().then(|| Arc::new(self.clone()) as Arc<dyn ConversationRecords>)
+        self.state().records.is_some().then(|| Arc::new(self.clone()) as Arc<dyn ConversationRecords>)
     }
 
     fn resolve_config(&self, chosen: &JsonObject) -> ResolvedConfig {
@@ -231,14 +231,14 @@ impl AgentProvider for Stage {
     }
 
     fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
-        self.book().asked += 1;
+        self.state().asked += 1;
         Box::pin(self.clone().enter(request, cancel))
     }
 
     fn needs_tokens(&self) -> Vec<ProtectedResourceMetadata> {
-        let book = self.book();
+        let state = self.state();
         let has_token = |resource: &ProtectedResourceMetadata| {
-            let last = book.tokens.iter().rev().find(|token| token.resource == resource.resource);
+            let last = state.tokens.iter().rev().find(|token| token.resource == resource.resource);
             last.is_some_and(|token| token.token.is_some())
         };
         let resources = self.shared.traits.protected_resources.iter().flatten();
@@ -249,11 +249,11 @@ impl AgentProvider for Stage {
     }
 
     fn authenticate(&self, token: ResourceToken) -> BoxFuture<Result<(), TokenRefused>> {
-        let mut book = self.book();
-        let taken = match book.refusals.pop_front() {
+        let mut state = self.state();
+        let taken = match state.refusals.pop_front() {
             Some(reason) => Err(TokenRefused { reason }),
             None => {
-                book.tokens.push(token);
+                state.tokens.push(token);
                 Ok(())
             }
         };
@@ -263,12 +263,12 @@ impl AgentProvider for Stage {
 
 impl ConversationRecords for Stage {
     fn list(&self) -> BoxFuture<Result<Vec<ConversationSummary>, RecordError>> {
-        let records = self.book().records.clone().unwrap_or_default();
+        let records = self.state().records.clone().unwrap_or_default();
         Box::pin(std::future::ready(Ok(records.into_iter().map(|(summary, _)| summary).collect())))
     }
 
     fn read(&self, token: ResumeToken) -> BoxFuture<Result<Option<Vec<RecordedTurn>>, RecordError>> {
-        let records = self.book().records.clone().unwrap_or_default();
+        let records = self.state().records.clone().unwrap_or_default();
         let found = records.into_iter().find(|(summary, _)| summary.token == token);
         Box::pin(std::future::ready(Ok(found.map(|(_, turns)| turns))))
     }
@@ -278,7 +278,7 @@ fn offer(traits: &StageTraits) -> AgentOffer {
     let info = AgentInfo {
         provider: "scripted".to_owned(),
         display_name: "Scripted".to_owned(),
-        description: "An agent that a test plays".to_owned(),
+        description: "An agent that a test scripts".to_owned(),
         models: Vec::new(),
         protected_resources: traits.protected_resources.clone(),
         customizations: traits.customizations.clone(),
@@ -287,7 +287,7 @@ fn offer(traits: &StageTraits) -> AgentOffer {
     AgentOffer { features: traits.features, ..AgentOffer::new(info) }
 }
 
-/// A form with a property of each kind, one of which stays as it was at the start.
+/// A schema with a property of each type; `fixed` cannot be changed after creation.
 fn config_schema() -> SessionConfigSchema {
     let properties = json!({
         "fixed": {"type": "string", "title": "Fixed", "default": "at first"},
@@ -309,30 +309,32 @@ fn config_schema() -> SessionConfigSchema {
     }
 }
 
-/// A live agent, seen from behind: its orders come in, what it says goes out.
+/// One open agent: receives the commands of its session and sends events.
 #[derive(Debug)]
 pub struct Player {
     commands: mpsc::Receiver<AgentCommand>,
     events: mpsc::Sender<AgentEvent>,
     close: CancellationToken,
-    /// The conversation that it was opened for.
+    /// The conversation it was opened for.
     pub conversation: uuid::Uuid,
 }
 
 impl Player {
-    /// The next thing that the session wants.
+    /// Waits for the next command.
     pub async fn command(&mut self) -> Result<AgentCommand> {
-        let command = tokio::time::timeout(PATIENCE, self.commands.recv()).await.context("no command")?;
-        command.context("the session let go of its agent")
+        let command = tokio::time::timeout(TIMEOUT, self.commands.recv())
+            .await
+            .context("timed out waiting for a command")?;
+        command.context("the session dropped its agent")
     }
 
-    /// The next command if there is one already. What a session sends in answer to an
-    /// action is there before anything that it publishes later.
+    /// The next command, if there is one already. A command that an action causes is
+    /// queued before anything that the session publishes later.
     pub fn waiting_command(&mut self) -> Option<AgentCommand> {
         self.commands.try_recv().ok()
     }
 
-    /// The next command, which must be a prompt; answers its turn and its words.
+    /// Waits for a prompt; returns its turn and its text.
     pub async fn prompt(&mut self) -> Result<(String, String)> {
         match self.command().await? {
             AgentCommand::Prompt { turn, message } => Ok((turn.as_str().to_owned(), message.text)),
@@ -340,18 +342,18 @@ impl Player {
         }
     }
 
-    /// Says something to the session.
+    /// Sends an event to the session.
     pub async fn send(&self, event: AgentEvent) -> Result<()> {
-        self.events.send(event).await.context("the session does not listen to its agent")
+        self.events.send(event).await.context("the session no longer receives events")
     }
 
-    /// Sends an action, given as it looks on the wire.
+    /// Sends an action given as JSON.
     pub async fn act(&self, action: Value) -> Result<()> {
         let action = serde_json::from_value(action)?;
         self.send(AgentEvent::Action(Box::new(action))).await
     }
 
-    /// Streams a text part, word by word.
+    /// Streams a text part, one delta per word.
     pub async fn text(&self, turn: &str, part: &str, words: &[&str]) -> Result<()> {
         let markdown = json!({"kind": "markdown", "id": part, "content": ""});
         self.act(json!({"type": "chat/responsePart", "turnId": turn, "part": markdown})).await?;
@@ -361,7 +363,7 @@ impl Player {
         Ok(())
     }
 
-    /// Streams a thought, word by word.
+    /// Streams a reasoning part, one delta per word.
     pub async fn reasoning(&self, turn: &str, part: &str, words: &[&str]) -> Result<()> {
         let thought = json!({"kind": "reasoning", "id": part, "content": ""});
         self.act(json!({"type": "chat/responsePart", "turnId": turn, "part": thought})).await?;
@@ -372,7 +374,7 @@ impl Player {
         Ok(())
     }
 
-    /// Begins a tool call whose input is known.
+    /// Starts a tool call with complete input.
     async fn call(&self, turn: &str, call: &str, start: Value, ready: Value) -> Result<()> {
         let common = json!({
             "turnId": turn, "toolCallId": call, "toolName": "bash", "displayName": "Run command",
@@ -389,23 +391,25 @@ impl Player {
         Ok(())
     }
 
-    /// Asks whether a tool may run; `more` adds to the question (options, `editable`).
+    /// Requests confirmation of a tool call; `more` adds fields to the action (options,
+    /// `editable`).
     pub async fn ask_to_run(&self, turn: &str, call: &str, more: Value) -> Result<()> {
         self.call(turn, call, json!({}), more).await
     }
 
-    /// Runs a tool that needs no permission.
+    /// Runs a tool that needs no confirmation.
     pub async fn run(&self, turn: &str, call: &str) -> Result<()> {
         self.call(turn, call, json!({}), json!({"confirmed": "not-needed"})).await
     }
 
-    /// Has a client run a tool of its own.
+    /// Runs a tool that a client provides.
     pub async fn run_at_client(&self, turn: &str, call: &str, client: &str) -> Result<()> {
         let contributor = json!({"contributor": {"kind": "client", "clientId": client}});
         self.call(turn, call, contributor, json!({"confirmed": "not-needed"})).await
     }
 
-    /// Tells what a tool gave; `more` adds to the action (`requiresResultConfirmation`).
+    /// Reports the result of a tool call; `more` adds fields to the action
+    /// (`requiresResultConfirmation`).
     pub async fn ran(&self, turn: &str, call: &str, more: Value) -> Result<()> {
         let mut action = json!({
             "type": "chat/toolCallComplete", "turnId": turn, "toolCallId": call,
@@ -417,50 +421,54 @@ impl Player {
         self.act(action).await
     }
 
-    /// Asks the user something.
+    /// Requests input from the user.
     pub async fn ask(&self, request: &str, questions: Value) -> Result<()> {
-        let request = json!({"id": request, "message": "Please say", "questions": questions});
+        let request = json!({"id": request, "message": "Please answer", "questions": questions});
         self.act(json!({"type": "chat/inputRequested", "request": request})).await
     }
 
-    /// Has taken a steering message into its turn.
+    /// Reports that a steering message was added to the turn.
     pub async fn steered(&self, id: &str) -> Result<()> {
         self.send(AgentEvent::SteeringTaken { id: id.to_owned() }).await
     }
 
-    /// Is done with a turn.
+    /// Completes a turn.
     pub async fn complete(&self, turn: &str) -> Result<()> {
         self.end(turn, TurnOutcome::Completed).await
     }
 
-    /// Is done with a turn, in this way.
+    /// Ends a turn with this outcome.
     pub async fn end(&self, turn: &str, outcome: TurnOutcome) -> Result<()> {
         self.send(AgentEvent::TurnEnded { turn: TurnId::new(turn), outcome }).await
     }
 
-    /// Takes no commands any more, as an agent that is about to end.
+    /// Stops accepting commands, like an agent that is about to exit.
     pub fn stop_listening(&mut self) {
         self.commands.close();
     }
 
-    /// Ends without having been asked to. Resolves when the session has heard of it.
+    /// Exits unexpectedly; returns once the session has noticed.
     pub async fn crash(self) -> Result<()> {
         self.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await?;
-        tokio::time::timeout(PATIENCE, self.events.closed()).await.context("the session keeps its agent")
+        tokio::time::timeout(TIMEOUT, self.events.closed())
+            .await
+            .context("the session did not drop its agent")
     }
 
-    /// Ends without having looked at the message that it was sent last.
+    /// Exits before it processed `unsent`.
     pub async fn crash_before(self, unsent: Unsent) -> Result<()> {
         self.send(AgentEvent::Closed { history: History::Resume, unsent: Some(Box::new(unsent)) }).await
     }
 
-    /// Waits until the session wants it to end, and ends.
+    /// Waits until the session closes the agent, then exits.
     pub async fn leave_when_told(self) -> Result<()> {
-        tokio::time::timeout(PATIENCE, self.close.cancelled()).await.context("nobody ends the agent")?;
+        tokio::time::timeout(TIMEOUT, self.close.cancelled())
+            .await
+            .context("the session did not close the agent")?;
         self.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await
     }
 
-    /// Fires when the session wants it to end.
+    /// Cancelled when the session closes the agent.
     pub fn close(&self) -> &CancellationToken {
         &self.close
     }

@@ -1,5 +1,5 @@
-//! A host inside the test's own process, with an agent that the test plays and real
-//! sockets. Nothing but the agent is fake, and nothing takes long.
+//! A host in the test's process, with real sockets and an agent that the test scripts.
+//! Only the agent is fake.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::observer::Observer;
 use crate::raw::RawClient;
 use crate::stage::Stage;
 
-/// What a host is started with. Another host with the same options finds what the
-/// first one left, as far as hosts keep anything.
+/// Options of a [`StageHost`]. A second host started with the same options finds the
+/// stored state of the first.
 #[derive(Clone)]
 pub struct StageOptions {
-    /// The agent that it offers.
+    /// The scripted agent provider.
     pub stage: Stage,
-    /// Where it keeps everything; nowhere unless a test wants more.
+    /// The storage; by default nothing is stored.
     pub storage: Arc<dyn Storage>,
-    /// What time it is.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -40,7 +40,7 @@ impl std::fmt::Debug for StageOptions {
     }
 }
 
-/// The files of a host's sessions.
+/// File access to the working directories of a host's sessions.
 pub fn files_of(host: &Arc<Host>) -> LocalFiles {
     let host = Arc::clone(host);
     LocalFiles::new(FilesConfig {
@@ -57,14 +57,14 @@ pub struct StageHost {
     server: Server,
     options: StageOptions,
     address: String,
-    /// Holds the unix socket.
+    /// Contains the unix socket.
     folder: TempDir,
 }
 
 impl StageHost {
-    /// Starts a host, listening on a free port and on a unix socket.
+    /// Starts a host that listens on a free port and on a unix socket.
     pub async fn start(options: StageOptions) -> Result<Self> {
-        let folder = tempfile::tempdir().context("no temporary folder")?;
+        let folder = tempfile::tempdir().context("cannot create a temporary directory")?;
         let host = Host::start(HostConfig {
             providers: vec![options.stage.provider()],
             clock: Arc::clone(&options.clock),
@@ -78,7 +78,7 @@ impl StageHost {
             ],
             admission: Admission::open(),
             version: "0.0.0".to_owned(),
-            default_directory: Some("file:///home/somebody".to_owned()),
+            default_directory: Some("file:///home/user".to_owned()),
             files: Arc::new(files_of(&host)),
             clients: Arc::new(ClientConnections::default()),
         };
@@ -87,18 +87,18 @@ impl StageHost {
             Listen::Tcp(address) => Some(format!("ws://{address}/")),
             Listen::Unix(_) | Listen::Stdio => None,
         });
-        Ok(Self { host, server, options, address: address.context("no port")?, folder })
+        Ok(Self { host, server, options, address: address.context("the host has no TCP listener")?, folder })
     }
 
-    /// Ends the host in order and starts another one with the same options. Clients
-    /// have to connect again, to another address.
+    /// Shuts the host down and starts another one with the same options. Its address
+    /// changes, so clients must reconnect.
     pub async fn restart(self) -> Result<Self> {
         let options = self.options.clone();
         self.stop().await;
         Self::start(options).await
     }
 
-    /// Ends the host in order.
+    /// Shuts the host down.
     pub async fn stop(self) {
         self.server.stop_accepting();
         self.host.shutdown().await;
@@ -106,37 +106,37 @@ impl StageHost {
         self.host.finish().await;
     }
 
-    /// The agent.
+    /// The scripted agent provider.
     pub fn stage(&self) -> &Stage {
         &self.options.stage
     }
 
-    /// The host itself.
+    /// The host.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// Where clients connect.
+    /// The WebSocket URL.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Where clients on this machine connect.
+    /// The path of the unix socket.
     pub fn unix_socket(&self) -> PathBuf {
         Path::join(self.folder.path(), "host.sock")
     }
 
-    /// The official client, connected and subscribed to the root channel.
+    /// An official client, connected and subscribed to the root channel.
     pub async fn observer(&self, client_id: &str) -> Result<Observer> {
         self.observer_of(client_id, &["1.0.0", "0.9.0"]).await
     }
 
-    /// The same with chosen protocol versions.
+    /// An official client that offers these protocol versions.
     pub async fn observer_of(&self, client_id: &str, versions: &[&str]) -> Result<Observer> {
         Observer::connect_small(&self.address, client_id, versions).await
     }
 
-    /// A raw socket.
+    /// A raw connection.
     pub async fn raw(&self) -> Result<RawClient> {
         RawClient::connect(&self.address).await
     }

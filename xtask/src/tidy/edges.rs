@@ -1,24 +1,24 @@
-//! Which crate may depend on which: the layers of ARCHITECTURE.md as a table.
+//! Allowed dependencies between crates: the layers of ARCHITECTURE.md as a table.
 //!
-//! Invariant: a crate without a row is a problem, so that a new crate cannot slip past the layers.
+//! Invariant: a crate without a row is a problem, so that a new crate must be assigned a layer.
 
 use crate::metadata::{Dependency, Metadata, Package};
 
-/// A crate of ours and what of ours it may depend on.
+/// A workspace crate and the workspace crates it may depend on.
 struct Layer {
     name: &'static str,
     may_use: MayUse,
 }
 
-/// The crates of ours that a crate may depend on.
+/// The workspace crates that a crate may depend on.
 enum MayUse {
-    /// All of them, the test kit excepted.
+    /// All except the test kit.
     Everything,
-    /// These.
+    /// Only these.
     Only(&'static [&'static str]),
 }
 
-/// The layers, top down. The last rows of the table know nothing of the others.
+/// The layers from top to bottom. The last rows depend on no other workspace crate.
 const LAYERS: [Layer; 11] = [
     Layer { name: "innkeeper", may_use: MayUse::Everything },
     Layer { name: TESTKIT, may_use: MayUse::Everything },
@@ -33,10 +33,10 @@ const LAYERS: [Layer; 11] = [
     Layer { name: "xtask", may_use: MayUse::Only(&[]) },
 ];
 
-/// The crate that only tests may see.
+/// The crate that only tests may use.
 const TESTKIT: &str = "innkeeper-testkit";
 
-/// The crate that must stay free of I/O, and so has a list of all it may depend on.
+/// The crate that does no I/O; its dependencies are listed completely.
 const CORE: &str = "innkeeper-core";
 const CORE_MAY_USE: [&str; 15] = [
     "ahp",
@@ -55,82 +55,81 @@ const CORE_MAY_USE: [&str; 15] = [
     "url",
     "uuid",
 ];
-/// Tokio without its files, sockets, processes and signals.
+/// Tokio features without files, sockets, processes and signals.
 const CORE_TOKIO_FEATURES: [&str; 4] = ["macros", "rt", "sync", "time"];
 
-/// Crates that can be used without the protocol, and so may not know it.
+/// Crates that are independent of the protocol.
 const WITHOUT_PROTOCOL: [&str; 3] = ["innkeeper-claude", "innkeeper-gateway", "innkeeper-telemetry"];
 const PROTOCOL: [&str; 3] = ["ahp", "ahp-types", "ahp-ws"];
 
-/// Checks all dependencies of our crates.
+/// Checks all dependencies of the workspace crates.
 pub(super) fn check(metadata: &Metadata) -> Vec<String> {
     let ours: Vec<&str> = metadata.members().map(|package| package.name.as_str()).collect();
     let mut problems = Vec::new();
     for package in metadata.members() {
         let Some(layer) = LAYERS.iter().find(|layer| layer.name == package.name) else {
             problems.push(format!(
-                "{}: a crate without a layer; give it a row in xtask/src/tidy/edges.rs",
+                "{}: crate without a layer; add a row in xtask/src/tidy/edges.rs",
                 package.name
             ));
             continue;
         };
         for dependency in &package.dependencies {
-            let complaint = if ours.contains(&dependency.name.as_str()) {
-                ours_complaint(layer, dependency)
+            let problem = if ours.contains(&dependency.name.as_str()) {
+                workspace_problem(layer, dependency)
             } else {
-                foreign_complaint(package, dependency)
+                external_problem(package, dependency)
             };
-            problems.extend(
-                complaint.map(|complaint| format!("{} -> {}: {complaint}", package.name, dependency.name)),
-            );
+            problems
+                .extend(problem.map(|problem| format!("{} -> {}: {problem}", package.name, dependency.name)));
         }
     }
     problems
 }
 
-/// What is wrong with depending on one of our crates.
-fn ours_complaint(layer: &Layer, dependency: &Dependency) -> Option<String> {
+/// The problem with a dependency on a workspace crate, if any.
+fn workspace_problem(layer: &Layer, dependency: &Dependency) -> Option<String> {
     let name = dependency.name.as_str();
     if name == TESTKIT {
         let for_tests = dependency.kind.as_deref() == Some("dev");
-        return (!for_tests).then(|| "the test kit is for dev-dependencies only".to_owned());
+        return (!for_tests).then(|| "the test kit may only be a dev-dependency".to_owned());
     }
     match layer.may_use {
         MayUse::Everything => None,
         MayUse::Only(allowed) if allowed.contains(&name) => None,
-        MayUse::Only([]) => Some("this layer may depend on none of our crates".to_owned()),
-        MayUse::Only(allowed) => Some(format!("this layer may depend on {} only", allowed.join(", "))),
+        MayUse::Only([]) => Some("this layer may not depend on any workspace crate".to_owned()),
+        MayUse::Only(allowed) => Some(format!("this layer may only depend on {}", allowed.join(", "))),
     }
 }
 
-/// What is wrong with depending on somebody else's crate. Tests may use anything.
-fn foreign_complaint(package: &Package, dependency: &Dependency) -> Option<String> {
+/// The problem with a dependency on an external crate, if any. Dev-dependencies are not restricted.
+fn external_problem(package: &Package, dependency: &Dependency) -> Option<String> {
     if dependency.kind.as_deref() == Some("dev") {
         return None;
     }
     let name = dependency.name.as_str();
     if WITHOUT_PROTOCOL.contains(&package.name.as_str()) && PROTOCOL.contains(&name) {
-        return Some("this layer knows nothing of AHP".to_owned());
+        return Some("this layer may not depend on AHP".to_owned());
     }
     if package.name != CORE {
         return None;
     }
     if !CORE_MAY_USE.contains(&name) {
         return Some(
-            "core does no I/O; a crate without I/O needs a line in xtask/src/tidy/edges.rs".to_owned(),
+            "core does no I/O; if this crate does no I/O, add it in xtask/src/tidy/edges.rs".to_owned(),
         );
     }
     let forbidden = (name == "tokio")
         .then(|| dependency.features.iter().find(|feature| !CORE_TOKIO_FEATURES.contains(&feature.as_str())))
         .flatten();
-    forbidden.map(|feature| format!("core does no I/O and may not use tokio's feature `{feature}`"))
+    forbidden.map(|feature| format!("core does no I/O and may not use the tokio feature `{feature}`"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A workspace in which `from` depends on `to`, and both are ours.
+    /// A workspace in which `from` depends on `to`, both workspace crates.
     fn workspace(from: &str, to: &str, kind: Option<&str>) -> Metadata {
         let dependency =
             Dependency { name: to.to_owned(), kind: kind.map(str::to_owned), features: Vec::new() };
@@ -147,8 +146,8 @@ mod tests {
         }
     }
 
-    /// The same, but `to` is somebody else's.
-    fn with_foreign(from: &str, to: &str, kind: Option<&str>, features: &[&str]) -> Metadata {
+    /// A workspace in which `from` depends on the external crate `to`.
+    fn with_external(from: &str, to: &str, kind: Option<&str>, features: &[&str]) -> Metadata {
         let mut metadata = workspace(from, to, kind);
         metadata.workspace_members.pop();
         metadata.packages[0].dependencies[0].features = features.iter().map(ToString::to_string).collect();
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forbidden_edge_is_a_problem() {
+    fn rejects_forbidden_edges() {
         for (from, to) in [
             ("innkeeper-gateway", "innkeeper-core"),
             ("innkeeper-claude", "innkeeper-core"),
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowed_edge_is_none() {
+    fn accepts_allowed_edges() {
         for (from, to) in [
             ("innkeeper", "innkeeper-gateway"),
             ("innkeeper-server", "innkeeper-core"),
@@ -186,21 +185,21 @@ mod tests {
     }
 
     #[test]
-    fn the_test_kit_is_for_tests_only() {
+    fn test_kit_is_allowed_as_dev_dependency_only() {
         let check = |kind| check(&workspace("innkeeper", "innkeeper-testkit", kind)).len();
         assert_eq!((check(Some("dev")), check(None), check(Some("build"))), (0, 1, 1));
     }
 
     #[test]
-    fn a_crate_without_a_row_is_a_problem() {
+    fn rejects_crate_without_row() {
         let problems = check(&workspace("innkeeper-new", "innkeeper-core", None));
         assert_eq!(problems.len(), 1);
-        assert!(problems[0].contains("innkeeper-new: a crate without a layer"), "{problems:?}");
+        assert!(problems[0].contains("innkeeper-new: crate without a layer"), "{problems:?}");
     }
 
     #[test]
-    fn core_stays_free_of_io() {
-        let check = |to, kind, features| check(&with_foreign("innkeeper-core", to, kind, features)).len();
+    fn rejects_io_dependencies_of_core() {
+        let check = |to, kind, features| check(&with_external("innkeeper-core", to, kind, features)).len();
         assert_eq!(check("reqwest", None, &[]), 1);
         assert_eq!(check("reqwest", Some("dev"), &[]), 0);
         assert_eq!(check("serde_json", None, &["raw_value"]), 0);
@@ -209,8 +208,8 @@ mod tests {
     }
 
     #[test]
-    fn the_gateway_does_not_know_the_protocol() {
-        let problems = check(&with_foreign("innkeeper-gateway", "ahp-types", None, &[]));
-        assert_eq!(problems, ["innkeeper-gateway -> ahp-types: this layer knows nothing of AHP"]);
+    fn rejects_protocol_dependency_of_gateway() {
+        let problems = check(&with_external("innkeeper-gateway", "ahp-types", None, &[]));
+        assert_eq!(problems, ["innkeeper-gateway -> ahp-types: this layer may not depend on AHP"]);
     }
 }

@@ -1,11 +1,10 @@
-//! Which licences and crates may come in with the dependencies.
+//! Checks the licences of dependencies, and banned crates.
 //!
-//! Owns the two lists. Understands SPDX expressions as far as crates use them, the old `/` for "or" included; what
-//! it does not understand it refuses.
+//! Parses the SPDX expressions that crates use, including the old `/` for "or"; rejects any other expression.
 
 use crate::metadata::Metadata;
 
-/// Licences that ask for no more than a notice.
+/// Licences that require at most a notice.
 const ALLOWED: [&str; 14] = [
     "0BSD",
     "Apache-2.0",
@@ -23,46 +22,47 @@ const ALLOWED: [&str; 14] = [
     "Zlib",
 ];
 
-/// Crates that must not come in, and why.
+/// Banned crates and the reasons.
 const BANNED: [(&str, &str); 3] = [
-    ("native-tls", "TLS is done by rustls, the same on every platform"),
-    ("openssl", "TLS is done by rustls, the same on every platform"),
-    ("openssl-sys", "TLS is done by rustls, the same on every platform"),
+    ("native-tls", "TLS uses rustls on every platform"),
+    ("openssl", "TLS uses rustls on every platform"),
+    ("openssl-sys", "TLS uses rustls on every platform"),
 ];
 
-/// Checks every dependency on any platform.
+/// Checks every dependency on all platforms.
 pub(super) fn check(metadata: &Metadata) -> Vec<String> {
     let mut problems = Vec::new();
     for package in metadata.foreign() {
         let named = format!("{} {}", package.name, package.version);
         if let Some((_, reason)) = BANNED.iter().find(|(name, _)| *name == package.name) {
-            problems.push(format!("{named}: banned ({reason}); find what brings it in with `cargo tree -i`"));
+            problems.push(format!("{named}: banned ({reason}); find its dependents with `cargo tree -i`"));
         }
         match &package.license {
-            None => problems.push(format!("{named}: names no licence")),
+            None => problems.push(format!("{named}: no licence in its manifest")),
             Some(licence) if is_allowed(licence) => {}
             Some(licence) => problems.push(format!(
-                "{named}: its licence `{licence}` is not on the list in xtask/src/tidy/licences.rs"
+                "{named}: licence `{licence}` is not in the list in xtask/src/tidy/licences.rs"
             )),
         }
     }
     problems
 }
 
-/// Whether an SPDX expression can be fulfilled with the licences on the list.
+/// Whether the allowed licences satisfy an SPDX expression.
 fn is_allowed(expression: &str) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
-    let mut words = Words { rest: spaced.split_whitespace().collect() };
+    let mut words = LicenceParser { rest: spaced.split_whitespace().collect() };
     let allowed = words.any();
     allowed == Some(true) && words.rest.is_empty()
 }
 
-/// What is left of an expression. Every method takes words off the front, and is `None` on an error.
-struct Words<'a> {
+/// The remaining words of an expression. Every method consumes words from the front and returns `None` on a
+/// syntax error.
+struct LicenceParser<'a> {
     rest: Vec<&'a str>,
 }
 
-impl<'a> Words<'a> {
+impl<'a> LicenceParser<'a> {
     /// Alternatives: `a OR b`.
     fn any(&mut self) -> Option<bool> {
         let mut allowed = self.all()?;
@@ -72,7 +72,7 @@ impl<'a> Words<'a> {
         Some(allowed)
     }
 
-    /// Licences that hold together: `a AND b`, which binds closer.
+    /// Conjunctions: `a AND b`, which binds tighter.
     fn all(&mut self) -> Option<bool> {
         let mut allowed = self.one()?;
         while self.take("AND") {
@@ -81,7 +81,7 @@ impl<'a> Words<'a> {
         Some(allowed)
     }
 
-    /// A licence, perhaps with an exception, or a group in parentheses.
+    /// A licence, optionally with an exception, or a group in parentheses.
     fn one(&mut self) -> Option<bool> {
         if self.take("(") {
             let allowed = self.any()?;
@@ -99,7 +99,7 @@ impl<'a> Words<'a> {
         (!self.rest.is_empty()).then(|| self.rest.remove(0))
     }
 
-    /// Takes the next word off if it is this one.
+    /// Consumes the next word if it equals `word`.
     fn take(&mut self, word: &str) -> bool {
         let is_next = self.rest.first() == Some(&word);
         if is_next {
@@ -115,7 +115,7 @@ mod tests {
     use crate::metadata::Package;
 
     #[test]
-    fn expressions_mean_what_spdx_says() {
+    fn expressions_follow_spdx_precedence() {
         for (expression, expected) in [
             ("MIT", true),
             ("MIT OR Apache-2.0", true),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn banned_crates_and_unknown_licences_are_problems_but_not_our_own() {
+    fn rejects_banned_crates_and_licences_outside_workspace() {
         let package = |name: &str, licence: Option<&str>| Package {
             id: name.to_owned(),
             name: name.to_owned(),
@@ -161,8 +161,8 @@ mod tests {
         assert_eq!(problems.len(), 3, "{problems:?}");
         for (problem, start) in problems.iter().zip([
             "openssl 1.0.0: banned",
-            "copyleft 1.0.0: its licence",
-            "silent 1.0.0: names no",
+            "copyleft 1.0.0: licence",
+            "silent 1.0.0: no licence",
         ]) {
             assert!(problem.starts_with(start), "{problem}");
         }

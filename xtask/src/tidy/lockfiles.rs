@@ -1,23 +1,23 @@
-//! What lock files may hold: not too many packages, and no addresses.
+//! Checks of lock files: the number of packages, and no registry addresses.
 
 use serde_json::Value;
 
-/// The most packages in Cargo.lock; each is code that somebody has to trust and to compile.
-const MOST_PACKAGES: usize = 550;
+/// Maximum number of packages in Cargo.lock; each must be trusted and compiled.
+const MAX_PACKAGES: usize = 550;
 
 /// Checks the size of Cargo.lock.
 pub(super) fn check_budget(lock: &str) -> Option<String> {
     let packages = lock.lines().filter(|line| *line == "[[package]]").count();
-    (packages > MOST_PACKAGES).then(|| {
-        format!("Cargo.lock: {packages} packages, more than {MOST_PACKAGES}; find lighter dependencies")
+    (packages > MAX_PACKAGES).then(|| {
+        format!("Cargo.lock: {packages} packages exceed the maximum of {MAX_PACKAGES}; remove dependencies")
     })
 }
 
-/// Checks that an npm lock file names no place that packages come from, which differs from machine to machine.
+/// Checks that an npm lock file contains no registry addresses, which differ between machines.
 pub(super) fn check_npm(path: &str, lock: &str) -> Vec<String> {
     let parsed: Value = match serde_json::from_str(lock) {
         Ok(parsed) => parsed,
-        Err(error) => return vec![format!("{path}: not readable ({error})")],
+        Err(error) => return vec![format!("{path}: invalid JSON ({error})")],
     };
     let packages = parsed.get("packages").and_then(Value::as_object);
     let resolved = packages.into_iter().flatten().filter(|(_, package)| {
@@ -36,13 +36,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_budget_is_a_bound_on_packages() {
+    fn rejects_more_than_maximum_packages() {
         assert_eq!(check_budget(&"[[package]]\nname = \"a\"\n".repeat(550)), None);
         assert!(check_budget(&"[[package]]\n".repeat(551)).unwrap().contains("551 packages"));
     }
 
     #[test]
-    fn addresses_in_an_npm_lock_are_problems() {
+    fn rejects_addresses_in_npm_lock() {
         let lock = r#"{ "packages": {
             "": { "name": "page" },
             "node_modules/a": { "version": "1.0.0", "integrity": "sha512-x" },
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_npm_lock_is_a_problem() {
+    fn rejects_invalid_npm_lock() {
         assert_eq!(check_npm("package-lock.json", "{").len(), 1);
     }
 }

@@ -1,9 +1,9 @@
-//! How long a source file may be.
+//! Checks the length of source files.
 
-/// Lines after which a file holds more than one concept.
-const MOST_LINES: usize = 800;
+/// Maximum lines per file; a longer file contains more than one concept.
+const MAX_LINES: usize = 800;
 
-/// Whether a file's length is checked. Unit tests in files of their own may be long.
+/// Whether the length of a file is checked. Unit tests in separate files may be longer.
 pub(super) fn is_checked(path: &str) -> bool {
     let is_source = [".rs", ".ts", ".tsx", ".mjs"].iter().any(|end| path.ends_with(end));
     is_source && !path.ends_with("_tests.rs")
@@ -12,8 +12,8 @@ pub(super) fn is_checked(path: &str) -> bool {
 /// Checks one file.
 pub(super) fn check(path: &str, text: &str) -> Option<String> {
     let lines = text.lines().count();
-    (lines > MOST_LINES)
-        .then(|| format!("{path}: {lines} lines, more than {MOST_LINES}; split it by concept"))
+    (lines > MAX_LINES)
+        .then(|| format!("{path}: {lines} lines exceed the maximum of {MAX_LINES}; split it by concept"))
 }
 
 #[cfg(test)]
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_sources_are_checked() {
+    fn checks_source_files_only() {
         for (path, expected) in [
             ("crates/core/src/host.rs", true),
             ("web/src/page.tsx", true),
@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_have_eight_hundred_lines_and_no_more() {
+    fn rejects_more_than_maximum_lines() {
         assert_eq!(check("a.rs", &"x\n".repeat(800)), None);
         assert!(check("a.rs", &"x\n".repeat(801)).unwrap().contains("801 lines"));
     }

@@ -1,12 +1,12 @@
-//! Which places of the program a run came through.
+//! Tracks which edges of the control flow a run reached.
 //!
-//! Owns the counters that the compiler puts into an instrumented build, one
-//! for each edge of the control flow. Without instrumentation there are none.
+//! Reads the counters that the compiler adds to an instrumented build, one per edge. Without instrumentation
+//! there are none.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// The counters of the program, which live as long as it does.
+/// The counters, which live as long as the program.
 static FIRST: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -23,22 +23,22 @@ pub(crate) fn is_measured() -> bool {
     COUNT.load(Ordering::SeqCst) > 0
 }
 
-/// What the runs so far came through.
+/// The coverage of all runs so far.
 #[derive(Debug, Default)]
 pub(crate) struct Coverage {
-    /// A copy of the counters after a run.
+    /// The counters of the last run.
     now: Vec<u8>,
-    /// For each place the classes of how often a run came through it.
+    /// For each edge, the hit count classes of all runs.
     seen: Vec<u8>,
 }
 
 impl Coverage {
-    /// Forgets what was counted since the last time.
+    /// Discards the current counts.
     pub(crate) fn reset(&mut self) {
         self.take();
     }
 
-    /// Takes in what was counted since [`Self::reset`]; says whether there was anything new.
+    /// Adds the counts since [`Self::reset`]; returns whether they contain new coverage.
     pub(crate) fn learn(&mut self) -> bool {
         self.take();
         self.seen.resize(self.now.len(), 0);
@@ -57,8 +57,8 @@ impl Coverage {
         is_new
     }
 
-    /// How many places were ever reached.
-    pub(crate) fn places(&self) -> usize {
+    /// Number of edges that were ever reached.
+    pub(crate) fn edges(&self) -> usize {
         self.seen.iter().filter(|classes| **classes != 0).count()
     }
 
@@ -69,9 +69,9 @@ impl Coverage {
         if count == 0 {
             return;
         }
-        #[expect(unsafe_code, reason = "the counters are the compiler's, there is no safe way to them")]
-        // SAFETY: the range is the one that the linker gave to the start-up code, is valid for the
-        // whole run of the program, and does not overlap the vector, which has room for all of it.
+        #[expect(unsafe_code, reason = "the compiler's counters cannot be accessed safely")]
+        // SAFETY: the range is the one that the linker passed to the start-up code, is valid for the whole
+        // run of the program, and does not overlap the vector, which has the same length.
         unsafe {
             std::ptr::copy_nonoverlapping(first, self.now.as_mut_ptr(), count);
             std::ptr::write_bytes(first, 0, count);
@@ -79,7 +79,7 @@ impl Coverage {
     }
 }
 
-/// Coming through a place twice is news, the hundredth time is not.
+/// Maps a hit count to a class: reaching an edge twice is new coverage, the hundredth time is not.
 fn class_of(count: u8) -> u8 {
     match count {
         0 => 0,

@@ -1,7 +1,7 @@
-//! One campaign: run, look what was reached, keep what is new, mutate on.
+//! A fuzzing campaign: run an input, keep it if it reaches new code, mutate.
 //!
-//! Owns the corpus, the clock and what happens to an input that breaks a
-//! target. It ends by itself, also when a run hangs.
+//! Manages the corpus and the time limit, and saves inputs that break a target. A
+//! watchdog ends a run that hangs.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
@@ -19,45 +19,45 @@ use tokio::time::Instant;
 
 use crate::coverage::Coverage;
 use crate::mutate::mutate;
-use crate::targets::Target;
+use crate::targets::FuzzTarget;
 
-/// Inputs that are kept; above it new ones take the place of old ones, so
-/// that a long campaign does not run out of memory.
+/// Maximum corpus size. Above it, new inputs replace old ones, so that a long campaign
+/// does not run out of memory.
 const MOST_INPUTS: usize = 4000;
 
-/// How long one run may take. Inputs are a few kilobytes, which take
-/// microseconds, so this is a loop without an end.
+/// Timeout of one run. Inputs are a few kilobytes and take microseconds, so a longer run
+/// is an endless loop.
 const HANG_TIME: Duration = Duration::from_secs(10);
 
-/// Runs between two looks at the clock.
-const RUNS_PER_LOOK: u32 = 64;
+/// Runs between two checks of the deadline.
+const RUNS_PER_CHECK: u32 = 64;
 
-/// What to fuzz and for how long.
+/// What to fuzz, and for how long.
 #[derive(Debug)]
 pub(crate) struct Campaign {
-    pub(crate) target: &'static Target,
+    pub(crate) target: &'static FuzzTarget,
     pub(crate) time: Duration,
     pub(crate) seed: u64,
-    /// Where inputs that break the target are saved.
+    /// Directory for inputs that break the target.
     pub(crate) finds: PathBuf,
 }
 
-/// How a campaign went.
+/// The result of a campaign.
 #[derive(Debug)]
-pub(crate) enum Outcome {
-    Held { runs: u64, corpus: usize, places: usize },
+pub(crate) enum CampaignResult {
+    Held { runs: u64, corpus: usize, edges: usize },
     Broke { saved: String },
 }
 
 impl Campaign {
-    /// Fuzzes until the time is over or the target breaks.
-    pub(crate) fn run(&self) -> io::Result<Outcome> {
+    /// Fuzzes until the time limit or until the target breaks.
+    pub(crate) fn run(&self) -> io::Result<CampaignResult> {
         let deadline = Instant::now() + self.time;
         let mut random = StdRng::seed_from_u64(self.seed);
         let mut coverage = Coverage::default();
         let watchdog = Watchdog::start(self.target.name, self.finds.clone());
         let mut corpus = (self.target.seeds)()?;
-        // Whatever the seeds are, there is something to start from.
+        // Guarantees at least one input.
         corpus.push(Vec::new());
         let mut runs = 0;
         for input in &corpus {
@@ -67,7 +67,7 @@ impl Campaign {
             runs += 1;
         }
         while Instant::now() < deadline {
-            for _ in 0..RUNS_PER_LOOK {
+            for _ in 0..RUNS_PER_CHECK {
                 let input = mutate(&mut random, &corpus, self.target.words);
                 let (is_new, broke) = self.attempt(&watchdog, &mut coverage, &input);
                 if let Some(broke) = broke {
@@ -79,17 +79,24 @@ impl Campaign {
                 }
             }
         }
-        Ok(Outcome::Held { runs, corpus: corpus.len(), places: coverage.places() })
+        Ok(CampaignResult::Held { runs, corpus: corpus.len(), edges: coverage.edges() })
     }
 
-    /// Runs one input; says whether it reached anything new and whether it broke the target.
-    fn attempt(&self, watchdog: &Watchdog, coverage: &mut Coverage, input: &[u8]) -> (bool, Option<Outcome>) {
+    /// Runs one input; returns whether it reached new code, and the failure if it broke
+    /// the target.
+    fn attempt(
+        &self,
+        watchdog: &Watchdog,
+        coverage: &mut Coverage,
+        input: &[u8],
+    ) -> (bool, Option<CampaignResult>) {
         watchdog.watch(input);
         coverage.reset();
         let result = catch_unwind(AssertUnwindSafe(|| (self.target.run)(input)));
         let is_new = coverage.learn();
-        let broke =
-            result.is_err().then(|| Outcome::Broke { saved: save(self.target.name, &self.finds, input) });
+        let broke = result
+            .is_err()
+            .then(|| CampaignResult::Broke { saved: save(self.target.name, &self.finds, input) });
         (is_new, broke)
     }
 }
@@ -105,26 +112,28 @@ fn keep(corpus: &mut Vec<Vec<u8>>, input: Vec<u8>, random: &mut StdRng) {
     }
 }
 
-/// Picks an input to start from.
+/// Picks a random input of the corpus.
 pub(crate) fn pick<'a>(random: &mut StdRng, corpus: &'a [Vec<u8>]) -> &'a [u8] {
     corpus.choose(random).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Saves an input that breaks a target; says where, and how to see it again.
+/// Saves an input that breaks a target; returns a message that says how to reproduce the
+/// failure.
 fn save(target: &str, folder: &Path, input: &[u8]) -> String {
     let mut hasher = DefaultHasher::new();
     input.hash(&mut hasher);
     let path = folder.join(format!("{target}-{:016x}", hasher.finish()));
     match std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, input)) {
-        Ok(()) => format!("see it again with: scripts/fuzz --replay {} {target}", path.display()),
-        Err(error) => format!("the input cannot be saved as {}: {error}; it is {input:?}", path.display()),
+        Ok(()) => format!("reproduce with: scripts/fuzz --replay {} {target}", path.display()),
+        Err(error) => format!("cannot save the input to {}: {error}; input: {input:?}", path.display()),
     }
 }
 
-/// Ends the program with the input saved when a run does not come back.
+/// Saves the input and aborts the program when a run hangs.
 struct Watchdog {
     current: Arc<Mutex<Vec<u8>>>,
-    /// One message per run; a full channel means that the thread will look soon anyway.
+    /// One message per run. The channel may be full, since any message resets the
+    /// timeout.
     alive: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -143,7 +152,7 @@ impl Watchdog {
         current.clear();
         current.extend_from_slice(input);
         if let Some(alive) = &self.alive {
-            // A full channel says the same as one more message in it.
+            // A full channel already resets the timeout.
             alive.try_send(()).ok();
         }
     }
@@ -153,7 +162,7 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         self.alive = None;
         if let Some(thread) = self.thread.take() {
-            // It only fails if the thread panicked, which was seen on stderr.
+            // Joining fails only if the thread panicked, which stderr shows.
             thread.join().ok();
         }
     }

@@ -1,9 +1,9 @@
-//! Fuzzing of every parser of foreign bytes: `scripts/fuzz SECONDS [TARGET]`.
+//! Fuzzes every parser of untrusted bytes: `scripts/fuzz SECONDS [TARGET]`.
 //!
-//! A small coverage-guided fuzzer that needs neither a nightly compiler nor a
-//! C++ one, because every check has to run on a machine that has just a Rust
-//! toolchain. Built without the script's compiler flags it still works, but
-//! mutates blindly.
+//! A small coverage-guided fuzzer that needs neither a nightly compiler nor a C++
+//! compiler, because every check must run with a stable Rust toolchain only. Without the
+//! compiler flags of `scripts/fuzz` it still works, but mutates without coverage
+//! feedback.
 
 mod coverage;
 mod engine;
@@ -15,52 +15,52 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use engine::{Campaign, Outcome};
-use targets::{TARGETS, Target};
+use engine::{Campaign, CampaignResult};
+use targets::{FuzzTarget, TARGETS};
 
 const USAGE: &str =
     "usage: fuzz SECONDS [TARGET] [--seed NUMBER] [--finds FOLDER]\n       fuzz --replay FILE TARGET";
 
-/// The exit code of a wrong use.
-const WRONG_USE: u8 = 2;
+/// Exit code for invalid arguments.
+const USAGE_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse(std::env::args().skip(1)) {
-        Ok(Arguments::Fuzz { time, targets, seed, finds }) => fuzz(time, &targets, seed, finds),
-        Ok(Arguments::Replay { file, target }) => replay(&file, target),
+    let outcome = match FuzzArguments::parse(std::env::args().skip(1)) {
+        Ok(FuzzArguments::Fuzz { time, targets, seed, finds }) => fuzz(time, &targets, seed, finds),
+        Ok(FuzzArguments::Replay { file, target }) => replay(&file, target),
         Err(problem) => {
             say(&format!("{problem}\n{USAGE}\ntargets: {}", names()));
-            return ExitCode::from(WRONG_USE);
+            return ExitCode::from(USAGE_ERROR);
         }
     };
     if outcome { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What was asked for.
-enum Arguments {
-    Fuzz { time: Duration, targets: Vec<&'static Target>, seed: u64, finds: PathBuf },
-    Replay { file: PathBuf, target: &'static Target },
+/// Parsed command line.
+enum FuzzArguments {
+    Fuzz { time: Duration, targets: Vec<&'static FuzzTarget>, seed: u64, finds: PathBuf },
+    Replay { file: PathBuf, target: &'static FuzzTarget },
 }
 
-impl Arguments {
+impl FuzzArguments {
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
-        let first = words.next().ok_or("how many seconds?")?;
+        let first = words.next().ok_or("missing SECONDS")?;
         if first == "--replay" {
-            let file = words.next().ok_or("which file?")?.into();
-            let name = words.next().ok_or("which target?")?;
+            let file = words.next().ok_or("missing FILE after --replay")?.into();
+            let name = words.next().ok_or("missing TARGET")?;
             return Ok(Self::Replay { file, target: find(&name)? });
         }
-        let seconds = first.parse().map_err(|_| format!("`{first}` is not a number of seconds"))?;
-        let mut targets: Vec<&Target> = TARGETS.iter().collect();
+        let seconds = first.parse().map_err(|_| format!("invalid number of seconds `{first}`"))?;
+        let mut targets: Vec<&FuzzTarget> = TARGETS.iter().collect();
         let mut seed = rand::random();
         let mut finds = PathBuf::from(".");
         while let Some(word) = words.next() {
             match word.as_str() {
                 "--seed" => {
-                    let number = words.next().ok_or("which seed?")?;
-                    seed = number.parse().map_err(|_| format!("`{number}` is not a seed"))?;
+                    let number = words.next().ok_or("missing NUMBER after --seed")?;
+                    seed = number.parse().map_err(|_| format!("invalid seed `{number}`"))?;
                 }
-                "--finds" => finds = words.next().ok_or("which folder?")?.into(),
+                "--finds" => finds = words.next().ok_or("missing FOLDER after --finds")?.into(),
                 name => targets = vec![find(name)?],
             }
         }
@@ -68,8 +68,8 @@ impl Arguments {
     }
 }
 
-fn find(name: &str) -> Result<&'static Target, String> {
-    TARGETS.iter().find(|target| target.name == name).ok_or_else(|| format!("there is no target `{name}`"))
+fn find(name: &str) -> Result<&'static FuzzTarget, String> {
+    TARGETS.iter().find(|target| target.name == name).ok_or_else(|| format!("unknown target `{name}`"))
 }
 
 fn names() -> String {
@@ -77,48 +77,48 @@ fn names() -> String {
     names.join(", ")
 }
 
-/// Fuzzes each target for the whole time; says whether all of them held.
-fn fuzz(time: Duration, targets: &[&'static Target], seed: u64, finds: PathBuf) -> bool {
+/// Fuzzes each target for `time`; returns whether all targets passed.
+fn fuzz(time: Duration, targets: &[&'static FuzzTarget], seed: u64, finds: PathBuf) -> bool {
     if !coverage::is_measured() {
-        say("built without coverage: mutating blindly; scripts/fuzz builds it with");
+        say("built without coverage; run scripts/fuzz to build with coverage");
     }
-    let mut all_held = true;
+    let mut all_passed = true;
     for target in targets {
-        say(&format!("{}: fuzzing for {} s with the seed {seed}", target.name, time.as_secs()));
+        say(&format!("{}: fuzzing for {} s with seed {seed}", target.name, time.as_secs()));
         let campaign = Campaign { target, time, seed, finds: finds.clone() };
         match campaign.run() {
-            Ok(Outcome::Held { runs, corpus, places }) => {
-                say(&format!("{}: held in {runs} runs; {corpus} inputs reach {places} places", target.name));
+            Ok(CampaignResult::Held { runs, corpus, edges }) => {
+                say(&format!("{}: passed {runs} runs; {corpus} inputs reach {edges} edges", target.name));
             }
-            Ok(Outcome::Broke { saved }) => {
-                all_held = false;
-                say(&format!("{}: BROKE; {saved}", target.name));
+            Ok(CampaignResult::Broke { saved }) => {
+                all_passed = false;
+                say(&format!("{}: FAILED; {saved}", target.name));
             }
             Err(error) => {
-                all_held = false;
-                say(&format!("{}: its seeds cannot be read: {error}", target.name));
+                all_passed = false;
+                say(&format!("{}: cannot read its seeds: {error}", target.name));
             }
         }
     }
-    all_held
+    all_passed
 }
 
-fn replay(file: &PathBuf, target: &Target) -> bool {
+fn replay(file: &PathBuf, target: &FuzzTarget) -> bool {
     match std::fs::read(file) {
         Ok(input) => {
-            // A panic is what the person wants to see, so it is not caught.
+            // The panic is not caught, so that its message and backtrace are shown.
             (target.run)(&input);
-            say(&format!("{}: held", target.name));
+            say(&format!("{}: passed", target.name));
             true
         }
         Err(error) => {
-            say(&format!("{} cannot be read: {error}", file.display()));
+            say(&format!("cannot read {}: {error}", file.display()));
             false
         }
     }
 }
 
 fn say(line: &str) {
-    // If stderr is gone there is nobody to tell.
+    // Errors are ignored if stderr is closed.
     writeln!(std::io::stderr(), "{line}").ok();
 }

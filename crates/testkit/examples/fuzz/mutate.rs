@@ -1,7 +1,7 @@
-//! New inputs out of old ones.
+//! Creates new inputs by mutation.
 //!
-//! Owns the ways in which an input is changed: as bytes, as text with the
-//! target's own words, and as a row of events that are moved about.
+//! Inputs are changed as bytes, as text with the target's words, and as a list of events
+//! that are moved or duplicated.
 
 use std::ops::Range;
 
@@ -11,16 +11,16 @@ use rand::{Rng as _, RngCore as _};
 
 use crate::engine::pick;
 
-/// Bytes of the longest input: long enough for dozens of events, short enough for many runs.
+/// Maximum input size: enough for dozens of events, small enough for many runs.
 const LONGEST: usize = 16 * 1024;
 
-/// Changes to one input, at most.
+/// Maximum number of changes to one input.
 const MOST_CHANGES: u32 = 6;
 
-/// Bytes that mean something to a parser of text.
-const TELLING: &[u8] = b"\n\r:{}[]\",\\ \t\0\x7f\xff\xc3\xef-.0123456789";
+/// Bytes with a meaning in text formats.
+const SYNTAX_BYTES: &[u8] = b"\n\r:{}[]\",\\ \t\0\x7f\xff\xc3\xef-.0123456789";
 
-/// Makes a new input.
+/// Creates a new input.
 pub(crate) fn mutate(random: &mut StdRng, corpus: &[Vec<u8>], words: &[&str]) -> Vec<u8> {
     let mut input = pick(random, corpus).to_vec();
     for _ in 0..random.random_range(1..=MOST_CHANGES) {
@@ -39,12 +39,12 @@ fn change(random: &mut StdRng, input: &mut Vec<u8>, corpus: &[Vec<u8>], words: &
             }
         }
         1 => {
-            let new = telling(random);
+            let new = syntax_byte(random);
             if let Some(byte) = input.get_mut(place) {
                 *byte = new;
             }
         }
-        2 => input.insert(place, telling(random)),
+        2 => input.insert(place, syntax_byte(random)),
         3 => drop(input.drain(range(random, input.len()))),
         4 => {
             let piece = input.get(range(random, input.len())).unwrap_or_default().to_vec();
@@ -57,7 +57,8 @@ fn change(random: &mut StdRng, input: &mut Vec<u8>, corpus: &[Vec<u8>], words: &
         }
         6 | 7 => {
             let word = words.choose(random).copied().unwrap_or_default();
-            // Half of the time over what is there, so that a word can take another's place.
+            // Half of the time the word overwrites existing bytes, so that it can replace
+            // another word.
             if random.random() {
                 let end = input.len().min(place + word.len());
                 drop(input.drain(place..end));
@@ -70,9 +71,9 @@ fn change(random: &mut StdRng, input: &mut Vec<u8>, corpus: &[Vec<u8>], words: &
     }
 }
 
-/// Puts a word in the place of another one that is there, or a number in the place of a digit.
+/// Replaces an existing word with another one, or a digit with another digit.
 ///
-/// The input keeps its form, so this gets deeper than changes of bytes do.
+/// The input stays well-formed, so this reaches deeper code than changes of bytes do.
 fn exchange(random: &mut StdRng, input: &mut Vec<u8>, words: &[&str]) {
     let from = random.random_range(0..=input.len());
     let is_digit = random.random_bool(0.2);
@@ -92,13 +93,13 @@ fn exchange(random: &mut StdRng, input: &mut Vec<u8>, words: &[&str]) {
     }
 }
 
-/// A byte that a parser may care about, or any other.
-fn telling(random: &mut StdRng) -> u8 {
-    let known = TELLING.choose(random).copied().unwrap_or_default();
+/// A syntax byte, or sometimes any byte.
+fn syntax_byte(random: &mut StdRng) -> u8 {
+    let known = SYNTAX_BYTES.choose(random).copied().unwrap_or_default();
     if random.random_bool(0.8) { known } else { random.next_u32().to_le_bytes()[0] }
 }
 
-/// A range of an input, mostly a short one.
+/// A random range of an input, usually short.
 fn range(random: &mut StdRng, length: usize) -> Range<usize> {
     let from = random.random_range(0..=length);
     let most = if random.random_bool(0.8) { 32 } else { length };
@@ -110,7 +111,7 @@ fn insert(input: &mut Vec<u8>, place: usize, piece: &[u8]) {
     drop(input.splice(place..place, piece.iter().copied()));
 }
 
-/// Takes one event, or one line, to another place, or doubles it there.
+/// Moves or duplicates one event or line.
 fn move_event(random: &mut StdRng, input: &mut Vec<u8>) {
     let text = String::from_utf8_lossy(input).into_owned();
     let border = if random.random_bool(0.7) { "\n\n" } else { "\n" };

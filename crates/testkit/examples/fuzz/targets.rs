@@ -1,8 +1,8 @@
-//! What is fuzzed.
+//! The fuzz targets.
 //!
-//! Each target is a function of bytes that panics if a property does not
-//! hold, with inputs to start from and words to build new ones of. A new one
-//! is a file beside the others and a row in the table.
+//! Each target is a function of bytes that panics if a property does not hold, with seed
+//! inputs and words for new inputs. A new target is a file in this directory and a row in
+//! the table.
 
 mod line_decoder;
 mod model_id;
@@ -12,18 +12,18 @@ mod stream_validator;
 
 use std::io;
 
-/// One thing to fuzz.
+/// A fuzz target.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct FuzzTarget {
     pub(crate) name: &'static str,
-    /// Runs one input and panics if the target does not hold.
+    /// Runs one input; panics if a property does not hold.
     pub(crate) run: fn(&[u8]),
-    /// Gives inputs to start from.
+    /// Returns the seed inputs.
     pub(crate) seeds: fn() -> io::Result<Vec<Vec<u8>>>,
-    /// Words that the target knows.
+    /// Words with a meaning to the target.
     pub(crate) words: &'static [&'static str],
 }
 
-/// Every target.
-pub(crate) const TARGETS: &[Target] =
+/// All targets.
+pub(crate) const TARGETS: &[FuzzTarget] =
     &[sse_scanner::TARGET, stream_validator::TARGET, model_id::TARGET, line_decoder::TARGET, rpc::TARGET];

@@ -1,17 +1,18 @@
-//! The events of a benchmark's answer, in Anthropic's stream grammar.
+//! The events of a benchmark response, in the Anthropic stream format.
 //!
-//! Invariant: every delta has the same length, whatever its time stamp, so that the
-//! length of an answer follows from its number of events and a lost byte shows.
+//! Invariant: every delta has the same length regardless of its timestamp, so that the
+//! length of a response follows from its number of events and a lost byte is detected.
 
 use bytes::Bytes;
 
-/// Events around the deltas: the message's start and end, and those of its one block.
-pub const FRAME: u32 = 5;
+/// Number of events other than deltas: start and end of the message and of its only
+/// block.
+pub const FRAMING_EVENTS: u32 = 5;
 
-/// What comes before a delta's time stamp.
+/// Marks the start of a timestamp in a delta.
 const MARK: u8 = b'@';
 
-/// Digits of a time stamp: enough for every nanosecond of 64 bits but the last centuries.
+/// Digits of a timestamp: enough for all but the last centuries of 64-bit nanoseconds.
 const DIGITS: usize = 19;
 
 const OPENING: [&str; 2] = [
@@ -46,36 +47,36 @@ const DELTA_BEFORE: &str = concat!(
 );
 const DELTA_AFTER: &str = concat!(" a few words more\"}}", "\n\n");
 
-/// The event at a place of an answer of so many events; the deltas are the caller's.
+/// The event at a position in a response of `events` events; `delta` creates the deltas.
 ///
-/// `None` after the last one. An answer has at least its frame.
-pub fn event(place: u32, events: u32, delta: impl FnOnce() -> Bytes) -> Option<Bytes> {
-    let place = usize::try_from(place).ok()?;
-    let deltas = usize::try_from(events.saturating_sub(FRAME)).ok()?;
-    if let Some(opening) = OPENING.get(place) {
+/// `None` after the last event. A response always contains its framing events.
+pub fn event(position: u32, events: u32, delta: impl FnOnce() -> Bytes) -> Option<Bytes> {
+    let position = usize::try_from(position).ok()?;
+    let deltas = usize::try_from(events.saturating_sub(FRAMING_EVENTS)).ok()?;
+    if let Some(opening) = OPENING.get(position) {
         return Some(Bytes::from_static(opening.as_bytes()));
     }
-    let place = place.checked_sub(OPENING.len())?;
-    if place < deltas {
+    let position = position.checked_sub(OPENING.len())?;
+    if position < deltas {
         return Some(delta());
     }
-    CLOSING.get(place.checked_sub(deltas)?).map(|closing| Bytes::from_static(closing.as_bytes()))
+    CLOSING.get(position.checked_sub(deltas)?).map(|closing| Bytes::from_static(closing.as_bytes()))
 }
 
-/// A delta that carries a time stamp.
+/// Creates a delta with a timestamp.
 pub fn delta(stamp: u64) -> Bytes {
     Bytes::from(format!("{DELTA_BEFORE}{}{stamp:0DIGITS$}{DELTA_AFTER}", char::from(MARK)))
 }
 
-/// The bytes of an answer of so many events.
-pub fn answer_length(events: u32) -> u64 {
+/// Length in bytes of a response of `events` events.
+pub fn response_length(events: u32) -> u64 {
     let frame: usize = OPENING.iter().chain(&CLOSING).map(|event| event.len()).sum();
-    let deltas = u64::from(events.saturating_sub(FRAME));
+    let deltas = u64::from(events.saturating_sub(FRAMING_EVENTS));
     let delta = u64::try_from(delta(0).len()).unwrap_or(u64::MAX);
     deltas.saturating_mul(delta).saturating_add(u64::try_from(frame).unwrap_or(u64::MAX))
 }
 
-/// The time stamp in an event's bytes, if it carries one.
+/// The timestamp of an event, if it contains one.
 pub fn stamp_of(event: &[u8]) -> Option<u64> {
     let mark = memchr::memchr(MARK, event)?;
     let digits = event.get(mark.checked_add(1)?..)?.get(..DIGITS)?;
@@ -84,9 +85,10 @@ pub fn stamp_of(event: &[u8]) -> Option<u64> {
     })
 }
 
-/// Whether an event is the last one of a whole answer.
+/// Whether an event is the last one of a complete response.
 pub fn is_last(event: &[u8]) -> bool {
-    // Only deltas are many, and the length tells them apart without looking for the word.
+    // Deltas are the most frequent events, and their length excludes them without a
+    // search.
     event.len() < DELTA_BEFORE.len() && memchr::memmem::find(event, b"message_stop").is_some()
 }
 
@@ -95,22 +97,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_has_the_events_and_the_bytes_it_was_asked_for() {
-        for events in [FRAME, 6, 20, 2_000] {
-            let answer: Vec<Bytes> =
-                (0..).map_while(|place| event(place, events, || delta(u64::from(place)))).collect();
-            assert_eq!(answer.len(), events as usize);
-            let bytes: usize = answer.iter().map(Bytes::len).sum();
-            assert_eq!(bytes as u64, answer_length(events));
-            assert!(answer.iter().rev().skip(1).all(|event| !is_last(event)));
-            assert!(is_last(answer.last().unwrap()));
+    fn response_has_requested_events_and_bytes() {
+        for events in [FRAMING_EVENTS, 6, 20, 2_000] {
+            let response: Vec<Bytes> =
+                (0..).map_while(|position| event(position, events, || delta(u64::from(position)))).collect();
+            assert_eq!(response.len(), events as usize);
+            let bytes: usize = response.iter().map(Bytes::len).sum();
+            assert_eq!(bytes as u64, response_length(events));
+            assert!(response.iter().rev().skip(1).all(|event| !is_last(event)));
+            assert!(is_last(response.last().unwrap()));
         }
     }
 
     #[test]
-    fn every_event_is_a_name_and_an_object_of_that_type() {
-        for place in 0..8 {
-            let event = event(place, 8, || delta(7)).unwrap();
+    fn every_event_name_equals_its_data_type() {
+        for position in 0..8 {
+            let event = event(position, 8, || delta(7)).unwrap();
             let text = std::str::from_utf8(&event).unwrap();
             let (name, data) = text
                 .strip_prefix("event: ")
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_is_read_back_and_its_absence_is_seen() {
+    fn stamp_of_reads_timestamp_of_delta_only() {
         for stamp in [0, 1, 9_999_999_999_999_999_999] {
             assert_eq!(stamp_of(&delta(stamp)), Some(stamp));
         }

@@ -1,65 +1,65 @@
-//! What a load asks the fake upstream for, as words in the user's message.
+//! The response that a load requests from the fake upstream, as text in the user's message.
 //!
-//! The message is what every proxy passes on, also one that builds the request anew.
-//! Invariant: what `Display` writes, [`Plan::find`] reads back.
+//! Every proxy forwards the message, even one that rebuilds the request.
+//! Invariant: [`Plan::find`] parses what `Display` writes.
 
 use std::fmt;
 
-/// What stands before the fields of a plan.
+/// Precedes the fields of a plan.
 const START: &str = "bench-plan";
-/// What stands after them; no field contains it.
+/// Follows the fields; no field contains it.
 const END: &str = ".";
 
-/// An answer that a request asks for.
+/// The response that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// All of its events, the frame included.
+    /// Number of events, including the framing events.
     pub events: u32,
-    /// When they come.
-    pub pace: Pace,
-    /// What happens to the connection afterwards.
-    pub ending: Ending,
+    /// When the events are sent.
+    pub pace: StreamPace,
+    /// What happens to the connection after the response.
+    pub ending: AfterResponse,
 }
 
-/// When the events of an answer come.
+/// When the events of a response are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// As fast as they are taken, each flushed by itself.
+pub enum StreamPace {
+    /// As fast as the client reads, each flushed separately.
     Full,
-    /// In turn with the other streams of a group; the first event comes when the group is complete.
+    /// In turn with the other streams of a group; starts when the group is complete.
     Shared {
-        /// Tells groups apart.
+        /// Group id.
         group: u32,
-        /// How many streams the group has.
+        /// Number of streams in the group.
         streams: u32,
-        /// How many events come in a second, over all streams of the group.
+        /// Events per second over all streams of the group.
         per_second: u32,
     },
-    /// The first event, then nothing until the client goes.
+    /// The first event, then none until the client disconnects.
     Hold,
-    /// One event each so many milliseconds.
+    /// One event per interval.
     Drip {
-        /// The time between two events.
+        /// Interval in milliseconds.
         millis: u32,
     },
 }
 
-/// What the upstream does with the connection after an answer.
+/// What the upstream does with the connection after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// It stays for the next request.
+pub enum AfterResponse {
+    /// Kept open for the next request.
     KeepAlive,
-    /// It is closed, which takes it out of a proxy's pool.
+    /// Closed, which removes it from a proxy's pool.
     Close,
 }
 
 impl Plan {
-    /// An answer of so many events that come at once, on a connection that stays.
+    /// A response of `events` events at full speed on a connection that is kept open.
     pub fn full(events: u32) -> Self {
-        Self { events, pace: Pace::Full, ending: Ending::KeepAlive }
+        Self { events, pace: StreamPace::Full, ending: AfterResponse::KeepAlive }
     }
 
-    /// The plan in a request's body, or what is wrong with it.
+    /// Finds and parses the plan in a request body.
     pub fn find(body: &[u8]) -> Result<Self, PlanError> {
         let from = memchr::memmem::find(body, START.as_bytes()).ok_or(PlanError::Missing)?;
         let rest = body.get(from + START.len()..).ok_or(PlanError::Missing)?;
@@ -74,15 +74,15 @@ impl Plan {
         let [events, ending, pace @ ..] = words.as_slice() else { return Err(unknown()) };
         let number = |word: &str| word.parse::<u32>().map_err(|_| unknown());
         let ending = match *ending {
-            "keep" => Ending::KeepAlive,
-            "close" => Ending::Close,
+            "keep" => AfterResponse::KeepAlive,
+            "close" => AfterResponse::Close,
             _ => return Err(unknown()),
         };
         let pace = match *pace {
-            ["full"] => Pace::Full,
-            ["hold"] => Pace::Hold,
-            ["drip", millis] => Pace::Drip { millis: number(millis)? },
-            ["shared", group, streams, per_second] => Pace::Shared {
+            ["full"] => StreamPace::Full,
+            ["hold"] => StreamPace::Hold,
+            ["drip", millis] => StreamPace::Drip { millis: number(millis)? },
+            ["shared", group, streams, per_second] => StreamPace::Shared {
                 group: number(group)?,
                 streams: number(streams)?,
                 per_second: number(per_second)?,
@@ -96,15 +96,15 @@ impl Plan {
 impl fmt::Display for Plan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ending = match self.ending {
-            Ending::KeepAlive => "keep",
-            Ending::Close => "close",
+            AfterResponse::KeepAlive => "keep",
+            AfterResponse::Close => "close",
         };
         write!(formatter, "{START} {} {ending} ", self.events)?;
         match self.pace {
-            Pace::Full => write!(formatter, "full"),
-            Pace::Hold => write!(formatter, "hold"),
-            Pace::Drip { millis } => write!(formatter, "drip {millis}"),
-            Pace::Shared { group, streams, per_second } => {
+            StreamPace::Full => write!(formatter, "full"),
+            StreamPace::Hold => write!(formatter, "hold"),
+            StreamPace::Drip { millis } => write!(formatter, "drip {millis}"),
+            StreamPace::Shared { group, streams, per_second } => {
                 write!(formatter, "shared {group} {streams} {per_second}")
             }
         }?;
@@ -112,14 +112,14 @@ impl fmt::Display for Plan {
     }
 }
 
-/// Why a body has no plan.
+/// Why a body has no valid plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// It does not name one.
-    #[error("the request has no `{START} …{END}` in it")]
+    /// The body has no plan.
+    #[error("no `{START} …{END}` in the request body")]
     Missing,
-    /// It names one that is not understood.
-    #[error("the plan `{0}` is not understood")]
+    /// The plan cannot be parsed.
+    #[error("invalid plan `{0}`")]
     Unknown(String),
 }
 
@@ -128,14 +128,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_found_in_a_body_as_it_was_written() {
+    fn find_parses_displayed_plan_in_body() {
         for pace in [
-            Pace::Full,
-            Pace::Hold,
-            Pace::Drip { millis: 4 },
-            Pace::Shared { group: 3, streams: 64, per_second: 20_000 },
+            StreamPace::Full,
+            StreamPace::Hold,
+            StreamPace::Drip { millis: 4 },
+            StreamPace::Shared { group: 3, streams: 64, per_second: 20_000 },
         ] {
-            for ending in [Ending::KeepAlive, Ending::Close] {
+            for ending in [AfterResponse::KeepAlive, AfterResponse::Close] {
                 let plan = Plan { events: 2_000, pace, ending };
                 let body = format!(r#"{{"messages":[{{"role":"user","content":"{plan}"}}]}}"#);
                 assert_eq!(Plan::find(body.as_bytes()), Ok(plan), "{body}");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_without_a_plan_or_with_a_wrong_one_is_told_so() {
+    fn find_rejects_missing_and_invalid_plans() {
         assert_eq!(Plan::find(b"{}"), Err(PlanError::Missing));
         assert_eq!(Plan::find(b"bench-plan 5 keep full"), Err(PlanError::Missing));
         for fields in ["", "5", "5 keep", "5 stay full", "x keep full", "5 keep drip", "5 keep shared 1 2"] {

@@ -1,4 +1,4 @@
-//! A fake of Anthropic's service.
+//! A fake of the Anthropic API.
 
 use std::ops::Deref;
 
@@ -9,25 +9,25 @@ use super::events::{EventStream, message};
 use super::reply::Reply;
 use super::server::{FakeServer, RecordedRequest};
 
-/// A fake of Anthropic's service. Without a script it answers every request
-/// with a short message, streamed if asked for.
+/// A fake of the Anthropic API. Without a script it sends a short message to every
+/// request, streamed if requested.
 #[derive(Debug)]
 pub struct FakeAnthropic(FakeServer);
 
 impl FakeAnthropic {
-    /// Starts it.
+    /// Starts the server.
     pub async fn start() -> Result<Self> {
-        Ok(Self(FakeServer::start(answer).await?))
+        Ok(Self(FakeServer::start(reply).await?))
     }
 
-    /// Starts one that answers whatever the gateway at this address answers
-    /// to this bearer: the demo model, for a real runtime.
+    /// Starts a server that relays every request to the gateway at `base_url` with
+    /// `bearer`: the demo model, for a real runtime.
     pub async fn in_front_of(base_url: &str, bearer: &str) -> Result<Self> {
         let reply = Reply::relay(base_url, bearer);
         Ok(Self(FakeServer::start(move |_| reply.clone()).await?))
     }
 
-    /// Answers the next messages request that has no script yet.
+    /// Scripts the reply to the next messages request without a script.
     pub fn script_messages(&self, reply: Reply) {
         self.0.script("/v1/messages", reply);
     }
@@ -46,9 +46,9 @@ impl Deref for FakeAnthropic {
     }
 }
 
-fn answer(request: &RecordedRequest) -> Reply {
+fn reply(request: &RecordedRequest) -> Reply {
     match (request.method.as_str(), request.path()) {
-        ("POST", "/v1/messages") => messages_answer(request, "Hello from the fake."),
+        ("POST", "/v1/messages") => messages_reply(request, "Hello from the fake."),
         ("POST", "/v1/messages/count_tokens") => Reply::json(200, &json!({"input_tokens": 17})),
         ("GET", "/v1/models") => Reply::json(
             200,
@@ -61,8 +61,8 @@ fn answer(request: &RecordedRequest) -> Reply {
     }
 }
 
-/// A short answer in the form that the request asks for.
-pub(super) fn messages_answer(request: &RecordedRequest, text: &str) -> Reply {
+/// A short message in the requested format.
+pub(super) fn messages_reply(request: &RecordedRequest, text: &str) -> Reply {
     let body = request.json();
     let model = body["model"].as_str().unwrap_or("unknown");
     if body["stream"] == Value::Bool(true) {

@@ -1,29 +1,29 @@
-//! A fake GitHub and its Copilot.
+//! A fake of GitHub and Copilot.
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::anthropic::messages_answer;
+use super::anthropic::messages_reply;
 use super::reply::Reply;
 use super::server::{FakeServer, RecordedRequest};
 
-/// A GitHub that knows one account, and the Copilot of it.
+/// A fake of GitHub with one account, and of its Copilot API.
 #[derive(Debug)]
 pub struct FakeCopilot {
-    /// GitHub: discovery and the sign-in.
+    /// GitHub: discovery and sign-in.
     pub github: FakeServer,
     /// Copilot: models and messages.
     pub copilot: FakeServer,
 }
 
 impl FakeCopilot {
-    /// Starts both.
+    /// Starts both servers.
     pub async fn start() -> Result<Self> {
-        Self::with(|request| messages_answer(request, "Hello from the fake Copilot.")).await
+        Self::with(|request| messages_reply(request, "Hello from the fake Copilot.")).await
     }
 
-    /// Starts both; messages are answered as the gateway at this address
-    /// answers them to this bearer: the demo model, for a real runtime.
+    /// Starts both servers; messages requests are relayed to the gateway at `base_url`
+    /// with `bearer`: the demo model, for a real runtime.
     pub async fn in_front_of(base_url: &str, bearer: &str) -> Result<Self> {
         let reply = Reply::relay(base_url, bearer);
         Self::with(move |_| reply.clone()).await
@@ -37,11 +37,11 @@ impl FakeCopilot {
         })
         .await?;
         let api = copilot.url();
-        let github = FakeServer::start(move |request| github_answer(request, &api)).await?;
+        let github = FakeServer::start(move |request| github_reply(request, &api)).await?;
         Ok(Self { github, copilot })
     }
 
-    /// How often GitHub was asked about an account.
+    /// The account discovery requests so far.
     pub fn discoveries(&self) -> Vec<RecordedRequest> {
         self.github.requests_for("/copilot_internal/user")
     }
@@ -51,13 +51,13 @@ impl FakeCopilot {
         self.copilot.requests_for("/v1/messages")
     }
 
-    /// Answers the next messages request that has no script yet.
+    /// Scripts the reply to the next messages request without a script.
     pub fn script_messages(&self, reply: Reply) {
         self.copilot.script("/v1/messages", reply);
     }
 }
 
-fn github_answer(request: &RecordedRequest, api: &str) -> Reply {
+fn github_reply(request: &RecordedRequest, api: &str) -> Reply {
     match (request.method.as_str(), request.path()) {
         ("GET", "/copilot_internal/user") => Reply::json(
             200,

@@ -1,13 +1,13 @@
-//! Answers in Anthropic's format, for scripts.
+//! Responses in the Anthropic format, for scripts.
 
 use serde_json::{Value, json};
 
-/// One event as text.
+/// Formats one server-sent event.
 pub fn event(name: &str, data: &Value) -> String {
     format!("event: {name}\ndata: {data}\n\n")
 }
 
-/// A whole message, as an answer that is not streamed.
+/// A complete message, as in a response that is not streamed.
 pub fn message(model: &str, text: &str) -> Value {
     json!({
         "id": "msg_fake", "type": "message", "role": "assistant", "model": model,
@@ -17,15 +17,15 @@ pub fn message(model: &str, text: &str) -> Value {
     })
 }
 
-/// The events of a streamed answer, to be taken as they are or apart.
+/// The events of a streamed response.
 #[derive(Clone, Debug)]
 pub struct EventStream {
-    /// One text for each event.
+    /// The formatted events.
     pub events: Vec<String>,
 }
 
 impl EventStream {
-    /// A thinking block, a text of these pieces, a tool use, and everything around them.
+    /// A message with a thinking block, a text block of these pieces and a tool use.
     pub fn of(model: &str, pieces: &[&str]) -> Self {
         let mut start = message(model, "");
         start["content"] = json!([]);
@@ -60,7 +60,7 @@ impl EventStream {
         Self { events }
     }
 
-    /// All of it as one text.
+    /// All events concatenated.
     pub fn text(&self) -> String {
         self.events.concat()
     }

@@ -1,48 +1,48 @@
-//! Giving one answer, piece by piece, until it is over or the client leaves.
+//! Sends one reply, piece by piece, until it ends or the client disconnects.
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::reply::{Ending, Gate, Kind, Reply};
-use super::wire::{self, Request};
+use super::http::{self, ReceivedRequest};
+use super::reply::{Ending, Gate, Reply, ReplyBody};
 
-/// What becomes of the connection after an answer.
+/// Whether the connection stays open after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     Keep,
     Close,
 }
 
-/// Gives an answer. An error means that the client has left.
-pub(super) async fn answer(
+/// Sends a reply. An error means that the client disconnected.
+pub(super) async fn send_reply(
     socket: &mut TcpStream,
-    request: &Request,
+    request: &ReceivedRequest,
     reply: &Reply,
     mut sent: impl FnMut(usize),
 ) -> Result<After> {
     let gate = reply.gate.as_ref();
     match &reply.kind {
-        Kind::Whole(head, body) => {
+        ReplyBody::Whole(head, body) => {
             pass(socket, gate).await?;
-            write(socket, wire::head_text(head, Some(body.len())).as_bytes()).await?;
+            write(socket, http::head_text(head, Some(body.len())).as_bytes()).await?;
             write(socket, body).await?;
             sent(body.len());
         }
-        Kind::Pieces(head, pieces) => {
-            write(socket, wire::head_text(head, None).as_bytes()).await?;
+        ReplyBody::Pieces(head, pieces) => {
+            write(socket, http::head_text(head, None).as_bytes()).await?;
             for piece in pieces {
                 pass(socket, gate).await?;
-                write(socket, &wire::chunk(piece)).await?;
+                write(socket, &http::chunk(piece)).await?;
                 sent(piece.len());
             }
         }
-        Kind::Raw(bytes) => {
+        ReplyBody::Raw(bytes) => {
             pass(socket, gate).await?;
             write(socket, bytes).await?;
         }
-        Kind::Relay { address, bearer } => return relay(socket, request, address, bearer).await,
+        ReplyBody::Relay { address, bearer } => return relay(socket, request, address, bearer).await,
     }
     end(socket, reply, gate).await
 }
@@ -50,10 +50,10 @@ pub(super) async fn answer(
 async fn end(socket: &mut TcpStream, reply: &Reply, gate: Option<&Gate>) -> Result<After> {
     match reply.ending {
         Ending::Whole => {
-            if matches!(reply.kind, Kind::Pieces(..)) {
+            if matches!(reply.kind, ReplyBody::Pieces(..)) {
                 write(socket, b"0\r\n\r\n").await?;
             }
-            Ok(if matches!(reply.kind, Kind::Raw(_)) { After::Close } else { After::Keep })
+            Ok(if matches!(reply.kind, ReplyBody::Raw(_)) { After::Close } else { After::Keep })
         }
         Ending::Cut => {
             pass(socket, gate).await?;
@@ -61,13 +61,13 @@ async fn end(socket: &mut TcpStream, reply: &Reply, gate: Option<&Gate>) -> Resu
         }
         Ending::Reset => {
             pass(socket, gate).await?;
-            // Closing a socket that does not linger resets it.
+            // Closing a socket with a zero linger time sends a reset.
             setsockopt(socket, sockopt::Linger, &nix::libc::linger { l_onoff: 1, l_linger: 0 })?;
             Ok(After::Close)
         }
         Ending::Silence => {
-            wire::client_gone(socket).await;
-            bail!("the client has left");
+            http::client_disconnected(socket).await;
+            bail!("the client disconnected");
         }
     }
 }
@@ -76,17 +76,22 @@ async fn pass(socket: &TcpStream, gate: Option<&Gate>) -> Result<()> {
     let Some(gate) = gate else { return Ok(()) };
     tokio::select! {
         biased;
-        () = wire::client_gone(socket) => bail!("the client has left"),
+        () = http::client_disconnected(socket) => bail!("the client disconnected"),
         () = gate.pass() => Ok(()),
     }
 }
 
 async fn write(socket: &mut TcpStream, bytes: &[u8]) -> Result<()> {
-    socket.write_all(bytes).await.context("the client has left")
+    socket.write_all(bytes).await.context("the client disconnected")
 }
 
-/// Asks another gateway the same and gives its answer, byte for byte.
-async fn relay(socket: &mut TcpStream, request: &Request, address: &str, bearer: &str) -> Result<After> {
+/// Sends the request to another gateway and relays its response unchanged.
+async fn relay(
+    socket: &mut TcpStream,
+    request: &ReceivedRequest,
+    address: &str,
+    bearer: &str,
+) -> Result<After> {
     let mut other = TcpStream::connect(address).await?;
     let mut text = format!(
         "{} {} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {bearer}\r\nconnection: close\r\ncontent-length: {}\r\n",
@@ -106,7 +111,7 @@ async fn relay(socket: &mut TcpStream, request: &Request, address: &str, bearer:
         piece.clear();
         let count = tokio::select! {
             biased;
-            () = wire::client_gone(socket) => bail!("the client has left"),
+            () = http::client_disconnected(socket) => bail!("the client disconnected"),
             count = other.read_buf(&mut piece) => count?,
         };
         if count == 0 {

@@ -1,4 +1,4 @@
-//! What a fake answers.
+//! Scripted replies of a fake server.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 
 use super::events::EventStream;
 
-/// Lets pieces pass, as many as the test says.
+/// Delays the pieces of a reply until the test releases them.
 #[derive(Clone, Debug)]
 pub struct Gate(Arc<Semaphore>);
 
@@ -19,56 +19,56 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// A gate that lets nothing pass yet.
+    /// Creates a closed gate.
     pub fn new() -> Self {
         Self(Arc::new(Semaphore::new(0)))
     }
 
-    /// Lets so many more pieces pass.
+    /// Releases this many more pieces.
     pub fn open(&self, pieces: usize) {
         self.0.add_permits(pieces);
     }
 
-    /// Waits for a permit and uses it up.
+    /// Waits for a permit and consumes it.
     pub(super) async fn pass(&self) {
-        // The gate is never closed; one that were would let everything pass.
+        // The semaphore is never closed, so acquiring cannot fail.
         if let Ok(permit) = self.0.acquire().await {
             permit.forget();
         }
     }
 }
 
-/// How an answer ends.
+/// How a reply ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ending {
-    /// As it should.
+    /// The reply is complete.
     #[default]
     Whole,
     /// The connection is closed before the end of the body.
     Cut,
     /// The connection is reset.
     Reset,
-    /// Nothing follows, and the connection stays open.
+    /// The reply stops and the connection stays open.
     Silence,
 }
 
-/// One answer.
+/// One reply.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    pub(super) kind: Kind,
+    pub(super) kind: ReplyBody,
     pub(super) gate: Option<Gate>,
     pub(super) ending: Ending,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Kind {
+pub(super) enum ReplyBody {
     /// Status, headers and a body of known length.
     Whole(Head, Bytes),
-    /// Status, headers and a body in pieces, each written by itself.
+    /// Status, headers and a chunked body; each piece is written separately.
     Pieces(Head, Vec<Bytes>),
-    /// These bytes instead of an answer.
+    /// Raw bytes instead of an HTTP response.
     Raw(Bytes),
-    /// Whatever another gateway answers.
+    /// The response of another gateway.
     Relay { address: String, bearer: String },
 }
 
@@ -79,61 +79,66 @@ pub(super) struct Head {
 }
 
 impl Reply {
-    /// JSON with a status.
+    /// A JSON reply.
     pub fn json(status: u16, body: &Value) -> Self {
         Self::text(status, "application/json", body.to_string())
     }
 
-    /// A text with a status and a content type.
+    /// A text reply with a content type.
     pub fn text(status: u16, kind: &str, body: impl Into<Bytes>) -> Self {
-        Self::new(Kind::Whole(head(status, kind), body.into()))
+        Self::new(ReplyBody::Whole(head(status, kind), body.into()))
     }
 
-    /// A streamed answer, one piece for each event.
+    /// A streamed reply, one piece per event.
     pub fn events(stream: &EventStream) -> Self {
         Self::pieces(stream.events.iter().map(|event| Bytes::from(event.clone())))
     }
 
-    /// A streamed answer in pieces of the test's choice.
+    /// A streamed reply in these pieces.
     pub fn pieces(pieces: impl IntoIterator<Item = Bytes>) -> Self {
-        Self::new(Kind::Pieces(head(200, "text/event-stream; charset=utf-8"), pieces.into_iter().collect()))
+        Self::new(ReplyBody::Pieces(
+            head(200, "text/event-stream; charset=utf-8"),
+            pieces.into_iter().collect(),
+        ))
     }
 
-    /// Bytes instead of an answer; none at all, and the connection just ends.
+    /// Raw bytes instead of an HTTP response. With no bytes the connection ends without a
+    /// response.
     pub fn raw(bytes: impl Into<Bytes>, ending: Ending) -> Self {
-        Self { ending, ..Self::new(Kind::Raw(bytes.into())) }
+        Self { ending, ..Self::new(ReplyBody::Raw(bytes.into())) }
     }
 
-    /// Whatever the gateway at this address answers to this bearer.
+    /// Relays the response of the gateway at `base_url` to `bearer`.
     pub fn relay(base_url: &str, bearer: &str) -> Self {
         let address = base_url.trim_start_matches("http://").trim_end_matches('/').to_owned();
-        Self::new(Kind::Relay { address, bearer: bearer.to_owned() })
+        Self::new(ReplyBody::Relay { address, bearer: bearer.to_owned() })
     }
 
     /// Adds a header.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
-        if let Kind::Whole(head, _) | Kind::Pieces(head, _) = &mut self.kind {
+        if let ReplyBody::Whole(head, _) | ReplyBody::Pieces(head, _) = &mut self.kind {
             head.headers.push((name.to_owned(), value.to_owned()));
         }
         self
     }
 
-    /// Puts a gate before each piece, and before the answer if it is not in pieces.
+    /// Waits for the gate before each piece, or before the whole reply if it has no
+    /// pieces.
     #[must_use]
     pub fn gated(mut self, gate: &Gate) -> Self {
         self.gate = Some(gate.clone());
         self
     }
 
-    /// Says how it ends.
+    /// Sets how the reply ends.
     #[must_use]
     pub fn ending(mut self, ending: Ending) -> Self {
         self.ending = ending;
         self
     }
 
-    fn new(kind: Kind) -> Self {
+    fn new(kind: ReplyBody) -> Self {
         Self { kind, gate: None, ending: Ending::Whole }
     }
 }

@@ -1,4 +1,4 @@
-//! A scripted HTTP server that notes what it is asked.
+//! A scripted HTTP server that records its requests.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -13,44 +13,45 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::exchange::{self, After};
+use super::http::{self, ReceivedRequest};
 use super::reply::Reply;
-use super::wire::{self, Request};
 
-/// How long a test waits for something that another task does.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout for conditions in other tasks.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Requests noted; the oldest go first, so that a long load does not fill the memory.
-const MAX_NOTED: usize = 20_000;
+/// Maximum number of recorded requests. The oldest are dropped, so that a long load does
+/// not fill memory.
+const MAX_RECORDED: usize = 20_000;
 
-/// How a request went.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is being answered.
+    /// The reply is being sent.
     Open,
-    /// The answer was given as scripted.
+    /// The reply was sent as scripted.
     Finished,
-    /// The client left before.
+    /// The client disconnected before the end of the reply.
     Cancelled,
 }
 
-/// A request as the fake saw it.
+/// A recorded request.
 #[derive(Clone, Debug)]
 pub struct RecordedRequest {
-    /// Counts from zero.
+    /// Request number, from zero.
     pub number: usize,
-    /// Which connection it came on, counted from zero.
+    /// Connection number, from zero.
     pub connection: usize,
-    /// The method.
+    /// HTTP method.
     pub method: String,
-    /// The path with its query.
+    /// Path and query.
     pub target: String,
-    /// The headers, names in lower case.
+    /// Headers, with lower-case names.
     pub headers: Vec<(String, String)>,
-    /// The body.
+    /// Request body.
     pub body: Vec<u8>,
-    /// How it went so far.
+    /// Current outcome.
     pub outcome: Outcome,
-    /// Bytes of the answer's body given so far.
+    /// Bytes of the reply body sent so far.
     pub sent: usize,
 }
 
@@ -65,31 +66,31 @@ impl RecordedRequest {
         self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
-    /// The body as JSON; null if it is none.
+    /// The body as JSON; null if it is not valid JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 }
 
-/// Answers what no script answers.
+/// Creates replies for requests without a script.
 type Fallback = Box<dyn Fn(&RecordedRequest) -> Reply + Send + Sync>;
 
-/// A scripted server on 127.0.0.1. Dropping it closes everything.
+/// A scripted server on 127.0.0.1. Dropping it closes all connections.
 pub struct FakeServer {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<FakeServerShared>,
     cancel: CancellationToken,
 }
 
-struct Shared {
+struct FakeServerShared {
     fallback: Fallback,
-    state: Mutex<State>,
-    /// Counts changes, for those who wait for one.
+    state: Mutex<FakeServerState>,
+    /// Change counter that waiters subscribe to.
     changes: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct State {
+struct FakeServerState {
     scripts: HashMap<String, VecDeque<Reply>>,
     requests: VecDeque<RecordedRequest>,
     next: usize,
@@ -100,9 +101,9 @@ struct State {
 impl FakeServer {
     /// Starts a server on a free port.
     pub async fn start(fallback: impl Fn(&RecordedRequest) -> Reply + Send + Sync + 'static) -> Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("no free port")?;
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("cannot listen on 127.0.0.1")?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(FakeServerShared {
             fallback: Box::new(fallback),
             state: Mutex::default(),
             changes: watch::Sender::new(0),
@@ -112,12 +113,12 @@ impl FakeServer {
         Ok(Self { address, shared, cancel })
     }
 
-    /// Its address, without a slash at the end.
+    /// The base URL, without a trailing slash.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Answers the next request for a path that has no script yet.
+    /// Scripts the reply to the next request for `path` without a script.
     pub fn script(&self, path: &str, reply: Reply) {
         self.shared.lock().scripts.entry(path.to_owned()).or_default().push_back(reply);
     }
@@ -139,7 +140,7 @@ impl FakeServer {
         self.shared.lock().open_connections
     }
 
-    /// Waits until the requests satisfy a condition, and fails if they never do.
+    /// Waits until the requests satisfy a condition; returns an error after a timeout.
     pub async fn wait_for(
         &self,
         what: &str,
@@ -148,7 +149,7 @@ impl FakeServer {
         self.wait(what, |server| Some(server.requests()).filter(|requests| holds(requests))).await
     }
 
-    /// Waits until a condition on the server holds, and fails if it never does.
+    /// Waits until `look` returns a value; returns an error after a timeout.
     pub async fn wait<T>(&self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> Result<T> {
         let mut changes = self.shared.changes.subscribe();
         let waiting = async {
@@ -159,8 +160,8 @@ impl FakeServer {
                 changes.changed().await?;
             }
         };
-        let found = tokio::time::timeout(PATIENCE, waiting).await;
-        found.with_context(|| format!("not within {PATIENCE:?}: {what}; {:?}", self.requests()))?
+        let found = tokio::time::timeout(TIMEOUT, waiting).await;
+        found.with_context(|| format!("not within {TIMEOUT:?}: {what}; {:?}", self.requests()))?
     }
 }
 
@@ -176,19 +177,19 @@ impl fmt::Debug for FakeServer {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl FakeServerShared {
+    fn lock(&self) -> MutexGuard<'_, FakeServerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut FakeServerState) -> T) -> T {
         let result = change(&mut self.lock());
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
         result
     }
 
-    /// Notes a request and finds its answer.
-    fn begin(&self, connection: usize, request: &Request) -> (usize, Reply) {
+    /// Records a request and selects its reply.
+    fn begin(&self, connection: usize, request: &ReceivedRequest) -> (usize, Reply) {
         self.change(|state| {
             let number = state.next;
             state.next += 1;
@@ -204,7 +205,7 @@ impl Shared {
             };
             let scripted = state.scripts.get_mut(recorded.path()).and_then(VecDeque::pop_front);
             let reply = scripted.unwrap_or_else(|| (self.fallback)(&recorded));
-            if state.requests.len() == MAX_NOTED {
+            if state.requests.len() == MAX_RECORDED {
                 state.requests.pop_front();
             }
             state.requests.push_back(recorded);
@@ -221,7 +222,12 @@ impl Shared {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>, cancel: CancellationToken, tasks: TaskTracker) {
+async fn accept(
+    listener: TcpListener,
+    shared: Arc<FakeServerShared>,
+    cancel: CancellationToken,
+    tasks: TaskTracker,
+) {
     loop {
         let accepted = tokio::select! {
             biased;
@@ -246,14 +252,14 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, cancel: Cancellation
     }
 }
 
-/// Serves one connection until either side ends it.
-async fn serve(mut socket: TcpStream, connection: usize, shared: &Shared) {
-    // Without this every second piece would wait for an acknowledgement.
+/// Serves one connection until either side closes it.
+async fn serve(mut socket: TcpStream, connection: usize, shared: &FakeServerShared) {
+    // With Nagle's algorithm every second piece would wait for an acknowledgement.
     socket.set_nodelay(true).ok();
-    while let Ok(Some(request)) = wire::read_request(&mut socket).await {
+    while let Ok(Some(request)) = http::read_request(&mut socket).await {
         let (number, reply) = shared.begin(connection, &request);
         let sent = |count| shared.update(number, |request| request.sent += count);
-        let result = exchange::answer(&mut socket, &request, &reply, sent).await;
+        let result = exchange::send_reply(&mut socket, &request, &reply, sent).await;
         let outcome = if result.is_ok() { Outcome::Finished } else { Outcome::Cancelled };
         shared.update(number, |request| request.outcome = outcome);
         if !matches!(result, Ok(After::Keep)) {

@@ -1,9 +1,10 @@
-//! An agent that does what a message's words say, so that a load decides what is streamed.
+//! An agent that the prompt controls, so that the load generator decides what is
+//! streamed.
 //!
-//! `stream COUNT PER_SECOND` streams so many pieces of text, each of which begins with
-//! the time at which it was made; `reply BYTES` gives an answer of that size at once,
-//! half of it as the output of a tool; `replace COUNT BYTES` shows so many outputs of a
-//! tool one after the other, each in place of the one before.
+//! `stream COUNT PER_SECOND` streams COUNT deltas, each starting with its creation time;
+//! `reply BYTES` sends a response of that size at once, half of it as tool output;
+//! `replace COUNT BYTES` publishes COUNT tool outputs in sequence, each replacing the
+//! previous one.
 
 use std::time::Duration;
 
@@ -23,18 +24,17 @@ use tokio_util::task::TaskTracker;
 use super::host::PROVIDER;
 use crate::bench::monotonic_nanos;
 
-/// How often the agent looks whether something is due: the finest that the runtime's
-/// timers know.
+/// Timer interval: the finest resolution of tokio timers.
 const TICK: Duration = Duration::from_millis(1);
 
-/// The agent, as a host opens it.
+/// The agent provider.
 #[derive(Clone, Debug)]
 pub struct StreamingAgent {
     tasks: TaskTracker,
 }
 
 impl StreamingAgent {
-    /// An agent whose conversations are counted here.
+    /// Creates a provider whose conversation tasks run on `tasks`.
     pub fn new(tasks: TaskTracker) -> Self {
         Self { tasks }
     }
@@ -82,48 +82,49 @@ async fn converse(
             return;
         }
     }
-    // The session may be gone already, and then nobody asks.
+    // The send fails if the session has already ended.
     events.send(AgentEvent::Closed { history: History::Resume, unsent: None }).await.ok();
 }
 
-/// Waits until the turn is not wanted any more.
+/// Waits until the turn is cancelled.
 async fn cancelled(orders: &mut mpsc::Receiver<AgentCommand>, turn: &TurnId) {
     while let Some(command) = orders.recv().await {
-        if matches!(&command, AgentCommand::Cancel { turn: unwanted } if unwanted == turn) {
+        if matches!(&command, AgentCommand::Cancel { turn: cancelled } if cancelled == turn) {
             return;
         }
     }
 }
 
-/// Does what the words say.
+/// Runs the command in the prompt.
 async fn perform(events: &mpsc::Sender<AgentEvent>, turn: &TurnId, words: &str) -> TurnOutcome {
     let words: Vec<&str> = words.split_ascii_whitespace().collect();
     let number = |word: &str| word.parse::<u64>().ok();
     let done = match words.as_slice() {
         ["stream", count, rate] => match (number(count), number(rate)) {
             (Some(count), Some(rate)) => stream(events, turn, count, rate).await,
-            _ => return misunderstood(),
+            _ => return unknown_command(),
         },
         ["reply", bytes] => match number(bytes).and_then(|bytes| usize::try_from(bytes).ok()) {
             Some(bytes) => reply(events, turn, bytes).await,
-            None => return misunderstood(),
+            None => return unknown_command(),
         },
         ["replace", count, bytes] => match (number(count), number(bytes)) {
             (Some(count), Some(bytes)) => {
                 replace(events, turn, count, usize::try_from(bytes).unwrap_or(0)).await
             }
-            _ => return misunderstood(),
+            _ => return unknown_command(),
         },
-        _ => return misunderstood(),
+        _ => return unknown_command(),
     };
-    // Without a session there is no outcome that anybody would see.
+    // Sending failed, so the session is gone and the outcome is not used.
     done.map_or(TurnOutcome::Cancelled, |()| TurnOutcome::Completed)
 }
 
-fn misunderstood() -> TurnOutcome {
+fn unknown_command() -> TurnOutcome {
     TurnOutcome::Failed(ErrorInfo {
-        error_type: "misunderstood".to_owned(),
-        message: "Say `stream COUNT PER_SECOND`, `reply BYTES` or `replace COUNT BYTES`.".to_owned(),
+        error_type: "unknown_command".to_owned(),
+        message: "unknown command; use `stream COUNT PER_SECOND`, `reply BYTES` or `replace COUNT BYTES`"
+            .to_owned(),
         stack: None,
         meta: None,
     })
@@ -177,7 +178,7 @@ fn words(bytes: usize) -> String {
     "All work and no play. ".chars().cycle().take(bytes).collect()
 }
 
-/// The one tool call of a turn.
+/// The id of a turn's only tool call.
 fn call_of(turn: &TurnId) -> String {
     format!("{turn}-call")
 }
@@ -209,7 +210,7 @@ async fn complete_tool(events: &mpsc::Sender<AgentEvent>, turn: &TurnId, text: &
     .await
 }
 
-/// Reports an action; `None` if the session is gone.
+/// Sends an action; `None` if the session is gone.
 async fn report(events: &mpsc::Sender<AgentEvent>, action: Value) -> Option<()> {
     let action: StateAction = serde_json::from_value(action).ok()?;
     events.send(AgentEvent::Action(Box::new(action))).await.ok()

@@ -1,4 +1,4 @@
-//! The client that says what happens in a host under load.
+//! The client that starts the turns of a load test.
 
 use std::net::SocketAddr;
 
@@ -7,31 +7,31 @@ use innkeeper_core::ChannelUri;
 use serde_json::json;
 
 use super::host::PROVIDER;
-use super::reader::{Reader, Watch};
 use super::socket::Socket;
+use super::timed_frame_reader::{TimedFrameReader, Watch};
 
-/// A session and the client that drives it.
+/// A session and the client that sends its messages.
 #[derive(Debug)]
-pub struct Driver {
+pub struct LoadDriver {
     socket: Socket,
-    reader: Reader,
-    /// The session's chat.
+    reader: TimedFrameReader,
+    /// The session's chat channel.
     pub chat: String,
     turns: u64,
 }
 
-impl Driver {
-    /// Creates a session and watches its chat.
+impl LoadDriver {
+    /// Creates a session and subscribes to its chat.
     pub async fn new(address: SocketAddr) -> Result<Self> {
         let (mut socket, _) = Socket::open(address, "driver", &[]).await?;
         let session = format!("{PROVIDER}:/5f0c7f66-2d3b-4b8e-9d2c-5a3d5b0a7c11");
         socket.request("createSession", json!({"channel": session, "provider": PROVIDER})).await?;
         let chat = ChannelUri::default_chat_of(&ChannelUri::new(&session)).as_str().to_owned();
         socket.request("subscribe", json!({"channel": chat})).await?;
-        Ok(Self { socket, reader: Reader::default(), chat, turns: 0 })
+        Ok(Self { socket, reader: TimedFrameReader::default(), chat, turns: 0 })
     }
 
-    /// Sends a message; the agent does what its words say.
+    /// Sends a message with a command for [`StreamingAgent`](super::StreamingAgent).
     pub async fn say(&mut self, text: &str) -> Result<()> {
         self.turns += 1;
         let action = json!({"type": "chat/turnStarted", "turnId": format!("turn-{}", self.turns),
@@ -40,7 +40,7 @@ impl Driver {
         self.socket.notify("dispatchAction", params).await
     }
 
-    /// Reads until the turn has ended.
+    /// Reads until the turn ends.
     pub async fn finish(&mut self) -> Result<Watch> {
         let mut watch = Watch::default();
         self.reader.watch(&mut self.socket, &mut watch).await?;

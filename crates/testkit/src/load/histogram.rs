@@ -1,14 +1,14 @@
-//! Ages of frames, counted in steps that are fine enough for a percentile.
+//! Histogram of frame ages, fine enough for percentiles.
 
 use std::time::Duration;
 
-/// How fine ages are told apart.
+/// Bucket width.
 const STEP: Duration = Duration::from_micros(100);
 
-/// Steps that are counted; what is older than all of them, in the last one.
+/// Number of buckets. The last one also counts every older frame.
 const STEPS: usize = 5_000;
 
-/// How many frames had which age.
+/// Number of frames by age.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Vec<u32>,
@@ -23,7 +23,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts a frame.
+    /// Records the age of one frame.
     pub fn add(&mut self, age: Duration) {
         let step = usize::try_from(age.as_micros() / STEP.as_micros()).unwrap_or(STEPS);
         if let Some(count) = self.counts.get_mut(step.min(STEPS - 1)) {
@@ -33,7 +33,7 @@ impl Histogram {
         self.oldest = self.oldest.max(age);
     }
 
-    /// Counts what another has counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;
@@ -42,12 +42,12 @@ impl Histogram {
         self.oldest = self.oldest.max(other.oldest);
     }
 
-    /// How many frames were counted.
+    /// Number of recorded frames.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// The age that so many of a thousand frames did not exceed.
+    /// The age that `part` of 1000 frames do not exceed.
     pub fn per_mille(&self, part: u64) -> Option<Duration> {
         let wanted = (self.total * part).div_ceil(1000);
         let mut seen = 0;
@@ -55,7 +55,7 @@ impl Histogram {
             seen += u64::from(*count);
             if seen >= wanted && seen > 0 {
                 let upper = STEP * u32::try_from(step + 1).ok()?;
-                // What is beyond the last step is only known by the oldest.
+                // The last bucket has no upper bound; the oldest age is exact.
                 return Some(if step + 1 == STEPS { self.oldest } else { upper.min(self.oldest) });
             }
         }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_those_of_the_ages() {
+    fn per_mille_returns_bucket_upper_bound_or_oldest_age() {
         let (mut ages, mut more) = (Histogram::default(), Histogram::default());
         for millis in 1..=50 {
             ages.add(Duration::from_millis(millis));

@@ -1,4 +1,4 @@
-//! A host with the streaming agent, in this process, on a port of its own.
+//! A host in this process with the streaming agent, listening on a free port.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use tokio_util::task::TaskTracker;
 use super::agent::StreamingAgent;
 use crate::stage_host::files_of;
 
-/// The name of the streaming agent among a host's providers.
+/// Provider id of the streaming agent.
 pub const PROVIDER: &str = "load";
 
-/// A host that admits everybody on this machine.
+/// A host that accepts local clients without a token.
 #[derive(Debug)]
 pub struct LoadHost {
     server: Server,
@@ -25,12 +25,12 @@ pub struct LoadHost {
 }
 
 impl LoadHost {
-    /// Starts one that keeps nothing.
+    /// Starts a host without persistent storage.
     pub async fn start() -> Result<Self> {
         Self::start_with(Arc::new(Nowhere)).await
     }
 
-    /// Starts one that keeps its sessions there.
+    /// Starts a host with this storage.
     pub async fn start_with(storage: Arc<dyn Storage>) -> Result<Self> {
         let agents = TaskTracker::new();
         let agent = StreamingAgent::new(agents.clone());
@@ -48,19 +48,19 @@ impl LoadHost {
             files: Arc::new(files_of(&host)),
             clients: Arc::new(ClientConnections::default()),
         };
-        let server = Server::start(config, Arc::clone(&host)).await.context("the server did not start")?;
+        let server = Server::start(config, Arc::clone(&host)).await.context("cannot start the server")?;
         Ok(Self { server, host, agents })
     }
 
-    /// Where it listens.
+    /// The listen address.
     pub fn address(&self) -> Result<SocketAddr> {
         match self.server.places() {
             [Listen::Tcp(address), ..] => Ok(*address),
-            _ => bail!("the host listens nowhere"),
+            _ => bail!("the host has no TCP listener"),
         }
     }
 
-    /// Ends it with everything in it.
+    /// Stops the agents, the server and the host.
     pub async fn stop(&self) {
         self.server.stop_accepting();
         self.host.shutdown().await;

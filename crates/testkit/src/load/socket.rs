@@ -1,7 +1,8 @@
-//! A WebSocket for measuring: it takes frames apart by hand and parses none of them.
+//! A minimal WebSocket client for benchmarks: it splits frames by hand and parses no
+//! JSON.
 //!
-//! Only for hosts on this machine that speak correctly; tests of what is incorrect use
-//! the raw client.
+//! For local hosts that follow the protocol only; tests of invalid input use
+//! [`RawClient`](crate::RawClient).
 
 use std::net::SocketAddr;
 
@@ -10,39 +11,40 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// Room for what is read at once.
+/// Read buffer size.
 const READ: usize = 64 * 1024;
 
-/// Room that the system gives to a narrow connection.
-const NARROW: u32 = 4 * 1024;
+/// Kernel receive buffer of a slow client's connection.
+const SMALL_RECEIVE_BUFFER: u32 = 4 * 1024;
 
-/// The host ended the connection, with this code.
+/// The host closed the connection.
 #[derive(Debug, thiserror::Error)]
 #[error("the host closed the connection with code {code}")]
-pub struct Closed {
-    /// The code of its close frame; 1006 if it sent none.
+pub struct SocketClosed {
+    /// The close code; 1006 if the host sent no close frame.
     pub code: u16,
 }
 
-/// A connection.
+/// A WebSocket connection.
 #[derive(Debug)]
 pub struct Socket {
     stream: TcpStream,
-    /// What was read and not looked at yet.
+    /// Bytes read but not yet processed.
     buffer: Vec<u8>,
     next_id: u64,
 }
 
 impl Socket {
-    /// Connects, and asks for an upgrade.
+    /// Connects and performs the WebSocket upgrade.
     pub async fn connect(address: SocketAddr) -> Result<Self> {
         Self::upgrade(TcpStream::connect(address).await.context("cannot connect")?, address).await
     }
 
-    /// Connects with so little room for what is not read yet that the host soon notices.
+    /// Connects with a small receive buffer, so that the host soon notices a client that
+    /// does not read.
     pub async fn connect_narrow(address: SocketAddr) -> Result<Self> {
         let socket = TcpSocket::new_v4()?;
-        socket.set_recv_buffer_size(NARROW)?;
+        socket.set_recv_buffer_size(SMALL_RECEIVE_BUFFER)?;
         Self::upgrade(socket.connect(address).await.context("cannot connect")?, address).await
     }
 
@@ -63,20 +65,21 @@ impl Socket {
             }
         };
         if !buffer.starts_with(b"HTTP/1.1 101 ") {
-            bail!("no upgrade: {}", String::from_utf8_lossy(&buffer));
+            bail!("upgrade failed: {}", String::from_utf8_lossy(&buffer));
         }
         buffer.drain(..head);
         Ok(Self { stream, buffer, next_id: 1 })
     }
 
-    /// Connects and introduces itself, subscribed to these channels. Answers the answer, too.
+    /// Connects and sends `initialize` with subscriptions to `channels`. Returns the
+    /// response too.
     pub async fn open(address: SocketAddr, client: &str, channels: &[&str]) -> Result<(Self, Value)> {
         let mut socket = Self::connect(address).await?;
-        let answer = socket.introduce(client, channels).await?;
-        Ok((socket, answer))
+        let response = socket.introduce(client, channels).await?;
+        Ok((socket, response))
     }
 
-    /// Introduces itself, subscribed to these channels.
+    /// Sends `initialize` with subscriptions to `channels`.
     pub async fn introduce(&mut self, client: &str, channels: &[&str]) -> Result<Value> {
         let params =
             json!({"protocolVersions": ["1.0.0"], "clientId": client, "initialSubscriptions": channels});
@@ -97,7 +100,7 @@ impl Socket {
                 frame.extend((text.len() as u64).to_be_bytes());
             }
         }
-        // A mask of zeros leaves the text as it is.
+        // A zero mask leaves the payload unchanged.
         frame.extend([0; 4]);
         frame.extend(text.as_bytes());
         Ok(self.stream.write_all(&frame).await?)
@@ -108,45 +111,47 @@ impl Socket {
         self.send(&json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string()).await
     }
 
-    /// Sends a request and waits for its answer; skips what comes before it.
+    /// Sends a request and returns its result; discards messages received before the
+    /// response.
     pub async fn request(&mut self, method: &str, params: Value) -> Result<Value> {
-        let answer: Value = serde_json::from_slice(&self.request_bytes(method, params).await?)?;
-        if let Some(error) = answer.get("error") {
+        let response: Value = serde_json::from_slice(&self.request_bytes(method, params).await?)?;
+        if let Some(error) = response.get("error") {
             bail!("{method} failed: {error}");
         }
-        Ok(answer["result"].clone())
+        Ok(response["result"].clone())
     }
 
-    /// The same, without a look at what the answer says.
+    /// Sends a request and returns the raw response.
     pub async fn request_bytes(&mut self, method: &str, params: Value) -> Result<Vec<u8>> {
         let id = self.next_id;
         self.next_id += 1;
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string())
             .await?;
         let head = format!(r#"{{"jsonrpc":"2.0","id":{id},"#);
-        let mut answer = None;
-        while answer.is_none() {
+        let mut response = None;
+        while response.is_none() {
             self.read(|text| {
                 if text.starts_with(head.as_bytes()) {
-                    answer = Some(text.to_vec());
+                    response = Some(text.to_vec());
                 }
             })
             .await?;
         }
-        answer.context("no answer")
+        response.context("no response")
     }
 
-    /// Waits for bytes and shows each whole text frame among them.
+    /// Reads until at least one frame is complete; calls `each` for every complete text
+    /// frame.
     pub async fn read(&mut self, mut each: impl FnMut(&[u8])) -> Result<()> {
         let mut shown = 0;
         loop {
-            while let Some(frame) = Frame::at(&self.buffer[shown..]) {
+            while let Some(frame) = FrameBounds::at(&self.buffer[shown..]) {
                 let payload = &self.buffer[shown + frame.start..shown + frame.end];
                 match frame.opcode {
                     1 => each(payload),
                     8 => {
                         let code = payload.first_chunk().map_or(1005, |code| u16::from_be_bytes(*code));
-                        bail!(Closed { code });
+                        bail!(SocketClosed { code });
                     }
                     _ => {}
                 }
@@ -156,34 +161,35 @@ impl Socket {
                 self.buffer.drain(..shown);
                 return Ok(());
             }
-            self.buffer.reserve(READ.max(Frame::size(&self.buffer).saturating_sub(self.buffer.len())));
+            self.buffer.reserve(READ.max(FrameBounds::size(&self.buffer).saturating_sub(self.buffer.len())));
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
-                bail!(Closed { code: 1006 });
+                bail!(SocketClosed { code: 1006 });
             }
         }
     }
 }
 
-/// Where a frame's payload is.
-struct Frame {
+/// The position of a frame's payload.
+struct FrameBounds {
     opcode: u8,
     start: usize,
     end: usize,
 }
 
-impl Frame {
-    /// The frame at the beginning of some bytes, if it is there as a whole.
+impl FrameBounds {
+    /// The first frame, if it is complete.
     fn at(bytes: &[u8]) -> Option<Self> {
-        let frame = Self::begun(bytes)?;
+        let frame = Self::parse_header(bytes)?;
         (bytes.len() >= frame.end).then_some(frame)
     }
 
-    /// How many bytes the frame takes that has begun.
+    /// Size of the first frame, which may be incomplete; 0 if its length is not known
+    /// yet.
     fn size(bytes: &[u8]) -> usize {
-        Self::begun(bytes).map_or(0, |frame| frame.end)
+        Self::parse_header(bytes).map_or(0, |frame| frame.end)
     }
 
-    fn begun(bytes: &[u8]) -> Option<Self> {
+    fn parse_header(bytes: &[u8]) -> Option<Self> {
         let (opcode, length) = (bytes.first()? & 0x0f, bytes.get(1)? & 0x7f);
         let (start, length) = match length {
             126 => (4, usize::from(u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?))),
@@ -199,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_of_all_three_lengths_are_found_once_they_are_whole() {
+    fn complete_frame_is_found_for_each_length_encoding() {
         for (head, size) in [(2, 125), (4, 126), (4, 65_535), (10, 65_536)] {
             let mut bytes = vec![0x81];
             match size {
@@ -214,9 +220,9 @@ mod tests {
                 }
             }
             bytes.extend(vec![b'x'; size]);
-            assert!(Frame::at(&bytes[..bytes.len() - 1]).is_none());
-            assert_eq!(Frame::size(&bytes), bytes.len());
-            let frame = Frame::at(&bytes).unwrap();
+            assert!(FrameBounds::at(&bytes[..bytes.len() - 1]).is_none());
+            assert_eq!(FrameBounds::size(&bytes), bytes.len());
+            let frame = FrameBounds::at(&bytes).unwrap();
             assert_eq!((frame.opcode, frame.start, frame.end), (1, head, bytes.len()));
         }
     }

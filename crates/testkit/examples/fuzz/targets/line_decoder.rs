@@ -1,7 +1,7 @@
-//! What a runtime writes to its output: cut into lines, decoded, classified and encoded again.
+//! The output of a runtime: split into lines, decoded, classified and encoded again.
 //!
-//! The first byte of an input says how long the pieces are in which the rest arrives, the second one how long a
-//! line may be.
+//! The first byte of an input selects the size of the pieces in which the rest arrives, the second byte the
+//! maximum line length.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,12 +12,12 @@ use innkeeper_claude::{Message, classify};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::Target;
+use super::FuzzTarget;
 
-pub(super) const TARGET: Target =
-    Target { name: "line-decoder", run: line_decoder, seeds: recorded_lines, words: WORDS };
+pub(super) const TARGET: FuzzTarget =
+    FuzzTarget { name: "line-decoder", run: line_decoder, seeds: recorded_lines, words: WORDS };
 
-/// No input is as long as this.
+/// Longer than any input.
 const NO_LIMIT: usize = 1 << 20;
 
 fn line_decoder(input: &[u8]) {
@@ -25,7 +25,7 @@ fn line_decoder(input: &[u8]) {
     let piece = usize::from(*piece % 64) + 1;
     let limit = if limit.is_multiple_of(2) { NO_LIMIT } else { usize::from(*limit) * 8 };
     let arrived = frames([stream], limit, check);
-    assert_eq!(arrived, lines(stream, limit), "other lines than there are");
+    assert_eq!(arrived, lines(stream, limit), "lines differ from the reference implementation");
     assert_eq!(
         frames(stream.chunks(piece), limit, |_| ()),
         arrived,
@@ -33,7 +33,7 @@ fn line_decoder(input: &[u8]) {
     );
 }
 
-/// The lines that arrive, and how it ends: with so many bytes of an unfinished line, or with one that is too long.
+/// The received lines, and the length of the unfinished line at the end; `None` if a line is too long.
 type Arrived = (Vec<Vec<u8>>, Option<usize>);
 
 fn frames<'a>(
@@ -59,7 +59,7 @@ fn frames<'a>(
     (lines, Some(frames.unfinished()))
 }
 
-/// The same, told slowly.
+/// Reference implementation of [`frames`].
 fn lines(stream: &[u8], limit: usize) -> Arrived {
     let mut pieces: Vec<&[u8]> = stream.split(|byte| *byte == b'\n').collect();
     let unfinished = pieces.pop().unwrap_or_default();
@@ -87,24 +87,24 @@ fn check(frame: &DecodedFrame) {
     let Ok(message) = &frame.message else { return };
     assert!(!classify(message).is_empty());
     let encoded = encode(message);
-    // Some objects cannot be held as values: numbers without bounds, half characters, great depths.
+    // Some objects cannot be represented as a `Value`: out-of-range numbers, lone surrogates, deep nesting.
     if let Ok(value) = serde_json::from_str::<Value>(text) {
         let again: Result<Value, _> = serde_json::from_str(&encoded);
-        assert_eq!(again.ok(), Some(value), "{text} becomes {encoded}");
+        assert_eq!(again.ok(), Some(value), "{text} is encoded as {encoded}");
     }
     let again = decode(encoded.as_bytes()).ok();
     let kind = again.as_ref().map(Message::kind);
-    assert_eq!(kind, Some(message.kind()), "{text} becomes {encoded}");
-    assert_eq!(again.as_ref().map(encode), Some(encoded), "{text} changes every time");
+    assert_eq!(kind, Some(message.kind()), "{text} is encoded as {encoded}");
+    assert_eq!(again.as_ref().map(encode), Some(encoded), "encoding {text} twice gives different results");
 }
 
 fn encode(message: &Message) -> String {
     let encoded = serde_json::to_string(message);
-    assert!(encoded.is_ok(), "{message:?} cannot be encoded");
+    assert!(encoded.is_ok(), "cannot encode {message:?}");
     encoded.unwrap_or_default()
 }
 
-/// Recorded lines of both runtimes, one of each shape, and a few lines together.
+/// Recorded lines of both runtimes, one per shape, and a seed with several lines.
 fn recorded_lines() -> io::Result<Vec<Vec<u8>>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recordings");
     let mut shapes = BTreeSet::new();
@@ -122,7 +122,7 @@ fn recorded_lines() -> io::Result<Vec<Vec<u8>>> {
             }
         }
     }
-    // Pieces and limits that show, noise, half lines and line ends of another kind.
+    // Small pieces and limits, invalid lines, an incomplete line and a CRLF line break.
     seeds.push(
         b"\x04\x05{\"type\":\"keep_alive\"}\r\nnoise\n\n[1]\n\xff\xfe{}\n{\"type\":\"x\",\"a\":1}\n{\"ty"
             .to_vec(),
@@ -137,7 +137,7 @@ fn sorted_entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(entries)
 }
 
-/// The fields of a value and the names of its kinds, without what is in them.
+/// A string that describes the fields and kinds of a value, without its content.
 fn shape(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),

@@ -1,24 +1,24 @@
-//! The spellings of models.
+//! Parsing and formatting of model ids.
 
 use innkeeper_gateway::ModelId;
 
-use super::Target;
+use super::FuzzTarget;
 
-pub(super) const TARGET: Target = Target {
+pub(super) const TARGET: FuzzTarget = FuzzTarget {
     name: "model-id",
     run: model_id,
     seeds: || Ok(MODELS.map(Vec::from).to_vec()),
     words: MODEL_WORDS,
 };
 
-/// An id that is understood is spelled in ways that are understood as the same model.
+/// Both formats of a parsed id parse to the same model.
 fn model_id(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let Some(id) = ModelId::parse(&text) else { return };
     let forms = (id.client_form(), id.endpoint_form());
     for form in [&forms.0, &forms.1] {
         let again = ModelId::parse(form).map(|id| (id.client_form(), id.endpoint_form()));
-        assert_eq!(again.as_ref(), Some(&forms), "{text:?} is spelled {form:?}");
+        assert_eq!(again.as_ref(), Some(&forms), "{text:?} is formatted as {form:?}");
     }
 }
 

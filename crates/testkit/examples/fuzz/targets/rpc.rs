@@ -1,9 +1,9 @@
-//! What a client sends: bytes into a connection of a whole host with a scripted agent.
+//! Client input: bytes on a connection to a complete host with a scripted agent.
 //!
-//! An input is a row of lines, which follow a handshake unless it begins with `!`. Nothing panics, and every
-//! request gets exactly one answer, however wrong it is.
+//! An input is a list of lines, preceded by a handshake unless it starts with `!`. The host must not panic,
+//! and must send exactly one response to every request, valid or not.
 
-#![expect(clippy::panic, reason = "a target says by panicking that it does not hold")]
+#![expect(clippy::panic, reason = "a target reports a failure by panicking")]
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,23 +28,23 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::Target;
+use super::FuzzTarget;
 
-pub(super) const TARGET: Target = Target { name: "rpc", run: rpc, seeds, words: WORDS };
+pub(super) const TARGET: FuzzTarget = FuzzTarget { name: "rpc", run: rpc, seeds, words: WORDS };
 
-/// Frames that are no messages, with the last of which the host closes a connection.
-const MAX_GARBAGE: u32 = 16;
+/// Number of invalid frames after which the host closes a connection.
+const MAX_INVALID: u32 = 16;
 
-/// The depth that the host takes.
+/// Maximum nesting depth that the host accepts.
 const MAX_DEPTH: usize = 96;
 
-/// How long all answers may take, on a clock that only goes on when nothing else does.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Timeout for all responses; the paused clock advances only when all tasks are idle.
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 const HANDSHAKE: &str = r#"{"jsonrpc":"2.0","id":"the first","method":"initialize","params":{"protocolVersions":["1.0.0"],"clientId":"fuzz","initialSubscriptions":["ahp-root://"]}}"#;
 const LAST: &str = r#"{"jsonrpc":"2.0","id":"the last","method":"listSessions"}"#;
 
-/// A panic in a task is caught by the runtime; this remembers it.
+/// Set by the panic hook, because the runtime catches panics of tasks.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 
 fn rpc(input: &[u8]) {
@@ -58,7 +58,7 @@ fn rpc(input: &[u8]) {
     });
     PANICKED.store(false, Ordering::SeqCst);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let runtime = runtime.unwrap_or_else(|error| panic!("no runtime: {error}"));
+    let runtime = runtime.unwrap_or_else(|error| panic!("cannot start the async runtime: {error}"));
     let (handshake, lines) = match input {
         [b'!', lines @ ..] => (None, lines),
         lines => (Some(HANDSHAKE), lines),
@@ -66,27 +66,33 @@ fn rpc(input: &[u8]) {
     let sent =
         [handshake.unwrap_or_default().as_bytes(), b"\n", lines, b"\n", LAST.as_bytes(), b"\n"].concat();
     let expected = Expected::of(&sent);
-    let answers = runtime.block_on(talk(&sent, expected.requests.values().sum()));
-    // Without a handshake the connection may end early.
-    if expected.garbage < MAX_GARBAGE && handshake.is_some() {
-        assert_eq!(answers.requests, expected.requests, "not one answer each");
-        assert_eq!(answers.garbage, expected.garbage, "other errors than there is garbage");
+    let responses = runtime.block_on(talk(&sent, expected.requests.values().sum()));
+    // Without a handshake the connection may close early.
+    if expected.invalid < MAX_INVALID && handshake.is_some() {
+        assert_eq!(responses.requests, expected.requests, "not exactly one response per request");
+        assert_eq!(
+            responses.invalid, expected.invalid,
+            "number of errors differs from number of invalid frames"
+        );
     }
-    for (id, count) in answers.requests {
-        assert!(expected.requests.get(&id).is_some_and(|asked| count <= *asked), "{id} was not asked");
+    for (id, count) in responses.requests {
+        assert!(
+            expected.requests.get(&id).is_some_and(|asked| count <= *asked),
+            "unexpected response to {id}"
+        );
     }
     assert!(!PANICKED.load(Ordering::SeqCst), "a task panicked");
 }
 
-/// How often there is each id, and how often none.
+/// Number of requests or responses by id, and number without an id.
 #[derive(Debug, Default)]
 struct Expected {
     requests: BTreeMap<String, usize>,
-    garbage: u32,
+    invalid: u32,
 }
 
 #[derive(Deserialize)]
-struct Shape<'a> {
+struct RpcEnvelope<'a> {
     #[serde(borrow, default)]
     id: Option<&'a RawValue>,
     #[serde(default)]
@@ -105,14 +111,16 @@ impl Expected {
         let lines = sent.split(|byte| *byte == b'\n');
         for line in lines.filter(|line| !line.iter().all(u8::is_ascii_whitespace)) {
             let text = std::str::from_utf8(line);
-            // A list would be taken for the fields in order.
+            // serde would accept an array as the fields in order.
             let object = text.ok().filter(|text| !text.trim_start().starts_with('['));
-            let shape = object.and_then(|text| serde_json::from_str::<Shape<'_>>(text).ok());
-            match shape {
-                Some(Shape { id: Some(id), method: Some(_), .. }) => expected.request(id),
-                Some(Shape { id: Some(_), method: None, .. } | Shape { id: None, method: Some(_), .. })
-                    if !is_deep(line) => {}
-                Some(_) | None => expected.garbage += 1,
+            let envelope = object.and_then(|text| serde_json::from_str::<RpcEnvelope<'_>>(text).ok());
+            match envelope {
+                Some(RpcEnvelope { id: Some(id), method: Some(_), .. }) => expected.request(id),
+                Some(
+                    RpcEnvelope { id: Some(_), method: None, .. }
+                    | RpcEnvelope { id: None, method: Some(_), .. },
+                ) if !is_deep(line) => {}
+                Some(_) | None => expected.invalid += 1,
             }
         }
         expected
@@ -139,10 +147,10 @@ fn is_deep(json: &[u8]) -> bool {
     deepest > MAX_DEPTH
 }
 
-/// Sends everything, and counts what is answered until there is as much as there should be.
+/// Sends all input and counts responses until `wanted` have arrived.
 async fn talk(sent: &[u8], wanted: usize) -> Expected {
     let config = HostConfig {
-        providers: vec![Arc::new(Agreeable)],
+        providers: vec![Arc::new(InstantAgent)],
         clock: Arc::new(SystemClock),
         storage: Arc::new(Nowhere),
     };
@@ -152,7 +160,7 @@ async fn talk(sent: &[u8], wanted: usize) -> Expected {
         admission: Admission::open(),
         version: String::new(),
         default_directory: None,
-        // No directory of any session is shown: an input must not reach the machine's files.
+        // No session directories, because an input must not reach the machine's files.
         files: Arc::new(LocalFiles::new(FilesConfig {
             sessions: Arc::new(Vec::new),
             granted: Vec::new(),
@@ -165,40 +173,40 @@ async fn talk(sent: &[u8], wanted: usize) -> Expected {
     let (host_output, output) = tokio::io::duplex(4096);
     server.open_stdio(host_input, host_output);
     let mut lines = BufReader::new(output).lines();
-    let mut answers = Expected::default();
+    let mut responses = Expected::default();
     let reading = async {
         let mut seen = 0;
-        // One more than there should be would be too many, so the end is waited for a moment longer.
+        // Waits a moment longer after the last expected response, to detect extra ones.
         while let Ok(Ok(Some(line))) = tokio::time::timeout(
-            if seen < wanted { PATIENCE } else { Duration::from_secs(1) },
+            if seen < wanted { TIMEOUT } else { Duration::from_secs(1) },
             lines.next_line(),
         )
         .await
         {
-            let shape: Shape<'_> =
+            let envelope: RpcEnvelope<'_> =
                 serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-            match (shape.id, shape.method) {
+            match (envelope.id, envelope.method) {
                 (Some(id), None) => {
                     seen += 1;
-                    answers.request(id);
+                    responses.request(id);
                 }
-                (None, None) => answers.garbage += 1,
+                (None, None) => responses.invalid += 1,
                 (_, Some(_)) => {}
             }
         }
     };
-    // A connection that was closed takes no more; what was answered counts.
+    // Writing fails if the host closed the connection; received responses still count.
     let (_, ()) = tokio::join!(input.write_all(sent), reading);
     drop(input);
     host.shutdown().await;
     server.drain().await;
-    answers
+    responses
 }
 
-/// An agent that is done with every message at once, unless it is to hang.
-struct Agreeable;
+/// An agent that completes every turn at once, unless the message contains "hang".
+struct InstantAgent;
 
-impl AgentProvider for Agreeable {
+impl AgentProvider for InstantAgent {
     fn offer(&self) -> watch::Receiver<AgentOffer> {
         let info = AgentInfo { capabilities: Some(several_chats()), ..plain_info("a", "") };
         watch::channel(AgentOffer { features: AgentFeatures::ALL, ..AgentOffer::new(info) }).1
@@ -209,7 +217,7 @@ impl AgentProvider for Agreeable {
             let (commands, orders) = mpsc::channel(COMMAND_CAPACITY);
             let (reports, events) = mpsc::channel(EVENT_CAPACITY);
             let close = CancellationToken::new();
-            #[expect(clippy::disallowed_methods, reason = "it ends with the runtime of this one input")]
+            #[expect(clippy::disallowed_methods, reason = "the task ends with the runtime of this input")]
             tokio::spawn(work(orders, reports, close.clone()));
             Ok(AgentLink { commands, events, close })
         })
@@ -257,10 +265,10 @@ async fn work(
                 | AgentCommand::McpServer { .. },
             ) => continue,
         };
-        // The session may be gone.
+        // The send fails if the session is gone.
         reports.send(report).await.ok();
     }
-    // As above.
+    // The send fails if the session is gone.
     reports.send(AgentEvent::Closed { history: History::Fresh, unsent: None }).await.ok();
 }
 

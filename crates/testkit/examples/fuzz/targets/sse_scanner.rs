@@ -1,29 +1,30 @@
-//! The scanner that finds where events of a stream end, against a slow one that is plainly right.
+//! The scanner for event boundaries, compared with a simple reference implementation.
 
 use innkeeper_gateway::EventScanner;
 
-use super::Target;
+use super::FuzzTarget;
 use super::stream_validator::{STREAM_WORDS, STREAMS};
 
-pub(super) const TARGET: Target = Target {
+pub(super) const TARGET: FuzzTarget = FuzzTarget {
     name: "sse-scanner",
     run: sse_scanner,
     seeds: || Ok(STREAMS.map(Vec::from).to_vec()),
     words: STREAM_WORDS,
 };
 
-/// However bytes are cut, events end in the same places, and these are the right ones.
+/// Event boundaries are correct and do not depend on how the input is split.
 ///
-/// The first byte says how long the pieces are.
+/// The first byte selects the size of the pieces.
 fn sse_scanner(input: &[u8]) {
     let Some((first, stream)) = input.split_first() else { return };
     let length = usize::from(*first % 64) + 1;
     let expected = event_ends(stream);
-    assert_eq!(scan([stream]), expected, "the scanner finds other ends than there are");
+    assert_eq!(scan([stream]), expected, "event ends differ from the reference implementation");
     assert_eq!(scan(stream.chunks(length)), expected, "pieces of {length} bytes change the ends");
 }
 
-/// Where the scanner finds ends of events, and whether the last event is whole.
+/// The event ends that the scanner finds, and whether the input ends at an event
+/// boundary.
 fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<usize>, bool) {
     let mut scanner = EventScanner::default();
     let mut ends = Vec::new();
@@ -41,8 +42,8 @@ fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<usize>, bool) {
     (ends, scanner.ends_event())
 }
 
-/// The same, told slowly: an event ends with the line break of an empty line, and a carriage
-/// return at the very end may be half of one.
+/// Reference implementation: an event ends with the line break of an empty line, and a
+/// carriage return at the very end may be the first half of a line break.
 fn event_ends(stream: &[u8]) -> (Vec<usize>, bool) {
     let mut ends = Vec::new();
     let mut rest = stream;

@@ -1,22 +1,23 @@
-//! The judge of whole streams, which must not care how they were cut.
+//! The validator of complete streams.
 
 use innkeeper_gateway::check::{StreamLimits, StreamValidator, StreamVerdict};
 
-use super::Target;
+use super::FuzzTarget;
 
-pub(super) const TARGET: Target = Target {
+pub(super) const TARGET: FuzzTarget = FuzzTarget {
     name: "stream-validator",
     run: stream_validator,
     seeds: || Ok(STREAMS.map(Vec::from).to_vec()),
     words: STREAM_WORDS,
 };
 
-/// Limits that short inputs can reach.
+/// Limits small enough for short inputs to exceed.
 const SMALL: StreamLimits = StreamLimits { event: 300, stream: 2000 };
 
-/// However bytes are cut, the verdict is the same, and only a whole message passes.
+/// The verdict does not depend on how the input is split, and only a complete message
+/// passes.
 ///
-/// The first byte says how long the pieces are.
+/// The first byte selects the size of the pieces.
 fn stream_validator(input: &[u8]) {
     let Some((first, stream)) = input.split_first() else { return };
     let length = usize::from(*first % 64) + 1;
@@ -26,7 +27,7 @@ fn stream_validator(input: &[u8]) {
         assert_eq!(whole, pieces, "pieces of {length} bytes change the verdict");
         if whole.is_ok() {
             for name in ["message_start", "message_delta", "message_stop"] {
-                assert!(holds(stream, name), "an answer without {name} passes: {whole:?}");
+                assert!(holds(stream, name), "a stream without {name} passes: {whole:?}");
             }
         }
     }

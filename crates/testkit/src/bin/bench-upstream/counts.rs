@@ -1,29 +1,29 @@
-//! How many answers were begun, finished and cancelled.
+//! Counts started, finished and cancelled responses.
 //!
-//! Invariant: a begun answer is active until its ticket is dropped, and then counts as
-//! finished if it was marked so and as cancelled otherwise.
+//! Invariant: a started response is active until its [`ActiveResponse`] is dropped; then it
+//! counts as finished if it was marked finished, and as cancelled otherwise.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
-/// The counters of this process.
+/// The response counters of this process.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct ResponseCounters {
     started: AtomicU64,
     finished: AtomicU64,
     cancelled: AtomicU64,
 }
 
-impl Counts {
-    /// Counts an answer as begun.
-    pub(crate) fn start(self: &Arc<Self>) -> Ticket {
+impl ResponseCounters {
+    /// Counts a response as started.
+    pub(crate) fn start(self: &Arc<Self>) -> ActiveResponse {
         self.started.fetch_add(1, Ordering::Relaxed);
-        Ticket { counts: Arc::clone(self), outcome: Outcome::Cancelled }
+        ActiveResponse { counts: Arc::clone(self), outcome: ResponseEnd::Cancelled }
     }
 
-    /// The counters for whoever asks over HTTP.
+    /// The counters as JSON, for `GET /counts`.
     pub(crate) fn to_json(&self) -> Value {
         let [started, finished, cancelled] =
             [&self.started, &self.finished, &self.cancelled].map(|counter| counter.load(Ordering::Relaxed));
@@ -37,30 +37,30 @@ impl Counts {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Outcome {
+enum ResponseEnd {
     Cancelled,
     Finished,
 }
 
-/// One begun answer.
+/// A started response.
 #[derive(Debug)]
-pub(crate) struct Ticket {
-    counts: Arc<Counts>,
-    outcome: Outcome,
+pub(crate) struct ActiveResponse {
+    counts: Arc<ResponseCounters>,
+    outcome: ResponseEnd,
 }
 
-impl Ticket {
-    /// Says that the answer was taken to its end.
+impl ActiveResponse {
+    /// Marks the response as finished.
     pub(crate) fn finish(&mut self) {
-        self.outcome = Outcome::Finished;
+        self.outcome = ResponseEnd::Finished;
     }
 }
 
-impl Drop for Ticket {
+impl Drop for ActiveResponse {
     fn drop(&mut self) {
         let counter = match self.outcome {
-            Outcome::Cancelled => &self.counts.cancelled,
-            Outcome::Finished => &self.counts.finished,
+            ResponseEnd::Cancelled => &self.counts.cancelled,
+            ResponseEnd::Finished => &self.counts.finished,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -71,8 +71,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dropped_answer_counts_as_cancelled_unless_it_was_finished() {
-        let counts = Arc::new(Counts::default());
+    fn dropped_response_counts_as_cancelled_unless_finished() {
+        let counts = Arc::new(ResponseCounters::default());
         let mut finished = counts.start();
         finished.finish();
         drop(finished);

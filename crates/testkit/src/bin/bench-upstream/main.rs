@@ -1,10 +1,11 @@
-//! A fake Anthropic for `scripts/bench`, in a process of its own so that its work is not
-//! counted as anybody else's. It answers what a request's plan asks for and counts the
-//! answers it finished and those that were cancelled. It ends when its stdin does.
+//! A fake Anthropic API for `scripts/bench`. It runs in its own process so that its CPU
+//! time is not attributed to the measured programs. It sends the response that the plan
+//! in a request describes, and counts finished and cancelled responses. It exits when its
+//! stdin closes.
 
-mod answer;
 mod counts;
 mod pacer;
+mod streamed_response;
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -17,23 +18,23 @@ use axum::http::header::{CONNECTION, CONTENT_TYPE};
 use axum::http::{HeaderValue, Response, StatusCode};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt as _;
-use innkeeper_testkit::bench::plan::{Ending, Plan};
+use innkeeper_testkit::bench::plan::{AfterResponse, Plan};
 use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 
-use crate::answer::Answer;
-use crate::counts::Counts;
+use crate::counts::ResponseCounters;
 use crate::pacer::Pacer;
+use crate::streamed_response::StreamedResponse;
 
-/// What all requests share.
+/// State shared by all requests.
 #[derive(Debug, Default)]
-struct Shared {
-    counts: Arc<Counts>,
+struct UpstreamState {
+    counts: Arc<ResponseCounters>,
     pacer: Pacer,
 }
 
-// One thread is enough for the load, and leaves the other processor to what is measured.
+// One thread can generate the load and leaves the other core to the measured program.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen on 127.0.0.1")?;
@@ -42,48 +43,49 @@ async fn main() -> Result<()> {
         .route("/v1/messages", post(messages))
         .route("/counts", get(counts))
         .layer(DefaultBodyLimit::disable())
-        .with_state(Arc::new(Shared::default()));
+        .with_state(Arc::new(UpstreamState::default()));
     let listener = listener.tap_io(|socket| {
-        // Without it an event would wait for the acknowledgement of the one before. A
-        // socket that refuses is gone already, and the next write says so.
+        // With Nagle's algorithm an event would wait for the acknowledgement of the
+        // previous one. If this fails the socket is closed, and the next write reports
+        // it.
         socket.set_nodelay(true).ok();
     });
     writeln!(std::io::stdout(), "{}", json!({ "event": "ready", "base_url": format!("http://{address}") }))?;
     tokio::select! {
-        served = async { axum::serve(listener, router).await } => served.context("the server ended"),
-        () = stdin_ended() => Ok(()),
+        served = async { axum::serve(listener, router).await } => served.context("the server stopped"),
+        () = stdin_closed() => Ok(()),
     }
 }
 
-/// Waits for the end of stdin, which is the end of whoever started this program.
-async fn stdin_ended() {
+/// Waits until stdin closes, which means that the parent process has exited.
+async fn stdin_closed() {
     let mut stdin = tokio::io::stdin();
     let mut ignored = [0; 64];
     while stdin.read(&mut ignored).await.is_ok_and(|read| read > 0) {}
 }
 
-async fn counts(State(shared): State<Arc<Shared>>) -> String {
+async fn counts(State(shared): State<Arc<UpstreamState>>) -> String {
     shared.counts.to_json().to_string()
 }
 
-async fn messages(State(shared): State<Arc<Shared>>, body: Bytes) -> Response<Body> {
+async fn messages(State(shared): State<Arc<UpstreamState>>, body: Bytes) -> Response<Body> {
     let plan = match Plan::find(&body) {
         Ok(plan) => plan,
-        Err(error) => return refusal(&error.to_string()),
+        Err(error) => return bad_request(&error.to_string()),
     };
-    let beats = shared.pacer.join(plan);
-    let answer = Answer::new(plan, beats, shared.counts.start());
-    let mut response = Response::new(Body::from_stream(answer.into_stream()));
+    let permits = shared.pacer.join(plan);
+    let streamed = StreamedResponse::new(plan, permits, shared.counts.start());
+    let mut response = Response::new(Body::from_stream(streamed.into_stream()));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
     headers.insert("request-id", HeaderValue::from_static("req_bench"));
-    if plan.ending == Ending::Close {
+    if plan.ending == AfterResponse::Close {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
 
-fn refusal(message: &str) -> Response<Body> {
+fn bad_request(message: &str) -> Response<Body> {
     let error = json!({ "type": "error", "error": { "type": "invalid_request_error", "message": message } });
     let mut response = Response::new(Body::from(error.to_string()));
     *response.status_mut() = StatusCode::BAD_REQUEST;

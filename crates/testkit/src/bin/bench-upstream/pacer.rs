@@ -1,61 +1,62 @@
-//! The beat of streams that share a rate.
+//! Paces streams that share a rate.
 //!
-//! Owns a thread per complete group, since the runtime's timers know whole milliseconds
-//! only and would send the events of a millisecond in one burst. The thread wakes up for
-//! each event, hands the streams their permits in turn, and ends after the last one.
+//! Each complete group has its own thread, because tokio timers have a resolution of one
+//! millisecond and would send the events of a millisecond in a burst. The thread wakes
+//! for each event, adds a permit to each stream in turn, and exits after the last event.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use innkeeper_testkit::bench::monotonic_nanos;
-use innkeeper_testkit::bench::plan::{Pace, Plan};
+use innkeeper_testkit::bench::plan::{Plan, StreamPace};
 use tokio::sync::Semaphore;
 
-/// Groups that still wait for streams, by their number. A group that never fills stays;
-/// a benchmark has few of them.
+/// Incomplete groups, by id. A group that never fills is never removed; a benchmark has
+/// few groups.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
     waiting: Mutex<HashMap<u32, Vec<Arc<Semaphore>>>>,
 }
 
 impl Pacer {
-    /// Takes a stream into its group, if it has one, and starts the beat with the last of them.
+    /// Adds a stream to its group, if it has one. The last stream of a group starts its
+    /// pacing thread.
     pub(crate) fn join(&self, plan: Plan) -> Option<Arc<Semaphore>> {
-        let Pace::Shared { group, streams, per_second } = plan.pace else { return None };
-        let beats = Arc::new(Semaphore::new(0));
+        let StreamPace::Shared { group, streams, per_second } = plan.pace else { return None };
+        let permits = Arc::new(Semaphore::new(0));
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let members = waiting.entry(group).or_default();
-        members.push(Arc::clone(&beats));
+        members.push(Arc::clone(&permits));
         if u32::try_from(members.len()).is_ok_and(|joined| joined >= streams)
             && let Some(members) = waiting.remove(&group)
         {
             let interval = 1_000_000_000 / u64::from(per_second.max(1));
-            std::thread::spawn(move || beat(&members, plan.events, interval));
+            std::thread::spawn(move || pace(&members, plan.events, interval));
         }
-        Some(beats)
+        Some(permits)
     }
 }
 
-/// Gives each stream a permit per event, in turn, one each `interval` nanoseconds.
-fn beat(members: &[Arc<Semaphore>], events: u32, interval: u64) {
-    // The kernel may be 50 µs late by default, which is the time of a whole event here.
-    // Where it refuses, events come in small bursts for everybody alike.
+/// Adds a permit per event to each stream in turn, one every `interval` nanoseconds.
+fn pace(members: &[Arc<Semaphore>], events: u32, interval: u64) {
+    // By default the kernel may wake the thread 50 µs late, which is a whole event
+    // interval. If this fails, events are sent in small bursts to all targets alike.
     #[cfg(target_os = "linux")]
     nix::sys::prctl::set_timerslack(1).ok();
     let mut due = monotonic_nanos();
     for _ in 0..events {
-        // All but this thread have gone: nobody is left to be paced.
-        if members.iter().all(|beats| Arc::strong_count(beats) == 1) {
+        // All streams have been dropped.
+        if members.iter().all(|permits| Arc::strong_count(permits) == 1) {
             return;
         }
-        for beats in members {
+        for permits in members {
             due = due.saturating_add(interval);
             let early = due.saturating_sub(monotonic_nanos());
             if early > 0 {
                 std::thread::sleep(Duration::from_nanos(early));
             }
-            beats.add_permits(1);
+            permits.add_permits(1);
         }
     }
 }
@@ -63,25 +64,25 @@ fn beat(members: &[Arc<Semaphore>], events: u32, interval: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use innkeeper_testkit::bench::plan::Ending;
+    use innkeeper_testkit::bench::plan::AfterResponse;
 
     #[tokio::test]
-    async fn a_group_beats_once_it_is_complete_and_gives_each_stream_its_events() {
+    async fn complete_group_gives_each_stream_its_events() {
         let pacer = Pacer::default();
-        let pace = Pace::Shared { group: 1, streams: 2, per_second: 1_000_000 };
-        let plan = Plan { events: 7, pace, ending: Ending::KeepAlive };
+        let pace = StreamPace::Shared { group: 1, streams: 2, per_second: 1_000_000 };
+        let plan = Plan { events: 7, pace, ending: AfterResponse::KeepAlive };
         let first = pacer.join(plan).unwrap();
         assert_eq!(first.available_permits(), 0);
         let second = pacer.join(plan).unwrap();
-        for beats in [first, second] {
-            beats.acquire_many(7).await.unwrap().forget();
-            assert_eq!(beats.available_permits(), 0);
+        for permits in [first, second] {
+            permits.acquire_many(7).await.unwrap().forget();
+            assert_eq!(permits.available_permits(), 0);
         }
         assert!(pacer.waiting.lock().unwrap().is_empty());
     }
 
     #[test]
-    fn a_stream_with_a_pace_of_its_own_gets_no_beat() {
+    fn stream_without_group_is_not_paced() {
         assert!(Pacer::default().join(Plan::full(20)).is_none());
     }
 }

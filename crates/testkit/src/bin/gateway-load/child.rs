@@ -1,6 +1,6 @@
-//! A server that this program has started, in a process group of its own.
+//! A server process that this program starts in its own process group.
 //!
-//! Invariant: dropping it ends the whole group, and nothing else.
+//! Invariant: dropping it kills the whole group and nothing else.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,43 +16,43 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::Instant;
 
-/// How long a server may take to end when it is asked to.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How much of what a failed server said is shown.
+/// Bytes of a failed server's stderr that an error shows.
 const TAIL: usize = 600;
 
-/// Variables that would lead a server's own requests to somewhere else.
+/// Variables that would redirect a server's requests.
 const PROXY_VARIABLES: [&str; 6] =
     ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
 
 /// A running server.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct ServerProcess {
     child: Child,
     pid: u32,
     stdout: Lines<BufReader<ChildStdout>>,
-    /// Open as long as the server is wanted; ours end with it.
+    /// Kept open while the server runs; our own servers exit when it closes.
     _stdin: Option<ChildStdin>,
-    /// What it says on stderr.
+    /// The file that receives stderr.
     log: PathBuf,
 }
 
-/// How a server is started.
+/// How to start a server.
 #[derive(Debug)]
-pub(crate) struct Launch<'a> {
+pub(crate) struct ServerLaunch<'a> {
     pub(crate) program: &'a Path,
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: Vec<(&'static str, String)>,
-    /// A folder of its own, which is also its home.
+    /// Working directory and home.
     pub(crate) folder: &'a Path,
 }
 
-impl Server {
-    pub(crate) fn start(launch: Launch<'_>) -> Result<Self> {
+impl ServerProcess {
+    pub(crate) fn start(launch: ServerLaunch<'_>) -> Result<Self> {
         let log = launch.folder.join("stderr.log");
         let stderr = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
-        #[expect(clippy::disallowed_methods, reason = "the one place where this program starts others")]
+        #[expect(clippy::disallowed_methods, reason = "the only place where this program starts a process")]
         let mut command = Command::new(launch.program);
         for name in PROXY_VARIABLES {
             command.env_remove(name);
@@ -68,7 +68,7 @@ impl Server {
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {}", launch.program.display()))?;
-        let pid = child.id().context("the server has ended at once")?;
+        let pid = child.id().context("the server exited immediately")?;
         let stdout = child.stdout.take().context("the server has no stdout")?;
         let stdin = child.stdin.take();
         Ok(Self { child, pid, stdout: BufReader::new(stdout).lines(), _stdin: stdin, log })
@@ -78,41 +78,41 @@ impl Server {
         self.pid
     }
 
-    /// The first line on stdout, which says where the server is.
-    pub(crate) async fn ready_line(&mut self, patience: Duration) -> Result<Value> {
-        let line = match tokio::time::timeout(patience, self.stdout.next_line()).await {
-            Err(_) => bail!("it was not ready in time: {}", self.last_words()),
-            Ok(Err(error)) => return Err(error).context("its stdout cannot be read"),
-            Ok(Ok(None)) => bail!("it ended before it was ready: {}", self.last_words()),
+    /// Reads the ready line, which contains the server's address.
+    pub(crate) async fn ready_line(&mut self, limit: Duration) -> Result<Value> {
+        let line = match tokio::time::timeout(limit, self.stdout.next_line()).await {
+            Err(_) => bail!("timed out waiting for the ready line: {}", self.stderr_tail()),
+            Ok(Err(error)) => return Err(error).context("cannot read stdout of the server"),
+            Ok(Ok(None)) => bail!("the server exited before it was ready: {}", self.stderr_tail()),
             Ok(Ok(Some(line))) => line,
         };
-        serde_json::from_str(&line).with_context(|| format!("`{line}` is no ready line"))
+        serde_json::from_str(&line).with_context(|| format!("invalid ready line `{line}`"))
     }
 
-    /// Whether it has ended, with what it said.
+    /// Returns an error with the end of stderr if the server has exited.
     pub(crate) fn check_alive(&mut self) -> Result<()> {
-        match self.child.try_wait().context("cannot ask after a server")? {
+        match self.child.try_wait().context("cannot get the status of a server")? {
             None => Ok(()),
-            Some(status) => bail!("it ended ({status}): {}", self.last_words()),
+            Some(status) => bail!("the server exited ({status}): {}", self.stderr_tail()),
         }
     }
 
-    /// The end of what it said on stderr.
-    pub(crate) fn last_words(&self) -> String {
-        let said = std::fs::read(&self.log).unwrap_or_default();
-        let tail = said.get(said.len().saturating_sub(TAIL)..).unwrap_or_default();
-        let words = String::from_utf8_lossy(tail).trim().to_owned();
-        if words.is_empty() { "it said nothing".to_owned() } else { words }
+    /// The end of the server's stderr.
+    pub(crate) fn stderr_tail(&self) -> String {
+        let stderr = std::fs::read(&self.log).unwrap_or_default();
+        let tail = stderr.get(stderr.len().saturating_sub(TAIL)..).unwrap_or_default();
+        let text = String::from_utf8_lossy(tail).trim().to_owned();
+        if text.is_empty() { "nothing on stderr".to_owned() } else { text }
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let Ok(pid) = i32::try_from(self.pid).map(Pid::from_raw) else { return };
         if !matches!(waitpid(pid, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive)) {
             return;
         }
-        // Asked first, so that a server with children of its own ends them and sees them end.
+        // SIGTERM first, so that a server can stop and reap its own children.
         killpg(pid, Signal::SIGTERM).ok();
         let deadline = Instant::now() + GRACE;
         while Instant::now() < deadline {

@@ -1,17 +1,16 @@
-//! The bench of the gateway: puts the same load on the fake upstream, on nginx, on the
-//! gateway and on whatever else is given, in turn, and prints what they took as a table.
+//! Gateway benchmark: applies the same load to the fake upstream, nginx, the gateway and optional other
+//! proxies in turn, and prints the results as a table.
 //!
-//! Owns the servers it starts, all on 127.0.0.1, and ends them. `scripts/bench` builds
-//! what is needed and calls this program.
+//! It starts its servers on 127.0.0.1 and stops them. `scripts/bench` builds and runs this program.
 
+mod bench_run;
 mod child;
 mod client;
+mod event_splitter;
 mod memory;
 mod report;
 mod requests;
-mod response;
-mod scanner;
-mod session;
+mod response_parser;
 mod sizes;
 mod speed;
 mod storm;
@@ -28,72 +27,72 @@ use clap::Parser;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::report::{Judge, Verdict};
-use crate::session::Session;
+use crate::bench_run::BenchRun;
+use crate::report::{Judge, LimitVerdict};
 use crate::sizes::Sizes;
-use crate::target::Kind;
+use crate::target::TargetKind;
 
-/// Measures `innkeeper gateway` beside nginx, on this machine, and prints a table.
+/// Measures `innkeeper gateway` and nginx on this machine and prints a table.
 #[derive(Debug, Parser)]
-struct Options {
+struct GatewayLoadOptions {
     /// The `innkeeper` program.
     #[arg(long, value_name = "PATH")]
     innkeeper: PathBuf,
     /// The `bench-upstream` program.
     #[arg(long, value_name = "PATH")]
     upstream: PathBuf,
-    /// The nginx program; without it there is nothing to compare with.
+    /// The nginx program; without it there is no baseline.
     #[arg(long, value_name = "PATH")]
     nginx: Option<PathBuf>,
-    /// Another proxy and the program that starts it, as told by the `BENCH_` variables in its environment.
+    /// Another proxy and the program that starts it, configured by `BENCH_` environment variables.
     #[arg(long = "other", value_name = "NAME=PATH", value_parser = other)]
-    others: Vec<Kind>,
-    /// A few seconds instead of some minutes; times are then shown but not judged.
+    others: Vec<TargetKind>,
+    /// Run for seconds instead of minutes; time limits are not checked.
     #[arg(long)]
     quick: bool,
-    /// Exit with 1 if a limit is missed.
+    /// Exit with status 1 if a limit is exceeded.
     #[arg(long)]
     check: bool,
-    /// How often each is measured for speed, in turn with the others.
+    /// Number of speed measurements per target.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50))]
     rounds: Option<u32>,
-    /// Where the random points of the abort storm begin.
+    /// Seed of the random cuts in the abort storm.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Seconds after which the bench gives up; 1200 if not given, with `--quick` 120.
+    /// Fail after this many seconds [default: 1200, with --quick 120].
     #[arg(long, value_name = "SECONDS")]
     deadline: Option<u64>,
 }
 
-fn other(argument: &str) -> Result<Kind, String> {
+fn other(argument: &str) -> Result<TargetKind, String> {
     match argument.split_once('=') {
         Some((name, program)) if !name.is_empty() && !program.is_empty() => {
-            Ok(Kind::Other { name: name.to_owned(), program: PathBuf::from(program) })
+            Ok(TargetKind::Other { name: name.to_owned(), program: PathBuf::from(program) })
         }
         _ => Err("expected NAME=PATH, for example litellm=scripts/start-litellm".to_owned()),
     }
 }
 
-// One thread: the load must not take the processors from what it measures.
+// One thread: the load generator must not take cores from the measured programs.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = GatewayLoadOptions::parse();
     run(&options).await.unwrap_or_else(|error| {
-        // A person who has closed stderr sees the exit code alone.
-        writeln!(std::io::stderr(), "the bench failed: {error:#}").ok();
+        // If stderr is closed, only the exit code reports the failure.
+        writeln!(std::io::stderr(), "gateway-load failed: {error:#}").ok();
         ExitCode::FAILURE
     })
 }
 
-async fn run(options: &Options) -> Result<ExitCode> {
+async fn run(options: &GatewayLoadOptions) -> Result<ExitCode> {
     raise_open_files()?;
     let deadline = options.deadline.unwrap_or(if options.quick { 120 } else { 1200 });
     let mut stop = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
-    // Dropping the bench ends every server it has started.
+    // Dropping the future kills every server it started.
     tokio::select! {
         ended = tokio::time::timeout(Duration::from_secs(deadline), bench(options)) => match ended {
             Ok(result) => result,
-            Err(_) => bail!("the bench took more than {deadline} s; raise --deadline, or use --quick"),
+            Err(_) => bail!("not finished after {deadline} s; raise --deadline or use --quick"),
         },
         pressed = tokio::signal::ctrl_c() => {
             pressed.context("cannot wait for Ctrl-C")?;
@@ -103,19 +102,19 @@ async fn run(options: &Options) -> Result<ExitCode> {
     }
 }
 
-async fn bench(options: &Options) -> Result<ExitCode> {
+async fn bench(options: &GatewayLoadOptions) -> Result<ExitCode> {
     let mut sizes = if options.quick { Sizes::QUICK } else { Sizes::WHOLE };
     sizes.rounds = options.rounds.unwrap_or(sizes.rounds);
-    let mut kinds = vec![Kind::Direct];
-    kinds.extend(options.nginx.clone().map(Kind::Nginx));
-    kinds.push(Kind::Gateway(options.innkeeper.clone()));
+    let mut kinds = vec![TargetKind::Direct];
+    kinds.extend(options.nginx.clone().map(TargetKind::Nginx));
+    kinds.push(TargetKind::Gateway(options.innkeeper.clone()));
     kinds.extend(options.others.iter().cloned());
     let busy_before = load_average();
-    let session = Session::start(&options.upstream, sizes, options.seed).await?;
-    let outcome = session.measure(&kinds).await?;
+    let benchmark = BenchRun::start(&options.upstream, sizes, options.seed).await?;
+    let result = benchmark.measure(&kinds).await?;
 
     let judge = if options.quick { Judge::NoTimes } else { Judge::All };
-    let rows = report::rows(&outcome.columns, judge);
+    let rows = report::rows(&result.columns, judge);
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let processors = u32::try_from(processors).unwrap_or(u32::MAX);
     let mut out = std::io::stdout().lock();
@@ -123,7 +122,7 @@ async fn bench(options: &Options) -> Result<ExitCode> {
         out,
         "{} streams of {} events, {} rounds in turn, {} events/s when paced ({} when gentle), {} idle streams, {} requests of {} \
          events, {} aborts, seed {}\n{processors} processors, load average {busy_before} before and {} after; \
-         figures are orders of magnitude, ratios are what counts\n",
+         absolute values vary between machines; compare the ratios\n",
         sizes.load.streams,
         sizes.load.events,
         sizes.rounds,
@@ -136,34 +135,31 @@ async fn bench(options: &Options) -> Result<ExitCode> {
         options.seed,
         load_average(),
     )?;
-    writeln!(out, "{}", report::table(&outcome.columns, &rows))?;
+    writeln!(out, "{}", report::table(&result.columns, &rows))?;
     if busy_before.parse::<f64>().is_ok_and(|busy| busy >= f64::from(processors)) {
-        writeln!(
-            out,
-            "the machine was busy with other things: the times say little, the 99th percentile least"
-        )?;
+        writeln!(out, "warning: the machine was busy; times, and p99 in particular, are unreliable")?;
     }
-    for skipped in &outcome.skipped {
+    for skipped in &result.skipped {
         writeln!(out, "not measured: {skipped}")?;
     }
-    let mut result = ExitCode::SUCCESS;
-    for row in rows.iter().filter(|row| matches!(row.verdict, Verdict::Missed | Verdict::Unknown)) {
-        writeln!(out, "limit not met: {}", row.complaint())?;
+    let mut exit_code = ExitCode::SUCCESS;
+    for row in rows.iter().filter(|row| matches!(row.verdict, LimitVerdict::Missed | LimitVerdict::Unknown)) {
+        writeln!(out, "limit exceeded: {}", row.violation())?;
         if options.check {
-            result = ExitCode::FAILURE;
+            exit_code = ExitCode::FAILURE;
         }
     }
-    Ok(result)
+    Ok(exit_code)
 }
 
-/// How busy the machine is, in the system's words.
+/// The 1-minute load average.
 fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_ascii_whitespace().take(1).collect()
 }
 
-/// Lets this program and the servers it starts open as many sockets as the system allows.
+/// Raises the limit of open files of this program and its servers to the system maximum.
 fn raise_open_files() -> Result<()> {
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot ask for the limit of open files")?;
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("cannot raise the limit of open files")
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot read the open file limit")?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("cannot raise the open file limit")
 }

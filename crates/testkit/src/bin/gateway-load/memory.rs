@@ -1,39 +1,43 @@
-//! How much memory open streams take, and whether it grows with the requests served.
+//! Measures the memory of open streams, and its growth over many requests.
 //!
-//! Each question gets a server that was started for it: one that has been busy before
-//! would give from memory it already holds.
+//! Each measurement starts its own server: a server that was busy before would reuse
+//! memory it already holds.
 
 use anyhow::{Context as _, Result};
-use innkeeper_testkit::bench::plan::{Ending, Pace, Plan};
+use innkeeper_testkit::bench::plan::{AfterResponse, Plan, StreamPace};
 
-use crate::client::Connection;
+use crate::client::LoadConnection;
 use crate::requests::requests;
-use crate::target::Target;
-use crate::usage::Memory;
+use crate::target::BenchTarget;
+use crate::usage::TreeMemory;
 
-/// Requests before the first measurement, so that what is needed once is there.
+/// Requests before the first measurement, to exclude one-time allocations.
 const WARM_UP: u32 = 64;
 
-/// Opens so many streams that stay silent and returns the bytes that each takes; none
-/// without a proxy.
-pub(crate) async fn per_idle_stream(target: &Target, streams: u32) -> Result<Option<Idle>> {
+/// Opens `streams` streams that send nothing after their first event, and returns the
+/// memory per stream; `None` without a proxy.
+pub(crate) async fn per_idle_stream(target: &BenchTarget, streams: u32) -> Result<Option<IdleStreamMemory>> {
     let Some(processes) = target.processes()? else { return Ok(None) };
     requests(target, WARM_UP, Plan::full(20)).await?;
     let before = processes.memory()?;
-    let request = target.door.request(Plan { events: 20, pace: Pace::Hold, ending: Ending::KeepAlive });
+    let request = target.endpoint.request(Plan {
+        events: 20,
+        pace: StreamPace::Hold,
+        ending: AfterResponse::KeepAlive,
+    });
     let mut open = Vec::new();
     for _ in 0..streams {
-        let mut connection = Connection::open(&target.door).await?;
+        let mut connection = LoadConnection::open(&target.endpoint).await?;
         connection.send(&request).await?;
         open.push(connection);
     }
     for connection in &mut open {
-        connection.first_event().await.context("a stream that is to be silent after its first event")?;
+        connection.first_event().await.context("cannot open an idle stream")?;
     }
     let after = processes.memory()?;
     drop(open);
     let each = |before: u64, after: u64| after.saturating_sub(before) / u64::from(streams.max(1));
-    Ok(Some(Idle {
+    Ok(Some(IdleStreamMemory {
         resident: each(before.resident, after.resident),
         proportional: each(before.proportional, after.proportional),
     }))
@@ -41,29 +45,30 @@ pub(crate) async fn per_idle_stream(target: &Target, streams: u32) -> Result<Opt
 
 /// Bytes per idle stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Idle {
+pub(crate) struct IdleStreamMemory {
     pub(crate) resident: u64,
     pub(crate) proportional: u64,
 }
 
-/// What a server held while it served many requests.
+/// Memory of a server while it served many requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Growth {
-    pub(crate) start: Memory,
-    pub(crate) half: Memory,
-    pub(crate) end: Memory,
+    pub(crate) start: TreeMemory,
+    pub(crate) half: TreeMemory,
+    pub(crate) end: TreeMemory,
 }
 
 impl Growth {
-    /// Bytes that the second half of the requests added; fewer than before is less than zero.
+    /// Bytes added during the second half of the requests; negative if memory shrank.
     pub(crate) fn second_half(&self) -> i64 {
         let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         signed(self.end.resident) - signed(self.half.resident)
     }
 }
 
-/// Serves so many requests in two halves, with a measurement when nothing is under way.
-pub(crate) async fn growth(target: &Target, count: u32, events: u32) -> Result<Option<Growth>> {
+/// Sends `count` requests in two halves and measures memory before, between and after
+/// them.
+pub(crate) async fn growth(target: &BenchTarget, count: u32, events: u32) -> Result<Option<Growth>> {
     let Some(processes) = target.processes()? else { return Ok(None) };
     let plan = Plan::full(events);
     requests(target, WARM_UP, plan).await?;
@@ -79,8 +84,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn growth_is_that_of_the_second_half_and_may_be_negative() {
-        let of = |resident| Memory { resident, proportional: 0 };
+    fn second_half_growth_can_be_negative() {
+        let of = |resident| TreeMemory { resident, proportional: 0 };
         let growth = |half, end| Growth { start: of(1), half: of(half), end: of(end) }.second_half();
         assert_eq!(growth(10, 15), 5);
         assert_eq!(growth(15, 10), -5);

@@ -1,42 +1,42 @@
-//! The figures of a bench, as a table with ratios, and the limits that they are held to.
+//! Formats the measurements as a table with ratios and checks their limits.
 //!
-//! Pure: figures in, text and verdicts out. A ratio is the median of the ratios within a
-//! round, so that what disturbs one round disturbs one number.
+//! Pure functions. A ratio is the median of the per-round ratios, so that a disturbance of one round affects
+//! one value only.
 
-use crate::memory::{Growth, Idle};
+use crate::memory::{Growth, IdleStreamMemory};
 use crate::speed::{Run, as_float};
 use crate::storm::Storm;
 
-/// What a target is in the comparison.
+/// The role of a target in the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// The upstream without anything in front.
+    /// The upstream without a proxy.
     Direct,
-    /// What the gateway is compared with.
+    /// The proxy that the gateway is compared with.
     Baseline,
     /// The gateway.
     Gateway,
-    /// Another proxy, of which the gateway may use a fifth.
+    /// Another proxy; the gateway may use a fifth of its CPU time.
     Other,
 }
 
-/// All figures of a target.
+/// All measurements of a target.
 #[derive(Clone, Debug)]
-pub(crate) struct Column {
+pub(crate) struct ReportColumn {
     pub(crate) name: String,
     pub(crate) role: Role,
     pub(crate) full: Vec<Run>,
     pub(crate) paced: Vec<Run>,
-    /// At a rate that others can keep up with too; empty if there are none.
+    /// At a rate that other proxies can sustain; empty without other proxies.
     pub(crate) gentle: Vec<Run>,
-    /// Short answers; empty if there are no others.
+    /// Short responses; empty without other proxies.
     pub(crate) short: Vec<Run>,
-    pub(crate) idle: Option<Idle>,
+    pub(crate) idle: Option<IdleStreamMemory>,
     pub(crate) growth: Option<Growth>,
     pub(crate) storm: Option<Storm>,
 }
 
-impl Column {
+impl ReportColumn {
     pub(crate) fn new(name: &str, role: Role) -> Self {
         Self {
             name: name.to_owned(),
@@ -52,29 +52,29 @@ impl Column {
     }
 }
 
-/// Whether speed can be judged by what was measured.
+/// Which limits are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judge {
-    /// Everything.
+    /// All limits.
     All,
-    /// Only what does not depend on how long was measured.
+    /// Only limits that do not depend on the duration of the measurement.
     NoTimes,
 }
 
-/// How a figure stands to its limit.
+/// The result of checking a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// It has none.
+pub(crate) enum LimitVerdict {
+    /// The row has no limit.
     NoLimit,
-    /// Too little was measured to say.
+    /// The measurement was too short.
     NotJudged,
     Met,
     Missed,
-    /// There is no figure, or none to compare it with.
+    /// The value or the value to compare with is missing.
     Unknown,
 }
 
-impl Verdict {
+impl LimitVerdict {
     fn of(figure: Option<f64>, limit: f64) -> Self {
         match figure {
             Some(figure) if figure <= limit => Self::Met,
@@ -94,37 +94,37 @@ impl Verdict {
     }
 }
 
-/// A line of the table.
+/// A row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
+pub(crate) struct ReportRow {
     label: String,
-    /// One cell for each column.
+    /// One cell per column.
     cells: Vec<String>,
     ratio: String,
     limit: String,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: LimitVerdict,
 }
 
-impl Row {
-    /// What is said about a limit that does not hold.
-    pub(crate) fn complaint(&self) -> String {
+impl ReportRow {
+    /// Describes an exceeded limit.
+    pub(crate) fn violation(&self) -> String {
         let label = self.label.trim();
         format!("{label}: {}, limit {}: {}", self.ratio, self.limit, self.verdict.word())
     }
 }
 
-/// The most that the gateway may take of what nginx takes.
+/// Maximum CPU time and added time relative to nginx.
 const PROCESSOR_LIMIT: f64 = 1.4;
 const ADDED_LIMIT: f64 = 1.2;
-/// The most that it may take of what another proxy takes.
+/// Maximum CPU time relative to another proxy.
 const OTHERS_LIMIT: f64 = 0.2;
-/// The most that an idle stream may hold, in bytes.
+/// Maximum memory per idle stream, in bytes.
 const IDLE_LIMIT: f64 = 64.0 * 1024.0;
-/// What the second half of many requests must not reach, in bytes.
+/// Upper bound of the memory growth in the second half of many requests, in bytes.
 const GROWTH_LIMIT: i64 = 1024 * 1024;
 
-/// The rows of the table.
-pub(crate) fn rows(columns: &[Column], judge: Judge) -> Vec<Row> {
+/// Computes the rows of the table.
+pub(crate) fn rows(columns: &[ReportColumn], judge: Judge) -> Vec<ReportRow> {
     let sheet = Sheet { columns, judge };
     let mut rows = sheet.processor_rows();
     rows.extend(sheet.other_rows());
@@ -134,8 +134,8 @@ pub(crate) fn rows(columns: &[Column], judge: Judge) -> Vec<Row> {
     rows
 }
 
-/// The table as text.
-pub(crate) fn table(columns: &[Column], rows: &[Row]) -> String {
+/// Formats the table.
+pub(crate) fn table(columns: &[ReportColumn], rows: &[ReportRow]) -> String {
     let mut lines = vec![
         ["".to_owned()]
             .into_iter()
@@ -168,41 +168,41 @@ pub(crate) fn table(columns: &[Column], rows: &[Row]) -> String {
     text
 }
 
-/// Some runs of a target.
-type Runs = fn(&Column) -> &Vec<Run>;
+/// Selects runs of a target.
+type Runs = fn(&ReportColumn) -> &Vec<Run>;
 
-/// The columns with the questions that are asked of them.
+/// Computes rows from the columns.
 struct Sheet<'a> {
-    columns: &'a [Column],
+    columns: &'a [ReportColumn],
     judge: Judge,
 }
 
 impl Sheet<'_> {
-    fn column(&self, role: Role) -> Option<&Column> {
+    fn column(&self, role: Role) -> Option<&ReportColumn> {
         self.columns.iter().find(|column| column.role == role)
     }
 
-    fn cells(&self, cell: impl Fn(&Column) -> Option<String>) -> Vec<String> {
+    fn cells(&self, cell: impl Fn(&ReportColumn) -> Option<String>) -> Vec<String> {
         self.columns.iter().map(|column| cell(column).unwrap_or_else(|| "–".to_owned())).collect()
     }
 
-    /// A row that only tells.
-    fn plain(&self, label: &str, cell: impl Fn(&Column) -> Option<String>) -> Row {
-        Row {
+    /// A row without a limit.
+    fn plain(&self, label: &str, cell: impl Fn(&ReportColumn) -> Option<String>) -> ReportRow {
+        ReportRow {
             label: label.to_owned(),
             cells: self.cells(cell),
             ratio: String::new(),
             limit: String::new(),
-            verdict: Verdict::NoLimit,
+            verdict: LimitVerdict::NoLimit,
         }
     }
 
-    /// A verdict on something that takes long enough to measure.
-    fn timed(&self, verdict: Verdict) -> Verdict {
-        if self.judge == Judge::NoTimes { Verdict::NotJudged } else { verdict }
+    /// The verdict on a limit that depends on the duration of the measurement.
+    fn timed(&self, verdict: LimitVerdict) -> LimitVerdict {
+        if self.judge == Judge::NoTimes { LimitVerdict::NotJudged } else { verdict }
     }
 
-    fn processor_rows(&self) -> Vec<Row> {
+    fn processor_rows(&self) -> Vec<ReportRow> {
         let processor = |runs: &[Run]| median(runs.iter().filter_map(|run| run.processor).collect());
         let ratios = |runs: Runs| -> Vec<f64> {
             let of_both = self.column(Role::Gateway).zip(self.column(Role::Baseline));
@@ -210,12 +210,11 @@ impl Sheet<'_> {
             rounds.filter_map(|(ours, theirs)| Some(ours.processor? / theirs.processor?)).collect()
         };
         let full = ratios(|column| &column.full);
-        let mut first =
-            self.plain("processor time per event, µs", |column| micros(processor(&column.full)?));
+        let mut first = self.plain("CPU time per event, µs", |column| micros(processor(&column.full)?));
         first.ratio = times(median(full.clone()), "nginx");
         first.limit = format!("≤ {PROCESSOR_LIMIT} ×");
-        first.verdict = self.timed(Verdict::of(median(full.clone()), PROCESSOR_LIMIT));
-        let mut spread = self.plain("  lowest and highest of the rounds", |_| Some(String::new()));
+        first.verdict = self.timed(LimitVerdict::of(median(full.clone()), PROCESSOR_LIMIT));
+        let mut spread = self.plain("  lowest and highest round", |_| Some(String::new()));
         spread.ratio = extremes(&full);
         let mut paced =
             self.plain("  at the paced rate, one by one, µs", |column| micros(processor(&column.paced)?));
@@ -227,18 +226,17 @@ impl Sheet<'_> {
             self.plain("  events/s at full speed", |column| {
                 Some(format!("{:.0}", median(column.full.iter().map(|run| run.rate).collect())?))
             }),
-            self.plain("  events per read of the client's", |column| {
+            self.plain("  events per client read", |column| {
                 Some(format!("{:.1}", median(column.full.iter().map(|run| run.per_read).collect())?))
             }),
         ]
     }
 
-    /// The gateway's processor time beside that of each other proxy.
+    /// Compares the gateway's CPU time with that of each other proxy.
     ///
-    /// A slow proxy falls behind at full speed and then takes many events at once, which
-    /// makes an event cheap; the gentle rate shows what one event by itself costs, and short
-    /// answers what a request does.
-    fn other_rows(&self) -> Vec<Row> {
+    /// At full speed a slow proxy falls behind and then reads many events at once, which makes each event
+    /// cheap. The gentle rate shows the cost of a single event, and short responses the cost of a request.
+    fn other_rows(&self) -> Vec<ReportRow> {
         let processor = |runs: &[Run]| median(runs.iter().filter_map(|run| run.processor).collect());
         let mut rows = Vec::new();
         for other in self.columns.iter().filter(|column| column.role == Role::Other) {
@@ -246,38 +244,38 @@ impl Sheet<'_> {
                 let ours = processor(runs(self.column(Role::Gateway)?))?;
                 Some(ours / processor(runs(other))?)
             };
-            let mut row = self.plain(&format!("  beside {}", other.name), |_| Some(String::new()));
+            let mut row = self.plain(&format!("  compared with {}", other.name), |_| Some(String::new()));
             let full = ratio(|column| &column.full);
             row.ratio = times(full, "");
             row.limit = format!("≤ {OTHERS_LIMIT} ×");
-            row.verdict = self.timed(Verdict::of(full, OTHERS_LIMIT));
+            row.verdict = self.timed(LimitVerdict::of(full, OTHERS_LIMIT));
             rows.push(row);
             let runs: [(&str, Runs); 2] =
-                [("one by one", |column| &column.gentle), ("in short answers", |column| &column.short)];
+                [("one by one", |column| &column.gentle), ("in short responses", |column| &column.short)];
             for (how, runs) in runs {
-                let label = format!("  beside {}, {how}", other.name);
+                let label = format!("  compared with {}, {how}", other.name);
                 let mut row = self.plain(&label, |_| Some(String::new()));
                 row.ratio = times(ratio(runs), "");
                 rows.push(row);
             }
         }
         if !rows.is_empty() {
-            let told = [
+            let plain = [
                 self.plain("  at a gentle rate, one by one, µs", |column| {
                     micros(processor(&column.gentle)?)
                 }),
-                self.plain("  in short answers, µs", |column| micros(processor(&column.short)?)),
-                self.plain("  events/s in short answers", |column| {
+                self.plain("  in short responses, µs", |column| micros(processor(&column.short)?)),
+                self.plain("  events/s in short responses", |column| {
                     Some(format!("{:.0}", median(column.short.iter().map(|run| run.rate).collect())?))
                 }),
             ];
-            rows.splice(0..0, told);
+            rows.splice(0..0, plain);
         }
         rows
     }
 
-    fn added_rows(&self) -> Vec<Row> {
-        let age = |column: &Column, of: fn(&Run) -> Option<f64>| {
+    fn added_rows(&self) -> Vec<ReportRow> {
+        let age = |column: &ReportColumn, of: fn(&Run) -> Option<f64>| {
             micros(median(column.paced.iter().filter_map(of).collect())?)
         };
         let mut rows = vec![self.plain("age of an event on arrival, p50 / p99, µs", |column| {
@@ -286,9 +284,9 @@ impl Sheet<'_> {
         for (label, of) in
             [("time added, p50, µs", p50 as fn(&Run) -> Option<f64>), ("time added, p99, µs", p99)]
         {
-            let added = |column: &Column| self.added(column, of);
+            let added = |column: &ReportColumn| self.added(column, of);
             let of_role = |role| self.column(role).and_then(added);
-            // Against a baseline that adds nothing there is no ratio.
+            // There is no ratio if the baseline adds nothing.
             let ratio = of_role(Role::Gateway)
                 .zip(of_role(Role::Baseline).filter(|added| *added > 0.0))
                 .map(|(ours, theirs)| ours / theirs);
@@ -301,20 +299,20 @@ impl Sheet<'_> {
                 );
             row.ratio = times(ratio, "nginx");
             row.limit = format!("≤ {ADDED_LIMIT} ×");
-            row.verdict = self.timed(Verdict::of(ratio, ADDED_LIMIT));
+            row.verdict = self.timed(LimitVerdict::of(ratio, ADDED_LIMIT));
             rows.push(row);
         }
         rows
     }
 
-    /// How much later events come than straight from the upstream, in nanoseconds.
-    fn added(&self, column: &Column, of: fn(&Run) -> Option<f64>) -> Option<f64> {
+    /// How much later events arrive than without a proxy, in nanoseconds.
+    fn added(&self, column: &ReportColumn, of: fn(&Run) -> Option<f64>) -> Option<f64> {
         let direct = self.column(Role::Direct)?;
         let of_rounds = column.paced.iter().zip(&direct.paced);
         median(of_rounds.filter_map(|(through, direct)| Some(of(through)? - of(direct)?)).collect())
     }
 
-    fn memory_rows(&self) -> Vec<Row> {
+    fn memory_rows(&self) -> Vec<ReportRow> {
         let idle = self.column(Role::Gateway).and_then(|column| column.idle);
         let mut per_stream = self.plain("memory per idle stream, KiB (proportional)", |column| {
             let idle = column.idle?;
@@ -322,7 +320,7 @@ impl Sheet<'_> {
         });
         per_stream.ratio = idle.map_or_else(String::new, |idle| format!("{} KiB", kibibytes(idle.resident)));
         per_stream.limit = format!("≤ {:.0} KiB", IDLE_LIMIT / 1024.0);
-        per_stream.verdict = Verdict::of(idle.map(|idle| as_float(idle.resident)), IDLE_LIMIT);
+        per_stream.verdict = LimitVerdict::of(idle.map(|idle| as_float(idle.resident)), IDLE_LIMIT);
 
         let second = self.column(Role::Gateway).and_then(|column| column.growth);
         let mut growth = self.plain("memory at start, half, end of many requests, MiB", |column| {
@@ -335,21 +333,21 @@ impl Sheet<'_> {
             second.map_or_else(String::new, |second| format!("{:+} KiB", second.second_half() / 1024));
         growth.limit = format!("< {} KiB", GROWTH_LIMIT / 1024);
         growth.verdict = self.timed(match second {
-            None => Verdict::Unknown,
-            Some(second) if second.second_half() < GROWTH_LIMIT => Verdict::Met,
-            Some(_) => Verdict::Missed,
+            None => LimitVerdict::Unknown,
+            Some(second) if second.second_half() < GROWTH_LIMIT => LimitVerdict::Met,
+            Some(_) => LimitVerdict::Missed,
         });
         vec![per_stream, growth]
     }
 
-    fn storm_rows(&self) -> Vec<Row> {
+    fn storm_rows(&self) -> Vec<ReportRow> {
         let ours = self.column(Role::Gateway).and_then(|column| column.storm);
         let judge = |holds: fn(&Storm) -> bool| match &ours {
-            None => Verdict::Unknown,
-            Some(storm) if holds(storm) => Verdict::Met,
-            Some(_) => Verdict::Missed,
+            None => LimitVerdict::Unknown,
+            Some(storm) if holds(storm) => LimitVerdict::Met,
+            Some(_) => LimitVerdict::Missed,
         };
-        let mut cancelled = self.plain("abort storm: cancels seen of answers begun", |column| {
+        let mut cancelled = self.plain("abort storm: cancelled of started responses", |column| {
             let storm = column.storm?;
             Some(format!("{} of {}", storm.cancelled, storm.started))
         });
@@ -367,7 +365,7 @@ impl Sheet<'_> {
         files.verdict = judge(|storm| storm.held.is_some_and(|(before, after)| before.files == after.files));
         vec![
             cancelled,
-            self.plain("  last cancel after last cut, ms", |column| {
+            self.plain("  last cut to last cancel, ms", |column| {
                 Some(format!("{:.1}", column.storm?.settled.as_secs_f64() * 1000.0))
             }),
             files,
@@ -379,7 +377,8 @@ impl Sheet<'_> {
     }
 }
 
-/// Whether the upstream saw every answer end that it began, and began every one that a client saw.
+/// Whether the upstream saw every started response cancelled, and every response that a client saw was
+/// started.
 pub(crate) fn every_cancel_was_seen(storm: &Storm) -> bool {
     storm.active == 0 && storm.cancelled == storm.started && storm.started >= storm.answered
 }
@@ -400,18 +399,18 @@ fn kibibytes(bytes: u64) -> String {
     format!("{:.1}", as_float(bytes) / 1024.0)
 }
 
-fn times(ratio: Option<f64>, whose: &str) -> String {
-    ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2} × {whose}").trim_end().to_owned())
+fn times(ratio: Option<f64>, reference: &str) -> String {
+    ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2} × {reference}").trim_end().to_owned())
 }
 
-/// The lowest and the highest of some ratios, which tell how far their median is to be trusted.
+/// The lowest and highest ratio, which show the spread around the median.
 fn extremes(ratios: &[f64]) -> String {
     let lowest = ratios.iter().copied().min_by(f64::total_cmp);
     let highest = ratios.iter().copied().max_by(f64::total_cmp);
     lowest.zip(highest).map_or_else(String::new, |(lowest, highest)| format!("{lowest:.2} – {highest:.2}"))
 }
 
-/// The middle of some numbers, if there are any.
+/// The median; `None` for an empty list.
 fn median(mut numbers: Vec<f64>) -> Option<f64> {
     numbers.sort_unstable_by(f64::total_cmp);
     let middle = numbers.len() / 2;

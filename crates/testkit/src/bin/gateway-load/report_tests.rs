@@ -2,25 +2,25 @@ use std::time::Duration;
 
 use super::*;
 use crate::speed::Ages;
-use crate::storm::Held;
-use crate::usage::Memory;
+use crate::storm::HeldResources;
+use crate::usage::TreeMemory;
 
 fn run(processor: Option<f64>, p50: u64, p99: u64) -> Run {
     Run { processor, rate: 1000.0, per_read: 1.0, age: Some(Ages { p50, p99 }) }
 }
 
-fn column(name: &str, role: Role, runs: &[Run]) -> Column {
-    Column {
+fn column(name: &str, role: Role, runs: &[Run]) -> ReportColumn {
+    ReportColumn {
         full: runs.to_vec(),
         paced: runs.to_vec(),
         gentle: runs.to_vec(),
         short: runs.to_vec(),
-        ..Column::new(name, role)
+        ..ReportColumn::new(name, role)
     }
 }
 
 fn storm() -> Storm {
-    let held = Held { files: 12, threads: 3 };
+    let held = HeldResources { files: 12, threads: 3 };
     Storm {
         answered: 8,
         started: 9,
@@ -31,11 +31,11 @@ fn storm() -> Storm {
     }
 }
 
-/// Figures that meet every limit by a hair.
-fn good() -> Vec<Column> {
-    let memory = |resident| Memory { resident, proportional: 0 };
+/// Measurements that just meet every limit.
+fn good() -> Vec<ReportColumn> {
+    let memory = |resident| TreeMemory { resident, proportional: 0 };
     let mut gateway = column("innkeeper", Role::Gateway, &[run(Some(1_400.0), 220, 2_200)]);
-    gateway.idle = Some(Idle { resident: 64 * 1024, proportional: 0 });
+    gateway.idle = Some(IdleStreamMemory { resident: 64 * 1024, proportional: 0 });
     gateway.growth =
         Some(Growth { start: memory(0), half: memory(5_000_000), end: memory(5_000_000 + (1 << 20) - 1) });
     gateway.storm = Some(storm());
@@ -47,22 +47,22 @@ fn good() -> Vec<Column> {
     ]
 }
 
-fn verdicts(columns: &[Column], judge: Judge) -> Vec<Verdict> {
+fn verdicts(columns: &[ReportColumn], judge: Judge) -> Vec<LimitVerdict> {
     let rows = rows(columns, judge);
-    rows.iter().map(|row| row.verdict).filter(|verdict| *verdict != Verdict::NoLimit).collect()
+    rows.iter().map(|row| row.verdict).filter(|verdict| *verdict != LimitVerdict::NoLimit).collect()
 }
 
-/// The limits in the order of the table.
+/// The limits in table order.
 const LIMITS: [&str; 8] = ["processor", "other", "p50", "p99", "idle", "growth", "cancels", "files"];
 
 #[test]
-fn figures_at_their_limits_meet_them() {
-    assert_eq!(verdicts(&good(), Judge::All), [Verdict::Met; LIMITS.len()]);
+fn values_at_limits_meet_them() {
+    assert_eq!(verdicts(&good(), Judge::All), [LimitVerdict::Met; LIMITS.len()]);
 }
 
 #[test]
-fn each_figure_above_its_limit_misses_it_alone() {
-    type Spoil = (&'static str, fn(&mut [Column]));
+fn each_value_above_its_limit_misses_only_that_limit() {
+    type Spoil = (&'static str, fn(&mut [ReportColumn]));
     let spoil: [Spoil; 10] = [
         ("processor", |columns| columns[2].full[0].processor = Some(1_401.0)),
         ("other", |columns| columns[3].full[0].processor = Some(6_999.0)),
@@ -78,33 +78,34 @@ fn each_figure_above_its_limit_misses_it_alone() {
     for (spoiled, spoil) in spoil {
         let mut columns = good();
         spoil(&mut columns);
-        let expected = LIMITS.map(|limit| if limit == spoiled { Verdict::Missed } else { Verdict::Met });
+        let expected =
+            LIMITS.map(|limit| if limit == spoiled { LimitVerdict::Missed } else { LimitVerdict::Met });
         assert_eq!(verdicts(&columns, Judge::All), expected, "{spoiled}");
     }
 }
 
 #[test]
-fn without_a_baseline_the_ratios_are_unknown_and_not_met() {
+fn ratios_are_unknown_without_baseline() {
     let mut columns = good();
     columns.remove(1);
     let expected = LIMITS.map(|limit| match limit {
-        "processor" | "p50" | "p99" => Verdict::Unknown,
-        _ => Verdict::Met,
+        "processor" | "p50" | "p99" => LimitVerdict::Unknown,
+        _ => LimitVerdict::Met,
     });
     assert_eq!(verdicts(&columns, Judge::All), expected);
 }
 
 #[test]
-fn a_short_bench_judges_only_what_needs_no_time() {
+fn quick_run_checks_only_limits_independent_of_time() {
     let expected = LIMITS.map(|limit| match limit {
-        "idle" | "cancels" | "files" => Verdict::Met,
-        _ => Verdict::NotJudged,
+        "idle" | "cancels" | "files" => LimitVerdict::Met,
+        _ => LimitVerdict::NotJudged,
     });
     assert_eq!(verdicts(&good(), Judge::NoTimes), expected);
 }
 
 #[test]
-fn a_ratio_is_the_median_of_the_rounds() {
+fn ratio_is_median_of_rounds() {
     let rounds = |figures: [f64; 3]| figures.map(|figure| run(Some(figure), 0, 0));
     let columns = [
         column("nginx", Role::Baseline, &rounds([1_000.0, 9_000.0, 1_000.0])),
@@ -116,21 +117,20 @@ fn a_ratio_is_the_median_of_the_rounds() {
 }
 
 #[test]
-fn the_table_has_a_line_for_each_row_and_a_cell_for_each_target() {
+fn table_has_line_per_row_and_cell_per_target() {
     let columns = good();
     let rows = rows(&columns, Judge::All);
     let text = table(&columns, &rows);
     assert_eq!(text.lines().count(), rows.len() + 1);
     let first = text.lines().nth(1).unwrap();
-    for part in ["processor time per event", "–", "1.0", "1.4", "7.0", "1.40 × nginx", "≤ 1.4 ×", "met"]
-    {
+    for part in ["CPU time per event", "–", "1.0", "1.4", "7.0", "1.40 × nginx", "≤ 1.4 ×", "met"] {
         assert!(first.contains(part), "{part} in {first}");
     }
-    assert!(rows[0].complaint().starts_with("processor time per event, µs: 1.40 × nginx, limit ≤ 1.4 ×"));
+    assert!(rows[0].violation().starts_with("CPU time per event, µs: 1.40 × nginx, limit ≤ 1.4 ×"));
 }
 
 #[test]
-fn the_median_of_an_even_number_is_between_the_middle_two() {
+fn median_of_even_count_is_mean_of_middle_two() {
     assert_eq!(median(vec![]), None);
     assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
     assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));

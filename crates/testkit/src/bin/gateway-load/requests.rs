@@ -1,4 +1,4 @@
-//! Many short answers, one after the other on some connections at once.
+//! Sends many short requests over several concurrent connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,26 +7,26 @@ use anyhow::{Context as _, Result};
 use innkeeper_testkit::bench::plan::Plan;
 use tokio::task::JoinSet;
 
-use crate::client::Connection;
-use crate::target::Target;
+use crate::client::LoadConnection;
+use crate::target::BenchTarget;
 
-/// Connections at once for many requests, as in the load for speed.
+/// Concurrent connections, as in the speed measurement.
 const CONNECTIONS: u32 = 64;
 
-/// Requests on a connection before it is opened anew, so that connecting is part of it.
+/// Requests per connection, so that the cost of connecting is included.
 const REQUESTS_PER_CONNECTION: u32 = 16;
 
-/// Makes so many requests on some connections at once.
-pub(crate) async fn requests(target: &Target, count: u32, plan: Plan) -> Result<()> {
-    let request = Arc::new(target.door.request(plan));
+/// Sends `count` requests over concurrent connections.
+pub(crate) async fn requests(target: &BenchTarget, count: u32, plan: Plan) -> Result<()> {
+    let request = Arc::new(target.endpoint.request(plan));
     let taken = Arc::new(AtomicU32::new(0));
     let mut clients = JoinSet::new();
     for _ in 0..CONNECTIONS {
         let (request, taken) = (Arc::clone(&request), Arc::clone(&taken));
-        let (door, fidelity) = (target.door.clone(), target.fidelity);
+        let (endpoint, fidelity) = (target.endpoint.clone(), target.fidelity);
         clients.spawn(async move {
             loop {
-                let mut connection = Connection::open(&door).await?;
+                let mut connection = LoadConnection::open(&endpoint).await?;
                 for _ in 0..REQUESTS_PER_CONNECTION {
                     if taken.fetch_add(1, Ordering::Relaxed) >= count {
                         return Ok(());
@@ -37,7 +37,7 @@ pub(crate) async fn requests(target: &Target, count: u32, plan: Plan) -> Result<
         });
     }
     while let Some(ended) = clients.join_next().await {
-        let ended: Result<()> = ended.context("a client's task failed")?;
+        let ended: Result<()> = ended.context("client task failed")?;
         ended?;
     }
     Ok(())

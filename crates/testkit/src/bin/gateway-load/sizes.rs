@@ -1,50 +1,50 @@
-//! How much of everything a bench does.
+//! The sizes of a benchmark run.
 
-use crate::speed::Load;
+use crate::speed::StreamLoad;
 
-/// The numbers of a bench.
+/// The sizes of a benchmark run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// How often each target is measured, in turn with the others.
+    /// Number of rounds; each round measures every target.
     pub(crate) rounds: u32,
-    /// The load for speed.
-    pub(crate) load: Load,
-    /// How many of the rounds others take part in, which may be a hundred times slower.
+    /// The load of the speed measurement.
+    pub(crate) load: StreamLoad,
+    /// Rounds that include other proxies, which may be a hundred times slower.
     pub(crate) others_rounds: u32,
-    /// Events in a second that others can keep up with too, over all streams.
+    /// Events per second over all streams that other proxies can sustain.
     pub(crate) gentle_per_second: u32,
-    /// Events in a second for the added time, over all streams.
+    /// Events per second over all streams when the added time is measured.
     pub(crate) per_second: u32,
-    /// Into how many turns a paced load is cut, each with its share of the events: the highest
-    /// ages are those of a busy moment, and with short turns it meets all targets alike.
+    /// Number of parts of a paced load, each with its share of the events. The highest ages occur in busy
+    /// moments; with short parts these affect all targets alike.
     pub(crate) paced_turns: u32,
-    /// Short answers for the comparison with others.
+    /// Short responses for the comparison with other proxies.
     pub(crate) short_requests: u32,
-    /// Silent streams at once.
+    /// Concurrent idle streams.
     pub(crate) idle_streams: u32,
-    /// Requests for growth.
+    /// Requests of the memory growth measurement.
     pub(crate) requests: u32,
-    /// Events of each of them, and of a short answer.
+    /// Events per request of the growth measurement and per short response.
     pub(crate) request_events: u32,
-    /// Requests that are cut.
+    /// Aborted requests.
     pub(crate) aborts: u32,
 }
 
 impl Sizes {
-    /// The load at the gentle rate: a tenth of the events, which takes as long as a paced turn and more.
-    pub(crate) fn gentle_load(&self) -> Load {
-        Load { streams: self.load.streams, events: self.load.events / 10 }
+    /// The load at the gentle rate: a tenth of the events, which takes at least as long as a paced part.
+    pub(crate) fn gentle_load(&self) -> StreamLoad {
+        StreamLoad { streams: self.load.streams, events: self.load.events / 10 }
     }
 
-    /// One turn of the paced load.
-    pub(crate) fn paced_load(&self) -> Load {
-        Load { streams: self.load.streams, events: self.load.events / self.paced_turns }
+    /// One part of the paced load.
+    pub(crate) fn paced_load(&self) -> StreamLoad {
+        StreamLoad { streams: self.load.streams, events: self.load.events / self.paced_turns }
     }
 
-    /// The numbers that the limits are made for.
+    /// The sizes that the limits apply to.
     pub(crate) const WHOLE: Self = Self {
         rounds: 5,
-        load: Load { streams: 64, events: 2_000 },
+        load: StreamLoad { streams: 64, events: 2_000 },
         others_rounds: 2,
         gentle_per_second: 2_000,
         per_second: 20_000,
@@ -56,10 +56,10 @@ impl Sizes {
         aborts: 10_000,
     };
 
-    /// A few seconds, to see that everything works; too little to judge speed.
+    /// A few seconds, to check that everything works; too short to check speed.
     pub(crate) const QUICK: Self = Self {
         rounds: 1,
-        load: Load { streams: 16, events: 200 },
+        load: StreamLoad { streams: 16, events: 200 },
         others_rounds: 1,
         gentle_per_second: 2_000,
         per_second: 4_000,

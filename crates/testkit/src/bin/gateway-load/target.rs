@@ -1,7 +1,7 @@
-//! What is measured: the upstream itself, nginx, the gateway, and others that are given
-//! with `--other`; how each is started and where it listens.
+//! The measured targets: the upstream, nginx, the gateway and the proxies given with
+//! `--other`; how each is started and where it listens.
 //!
-//! Invariant: every server listens on 127.0.0.1 and is pointed at the fake upstream.
+//! Invariant: every server listens on 127.0.0.1 and uses the fake upstream.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -12,86 +12,94 @@ use innkeeper_testkit::bench::plan::Plan;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::child::{Launch, Server};
-use crate::client::{self, Connection, Door, Fidelity};
-use crate::usage::Tree;
+use crate::child::{ServerLaunch, ServerProcess};
+use crate::client::{self, Fidelity, LoadConnection, LoadEndpoint};
+use crate::usage::ProcessTree;
 
-/// How long our own servers may take to be ready, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Startup timeout of our own servers, generous for busy machines.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long another server may take; some of them import a lot first.
-const OTHERS_PATIENCE: Duration = Duration::from_secs(90);
+/// Startup timeout of other proxies; some import many modules first.
+const OTHERS_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// What others are to let in: no secret, but long enough for those who want it to look like one.
+/// The key of other proxies: not a secret, but long enough for proxies that check its
+/// format.
 const OTHERS_KEY: &str = "sk-bench-4f1c8a72e90b35d6a1c47e820d9b63f5";
 
-/// How often a server that says nothing is asked whether it is there.
-const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// Polling interval for servers without a ready line.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The fake upstream.
 #[derive(Debug)]
-pub(crate) struct Upstream {
-    door: Door,
-    _server: Server,
+pub(crate) struct UpstreamProcess {
+    endpoint: LoadEndpoint,
+    _server: ServerProcess,
     _folder: TempDir,
 }
 
-/// What the upstream has counted.
+/// The counters of the upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct UpstreamCounts {
     pub(crate) started: u64,
     pub(crate) cancelled: u64,
     pub(crate) active: u64,
 }
 
-impl Upstream {
+impl UpstreamProcess {
     pub(crate) async fn start(program: &Path) -> Result<Self> {
         let folder = scratch()?;
-        let mut server = Server::start(Launch {
+        let mut server = ServerProcess::start(ServerLaunch {
             program,
             arguments: Vec::new(),
             environment: Vec::new(),
             folder: folder.path(),
         })?;
-        let ready = server.ready_line(PATIENCE).await.context("the fake upstream")?;
-        let door = Door { address: address_in(&ready)?, bearer: "direct.bench".to_owned() };
-        Ok(Self { door, _server: server, _folder: folder })
+        let ready = server.ready_line(TIMEOUT).await.context("cannot start the fake upstream")?;
+        let endpoint = LoadEndpoint { address: address_in(&ready)?, bearer: "direct.bench".to_owned() };
+        Ok(Self { endpoint, _server: server, _folder: folder })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.door.address
+        self.endpoint.address
     }
 
-    pub(crate) async fn counts(&self) -> Result<Counts> {
-        let body = client::get(&self.door, "/counts").await?;
-        let counts: Value = serde_json::from_slice(&body).context("counts that are no JSON")?;
+    pub(crate) async fn counts(&self) -> Result<UpstreamCounts> {
+        let body = client::get(&self.endpoint, "/counts").await?;
+        let counts: Value = serde_json::from_slice(&body).context("upstream counters are not valid JSON")?;
         let count = |name: &str| {
-            counts.get(name).and_then(Value::as_u64).with_context(|| format!("no `{name}` in the counts"))
+            counts
+                .get(name)
+                .and_then(Value::as_u64)
+                .with_context(|| format!("no `{name}` in the upstream counters"))
         };
-        Ok(Counts { started: count("started")?, cancelled: count("cancelled")?, active: count("active")? })
+        Ok(UpstreamCounts {
+            started: count("started")?,
+            cancelled: count("cancelled")?,
+            active: count("active")?,
+        })
     }
 }
 
-/// Something that can be measured.
+/// A kind of target.
 #[derive(Clone, Debug)]
-pub(crate) enum Kind {
-    /// The upstream without anything in front.
+pub(crate) enum TargetKind {
+    /// The upstream without a proxy.
     Direct,
-    /// nginx, by the path of its program.
+    /// nginx, with the path of its program.
     Nginx(PathBuf),
-    /// The gateway, by the path of the `innkeeper` program.
+    /// The gateway, with the path of the `innkeeper` program.
     Gateway(PathBuf),
-    /// Another program.
+    /// Another proxy.
     Other {
-        /// What it is called in the table.
+        /// Name in the table.
         name: String,
-        /// What starts it.
+        /// Program that starts it.
         program: PathBuf,
     },
 }
 
-impl Kind {
-    /// What it is called in the table.
+impl TargetKind {
+    /// Name in the table.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Direct => "direct",
@@ -101,12 +109,12 @@ impl Kind {
         }
     }
 
-    /// Starts it and waits until an answer comes through it.
-    pub(crate) async fn start(&self, upstream: &Upstream) -> Result<Target> {
+    /// Starts the target and waits until a response passes through it.
+    pub(crate) async fn start(&self, upstream: &UpstreamProcess) -> Result<BenchTarget> {
         let folder = scratch()?;
         let target = match self {
-            Self::Direct => Target {
-                door: upstream.door.clone(),
+            Self::Direct => BenchTarget {
+                endpoint: upstream.endpoint.clone(),
                 server: None,
                 fidelity: Fidelity::Exact,
                 _folder: folder,
@@ -119,37 +127,37 @@ impl Kind {
     }
 }
 
-/// Something that is being measured.
+/// A running target.
 #[derive(Debug)]
-pub(crate) struct Target {
-    pub(crate) door: Door,
+pub(crate) struct BenchTarget {
+    pub(crate) endpoint: LoadEndpoint,
     pub(crate) fidelity: Fidelity,
-    /// None for the upstream itself, which is nobody's proxy.
-    server: Option<Server>,
+    /// `None` for the upstream, which needs no proxy.
+    server: Option<ServerProcess>,
     _folder: TempDir,
 }
 
-impl Target {
-    /// Its processes as they are now; none for the upstream itself.
-    pub(crate) fn processes(&self) -> Result<Option<Tree>> {
-        self.server.as_ref().map(|server| Tree::of(server.pid())).transpose()
+impl BenchTarget {
+    /// The target's current processes; `None` for the upstream.
+    pub(crate) fn processes(&self) -> Result<Option<ProcessTree>> {
+        self.server.as_ref().map(|server| ProcessTree::of(server.pid())).transpose()
     }
 
-    /// Asks for an answer of so many events on a connection of its own.
+    /// Requests one response on a new connection.
     pub(crate) async fn probe(&self, plan: Plan) -> Result<()> {
-        let mut connection = Connection::open(&self.door).await?;
-        connection.ask(&self.door.request(plan), plan, self.fidelity).await?;
+        let mut connection = LoadConnection::open(&self.endpoint).await?;
+        connection.ask(&self.endpoint.request(plan), plan, self.fidelity).await?;
         Ok(())
     }
 
-    /// What it said last, for a message about a failure.
-    pub(crate) fn last_words(&self) -> String {
-        self.server.as_ref().map_or_else(String::new, Server::last_words)
+    /// The end of the target's stderr, for errors.
+    pub(crate) fn stderr_tail(&self) -> String {
+        self.server.as_ref().map_or_else(String::new, ServerProcess::stderr_tail)
     }
 
-    /// Asks until an answer comes through.
-    async fn wait_until_ready(mut self, patience: Duration) -> Result<Self> {
-        let deadline = tokio::time::Instant::now() + patience;
+    /// Sends requests until a response passes through the target.
+    async fn wait_until_ready(mut self, limit: Duration) -> Result<Self> {
+        let deadline = tokio::time::Instant::now() + limit;
         let plan = Plan::full(6);
         loop {
             if let Some(server) = &mut self.server {
@@ -159,19 +167,19 @@ impl Target {
             let error = match tokio::time::timeout(left, self.probe(plan)).await {
                 Ok(Ok(())) => return Ok(self),
                 Ok(Err(error)) => format!("{error:#}"),
-                Err(_) => "no answer".to_owned(),
+                Err(_) => "no response".to_owned(),
             };
-            if tokio::time::Instant::now() + ASK_AGAIN >= deadline {
-                bail!("no answer came through it in time: {error}; {}", self.last_words());
+            if tokio::time::Instant::now() + POLL_INTERVAL >= deadline {
+                bail!("timed out waiting for a response: {error}; {}", self.stderr_tail());
             }
-            tokio::time::sleep(ASK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
 
-async fn start_gateway(program: &Path, upstream: &Upstream, folder: TempDir) -> Result<Target> {
+async fn start_gateway(program: &Path, upstream: &UpstreamProcess, folder: TempDir) -> Result<BenchTarget> {
     let arguments = ["gateway", "--listen", "127.0.0.1:0", "--upstream", "anthropic", "--json"];
-    let mut server = Server::start(Launch {
+    let mut server = ServerProcess::start(ServerLaunch {
         program,
         arguments: arguments.map(str::to_owned).to_vec(),
         environment: vec![
@@ -181,18 +189,18 @@ async fn start_gateway(program: &Path, upstream: &Upstream, folder: TempDir) -> 
         ],
         folder: folder.path(),
     })?;
-    let ready = server.ready_line(PATIENCE).await?;
+    let ready = server.ready_line(TIMEOUT).await?;
     let nonce = ready.get("nonce").and_then(Value::as_str).context("no nonce in the ready line")?;
-    let door = Door { address: address_in(&ready)?, bearer: format!("{nonce}.bench") };
-    let target = Target { door, fidelity: Fidelity::Exact, server: Some(server), _folder: folder };
-    target.wait_until_ready(PATIENCE).await
+    let endpoint = LoadEndpoint { address: address_in(&ready)?, bearer: format!("{nonce}.bench") };
+    let target = BenchTarget { endpoint, fidelity: Fidelity::Exact, server: Some(server), _folder: folder };
+    target.wait_until_ready(TIMEOUT).await
 }
 
-async fn start_nginx(program: &Path, upstream: &Upstream, folder: TempDir) -> Result<Target> {
+async fn start_nginx(program: &Path, upstream: &UpstreamProcess, folder: TempDir) -> Result<BenchTarget> {
     let address = free_address()?;
     let configuration = folder.path().join("nginx.conf");
     std::fs::write(&configuration, nginx_configuration(address, upstream.address()))?;
-    let server = Server::start(Launch {
+    let server = ServerProcess::start(ServerLaunch {
         program,
         arguments: vec![
             "-p".to_owned(),
@@ -205,14 +213,14 @@ async fn start_nginx(program: &Path, upstream: &Upstream, folder: TempDir) -> Re
         environment: Vec::new(),
         folder: folder.path(),
     })?;
-    let door = Door { address, bearer: "nginx.bench".to_owned() };
-    let target = Target { door, fidelity: Fidelity::Exact, server: Some(server), _folder: folder };
-    target.wait_until_ready(PATIENCE).await
+    let endpoint = LoadEndpoint { address, bearer: "nginx.bench".to_owned() };
+    let target = BenchTarget { endpoint, fidelity: Fidelity::Exact, server: Some(server), _folder: folder };
+    target.wait_until_ready(TIMEOUT).await
 }
 
-async fn start_other(program: &Path, upstream: &Upstream, folder: TempDir) -> Result<Target> {
+async fn start_other(program: &Path, upstream: &UpstreamProcess, folder: TempDir) -> Result<BenchTarget> {
     let address = free_address()?;
-    let server = Server::start(Launch {
+    let server = ServerProcess::start(ServerLaunch {
         program,
         arguments: Vec::new(),
         environment: vec![
@@ -223,12 +231,14 @@ async fn start_other(program: &Path, upstream: &Upstream, folder: TempDir) -> Re
         ],
         folder: folder.path(),
     })?;
-    let door = Door { address, bearer: OTHERS_KEY.to_owned() };
-    let target = Target { door, fidelity: Fidelity::Rewritten, server: Some(server), _folder: folder };
-    target.wait_until_ready(OTHERS_PATIENCE).await
+    let endpoint = LoadEndpoint { address, bearer: OTHERS_KEY.to_owned() };
+    let target =
+        BenchTarget { endpoint, fidelity: Fidelity::Rewritten, server: Some(server), _folder: folder };
+    target.wait_until_ready(OTHERS_TIMEOUT).await
 }
 
-/// nginx as a plain proxy for streams: one worker, no buffering, connections kept on both sides.
+/// Configures nginx as a plain streaming proxy: one worker, no buffering, keep-alive on
+/// both sides.
 fn nginx_configuration(listen: SocketAddr, upstream: SocketAddr) -> String {
     format!(
         "daemon off;
@@ -265,7 +275,7 @@ http {{
     )
 }
 
-/// The address in a ready line.
+/// Parses the address in a ready line.
 fn address_in(ready: &Value) -> Result<SocketAddr> {
     ready
         .get("base_url")
@@ -275,12 +285,15 @@ fn address_in(ready: &Value) -> Result<SocketAddr> {
         .with_context(|| format!("no address in the ready line {ready}"))
 }
 
-/// An address that nobody listens on just now, for servers that cannot choose one themselves.
+/// An unused address, for servers that cannot choose one themselves.
 fn free_address() -> Result<SocketAddr> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
+    let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free port")?;
     Ok(listener.local_addr()?)
 }
 
 fn scratch() -> Result<TempDir> {
-    tempfile::Builder::new().prefix("innkeeper-bench-").tempdir().context("no temporary folder")
+    tempfile::Builder::new()
+        .prefix("innkeeper-bench-")
+        .tempdir()
+        .context("cannot create a temporary directory")
 }

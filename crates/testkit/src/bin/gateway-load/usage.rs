@@ -1,12 +1,12 @@
-//! What a process and its children use, as the kernel counts it.
+//! Resource usage of a process and its children, from the kernel.
 //!
-//! Linux only; elsewhere every question is answered with an error that says so.
+//! Linux only; on other systems creating the tree returns an error.
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{Memory, Tree};
+pub(crate) use linux::{ProcessTree, TreeMemory};
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) use elsewhere::{Memory, Tree};
+pub(crate) use elsewhere::{ProcessTree, TreeMemory};
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -16,30 +16,30 @@ mod linux {
     use nix::time::{clock_getcpuclockid, clock_gettime};
     use nix::unistd::Pid;
 
-    /// A process and all that it has started, as they were when this was made.
+    /// A process and its descendants at the time of creation.
     #[derive(Clone, Debug)]
-    pub(crate) struct Tree {
+    pub(crate) struct ProcessTree {
         pids: Vec<u32>,
     }
 
     /// Bytes of memory.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub(crate) struct Memory {
-        /// All that is in use, shared pages in full.
+    pub(crate) struct TreeMemory {
+        /// Resident memory; shared pages count in full.
         pub(crate) resident: u64,
-        /// The same with shared pages in proportion.
+        /// Resident memory; shared pages count in proportion (PSS).
         pub(crate) proportional: u64,
     }
 
-    impl Tree {
-        /// The tree below a process of ours.
+    impl ProcessTree {
+        /// Finds the descendants of a process.
         pub(crate) fn of(root: u32) -> Result<Self> {
             let mut parents = Vec::new();
             for entry in fs::read_dir("/proc").context("cannot read /proc")? {
                 let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
                     continue;
                 };
-                // A process that has just ended is none of ours.
+                // The process has exited meanwhile.
                 let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { continue };
                 parents.push((pid, number(&status, "PPid:").unwrap_or(0)));
             }
@@ -54,7 +54,7 @@ mod linux {
             Ok(Self { pids })
         }
 
-        /// Processor time so far, in nanoseconds.
+        /// CPU time so far, in nanoseconds.
         pub(crate) fn processor_time(&self) -> Result<u64> {
             self.sum(|pid| {
                 let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(pid)?))?;
@@ -63,9 +63,9 @@ mod linux {
             })
         }
 
-        /// Memory now.
-        pub(crate) fn memory(&self) -> Result<Memory> {
-            let mut memory = Memory::default();
+        /// Current memory.
+        pub(crate) fn memory(&self) -> Result<TreeMemory> {
+            let mut memory = TreeMemory::default();
             for pid in &self.pids {
                 let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
                     .with_context(|| format!("cannot read the memory of process {pid}"))?;
@@ -75,12 +75,12 @@ mod linux {
             Ok(memory)
         }
 
-        /// Open files and sockets now.
+        /// Number of open files and sockets.
         pub(crate) fn open_files(&self) -> Result<u64> {
             self.sum(|pid| Ok(u64::try_from(fs::read_dir(format!("/proc/{pid}/fd"))?.count())?))
         }
 
-        /// Threads now.
+        /// Number of threads.
         pub(crate) fn threads(&self) -> Result<u64> {
             self.sum(|pid| {
                 let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
@@ -96,7 +96,7 @@ mod linux {
         }
     }
 
-    /// The number after a name, at the start of a line.
+    /// The number after a line prefix.
     fn number(text: &str, name: &str) -> Option<u64> {
         text.lines()
             .find_map(|line| line.strip_prefix(name))
@@ -109,8 +109,8 @@ mod linux {
         use super::*;
 
         #[test]
-        fn this_process_uses_time_memory_files_and_threads() {
-            let tree = Tree::of(std::process::id()).unwrap();
+        fn tree_reports_usage_of_current_process() {
+            let tree = ProcessTree::of(std::process::id()).unwrap();
             let before = tree.processor_time().unwrap();
             let mut sum = 0_u64;
             while tree.processor_time().unwrap() < before + 1_000_000 {
@@ -129,30 +129,30 @@ mod linux {
 mod elsewhere {
     use anyhow::{Result, bail};
 
-    /// A process and all that it has started.
+    /// A process and its descendants.
     #[derive(Clone, Debug)]
-    pub(crate) struct Tree;
+    pub(crate) struct ProcessTree;
 
     /// Bytes of memory.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub(crate) struct Memory {
-        /// All that is in use, shared pages in full.
+    pub(crate) struct TreeMemory {
+        /// Resident memory; shared pages count in full.
         pub(crate) resident: u64,
-        /// The same with shared pages in proportion.
+        /// Resident memory; shared pages count in proportion (PSS).
         pub(crate) proportional: u64,
     }
 
-    impl Tree {
+    impl ProcessTree {
         pub(crate) fn of(_root: u32) -> Result<Self> {
-            bail!("the bench reads /proc and so runs on Linux only")
+            bail!("the benchmark needs /proc and runs on Linux only")
         }
 
         pub(crate) fn processor_time(&self) -> Result<u64> {
             Ok(0)
         }
 
-        pub(crate) fn memory(&self) -> Result<Memory> {
-            Ok(Memory::default())
+        pub(crate) fn memory(&self) -> Result<TreeMemory> {
+            Ok(TreeMemory::default())
         }
 
         pub(crate) fn open_files(&self) -> Result<u64> {

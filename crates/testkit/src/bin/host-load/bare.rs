@@ -1,5 +1,5 @@
-//! A runtime without a host: started as the host starts its own, driven over its stdin and
-//! stdout. Dropping it ends the process.
+//! A runtime without a host, started with the host's options and driven over stdin and
+//! stdout. Dropping it kills the process.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,16 +15,17 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use uuid::Uuid;
 
-/// How the host started one of its runtimes.
+/// The command and environment of one of the host's runtimes.
 #[derive(Debug)]
-struct Launch {
-    /// The program and its arguments.
+struct RuntimeLaunch {
+    /// Program and arguments.
     command: Vec<String>,
     environment: BTreeMap<String, String>,
 }
 
-impl Launch {
-    /// Reads it from the warden of the host's only runtime, which was started with all of it.
+impl RuntimeLaunch {
+    /// Reads them from the warden of the host's only runtime, which was started with the
+    /// same values.
     fn of(host: &TestHost) -> Result<Self> {
         let processes = host.processes();
         let warden =
@@ -35,14 +36,14 @@ impl Launch {
         let environment = environment
             .split(|byte| *byte == 0)
             .filter_map(|entry| std::str::from_utf8(entry).ok()?.split_once('='))
-            // With the mark the process would count as one of the host's.
+            // With this variable the process would count as a process of the host.
             .filter(|(name, _)| *name != "INNKEEPER_RUNTIME")
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
         Ok(Self { command, environment })
     }
 
-    /// The same for another conversation, with private files in a folder of its own.
+    /// Changes the conversation id and copies private files to `folder`.
     fn for_new_conversation(mut self, folder: &Path) -> Result<Self> {
         let id = self.command.iter().find_map(|argument| argument.strip_prefix("--session-id="));
         let (old, new) = (id.context("the runtime was started without --session-id")?, Uuid::new_v4());
@@ -74,12 +75,16 @@ pub(crate) struct BareRuntime {
 }
 
 impl BareRuntime {
-    /// Starts a runtime with the options of the one that the host runs.
+    /// Starts a runtime with the options of the host's runtime.
     pub(crate) async fn beside(host: &TestHost) -> Result<Self> {
-        let files = tempfile::tempdir().context("no temporary folder")?;
-        let launch = Launch::of(host)?.for_new_conversation(files.path())?;
-        let (program, arguments) = launch.command.split_first().context("the warden runs no program")?;
-        #[expect(clippy::disallowed_methods, reason = "the runtime is measured without its library")]
+        let files = tempfile::tempdir().context("cannot create a temporary directory")?;
+        let launch = RuntimeLaunch::of(host)?.for_new_conversation(files.path())?;
+        let (program, arguments) =
+            launch.command.split_first().context("no program in the warden's arguments")?;
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the benchmark measures the runtime without the claude crate"
+        )]
         let mut command = Command::new(program);
         command
             .args(arguments)
@@ -102,7 +107,7 @@ impl BareRuntime {
         Ok(runtime)
     }
 
-    /// Runs a turn; returns how long its first delta took.
+    /// Runs a turn; returns the time to its first delta.
     pub(crate) async fn turn(&mut self, text: &str) -> Result<Duration> {
         let message = json!({"type": "user", "session_id": "", "parent_tool_use_id": null, "uuid": Uuid::new_v4(),
             "message": {"role": "user", "content": text}});
@@ -122,7 +127,7 @@ impl BareRuntime {
 
     async fn line_with(&mut self, part: &str) -> Result<String> {
         loop {
-            let line = self.stdout.next_line().await?.context("the runtime has ended")?;
+            let line = self.stdout.next_line().await?.context("the runtime exited")?;
             if line.contains(part) {
                 return Ok(line);
             }

@@ -1,4 +1,5 @@
-//! What a commit costs: number, reduce, encode, and queue to eight subscribers.
+//! Measures the cost of a commit: assign a number, reduce, encode, and queue to eight
+//! subscribers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,41 +12,41 @@ use innkeeper_core::state::{Action, ChannelState, ChatDoc, Frame, Outbox, StateS
 use innkeeper_testkit::bench::monotonic_nanos;
 use serde_json::{Value, json};
 
-use crate::report::{Report, median};
+use crate::report::{LoadReport, median};
 
-/// Clients of the chat.
+/// Subscribers of the chat.
 const SUBSCRIBERS: usize = 8;
 
-/// Deltas between two times at which the clients' queues are emptied.
+/// Deltas between two drains of the subscribers' queues.
 const BATCH: usize = 64;
 
-/// Tool calls of the long turn.
+/// Tool calls in the long turn.
 const TOOL_CALLS: usize = 500;
 
-/// Microseconds that a commit may take.
+/// Maximum microseconds per commit.
 const LIMIT: f64 = 3.0;
 
-/// How much dearer it may be in a long turn.
+/// Maximum cost of a commit in a long turn, relative to an empty one.
 const RATIO_LIMIT: f64 = 2.0;
 
-pub(crate) fn measure(quick: bool, report: &mut Report) -> Result<()> {
+pub(crate) fn measure(quick: bool, report: &mut LoadReport) -> Result<()> {
     let rounds = if quick { 50 } else { 3_000 };
-    let empty = Chat::new(0)?.delta_cost(rounds)?;
-    let long = Chat::new(TOOL_CALLS)?.delta_cost(rounds)?;
+    let empty = CommitBench::new(0)?.delta_cost(rounds)?;
+    let long = CommitBench::new(TOOL_CALLS)?.delta_cost(rounds)?;
     report.within("commit of a delta, 8 subscribers", empty, "µs", LIMIT, String::new());
     report.within("  in a turn with 500 tool calls", long, "µs", LIMIT * RATIO_LIMIT, String::new());
-    report.within("  dearer by", long / empty, "×", RATIO_LIMIT, String::new());
+    report.within("  ratio", long / empty, "×", RATIO_LIMIT, String::new());
     Ok(())
 }
 
-struct Chat {
+struct CommitBench {
     store: StateStore,
     uri: ChannelUri,
     outboxes: Vec<Arc<Outbox>>,
 }
 
-impl Chat {
-    /// A chat with subscribers and a turn that has come so far.
+impl CommitBench {
+    /// Creates a chat with subscribers and a turn with `tool_calls` tool calls.
     fn new(tool_calls: usize) -> Result<Self> {
         let root = RootState {
             agents: Vec::new(),
@@ -63,7 +64,7 @@ impl Chat {
         store
             .create(vec![(uri.clone(), ChannelState::Chat(Box::new(ChatDoc::new(state)?)))])
             .ok()
-            .context("the chat exists already")?;
+            .context("the chat already exists")?;
         let outboxes: Vec<Arc<Outbox>> = (0..SUBSCRIBERS).map(|_| Arc::default()).collect();
         for outbox in &outboxes {
             let connection = store.attach(Arc::clone(outbox));
@@ -83,7 +84,7 @@ impl Chat {
         }
         chat.commit(json!({"type": "chat/responsePart", "turnId": "turn",
             "part": {"kind": "markdown", "id": "text", "content": ""}}))?;
-        chat.empty_queues();
+        chat.drain_queues();
         Ok(chat)
     }
 
@@ -93,19 +94,19 @@ impl Chat {
         Ok(())
     }
 
-    fn empty_queues(&self) {
+    fn drain_queues(&self) {
         for outbox in &self.outboxes {
             drop(outbox.try_batch());
         }
     }
 
-    /// Microseconds that a delta takes: the middle of so many rounds.
+    /// Median cost of a delta in microseconds.
     fn delta_cost(&self, rounds: usize) -> Result<f64> {
         let delta: StateAction = serde_json::from_value(json!({"type": "chat/delta", "turnId": "turn",
             "partId": "text", "content": "some words of an answer "}))?;
         let mut costs = Vec::with_capacity(rounds);
         for _ in 0..rounds {
-            // Made before, as the agent's driver does.
+            // Built outside the measurement, since the agent's driver does this.
             let actions: Vec<Action> = (0..BATCH).map(|_| Action::own(delta.clone())).collect();
             let since = monotonic_nanos();
             for action in &actions {
@@ -113,7 +114,7 @@ impl Chat {
             }
             let took = Duration::from_nanos(monotonic_nanos().saturating_sub(since));
             costs.push(took.as_secs_f64() * 1e6 / BATCH as f64);
-            self.empty_queues();
+            self.drain_queues();
         }
         Ok(median(costs))
     }

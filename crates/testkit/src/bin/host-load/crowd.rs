@@ -1,30 +1,31 @@
-//! One session streams to many clients: how old text is when it arrives, and what the host
-//! takes for it. The clients are in this process and only count.
+//! Measures one session that streams to many clients: the age of text on arrival, and the
+//! CPU time and memory of the host. The clients run in this process and only count
+//! frames.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use innkeeper_testkit::bench::monotonic_nanos;
-use innkeeper_testkit::load::{Driver, Histogram, Reader, Socket, Watch};
+use innkeeper_testkit::load::{Histogram, LoadDriver, Socket, TimedFrameReader, Watch};
 use tokio::task::JoinSet;
 
 use crate::child::Child;
 use crate::process;
-use crate::report::Report;
+use crate::report::LoadReport;
 
-/// Text a second.
+/// Deltas per second.
 const RATE: u64 = 1_000;
 
-/// Milliseconds that a client may be behind.
+/// Maximum age on arrival, in milliseconds.
 const BEHIND_LIMIT: f64 = 25.0;
 
-/// Processors that the host may take.
+/// Maximum number of cores that the host may use.
 const PROCESSOR_LIMIT: f64 = 1.0;
 
-pub(crate) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
+pub(crate) async fn measure(quick: bool, report: &mut LoadReport) -> Result<()> {
     let (clients, seconds) = if quick { (20, 1) } else { (500, 15) };
     let host = Child::under_load().await?;
-    let mut driver = Driver::new(host.address()?).await?;
+    let mut driver = LoadDriver::new(host.address()?).await?;
     let mut readers = JoinSet::new();
     for number in 0..clients {
         let (socket, _) = Socket::open(host.address()?, &format!("client-{number}"), &[&driver.chat]).await?;
@@ -37,7 +38,7 @@ pub(crate) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
     let mut all = Histogram::default();
     while let Some(watch) = readers.join_next().await {
         let watch = watch.context("a client panicked")??;
-        worst = worst.max(watch.ages.per_mille(990).context("a client saw no text")?);
+        worst = worst.max(watch.ages.per_mille(990).context("a client received no text")?);
         all.merge(&watch.ages);
     }
     let elapsed = Duration::from_nanos(monotonic_nanos().saturating_sub(since)).as_secs_f64();
@@ -45,15 +46,15 @@ pub(crate) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
     let expected = clients * seconds * RATE;
     ensure!(all.total() <= expected, "{} frames for {expected} deltas", all.total());
     let frames =
-        format!("{:.0} % of the deltas as frames of their own", 100.0 * share(all.total(), expected));
+        format!("{:.0} % of the deltas sent as separate frames", 100.0 * share(all.total(), expected));
     let millis = |age: Option<Duration>| age.map_or(f64::NAN, |age| age.as_secs_f64() * 1e3);
-    let what = format!("{RATE} deltas/s to {clients} clients: behind, p99 of the worst");
+    let what = format!("{RATE} deltas/s to {clients} clients: age, p99 of the worst");
     report.within(&what, millis(Some(worst)), "ms", BEHIND_LIMIT, frames);
-    report.tell("  p50 of all", millis(all.per_mille(500)), "ms");
-    report.tell("  oldest of all", millis(all.per_mille(1000)), "ms");
-    report.within("  processors of the host", processor, "", PROCESSOR_LIMIT, String::new());
+    report.record("  p50 of all", millis(all.per_mille(500)), "ms");
+    report.record("  maximum of all", millis(all.per_mille(1000)), "ms");
+    report.within("  cores used by the host", processor, "", PROCESSOR_LIMIT, String::new());
     let memory = process::memory(host.pid()?)?;
-    report.tell("  memory of the host then (PSS)", memory.proportional as f64 / 1048576.0, "MiB");
+    report.record("  memory of the host afterwards (PSS)", memory.proportional as f64 / 1048576.0, "MiB");
     Ok(())
 }
 
@@ -62,7 +63,7 @@ fn share(part: u64, whole: u64) -> f64 {
 }
 
 async fn read(mut socket: Socket) -> Result<Watch> {
-    let (reader, mut watch) = (Reader::default(), Watch::default());
+    let (reader, mut watch) = (TimedFrameReader::default(), Watch::default());
     reader.watch(&mut socket, &mut watch).await?;
     Ok(watch)
 }

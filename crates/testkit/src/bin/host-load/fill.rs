@@ -1,4 +1,4 @@
-//! A data directory with many sessions: one that a host has made, and its copies.
+//! Fills a data directory with many sessions: one created by a host, and copies of it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use innkeeper_core::storage::{
     Change, Json, Storage, StoredConversation, StoredRow, StoredSession, StoredTurn,
 };
 use innkeeper_store::{Store, StoreConfig};
-use innkeeper_testkit::load::{Driver, LoadHost, PROVIDER};
+use innkeeper_testkit::load::{LoadDriver, LoadHost, PROVIDER};
 use serde_json::value::RawValue;
 
-/// Sessions that are written at once.
+/// Sessions per write.
 const BATCH: u64 = 500;
 
-/// Bytes of text in the one turn of each.
+/// Bytes of text in each session's only turn.
 const TURN: usize = 2_000;
 
-/// Milliseconds between the changes of two sessions.
+/// Milliseconds between the modification times of two sessions.
 const APART: i64 = 60_000;
 
-/// Writes so many sessions into a data directory that has none.
+/// Writes `sessions` sessions into an empty data directory.
 pub(crate) async fn fill(data: &Path, sessions: u64) -> Result<()> {
-    let pattern = tempfile::tempdir().context("no temporary folder")?;
-    let (row, session) = made_by_a_host(pattern.path()).await?;
+    let pattern = tempfile::tempdir().context("cannot create a temporary directory")?;
+    let (row, session) = created_by_host(pattern.path()).await?;
     let store = Store::open(StoreConfig::new(data))?;
     for first in (0..sessions).step_by(usize::try_from(BATCH)?) {
         let mut changes = Vec::new();
@@ -37,23 +37,23 @@ pub(crate) async fn fill(data: &Path, sessions: u64) -> Result<()> {
     Ok(())
 }
 
-/// A session with one turn, as a host keeps it.
-async fn made_by_a_host(data: &Path) -> Result<(StoredRow, StoredSession)> {
+/// Creates a session with one turn and reads it from the store.
+async fn created_by_host(data: &Path) -> Result<(StoredRow, StoredSession)> {
     let store = Arc::new(Store::open(StoreConfig::new(data))?);
     let host = LoadHost::start_with(Arc::clone(&store) as Arc<dyn Storage>).await?;
-    let mut driver = Driver::new(host.address()?).await?;
+    let mut driver = LoadDriver::new(host.address()?).await?;
     driver.say(&format!("reply {TURN}")).await?;
     driver.finish().await?;
     host.stop().await;
     store.close();
     let store = Store::open(StoreConfig::new(data))?;
     let row = store.load_index().await?.rows.pop().context("the session is not in the list")?;
-    let session = store.load_session(row.session.clone()).await?.context("the session was not kept")?;
+    let session = store.load_session(row.session.clone()).await?.context("the session was not stored")?;
     store.close();
     Ok((row, session))
 }
 
-/// The changes that write down one copy.
+/// The changes that store one copy.
 fn copy(row: &StoredRow, session: &StoredSession, number: u64) -> Result<Vec<Change>> {
     let uri = ChannelUri::new(&format!("claude:/5f0c7f66-2d3b-4b8e-9d2c-{number:012}"));
     let chat = session.chats.first().context("the session has no chat")?;

@@ -1,5 +1,5 @@
-//! What the real program takes that does nothing: how soon it is ready, how quickly it
-//! lists its sessions, and its memory; with no sessions and with many.
+//! Measures the idle `innkeeper` program: startup time, time to list its sessions, and
+//! memory, with no sessions and with many.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -15,29 +15,29 @@ use serde_json::json;
 use crate::child::Child;
 use crate::fill::fill;
 use crate::process;
-use crate::report::{Report, median};
+use crate::report::{LoadReport, median};
 
-/// Milliseconds from exec to the ready line.
+/// Maximum milliseconds from exec to the ready line.
 const READY_LIMIT: f64 = 50.0;
 
-/// Milliseconds from the request to the last byte of the list.
+/// Maximum milliseconds from the request to the last byte of the list.
 const LIST_LIMIT: f64 = 10.0;
 
-/// MiB with an empty data directory, and with many sessions.
+/// Maximum memory in MiB, with an empty data directory and with many sessions.
 const MEMORY_LIMITS: [f64; 2] = [15.0, 30.0];
 
-/// How often each time is taken.
+/// Number of measurements.
 const ROUNDS: usize = 15;
 
-/// How long a host is left alone before its memory is looked at.
+/// Delay before memory is measured.
 const SETTLE: Duration = Duration::from_secs(2);
 
-pub(crate) async fn measure(innkeeper: &Path, quick: bool, report: &mut Report) -> Result<()> {
+pub(crate) async fn measure(innkeeper: &Path, quick: bool, report: &mut LoadReport) -> Result<()> {
     let many = if quick { 100 } else { 10_000 };
     for (sessions, memory_limit) in [0, many].into_iter().zip(MEMORY_LIMITS) {
-        let home = tempfile::tempdir().context("no temporary folder")?;
+        let home = tempfile::tempdir().context("cannot create a temporary directory")?;
         let data = home.path().join("data");
-        // Once without: the directory gets its token and an empty database.
+        // The first start creates the token and an empty database.
         stop(start(innkeeper, home.path()).await?).await?;
         if sessions > 0 {
             fill(&data, sessions).await?;
@@ -63,8 +63,8 @@ pub(crate) async fn measure(innkeeper: &Path, quick: bool, report: &mut Report) 
     Ok(())
 }
 
-/// Takes the time of the whole list.
-async fn list(host: &Child, sessions: u64, report: &mut Report) -> Result<()> {
+/// Measures the time to list all sessions.
+async fn list(host: &Child, sessions: u64, report: &mut LoadReport) -> Result<()> {
     let (mut socket, _) = Socket::open(host.address()?, "reader", &[]).await?;
     let (mut times, mut size) = (Vec::new(), 0);
     for _ in 0..ROUNDS {
@@ -73,13 +73,13 @@ async fn list(host: &Child, sessions: u64, report: &mut Report) -> Result<()> {
         times.push(Duration::from_nanos(monotonic_nanos().saturating_sub(since)).as_secs_f64() * 1e3);
         size = rows.len();
         let listed = memchr::memmem::find_iter(&rows, br#""resource":"claude:/"#).count();
-        ensure!(u64::try_from(listed)? == sessions, "{listed} of {sessions} sessions are in the list");
+        ensure!(u64::try_from(listed)? == sessions, "the list contains {listed} of {sessions} sessions");
     }
     let slowest = times.iter().copied().fold(0.0, f64::max);
     let note = format!("{:.1} MB, slowest of {ROUNDS}: {slowest:.1} ms", size as f64 / 1e6);
     report.within("  listing them", median(times), "ms", LIST_LIMIT, note);
     let memory = process::memory(host.pid()?)?;
-    report.tell("  memory after that (PSS)", mebibytes(memory.proportional), "MiB");
+    report.record("  memory after listing (PSS)", mebibytes(memory.proportional), "MiB");
     Ok(())
 }
 
@@ -104,8 +104,10 @@ async fn start(innkeeper: &Path, home: &Path) -> Result<Child> {
     Child::start(innkeeper, arguments, Some(home)).await
 }
 
-/// Ends a host in order, since a killed one leaves work to the next.
+/// Shuts a host down with SIGTERM; a killed host would leave recovery work for the next
+/// start.
 async fn stop(mut host: Child) -> Result<()> {
-    kill(Pid::from_raw(i32::try_from(host.pid()?)?), Signal::SIGTERM).context("cannot end the host")?;
+    kill(Pid::from_raw(i32::try_from(host.pid()?)?), Signal::SIGTERM)
+        .context("cannot send SIGTERM to the host")?;
     host.ended().await
 }

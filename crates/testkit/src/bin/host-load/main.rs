@@ -1,9 +1,9 @@
-//! The bench of the host: what a commit costs, how far behind many clients are, how long a
-//! long chat takes to open, what an idle host takes, and what the host adds to a turn.
+//! Host benchmark: the cost of a commit, the delay of many clients, the time to open a
+//! long chat, the resources of an idle host, and the time the host adds to a turn.
 //!
-//! Owns the hosts it starts, all on 127.0.0.1, and ends them. `scripts/bench` and
-//! `scripts/soak` build what is needed and call this program, which is also the host that
-//! it puts under load, in a process of its own.
+//! It starts its hosts on 127.0.0.1 and stops them. `scripts/bench` and `scripts/soak`
+//! build and run this program. It also serves as the host under load, in a separate
+//! process.
 
 mod bare;
 mod child;
@@ -14,7 +14,7 @@ mod idle;
 mod open;
 mod process;
 mod report;
-mod slow;
+mod slow_client;
 mod turn;
 
 use std::io::Write as _;
@@ -33,26 +33,26 @@ use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::report::Report;
+use crate::report::LoadReport;
 
 #[derive(Debug, Parser)]
-struct Options {
+struct HostLoadOptions {
     #[command(subcommand)]
-    command: Command,
+    command: LoadCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum LoadCommand {
     /// Measure the host on this machine and print a table
     Bench(BenchOptions),
     /// Measure the first delta of a turn through the host and from a bare runtime
     Turn(TurnOptions),
-    /// Let one client stop reading while others go on, and let it come back
+    /// Let one client stop reading while others continue, then reconnect it
     Slow(SlowOptions),
-    /// Be the host that is put under load; ends with its stdin
+    /// Run the host under load; exits when stdin closes
     #[command(hide = true)]
     Serve {
-        /// Where it keeps its sessions
+        /// Data directory
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
     },
@@ -63,13 +63,13 @@ struct BenchOptions {
     /// The `innkeeper` program
     #[arg(long, value_name = "PATH")]
     innkeeper: PathBuf,
-    /// A few seconds, to see that everything works; times are then shown but not judged
+    /// Run for a few seconds to check that everything works; limits are not checked
     #[arg(long)]
     quick: bool,
-    /// Exit with 1 if a limit is missed
+    /// Exit with status 1 if a limit is exceeded
     #[arg(long)]
     check: bool,
-    /// Seconds after which the bench gives up
+    /// Fail after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     deadline: u64,
 }
@@ -78,48 +78,48 @@ struct BenchOptions {
 struct TurnOptions {
     #[command(flatten)]
     bench: BenchOptions,
-    /// A Claude runtime to measure with; may be given several times
+    /// Claude runtime to measure with; can be given several times
     #[arg(long, value_name = "PATH", required = true)]
     claude: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 struct SlowOptions {
-    /// For how long the client does not read
+    /// How long the client does not read
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     seconds: u64,
-    /// Clients that go on
+    /// Number of clients that continue to read
     #[arg(long, value_name = "N", default_value_t = 20)]
     clients: usize,
 }
 
 fn main() -> ExitCode {
-    run(Options::parse()).unwrap_or_else(|error| {
-        // A person who has closed stderr sees the exit code alone.
+    run(HostLoadOptions::parse()).unwrap_or_else(|error| {
+        // If stderr is closed, only the exit code reports the failure.
         writeln!(std::io::stderr(), "host-load failed: {error:#}").ok();
         ExitCode::FAILURE
     })
 }
 
-fn run(options: Options) -> Result<ExitCode> {
+fn run(options: HostLoadOptions) -> Result<ExitCode> {
     raise_open_files()?;
     match options.command {
-        // As many threads as the real host has.
-        Command::Serve { data } => {
+        // The same number of threads as the real host.
+        LoadCommand::Serve { data } => {
             runtime(tokio::runtime::Builder::new_multi_thread())?.block_on(serve(data))
         }
-        // One thread: the load must not take the processors from what it measures.
-        Command::Bench(options) => {
+        // One thread: the load generator must not take cores from the measured host.
+        LoadCommand::Bench(options) => {
             let deadline = Duration::from_secs(options.deadline);
             runtime(tokio::runtime::Builder::new_current_thread())?
                 .block_on(unless_stopped(deadline, bench(&options)))
         }
-        Command::Turn(options) => {
+        LoadCommand::Turn(options) => {
             let deadline = Duration::from_secs(options.bench.deadline);
             runtime(tokio::runtime::Builder::new_current_thread())?
                 .block_on(unless_stopped(deadline, turn(&options)))
         }
-        Command::Slow(options) => {
+        LoadCommand::Slow(options) => {
             let deadline = Duration::from_secs(options.seconds + 120);
             runtime(tokio::runtime::Builder::new_current_thread())?
                 .block_on(unless_stopped(deadline, slow(&options)))
@@ -128,10 +128,10 @@ fn run(options: Options) -> Result<ExitCode> {
 }
 
 fn runtime(mut builder: tokio::runtime::Builder) -> Result<tokio::runtime::Runtime> {
-    builder.enable_all().build().context("the async runtime could not start")
+    builder.enable_all().build().context("cannot start the async runtime")
 }
 
-/// Ends early on a signal or after a time; dropping the work ends every host it started.
+/// Stops on a signal or after `deadline`; dropping `work` kills every host it started.
 async fn unless_stopped(
     deadline: Duration,
     work: impl Future<Output = Result<ExitCode>>,
@@ -140,7 +140,7 @@ async fn unless_stopped(
     tokio::select! {
         ended = tokio::time::timeout(deadline, work) => match ended {
             Ok(result) => result,
-            Err(_) => bail!("it took more than {} s", deadline.as_secs()),
+            Err(_) => bail!("not finished after {} s", deadline.as_secs()),
         },
         pressed = tokio::signal::ctrl_c() => {
             pressed.context("cannot wait for Ctrl-C")?;
@@ -162,7 +162,7 @@ async fn serve(data: PathBuf) -> Result<ExitCode> {
 }
 
 async fn bench(options: &BenchOptions) -> Result<ExitCode> {
-    let mut report = Report::default();
+    let mut report = LoadReport::default();
     commit::measure(options.quick, &mut report)?;
     crowd::measure(options.quick, &mut report).await?;
     open::measure(options.quick, &mut report).await?;
@@ -172,36 +172,36 @@ async fn bench(options: &BenchOptions) -> Result<ExitCode> {
 
 async fn turn(options: &TurnOptions) -> Result<ExitCode> {
     let TurnOptions { bench, claude } = options;
-    let mut report = Report::default();
+    let mut report = LoadReport::default();
     for claude in claude {
         turn::measure(&bench.innkeeper, claude, bench.quick, &mut report).await?;
     }
     print(&report, bench)
 }
 
-/// Prints what was measured, and judges it.
-fn print(report: &Report, options: &BenchOptions) -> Result<ExitCode> {
+/// Prints the report and checks its limits.
+fn print(report: &LoadReport, options: &BenchOptions) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{report}")?;
     if options.quick {
-        writeln!(out, "a few seconds say little: these figures are not judged")?;
+        writeln!(out, "quick run: limits are not checked")?;
         return Ok(ExitCode::SUCCESS);
     }
     let missed = report.missed();
     for row in &missed {
-        writeln!(out, "limit not met: {row}")?;
+        writeln!(out, "limit exceeded: {row}")?;
     }
     Ok(if options.check && !missed.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 async fn slow(options: &SlowOptions) -> Result<ExitCode> {
-    let outcome = slow::run(Duration::from_secs(options.seconds), options.clients).await?;
+    let outcome = slow_client::run(Duration::from_secs(options.seconds), options.clients).await?;
     writeln!(std::io::stdout(), "{outcome}")?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lets this program and the hosts it starts open as many sockets as the system allows.
+/// Raises the limit of open files of this program and its hosts to the system maximum.
 fn raise_open_files() -> Result<()> {
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot ask for the limit of open files")?;
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("cannot raise the limit of open files")
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot read the open file limit")?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("cannot raise the open file limit")
 }

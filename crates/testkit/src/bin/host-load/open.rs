@@ -1,28 +1,28 @@
-//! How long a long chat takes to open: from the request to the last byte of its snapshot.
+//! Measures opening a long chat: from the request to the last byte of its snapshot.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use innkeeper_testkit::bench::monotonic_nanos;
-use innkeeper_testkit::load::{Driver, Socket};
+use innkeeper_testkit::load::{LoadDriver, Socket};
 use serde_json::json;
 
 use crate::child::Child;
-use crate::report::{Report, median};
+use crate::report::{LoadReport, median};
 
-/// Bytes of text in a turn; with what is around it, 1,000 of them take 4 MB.
+/// Bytes of text per turn; a snapshot of 1,000 turns takes 4 MB.
 const TURN: usize = 3_400;
 
-/// Milliseconds that opening may take.
+/// Maximum milliseconds to open the chat.
 const LIMIT: f64 = 40.0;
 
-/// How often it is opened.
+/// Number of measurements.
 const ROUNDS: usize = 21;
 
-pub(crate) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
+pub(crate) async fn measure(quick: bool, report: &mut LoadReport) -> Result<()> {
     let turns = if quick { 20 } else { 1_000 };
     let host = Child::under_load().await?;
-    let mut driver = Driver::new(host.address()?).await?;
+    let mut driver = LoadDriver::new(host.address()?).await?;
     for _ in 0..turns {
         driver.say(&format!("reply {TURN}")).await?;
         driver.finish().await?;
@@ -38,6 +38,6 @@ pub(crate) async fn measure(quick: bool, report: &mut Report) -> Result<()> {
     }
     let slowest = times.iter().copied().fold(0.0, f64::max);
     let note = format!("{:.1} MB, slowest of {ROUNDS}: {slowest:.1} ms", size as f64 / 1e6);
-    report.within(&format!("a chat of {turns} turns opens"), median(times), "ms", LIMIT, note);
+    report.within(&format!("open a chat of {turns} turns"), median(times), "ms", LIMIT, note);
     Ok(())
 }

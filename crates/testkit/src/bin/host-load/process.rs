@@ -1,4 +1,5 @@
-//! What one process uses, as the kernel counts it. Linux only; elsewhere an error says so.
+//! CPU time and memory of one process, from the kernel. Linux only; other systems return
+//! an error.
 
 use std::time::Duration;
 
@@ -6,14 +7,14 @@ use anyhow::Result;
 
 /// Bytes of memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Memory {
-    /// All that is in use, shared pages in full.
+pub(crate) struct ProcessMemory {
+    /// Resident memory; shared pages count in full.
     pub(crate) resident: u64,
-    /// The same with shared pages in proportion.
+    /// Resident memory; shared pages count in proportion (PSS).
     pub(crate) proportional: u64,
 }
 
-/// Processor time that a process has taken so far.
+/// CPU time of a process so far.
 #[cfg(target_os = "linux")]
 pub(crate) fn processor_time(pid: u32) -> Result<Duration> {
     use nix::time::{clock_getcpuclockid, clock_gettime};
@@ -21,9 +22,9 @@ pub(crate) fn processor_time(pid: u32) -> Result<Duration> {
     Ok(Duration::from(clock_gettime(clock)?))
 }
 
-/// Memory that a process takes now.
+/// Current memory of a process.
 #[cfg(target_os = "linux")]
-pub(crate) fn memory(pid: u32) -> Result<Memory> {
+pub(crate) fn memory(pid: u32) -> Result<ProcessMemory> {
     use anyhow::Context as _;
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
         .with_context(|| format!("cannot read the memory of process {pid}"))?;
@@ -32,17 +33,17 @@ pub(crate) fn memory(pid: u32) -> Result<Memory> {
         let kib = line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok());
         kib.map(|kib| kib * 1024).with_context(|| format!("no {name} in smaps_rollup"))
     };
-    Ok(Memory { resident: bytes("Rss:")?, proportional: bytes("Pss:")? })
+    Ok(ProcessMemory { resident: bytes("Rss:")?, proportional: bytes("Pss:")? })
 }
 
-/// Processor time that a process has taken so far.
+/// CPU time of a process so far.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn processor_time(_pid: u32) -> Result<Duration> {
-    anyhow::bail!("the bench reads /proc and so runs on Linux only")
+    anyhow::bail!("the benchmark needs /proc and runs on Linux only")
 }
 
-/// Memory that a process takes now.
+/// Current memory of a process.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn memory(_pid: u32) -> Result<Memory> {
-    anyhow::bail!("the bench reads /proc and so runs on Linux only")
+pub(crate) fn memory(_pid: u32) -> Result<ProcessMemory> {
+    anyhow::bail!("the benchmark needs /proc and runs on Linux only")
 }

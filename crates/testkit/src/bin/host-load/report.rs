@@ -1,15 +1,15 @@
-//! What was measured, beside its limit.
+//! Measured values and their limits.
 
 use std::fmt;
 
-/// All that was measured, in order.
+/// All measurements, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
-    rows: Vec<Row>,
+pub(crate) struct LoadReport {
+    rows: Vec<Measurement>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct Measurement {
     what: String,
     measured: f64,
     unit: &'static str,
@@ -17,31 +17,37 @@ struct Row {
     note: String,
 }
 
-impl Report {
-    /// Something that must stay within a limit.
+impl LoadReport {
+    /// Adds a measurement with an upper limit.
     pub(crate) fn within(&mut self, what: &str, measured: f64, unit: &'static str, limit: f64, note: String) {
-        self.rows.push(Row { what: what.to_owned(), measured, unit, limit: Some(limit), note });
+        self.rows.push(Measurement { what: what.to_owned(), measured, unit, limit: Some(limit), note });
     }
 
-    /// Something that is only told.
-    pub(crate) fn tell(&mut self, what: &str, measured: f64, unit: &'static str) {
-        self.rows.push(Row { what: what.to_owned(), measured, unit, limit: None, note: String::new() });
+    /// Adds a measurement without a limit.
+    pub(crate) fn record(&mut self, what: &str, measured: f64, unit: &'static str) {
+        self.rows.push(Measurement {
+            what: what.to_owned(),
+            measured,
+            unit,
+            limit: None,
+            note: String::new(),
+        });
     }
 
-    /// The rows whose limit was missed, in words.
+    /// The rows that exceed their limit, formatted.
     pub(crate) fn missed(&self) -> Vec<String> {
         self.rows.iter().filter(|row| !row.is_met()).map(|row| row.to_string().trim().to_owned()).collect()
     }
 }
 
-impl Row {
-    /// What could not be measured is no success.
+impl Measurement {
+    /// A value that is not a number does not meet its limit.
     fn is_met(&self) -> bool {
         self.limit.is_none_or(|limit| self.measured <= limit)
     }
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for Measurement {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, measured, unit, limit, note } = self;
         let limit = limit.map(|limit| format!("≤ {limit} {unit}")).unwrap_or_default();
@@ -55,7 +61,7 @@ impl fmt::Display for Row {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for LoadReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for row in &self.rows {
             writeln!(formatter, "{}", row.to_string().trim_end())?;
@@ -64,13 +70,13 @@ impl fmt::Display for Report {
     }
 }
 
-/// The middle of some numbers; not a number if there are none.
+/// The median; NaN for an empty list.
 pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_unstable_by(f64::total_cmp);
     numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The numbers that so many per cent of all do not exceed; not numbers if there are none.
+/// Nearest-rank percentiles; NaN for an empty list.
 pub(crate) fn percentiles<const N: usize>(mut numbers: Vec<f64>, per_cent: [usize; N]) -> [f64; N] {
     numbers.sort_unstable_by(f64::total_cmp);
     per_cent.map(|part| {
@@ -84,18 +90,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_missed_above_it_and_where_nothing_was_measured() {
-        let mut report = Report::default();
+    fn limit_is_missed_by_greater_value_and_by_nan() {
+        let mut report = LoadReport::default();
         report.within("met", 3.0, "ms", 3.0, String::new());
         report.within("missed", 3.1, "ms", 3.0, String::new());
         report.within("unknown", median(Vec::new()), "ms", 3.0, String::new());
-        report.tell("told", 99.0, "ms");
+        report.record("no limit", 99.0, "ms");
         let missed = report.missed();
         assert_eq!(missed.len(), 2, "{missed:?}");
         assert!(missed[0].starts_with("missed") && missed[1].starts_with("unknown"));
     }
     #[test]
-    fn percentiles_are_the_nearest_ranks() {
+    fn percentiles_use_nearest_rank() {
         let numbers = (1..=200).rev().map(f64::from).collect();
         assert_eq!(percentiles(numbers, [50, 99, 100]), [100.0, 198.0, 200.0]);
         assert_eq!(percentiles(vec![7.0], [50, 99]), [7.0, 7.0]);

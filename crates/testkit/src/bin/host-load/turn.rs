@@ -1,6 +1,6 @@
-//! How much later the first delta of a warm turn comes through the host than from a bare
-//! runtime. Both run with the same options against the same demo model, one turn after the
-//! other, so that changes of the machine's speed affect both.
+//! Measures how much time the host adds to the first delta of a warm turn, compared with
+//! a bare runtime. Both use the same options and the same demo model and alternate turn
+//! by turn, so that changes in machine speed affect both.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,36 +14,41 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::bare::BareRuntime;
-use crate::report::{Report, percentiles};
+use crate::report::{LoadReport, percentiles};
 
-/// Milliseconds that the host may add at the median.
+/// Maximum milliseconds that the host may add at the median.
 const ADDED_LIMIT: f64 = 1.5;
 
-/// Turns on each side that are not measured: the runtime compiles its code in them.
+/// Unmeasured turns on each side, in which the runtime compiles its code.
 const WARM_UP: usize = 10;
 
-/// Turns on each side that are measured.
+/// Measured turns on each side.
 const ROUNDS: usize = 200;
 
-/// Time between two turns, in which a runtime finishes the work after its result.
+/// Pause between turns, in which a runtime finishes its work after the result.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long one turn may take.
+/// Timeout of a turn.
 const TURN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A prompt that the demo model answers at once with one short text.
+/// A prompt that makes the demo model respond at once with one short text.
 const PROMPT: &str = "#demo\ntext Good evening, a room is free.";
 
-/// Measures with one runtime.
-pub(crate) async fn measure(innkeeper: &Path, claude: &Path, quick: bool, report: &mut Report) -> Result<()> {
+/// Measures one runtime.
+pub(crate) async fn measure(
+    innkeeper: &Path,
+    claude: &Path,
+    quick: bool,
+    report: &mut LoadReport,
+) -> Result<()> {
     let (warm_up, rounds) = if quick { (1, 5) } else { (WARM_UP, ROUNDS) };
     let options = HostOptions {
         arguments: vec!["--no-token".to_owned()],
         ..HostOptions::new(innkeeper, Some(PathBuf::from(claude)))
     };
     let host = TestHost::start(options).await?;
-    let mut client = Client::connect(&host).await?;
-    // The first message starts the host's runtime, whose options the bare one takes over.
+    let mut client = TurnClient::connect(&host).await?;
+    // The first message starts the host's runtime, whose options the bare runtime copies.
     in_time(client.turn(PROMPT)).await?;
     let mut runtime = BareRuntime::beside(&host).await?;
     in_time(runtime.turn(PROMPT)).await?;
@@ -64,39 +69,40 @@ pub(crate) async fn measure(innkeeper: &Path, claude: &Path, quick: bool, report
     let what = format!("first delta of a warm turn, {}: bare runtime, p50", version(claude));
     let [bare_p50, bare_p99] = percentiles(bare, [50, 99]);
     let [host_p50, host_p99] = percentiles(through_host, [50, 99]);
-    report.tell(&what, bare_p50, "ms");
-    report.tell("  through the host, p50", host_p50, "ms");
+    report.record(&what, bare_p50, "ms");
+    report.record("  through the host, p50", host_p50, "ms");
     report.within("  added by the host, p50", host_p50 - bare_p50, "ms", ADDED_LIMIT, String::new());
-    report.tell("  bare runtime, p99", bare_p99, "ms");
-    report.tell("  through the host, p99", host_p99, "ms");
+    report.record("  bare runtime, p99", bare_p99, "ms");
+    report.record("  through the host, p99", host_p99, "ms");
     Ok(())
 }
 
-/// The name of the folder that a runtime is installed in, which is its version.
+/// The name of the runtime's installation directory, which is its version.
 fn version(claude: &Path) -> String {
     let folder = claude.parent().and_then(Path::file_name).unwrap_or(claude.as_os_str());
     folder.to_string_lossy().into_owned()
 }
 
 async fn in_time(turn: impl Future<Output = Result<Duration>>) -> Result<Duration> {
-    let took = tokio::time::timeout(TURN_TIMEOUT, turn).await.context("a turn does not end")??;
+    let took = tokio::time::timeout(TURN_TIMEOUT, turn).await.context("timed out waiting for a turn")??;
     tokio::time::sleep(PAUSE).await;
     Ok(took)
 }
 
 /// A client with one chat.
 #[derive(Debug)]
-struct Client {
+struct TurnClient {
     socket: Socket,
     chat: String,
     turns: u64,
 }
 
-impl Client {
+impl TurnClient {
     /// Creates a session in the host's working directory and subscribes to its chat.
     async fn connect(host: &TestHost) -> Result<Self> {
         let address = host.socket()?.trim_start_matches("ws://").trim_end_matches('/').parse();
-        let (mut socket, _) = Socket::open(address.context("not an address")?, "turn", &[]).await?;
+        let (mut socket, _) =
+            Socket::open(address.context("invalid address in the ready line")?, "turn", &[]).await?;
         let session = format!("claude:/{}", Uuid::new_v4());
         let params =
             json!({"channel": session, "provider": "claude", "workingDirectories": [host.work_uri()]});
@@ -106,7 +112,7 @@ impl Client {
         Ok(Self { socket, chat, turns: 0 })
     }
 
-    /// Runs a turn; returns how long its first delta took.
+    /// Runs a turn; returns the time to its first delta.
     async fn turn(&mut self, text: &str) -> Result<Duration> {
         self.turns += 1;
         let action = json!({"type": "chat/turnStarted", "turnId": format!("turn-{}", self.turns),

@@ -1,7 +1,7 @@
-//! One bench from its first run to its last: which target is measured when.
+//! One benchmark run: decides which target is measured when.
 //!
-//! Invariant: within a phase the targets take turns, round by round, so that what else
-//! happens on the machine meets all of them.
+//! Invariant: within a phase the targets alternate round by round, so that other activity
+//! on the machine affects all of them.
 
 use std::future::Future;
 use std::io::Write as _;
@@ -11,40 +11,40 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use crate::memory;
-use crate::report::{Column, Role};
+use crate::report::{ReportColumn, Role};
 use crate::sizes::Sizes;
 use crate::speed::{self, Run};
 use crate::storm;
-use crate::target::{Kind, Target, Upstream};
+use crate::target::{BenchTarget, TargetKind, UpstreamProcess};
 
-/// How long one measurement of one target may take: the longest is 100,000 requests.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Timeout of one measurement of one target; the longest is 100,000 requests.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A bench with its upstream.
+/// A benchmark with its upstream.
 #[derive(Debug)]
-pub(crate) struct Session {
-    upstream: Upstream,
+pub(crate) struct BenchRun {
+    upstream: UpstreamProcess,
     sizes: Sizes,
     seed: u64,
 }
 
-/// All figures, and what could not be measured, with the reason.
+/// All measurements, and the targets that could not be measured with the reason.
 #[derive(Debug)]
-pub(crate) struct Outcome {
-    pub(crate) columns: Vec<Column>,
+pub(crate) struct BenchResult {
+    pub(crate) columns: Vec<ReportColumn>,
     pub(crate) skipped: Vec<String>,
 }
 
-/// A target with its figures so far.
-struct Entry<'a> {
-    kind: &'a Kind,
-    column: Column,
-    /// None once an optional target has failed.
-    target: Option<Target>,
+/// A target and its measurements so far.
+struct TargetEntry<'a> {
+    kind: &'a TargetKind,
+    column: ReportColumn,
+    /// `None` after an optional target has failed.
+    target: Option<BenchTarget>,
 }
 
-impl Entry<'_> {
-    /// A run, if there is one. A failure of an optional target ends its part in the bench only.
+impl TargetEntry<'_> {
+    /// Returns the run. A failure of an optional target only excludes that target.
     fn keep(&mut self, run: Result<Run>, skipped: &mut Vec<String>) -> Result<Option<Run>> {
         match run {
             Ok(run) => Ok(Some(run)),
@@ -58,21 +58,21 @@ impl Entry<'_> {
     }
 }
 
-impl Session {
+impl BenchRun {
     pub(crate) async fn start(upstream: &Path, sizes: Sizes, seed: u64) -> Result<Self> {
-        Ok(Self { upstream: Upstream::start(upstream).await?, sizes, seed })
+        Ok(Self { upstream: UpstreamProcess::start(upstream).await?, sizes, seed })
     }
 
-    /// Measures all of these. Others than the upstream, nginx and the gateway may fail; the
-    /// outcome then says why.
-    pub(crate) async fn measure(&self, kinds: &[Kind]) -> Result<Outcome> {
+    /// Measures all targets. Targets other than the upstream, nginx and the gateway may
+    /// fail; the result then contains the reason.
+    pub(crate) async fn measure(&self, kinds: &[TargetKind]) -> Result<BenchResult> {
         let mut skipped = Vec::new();
         let mut entries = Vec::new();
         for kind in kinds {
             say(&format!("starting {}", kind.name()));
-            let column = Column::new(kind.name(), role(kind));
+            let column = ReportColumn::new(kind.name(), role(kind));
             match kind.start(&self.upstream).await.with_context(|| kind.name().to_owned()) {
-                Ok(target) => entries.push(Entry { kind, column, target: Some(target) }),
+                Ok(target) => entries.push(TargetEntry { kind, column, target: Some(target) }),
                 Err(error) if column.role == Role::Other => skipped.push(format!("{error:#}")),
                 Err(error) => return Err(error),
             }
@@ -82,21 +82,21 @@ impl Session {
         if entries.iter().any(|entry| entry.column.role == Role::Other) {
             self.beside_others(&mut entries, &mut skipped, &mut group).await?;
         }
-        // Others have no part in what follows, and some of them are never quite idle.
+        // Other proxies are not measured further, and some of them are never quite idle.
         for entry in entries.iter_mut().filter(|entry| entry.column.role == Role::Other) {
             entry.target = None;
         }
         self.paced(&mut entries, &mut group).await?;
-        // What comes now wants servers that were started for it.
+        // The following measurements start their own servers.
         for entry in &mut entries {
             entry.target = None;
         }
         self.memory(&mut entries).await?;
         self.storms(&mut entries).await?;
-        Ok(Outcome { columns: entries.into_iter().map(|entry| entry.column).collect(), skipped })
+        Ok(BenchResult { columns: entries.into_iter().map(|entry| entry.column).collect(), skipped })
     }
 
-    async fn full(&self, entries: &mut [Entry<'_>], skipped: &mut Vec<String>) -> Result<()> {
+    async fn full(&self, entries: &mut [TargetEntry<'_>], skipped: &mut Vec<String>) -> Result<()> {
         for round in 1..=self.sizes.rounds {
             say(&format!("full speed, round {round} of {}", self.sizes.rounds));
             for entry in entries.iter_mut() {
@@ -113,11 +113,11 @@ impl Session {
         Ok(())
     }
 
-    /// What only the comparison with others needs: events one by one, at a rate that they can
-    /// keep up with too, and short answers.
+    /// Measurements for the comparison with other proxies only: single events at a rate
+    /// that they can sustain, and short responses.
     async fn beside_others(
         &self,
-        entries: &mut [Entry<'_>],
+        entries: &mut [TargetEntry<'_>],
         skipped: &mut Vec<String>,
         group: &mut u32,
     ) -> Result<()> {
@@ -143,7 +143,7 @@ impl Session {
         Ok(())
     }
 
-    async fn paced(&self, entries: &mut [Entry<'_>], group: &mut u32) -> Result<()> {
+    async fn paced(&self, entries: &mut [TargetEntry<'_>], group: &mut u32) -> Result<()> {
         let rounds = self.sizes.rounds * self.sizes.paced_turns;
         for round in 1..=rounds {
             say(&format!("{} events/s, round {round} of {rounds}", self.sizes.per_second));
@@ -157,7 +157,7 @@ impl Session {
         Ok(())
     }
 
-    async fn memory(&self, entries: &mut [Entry<'_>]) -> Result<()> {
+    async fn memory(&self, entries: &mut [TargetEntry<'_>]) -> Result<()> {
         for entry in measured_in_full(entries) {
             if entry.column.role == Role::Direct {
                 continue;
@@ -174,7 +174,7 @@ impl Session {
         Ok(())
     }
 
-    async fn storms(&self, entries: &mut [Entry<'_>]) -> Result<()> {
+    async fn storms(&self, entries: &mut [TargetEntry<'_>]) -> Result<()> {
         for entry in measured_in_full(entries) {
             say(&format!("abort storm on {}", entry.kind.name()));
             let target = entry.kind.start(&self.upstream).await?;
@@ -185,36 +185,38 @@ impl Session {
     }
 }
 
-/// All but the others, of which only the processor time is compared.
-fn measured_in_full<'a, 'k>(entries: &'a mut [Entry<'k>]) -> impl Iterator<Item = &'a mut Entry<'k>> {
+/// The targets that take part in all measurements; only the CPU time of other proxies is
+/// compared.
+fn measured_in_full<'a, 'k>(
+    entries: &'a mut [TargetEntry<'k>],
+) -> impl Iterator<Item = &'a mut TargetEntry<'k>> {
     entries.iter_mut().filter(|entry| entry.column.role != Role::Other)
 }
 
-fn role(kind: &Kind) -> Role {
+fn role(kind: &TargetKind) -> Role {
     match kind {
-        Kind::Direct => Role::Direct,
-        Kind::Nginx(_) => Role::Baseline,
-        Kind::Gateway(_) => Role::Gateway,
-        Kind::Other { .. } => Role::Other,
+        TargetKind::Direct => Role::Direct,
+        TargetKind::Nginx(_) => Role::Baseline,
+        TargetKind::Gateway(_) => Role::Gateway,
+        TargetKind::Other { .. } => Role::Other,
     }
 }
 
-/// Bounds a measurement, and adds the target's name and last words to a failure.
-async fn named<T>(kind: &Kind, target: &Target, measured: impl Future<Output = Result<T>>) -> Result<T> {
-    let in_time = tokio::time::timeout(PATIENCE, measured).await;
-    let measured =
-        in_time.with_context(|| format!("nothing came of it in {} s", PATIENCE.as_secs())).flatten();
+/// Adds a timeout to a measurement, and the target's name and stderr to an error.
+async fn named<T>(
+    kind: &TargetKind,
+    target: &BenchTarget,
+    measured: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let in_time = tokio::time::timeout(TIMEOUT, measured).await;
+    let measured = in_time.with_context(|| format!("not finished after {} s", TIMEOUT.as_secs())).flatten();
     measured.with_context(|| {
-        let words = target.last_words();
-        if words.is_empty() {
-            kind.name().to_owned()
-        } else {
-            format!("{} (which said: {words})", kind.name())
-        }
+        let stderr = target.stderr_tail();
+        if stderr.is_empty() { kind.name().to_owned() } else { format!("{} (stderr: {stderr})", kind.name()) }
     })
 }
 
-/// Tells a person where the bench is. One who has closed stderr does not want to know.
+/// Reports progress on stderr; ignores a closed stderr.
 fn say(message: &str) {
     writeln!(std::io::stderr(), "• {message}").ok();
 }

@@ -1,30 +1,29 @@
-//! A response of HTTP/1.1 as it comes off a socket: the head, then the bytes of the body
-//! without their chunks. Cheap rather than complete: what this program meets from servers
-//! it has started itself.
+//! Parses an HTTP/1.1 response from a socket: the head, then the body without its chunk
+//! framing. Fast rather than complete: it supports the servers that this program starts.
 //!
-//! Invariant: where the pieces are cut changes nothing.
+//! Invariant: the result does not depend on how the input is split.
 
 use anyhow::{Context as _, Result, bail};
 use memchr::memchr;
 
-/// Bytes of a head or of a chunk's line; more is not what our servers send.
+/// Maximum size of a head or a chunk line; our servers send less.
 const LONGEST_HEAD: usize = 64 * 1024;
 
-/// A response that is being read.
+/// A response that is being parsed.
 #[derive(Debug)]
-pub(crate) struct Response {
-    state: State,
-    /// The head, or the part of a line that has come so far.
+pub(crate) struct ResponseParser {
+    state: ParserState,
+    /// The incomplete head or line.
     text: Vec<u8>,
     status: u16,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ParserState {
     Head,
     ChunkSize,
     Chunk(u64),
-    /// The line's end after a chunk.
+    /// The line break after a chunk.
     ChunkEnd,
     Trailer,
     Length(u64),
@@ -32,59 +31,63 @@ enum State {
     Done,
 }
 
-impl Response {
+impl ResponseParser {
     pub(crate) fn new() -> Self {
-        Self { state: State::Head, text: Vec::new(), status: 0 }
+        Self { state: ParserState::Head, text: Vec::new(), status: 0 }
     }
 
-    /// The status, 0 as long as the head is not complete.
+    /// The status; 0 until the head is complete.
     pub(crate) fn status(&self) -> u16 {
         self.status
     }
 
-    /// Whether all of the body has come.
+    /// Whether the body is complete.
     pub(crate) fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ParserState::Done
     }
 
-    /// Whether the end of the connection is the end of the body.
+    /// Whether the end of the connection completes the body.
     pub(crate) fn may_end_here(&self) -> bool {
-        matches!(self.state, State::UntilClose | State::Done)
+        matches!(self.state, ParserState::UntilClose | ParserState::Done)
     }
 
-    /// Reads on, and hands each piece of the body to `body`.
+    /// Parses more bytes and passes each piece of the body to `body`.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], mut body: impl FnMut(&[u8])) -> Result<()> {
         while !bytes.is_empty() {
             bytes = match self.state {
-                State::Head => self.head(bytes)?,
-                State::ChunkSize => self.line(bytes, |line| {
+                ParserState::Head => self.head(bytes)?,
+                ParserState::ChunkSize => self.line(bytes, |line| {
                     let size = chunk_size(line)?;
-                    Ok(if size == 0 { State::Trailer } else { State::Chunk(size) })
+                    Ok(if size == 0 { ParserState::Trailer } else { ParserState::Chunk(size) })
                 })?,
-                State::Chunk(left) => self.piece(bytes, left, &mut body, State::ChunkEnd, State::Chunk),
-                State::ChunkEnd => self.line(bytes, |_| Ok(State::ChunkSize))?,
-                State::Trailer => {
-                    self.line(bytes, |line| Ok(if line.is_empty() { State::Done } else { State::Trailer }))?
+                ParserState::Chunk(left) => {
+                    self.piece(bytes, left, &mut body, ParserState::ChunkEnd, ParserState::Chunk)
                 }
-                State::Length(left) => self.piece(bytes, left, &mut body, State::Done, State::Length),
-                State::UntilClose => {
+                ParserState::ChunkEnd => self.line(bytes, |_| Ok(ParserState::ChunkSize))?,
+                ParserState::Trailer => self.line(bytes, |line| {
+                    Ok(if line.is_empty() { ParserState::Done } else { ParserState::Trailer })
+                })?,
+                ParserState::Length(left) => {
+                    self.piece(bytes, left, &mut body, ParserState::Done, ParserState::Length)
+                }
+                ParserState::UntilClose => {
                     body(bytes);
                     &[]
                 }
-                State::Done => bail!("bytes after the end of a response"),
+                ParserState::Done => bail!("unexpected bytes after the end of a response"),
             };
         }
         Ok(())
     }
 
-    /// Hands on what belongs to a piece of known length, and returns what comes after it.
+    /// Passes on the bytes of a piece of known length; returns the remaining bytes.
     fn piece<'a>(
         &mut self,
         bytes: &'a [u8],
         left: u64,
         body: &mut impl FnMut(&[u8]),
-        after: State,
-        within: impl FnOnce(u64) -> State,
+        after: ParserState,
+        within: impl FnOnce(u64) -> ParserState,
     ) -> &'a [u8] {
         let end = usize::try_from(left).unwrap_or(usize::MAX);
         if let Some((piece, rest)) = bytes.split_at_checked(end) {
@@ -98,8 +101,12 @@ impl Response {
         }
     }
 
-    /// Reads to the end of a line, and returns what comes after it.
-    fn line<'a>(&mut self, bytes: &'a [u8], next: impl FnOnce(&[u8]) -> Result<State>) -> Result<&'a [u8]> {
+    /// Reads to the end of a line; returns the remaining bytes.
+    fn line<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        next: impl FnOnce(&[u8]) -> Result<ParserState>,
+    ) -> Result<&'a [u8]> {
         let Some((line, rest)) = memchr(b'\n', bytes).and_then(|end| bytes.split_at_checked(end + 1)) else {
             self.keep(bytes)?;
             return Ok(&[]);
@@ -116,7 +123,7 @@ impl Response {
     }
 
     fn head<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8]> {
-        // The end may have begun in the piece before.
+        // The terminator may start in the previous input.
         let from = self.text.len().saturating_sub(3);
         let before = self.text.len();
         self.keep(bytes)?;
@@ -124,7 +131,7 @@ impl Response {
         let Some(end) = memchr::memmem::find(tail, b"\r\n\r\n") else { return Ok(&[]) };
         let end = from + end + 4;
         self.text.truncate(end);
-        let head = std::str::from_utf8(&self.text).context("a head that is not text")?;
+        let head = std::str::from_utf8(&self.text).context("response head is not UTF-8")?;
         (self.status, self.state) = parse_head(head)?;
         self.text.clear();
         Ok(bytes.get(end.saturating_sub(before)..).unwrap_or_default())
@@ -133,28 +140,28 @@ impl Response {
     fn keep(&mut self, bytes: &[u8]) -> Result<()> {
         self.text.extend_from_slice(bytes);
         if self.text.len() > LONGEST_HEAD {
-            bail!("a head or a line of more than {LONGEST_HEAD} bytes");
+            bail!("head or line longer than {LONGEST_HEAD} bytes");
         }
         Ok(())
     }
 }
 
-fn parse_head(head: &str) -> Result<(u16, State)> {
+fn parse_head(head: &str) -> Result<(u16, ParserState)> {
     let mut lines = head.split("\r\n");
     let first = lines.next().unwrap_or_default();
     let status = first
         .strip_prefix("HTTP/1.1 ")
         .and_then(|rest| rest.get(..3))
         .and_then(|status| status.parse().ok())
-        .with_context(|| format!("`{first}` is no status line of HTTP/1.1"))?;
-    let mut state = State::UntilClose;
+        .with_context(|| format!("invalid HTTP/1.1 status line `{first}`"))?;
+    let mut state = ParserState::UntilClose;
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
         let value = value.trim();
         if name.eq_ignore_ascii_case("transfer-encoding") && value.eq_ignore_ascii_case("chunked") {
-            state = State::ChunkSize;
+            state = ParserState::ChunkSize;
         } else if name.eq_ignore_ascii_case("content-length") {
-            let length = value.parse().with_context(|| format!("`{value}` is no length"))?;
-            state = if length == 0 { State::Done } else { State::Length(length) };
+            let length = value.parse().with_context(|| format!("invalid content-length `{value}`"))?;
+            state = if length == 0 { ParserState::Done } else { ParserState::Length(length) };
         }
     }
     Ok((status, state))
@@ -165,7 +172,7 @@ fn chunk_size(line: &[u8]) -> Result<u64> {
     std::str::from_utf8(digits)
         .ok()
         .and_then(|digits| u64::from_str_radix(digits, 16).ok())
-        .with_context(|| format!("`{}` is no length of a chunk", String::from_utf8_lossy(line)))
+        .with_context(|| format!("invalid chunk length `{}`", String::from_utf8_lossy(line)))
 }
 
 #[cfg(test)]
@@ -176,7 +183,7 @@ mod tests {
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nb;x=1\r\n, big world\r\n0\r\n\r\n";
 
     fn read(pieces: &[&[u8]]) -> Result<(u16, String, bool)> {
-        let (mut response, mut body) = (Response::new(), Vec::new());
+        let (mut response, mut body) = (ResponseParser::new(), Vec::new());
         for piece in pieces {
             response.feed(piece, |bytes| body.extend_from_slice(bytes))?;
         }
@@ -184,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_the_same_body_wherever_they_are_cut() {
+    fn chunked_body_does_not_depend_on_input_split() {
         let whole = (200, "hello, big world".to_owned(), true);
         assert_eq!(read(&[CHUNKED]).unwrap(), whole);
         for size in 1..CHUNKED.len() {
@@ -194,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_may_have_a_length_or_end_with_the_connection() {
+    fn body_ends_by_content_length_or_by_close() {
         let length = b"HTTP/1.1 404 Not Found\r\ncontent-length: 3\r\n\r\nabc";
         assert_eq!(read(&[length]).unwrap(), (404, "abc".to_owned(), true));
         let empty = b"HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n\r\n";
@@ -204,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_response_is_an_error() {
+    fn rejects_invalid_responses() {
         for bytes in [
             b"SSH-2.0-OpenSSH\r\n\r\n".as_slice(),
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",

@@ -1,4 +1,4 @@
-//! A client that watches a chat: it counts frames and their ages, and notices the end of
+//! A client that counts the frames of a chat, records their ages and detects the end of
 //! the turn.
 
 use std::time::Duration;
@@ -10,30 +10,30 @@ use super::histogram::Histogram;
 use super::socket::Socket;
 use crate::bench::monotonic_nanos;
 
-/// How much of a frame says what it is; what follows may be megabytes.
+/// The type of a frame is within this many bytes; the rest may be megabytes.
 const HEAD: usize = 512;
 
-/// What a watching client has seen.
+/// What a reader recorded.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
-    /// How old text was when it came.
+    /// Ages of text deltas on arrival.
     pub ages: Histogram,
     /// Whether the turn has ended.
     pub ended: bool,
-    /// The number of the last action.
+    /// Sequence number of the last action.
     pub last_seq: u64,
 }
 
-/// Looks at frames as quickly as can be.
+/// Inspects frames by substring search, without parsing JSON.
 #[derive(Debug)]
-pub struct Reader {
+pub struct TimedFrameReader {
     delta: Finder<'static>,
     content: Finder<'static>,
     seq: Finder<'static>,
     end: Finder<'static>,
 }
 
-impl Default for Reader {
+impl Default for TimedFrameReader {
     fn default() -> Self {
         Self {
             delta: Finder::new(r#""type":"chat/delta""#),
@@ -44,7 +44,7 @@ impl Default for Reader {
     }
 }
 
-impl Reader {
+impl TimedFrameReader {
     /// Reads until the turn ends.
     pub async fn watch(&self, socket: &mut Socket, watch: &mut Watch) -> Result<()> {
         while !watch.ended {
@@ -53,7 +53,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads what comes next.
+    /// Reads the next frames.
     pub async fn read(&self, socket: &mut Socket, watch: &mut Watch) -> Result<()> {
         let mut now = 0;
         socket
@@ -61,20 +61,20 @@ impl Reader {
                 if now == 0 {
                     now = monotonic_nanos();
                 }
-                self.look(text, now, watch);
+                self.inspect(text, now, watch);
             })
             .await
     }
 
-    fn look(&self, text: &[u8], now: u64, watch: &mut Watch) {
-        // The number is near the end, behind whatever the frame says.
+    fn inspect(&self, text: &[u8], now: u64, watch: &mut Watch) {
+        // The sequence number is the last field of a frame.
         let tail = &text[text.len().saturating_sub(40)..];
         if let Some(at) = self.seq.find(tail) {
             watch.last_seq = digits(&tail[at + self.seq.needle().len()..]);
         }
         let head = &text[..text.len().min(HEAD)];
         if self.delta.find(head).is_some() {
-            // Merged text holds several times; the first is the oldest.
+            // Merged text contains several timestamps; the first is the oldest.
             if let Some(at) = self.content.find(head) {
                 let made = digits(&head[at + self.content.needle().len()..]);
                 watch.ages.add(Duration::from_nanos(now.saturating_sub(made)));
@@ -85,7 +85,7 @@ impl Reader {
     }
 }
 
-/// The number at the beginning.
+/// Parses the leading digits.
 fn digits(text: &[u8]) -> u64 {
     text.iter()
         .take_while(|byte| byte.is_ascii_digit())
@@ -97,14 +97,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_tells_its_age_its_number_and_the_end_of_the_turn() {
-        let (reader, mut watch) = (Reader::default(), Watch::default());
+    fn frame_yields_age_sequence_number_and_turn_end() {
+        let (reader, mut watch) = (TimedFrameReader::default(), Watch::default());
         let delta = br#"{"params":{"action":{"type":"chat/delta","content":"00000000000000000007 words"},"serverSeq":12}}"#;
-        reader.look(delta, 1_000_007, &mut watch);
+        reader.inspect(delta, 1_000_007, &mut watch);
         assert_eq!((watch.ages.total(), watch.last_seq, watch.ended), (1, 12, false));
         assert_eq!(watch.ages.per_mille(1000), Some(Duration::from_millis(1)));
         let end = br#"{"params":{"action":{"type":"chat/turnComplete","turnId":"t"},"serverSeq":13}}"#;
-        reader.look(end, 2, &mut watch);
+        reader.inspect(end, 2, &mut watch);
         assert_eq!((watch.ages.total(), watch.last_seq, watch.ended), (1, 13, true));
     }
 }

@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as a fake server needs.
+//! The subset of HTTP/1.1 that a fake server needs.
 
 use anyhow::{Context as _, Result, bail};
 use tokio::io::AsyncReadExt as _;
@@ -6,37 +6,37 @@ use tokio::net::TcpStream;
 
 use super::reply::Head;
 
-/// The longest head of a request.
+/// Maximum size of a request head.
 const MAX_HEAD: usize = 256 * 1024;
 
-/// The longest body of a request.
+/// Maximum size of a request body.
 const MAX_BODY: usize = 64 * 1024 * 1024;
 
-/// A request as it came.
+/// A parsed request.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct ReceivedRequest {
     pub(super) method: String,
     pub(super) target: String,
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
 }
 
-/// Reads a request; nothing if the client has left between two.
-pub(super) async fn read_request(socket: &mut TcpStream) -> Result<Option<Request>> {
+/// Reads a request; `None` if the client disconnected between requests.
+pub(super) async fn read_request(socket: &mut TcpStream) -> Result<Option<ReceivedRequest>> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(end) = memchr::memmem::find(&bytes, b"\r\n\r\n") {
             break end;
         }
         if bytes.len() > MAX_HEAD {
-            bail!("the head of a request is too long");
+            bail!("request head too long");
         }
         if socket.read_buf(&mut bytes).await? == 0 {
             return Ok(None);
         }
     };
     let mut body = bytes.split_off(end + 4);
-    let text = String::from_utf8(bytes).context("a head that is no text")?;
+    let text = String::from_utf8(bytes).context("request head is not UTF-8")?;
     let mut lines = text.trim_end().split("\r\n");
     let mut first = lines.next().unwrap_or_default().split(' ');
     let (Some(method), Some(target)) = (first.next(), first.next()) else { bail!("no request line") };
@@ -45,21 +45,21 @@ pub(super) async fn read_request(socket: &mut TcpStream) -> Result<Option<Reques
         .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
         .collect();
     let length: usize = match headers.iter().find(|(name, _)| name == "content-length") {
-        Some((_, length)) => length.parse().context("a length that is no number")?,
+        Some((_, length)) => length.parse().context("invalid content-length")?,
         None => 0,
     };
     if length > MAX_BODY {
-        bail!("the body of a request is too long");
+        bail!("request body too long");
     }
     while body.len() < length {
         if socket.read_buf(&mut body).await? == 0 {
-            bail!("the client left in the middle of its request");
+            bail!("the client disconnected during a request");
         }
     }
-    Ok(Some(Request { method: method.to_owned(), target: target.to_owned(), headers, body }))
+    Ok(Some(ReceivedRequest { method: method.to_owned(), target: target.to_owned(), headers, body }))
 }
 
-/// The head of an answer; without a length the body comes in chunks.
+/// Formats a response head; without a length the body is chunked.
 pub(super) fn head_text(head: &Head, length: Option<usize>) -> String {
     let mut text = format!("HTTP/1.1 {} Fake\r\n", head.status);
     for (name, value) in &head.headers {
@@ -72,7 +72,7 @@ pub(super) fn head_text(head: &Head, length: Option<usize>) -> String {
     text
 }
 
-/// One piece of a body in chunks.
+/// Formats one chunk.
 pub(super) fn chunk(piece: &[u8]) -> Vec<u8> {
     let mut bytes = format!("{:x}\r\n", piece.len()).into_bytes();
     bytes.extend_from_slice(piece);
@@ -80,12 +80,13 @@ pub(super) fn chunk(piece: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Waits until the client has gone away. What it sends meanwhile is left alone.
-pub(super) async fn client_gone(socket: &TcpStream) {
+/// Waits until the client disconnects. Does not consume data that the client sends
+/// meanwhile.
+pub(super) async fn client_disconnected(socket: &TcpStream) {
     let mut byte = [0];
     match socket.peek(&mut byte).await {
         Ok(0) | Err(_) => {}
-        // It has sent more: then it is not told apart from one that stays.
+        // With unread data pending, a disconnect cannot be detected.
         Ok(_) => std::future::pending().await,
     }
 }

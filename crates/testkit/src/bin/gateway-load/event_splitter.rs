@@ -1,19 +1,19 @@
-//! Finds where the events of a stream end.
+//! Splits a stream into server-sent events.
 //!
-//! Invariant: where the pieces are cut changes nothing. An event that lies in one piece
-//! is not copied.
+//! Invariant: the result does not depend on how the input is split. An event within one
+//! piece of input is not copied.
 
-/// The place in a stream of events.
+/// The state of the splitter.
 #[derive(Debug, Default)]
-pub(crate) struct Scanner {
-    /// The event that has begun in an earlier piece.
+pub(crate) struct EventSplitter {
+    /// The start of an incomplete event.
     begun: Vec<u8>,
-    /// Whether the line that has begun is more than its own end.
+    /// Whether the incomplete line has content.
     line_has_text: bool,
 }
 
-impl Scanner {
-    /// Reads on, and hands each whole event to `each`.
+impl EventSplitter {
+    /// Parses more bytes and passes each complete event to `each`.
     pub(crate) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) {
         let (mut event, mut line) = (0, 0);
         for end in memchr::memchr_iter(b'\n', bytes) {
@@ -44,12 +44,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_the_same_wherever_they_are_cut() {
+    fn events_do_not_depend_on_input_split() {
         let stream = "event: a\ndata: 1\n\ndata: 2\r\n\r\ndata: 3\n\ndata: unfinished\n";
         for size in 1..=stream.len() {
-            let (mut scanner, mut events) = (Scanner::default(), Vec::new());
+            let (mut splitter, mut events) = (EventSplitter::default(), Vec::new());
             for piece in stream.as_bytes().chunks(size) {
-                scanner.feed(piece, |event| events.push(String::from_utf8(event.to_vec()).unwrap()));
+                splitter.feed(piece, |event| events.push(String::from_utf8(event.to_vec()).unwrap()));
             }
             assert_eq!(
                 events,

@@ -1,79 +1,79 @@
-//! One client stops reading under load. The others must not notice, and it comes back to
-//! the same state as theirs.
+//! One client stops reading under load. Other clients must not be delayed, and after a
+//! reconnect it must have the same state as the others.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use innkeeper_testkit::load::{Closed, Driver, Histogram, Mirror, Reader, Socket, Watch};
+use innkeeper_testkit::load::{Histogram, LoadDriver, Mirror, Socket, SocketClosed, TimedFrameReader, Watch};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::child::Child;
 use crate::process;
 
-/// Text a second.
+/// Deltas per second.
 const RATE: u64 = 1_000;
 
-/// For how long the others are measured without the slow client.
+/// How long the others are measured without the slow client.
 const ALONE: Duration = Duration::from_secs(10);
 
-/// How much later the others' text may be because of it.
+/// Maximum delay that the slow client may add for the others.
 const TOLERANCE: Duration = Duration::from_millis(5);
 
-/// What happened.
+/// The result of the test.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct SlowClientResult {
     alone: Duration,
     beside: Duration,
     frames: usize,
     deltas: u64,
     ended: &'static str,
-    told: String,
+    received: String,
     memory: u64,
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for SlowClientResult {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { alone, beside, frames, deltas, ended, told, memory } = self;
+        let Self { alone, beside, frames, deltas, ended, received, memory } = self;
         let mib = memory / 1048576;
         write!(
             formatter,
-            "p99 of the others: {alone:?} without the slow client, {beside:?} beside it (memory then {mib} MiB)\n\
+            "p99 of the others: {alone:?} without the slow client, {beside:?} with it (host memory {mib} MiB)\n\
              the slow client read {frames} frames for {deltas} deltas, {ended}, \
-             came back for {told} and is equal to a new client"
+             received {received} on reconnect and equals a new client"
         )
     }
 }
 
 /// Streams once without and once with a client that does not read.
-pub(crate) async fn run(time: Duration, clients: usize) -> Result<Outcome> {
+pub(crate) async fn run(time: Duration, clients: usize) -> Result<SlowClientResult> {
     let host = Child::under_load().await?;
     let address = host.address()?;
-    let mut driver = Driver::new(address).await?;
+    let mut driver = LoadDriver::new(address).await?;
     let alone = stream(&mut driver, address, time.min(ALONE), clients).await?;
     let mut slow = Socket::connect_narrow(address).await?;
-    let answer = slow.introduce("slow", &[&driver.chat]).await?;
-    let mut mirror = Mirror::new(answer.pointer("/snapshots/0").context("no snapshot")?)?;
+    let response = slow.introduce("slow", &[&driver.chat]).await?;
+    let mut mirror = Mirror::new(response.pointer("/snapshots/0").context("no snapshot")?)?;
     let beside = stream(&mut driver, address, time, clients).await?;
     let memory = process::memory(host.pid()?)?.proportional;
     ensure!(
         beside <= alone + TOLERANCE,
-        "the others' p99 went from {alone:?} to {beside:?} because one client did not read"
+        "a client that does not read raised the p99 of the others from {alone:?} to {beside:?}"
     );
     let ended = drain(&mut slow, &mut mirror).await?;
     drop(slow);
     driver.say("reply 1000").await?;
     driver.finish().await?;
-    let told = come_back(address, &driver.chat, &mut mirror).await?;
+    let received = reconnect(address, &driver.chat, &mut mirror).await?;
     let deltas = RATE * time.as_secs().max(1);
-    Ok(Outcome { alone, beside, frames: mirror.frames, deltas, ended, told, memory })
+    Ok(SlowClientResult { alone, beside, frames: mirror.frames, deltas, ended, received, memory })
 }
 
-/// Streams to so many clients that read, and answers the p99 of all of them.
+/// Streams to `clients` reading clients and returns their common p99.
 async fn stream(
-    driver: &mut Driver,
+    driver: &mut LoadDriver,
     address: SocketAddr,
     time: Duration,
     clients: usize,
@@ -83,7 +83,7 @@ async fn stream(
         let (mut socket, _) = Socket::open(address, &format!("client-{number}"), &[&driver.chat]).await?;
         readers.spawn(async move {
             let mut watch = Watch::default();
-            Reader::default().watch(&mut socket, &mut watch).await.map(|()| watch)
+            TimedFrameReader::default().watch(&mut socket, &mut watch).await.map(|()| watch)
         });
     }
     driver.say(&format!("stream {} {RATE}", RATE * time.as_secs().max(1))).await?;
@@ -92,11 +92,11 @@ async fn stream(
     while let Some(watch) = readers.join_next().await {
         all.merge(&watch.context("a client panicked")??.ages);
     }
-    all.per_mille(990).context("nobody saw any text")
+    all.per_mille(990).context("no client received text")
 }
 
-/// Reads what the host kept for the slow client, up to the end of the turn or of the
-/// connection.
+/// Reads the frames queued for the slow client, until the turn ends or the connection
+/// closes.
 async fn drain(slow: &mut Socket, mirror: &mut Mirror) -> Result<&'static str> {
     loop {
         let mut folded = Ok(());
@@ -108,28 +108,31 @@ async fn drain(slow: &mut Socket, mirror: &mut Mirror) -> Result<&'static str> {
         let read = read.await;
         folded?;
         match read {
-            Ok(()) if mirror.state.active_turn.is_none() => return Ok("up to the end of the turn"),
+            Ok(()) if mirror.state.active_turn.is_none() => return Ok("reached the end of the turn"),
             Ok(()) => {}
             Err(error) => {
-                error.downcast::<Closed>()?;
-                return Ok("was closed");
+                error.downcast::<SocketClosed>()?;
+                return Ok("was closed by the host");
             }
         }
     }
 }
 
-/// Reconnects and compares what the slow client then has with a fresh snapshot.
-async fn come_back(address: SocketAddr, chat: &str, mirror: &mut Mirror) -> Result<String> {
+/// Reconnects and compares the slow client's state with a fresh snapshot.
+async fn reconnect(address: SocketAddr, chat: &str, mirror: &mut Mirror) -> Result<String> {
     let mut socket = Socket::connect(address).await?;
     let params = json!({"clientId": "slow", "lastSeenServerSeq": mirror.seq, "subscriptions": [chat]});
     let mut missed = socket.request("reconnect", params).await?;
-    let told = match missed.get("actions").and_then(Value::as_array) {
+    let received = match missed.get("actions").and_then(Value::as_array) {
         Some(actions) => format!("{} actions", actions.len()),
         None => "a snapshot".to_owned(),
     };
     mirror.resume(&mut missed)?;
-    let (_, answer) = Socket::open(address, "fresh", &[chat]).await?;
-    let fresh = Mirror::new(answer.pointer("/snapshots/0").context("no snapshot")?)?;
-    ensure!(mirror.state == fresh.state, "the slow client came back to another state than a new one gets");
-    Ok(told)
+    let (_, response) = Socket::open(address, "fresh", &[chat]).await?;
+    let fresh = Mirror::new(response.pointer("/snapshots/0").context("no snapshot")?)?;
+    ensure!(
+        mirror.state == fresh.state,
+        "the slow client's state differs from a new client's after reconnecting"
+    );
+    Ok(received)
 }
