@@ -161,7 +161,7 @@ async fn a_tool_that_runs_is_a_row_and_one_that_needs_a_permission_is_denied_in_
         );
         assert!(calls[0].to_string().contains("remember the milk"), "{}", calls[0]);
         assert_eq!(calls[1]["toolCall"]["success"], false);
-        assert!(calls[1].to_string().contains("cannot ask its user for permission"), "{}", calls[1]);
+        assert!(calls[1].to_string().contains("cannot ask the user for permission"), "{}", calls[1]);
         assert!(!host.work_dir().join("made-by-the-agent").exists(), "a denied tool does not run");
         assert_eq!(client.chat(&chat)?.turns[0].state, TurnState::Complete);
         client.agrees_with_a_fresh_client(&host.address()?).await?;
