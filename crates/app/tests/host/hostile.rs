@@ -142,7 +142,7 @@ async fn rejects_methods_in_the_wrong_state() -> Result<()> {
     );
     assert_eq!(client.request("listSessions", json!({})).await?["error"]["code"], -32601);
     let strange = client
-        .request("reconnect", json!({"clientId": "nobody", "lastSeenServerSeq": 3, "subscriptions": []}));
+        .request("reconnect", json!({"clientId": "unknown", "lastSeenServerSeq": 3, "subscriptions": []}));
     assert_eq!(strange.await?["error"]["code"], -32008, "reconnect of an unknown client");
     let result = client.initialize("c1", &["ahp-root://", "claude:/unknown"]).await?["result"].clone();
     assert_eq!(result["protocolVersion"], "1.0.0");
