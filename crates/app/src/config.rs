@@ -139,7 +139,7 @@ impl Config {
 
     /// Reads the file at `named`, or `config.toml` in the data directory if it exists.
     pub(crate) fn load(named: Option<&Path>, directories: &DataDirectories) -> Result<Self> {
-        let path = named.map_or_else(|| beside_token(directories, "config.toml"), Path::to_owned);
+        let path = named.map_or_else(|| path_in_data_directory(directories, "config.toml"), Path::to_owned);
         let what = || format!("the configuration file {}", path.display());
         match std::fs::metadata(&path) {
             Ok(found) if found.len() > MAX_FILE => bail!("cannot read {}: larger than 1 MiB", what()),
@@ -298,7 +298,7 @@ impl Upstreams {
 }
 
 /// Returns the path of a file in the data directory, which also holds the token.
-pub(crate) fn beside_token(directories: &DataDirectories, name: &str) -> PathBuf {
+pub(crate) fn path_in_data_directory(directories: &DataDirectories, name: &str) -> PathBuf {
     directories.token().with_file_name(name)
 }
 

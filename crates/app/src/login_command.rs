@@ -66,7 +66,7 @@ pub(crate) async fn logout(arguments: AccountArguments) -> Result<(), CommandFai
     }
     print(if was_signed_in { "Signed out." } else { "Not signed in." })?;
     if config::of_process(TOKEN_VARIABLE).is_some() {
-        tell(&format!("{TOKEN_VARIABLE} is still set and will still be used."))?;
+        print_to_stderr(&format!("{TOKEN_VARIABLE} is still set and will still be used."))?;
     }
     Ok(())
 }
@@ -134,20 +134,20 @@ async fn sign_in(
         let line = json!({"event": "code", "url": code.verification_uri(), "code": code.user_code()});
         print(&line.to_string())?;
     } else {
-        tell(&format!("Open {} and enter the code {}", code.verification_uri(), code.user_code()))?;
+        print_to_stderr(&format!("Open {} and enter the code {}", code.verification_uri(), code.user_code()))?;
     }
     let token = match login.wait(code, cancel).await {
         Ok(token) => token,
         Err(LoginError::Cancelled) => return Err(CommandFailure::Interrupted),
         Err(error) => return Err(CommandFailure::work(error)),
     };
-    keep(&token_file(directories), &token).map_err(CommandFailure::work)?;
+    store_token(&token_file(directories), &token).map_err(CommandFailure::work)?;
     // The token is valid even if the account request fails, so the error is only reported.
     let account = match login.account(&token).await {
         Ok(account) => Some(account),
         Err(error) => {
             let error = anyhow!(error);
-            tell(&format!("Signed in, but the account could not be read from Copilot: {error:#}"))?;
+            print_to_stderr(&format!("Signed in, but the account could not be read from Copilot: {error:#}"))?;
             None
         }
     };
@@ -169,12 +169,12 @@ fn shown(login: Option<&str>, plan: Option<&str>) -> String {
 }
 
 fn token_file(directories: &DataDirectories) -> PathBuf {
-    config::beside_token(directories, "github-token")
+    config::path_in_data_directory(directories, "github-token")
 }
 
 /// Stores the token with mode 0600. Writes a temporary file first, so that a reader sees
 /// either the old or the new token.
-fn keep(path: &Path, token: &SecretString) -> Result<()> {
+fn store_token(path: &Path, token: &SecretString) -> Result<()> {
     let draft = path.with_extension(format!("{}.new", std::process::id()));
     let written = write_private(&draft, token.expose_secret())
         .and_then(|()| std::fs::rename(&draft, path))
@@ -202,7 +202,7 @@ fn print(line: &str) -> Result<(), CommandFailure> {
     writeln!(std::io::stdout(), "{line}").map_err(CommandFailure::work)
 }
 
-fn tell(line: &str) -> Result<(), CommandFailure> {
+fn print_to_stderr(line: &str) -> Result<(), CommandFailure> {
     writeln!(std::io::stderr(), "{line}").map_err(CommandFailure::work)
 }
 
@@ -224,7 +224,7 @@ mod tests {
         let (folder, directories) = directories();
         let path = token_file(&directories);
         for token in ["ghu_one", "ghu_two"] {
-            keep(&path, &token.to_owned().into()).unwrap();
+            store_token(&path, &token.to_owned().into()).unwrap();
             let (found, source) = token_with_source(&directories, &|_| None).unwrap().unwrap();
             assert_eq!((found.expose_secret(), source), (token, "innkeeper login"));
         }
@@ -236,7 +236,7 @@ mod tests {
     fn environment_takes_precedence_over_file_and_neither_means_signed_out() {
         let (_folder, directories) = directories();
         assert!(token_with_source(&directories, &|_| None).unwrap().is_none());
-        keep(&token_file(&directories), &"ghu_file".to_owned().into()).unwrap();
+        store_token(&token_file(&directories), &"ghu_file".to_owned().into()).unwrap();
         let environment = |name: &str| (name == TOKEN_VARIABLE).then(|| " ghu_env\n".to_owned());
         let (found, source) = token_with_source(&directories, &environment).unwrap().unwrap();
         assert_eq!((found.expose_secret(), source), ("ghu_env", TOKEN_VARIABLE));
@@ -246,7 +246,7 @@ mod tests {
     fn write_error_does_not_contain_the_token() {
         let (folder, _) = directories();
         let error =
-            keep(&folder.path().join("missing/github-token"), &"ghu_secret".to_owned().into()).unwrap_err();
+            store_token(&folder.path().join("missing/github-token"), &"ghu_secret".to_owned().into()).unwrap_err();
         assert!(!format!("{error:?}").contains("ghu_secret"));
     }
 

@@ -178,7 +178,7 @@ fn admission_token(arguments: &ServeArguments, directories: &DataDirectories) ->
     // After the flags, since each of them overrides the environment.
     match std::env::var(TOKEN_VARIABLE) {
         Ok(given) => token::validate(&given).with_context(|| format!("invalid {TOKEN_VARIABLE}")),
-        Err(_) => token::kept_at(&directories.token()),
+        Err(_) => token::load_or_create(&directories.token()),
     }
     .map(Some)
 }

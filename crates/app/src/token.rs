@@ -52,7 +52,7 @@ fn read_or(path: &Path, advice: &str) -> Result<String> {
 
 /// Reads the token at `path`, and creates it first if it does not exist. Two hosts that
 /// start at the same time get the same token.
-pub(crate) fn kept_at(path: &Path) -> Result<String> {
+pub(crate) fn load_or_create(path: &Path) -> Result<String> {
     let kept = || read_or(path, "remove it to create a new token");
     if path.exists() {
         return kept();
@@ -106,9 +106,9 @@ mod tests {
     fn token_is_created_once_and_private() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
-        let token = kept_at(&path).unwrap();
+        let token = load_or_create(&path).unwrap();
         assert_eq!(token.len(), 43);
-        assert_eq!(kept_at(&path).unwrap(), token);
+        assert_eq!(load_or_create(&path).unwrap(), token);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
