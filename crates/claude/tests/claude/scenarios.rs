@@ -443,7 +443,7 @@ async fn background_work_does_not_belong_to_a_send(program: Program) {
     until(background_turn).await;
     assert_eq!(completes(&session, "#demo\ntext asked").await, "asked");
     assert_eq!(session.artifact().turns, 2);
-    // A task that does not end is stopped by request.
+    // A task that is still running is stopped with the session.
     let command = json!({ "command": "sleep 600", "description": "d", "run_in_background": true });
     completes(&session, &format!("#demo\n{}\ntext begun", tool("Bash", command))).await;
     let pid = session.pid().unwrap();
