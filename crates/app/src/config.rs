@@ -286,9 +286,9 @@ impl Upstreams {
                 token: self.github_token,
                 betas: self.betas.map_or_else(BetaFilter::default, BetaFilter::new),
                 integration_id: match self.integration_id {
-                    Some(id) => Some(
-                        id.parse().map_err(|_| anyhow!("copilot.integration_id: {id:?} is not a valid header value"))?,
-                    ),
+                    Some(id) => Some(id.parse().map_err(|_| {
+                        anyhow!("copilot.integration_id: {id:?} is not a valid header value")
+                    })?),
                     None => None,
                 },
                 client: self.client,

@@ -20,8 +20,9 @@ impl DataDirectories {
     pub(crate) fn resolve(arguments: &DataArguments) -> Result<Self> {
         let data = match &arguments.data_dir {
             Some(data) => std::path::absolute(data).context("cannot resolve the data directory")?,
-            None => default_data_dir()
-                .ok_or_else(|| anyhow!("cannot find the home directory; set --data-dir"))?,
+            None => {
+                default_data_dir().ok_or_else(|| anyhow!("cannot find the home directory; set --data-dir"))?
+            }
         };
         let runtimes = match &arguments.runtimes_dir {
             Some(runtimes) => {

@@ -9,9 +9,9 @@ use crate::cli::GatewayArguments;
 use crate::config::Upstreams;
 use crate::directories::DataDirectories;
 use crate::failure::CommandFailure;
+use crate::running_host;
 use crate::serve::listen_address;
 use crate::shutdown::Signals;
-use crate::running_host;
 
 pub(crate) async fn run(arguments: GatewayArguments) -> Result<(), CommandFailure> {
     let mut signals = Signals::listen().map_err(CommandFailure::work)?;

@@ -58,7 +58,9 @@ pub(crate) async fn logout(arguments: AccountArguments) -> Result<(), CommandFai
         Ok(()) => true,
         Err(error) if error.kind() == ErrorKind::NotFound => false,
         Err(error) => {
-            return Err(CommandFailure::work(anyhow!(error).context(format!("cannot remove {}", path.display()))));
+            return Err(CommandFailure::work(
+                anyhow!(error).context(format!("cannot remove {}", path.display())),
+            ));
         }
     };
     if arguments.json {
@@ -75,14 +77,15 @@ pub(crate) async fn logout(arguments: AccountArguments) -> Result<(), CommandFai
 pub(crate) async fn whoami(arguments: AccountArguments) -> Result<(), CommandFailure> {
     let directories = DataDirectories::resolve(&arguments.data).map_err(CommandFailure::usage)?;
     let login = device_login(&arguments, &directories)?;
-    let (token, source) = match token_with_source(&directories, &config::of_process).map_err(CommandFailure::work)? {
-        Some(found) => found,
-        None => {
-            return Err(CommandFailure::work(anyhow!(
-                "not signed in to GitHub; sign in with `innkeeper login`"
-            )));
-        }
-    };
+    let (token, source) =
+        match token_with_source(&directories, &config::of_process).map_err(CommandFailure::work)? {
+            Some(found) => found,
+            None => {
+                return Err(CommandFailure::work(anyhow!(
+                    "not signed in to GitHub; sign in with `innkeeper login`"
+                )));
+            }
+        };
     let account = login.account(&token).await.map_err(CommandFailure::work)?;
     if arguments.json {
         let line = json!({
@@ -117,9 +120,13 @@ fn token_with_source(
     }
 }
 
-fn device_login(arguments: &AccountArguments, directories: &DataDirectories) -> Result<DeviceLogin, CommandFailure> {
+fn device_login(
+    arguments: &AccountArguments,
+    directories: &DataDirectories,
+) -> Result<DeviceLogin, CommandFailure> {
     let config = Config::load(arguments.config.as_deref(), directories).map_err(CommandFailure::usage)?;
-    let upstreams = Upstreams::resolve(None, &config::of_process, config, None).map_err(CommandFailure::usage)?;
+    let upstreams =
+        Upstreams::resolve(None, &config::of_process, config, None).map_err(CommandFailure::usage)?;
     Ok(DeviceLogin::new(upstreams.github, upstreams.client_id, upstreams.client))
 }
 
@@ -134,7 +141,11 @@ async fn sign_in(
         let line = json!({"event": "code", "url": code.verification_uri(), "code": code.user_code()});
         print(&line.to_string())?;
     } else {
-        print_to_stderr(&format!("Open {} and enter the code {}", code.verification_uri(), code.user_code()))?;
+        print_to_stderr(&format!(
+            "Open {} and enter the code {}",
+            code.verification_uri(),
+            code.user_code()
+        ))?;
     }
     let token = match login.wait(code, cancel).await {
         Ok(token) => token,
@@ -147,7 +158,9 @@ async fn sign_in(
         Ok(account) => Some(account),
         Err(error) => {
             let error = anyhow!(error);
-            print_to_stderr(&format!("Signed in, but the account could not be read from Copilot: {error:#}"))?;
+            print_to_stderr(&format!(
+                "Signed in, but the account could not be read from Copilot: {error:#}"
+            ))?;
             None
         }
     };
@@ -245,8 +258,8 @@ mod tests {
     #[test]
     fn write_error_does_not_contain_the_token() {
         let (folder, _) = directories();
-        let error =
-            store_token(&folder.path().join("missing/github-token"), &"ghu_secret".to_owned().into()).unwrap_err();
+        let error = store_token(&folder.path().join("missing/github-token"), &"ghu_secret".to_owned().into())
+            .unwrap_err();
         assert!(!format!("{error:?}").contains("ghu_secret"));
     }
 

@@ -11,12 +11,12 @@ mod gateway_command;
 mod logging;
 mod login_command;
 mod ready;
+mod running_host;
 mod runtime_command;
 mod serve;
 mod shutdown;
 mod stdio;
 mod token;
-mod running_host;
 
 use std::process::ExitCode;
 
@@ -58,9 +58,9 @@ async fn run(cli: Cli) -> Result<(), CommandFailure> {
     match cli.command {
         None => serve::run(cli.serve).await,
         Some(CliCommand::Serve(arguments)) => serve::run(arguments).await,
-        Some(CliCommand::Gateway(GatewayArguments { command: Some(GatewayCommand::Check(check)), .. })) => {
-            check_command::run(check).await
-        }
+        Some(CliCommand::Gateway(GatewayArguments {
+            command: Some(GatewayCommand::Check(check)), ..
+        })) => check_command::run(check).await,
         Some(CliCommand::Gateway(arguments)) => gateway_command::run(arguments).await,
         Some(CliCommand::Login(arguments)) => login_command::login(arguments).await,
         Some(CliCommand::Logout(arguments)) => login_command::logout(arguments).await,

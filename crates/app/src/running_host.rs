@@ -223,10 +223,7 @@ fn program_source(named: Option<PathBuf>, runtimes: &Path) -> ProgramSource {
             return if path.is_file() {
                 Ok(Program::from_path(path))
             } else {
-                Err(format!(
-                    "Cannot find a Claude runtime at {}; correct or omit --claude.",
-                    path.display()
-                ))
+                Err(format!("Cannot find a Claude runtime at {}; correct or omit --claude.", path.display()))
             };
         }
         runtimes

@@ -16,8 +16,8 @@ use crate::config::{self, Config, Upstreams};
 use crate::directories::DataDirectories;
 use crate::failure::CommandFailure;
 use crate::ready::{ReadyLine, Scheme};
-use crate::shutdown::Signals;
 use crate::running_host::{self, Settings};
+use crate::shutdown::Signals;
 use crate::{announce, browser, stdio, token};
 
 /// Timeout of a graceful shutdown. Stopping a runtime takes at most 8 s.
@@ -165,7 +165,10 @@ fn registry(
     directory.map(Some).ok_or_else(|| anyhow!("cannot find the home directory; set --announce-dir"))
 }
 
-fn admission_token(arguments: &ServeArguments, directories: &DataDirectories) -> anyhow::Result<Option<String>> {
+fn admission_token(
+    arguments: &ServeArguments,
+    directories: &DataDirectories,
+) -> anyhow::Result<Option<String>> {
     if arguments.no_token {
         return Ok(None);
     }

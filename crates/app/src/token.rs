@@ -57,8 +57,7 @@ pub(crate) fn load_or_create(path: &Path) -> Result<String> {
     if path.exists() {
         return kept();
     }
-    let token =
-        random(|bytes| OsRng.try_fill_bytes(bytes).context("cannot read random bytes for a token"))?;
+    let token = random(|bytes| OsRng.try_fill_bytes(bytes).context("cannot read random bytes for a token"))?;
     // Written to a temporary file first, so that a reader never sees a partial token.
     let draft = path.with_extension(format!("{}.new", std::process::id()));
     let mut file = OpenOptions::new()

@@ -142,8 +142,8 @@ fn decode_all(path: &Path) -> Result<Decoded, Box<dyn Error>> {
 fn parse_with_node(path: &Path, lines: u64) -> Result<ElapsedTime, Box<dyn Error>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/decode_bench.js");
     let output = std::process::Command::new("node").arg(script).arg(path).output();
-    let output =
-        output.map_err(|error| format!("cannot start node, which is required for the comparison: {error}"))?;
+    let output = output
+        .map_err(|error| format!("cannot start node, which is required for the comparison: {error}"))?;
     if !output.status.success() {
         return Err(format!("node failed: {}", String::from_utf8_lossy(&output.stderr)).into());
     }

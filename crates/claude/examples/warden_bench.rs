@@ -136,10 +136,7 @@ struct Direct;
 impl StreamTransport for Direct {
     fn open<'a>(&'a self, launch: StreamLaunch<'a>) -> BoxFuture<'a, io::Result<ByteStream>> {
         Box::pin(async move {
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "the baseline is a start without a warden"
-            )]
+            #[expect(clippy::disallowed_methods, reason = "the baseline is a start without a warden")]
             let mut command = tokio::process::Command::new(&launch.plan.executable);
             let mut child = command
                 .args(launch.plan.arguments(launch.files))

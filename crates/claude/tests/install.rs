@@ -1,10 +1,6 @@
 //! Installs from a fake registry on 127.0.0.1, which can be slow, disconnect, or send invalid data.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "test helpers fail the test by panicking"
-)]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "test helpers fail the test by panicking")]
 
 use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt as _;

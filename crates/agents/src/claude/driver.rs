@@ -26,8 +26,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::map::Mapper;
 use super::event_queue::{EventQueue, SessionGone};
+use super::map::Mapper;
 use super::prompt::content_blocks;
 use super::requests::{RequestPurpose, Requests};
 use super::selection::Choice;

@@ -12,8 +12,8 @@
 
 mod config;
 mod driver;
-mod map;
 mod event_queue;
+mod map;
 mod prompt;
 mod provider;
 mod records;

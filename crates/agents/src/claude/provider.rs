@@ -215,7 +215,8 @@ fn conversation(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<Co
         History::Fresh | History::Rebuild(_) => Ok(Conversation::New(request.conversation)),
         History::Branch(_) => Err(OpenError::Failed {
             error_type: "branch_not_supported".to_owned(),
-            message: "Forking a Claude conversation is not supported yet; start a new chat instead.".to_owned(),
+            message: "Forking a Claude conversation is not supported yet; start a new chat instead."
+                .to_owned(),
         }),
     }
 }

@@ -216,7 +216,9 @@ fn prompt_of(message: &TranscriptMessage) -> Option<String> {
     let body: PromptBody = serde_json::from_str(message.message.as_ref()?.get()).ok()?;
     let text = match body.content {
         PromptContent::Text(text) => text,
-        PromptContent::Blocks(blocks) if blocks.iter().any(|block| block.r#type == "tool_result") => return None,
+        PromptContent::Blocks(blocks) if blocks.iter().any(|block| block.r#type == "tool_result") => {
+            return None;
+        }
         // The user's text comes last, after the attachments.
         PromptContent::Blocks(blocks) => blocks.into_iter().filter_map(|block| block.text).next_back()?,
     };

@@ -27,7 +27,8 @@ pub(crate) struct SelfSigned {
 
 /// Generates a key and a certificate that is valid for a hundred years.
 pub(crate) fn self_signed(name: &str) -> Result<SelfSigned> {
-    let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(|_| anyhow!("cannot generate a key"))?;
+    let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING)
+        .map_err(|_| anyhow!("cannot generate a key"))?;
     let algorithm = der(SEQUENCE, &[&der(OBJECT, &[SIGNATURE])]);
     let common = der(SEQUENCE, &[&der(OBJECT, &[COMMON_NAME]), &der(0x0c, &[name.as_bytes()])]);
     let whom = der(SEQUENCE, &[&der(0x31, &[&common])]);

@@ -100,8 +100,7 @@ async fn host_stopped_while_a_runtime_starts_leaves_no_processes() -> Result<()>
     let mut host = TestHost::start(options(native)).await?;
     let Opened { client, chat, .. } = Opened::new(&host).await?;
     client.say(&chat, "turn-1", ENDLESS).await?;
-    eventually(Duration::from_secs(10), "the runtime is starting", || !host.processes().is_empty())
-        .await?;
+    eventually(Duration::from_secs(10), "the runtime is starting", || !host.processes().is_empty()).await?;
     host.signal(Signal::SIGTERM)?;
     assert_eq!(host.exit_code(Duration::from_secs(10)).await?, Some(0));
     assert_eq!(host.processes(), []);

@@ -64,7 +64,10 @@ fn check(told: &KnownChat, now: &ChatState) -> Result<()> {
     for message in &told.queued {
         let queued = waiting.iter().filter(|waiting| waiting.id == *message).count();
         let started = now.turns.iter().filter(|turn| turn.id.starts_with(&format!("{message}-"))).count();
-        ensure!(queued + started == 1, "message {message} is queued {queued} times and was started {started} times");
+        ensure!(
+            queued + started == 1,
+            "message {message} is queued {queued} times and was started {started} times"
+        );
     }
     Ok(())
 }
@@ -199,8 +202,8 @@ async fn killed_host_neither_loses_nor_duplicates_acknowledged_state() -> Result
 }
 
 #[tokio::test]
-async fn client_receives_only_missed_actions_after_graceful_restart_and_conversation_continues()
--> Result<()> {
+async fn client_receives_only_missed_actions_after_graceful_restart_and_conversation_continues() -> Result<()>
+{
     let [native, _] = runtimes()?;
     let mut host = TestHost::start(options(native.clone())).await?;
     let Opened { mut client, chat, session } = Opened::new(&host).await?;

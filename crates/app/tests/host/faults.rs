@@ -183,7 +183,7 @@ async fn damaged_database_is_set_aside_and_readable_data_is_kept() -> Result<()>
     assert_eq!(host.exit_code(Duration::from_secs(10)).await?, Some(0));
     let file = host.data_dir().join("innkeeper.db");
     let mut bytes = std::fs::read(&file)?;
-    // The header in the first page is kept; other pages are overwritten with noise.
+    // The header in the first page is kept; the second page is overwritten.
     let page = 4096;
     for byte in bytes.iter_mut().skip(page).take(page) {
         *byte = 0xA5;

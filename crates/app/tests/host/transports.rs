@@ -58,12 +58,17 @@ impl TransportHost {
     }
 }
 
-async fn over_every_transport<F>(options: impl Fn() -> HostOptions, scenario: impl Fn(TransportHost) -> F) -> Result<()>
+async fn over_every_transport<F>(
+    options: impl Fn() -> HostOptions,
+    scenario: impl Fn(TransportHost) -> F,
+) -> Result<()>
 where
     F: Future<Output = Result<()>>,
 {
     for kind in [TransportKind::WebSocket, TransportKind::Unix, TransportKind::Stdio] {
-        scenario(TransportHost::start(kind, options()).await?).await.with_context(|| format!("over {kind:?}"))?;
+        scenario(TransportHost::start(kind, options()).await?)
+            .await
+            .with_context(|| format!("over {kind:?}"))?;
     }
     Ok(())
 }
@@ -178,7 +183,10 @@ async fn garbage_gets_errors_and_then_closes_every_transport() -> Result<()> {
             client.send_text("garbage").await?;
         }
         let close = client.closed().await?;
-        assert_eq!(close.map(|close| u16::from(close.code)), (host.kind != TransportKind::Stdio).then_some(4002));
+        assert_eq!(
+            close.map(|close| u16::from(close.code)),
+            (host.kind != TransportKind::Stdio).then_some(4002)
+        );
         assert_eq!(host.later_client().await?.request("ping", json!({})).await?["result"], Value::Null);
         Ok(())
     })

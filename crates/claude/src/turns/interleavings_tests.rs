@@ -418,7 +418,10 @@ impl Host {
 
     fn account(&mut self, steering: impl IntoIterator<Item = Uuid>) {
         for uuid in steering {
-            assert!(self.steered.contains(&uuid) && self.accounted.insert(uuid), "steering message reported twice");
+            assert!(
+                self.steered.contains(&uuid) && self.accounted.insert(uuid),
+                "steering message reported twice"
+            );
         }
     }
 

@@ -94,7 +94,11 @@ fn steered_turn_ends_once_whether_or_not_message_was_folded_in() {
 #[test]
 fn merged_messages_are_all_taken_up() {
     for version in [OLDER, NEWER] {
-        assert_eq!(play(version, "queue_three"), Played { answered: 1, steered: 3, background: 0 }, "{version}");
+        assert_eq!(
+            play(version, "queue_three"),
+            Played { answered: 1, steered: 3, background: 0 },
+            "{version}"
+        );
     }
 }
 

@@ -53,7 +53,8 @@ impl Api {
 
     /// Requests for a model response.
     pub(crate) fn model_calls(&self) -> Vec<ReceivedRequest> {
-        let is_call = |request: &ReceivedRequest| request.method == Method::POST && request.path == "/v1/messages";
+        let is_call =
+            |request: &ReceivedRequest| request.method == Method::POST && request.path == "/v1/messages";
         self.requests().into_iter().filter(is_call).collect()
     }
 }

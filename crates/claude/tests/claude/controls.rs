@@ -99,9 +99,10 @@ async fn requests_with_unknown_names_are_rejected_and_not_left_pending(program: 
     let controls = session.controls().unwrap();
     completes(&session, "#demo\ntext one").await;
     assert!(!soon(controls.cancel_message(Uuid::new_v4())).await.unwrap());
-    for refused in
-        [soon(controls.reconnect_mcp("unknown")).await, soon(controls.toggle_mcp("unknown", Switch::On)).await]
-    {
+    for refused in [
+        soon(controls.reconnect_mcp("unknown")).await,
+        soon(controls.toggle_mcp("unknown", Switch::On)).await,
+    ] {
         assert!(matches!(&refused, Err(RequestError::Refused { .. })), "{refused:?}");
     }
     // The newer runtime reports an unknown task as stopped; the older one does not know the newer requests.

@@ -307,8 +307,9 @@ async fn interrupt_ends_a_streaming_response(program: Program) {
 
 async fn denial_can_end_the_turn(program: Program) {
     let fixture = SessionFixture::new(program).await;
-    let (session, _) =
-        fixture.session_with(|_, _| PermissionAnswer::Deny { message: "stop".to_owned(), interrupt: true }).await;
+    let (session, _) = fixture
+        .session_with(|_, _| PermissionAnswer::Deny { message: "stop".to_owned(), interrupt: true })
+        .await;
     let bash = tool("Bash", json!({ "command": "touch x", "description": "d" }));
     let result = play(&session, &format!("#demo\n{bash}\ntext never said")).await;
     assert_eq!(result.ending, TurnEnding::Aborted);

@@ -240,6 +240,9 @@ macro_rules! for_both_runtimes {
 pub(crate) fn runtime(variable: &str) -> Program {
     let path = std::env::var_os(variable)
         .unwrap_or_else(|| panic!("{variable} is not set; run scripts/test, which installs both runtimes"));
-    assert!(Path::new(&path).is_file(), "{variable} is not a file; run scripts/test, which installs both runtimes");
+    assert!(
+        Path::new(&path).is_file(),
+        "{variable} is not a file; run scripts/test, which installs both runtimes"
+    );
     Program::from_path(path)
 }

@@ -126,7 +126,10 @@ fn second_list_reads_only_changed_files() {
                 .unwrap(),
         )
     };
-    assert!(std::sync::Arc::ptr_eq(&get(&before, other), &get(&after, other)), "an unchanged file was read again");
+    assert!(
+        std::sync::Arc::ptr_eq(&get(&before, other), &get(&after, other)),
+        "an unchanged file was read again"
+    );
     assert_eq!((get(&before, one).summary.as_str(), get(&after, one).summary.as_str()), ("first", "renamed"));
     fs::remove_file(path).unwrap();
     assert_eq!(transcripts.list(&ListOptions::default()).len(), 1);

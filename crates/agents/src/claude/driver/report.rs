@@ -9,7 +9,7 @@ use innkeeper_core::ids::TurnId;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{ClaudeDriver, End, ConversationIdentity};
+use super::{ClaudeDriver, ConversationIdentity, End};
 
 /// A turn that the session was notified of.
 #[derive(Debug)]
@@ -35,7 +35,10 @@ impl ClaudeDriver {
     pub(super) fn message(&mut self, message: &Message) -> Result<(), End> {
         if let Some(id) = message.conversation() {
             let is_reset = matches!(message, Message::ConversationReset(_));
-            self.identify(ConversationIdentity { id, has_messages: self.identity.has_messages && !is_reset })?;
+            self.identify(ConversationIdentity {
+                id,
+                has_messages: self.identity.has_messages && !is_reset,
+            })?;
         }
         if let Message::System(SystemMessage::TaskNotification(task)) = message {
             self.notice = task.summary.clone();

@@ -95,7 +95,9 @@ pub(super) fn joined(blocks: &[ContentBlock]) -> Option<String> {
 fn content_of(block: &ContentBlock) -> Option<(TextKind, String)> {
     match block {
         ContentBlock::Text(block) => Some((TextKind::Text, block.text.clone().unwrap_or_default())),
-        ContentBlock::Thinking(block) => Some((TextKind::Reasoning, block.thinking.clone().unwrap_or_default())),
+        ContentBlock::Thinking(block) => {
+            Some((TextKind::Reasoning, block.thinking.clone().unwrap_or_default()))
+        }
         ContentBlock::ToolUse(_) | ContentBlock::ToolResult(_) | ContentBlock::Unknown(_) => None,
     }
 }
