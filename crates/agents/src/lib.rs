@@ -1,6 +1,6 @@
-//! Agent drivers: how each kind of agent is opened, driven and mapped to AHP.
+//! Agent drivers: how each kind of agent is started, driven and mapped to AHP.
 //!
-//! A driver turns an agent's own messages into AHP actions. Mappers and turn
-//! machines are pure; one task per conversation does the talking.
+//! A driver converts an agent's messages to AHP actions. Mappers and turn machines
+//! are pure; one task per conversation does the I/O.
 
 pub mod claude;

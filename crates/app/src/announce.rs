@@ -1,9 +1,9 @@
-//! `--announce`: a record by which VS Code finds the host, on this machine and by
-//! way of SSH.
+//! `--announce`: writes the record by which VS Code discovers the host, on this machine
+//! and over SSH.
 //!
-//! Owns one file of the registry that VS Code reads: written whole once connections
-//! are accepted, for this user alone, and removed with the host. The files of
-//! others, dead or alive, are not touched.
+//! Owns one file in the registry that VS Code reads. The file is written atomically once
+//! connections are accepted, with mode 0600, and removed when the host stops. Files of
+//! other hosts, running or not, are not touched.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write as _;
@@ -17,30 +17,29 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::config::Environment;
-use crate::ready::{Ready, Scheme};
+use crate::ready::{ReadyLine, Scheme};
 
-/// The kind of host that clients may share.
+/// The kind of host that several clients may share.
 const KIND: &str = "standalone";
 
-/// The version of the record's format.
+/// Version of the record format.
 const SCHEMA: u32 = 2;
 
-/// Where the records are, below the user data directory.
+/// Directory of the records, relative to the user data directory.
 const ENTRIES: &str = "agent-host/local-endpoint/entries";
 
-/// A record in the registry. Dropping it removes the file.
+/// A discovery record. Dropping it removes the file.
 #[derive(Debug)]
 pub(crate) struct Announced {
     path: PathBuf,
 }
 
-/// Whether there is a place that the readers of records can dial: they know of no
-/// TLS, and a record has one endpoint.
+/// Whether one of the addresses can be announced. The record format does not support TLS.
 pub(crate) fn can_announce(places: &[Listen], scheme: Scheme) -> bool {
     endpoint(places, scheme).is_some()
 }
 
-/// The user data directory of VS Code, by its own rules.
+/// Returns the user data directory of VS Code, determined by the same rules as VS Code.
 pub(crate) fn user_data_directory(named: Option<&Path>, environment: Environment<'_>) -> Option<PathBuf> {
     if let Some(named) = named {
         return std::path::absolute(named).ok();
@@ -60,15 +59,14 @@ pub(crate) fn user_data_directory(named: Option<&Path>, environment: Environment
     Some(base.join("Code"))
 }
 
-/// Announces the host below a user data directory. It works without, so that a
-/// failure is told and no more.
-pub(crate) fn write(user_data: &Path, ready: &Ready) -> Option<Announced> {
+/// Writes the discovery record. The host works without it, so a failure is only logged.
+pub(crate) fn write(user_data: &Path, ready: &ReadyLine) -> Option<Announced> {
     let endpoint = endpoint(&ready.places, ready.scheme)?;
     match write_record(user_data, ready.token.as_deref(), &endpoint) {
         Ok(announced) => Some(announced),
         Err(error) => {
             let directory = user_data.display();
-            tracing::warn!(%error, %directory, "the host could not be announced; VS Code will not find it by itself");
+            tracing::warn!(%error, %directory, "cannot write the discovery record; VS Code will not discover this host");
             None
         }
     }
@@ -96,21 +94,21 @@ fn write_record(user_data: &Path, token: Option<&str>, endpoint: &Value) -> std:
     match written {
         Ok(()) => Ok(Announced { path }),
         Err(error) => {
-            // The first error says more than one about the leftover would.
+            // The first error is more useful than one about the temporary file.
             std::fs::remove_file(&draft).ok();
             Err(error)
         }
     }
 }
 
-/// The name by which readers check that a record is in its place.
+/// Returns the file name that VS Code computes to validate a record.
 fn record_name(pid: u32, instance: &Uuid) -> String {
     let digest = Sha256::digest(format!("{KIND}\0{pid}\0{instance}"));
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The endpoint of the record: a socket over TCP rather than one in the file system,
-/// since it can be dialled through SSH as it is.
+/// Returns the endpoint for the record, which holds only one. Prefers TCP to a Unix socket,
+/// since it can be forwarded over SSH unchanged.
 fn endpoint(places: &[Listen], scheme: Scheme) -> Option<Value> {
     let tcp = places.iter().find_map(|place| match place {
         Listen::Tcp(address) if scheme == Scheme::Plain => {
@@ -129,7 +127,7 @@ fn endpoint(places: &[Listen], scheme: Scheme) -> Option<Value> {
 impl Drop for Announced {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "the discovery record stays behind");
+            tracing::warn!(%error, path = %self.path.display(), "cannot remove the discovery record");
         }
     }
 }
@@ -141,8 +139,8 @@ mod tests {
     use super::*;
     use crate::cli::UpstreamName;
 
-    fn ready(places: Vec<Listen>) -> Ready {
-        Ready {
+    fn ready(places: Vec<Listen>) -> ReadyLine {
+        ReadyLine {
             places,
             scheme: Scheme::Plain,
             token: Some("secret".to_owned()),
@@ -155,12 +153,12 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_in_its_place_for_its_user_alone_and_goes_with_the_host() {
+    fn record_is_private_and_removed_with_the_host() {
         let dir = tempfile::tempdir().unwrap();
         let address = Listen::Tcp("127.0.0.1:7433".parse().unwrap());
         let announced = write(dir.path(), &ready(vec![Listen::Unix("/s".into()), address])).unwrap();
         let entries = dir.path().join(ENTRIES);
-        // Another host's, which is dead.
+        // The record of another host that is no longer running.
         std::fs::write(entries.join("other.json"), "{}").unwrap();
         let record: Value = serde_json::from_slice(&std::fs::read(&announced.path).unwrap()).unwrap();
         let instance = record["instanceId"].as_str().unwrap().to_owned();
@@ -180,15 +178,15 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_the_digest_that_readers_expect() {
-        // Made with: printf 'standalone\\0007\\000f81d4fae-7dec-41d0-8765-00a0c91e6bf6' | sha256sum
+    fn record_name_is_the_expected_digest() {
+        // Computed with: printf 'standalone\\0007\\000f81d4fae-7dec-41d0-8765-00a0c91e6bf6' | sha256sum
         let instance = "f81d4fae-7dec-41d0-8765-00a0c91e6bf6".parse().unwrap();
         let expected = "f67a0568367509af6f66349f7daa90e83717583330139d112a83690c2ad7c5f3";
         assert_eq!(record_name(7, &instance), expected);
     }
 
     #[test]
-    fn only_what_can_be_dialled_is_announced() {
+    fn only_plain_tcp_and_unix_sockets_can_be_announced() {
         let tcp = || Listen::Tcp("127.0.0.1:1".parse().unwrap());
         assert!(can_announce(&[tcp()], Scheme::Plain));
         assert!(!can_announce(&[tcp()], Scheme::Tls));
@@ -197,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_is_found_by_the_rules_of_vs_code() {
+    fn user_data_directory_follows_the_rules_of_vs_code() {
         let all = [
             ("VSCODE_PORTABLE", "/portable"),
             ("VSCODE_APPDATA", "/appdata"),

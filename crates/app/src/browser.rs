@@ -1,7 +1,7 @@
-//! Opens the page in the user's browser.
+//! Opens the web page in the user's browser.
 //!
-//! The address holds the token, and a command line can be read by every user of the
-//! machine. So the browser is given a small private file that leads to the page.
+//! The URL contains the token, and every user of the machine can read command lines.
+//! So the browser is started with a private file that redirects to the page.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -11,13 +11,13 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
-/// Opens an address by way of a file at `link`.
+/// Opens a URL through a redirect file at `link`.
 pub(crate) fn open(address: &str, link: &Path) -> Result<()> {
     write_link(address, link).with_context(|| format!("cannot write {}", link.display()))?;
     let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     #[expect(
         clippy::disallowed_methods,
-        reason = "the browser belongs to the user and outlives the host on purpose"
+        reason = "the browser belongs to the user and must outlive the host"
     )]
     let mut child = Command::new(opener)
         .arg(link)
@@ -26,12 +26,12 @@ pub(crate) fn open(address: &str, link: &Path) -> Result<()> {
         .stderr(Stdio::null())
         .spawn()
         .with_context(|| format!("cannot start {opener}"))?;
-    // Only so that no dead process is left; how it went is the user's to see.
+    // Only reaps the process; the user sees whether the browser opened.
     std::thread::spawn(move || child.wait());
     Ok(())
 }
 
-/// The address has no character that means something in HTML: a token is letters,
+/// Writes the redirect file. The URL needs no HTML escaping: a token consists of letters,
 /// digits, `-` and `_`.
 fn write_link(address: &str, link: &Path) -> std::io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(link)?;
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_link_leads_to_the_page_and_is_its_users_alone() {
+    fn link_redirects_to_the_page_and_is_private() {
         let dir = tempfile::tempdir().unwrap();
         let link = dir.path().join("page.html");
         write_link("http://127.0.0.1:1/?tkn=a-b_c", &link).unwrap();

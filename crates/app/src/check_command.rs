@@ -1,4 +1,4 @@
-//! `innkeeper gateway check`: whether a Messages endpoint keeps to the format.
+//! `innkeeper gateway check`: checks whether an endpoint follows the Messages format.
 
 use std::io::{Read as _, Write as _};
 
@@ -10,27 +10,27 @@ use innkeeper_gateway::check::{
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::shutdown::Signals;
 
-/// The name of a variable that stands for stdin.
+/// Variable name that means stdin.
 const STDIN: &str = "-";
 
-/// Most bytes of credentials that are read from stdin; tokens have a few hundred.
+/// Maximum size of credentials read from stdin; tokens have a few hundred bytes.
 const MOST_STDIN: u64 = 64 * 1024;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArguments {
-    /// The endpoint's address in front of /v1/messages, such as http://127.0.0.1:8080
+    /// Base URL of the endpoint, without /v1/messages, such as http://127.0.0.1:8080
     #[arg(value_name = "URL")]
     pub(crate) url: String,
-    /// The model to ask [default: the first of the endpoint's list]
+    /// Model to use [default: the first that the endpoint lists]
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// The environment variable with the bearer token; - reads it from stdin
+    /// Environment variable with the bearer token; - reads it from stdin
     #[arg(long, value_name = "VAR", group = "credentials")]
     pub(crate) bearer_env: Option<String>,
-    /// The environment variable with the API key; - reads it from stdin
+    /// Environment variable with the API key; - reads it from stdin
     #[arg(long, value_name = "VAR", group = "credentials")]
     pub(crate) api_key_env: Option<String>,
     /// Print JSON
@@ -38,28 +38,28 @@ pub(crate) struct CheckArguments {
     pub(crate) json: bool,
 }
 
-pub(crate) async fn run(arguments: CheckArguments) -> Result<(), Failure> {
-    let mut signals = Signals::listen().map_err(Failure::work)?;
-    let credentials = credentials(&arguments).map_err(Failure::usage)?;
+pub(crate) async fn run(arguments: CheckArguments) -> Result<(), CommandFailure> {
+    let mut signals = Signals::listen().map_err(CommandFailure::work)?;
+    let credentials = credentials(&arguments).map_err(CommandFailure::usage)?;
     let target = CheckTarget { base_url: arguments.url, credentials, model: arguments.model };
     let checked = tokio::select! {
         checked = check(target, CheckOptions::default()) => checked,
-        () = signals.next() => return Err(Failure::Interrupted),
+        () = signals.next() => return Err(CommandFailure::Interrupted),
     };
     let report = checked.map_err(|error| match error {
-        CheckError::BaseUrl { .. } | CheckError::Credentials => Failure::usage(error),
-        CheckError::Client(_) | CheckError::Unreachable { .. } => Failure::work(error),
+        CheckError::BaseUrl { .. } | CheckError::Credentials => CommandFailure::usage(error),
+        CheckError::Client(_) | CheckError::Unreachable { .. } => CommandFailure::work(error),
     })?;
     let shown = if arguments.json { format!("{}\n", as_json(&report)) } else { as_table(&report) };
-    std::io::stdout().write_all(shown.as_bytes()).map_err(Failure::work)?;
+    std::io::stdout().write_all(shown.as_bytes()).map_err(CommandFailure::work)?;
     match report.failed().count() {
         0 => Ok(()),
-        failed => Err(Failure::work(anyhow!("{failed} of {} checks failed", report.findings.len()))),
+        failed => Err(CommandFailure::work(anyhow!("{failed} of {} checks failed", report.findings.len()))),
     }
 }
 
-/// Reads the secret from where the command line says it is, never from the
-/// command line itself: other users can see that.
+/// Reads the secret from a variable or stdin, never from the command line, which other
+/// users can read.
 fn credentials(arguments: &CheckArguments) -> anyhow::Result<Credentials> {
     match (&arguments.bearer_env, &arguments.api_key_env) {
         (Some(variable), _) => Ok(Credentials::Bearer(secret(variable)?)),
@@ -72,17 +72,17 @@ fn secret(variable: &str) -> anyhow::Result<SecretString> {
     let text = if variable == STDIN {
         let mut text = String::new();
         let mut stdin = std::io::stdin().lock().take(MOST_STDIN);
-        stdin.read_to_string(&mut text).context("the credentials cannot be read from stdin")?;
+        stdin.read_to_string(&mut text).context("cannot read the credentials from stdin")?;
         text
     } else {
         std::env::var(variable).with_context(|| {
-            format!("the environment variable {variable} cannot be read; set it to the secret")
+            format!("cannot read the environment variable {variable}; set it to the secret")
         })?
     };
     let text = text.trim();
     if text.is_empty() {
         let place = if variable == STDIN { "stdin" } else { variable };
-        return Err(anyhow!("there are no credentials in {place}; put the secret there"));
+        return Err(anyhow!("no credentials in {place}; put the secret there"));
     }
     Ok(text.into())
 }
@@ -166,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_every_check_with_what_was_expected_and_seen() {
+    fn table_lists_every_check_with_expected_and_seen() {
         let expected = "ok       a\n           note     odd\nfailed   b\n           expected one\n           \
                         seen     two\nskipped  c: why\n1 ok, 1 failed, 1 skipped\n";
         assert_eq!(as_table(&report()), expected);
     }
 
     #[test]
-    fn json_has_the_same_in_fields() {
+    fn json_contains_every_check() {
         let expected = json!({"ok": false, "checks": [
             {"name": "a", "result": "ok", "defects": [], "reason": null, "notes": ["odd"]},
             {"name": "b", "result": "failed", "defects": [{"expected": "one", "seen": "two"}], "reason": null,
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_not_set_is_named_with_what_to_do() {
+    fn error_for_missing_variable_names_it_and_says_what_to_do() {
         let error = secret("INNKEEPER_NO_SUCH_VARIABLE").unwrap_err().to_string();
         assert!(error.contains("INNKEEPER_NO_SUCH_VARIABLE") && error.contains("set it"), "{error}");
     }

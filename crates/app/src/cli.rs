@@ -1,4 +1,4 @@
-//! The command line, as it is typed.
+//! The command line arguments.
 
 use std::path::PathBuf;
 
@@ -13,13 +13,13 @@ use crate::login_command::AccountArguments;
 #[command(version, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub(crate) command: Option<CliCommand>,
     #[command(flatten)]
     pub(crate) serve: ServeArguments,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Run the host (the default command)
     Serve(ServeArguments),
     /// Run only the Anthropic-compatible gateway
@@ -30,14 +30,14 @@ pub(crate) enum Command {
     Login(AccountArguments),
     /// Sign out of GitHub
     Logout(AccountArguments),
-    /// Show who is signed in to GitHub
+    /// Show the GitHub account that is signed in
     Whoami(AccountArguments),
 }
 
-/// Where a model request goes.
+/// Upstream for model requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum UpstreamName {
-    /// The built-in demo model: offline, no account
+    /// Built-in demo model: offline, no account
     Demo,
     /// GitHub Copilot, with the account of `innkeeper login`
     Copilot,
@@ -47,27 +47,27 @@ pub(crate) enum UpstreamName {
 
 #[derive(Debug, Args)]
 pub(crate) struct UpstreamArguments {
-    /// Where model requests go [default: copilot if signed in, else anthropic if a key is set, else demo]
+    /// Upstream for model requests [default: copilot if signed in, else anthropic if a key is set, else demo]
     #[arg(long, value_name = "NAME", env = "INNKEEPER_UPSTREAM", value_enum)]
     pub(crate) upstream: Option<UpstreamName>,
-    /// The configuration file [default: config.toml in the data directory]
+    /// Configuration file [default: config.toml in the data directory]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DataArguments {
-    /// Where Innkeeper keeps its data [default: the platform's data directory]
+    /// Data directory [default: the platform's data directory]
     #[arg(long, value_name = "DIR", env = "INNKEEPER_DATA_DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Where installed runtimes live [default: runtimes in the data directory]
+    /// Directory of installed runtimes [default: runtimes in the data directory]
     #[arg(long, value_name = "DIR", env = "INNKEEPER_RUNTIMES_DIR", hide = true)]
     pub(crate) runtimes_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
-    /// Where to listen, repeatable: 127.0.0.1:PORT (0 for any free one), unix:PATH, or stdio (a JSON message a line)
+    /// Address to listen on, repeatable: 127.0.0.1:PORT (0 for any free port), unix:PATH, or stdio (one JSON message per line)
     #[arg(
         long,
         value_name = "ADDR",
@@ -78,42 +78,42 @@ pub(crate) struct ServeArguments {
     pub(crate) listen: Vec<String>,
     #[command(flatten)]
     pub(crate) data: DataArguments,
-    /// The token that clients must bring [env: INNKEEPER_TOKEN] [default: a random one, kept in the data directory]
+    /// Token that clients must present [env: INNKEEPER_TOKEN] [default: a random one, stored in the data directory]
     #[arg(long, value_name = "TOKEN", group = "admission", allow_hyphen_values = true)]
     pub(crate) token: Option<String>,
-    /// A file with the token
+    /// File that contains the token
     #[arg(long, value_name = "FILE", group = "admission")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Admit everyone who reaches the loopback address
+    /// Accept clients without a token (loopback only)
     #[arg(long, group = "admission")]
     pub(crate) no_token: bool,
-    /// Listen with TLS: a PEM file with the certificate. Needed beyond loopback addresses
+    /// PEM file with the TLS certificate. Required for addresses other than loopback
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// The private key of the certificate, a PEM file
+    /// PEM file with the private key of the certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Write the discovery record by which VS Code finds the host on this machine or over SSH
+    /// Write a discovery record so that VS Code finds the host on this machine or over SSH
     #[arg(long)]
     pub(crate) announce: bool,
-    /// The user data directory of VS Code for --announce [default: VS Code's own]
+    /// VS Code's user data directory for --announce [default: VS Code's own default]
     #[arg(long, value_name = "DIR", requires = "announce")]
     pub(crate) announce_dir: Option<PathBuf>,
-    /// Append every message from and to clients to a file, as JSON lines
+    /// Append every message to and from clients to a file, as JSON lines
     #[arg(long, value_name = "FILE")]
     pub(crate) wire_log: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) upstream: UpstreamArguments,
-    /// The Claude runtime to use; a .js file is run with Node [default: the installed one, else `claude` on PATH]
+    /// Claude runtime to use; a .js file is run with Node [default: the installed one, else `claude` on PATH]
     #[arg(long, value_name = "PATH", env = "INNKEEPER_CLAUDE")]
     pub(crate) claude: Option<PathBuf>,
-    /// Print the ready line as JSON; with stdio it is the first line before the protocol's
+    /// Print the ready line as JSON; with stdio, it is the first line on stdout
     #[arg(long)]
     pub(crate) json: bool,
-    /// Open the page in a browser
+    /// Open the web page in a browser
     #[arg(long, overrides_with = "no_open")]
     pub(crate) open: bool,
-    /// Do not open the page in a browser
+    /// Do not open the web page in a browser
     #[arg(long, overrides_with = "open")]
     pub(crate) no_open: bool,
 }
@@ -123,7 +123,7 @@ pub(crate) struct ServeArguments {
 pub(crate) struct GatewayArguments {
     #[command(subcommand)]
     pub(crate) command: Option<GatewayCommand>,
-    /// Where to listen: 127.0.0.1:PORT, port 0 for any free one
+    /// Address to listen on: 127.0.0.1:PORT, port 0 for any free port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub(crate) listen: String,
     #[command(flatten)]
@@ -137,7 +137,7 @@ pub(crate) struct GatewayArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GatewayCommand {
-    /// Check whether a Messages endpoint keeps to Anthropic's wire format
+    /// Check whether a Messages endpoint follows Anthropic's wire format
     Check(CheckArguments),
 }
 
@@ -153,26 +153,26 @@ pub(crate) struct RuntimeArguments {
 pub(crate) enum RuntimeCommand {
     /// Install a Claude runtime
     Install {
-        /// The version [default: the one that this Innkeeper is tested with]
+        /// Version to install [default: the one that this Innkeeper is tested with]
         version: Option<RuntimeVersion>,
-        /// The npm registry to install from [default: npm_config_registry, .npmrc, or what npm says]
+        /// npm registry to install from [default: npm_config_registry, .npmrc, or the output of npm]
         #[arg(long, value_name = "URL")]
         registry: Option<String>,
     },
-    /// List the installed runtimes
+    /// List installed runtimes
     List {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Print the path of an installed runtime's program
+    /// Print the path of an installed runtime's executable
     Path {
-        /// The version [default: the one that this Innkeeper is tested with]
+        /// Version [default: the one that this Innkeeper is tested with]
         version: Option<RuntimeVersion>,
     },
     /// Remove an installed runtime
     Remove {
-        /// The version
+        /// Version to remove
         version: RuntimeVersion,
     },
 }

@@ -1,9 +1,9 @@
-//! The configuration file, the environment and the flags as one.
+//! Combines the configuration file, the environment and the flags.
 //!
 //! Owns `config.toml` and the precedence: flag, environment, file, default.
-//! A key that is not known is an error, and a service's address that is not
-//! this machine's is taken from the file only, so that a credential cannot be
-//! led away by a variable.
+//! An unknown key is an error. The URL of a service that is not on this machine
+//! is read only from the file, so that an environment variable cannot redirect
+//! a credential to another server.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -21,16 +21,16 @@ use secrecy::SecretString;
 use serde::Deserialize;
 
 use crate::cli::{UpstreamArguments, UpstreamName};
-use crate::directories::Directories;
+use crate::directories::DataDirectories;
 use crate::login_command;
 
-/// Where Anthropic's own service lives.
+/// Base URL of Anthropic's API.
 const ANTHROPIC: &str = "https://api.anthropic.com";
 
-/// Where people sign in, unless an enterprise has its own place.
+/// Default URL for signing in; enterprises have their own.
 const GITHUB: &str = "https://github.com";
 
-/// Every key of the file.
+/// All valid keys of the file.
 const KEYS: [&str; 14] = [
     "upstream",
     "anthropic.api_key",
@@ -48,10 +48,10 @@ const KEYS: [&str; 14] = [
     "limits.sessions",
 ];
 
-/// The largest configuration file that is read.
+/// Maximum size of the configuration file.
 const MAX_FILE: u64 = 1024 * 1024;
 
-/// What the file says.
+/// Contents of the configuration file.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Config {
     #[serde(default)]
@@ -121,7 +121,7 @@ struct LimitsSection {
 }
 
 impl Config {
-    /// How much clients may have.
+    /// Returns the limits for clients.
     pub(crate) fn server_limits(&self) -> Result<ServerLimits> {
         let mut limits = ServerLimits::default();
         for (key, value, limit) in [
@@ -137,24 +137,23 @@ impl Config {
         Ok(limits)
     }
 
-    /// Reads the file that the user named, or `config.toml` of the data
-    /// directory if there is one.
-    pub(crate) fn load(named: Option<&Path>, directories: &Directories) -> Result<Self> {
-        let path = named.map_or_else(|| beside_token(directories, "config.toml"), Path::to_owned);
+    /// Reads the file at `named`, or `config.toml` in the data directory if it exists.
+    pub(crate) fn load(named: Option<&Path>, directories: &DataDirectories) -> Result<Self> {
+        let path = named.map_or_else(|| path_in_data_directory(directories, "config.toml"), Path::to_owned);
         let what = || format!("the configuration file {}", path.display());
         match std::fs::metadata(&path) {
-            Ok(found) if found.len() > MAX_FILE => bail!("{} is too large", what()),
+            Ok(found) if found.len() > MAX_FILE => bail!("cannot read {}: larger than 1 MiB", what()),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound && named.is_none() => {
                 return Ok(Self::default());
             }
-            Err(error) => return Err(error).with_context(|| format!("{} cannot be read", what())),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", what())),
         }
-        let text = std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", what()))?;
-        Self::parse(&text).with_context(|| format!("{} cannot be used", what()))
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", what()))?;
+        Self::parse(&text).with_context(|| format!("invalid {}", path.display()))
     }
 
-    /// Directories that clients may reach although no session works in them.
+    /// Returns the directories that clients may access in addition to those of sessions.
     pub(crate) fn file_roots(&self) -> Result<Vec<PathBuf>> {
         let expand = |text: &String| match text.strip_prefix("~/") {
             Some(rest) => std::env::home_dir().map(|home| home.join(rest)),
@@ -168,43 +167,43 @@ impl Config {
         self.files.roots.iter().flatten().map(root).collect()
     }
 
-    /// Reads the text of a file.
+    /// Parses the text of a configuration file.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        // The message of a syntax error shows the line, which may hold a key.
+        // A syntax error quotes the line, which may contain a secret.
         let table: toml::Table =
             text.parse().map_err(|error: toml::de::Error| without_source(text, &error))?;
         check_keys(&table, "")?;
-        // Here the error names the key; there is no text any more that it could show.
+        // This error names the key and cannot quote the text.
         let wrong = |error: toml::de::Error| anyhow!("{}", error.to_string().trim().replace('\n', " "));
         toml::Value::Table(table).try_into().map_err(wrong)
     }
 }
 
-/// What a variable of the environment says.
+/// Looks up an environment variable.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The environment of this process.
+/// Looks up a variable in the environment of this process.
 pub(crate) fn of_process(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Everything about upstreams, decided.
+/// Resolved settings of the upstreams.
 #[derive(Debug)]
 pub(crate) struct Upstreams {
-    /// Which one is used.
+    /// The upstream to use.
     pub(crate) name: UpstreamName,
-    /// The limits of the gateway in front.
+    /// Limits of the gateway.
     pub(crate) limits: GatewayLimits,
-    /// Where people sign in.
+    /// Where users sign in.
     pub(crate) github: GithubEndpoints,
-    /// As which program they sign in.
+    /// OAuth client id for signing in.
     pub(crate) client_id: String,
-    /// How connections are made.
+    /// Options for outgoing connections.
     pub(crate) client: ClientOptions,
     anthropic: Endpoint,
     anthropic_key: Option<SecretString>,
     copilot: Option<Endpoint>,
-    /// Whether only Copilot's address is another one, so that GitHub's has no part in it.
+    /// Whether only Copilot's URL is overridden, in which case GitHub is not contacted.
     copilot_alone: bool,
     betas: Option<Vec<String>>,
     integration_id: Option<String>,
@@ -212,14 +211,14 @@ pub(crate) struct Upstreams {
 }
 
 impl Upstreams {
-    /// Puts everything together that this process was given.
-    pub(crate) fn load(arguments: &UpstreamArguments, directories: &Directories) -> Result<Self> {
+    /// Resolves the settings of this process.
+    pub(crate) fn load(arguments: &UpstreamArguments, directories: &DataDirectories) -> Result<Self> {
         let config = Config::load(arguments.config.as_deref(), directories)?;
         let token = login_command::token(directories)?;
         Self::resolve(arguments.upstream, &of_process, config, token)
     }
 
-    /// Puts flag, environment and file together.
+    /// Resolves the settings from flag, environment and file.
     pub(crate) fn resolve(
         flag: Option<UpstreamName>,
         environment: Environment<'_>,
@@ -236,7 +235,7 @@ impl Upstreams {
             address(environment, "INNKEEPER_GITHUB_API_URL", ("github.api_url", config.github.api_url))?;
         let web = match (config.github.url, &api) {
             (Some(url), _) => Endpoint::from_configuration(&url).context("github.url")?,
-            // A stand-in on this machine stands for all of GitHub.
+            // A fake on this machine replaces all of GitHub.
             (None, Some(api)) if api.is_loopback() => api.clone(),
             (None, _) => Endpoint::from_configuration(GITHUB)?,
         };
@@ -271,7 +270,7 @@ impl Upstreams {
         })
     }
 
-    /// Makes the upstream that is used.
+    /// Creates the selected upstream.
     pub(crate) fn build(self) -> Result<Arc<dyn Upstream>> {
         Ok(match self.name {
             UpstreamName::Demo => Arc::new(DemoUpstream::new()),
@@ -287,9 +286,9 @@ impl Upstreams {
                 token: self.github_token,
                 betas: self.betas.map_or_else(BetaFilter::default, BetaFilter::new),
                 integration_id: match self.integration_id {
-                    Some(id) => Some(
-                        id.parse().map_err(|_| anyhow!("copilot.integration_id: {id:?} cannot be sent"))?,
-                    ),
+                    Some(id) => Some(id.parse().map_err(|_| {
+                        anyhow!("copilot.integration_id: {id:?} is not a valid header value")
+                    })?),
                     None => None,
                 },
                 client: self.client,
@@ -298,13 +297,13 @@ impl Upstreams {
     }
 }
 
-/// A file in the data directory, which is where the token is.
-pub(crate) fn beside_token(directories: &Directories, name: &str) -> PathBuf {
+/// Returns the path of a file in the data directory, which also holds the token.
+pub(crate) fn path_in_data_directory(directories: &DataDirectories, name: &str) -> PathBuf {
     directories.token().with_file_name(name)
 }
 
-/// The address of a service: the environment's if it is this machine's own,
-/// else the file's.
+/// Returns the URL of a service: the environment's if it is a loopback address, otherwise
+/// the file's.
 fn address(
     environment: Environment<'_>,
     variable: &str,
@@ -313,7 +312,7 @@ fn address(
     if let Some(text) = environment(variable) {
         match Endpoint::from_environment(&text) {
             Ok(endpoint) => return Ok(Some(endpoint)),
-            Err(error) => tracing::warn!(%error, "{variable} is ignored; set {key} in config.toml instead"),
+            Err(error) => tracing::warn!(%error, "ignoring {variable}; set {key} in config.toml instead"),
         }
     }
     value.map(|text| Endpoint::from_configuration(&text)).transpose().with_context(|| key.to_owned())
@@ -321,7 +320,7 @@ fn address(
 
 fn upstream_name(text: &str) -> Result<UpstreamName> {
     <UpstreamName as clap::ValueEnum>::from_str(text, false)
-        .map_err(|_| anyhow!("upstream: {text:?} is none of demo, copilot, anthropic"))
+        .map_err(|_| anyhow!("upstream: unknown upstream {text:?}; known: demo, copilot, anthropic"))
 }
 
 fn limits(section: &GatewaySection) -> Result<GatewayLimits> {
@@ -354,7 +353,7 @@ fn without_source(text: &str, error: &toml::de::Error) -> anyhow::Error {
     anyhow!("line {line}: {}", error.message())
 }
 
-/// Refuses keys that nobody reads: a misspelled one would silently do nothing.
+/// Rejects unknown keys, since a misspelled key would silently have no effect.
 fn check_keys(table: &toml::Table, section: &str) -> Result<()> {
     for (name, value) in table {
         let key = if section.is_empty() { name.clone() } else { format!("{section}.{name}") };
@@ -362,7 +361,7 @@ fn check_keys(table: &toml::Table, section: &str) -> Result<()> {
             .iter()
             .any(|known| known.strip_prefix(key.as_str()).is_some_and(|rest| rest.starts_with('.')));
         if !is_section && !KEYS.contains(&key.as_str()) {
-            bail!("the key {key} is not known; did you mean {}?", nearest(&key));
+            bail!("unknown key {key}; did you mean {}?", nearest(&key));
         }
         if let Some(inner) = value.as_table().filter(|_| is_section) {
             check_keys(inner, &key)?;
@@ -375,7 +374,7 @@ fn nearest(key: &str) -> &'static str {
     KEYS.iter().copied().min_by_key(|known| distance(key, known)).unwrap_or_default()
 }
 
-/// How many letters must be changed, added or removed.
+/// Levenshtein distance.
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.chars().count()).collect();
     for (index, letter) in one.chars().enumerate() {

@@ -16,7 +16,7 @@ fn resolve(
 }
 
 #[test]
-fn flag_goes_before_environment_before_file_before_default() {
+fn precedence_is_flag_environment_file_default() {
     assert_eq!(resolve(None, &[], "", None).name, UpstreamName::Demo);
     assert_eq!(resolve(None, &[("ANTHROPIC_API_KEY", "k")], "", None).name, UpstreamName::Anthropic);
     assert_eq!(resolve(None, &[("ANTHROPIC_API_KEY", "k")], "", Some("t")).name, UpstreamName::Copilot);
@@ -35,7 +35,7 @@ fn flag_goes_before_environment_before_file_before_default() {
 }
 
 #[test]
-fn an_address_elsewhere_is_never_taken_from_the_environment() {
+fn remote_url_is_never_read_from_the_environment() {
     let variables = [
         ("INNKEEPER_ANTHROPIC_URL", PUBLIC),
         ("INNKEEPER_COPILOT_API_URL", PUBLIC),
@@ -53,24 +53,24 @@ fn an_address_elsewhere_is_never_taken_from_the_environment() {
 }
 
 #[test]
-fn an_enterprise_is_known_by_where_people_sign_in() {
+fn enterprise_api_is_derived_from_the_sign_in_url() {
     let resolved = resolve(None, &[], "[github]\nurl = 'https://house.ghe.com'\nclient_id = 'abc'", None);
     assert_eq!(resolved.github.api.to_string(), "https://api.house.ghe.com");
     assert_eq!(resolved.client_id, "abc");
 }
 
 #[test]
-fn github_has_no_part_in_it_if_only_copilot_lives_elsewhere() {
+fn github_is_not_contacted_if_only_the_copilot_url_is_overridden() {
     let copilot = ("INNKEEPER_COPILOT_API_URL", "http://127.0.0.1:1");
     assert!(resolve(None, &[copilot], "", None).copilot_alone);
     let github = ("INNKEEPER_GITHUB_API_URL", "http://127.0.0.1:2");
     let both = resolve(None, &[copilot, github], "", None);
     assert!(!both.copilot_alone);
-    assert_eq!(both.github.web, both.github.api, "people sign in there too");
+    assert_eq!(both.github.web, both.github.api, "users sign in there too");
 }
 
 #[test]
-fn an_unknown_key_is_named_with_the_nearest_known_one() {
+fn unknown_key_is_rejected_with_the_nearest_known_key() {
     for (text, key, known) in [
         ("upstraem = 'demo'", "upstraem", "upstream"),
         ("[anthropic]\napikey = 'secret-value'", "anthropic.apikey", "anthropic.api_key"),
@@ -88,7 +88,7 @@ fn an_unknown_key_is_named_with_the_nearest_known_one() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_shows_no_secret() {
+fn parse_errors_do_not_contain_secrets() {
     for text in [
         "[anthropic]\napi_key = 'secret-value",
         "[anthropic]\napi_key = ['secret-value']",
@@ -102,7 +102,7 @@ fn a_file_that_cannot_be_read_shows_no_secret() {
 }
 
 #[test]
-fn values_that_make_no_sense_are_refused() {
+fn rejects_invalid_values() {
     let environment = |_: &str| None;
     for (text, key) in [
         ("upstream = 'other'", "upstream"),
@@ -124,11 +124,11 @@ fn values_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn the_file_is_optional_unless_it_was_named() {
+fn file_is_optional_unless_named() {
     let folder = tempfile::tempdir().unwrap();
     let arguments =
         crate::cli::DataArguments { data_dir: Some(folder.path().to_owned()), runtimes_dir: None };
-    let directories = Directories::resolve(&arguments).unwrap();
+    let directories = DataDirectories::resolve(&arguments).unwrap();
     assert!(Config::load(None, &directories).unwrap().upstream.is_none());
     let named = folder.path().join("other.toml");
     let error = Config::load(Some(&named), &directories).unwrap_err();
@@ -140,7 +140,7 @@ fn the_file_is_optional_unless_it_was_named() {
 }
 
 #[test]
-fn granted_directories_must_be_absolute() {
+fn rejects_relative_file_roots() {
     let roots = |text: &str| Config::parse(text)?.file_roots();
     assert_eq!(roots("").unwrap(), Vec::<PathBuf>::new());
     assert_eq!(

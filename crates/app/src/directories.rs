@@ -1,4 +1,4 @@
-//! Where things are kept: the data directory and what is in it.
+//! The data directory and the paths in it.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -8,66 +8,67 @@ use anyhow::{Context as _, Result, anyhow};
 
 use crate::cli::DataArguments;
 
-/// The places that this process uses.
+/// Directories used by this process.
 #[derive(Clone, Debug)]
-pub(crate) struct Directories {
+pub(crate) struct DataDirectories {
     data: PathBuf,
     runtimes: PathBuf,
 }
 
-impl Directories {
-    /// Resolves the places, without creating any.
+impl DataDirectories {
+    /// Resolves the directories without creating them.
     pub(crate) fn resolve(arguments: &DataArguments) -> Result<Self> {
         let data = match &arguments.data_dir {
-            Some(data) => std::path::absolute(data).context("the data directory has no absolute path")?,
-            None => default_data_dir()
-                .ok_or_else(|| anyhow!("there is no home directory; name a place with --data-dir"))?,
+            Some(data) => std::path::absolute(data).context("cannot resolve the data directory")?,
+            None => {
+                default_data_dir().ok_or_else(|| anyhow!("cannot find the home directory; set --data-dir"))?
+            }
         };
         let runtimes = match &arguments.runtimes_dir {
             Some(runtimes) => {
-                std::path::absolute(runtimes).context("the runtimes directory has no absolute path")?
+                std::path::absolute(runtimes).context("cannot resolve the runtimes directory")?
             }
             None => data.join("runtimes"),
         };
         Ok(Self { data, runtimes })
     }
 
-    /// Creates the data directory, for this user alone.
+    /// Creates the data directory with mode 0700.
     pub(crate) fn create(&self) -> Result<()> {
         create_private(&self.data)
     }
 
-    /// The data directory itself.
+    /// The data directory.
     pub(crate) fn data(&self) -> &Path {
         &self.data
     }
 
-    /// Where runtimes are installed.
+    /// Directory of installed runtimes.
     pub(crate) fn runtimes(&self) -> &Path {
         &self.runtimes
     }
 
-    /// Where the token is kept.
+    /// Path of the token file.
     pub(crate) fn token(&self) -> PathBuf {
         self.data.join("token")
     }
 
-    /// The file by which the page is opened in a browser.
+    /// Path of the redirect file that opens the page in a browser.
     pub(crate) fn page_link(&self) -> PathBuf {
         self.data.join("page.html")
     }
 
-    /// Where it is written down which runtimes were started.
+    /// Directory that records the started runtimes.
     pub(crate) fn started(&self) -> PathBuf {
         self.data.join("started")
     }
 
-    /// For short-lived private files.
+    /// Directory for short-lived private files.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.data.join("scratch")
     }
 
-    /// Where sessions work that have no directory of their own.
+    /// Working directory of sessions without one.
     pub(crate) fn workspace(&self) -> Result<PathBuf> {
         let workspace = self.data.join("workspace");
         create_private(&workspace)?;
@@ -80,7 +81,7 @@ fn create_private(dir: &Path) -> Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(dir)
-        .with_context(|| format!("cannot create {}; name another place with --data-dir", dir.display()))
+        .with_context(|| format!("cannot create {}; choose another --data-dir", dir.display()))
 }
 
 fn default_data_dir() -> Option<PathBuf> {

@@ -1,47 +1,47 @@
-//! How a command fails: the exit code, and the words on stderr.
+//! Failures of commands: the exit code and the message on stderr.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// The exit code of a wrong use or configuration.
+/// Exit code for invalid arguments or configuration.
 pub(crate) const USAGE: u8 = 2;
 
-/// The exit code after a signal.
+/// Exit code after a signal.
 const INTERRUPTED: u8 = 130;
 
-/// The exit code of work that failed.
+/// Exit code for all other failures.
 const FAILED: u8 = 1;
 
-/// Why a command did not do what it was asked for.
+/// Why a command failed.
 #[derive(Debug)]
-pub(crate) enum Failure {
-    /// The work failed.
+pub(crate) enum CommandFailure {
+    /// The operation failed.
     Work(anyhow::Error),
-    /// The command line or the configuration cannot be right.
+    /// The arguments or the configuration are invalid.
     Usage(anyhow::Error),
-    /// The user did not want to wait.
+    /// The user interrupted the command.
     Interrupted,
 }
 
-impl Failure {
-    /// The work failed.
+impl CommandFailure {
+    /// The operation failed.
     pub(crate) fn work(error: impl Into<anyhow::Error>) -> Self {
         Self::Work(error.into())
     }
 
-    /// The command line or the configuration cannot be right.
+    /// The arguments or the configuration are invalid.
     pub(crate) fn usage(error: impl Into<anyhow::Error>) -> Self {
         Self::Usage(error.into())
     }
 
-    /// Tells a person what happened, and the caller by the exit code.
+    /// Prints the error and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         let (code, error) = match self {
             Self::Work(error) => (FAILED, error),
             Self::Usage(error) => (USAGE, error),
             Self::Interrupted => return ExitCode::from(INTERRUPTED),
         };
-        // If stderr is gone there is nobody to tell.
+        // Nothing can be reported if stderr is closed.
         writeln!(std::io::stderr(), "error: {error:#}").ok();
         ExitCode::from(code)
     }

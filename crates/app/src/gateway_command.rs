@@ -1,4 +1,4 @@
-//! `innkeeper gateway`: the gateway alone, for any Anthropic client.
+//! `innkeeper gateway`: runs only the gateway, for any Anthropic client.
 
 use std::io::Write as _;
 
@@ -7,18 +7,18 @@ use serde_json::json;
 
 use crate::cli::GatewayArguments;
 use crate::config::Upstreams;
-use crate::directories::Directories;
-use crate::failure::Failure;
+use crate::directories::DataDirectories;
+use crate::failure::CommandFailure;
+use crate::running_host;
 use crate::serve::listen_address;
 use crate::shutdown::Signals;
-use crate::wire;
 
-pub(crate) async fn run(arguments: GatewayArguments) -> Result<(), Failure> {
-    let mut signals = Signals::listen().map_err(Failure::work)?;
-    let listen = listen_address(&arguments.listen).map_err(Failure::usage)?;
-    let directories = Directories::resolve(&arguments.data).map_err(Failure::usage)?;
-    let upstreams = Upstreams::load(&arguments.upstream, &directories).map_err(Failure::usage)?;
-    let gateway = wire::start_gateway(upstreams, listen).await.map_err(Failure::work)?;
+pub(crate) async fn run(arguments: GatewayArguments) -> Result<(), CommandFailure> {
+    let mut signals = Signals::listen().map_err(CommandFailure::work)?;
+    let listen = listen_address(&arguments.listen).map_err(CommandFailure::usage)?;
+    let directories = DataDirectories::resolve(&arguments.data).map_err(CommandFailure::usage)?;
+    let upstreams = Upstreams::load(&arguments.upstream, &directories).map_err(CommandFailure::usage)?;
+    let gateway = running_host::start_gateway(upstreams, listen).await.map_err(CommandFailure::work)?;
     let nonce = gateway.nonce();
     let mut out = std::io::stdout().lock();
     let printed = if arguments.json {
@@ -36,11 +36,11 @@ pub(crate) async fn run(arguments: GatewayArguments) -> Result<(), Failure> {
             gateway.bearer_for("terminal").expose_secret(),
         )
     };
-    printed.and_then(|()| out.flush()).map_err(Failure::work)?;
+    printed.and_then(|()| out.flush()).map_err(CommandFailure::work)?;
     drop(out);
     signals.next().await;
     tokio::select! {
         () = gateway.shutdown() => Ok(()),
-        () = signals.next() => Err(Failure::Interrupted),
+        () = signals.next() => Err(CommandFailure::Interrupted),
     }
 }

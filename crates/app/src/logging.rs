@@ -1,10 +1,10 @@
-//! Log lines for people, on stderr.
+//! Human-readable logs on stderr.
 
 use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
 
-/// Sets logging up. `INNKEEPER_LOG` takes a filter, such as `debug`.
+/// Initializes logging. `INNKEEPER_LOG` is a filter, such as `debug`.
 pub(crate) fn init() {
     let filter =
         EnvFilter::try_from_env("INNKEEPER_LOG").unwrap_or_else(|_| EnvFilter::new("warn,innkeeper=info"));

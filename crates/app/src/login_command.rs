@@ -1,7 +1,7 @@
 //! `innkeeper login`, `logout` and `whoami`: the GitHub account.
 //!
-//! Owns the file with the token: mode 0600, replaced in one step, removed by
-//! `logout`. A token of the environment goes before it and is never written.
+//! Owns the file with the token: mode 0600, replaced atomically, removed by
+//! `logout`. A token in the environment takes precedence and is never written.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
@@ -17,18 +17,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::DataArguments;
 use crate::config::{self, Config, Upstreams};
-use crate::directories::Directories;
-use crate::failure::Failure;
+use crate::directories::DataDirectories;
+use crate::failure::CommandFailure;
 use crate::shutdown::Signals;
 
-/// The variable that goes before the file.
+/// Environment variable that takes precedence over the file.
 const TOKEN_VARIABLE: &str = "INNKEEPER_GITHUB_TOKEN";
 
 #[derive(Debug, Args)]
 pub(crate) struct AccountArguments {
     #[command(flatten)]
     pub(crate) data: DataArguments,
-    /// The configuration file [default: config.toml in the data directory]
+    /// Configuration file [default: config.toml in the data directory]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Print JSON
@@ -37,53 +37,56 @@ pub(crate) struct AccountArguments {
 }
 
 /// `innkeeper login`
-pub(crate) async fn login(arguments: AccountArguments) -> Result<(), Failure> {
-    let mut signals = Signals::listen().map_err(Failure::work)?;
-    let directories = Directories::resolve(&arguments.data).map_err(Failure::usage)?;
+pub(crate) async fn login(arguments: AccountArguments) -> Result<(), CommandFailure> {
+    let mut signals = Signals::listen().map_err(CommandFailure::work)?;
+    let directories = DataDirectories::resolve(&arguments.data).map_err(CommandFailure::usage)?;
     let login = device_login(&arguments, &directories)?;
-    directories.create().map_err(Failure::usage)?;
+    directories.create().map_err(CommandFailure::usage)?;
     let cancel = CancellationToken::new();
     let signing_in = sign_in(&login, &directories, &arguments, &cancel);
     tokio::select! {
         done = signing_in => done,
-        () = signals.next() => Err(Failure::Interrupted),
+        () = signals.next() => Err(CommandFailure::Interrupted),
     }
 }
 
 /// `innkeeper logout`
-pub(crate) async fn logout(arguments: AccountArguments) -> Result<(), Failure> {
-    let directories = Directories::resolve(&arguments.data).map_err(Failure::usage)?;
+pub(crate) async fn logout(arguments: AccountArguments) -> Result<(), CommandFailure> {
+    let directories = DataDirectories::resolve(&arguments.data).map_err(CommandFailure::usage)?;
     let path = token_file(&directories);
     let was_signed_in = match std::fs::remove_file(&path) {
         Ok(()) => true,
         Err(error) if error.kind() == ErrorKind::NotFound => false,
         Err(error) => {
-            return Err(Failure::work(anyhow!(error).context(format!("cannot remove {}", path.display()))));
+            return Err(CommandFailure::work(
+                anyhow!(error).context(format!("cannot remove {}", path.display())),
+            ));
         }
     };
     if arguments.json {
         return print(&json!({"signed_out": was_signed_in}).to_string());
     }
-    print(if was_signed_in { "Signed out." } else { "Nobody was signed in." })?;
+    print(if was_signed_in { "Signed out." } else { "Not signed in." })?;
     if config::of_process(TOKEN_VARIABLE).is_some() {
-        tell(&format!("{TOKEN_VARIABLE} is still set and goes on to be used."))?;
+        print_to_stderr(&format!("{TOKEN_VARIABLE} is still set and will still be used."))?;
     }
     Ok(())
 }
 
 /// `innkeeper whoami`
-pub(crate) async fn whoami(arguments: AccountArguments) -> Result<(), Failure> {
-    let directories = Directories::resolve(&arguments.data).map_err(Failure::usage)?;
+pub(crate) async fn whoami(arguments: AccountArguments) -> Result<(), CommandFailure> {
+    let directories = DataDirectories::resolve(&arguments.data).map_err(CommandFailure::usage)?;
     let login = device_login(&arguments, &directories)?;
-    let (token, source) = match token_with_source(&directories, &config::of_process).map_err(Failure::work)? {
-        Some(found) => found,
-        None => {
-            return Err(Failure::work(anyhow!(
-                "nobody is signed in to GitHub; sign in with `innkeeper login`"
-            )));
-        }
-    };
-    let account = login.account(&token).await.map_err(Failure::work)?;
+    let (token, source) =
+        match token_with_source(&directories, &config::of_process).map_err(CommandFailure::work)? {
+            Some(found) => found,
+            None => {
+                return Err(CommandFailure::work(anyhow!(
+                    "not signed in to GitHub; sign in with `innkeeper login`"
+                )));
+            }
+        };
+    let account = login.account(&token).await.map_err(CommandFailure::work)?;
     if arguments.json {
         let line = json!({
             "login": account.login,
@@ -96,13 +99,13 @@ pub(crate) async fn whoami(arguments: AccountArguments) -> Result<(), Failure> {
     print(&format!("{}, token from {source}", shown(account.login.as_deref(), account.plan.as_deref())))
 }
 
-/// The GitHub token: the environment's, else the one of `innkeeper login`.
-pub(crate) fn token(directories: &Directories) -> Result<Option<SecretString>> {
+/// Returns the GitHub token from the environment, otherwise the one from `innkeeper login`.
+pub(crate) fn token(directories: &DataDirectories) -> Result<Option<SecretString>> {
     Ok(token_with_source(directories, &config::of_process)?.map(|(token, _)| token))
 }
 
 fn token_with_source(
-    directories: &Directories,
+    directories: &DataDirectories,
     environment: config::Environment<'_>,
 ) -> Result<Option<(SecretString, &'static str)>> {
     if let Some(token) = environment(TOKEN_VARIABLE) {
@@ -117,37 +120,47 @@ fn token_with_source(
     }
 }
 
-fn device_login(arguments: &AccountArguments, directories: &Directories) -> Result<DeviceLogin, Failure> {
-    let config = Config::load(arguments.config.as_deref(), directories).map_err(Failure::usage)?;
-    let upstreams = Upstreams::resolve(None, &config::of_process, config, None).map_err(Failure::usage)?;
+fn device_login(
+    arguments: &AccountArguments,
+    directories: &DataDirectories,
+) -> Result<DeviceLogin, CommandFailure> {
+    let config = Config::load(arguments.config.as_deref(), directories).map_err(CommandFailure::usage)?;
+    let upstreams =
+        Upstreams::resolve(None, &config::of_process, config, None).map_err(CommandFailure::usage)?;
     Ok(DeviceLogin::new(upstreams.github, upstreams.client_id, upstreams.client))
 }
 
 async fn sign_in(
     login: &DeviceLogin,
-    directories: &Directories,
+    directories: &DataDirectories,
     arguments: &AccountArguments,
     cancel: &CancellationToken,
-) -> Result<(), Failure> {
-    let code = login.begin().await.map_err(Failure::work)?;
+) -> Result<(), CommandFailure> {
+    let code = login.begin().await.map_err(CommandFailure::work)?;
     if arguments.json {
         let line = json!({"event": "code", "url": code.verification_uri(), "code": code.user_code()});
         print(&line.to_string())?;
     } else {
-        tell(&format!("Open {} and enter the code {}", code.verification_uri(), code.user_code()))?;
+        print_to_stderr(&format!(
+            "Open {} and enter the code {}",
+            code.verification_uri(),
+            code.user_code()
+        ))?;
     }
     let token = match login.wait(code, cancel).await {
         Ok(token) => token,
-        Err(LoginError::Cancelled) => return Err(Failure::Interrupted),
-        Err(error) => return Err(Failure::work(error)),
+        Err(LoginError::Cancelled) => return Err(CommandFailure::Interrupted),
+        Err(error) => return Err(CommandFailure::work(error)),
     };
-    keep(&token_file(directories), &token).map_err(Failure::work)?;
-    // The token is good whatever is wrong with the account, so this only tells.
+    store_token(&token_file(directories), &token).map_err(CommandFailure::work)?;
+    // The token is valid even if the account request fails, so the error is only reported.
     let account = match login.account(&token).await {
         Ok(account) => Some(account),
         Err(error) => {
             let error = anyhow!(error);
-            tell(&format!("Signed in, but Copilot does not answer for this account: {error:#}"))?;
+            print_to_stderr(&format!(
+                "Signed in, but the account could not be read from Copilot: {error:#}"
+            ))?;
             None
         }
     };
@@ -159,35 +172,35 @@ async fn sign_in(
 }
 
 fn shown(login: Option<&str>, plan: Option<&str>) -> String {
-    // These words are GitHub's; a terminal must not obey them.
+    // The text comes from GitHub and must not contain terminal control sequences.
     let plain = |text: &str| text.chars().filter(|character| !character.is_control()).collect::<String>();
-    let login = login.map_or_else(|| "an account of unknown name".to_owned(), plain);
+    let login = login.map_or_else(|| "an unknown account".to_owned(), plain);
     match plan {
         Some(plan) => format!("{login} (Copilot {})", plain(plan)),
         None => login,
     }
 }
 
-fn token_file(directories: &Directories) -> PathBuf {
-    config::beside_token(directories, "github-token")
+fn token_file(directories: &DataDirectories) -> PathBuf {
+    config::path_in_data_directory(directories, "github-token")
 }
 
-/// Keeps the token for this user alone. Written whole under another name
-/// first: a reader sees the old one or the new one.
-fn keep(path: &Path, token: &SecretString) -> Result<()> {
+/// Stores the token with mode 0600. Writes a temporary file first, so that a reader sees
+/// either the old or the new token.
+fn store_token(path: &Path, token: &SecretString) -> Result<()> {
     let draft = path.with_extension(format!("{}.new", std::process::id()));
     let written = write_private(&draft, token.expose_secret())
         .and_then(|()| std::fs::rename(&draft, path))
         .with_context(|| format!("cannot write {}", path.display()));
     if written.is_err() {
-        // The draft may not even exist; what matters is the error above.
+        // The temporary file may not exist; the error above is the one to report.
         std::fs::remove_file(&draft).ok();
     }
     written
 }
 
 fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
-    // A draft of a process that was killed may have any mode.
+    // A temporary file left by a killed process may have another mode.
     if let Err(error) = std::fs::remove_file(path)
         && error.kind() != ErrorKind::NotFound
     {
@@ -198,12 +211,12 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     file.sync_all()
 }
 
-fn print(line: &str) -> Result<(), Failure> {
-    writeln!(std::io::stdout(), "{line}").map_err(Failure::work)
+fn print(line: &str) -> Result<(), CommandFailure> {
+    writeln!(std::io::stdout(), "{line}").map_err(CommandFailure::work)
 }
 
-fn tell(line: &str) -> Result<(), Failure> {
-    writeln!(std::io::stderr(), "{line}").map_err(Failure::work)
+fn print_to_stderr(line: &str) -> Result<(), CommandFailure> {
+    writeln!(std::io::stderr(), "{line}").map_err(CommandFailure::work)
 }
 
 #[cfg(test)]
@@ -212,47 +225,47 @@ mod tests {
 
     use super::*;
 
-    fn directories() -> (tempfile::TempDir, Directories) {
+    fn directories() -> (tempfile::TempDir, DataDirectories) {
         let folder = tempfile::tempdir().unwrap();
         let arguments = DataArguments { data_dir: Some(folder.path().to_owned()), runtimes_dir: None };
-        let directories = Directories::resolve(&arguments).unwrap();
+        let directories = DataDirectories::resolve(&arguments).unwrap();
         (folder, directories)
     }
 
     #[test]
-    fn the_token_is_kept_for_its_user_alone_and_replaced_whole() {
+    fn token_file_is_private_and_replaced_atomically() {
         let (folder, directories) = directories();
         let path = token_file(&directories);
         for token in ["ghu_one", "ghu_two"] {
-            keep(&path, &token.to_owned().into()).unwrap();
+            store_token(&path, &token.to_owned().into()).unwrap();
             let (found, source) = token_with_source(&directories, &|_| None).unwrap().unwrap();
             assert_eq!((found.expose_secret(), source), (token, "innkeeper login"));
         }
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no draft stays behind");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "temporary file was not removed");
     }
 
     #[test]
-    fn the_environment_goes_before_the_file_and_nothing_is_nobody() {
+    fn environment_takes_precedence_over_file_and_neither_means_signed_out() {
         let (_folder, directories) = directories();
         assert!(token_with_source(&directories, &|_| None).unwrap().is_none());
-        keep(&token_file(&directories), &"ghu_file".to_owned().into()).unwrap();
+        store_token(&token_file(&directories), &"ghu_file".to_owned().into()).unwrap();
         let environment = |name: &str| (name == TOKEN_VARIABLE).then(|| " ghu_env\n".to_owned());
         let (found, source) = token_with_source(&directories, &environment).unwrap().unwrap();
         assert_eq!((found.expose_secret(), source), ("ghu_env", TOKEN_VARIABLE));
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_is_an_error_without_the_token() {
+    fn write_error_does_not_contain_the_token() {
         let (folder, _) = directories();
-        let error =
-            keep(&folder.path().join("missing/github-token"), &"ghu_secret".to_owned().into()).unwrap_err();
+        let error = store_token(&folder.path().join("missing/github-token"), &"ghu_secret".to_owned().into())
+            .unwrap_err();
         assert!(!format!("{error:?}").contains("ghu_secret"));
     }
 
     #[test]
-    fn an_account_is_shown_without_what_a_terminal_would_obey() {
+    fn account_is_shown_without_control_characters() {
         assert_eq!(shown(Some("octo\u{1b}[2Jcat"), Some("pro")), "octo[2Jcat (Copilot pro)");
-        assert_eq!(shown(None, None), "an account of unknown name");
+        assert_eq!(shown(None, None), "an unknown account");
     }
 }

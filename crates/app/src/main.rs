@@ -1,4 +1,4 @@
-//! The `innkeeper` binary: reads the command line, then hands over.
+//! The `innkeeper` binary: parses the command line and runs the command.
 
 mod announce;
 mod browser;
@@ -11,25 +11,25 @@ mod gateway_command;
 mod logging;
 mod login_command;
 mod ready;
+mod running_host;
 mod runtime_command;
 mod serve;
 mod shutdown;
 mod stdio;
 mod token;
-mod wire;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
 
-use cli::{Cli, Command, GatewayArguments, GatewayCommand};
-use failure::Failure;
+use cli::{Cli, CliCommand, GatewayArguments, GatewayCommand};
+use failure::CommandFailure;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
-    // The warden comes before everything else: it must stay small and start no thread.
-    if arguments.next_if(|argument| argument == wire::WARDEN_COMMAND).is_some() {
+    // The warden must stay small and must not start threads, so it is handled first.
+    if arguments.next_if(|argument| argument == running_host::WARDEN_COMMAND).is_some() {
         return innkeeper_claude::warden::run(arguments);
     }
     let cli = match Cli::try_parse() {
@@ -40,12 +40,12 @@ fn main() -> ExitCode {
     let outcome = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => {
             let outcome = runtime.block_on(run(cli));
-            // What is still running after an orderly end is of no use to anybody.
+            // Tasks that are still running after shutdown are not needed.
             runtime.shutdown_background();
             outcome
         }
         Err(error) => {
-            Err(Failure::work(anyhow::Error::new(error).context("the async runtime could not start")))
+            Err(CommandFailure::work(anyhow::Error::new(error).context("cannot start the async runtime")))
         }
     };
     match outcome {
@@ -54,24 +54,24 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(cli: Cli) -> Result<(), Failure> {
+async fn run(cli: Cli) -> Result<(), CommandFailure> {
     match cli.command {
         None => serve::run(cli.serve).await,
-        Some(Command::Serve(arguments)) => serve::run(arguments).await,
-        Some(Command::Gateway(GatewayArguments { command: Some(GatewayCommand::Check(check)), .. })) => {
-            check_command::run(check).await
-        }
-        Some(Command::Gateway(arguments)) => gateway_command::run(arguments).await,
-        Some(Command::Login(arguments)) => login_command::login(arguments).await,
-        Some(Command::Logout(arguments)) => login_command::logout(arguments).await,
-        Some(Command::Whoami(arguments)) => login_command::whoami(arguments).await,
-        Some(Command::Runtime(arguments)) => runtime_command::run(arguments).await,
+        Some(CliCommand::Serve(arguments)) => serve::run(arguments).await,
+        Some(CliCommand::Gateway(GatewayArguments {
+            command: Some(GatewayCommand::Check(check)), ..
+        })) => check_command::run(check).await,
+        Some(CliCommand::Gateway(arguments)) => gateway_command::run(arguments).await,
+        Some(CliCommand::Login(arguments)) => login_command::login(arguments).await,
+        Some(CliCommand::Logout(arguments)) => login_command::logout(arguments).await,
+        Some(CliCommand::Whoami(arguments)) => login_command::whoami(arguments).await,
+        Some(CliCommand::Runtime(arguments)) => runtime_command::run(arguments).await,
     }
 }
 
-/// Help and version are asked for; everything else is a wrong use.
+/// Prints a clap error. Help and version are a success, everything else is a usage error.
 fn usage(error: &clap::Error) -> ExitCode {
-    // If even the terminal is gone there is nobody to tell.
+    // Nothing can be reported if the terminal is closed.
     error.print().ok();
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         ExitCode::SUCCESS

@@ -1,7 +1,7 @@
-//! The ready line: what a client needs to know to connect.
+//! The ready line: what a client needs to connect.
 //!
-//! Owns where it is printed, too: stdout belongs to the protocol when a client is
-//! there, so that only a reader who asked for JSON gets it there.
+//! Also decides where to print it: with `--listen stdio`, stdout carries the protocol, so the
+//! ready line goes to stdout only as JSON and to stderr otherwise.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,12 +12,12 @@ use serde_json::json;
 
 use crate::cli::UpstreamName;
 
-/// How the sockets over TCP are spoken to.
+/// Whether TCP connections use TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
-    /// As they are.
+    /// `ws` and `http`.
     Plain,
-    /// Over TLS.
+    /// `wss` and `https`.
     Tls,
 }
 
@@ -37,17 +37,17 @@ impl Scheme {
     }
 }
 
-/// What a client needs to know to connect.
+/// Connection details for clients.
 #[derive(Debug)]
-pub(crate) struct Ready {
+pub(crate) struct ReadyLine {
     pub(crate) places: Vec<Listen>,
     pub(crate) scheme: Scheme,
     pub(crate) token: Option<String>,
     pub(crate) upstream: UpstreamName,
 }
 
-impl Ready {
-    /// The page's address, if it can be reached by one.
+impl ReadyLine {
+    /// URL of the web page, if the host listens on TCP.
     pub(crate) fn page(&self) -> Option<String> {
         let address = self.places.iter().find_map(|place| match place {
             Listen::Tcp(address) => Some(reachable(*address)),
@@ -60,7 +60,7 @@ impl Ready {
         })
     }
 
-    /// Tells whoever started the host.
+    /// Prints the ready line.
     pub(crate) fn print(&self, json: bool) -> std::io::Result<()> {
         if json {
             return print_to(&mut std::io::stdout().lock(), &format!("{}\n", self.as_json()));
@@ -84,7 +84,7 @@ impl Ready {
         lines.extend(self.places.iter().map(|place| match place {
             Listen::Tcp(address) => format!("  socket  {}", self.socket(*address)),
             Listen::Unix(path) => format!("  socket  {}", path.display()),
-            Listen::Stdio => "  socket  stdin and stdout, a JSON message a line".to_owned(),
+            Listen::Stdio => "  socket  stdin and stdout, one JSON message per line".to_owned(),
         }));
         lines.push(format!("  model   {model}"));
         lines.push("Press Ctrl-C to stop.\n".to_owned());
@@ -113,8 +113,8 @@ impl Ready {
     }
 }
 
-/// An address that can be dialled on this machine: one that stands for all of them
-/// cannot.
+/// Replaces an unspecified address by the loopback address, since clients cannot connect to
+/// the former.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -9,12 +9,12 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{RuntimeArguments, RuntimeCommand};
-use crate::directories::Directories;
-use crate::failure::Failure;
+use crate::directories::DataDirectories;
+use crate::failure::CommandFailure;
 use crate::shutdown::Signals;
 
-pub(crate) async fn run(arguments: RuntimeArguments) -> Result<(), Failure> {
-    let directories = Directories::resolve(&arguments.data).map_err(Failure::usage)?;
+pub(crate) async fn run(arguments: RuntimeArguments) -> Result<(), CommandFailure> {
+    let directories = DataDirectories::resolve(&arguments.data).map_err(CommandFailure::usage)?;
     let runtimes = Runtimes::new(directories.runtimes());
     match arguments.command {
         RuntimeCommand::Install { version, registry } => {
@@ -22,7 +22,7 @@ pub(crate) async fn run(arguments: RuntimeArguments) -> Result<(), Failure> {
         }
         RuntimeCommand::List { json } => list(&runtimes, json),
         RuntimeCommand::Path { version } => path(&runtimes, version.unwrap_or(RuntimeVersion::PINNED_NATIVE)),
-        RuntimeCommand::Remove { version } => runtimes.remove(version).map_err(Failure::work),
+        RuntimeCommand::Remove { version } => runtimes.remove(version).map_err(CommandFailure::work),
     }
 }
 
@@ -30,31 +30,31 @@ async fn install(
     runtimes: &Runtimes,
     version: RuntimeVersion,
     registry: Option<String>,
-) -> Result<(), Failure> {
-    let mut signals = Signals::listen().map_err(Failure::work)?;
+) -> Result<(), CommandFailure> {
+    let mut signals = Signals::listen().map_err(CommandFailure::work)?;
     if let Some(program) = runtimes.path(version) {
         return print(&format!("{}", program.display()));
     }
-    let registry = RegistrySearch::of_process(registry).find().await.map_err(Failure::usage)?;
+    let registry = RegistrySearch::of_process(registry).find().await.map_err(CommandFailure::usage)?;
     let bar = progress_bar(version);
     let cancel = CancellationToken::new();
     let show = |progress| show(&bar, progress);
     let installing = runtimes.install(version, &registry, &show, &cancel);
     let installed = tokio::select! {
         installed = installing => installed,
-        // Dropping the install leaves the folder as it was.
+        // Dropping the future leaves the directory unchanged.
         () = signals.next() => Err(InstallError::Cancelled),
     };
     bar.finish_and_clear();
     match installed {
         Ok(installed) => print(&format!("{}", installed.program.display())),
-        Err(InstallError::Cancelled) => Err(Failure::Interrupted),
-        Err(error) => Err(Failure::work(error)),
+        Err(InstallError::Cancelled) => Err(CommandFailure::Interrupted),
+        Err(error) => Err(CommandFailure::work(error)),
     }
 }
 
-fn list(runtimes: &Runtimes, as_json: bool) -> Result<(), Failure> {
-    let installed = runtimes.list().map_err(Failure::work)?;
+fn list(runtimes: &Runtimes, as_json: bool) -> Result<(), CommandFailure> {
+    let installed = runtimes.list().map_err(CommandFailure::work)?;
     if as_json {
         let rows: Vec<_> = installed
             .iter()
@@ -70,7 +70,7 @@ fn list(runtimes: &Runtimes, as_json: bool) -> Result<(), Failure> {
         return print(&json!(rows).to_string());
     }
     if installed.is_empty() {
-        return print("No runtime is installed. Install one with: innkeeper runtime install");
+        return print("No runtimes installed. Install one with: innkeeper runtime install");
     }
     for runtime in installed {
         let megabytes = runtime.size / 1_000_000;
@@ -84,10 +84,10 @@ fn list(runtimes: &Runtimes, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn path(runtimes: &Runtimes, version: RuntimeVersion) -> Result<(), Failure> {
+fn path(runtimes: &Runtimes, version: RuntimeVersion) -> Result<(), CommandFailure> {
     match runtimes.path(version) {
         Some(program) => print(&format!("{}", program.display())),
-        None => Err(Failure::work(anyhow!(
+        None => Err(CommandFailure::work(anyhow!(
             "runtime {version} is not installed; install it with: innkeeper runtime install {version}"
         ))),
     }
@@ -95,7 +95,7 @@ fn path(runtimes: &Runtimes, version: RuntimeVersion) -> Result<(), Failure> {
 
 fn progress_bar(version: RuntimeVersion) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
-        tracing::info!(%version, "installing the Claude runtime");
+        tracing::info!(%version, "installing Claude runtime");
         return ProgressBar::hidden();
     }
     let style = "Claude {msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
@@ -105,17 +105,17 @@ fn progress_bar(version: RuntimeVersion) -> ProgressBar {
 
 fn show(bar: &ProgressBar, progress: InstallProgress) {
     match progress {
-        InstallProgress::Waiting => bar.set_message("is being installed by another process"),
+        InstallProgress::Waiting => bar.set_message("waiting for another installation"),
         InstallProgress::Downloading { received, total } => {
             if let Some(total) = total {
                 bar.set_length(total);
             }
             bar.set_position(received);
         }
-        InstallProgress::Unpacking => bar.set_message("is being unpacked"),
+        InstallProgress::Unpacking => bar.set_message("unpacking"),
     }
 }
 
-fn print(line: &str) -> Result<(), Failure> {
-    writeln!(std::io::stdout(), "{line}").map_err(Failure::work)
+fn print(line: &str) -> Result<(), CommandFailure> {
+    writeln!(std::io::stdout(), "{line}").map_err(CommandFailure::work)
 }

@@ -1,5 +1,5 @@
-//! `innkeeper serve`: run the host until a signal ends it, or its only client on
-//! stdio is gone.
+//! `innkeeper serve`: runs the host until a signal arrives or its only client on stdio
+//! disconnects.
 
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
@@ -13,71 +13,71 @@ use innkeeper_server::{Admission, Listen, ServerOptions, TlsIdentity, WireLog};
 
 use crate::cli::ServeArguments;
 use crate::config::{self, Config, Upstreams};
-use crate::directories::Directories;
-use crate::failure::Failure;
-use crate::ready::{Ready, Scheme};
+use crate::directories::DataDirectories;
+use crate::failure::CommandFailure;
+use crate::ready::{ReadyLine, Scheme};
+use crate::running_host::{self, Settings};
 use crate::shutdown::Signals;
-use crate::wire::{self, Settings};
 use crate::{announce, browser, stdio, token};
 
-/// How long an orderly end may take. The stop ladder of a runtime takes 8 s at most.
+/// Timeout of a graceful shutdown. Stopping a runtime takes at most 8 s.
 const SHUTDOWN_TIME: Duration = Duration::from_millis(9_500);
 
-/// The variable that holds the token, if no flag says otherwise.
+/// Environment variable with the token, overridden by the flags.
 const TOKEN_VARIABLE: &str = "INNKEEPER_TOKEN";
 
-pub(crate) async fn run(arguments: ServeArguments) -> Result<(), Failure> {
-    let mut signals = Signals::listen().map_err(Failure::work)?;
-    let listen = places(&arguments).map_err(Failure::usage)?;
-    let directories = Directories::resolve(&arguments.data).map_err(Failure::usage)?;
-    directories.create().map_err(Failure::usage)?;
-    let token = admission_token(&arguments, &directories).map_err(Failure::usage)?;
-    let server = server_options(&arguments, &directories, token.as_deref()).map_err(Failure::usage)?;
+pub(crate) async fn run(arguments: ServeArguments) -> Result<(), CommandFailure> {
+    let mut signals = Signals::listen().map_err(CommandFailure::work)?;
+    let listen = places(&arguments).map_err(CommandFailure::usage)?;
+    let directories = DataDirectories::resolve(&arguments.data).map_err(CommandFailure::usage)?;
+    directories.create().map_err(CommandFailure::usage)?;
+    let token = admission_token(&arguments, &directories).map_err(CommandFailure::usage)?;
+    let server = server_options(&arguments, &directories, token.as_deref()).map_err(CommandFailure::usage)?;
     let scheme = if server.tls.is_some() { Scheme::Tls } else { Scheme::Plain };
-    let registry = registry(&arguments, &listen, scheme).map_err(Failure::usage)?;
+    let registry = registry(&arguments, &listen, scheme).map_err(CommandFailure::usage)?;
     let admission = token.clone().map_or_else(Admission::open, Admission::with_token);
-    let upstreams = Upstreams::load(&arguments.upstream, &directories).map_err(Failure::usage)?;
+    let upstreams = Upstreams::load(&arguments.upstream, &directories).map_err(CommandFailure::usage)?;
     let config = Config::load(arguments.upstream.config.as_deref(), &directories);
-    let roots = config.and_then(|config| config.file_roots()).map_err(Failure::usage)?;
+    let roots = config.and_then(|config| config.file_roots()).map_err(CommandFailure::usage)?;
     let (upstream, opener) = (upstreams.name, directories.page_link());
     let claude = arguments.claude.clone();
     let settings = Settings { directories, listen, admission, server, upstreams, claude, roots };
-    let running = wire::start(settings).await.map_err(Failure::work)?;
-    let ready = Ready { places: running.server.places().to_vec(), scheme, token, upstream };
+    let running = running_host::start(settings).await.map_err(CommandFailure::work)?;
+    let ready = ReadyLine { places: running.server.places().to_vec(), scheme, token, upstream };
     let announced = registry.and_then(|registry| announce::write(&registry, &ready));
-    ready.print(arguments.json).map_err(Failure::work)?;
+    ready.print(arguments.json).map_err(CommandFailure::work)?;
     if ready.places.contains(&Listen::Stdio) {
-        running.server.open_stdio(tokio::io::stdin(), stdio::take_stdout().map_err(Failure::work)?);
+        running.server.open_stdio(tokio::io::stdin(), stdio::take_stdout().map_err(CommandFailure::work)?);
     }
     if wants_page(&arguments)
         && let Some(page) = ready.page()
         && let Err(error) = browser::open(&page, &opener)
     {
-        tracing::warn!(%error, "the page could not be opened; open its address yourself");
+        tracing::warn!(%error, "cannot open the page in a browser; open its address yourself");
     }
     tokio::select! {
-        () = signals.next() => tracing::info!("stopping; a second signal stops at once"),
-        () = running.server.deserted() => tracing::info!("stopping, since the client is gone"),
+        () = signals.next() => tracing::info!("shutting down; a second signal exits immediately"),
+        () = running.server.deserted() => tracing::info!("shutting down: the client disconnected"),
     }
-    // Nobody is sent here any more.
+    // Removes the record first, so that no further clients are directed to this host.
     drop(announced);
     tokio::select! {
         stopped = tokio::time::timeout(SHUTDOWN_TIME, running.stop()) => {
             if stopped.is_err() {
-                tracing::warn!("not everything ended in time");
+                tracing::warn!("shutdown timed out");
             }
             Ok(())
         }
-        () = signals.next() => Err(Failure::Interrupted),
+        () = signals.next() => Err(CommandFailure::Interrupted),
     }
 }
 
-/// Reads the places to listen. Beyond the loopback it takes TLS and a token.
+/// Parses the listen addresses. Addresses other than loopback require TLS and a token.
 fn places(arguments: &ServeArguments) -> anyhow::Result<Vec<Listen>> {
     let places: Vec<Listen> =
         arguments.listen.iter().map(|text| listen_place(text)).collect::<anyhow::Result<_>>()?;
     if places.iter().filter(|place| **place == Listen::Stdio).count() > 1 {
-        return Err(anyhow!("there is one stdin and stdout; name stdio once"));
+        return Err(anyhow!("cannot listen on stdio twice; pass --listen stdio once"));
     }
     for place in &places {
         let Listen::Tcp(address) = place else { continue };
@@ -86,50 +86,50 @@ fn places(arguments: &ServeArguments) -> anyhow::Result<Vec<Listen>> {
         }
         if arguments.tls_cert.is_none() {
             return Err(anyhow!(
-                "{address} can be reached from other machines; use 127.0.0.1:PORT, or give a certificate with --tls-cert and --tls-key"
+                "{address} is reachable from other machines; use 127.0.0.1:PORT, or set --tls-cert and --tls-key"
             ));
         }
         if arguments.no_token {
             return Err(anyhow!(
-                "{address} can be reached from other machines, which must bring a token; leave --no-token out"
+                "{address} is reachable from other machines and requires a token; remove --no-token"
             ));
         }
     }
     Ok(places)
 }
 
-/// Reads `ADDR:PORT`, `unix:PATH` or `stdio`.
+/// Parses `ADDR:PORT`, `unix:PATH` or `stdio`.
 fn listen_place(text: &str) -> anyhow::Result<Listen> {
     match text.strip_prefix("unix:") {
-        Some("") => Err(anyhow!("unix: needs a path, as in unix:/run/user/1000/innkeeper.sock")),
-        Some(path) => Ok(Listen::Unix(std::path::absolute(path).context("the socket has no absolute path")?)),
+        Some("") => Err(anyhow!("unix: requires a path, as in unix:/run/user/1000/innkeeper.sock")),
+        Some(path) => Ok(Listen::Unix(std::path::absolute(path).context("cannot resolve the socket path")?)),
         None if text == "stdio" => Ok(Listen::Stdio),
         None => address(text, "127.0.0.1:PORT, unix:PATH or stdio").map(Listen::Tcp),
     }
 }
 
-/// Reads an address, or the one name that is known without asking anybody.
+/// Parses an IP address with port, or `localhost:PORT`, which needs no name resolution.
 fn address(text: &str, wanted: &str) -> anyhow::Result<SocketAddr> {
     let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
     numeric
         .as_deref()
         .unwrap_or(text)
         .parse()
-        .with_context(|| format!("{text:?} is no place to listen; use {wanted}"))
+        .with_context(|| format!("invalid listen address {text:?}; expected {wanted}"))
 }
 
-/// Reads `ADDR:PORT` of the loopback.
+/// Parses `ADDR:PORT` and rejects addresses other than loopback.
 pub(crate) fn listen_address(text: &str) -> anyhow::Result<SocketAddr> {
     let address = address(text, "127.0.0.1:PORT")?;
     if !address.ip().is_loopback() {
-        return Err(anyhow!("{address} can be reached from other machines; use 127.0.0.1:PORT"));
+        return Err(anyhow!("{address} is reachable from other machines; use 127.0.0.1:PORT"));
     }
     Ok(address)
 }
 
 fn server_options(
     arguments: &ServeArguments,
-    directories: &Directories,
+    directories: &DataDirectories,
     token: Option<&str>,
 ) -> anyhow::Result<ServerOptions> {
     let limits = Config::load(arguments.upstream.config.as_deref(), directories)?.server_limits()?;
@@ -140,14 +140,14 @@ fn server_options(
     let wire_log = match &arguments.wire_log {
         Some(path) => {
             let log = WireLog::open(path, token, Arc::new(SystemClock));
-            Some(log.with_context(|| format!("the wire log {} cannot be written", path.display()))?)
+            Some(log.with_context(|| format!("cannot write the wire log {}", path.display()))?)
         }
         None => None,
     };
     Ok(ServerOptions { tls, limits, wire_log })
 }
 
-/// Where the host is announced, if it is to be.
+/// Returns the user data directory for the discovery record, if `--announce` is set.
 fn registry(
     arguments: &ServeArguments,
     places: &[Listen],
@@ -158,14 +158,17 @@ fn registry(
     }
     if !announce::can_announce(places, scheme) {
         return Err(anyhow!(
-            "--announce needs a place that VS Code can dial: 127.0.0.1:PORT without TLS, or unix:PATH"
+            "--announce requires an address that VS Code can connect to: 127.0.0.1:PORT without TLS, or unix:PATH"
         ));
     }
     let directory = announce::user_data_directory(arguments.announce_dir.as_deref(), &config::of_process);
-    directory.map(Some).ok_or_else(|| anyhow!("there is no home directory; name a place with --announce-dir"))
+    directory.map(Some).ok_or_else(|| anyhow!("cannot find the home directory; set --announce-dir"))
 }
 
-fn admission_token(arguments: &ServeArguments, directories: &Directories) -> anyhow::Result<Option<String>> {
+fn admission_token(
+    arguments: &ServeArguments,
+    directories: &DataDirectories,
+) -> anyhow::Result<Option<String>> {
     if arguments.no_token {
         return Ok(None);
     }
@@ -175,15 +178,15 @@ fn admission_token(arguments: &ServeArguments, directories: &Directories) -> any
     if let Some(file) = &arguments.token_file {
         return token::read(file).map(Some);
     }
-    // Only now: a flag wins over the environment, whichever of the three it is.
+    // After the flags, since each of them overrides the environment.
     match std::env::var(TOKEN_VARIABLE) {
-        Ok(given) => token::validate(&given).with_context(|| format!("{TOKEN_VARIABLE} cannot be used")),
-        Err(_) => token::kept_at(&directories.token()),
+        Ok(given) => token::validate(&given).with_context(|| format!("invalid {TOKEN_VARIABLE}")),
+        Err(_) => token::load_or_create(&directories.token()),
     }
     .map(Some)
 }
 
-/// Unless told otherwise, the page opens for a person at a desktop.
+/// Whether to open the page. By default it opens for a user at a desktop terminal.
 fn wants_page(arguments: &ServeArguments) -> bool {
     if arguments.open || arguments.no_open {
         return arguments.open;

@@ -1,9 +1,9 @@
-//! Signals: the first asks for an orderly end, the second does not wait for it.
+//! Signals: the first requests a graceful shutdown, the second exits immediately.
 
 use anyhow::{Context as _, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that end a command.
+/// The signals that stop a command.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: Signal,
@@ -11,7 +11,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Starts to listen; from here on the signals do not end the process by themselves.
+    /// Installs the handlers. From then on the signals no longer kill the process.
     pub(crate) fn listen() -> Result<Self> {
         let context = "cannot listen for signals";
         Ok(Self {

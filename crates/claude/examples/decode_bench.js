@@ -1,8 +1,8 @@
-// The yardstick of decode_bench.rs: reads a file in pieces and parses each line of it.
+// The baseline for decode_bench.rs: reads a file in chunks and parses each line.
 'use strict';
 const fs = require('node:fs');
 
-// The time that this thread ran, which other programs on the machine do not change; the clock where there is none.
+// CPU time of this thread, which is independent of other programs; wall-clock time if it is not available.
 function spent() {
   try {
     return Number(fs.readFileSync('/proc/thread-self/schedstat', 'utf8').split(' ')[0]) / 1e9;

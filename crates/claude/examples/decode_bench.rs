@@ -1,11 +1,11 @@
-//! How fast recorded frames decode, compared with a `JSON.parse` loop in Node over the same file.
+//! Measures how fast recorded frames decode, compared with a `JSON.parse` loop in Node over the same file.
 //!
-//! Writes a file of recorded frames into a temporary folder, decodes it, lets Node parse it, prints how they
-//! compare and removes the file: by the clock, and by the time that the two threads ran, which other programs on
-//! the machine do not change. With `--check` it fails if the decoder is less than twice as fast as Node, or if its
-//! memory grows with the file. Run it with `--release`; `--megabytes N` changes the size of the file.
+//! Writes a file of recorded frames to a temporary directory, decodes it, lets Node parse it, prints the ratio of the
+//! times and removes the file. Compares wall-clock time and CPU time, which is independent of other programs on the
+//! machine. With `--check` it fails if the decoder is less than twice as fast as Node, or if its memory grows with the
+//! file. Run it with `--release`; `--megabytes N` sets the size of the file.
 
-#![expect(clippy::print_stdout, reason = "the result of a bench is what it prints")]
+#![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 #[path = "support/figure.rs"]
 mod figure;
@@ -21,13 +21,13 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-/// How many times as fast as Node the decoder has to be.
+/// Minimum speed relative to Node.
 const RATIO: f64 = 2.0;
-/// How many mebibytes memory may grow by after the first tenth of the file: a few of the longest lines.
+/// Maximum growth of memory in MiB after the first tenth of the file: a few of the longest lines.
 const GROWTH_LIMIT: f64 = 8.0;
-/// How often each side runs; the fastest run counts, as the others measure what else the machine did.
+/// Number of runs; the fastest counts, since the others include delays by other programs.
 const RUNS: usize = 5;
-/// As the reader of a runtime's output has them.
+/// The same limits as the reader of a runtime's output.
 const LINE_LIMIT: usize = 64 << 20;
 const CHUNK: usize = 64 << 10;
 const MEBIBYTE: f64 = (1 << 20) as f64;
@@ -40,17 +40,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let lines = write_stream(&path, (megabytes as u64) << 20)?;
 
     let mut ours = None::<Decoded>;
-    let mut node = None::<Times>;
+    let mut node = None::<ElapsedTime>;
     for _ in 0..RUNS {
         let decoded = decode_all(&path)?;
         if decoded.lines != lines {
-            return Err(format!("{} of {lines} lines were decoded", decoded.lines).into());
+            return Err(format!("decoded only {} of {lines} lines", decoded.lines).into());
         }
         ours = Some(ours.map_or(decoded, |best| best.or_better(decoded)));
         let times = parse_with_node(&path, lines)?;
         node = Some(node.map_or(times, |best| best.or_better(times)));
     }
-    let (Some(ours), Some(node)) = (ours, node) else { return Err("nothing was run".into()) };
+    let (Some(ours), Some(node)) = (ours, node) else { return Err("no runs".into()) };
     let size = fs::metadata(&path)?.len() as f64 / MEBIBYTE;
     let title = format!(
         "decode: {lines} lines, {size:.0} MiB, {:.0} MiB/s; Node's JSON.parse {:.0} MiB/s; at most {:.1} MiB of memory",
@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ratio("Node's time, clock", node.clock / ours.times.clock),
         ratio("Node's time, processor", node.thread / ours.times.thread),
         Figure {
-            name: "memory that grows",
+            name: "memory growth",
             value: ours.growth as f64 / MEBIBYTE,
             unit: "MiB",
             limit: 0.0..=GROWTH_LIMIT,
@@ -72,16 +72,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     report(&title, &figures, &arguments)
 }
 
-/// How long something took, in seconds.
+/// Elapsed time in seconds.
 #[derive(Default, Clone, Copy)]
-struct Times {
+struct ElapsedTime {
     clock: f64,
-    /// Without the time that other programs had the processor.
+    /// CPU time of the thread.
     thread: f64,
 }
 
-impl Times {
-    /// The better of both, as whatever made one slower was another program.
+impl ElapsedTime {
+    /// Returns the minimum of both, since only other programs make a run slower.
     fn or_better(self, other: Self) -> Self {
         Self { clock: self.clock.min(other.clock), thread: self.thread.min(other.thread) }
     }
@@ -89,11 +89,11 @@ impl Times {
 
 #[derive(Default, Clone, Copy)]
 struct Decoded {
-    times: Times,
+    times: ElapsedTime,
     lines: u64,
-    /// The lengths of the names of the kinds together, so that something is done with each message.
+    /// Total length of the kind names, so that each message is used.
     kinds: u64,
-    /// The bytes of memory that the last nine tenths of the file took.
+    /// Memory growth in bytes over the last nine tenths of the file.
     growth: u64,
 }
 
@@ -104,7 +104,7 @@ impl Decoded {
     }
 }
 
-/// Decodes a file as the reader of a runtime's output does, and lets go of each message.
+/// Decodes a file like the reader of a runtime's output, dropping each message.
 fn decode_all(path: &Path) -> Result<Decoded, Box<dyn Error>> {
     let size = fs::metadata(path)?.len();
     let mut file = File::open(path)?;
@@ -130,20 +130,20 @@ fn decode_all(path: &Path) -> Result<Decoded, Box<dyn Error>> {
     }
     let clock = start.elapsed().as_secs_f64();
     let thread = ran.zip(thread_seconds()).map_or(clock, |(before, after)| after - before);
-    decoded.times = Times { clock, thread };
+    decoded.times = ElapsedTime { clock, thread };
     decoded.growth = memory("VmRSS:").saturating_sub(memory_at_a_tenth);
     if decoded.kinds == 0 {
-        return Err("the messages have no kinds".into());
+        return Err("messages without kinds".into());
     }
     Ok(decoded)
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one child of this program, which is waited for at once")]
-fn parse_with_node(path: &Path, lines: u64) -> Result<Times, Box<dyn Error>> {
+#[expect(clippy::disallowed_methods, reason = "the only child of this program, waited for immediately")]
+fn parse_with_node(path: &Path, lines: u64) -> Result<ElapsedTime, Box<dyn Error>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/decode_bench.js");
     let output = std::process::Command::new("node").arg(script).arg(path).output();
-    let output =
-        output.map_err(|error| format!("node is needed to compare with, and did not start: {error}"))?;
+    let output = output
+        .map_err(|error| format!("cannot start node, which is required for the comparison: {error}"))?;
     if !output.status.success() {
         return Err(format!("node failed: {}", String::from_utf8_lossy(&output.stderr)).into());
     }
@@ -151,15 +151,15 @@ fn parse_with_node(path: &Path, lines: u64) -> Result<Times, Box<dyn Error>> {
     if result.get("lines").and_then(Value::as_u64) != Some(lines) {
         return Err("node did not parse every line".into());
     }
-    let number = |key: &str| result.get(key).and_then(Value::as_f64).ok_or("node did not tell its time");
-    Ok(Times { clock: number("seconds")?, thread: number("thread_seconds")? })
+    let number = |key: &str| result.get(key).and_then(Value::as_f64).ok_or("node did not report its time");
+    Ok(ElapsedTime { clock: number("seconds")?, thread: number("thread_seconds")? })
 }
 
-/// Writes what the runtimes wrote in all recordings, again and again, until the file has its size.
+/// Writes the output of the runtimes in all recordings repeatedly until the file has the given size.
 fn write_stream(path: &Path, size: u64) -> Result<u64, Box<dyn Error>> {
     let frames = recorded_frames()?;
     if frames.is_empty() {
-        return Err("there are no recordings".into());
+        return Err("no recordings found".into());
     }
     let mut file = BufWriter::new(File::create(path)?);
     let (mut written, mut lines) = (0, 0);
@@ -178,7 +178,7 @@ fn write_stream(path: &Path, size: u64) -> Result<u64, Box<dyn Error>> {
 
 fn recorded_frames() -> Result<Vec<Box<RawValue>>, Box<dyn Error>> {
     #[derive(serde::Deserialize)]
-    struct Line {
+    struct RecordedLine {
         dir: String,
         msg: Box<RawValue>,
     }
@@ -191,7 +191,7 @@ fn recorded_frames() -> Result<Vec<Box<RawValue>>, Box<dyn Error>> {
         scenarios.sort();
         for scenario in scenarios {
             for line in fs::read_to_string(scenario.join("wire.jsonl"))?.lines() {
-                let line: Line = serde_json::from_str(line)?;
+                let line: RecordedLine = serde_json::from_str(line)?;
                 if line.dir == "cli->host" {
                     frames.push(line.msg);
                 }
@@ -201,7 +201,7 @@ fn recorded_frames() -> Result<Vec<Box<RawValue>>, Box<dyn Error>> {
     Ok(frames)
 }
 
-/// A figure of this process's memory in bytes; 0 where the system does not tell.
+/// Reads a memory figure of this process in bytes; 0 if the system does not report it.
 fn memory(name: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -210,7 +210,7 @@ fn memory(name: &str) -> u64 {
     kibibytes.unwrap_or_default() * 1024
 }
 
-/// How long this thread has run, where the system tells.
+/// CPU time of this thread, if the system reports it.
 fn thread_seconds() -> Option<f64> {
     let statistics = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     statistics.split(' ').next()?.parse::<f64>().ok().map(|nanoseconds| nanoseconds / 1e9)

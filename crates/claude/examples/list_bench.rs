@@ -1,10 +1,10 @@
-//! How fast many transcripts are listed: with nothing known, with everything known, and watched.
+//! Measures how fast many transcripts are listed: with a cold cache, with a warm cache, and watched.
 //!
-//! Writes transcripts into a temporary folder (1 GB by default), lists them, prints how long that took and removes
-//! them. With `--check` it fails above one second, 50 ms and 5 ms. Run it with `--release`; `--sessions N` and
-//! `--kilobytes N` change what is written.
+//! Writes transcripts to a temporary directory (1 GB by default), lists them, prints the times and removes them. With
+//! `--check` it fails above one second, 50 ms and 5 ms. Run it with `--release`; `--sessions N` and `--kilobytes N`
+//! set the number and size of the transcripts.
 
-#![expect(clippy::print_stdout, reason = "the result of a bench is what it prints")]
+#![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 #[path = "support/figure.rs"]
 mod figure;
@@ -22,14 +22,13 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// How many folders the transcripts are spread over.
+/// Number of directories that contain the transcripts.
 const PROJECTS: usize = 40;
-/// Every so many sessions have a folder beside them, as sessions with subagents do.
+/// Every n-th session has a directory next to its transcript, as sessions with subagents do.
 const WITH_FOLDER: usize = 10;
-/// How often a list that reads everything is made; the fastest counts, as the others measure what else the
-/// machine did.
+/// Number of lists with a cold cache; the fastest counts, since the others include delays by other programs.
 const COLD_RUNS: usize = 5;
-/// How often the quicker lists are made.
+/// Number of the faster lists.
 const RUNS: usize = 40;
 const COLD_LIMIT: Duration = Duration::from_secs(1);
 const WARM_LIMIT: Duration = Duration::from_millis(50);
@@ -52,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let watched = WatchedTranscripts::new(known);
     watched.all();
     if !watched.is_watching() {
-        return Err("the system does not watch so many folders".into());
+        return Err("the system cannot watch this many directories".into());
     }
     let unchanged = fastest(RUNS, || timed(|| watched.all().len(), sessions))?;
     let changed = fastest(RUNS, || after_a_change(&watched))?;
@@ -64,8 +63,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         limit: 0.0..=limit.as_secs_f64() * 1000.0,
     };
     let figures = [
-        figure("nothing known", cold, COLD_LIMIT),
-        figure("everything known", warm, WARM_LIMIT),
+        figure("cold cache", cold, COLD_LIMIT),
+        figure("warm cache", warm, WARM_LIMIT),
         figure("watched", unchanged, WATCHED_LIMIT),
         figure("watched, after a change", changed, WATCHED_LIMIT),
     ];
@@ -79,7 +78,7 @@ fn timed(list: impl FnOnce() -> usize, sessions: usize) -> Result<Duration, Box<
     if listed == sessions {
         Ok(time)
     } else {
-        Err(format!("{listed} of {sessions} sessions were listed").into())
+        Err(format!("listed only {listed} of {sessions} sessions").into())
     }
 }
 
@@ -88,16 +87,16 @@ fn fastest(
     run: impl Fn() -> Result<Duration, Box<dyn Error>>,
 ) -> Result<Duration, Box<dyn Error>> {
     let times = (0..runs).map(|_| run()).collect::<Result<Vec<_>, _>>()?;
-    times.into_iter().min().ok_or_else(|| "nothing was run".into())
+    times.into_iter().min().ok_or_else(|| "no runs".into())
 }
 
-/// Renames the oldest session and takes the time of the first list that shows it.
+/// Renames the oldest session and measures the first list that contains the change.
 fn after_a_change(watched: &WatchedTranscripts) -> Result<Duration, Box<dyn Error>> {
-    let oldest = watched.all().last().map(Arc::clone).ok_or("there are no sessions")?;
+    let oldest = watched.all().last().map(Arc::clone).ok_or("no sessions")?;
     let title = format!("renamed {}", Uuid::new_v4());
     rename(&oldest.path, &title)?;
     let shows = |listed: &[Arc<SessionSummary>]| listed.first().is_some_and(|first| first.summary == title);
-    // The system tells of the change in its own time, which is not what is measured.
+    // The delay of the system's notification is not measured.
     for _ in 0..10_000 {
         let start = Instant::now();
         let listed = watched.all();
@@ -110,7 +109,7 @@ fn after_a_change(watched: &WatchedTranscripts) -> Result<Duration, Box<dyn Erro
     Err("the change never reached the list".into())
 }
 
-/// Writes a transcript as newer runtimes do: notes, prompts, answers, and long results of tools.
+/// Writes a transcript like newer runtimes do: notes, prompts, responses, and long tool results.
 fn write_session(root: &Path, at: usize, size: usize) -> Result<(), Box<dyn Error>> {
     let id = Uuid::from_u128(0x4000_8000_0000_0000_0000 + at as u128).to_string();
     let cwd = format!("/home/guest/project-{}", at % PROJECTS);
@@ -127,7 +126,7 @@ fn write_session(root: &Path, at: usize, size: usize) -> Result<(), Box<dyn Erro
     let mut written = 0;
     let mut write = |line: Value| -> Result<usize, std::io::Error> {
         let line = line.to_string();
-        // Sorted fields are not how the runtime writes: the kind or the parent comes first.
+        // The runtime does not sort fields: the kind or the parent comes first.
         let first = if line.contains("\"parentUuid\":") { "parentUuid" } else { "type" };
         let line = with_first(&line, first);
         writeln!(file, "{line}")?;

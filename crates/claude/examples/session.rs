@@ -1,7 +1,7 @@
-//! Talks to a runtime from a terminal: a line is a message, and Ctrl-C ends the turn.
+//! Runs a session with a runtime in the terminal: each line is a message, and Ctrl-C interrupts the turn.
 //!
 //! `cargo run -p innkeeper-claude --example session -- PATH-OF-THE-RUNTIME`
-#![expect(clippy::wildcard_enum_match_arm, reason = "a listener picks the events that it is about")]
+#![expect(clippy::wildcard_enum_match_arm, reason = "only some of the events are shown")]
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     if first.as_ref().is_some_and(|first| first == "warden") {
         return warden::run(arguments);
     }
-    let Some(program) = first else { return fail("name the runtime's path") };
+    let Some(program) = first else { return fail("missing argument: the path of the runtime") };
     let started = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let talked = started.map_err(Into::into).and_then(|runtime| runtime.block_on(talk(program.into())));
     match talked {

@@ -1,11 +1,11 @@
-//! What a warden costs: the time that it adds to a start, and its memory.
+//! Measures the cost of a warden: the time that it adds to a start, and its memory.
 //!
-//! Starts a runtime that does nothing, many times, below a warden and without one in turn, and compares the
-//! medians. This program is the warden and the runtime, too; `--warden PROGRAM` takes another one for the warden,
-//! which is called with the word `warden` first. With `--check` it fails above 5 ms and 4 MiB. Run it with
-//! `--release`; `--rounds N` changes how often.
+//! Starts an idle runtime many times, alternately with and without a warden, and compares the medians. This program
+//! also acts as the warden and as the runtime; `--warden PROGRAM` uses another program as the warden, called with
+//! `warden` as its first argument. With `--check` it fails above 5 ms and 4 MiB. Run it with `--release`; `--rounds N`
+//! sets the number of rounds.
 
-#![expect(clippy::print_stdout, reason = "the result of a bench is what it prints")]
+#![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 #[path = "support/figure.rs"]
 mod figure;
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next() {
         Some(first) if first == "warden" => return warden::run(arguments),
-        // What runtimes are started with.
+        // The first argument of every runtime.
         Some(first) if first == "--print" => return finish(be_a_runtime()),
         _ => {}
     }
@@ -46,7 +46,7 @@ fn finish(result: Result<(), Box<dyn Error>>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // If stderr is gone there is nobody to tell.
+            // Nothing can be reported if stderr is closed.
             writeln!(io::stderr(), "{error}").ok();
             ExitCode::FAILURE
         }
@@ -65,7 +65,7 @@ async fn measure() -> Result<(), Box<dyn Error>> {
     for _ in 0..rounds {
         let (time, used) = one_start(&itself, &warden, place.path(), &Transport::LocalProcess).await?;
         with.push(time);
-        memory = memory.max(used.ok_or("the system does not tell a process's memory")?);
+        memory = memory.max(used.ok_or("the system does not report the memory of a process")?);
         without.push(one_start(&itself, &warden, place.path(), &direct).await?.0);
     }
     let (with, without) = (median(with), median(without));
@@ -82,7 +82,7 @@ async fn measure() -> Result<(), Box<dyn Error>> {
     report(&title, &figures, &arguments)
 }
 
-/// Starts a runtime and stops it; gives the milliseconds to its handshake and the mebibytes of its warden.
+/// Starts and stops a runtime; returns the milliseconds to its handshake and the memory of its warden in MiB.
 async fn one_start(
     runtime: &Path,
     warden: &Path,
@@ -112,14 +112,14 @@ fn parent(pid: u32) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The mebibytes that a process has for itself, and its share of those that it has with others.
+/// Proportional set size of a process in MiB.
 fn memory(pid: u32) -> Option<f64> {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
     line.split_whitespace().next()?.parse::<f64>().ok().map(|kibibytes| kibibytes / 1024.0)
 }
 
-/// Says yes to the handshake and waits for the end of its input.
+/// Acknowledges the handshake and waits for the end of its input.
 fn be_a_runtime() -> Result<(), Box<dyn Error>> {
     for line in io::stdin().lock().lines() {
         let request: Value = serde_json::from_str(&line?)?;
@@ -130,16 +130,13 @@ fn be_a_runtime() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runtimes that are children of this process, with nobody in between.
+/// Transport that starts runtimes as direct children of this process, without a warden.
 struct Direct;
 
 impl StreamTransport for Direct {
     fn open<'a>(&'a self, launch: StreamLaunch<'a>) -> BoxFuture<'a, io::Result<ByteStream>> {
         Box::pin(async move {
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "a start without a warden is what is compared with"
-            )]
+            #[expect(clippy::disallowed_methods, reason = "the baseline is a start without a warden")]
             let mut command = tokio::process::Command::new(&launch.plan.executable);
             let mut child = command
                 .args(launch.plan.arguments(launch.files))
@@ -168,7 +165,7 @@ struct DirectChild(Child);
 impl Peer for DirectChild {
     fn signal(&mut self, signal: PeerSignal) {
         if matches!(signal, PeerSignal::Terminate | PeerSignal::Kill) {
-            // It only fails if the child is gone already.
+            // Fails only if the child has already exited.
             self.0.start_kill().ok();
         }
     }

@@ -6,7 +6,7 @@ fn control() -> (Arc<Control>, Arc<ByteQueue<Bytes>>) {
     (Arc::new(Control::new(Arc::clone(&outgoing))), outgoing)
 }
 
-/// The answer as the runtime would write it.
+/// A control response as the runtime writes it.
 fn response(json: &str) -> ControlResponse {
     let line = format!(r#"{{"type":"control_response","response":{json}}}"#);
     let message = decode(line.as_bytes()).unwrap();
@@ -15,7 +15,7 @@ fn response(json: &str) -> ControlResponse {
 }
 
 #[tokio::test]
-async fn answers_find_their_requests_in_any_order() {
+async fn responses_match_requests_in_any_order() {
     let (control, _outgoing) = control();
     let first = control.ask("mcp_status", Map::new()).unwrap();
     let second = control.ask("interrupt", Map::new()).unwrap();
@@ -26,7 +26,7 @@ async fn answers_find_their_requests_in_any_order() {
 }
 
 #[tokio::test]
-async fn a_refusal_carries_the_runtimes_words_and_code() {
+async fn error_response_carries_message_and_code() {
     let (control, _outgoing) = control();
     let asked = control.ask("set_model", Map::new()).unwrap();
     control.answered(response(
@@ -38,7 +38,7 @@ async fn a_refusal_carries_the_runtimes_words_and_code() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_without_an_answer_times_out_and_a_late_answer_is_dropped() {
+async fn unanswered_request_times_out_and_late_response_is_dropped() {
     let (control, _outgoing) = control();
     let after = Duration::from_secs(5);
     let error = control.request("interrupt", Map::new(), after).await.unwrap_err();
@@ -48,7 +48,7 @@ async fn a_request_without_an_answer_times_out_and_a_late_answer_is_dropped() {
 }
 
 #[tokio::test]
-async fn the_exit_fails_open_and_later_requests() {
+async fn exit_fails_pending_and_later_requests() {
     let (control, _outgoing) = control();
     let asked = control.ask("interrupt", Map::new()).unwrap();
     control.fail_all();
@@ -57,7 +57,7 @@ async fn the_exit_fails_open_and_later_requests() {
 }
 
 #[test]
-fn a_dropped_request_is_forgotten_and_the_runtime_told_so() {
+fn dropped_request_is_removed_and_cancelled() {
     let (control, outgoing) = control();
     drop(control.ask("side_question", Map::new()).unwrap());
     assert!(lock(&control.asked).as_ref().unwrap().is_empty());
@@ -67,7 +67,7 @@ fn a_dropped_request_is_forgotten_and_the_runtime_told_so() {
 }
 
 #[test]
-fn a_question_is_answered_at_most_once_and_not_after_its_cancellation() {
+fn rejects_second_response_and_response_after_cancellation() {
     let (control, outgoing) = control();
     let no_such = |id: &str| Err(SendError::NoSuchRequest { id: id.to_owned() });
     control.opened("a");
@@ -83,7 +83,7 @@ fn a_question_is_answered_at_most_once_and_not_after_its_cancellation() {
 }
 
 #[test]
-fn a_full_queue_is_an_error_and_leaves_no_open_request() {
+fn full_queue_is_an_error_and_leaves_no_pending_request() {
     let (control, _outgoing) = control();
     control.send(&json!("x".repeat(1024))).unwrap();
     let error = control.ask("interrupt", Map::new()).unwrap_err();

@@ -2,7 +2,7 @@ use super::*;
 use crate::queue::ByteQueue;
 use crate::wire::{Message, decode};
 
-/// Runs one request against a runtime that answers with `answer`; gives what was asked and what came back.
+/// Runs one request against a runtime that responds with `answer`; returns the request and the result.
 async fn exchange<T>(
     answer: Value,
     request: impl AsyncFnOnce(Controls) -> Result<T, RequestError>,
@@ -22,7 +22,7 @@ async fn exchange<T>(
 }
 
 #[tokio::test]
-async fn requests_have_the_names_and_fields_that_runtimes_know() {
+async fn requests_have_the_expected_names_and_fields() {
     let id = Uuid::from_u128(7);
     let mut seen = Vec::new();
     let none = || json!(null);
@@ -48,7 +48,7 @@ async fn requests_have_the_names_and_fields_that_runtimes_know() {
 }
 
 #[tokio::test]
-async fn answers_are_typed_and_keep_what_is_not_known() {
+async fn responses_are_typed_and_keep_unknown_fields() {
     let status = json!({ "mcpServers": [{ "name": "files", "status": "connected", "new": 1 }] });
     let (_, status) = exchange(status, async |it| it.mcp_status().await).await;
     let server = &status.servers.unwrap()[0];
@@ -66,7 +66,7 @@ async fn answers_are_typed_and_keep_what_is_not_known() {
 }
 
 #[tokio::test]
-async fn an_answer_without_a_body_is_one_that_says_nothing() {
+async fn response_without_body_has_default_fields() {
     let (_, interrupted) = exchange(json!(null), async |it| it.interrupt(Queued::Keep).await).await;
     assert!(interrupted.still_queued.is_none());
     let (_, cancelled) =
@@ -75,14 +75,14 @@ async fn an_answer_without_a_body_is_one_that_says_nothing() {
 }
 
 #[test]
-fn every_other_request_has_a_name_of_its_own() {
+fn remaining_requests_have_distinct_names() {
     let names: std::collections::BTreeSet<_> =
         OtherRequest::ALL.iter().map(|request| request.as_str()).collect();
     assert_eq!(names.len(), OtherRequest::ALL.len());
 }
 
 #[tokio::test]
-async fn requests_are_sent_in_the_order_of_the_calls_without_being_awaited() {
+async fn requests_are_sent_in_call_order_without_being_awaited() {
     let outgoing = Arc::new(ByteQueue::new(1 << 20));
     let controls = Controls::new(Arc::new(Control::new(Arc::clone(&outgoing))));
     let interrupt = controls.interrupt(Queued::Keep);

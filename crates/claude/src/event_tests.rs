@@ -1,13 +1,13 @@
 use super::*;
 use crate::wire::decode;
 
-/// The events of a line, as words.
+/// The events of a line, in debug format.
 fn events(line: &str) -> Vec<String> {
     classify(&decode(line.as_bytes()).unwrap()).iter().map(|kind| format!("{kind:?}")).collect()
 }
 
 #[test]
-fn an_answer_is_its_blocks_in_order() {
+fn assistant_message_yields_its_blocks_in_order() {
     let line = r#"{"type":"assistant","message":{"content":[{"type":"thinking","thinking":"hm"},
         {"type":"text","text":"hi"},{"type":"tool_use","id":"t","name":"Read","input":{"a":1}}]}}"#;
     assert_eq!(
@@ -21,14 +21,14 @@ fn an_answer_is_its_blocks_in_order() {
 }
 
 #[test]
-fn an_answer_that_the_runtime_made_up_is_an_error() {
+fn generated_error_message_is_an_error() {
     let line = r#"{"type":"assistant","error":"rate_limit",
         "message":{"model":"<synthetic>","content":[{"type":"text","text":"API Error: 429"}]}}"#;
     assert_eq!(events(line), [r#"Error { message: "API Error: 429" }"#]);
 }
 
 #[test]
-fn a_tool_result_is_text_and_the_rest_of_it_json() {
+fn tool_result_is_text_and_other_blocks_are_json() {
     let line = r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","is_error":true,
         "content":[{"type":"text","text":"no"},{"type":"image","source":1}]}]}}"#;
     assert_eq!(
@@ -40,7 +40,7 @@ fn a_tool_result_is_text_and_the_rest_of_it_json() {
 }
 
 #[test]
-fn deltas_of_text_and_thinking_are_told_apart_from_the_rest() {
+fn text_and_thinking_deltas_have_their_own_kinds() {
     let delta = |delta: &str| {
         format!(r#"{{"type":"stream_event","event":{{"type":"content_block_delta","delta":{delta}}}}}"#)
     };
@@ -53,7 +53,7 @@ fn deltas_of_text_and_thinking_are_told_apart_from_the_rest() {
 }
 
 #[test]
-fn a_failed_turn_is_an_error_and_a_result_and_an_interrupted_one_a_result() {
+fn failed_turn_is_error_and_result_and_interrupted_turn_is_result() {
     let line = r#"{"type":"result","subtype":"error_max_turns","is_error":true,"errors":["too many turns"]}"#;
     assert_eq!(events(line).len(), 2);
     assert_eq!(events(line)[0], r#"Error { message: "too many turns" }"#);
@@ -63,7 +63,7 @@ fn a_failed_turn_is_an_error_and_a_result_and_an_interrupted_one_a_result() {
 }
 
 #[test]
-fn the_boundary_is_the_compaction_and_another_init_is_none() {
+fn compact_boundary_is_compaction_and_repeated_init_is_not() {
     let line = r#"{"type":"system","subtype":"compact_boundary",
         "compact_metadata":{"trigger":"auto","pre_tokens":185000}}"#;
     assert_eq!(events(line), [r#"Compaction { trigger: Some("auto"), tokens_before: Some(185000) }"#]);
@@ -71,7 +71,7 @@ fn the_boundary_is_the_compaction_and_another_init_is_none() {
 }
 
 #[test]
-fn echoes_and_unknown_messages_are_events_of_no_kind() {
+fn echoes_and_unknown_messages_are_other_events() {
     let echo = r#"{"type":"user","isReplay":true,"message":{"content":[{"type":"text","text":"hi"}]}}"#;
     for line in [echo, r#"{"type":"brand_new"}"#, r#"{"type":"keep_alive"}"#] {
         assert_eq!(events(line), ["Other"]);

@@ -28,7 +28,7 @@ const QUESTION: &str =
     r#"{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool","tool_name":"Bash"}}"#;
 
 #[test]
-fn a_known_question_is_delivered_and_left_to_the_consumer() {
+fn known_request_is_delivered_to_the_consumer() {
     let (intake, outgoing) = intake();
     take(&intake, QUESTION);
     let event = intake.inbox.try_pop().unwrap();
@@ -40,7 +40,7 @@ fn a_known_question_is_delivered_and_left_to_the_consumer() {
 }
 
 #[test]
-fn a_question_of_an_unknown_kind_is_refused_at_once_and_still_shown() {
+fn unknown_request_is_rejected_and_delivered() {
     let (intake, outgoing) = intake();
     take(&intake, r#"{"type":"control_request","request_id":"q","request":{"subtype":"ui_dance"}}"#);
     assert_eq!(sent_error(&outgoing), ("q".to_owned(), "unsupported request: ui_dance".to_owned()));
@@ -49,7 +49,7 @@ fn a_question_of_an_unknown_kind_is_refused_at_once_and_still_shown() {
 }
 
 #[test]
-fn questions_that_the_consumer_left_behind_and_later_ones_are_refused() {
+fn requests_are_rejected_after_consumer_is_dropped() {
     let (intake, outgoing) = intake();
     take(&intake, QUESTION);
     intake.abandon();
@@ -59,7 +59,7 @@ fn questions_that_the_consumer_left_behind_and_later_ones_are_refused() {
 }
 
 #[test]
-fn a_withdrawn_question_is_announced() {
+fn cancelled_request_is_reported() {
     let (intake, _outgoing) = intake();
     take(&intake, QUESTION);
     take(&intake, r#"{"type":"control_cancel_request","request_id":"q"}"#);
@@ -69,7 +69,7 @@ fn a_withdrawn_question_is_announced() {
 }
 
 #[tokio::test]
-async fn the_exit_is_the_last_event_also_of_a_full_inbox() {
+async fn exit_is_the_last_event_even_if_inbox_is_full() {
     let (intake, _outgoing) = intake();
     let message = decode(br#"{"type":"keep_alive"}"#).unwrap();
     intake.take(message.clone(), INBOX_LIMIT).unwrap();
@@ -82,7 +82,7 @@ async fn the_exit_is_the_last_event_also_of_a_full_inbox() {
 }
 
 #[test]
-fn the_runtime_is_busy_from_the_prompt_to_the_state_idle_or_the_last_result() {
+fn runtime_is_busy_from_prompt_to_idle_state_or_last_result() {
     let (intake, _outgoing) = intake();
     let activity = &intake.activity;
     assert!(!activity.is_busy());
@@ -99,7 +99,7 @@ fn the_runtime_is_busy_from_the_prompt_to_the_state_idle_or_the_last_result() {
 }
 
 #[test]
-fn background_tasks_are_known_until_they_end() {
+fn background_tasks_are_listed_until_they_end() {
     let (intake, _outgoing) = intake();
     for id in ["a", "b", "c"] {
         take(&intake, &format!(r#"{{"type":"system","subtype":"task_started","task_id":"{id}"}}"#));

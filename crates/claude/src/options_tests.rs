@@ -25,7 +25,7 @@ fn native() -> Program {
     Program::from_path("/opt/claude")
 }
 
-/// Everything that a plan decides, as one value.
+/// All parts of a plan as one value.
 fn shown(plan: &LaunchPlan) -> Value {
     let text = |value: &OsString| value.to_string_lossy().into_owned();
     let secret = |content: &Option<secrecy::SecretString>| {
@@ -50,14 +50,14 @@ fn variable(plan: &LaunchPlan, name: &str) -> Option<String> {
 }
 
 #[test]
-fn plan_of_a_native_runtime() {
+fn native_runtime_plan() {
     let environment = [
         ("PATH", "/usr/bin"),
         ("HOME", "/home/guest"),
         ("CLAUDE_CONFIG_DIR", "/home/guest/.config/claude"),
         ("CLAUDE_CODE_MAX_RETRIES", "2"),
         ("ANTHROPIC_MODEL", "opus"),
-        ("ANTHROPIC_API_KEY", "of the user's"),
+        ("ANTHROPIC_API_KEY", "users-secret"),
         ("NO_PROXY", "intranet, localhost"),
         ("VSCODE_PID", "1"),
     ];
@@ -65,7 +65,7 @@ fn plan_of_a_native_runtime() {
 }
 
 #[test]
-fn plan_of_a_resumed_node_runtime_with_every_option() {
+fn resumed_node_runtime_plan_with_all_options() {
     let program = Program::from_path("/opt/runtime/cli.js");
     let answer = Uuid::from_u128(9);
     let agent = AgentDefinition {
@@ -89,7 +89,7 @@ fn plan_of_a_resumed_node_runtime_with_every_option() {
         permission_mode: Some(PermissionMode::AcceptEdits),
         bypass_permissions: BypassPermissions::Selectable,
         max_turns: Some(25),
-        system_prompt: SystemPrompt::Replaced("You keep an inn.".to_owned()),
+        system_prompt: SystemPrompt::Replaced("You are a test agent.".to_owned()),
         append_system_prompt: Some("Be brief.".to_owned()),
         renew_system_prompt: true,
         directories: vec!["/home/guest/other".into()],
@@ -127,21 +127,21 @@ fn plan_of_a_resumed_node_runtime_with_every_option() {
 }
 
 #[test]
-fn plan_of_a_fork() {
+fn fork_plan() {
     let conversation = Conversation::Fork { from: Uuid::from_u128(7), id: Uuid::from_u128(8) };
     let plan = LaunchPlan::new(&LaunchOptions { conversation, ..options(native(), &[]) });
     insta::assert_json_snapshot!(shown(&plan)["arguments"]);
 }
 
 #[test]
-fn without_an_endpoint_the_settings_are_the_callers_alone() {
+fn settings_are_unchanged_without_an_endpoint() {
     let settings = Map::from_iter([("model".to_owned(), json!("opus"))]);
     let plan = LaunchPlan::new(&LaunchOptions { endpoint: None, settings, ..options(native(), &[]) });
     assert_eq!(plan.settings.unwrap().expose_secret(), r#"{"model":"opus"}"#);
 }
 
 #[test]
-fn with_an_endpoint_nothing_of_the_users_account_is_inherited() {
+fn account_variables_are_removed_with_an_endpoint() {
     let personal = [
         "ANTHROPIC_API_KEY",
         "ANTHROPIC_CUSTOM_HEADERS",
@@ -159,17 +159,17 @@ fn with_an_endpoint_nothing_of_the_users_account_is_inherited() {
 }
 
 #[test]
-fn without_an_endpoint_the_users_account_is_left_alone() {
-    let environment = [("ANTHROPIC_API_KEY", "of the user's"), ("CLAUDE_CODE_USE_BEDROCK", "1")];
+fn account_variables_are_kept_without_an_endpoint() {
+    let environment = [("ANTHROPIC_API_KEY", "users-secret"), ("CLAUDE_CODE_USE_BEDROCK", "1")];
     let plan = LaunchPlan::new(&LaunchOptions { endpoint: None, ..options(native(), &environment) });
-    assert_eq!(variable(&plan, "ANTHROPIC_API_KEY").unwrap(), "of the user's");
+    assert_eq!(variable(&plan, "ANTHROPIC_API_KEY").unwrap(), "users-secret");
     assert_eq!(variable(&plan, "CLAUDE_CODE_USE_BEDROCK").unwrap(), "1");
     assert_eq!(variable(&plan, "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST"), None);
     assert!(plan.settings.is_none());
 }
 
 #[test]
-fn variables_of_whoever_started_the_host_are_dropped_and_overrides_win() {
+fn variables_of_an_outer_session_are_removed_and_overrides_win() {
     let foreign = ["INNKEEPER_TOKEN", "ELECTRON_RUN_AS_NODE", "NODE_OPTIONS", "CLAUDECODE", "GITHUB_ACTIONS"];
     let environment: Vec<(&str, &str)> = foreign.iter().map(|name| (*name, "1")).collect();
     let plan = LaunchPlan::new(&LaunchOptions {
@@ -182,7 +182,7 @@ fn variables_of_whoever_started_the_host_are_dropped_and_overrides_win() {
 }
 
 #[test]
-fn loopback_joins_the_hosts_without_proxy_of_both_spellings() {
+fn loopback_is_added_to_both_spellings_of_no_proxy() {
     let plan = LaunchPlan::new(&options(
         native(),
         &[("NO_PROXY", "a.example,127.0.0.1"), ("no_proxy", "b.example")],
@@ -193,22 +193,22 @@ fn loopback_joins_the_hosts_without_proxy_of_both_spellings() {
 }
 
 #[test]
-fn neither_the_bearer_nor_the_users_secrets_show_in_arguments_or_debug_output() {
-    let env = BTreeMap::from([("TOKEN".to_owned(), "of the user's".to_owned())]);
+fn secrets_are_not_in_arguments_or_debug_output() {
+    let env = BTreeMap::from([("TOKEN".to_owned(), "users-secret".to_owned())]);
     let server = McpServer::Http { url: "http://127.0.0.1:1".to_owned(), headers: env };
     let options = LaunchOptions {
         mcp: McpOptions { servers: BTreeMap::from([("x".to_owned(), server)]), ..McpOptions::default() },
-        settings: Map::from_iter([("token".to_owned(), json!("of the user's"))]),
-        ..options(native(), &[("ANTHROPIC_API_KEY", "of the user's"), ("TOKEN", "of the user's")])
+        settings: Map::from_iter([("token".to_owned(), json!("users-secret"))]),
+        ..options(native(), &[("ANTHROPIC_API_KEY", "users-secret"), ("TOKEN", "users-secret")])
     };
     let plan = LaunchPlan::new(&options);
     let shown = format!("{:?} {plan:?} {options:?}", plan.arguments(LaunchFiles::default()));
     assert!(!shown.contains("nonce.conversation"), "{shown}");
-    assert!(!shown.contains("of the user's"), "{shown}");
+    assert!(!shown.contains("users-secret"), "{shown}");
 }
 
 #[test]
-fn a_script_is_run_with_node_and_all_else_is_native() {
+fn script_runs_with_node_and_other_programs_are_native() {
     assert_eq!(Program::from_path("/opt/claude"), Program::Native("/opt/claude".into()));
     let node = Program::Node { node: "node".into(), script: "/opt/cli.js".into() };
     assert_eq!(Program::from_path("/opt/cli.js"), node);

@@ -7,7 +7,7 @@ fn registry() -> (tempfile::TempDir, ProcessRegistry) {
 }
 
 #[test]
-fn a_conversation_is_leased_once_and_can_be_taken_again_after_it_was_given_back() {
+fn conversation_can_be_leased_again_after_release() {
     let (_place, registry) = registry();
     let conversation = Uuid::new_v4();
     let lease = registry.lease(conversation).unwrap();
@@ -25,7 +25,7 @@ fn a_conversation_is_leased_once_and_can_be_taken_again_after_it_was_given_back(
 
 #[cfg(target_os = "linux")]
 #[test]
-fn who_has_a_conversation_is_said() {
+fn lease_error_names_the_owner() {
     let (_place, registry) = registry();
     let conversation = Uuid::new_v4();
     let lease = registry.lease(conversation).unwrap();
@@ -36,12 +36,12 @@ fn who_has_a_conversation_is_said() {
 }
 
 #[test]
-fn a_sweep_leaves_live_runtimes_and_foreign_files_alone_and_forgets_the_rest() {
+fn sweep_keeps_live_runtimes_and_foreign_files() {
     let (_place, registry) = registry();
     let live = registry.lease(Uuid::new_v4()).unwrap();
     live.note(std::process::id(), Uuid::new_v4());
     let stale = registry.directory.join(format!("{}.json", Uuid::new_v4()));
-    // Of another run of the system, in which the process id meant another process.
+    // Recorded before a reboot, when the process id belonged to another process.
     let mut record = Record::new(Uuid::new_v4(), std::process::id(), Uuid::new_v4());
     record.boot = Some("another".to_owned());
     std::fs::write(&stale, record.to_json()).unwrap();
@@ -56,14 +56,14 @@ fn a_sweep_leaves_live_runtimes_and_foreign_files_alone_and_forgets_the_rest() {
 }
 
 #[test]
-fn a_registry_without_a_directory_is_empty() {
+fn missing_directory_is_an_empty_registry() {
     let registry = ProcessRegistry::new("/nonexistent/registry");
     assert_eq!(registry.sweep().unwrap(), Sweep::default());
     assert_eq!(registry.list().unwrap(), []);
 }
 
 #[test]
-fn a_record_is_read_back_as_it_was_written_and_half_of_one_is_none() {
+fn record_round_trips_and_truncated_record_is_none() {
     let record = Record::new(Uuid::new_v4(), std::process::id(), Uuid::new_v4());
     let text = record.to_json();
     assert_eq!(Record::from_json(&text), Some(record));

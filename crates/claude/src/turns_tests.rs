@@ -55,7 +55,7 @@ fn naming(uuids: &[Uuid]) -> Message {
     result(json!({ "user_message_uuids": uuids, "terminal_reason": "completed" }))
 }
 
-/// A machine and the turn that its opening message opened.
+/// A machine and the turn of its opening message.
 struct Fixture {
     machine: TurnMachine,
     turn: TurnKey,
@@ -92,9 +92,9 @@ impl Fixture {
         verdicts.into_iter().map(|verdict| self.show(&verdict)).collect()
     }
 
-    /// A verdict in short; the opened turn is `asked` and any other `unasked`.
+    /// Formats a verdict; the opened turn is `requested` and any other `background`.
     fn show(&self, verdict: &Verdict) -> String {
-        let name = |turn: &TurnKey| if *turn == self.turn { "asked" } else { "unasked" };
+        let name = |turn: &TurnKey| if *turn == self.turn { "requested" } else { "background" };
         match verdict {
             Verdict::Begins { turn, origin } => format!("{} begins: {origin:?}", name(turn)),
             Verdict::TakenUp { message, .. } => format!("taken up: {}", message.as_u128()),
@@ -119,19 +119,19 @@ impl Fixture {
 #[test]
 fn result_of_older_runtime_answers_echoed_message() {
     let mut it = Fixture::text();
-    assert_eq!(it.judge(&echo(OPENING)), ["taken up: 1", "asked"]);
-    assert_eq!(it.judge(&completed()), ["asked", "asked ends: result"]);
+    assert_eq!(it.judge(&echo(OPENING)), ["taken up: 1", "requested"]);
+    assert_eq!(it.judge(&completed()), ["requested", "requested ends: result"]);
     assert!(it.machine.is_free());
     assert_eq!(it.judge(&completed()), [""; 0]);
 }
 
 #[test]
-fn output_of_older_runtime_before_the_echo_belongs_to_the_waiting_message() {
+fn output_of_older_runtime_before_echo_belongs_to_waiting_message() {
     let mut it = Fixture::text();
-    assert_eq!(it.judge(&init()), ["asked"]);
-    assert_eq!(it.judge(&stream_event(json!({}))), ["asked"]);
-    assert_eq!(it.judge(&echo(OPENING)), ["taken up: 1", "asked"]);
-    assert_eq!(it.judge(&completed()), ["asked", "asked ends: result"]);
+    assert_eq!(it.judge(&init()), ["requested"]);
+    assert_eq!(it.judge(&stream_event(json!({}))), ["requested"]);
+    assert_eq!(it.judge(&echo(OPENING)), ["taken up: 1", "requested"]);
+    assert_eq!(it.judge(&completed()), ["requested", "requested ends: result"]);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn result_of_newer_runtime_answers_only_messages_that_it_names() {
         let mut it = Fixture::text();
         assert_eq!(it.judge(&result(json!({ field: uuids(OTHER) }))), [""; 0]);
         let ends = it.judge(&result(json!({ field: uuids(OPENING) })));
-        assert_eq!(ends, ["taken up: 1", "asked", "asked ends: result"]);
+        assert_eq!(ends, ["taken up: 1", "requested", "requested ends: result"]);
     }
 }
 
@@ -149,7 +149,7 @@ fn result_of_newer_runtime_answers_only_messages_that_it_names() {
 fn stream_event_takes_up_a_message_by_either_field() {
     for fields in [json!({ "user_message_uuid": OPENING }), json!({ "user_message_uuids": [OPENING] })] {
         let mut it = Fixture::text();
-        assert_eq!(it.judge(&stream_event(fields)), ["taken up: 1", "asked"]);
+        assert_eq!(it.judge(&stream_event(fields)), ["taken up: 1", "requested"]);
     }
 }
 
@@ -157,35 +157,35 @@ fn stream_event_takes_up_a_message_by_either_field() {
 fn init_of_newer_runtime_without_names_begins_a_background_turn() {
     let mut it = Fixture::text();
     it.judge(&lifecycle(OPENING, "queued"));
-    assert_eq!(it.judge(&init()), ["unasked begins: Background", "unasked"]);
-    assert_eq!(it.judge(&assistant()), ["unasked"]);
-    let unasked = result(json!({ "origin": { "kind": "task-notification" } }));
-    assert_eq!(it.judge(&unasked), ["unasked", "unasked ends: result"]);
-    assert_eq!(it.judge(&lifecycle(OPENING, "started")), ["taken up: 1", "asked"]);
+    assert_eq!(it.judge(&init()), ["background begins: Background", "background"]);
+    assert_eq!(it.judge(&assistant()), ["background"]);
+    let background = result(json!({ "origin": { "kind": "task-notification" } }));
+    assert_eq!(it.judge(&background), ["background", "background ends: result"]);
+    assert_eq!(it.judge(&lifecycle(OPENING, "started")), ["taken up: 1", "requested"]);
     assert_eq!(it.judge(&naming(&[OTHER])), [""; 0]);
-    assert_eq!(it.judge(&naming(&[OPENING])), ["asked", "asked ends: result"]);
+    assert_eq!(it.judge(&naming(&[OPENING])), ["requested", "requested ends: result"]);
 }
 
 #[test]
 fn notified_init_of_older_runtime_begins_a_background_turn() {
     let mut it = Fixture::text();
     it.judge(&task_ended("/tmp/task.output"));
-    assert_eq!(it.judge(&init()), ["unasked begins: Background", "unasked"]);
-    assert_eq!(it.judge(&completed()), ["unasked", "unasked ends: result"]);
+    assert_eq!(it.judge(&init()), ["background begins: Background", "background"]);
+    assert_eq!(it.judge(&completed()), ["background", "background ends: result"]);
     it.judge(&task_ended(""));
-    assert_eq!(it.judge(&init()), ["asked"], "the task ran in the foreground");
+    assert_eq!(it.judge(&init()), ["requested"], "the task runs in the foreground");
 }
 
 #[test]
-fn activity_while_idle_is_a_turn_of_its_own() {
+fn activity_while_idle_is_a_background_turn() {
     let mut it = Fixture::text();
     it.judge(&naming(&[OPENING]));
-    assert_eq!(it.judge(&init()), ["unasked begins: Background", "unasked"]);
-    assert!(it.machine.is_free(), "a message can be written while the runtime works by itself");
-    assert_eq!(it.judge(&stream_event(json!({}))), ["unasked"]);
-    assert_eq!(it.judge(&state("idle")), ["unasked", "unasked ends: noresult"]);
+    assert_eq!(it.judge(&init()), ["background begins: Background", "background"]);
+    assert!(it.machine.is_free(), "a background turn blocks the next message");
+    assert_eq!(it.judge(&stream_event(json!({}))), ["background"]);
+    assert_eq!(it.judge(&state("idle")), ["background", "background ends: noresult"]);
     let subagent = json!({ "type": "assistant", "parent_tool_use_id": "t", "message": { "content": [] } });
-    assert_eq!(it.judge(&message(&subagent)), [""; 0], "a subagent is not a turn");
+    assert_eq!(it.judge(&message(&subagent)), [""; 0], "subagent output started a turn");
 }
 
 #[test]
@@ -193,18 +193,18 @@ fn origin_of_a_result_is_its_kind() {
     let mut it = Fixture::text();
     let origin = |kind: &str| result(json!({ "origin": { "kind": kind, "text": "task-notification" } }));
     let seen = it.judge(&origin("auto-continuation"));
-    assert_eq!(seen, ["unasked begins: Hook", "unasked", "unasked ends: result"]);
+    assert_eq!(seen, ["background begins: Hook", "background", "background ends: result"]);
     it.judge(&echo(OPENING));
-    assert_eq!(it.judge(&origin("human")), ["asked", "asked ends: result"]);
+    assert_eq!(it.judge(&origin("human")), ["requested", "requested ends: result"]);
 }
 
 #[test]
 fn message_taken_up_in_a_background_turn_gets_the_rest_of_its_output() {
     let mut it = Fixture::text();
     it.judge(&assistant());
-    assert_eq!(it.judge(&echo(OPENING)), ["unasked ends: merged", "taken up: 1", "asked"]);
-    assert_eq!(it.judge(&assistant()), ["asked"]);
-    assert_eq!(it.judge(&completed()), ["asked", "asked ends: result"]);
+    assert_eq!(it.judge(&echo(OPENING)), ["background ends: merged", "taken up: 1", "requested"]);
+    assert_eq!(it.judge(&assistant()), ["requested"]);
+    assert_eq!(it.judge(&completed()), ["requested", "requested ends: result"]);
 }
 
 #[test]
@@ -218,42 +218,42 @@ fn late_idle_state_of_the_previous_turn_ends_nothing() {
 fn idle_runtime_ends_a_turn_that_it_took_up() {
     let mut it = Fixture::text();
     it.judge(&echo(OPENING));
-    assert_eq!(it.judge(&state("idle")), ["asked", "asked ends: noresult"]);
+    assert_eq!(it.judge(&state("idle")), ["requested", "requested ends: noresult"]);
 }
 
 #[test]
 fn cancelled_message_ends_its_turn() {
     let mut it = Fixture::text();
-    assert_eq!(it.judge(&lifecycle(OPENING, "cancelled")), ["asked ends: dropped"]);
+    assert_eq!(it.judge(&lifecycle(OPENING, "cancelled")), ["requested ends: dropped"]);
 }
 
 #[test]
 fn older_runtime_answers_local_commands_without_an_echo() {
     let mut it = Fixture::new(PromptKind::Command);
-    assert_eq!(it.judge(&completed()), [""; 0], "a turn that a model answered");
-    assert_eq!(it.judge(&init()), ["asked"]);
-    assert_eq!(it.judge(&result(json!({ "result": "Total cost" }))), ["asked", "asked ends: result"]);
+    assert_eq!(it.judge(&completed()), [""; 0], "the result has a model response");
+    assert_eq!(it.judge(&init()), ["requested"]);
+    assert_eq!(it.judge(&result(json!({ "result": "Total cost" }))), ["requested", "requested ends: result"]);
 }
 
 #[test]
-fn result_without_a_name_or_an_echo_counts_only_after_silence() {
+fn unnamed_result_without_echo_counts_only_after_silence() {
     let mut it = Fixture::text();
     it.judge(&completed());
     assert!(!it.machine.awaits_quiet());
     it.judge(&state("idle"));
     assert!(it.machine.awaits_quiet());
-    assert_eq!(it.quiet(), ["asked ends: result"]);
+    assert_eq!(it.quiet(), ["requested ends: result"]);
 }
 
 #[test]
-fn echo_after_an_unnamed_result_shows_that_the_result_was_of_another_turn() {
+fn unnamed_result_before_echo_belongs_to_another_turn() {
     let mut it = Fixture::text();
     it.judge(&completed());
     it.judge(&state("idle"));
     it.judge(&echo(OPENING));
     assert!(!it.machine.awaits_quiet());
     assert_eq!(it.quiet(), [""; 0]);
-    assert_eq!(it.judge(&completed()), ["asked", "asked ends: result"]);
+    assert_eq!(it.judge(&completed()), ["requested", "requested ends: result"]);
 }
 
 #[test]
@@ -261,22 +261,22 @@ fn folded_steering_message_is_answered_by_the_result_of_its_turn() {
     let mut it = Fixture::text();
     it.judge(&lifecycle(OPENING, "started"));
     it.machine.steer(it.turn, STEERING).unwrap();
-    assert_eq!(it.judge(&lifecycle(STEERING, "started")), ["taken up: 2", "asked"]);
+    assert_eq!(it.judge(&lifecycle(STEERING, "started")), ["taken up: 2", "requested"]);
     it.judge(&lifecycle(STEERING, "completed"));
-    assert_eq!(it.judge(&naming(&[OPENING, STEERING])), ["asked", "asked ends: result"]);
+    assert_eq!(it.judge(&naming(&[OPENING, STEERING])), ["requested", "requested ends: result"]);
 }
 
 #[test]
-fn completed_steering_message_needs_no_result_of_its_own() {
+fn completed_steering_message_needs_no_separate_result() {
     let mut it = Fixture::text();
     it.judge(&lifecycle(OPENING, "started"));
     it.machine.steer(it.turn, STEERING).unwrap();
     it.judge(&lifecycle(STEERING, "completed"));
-    assert_eq!(it.judge(&naming(&[OPENING])), ["asked", "asked ends: result"]);
+    assert_eq!(it.judge(&naming(&[OPENING])), ["requested", "requested ends: result"]);
 }
 
 #[test]
-fn steering_message_with_a_result_of_its_own_keeps_the_turn_open() {
+fn steering_message_with_separate_result_keeps_turn_open() {
     let aborted = json!({ "terminal_reason": "aborted_streaming", "user_message_uuids": [OPENING] });
     let newer = [result(aborted), lifecycle(OPENING, "cancelled"), lifecycle(STEERING, "started")];
     let older = [result(json!({ "terminal_reason": "aborted_streaming" })), init(), echo(STEERING)];
@@ -288,7 +288,7 @@ fn steering_message_with_a_result_of_its_own_keeps_the_turn_open() {
             let verdicts = it.judge(frame);
             assert!(!verdicts.iter().any(|verdict| verdict.contains("ends")), "{verdicts:?}");
         }
-        assert_eq!(it.judge(&last), ["asked", "asked ends: result"]);
+        assert_eq!(it.judge(&last), ["requested", "requested ends: result"]);
     }
 }
 
@@ -297,11 +297,11 @@ fn steering_message_that_is_never_taken_up_is_returned_after_silence() {
     let mut it = Fixture::text();
     it.judge(&echo(OPENING));
     it.machine.steer(it.turn, STEERING).unwrap();
-    assert_eq!(it.judge(&completed()), ["asked"]);
+    assert_eq!(it.judge(&completed()), ["requested"]);
     assert!(!it.machine.awaits_quiet(), "the runtime may still be busy");
     it.judge(&state("idle"));
     assert!(it.machine.awaits_quiet());
-    assert_eq!(it.quiet(), ["asked ends: result, untaken 2"]);
+    assert_eq!(it.quiet(), ["requested ends: result, untaken 2"]);
 }
 
 #[test]
@@ -313,12 +313,12 @@ fn dropped_steering_message_is_returned_and_a_withdrawn_one_is_not() {
     it.judge(&completed());
     it.judge(&lifecycle(STEERING, "cancelled"));
     let verdicts = it.machine.withdraw(OTHER);
-    assert_eq!(it.shown(verdicts), ["asked ends: result, untaken 2"]);
+    assert_eq!(it.shown(verdicts), ["requested ends: result, untaken 2"]);
     assert_eq!(it.machine.steer(it.turn, STEERING), Err(NotRunning(it.turn)));
 }
 
 #[test]
-fn abandoned_turn_is_drained_when_it_stopped_and_every_interrupt_is_answered() {
+fn abandoned_turn_is_drained_after_it_stops_and_interrupts_are_acknowledged() {
     for answered_first in [true, false] {
         let mut it = Fixture::text();
         it.judge(&echo(OPENING));
@@ -334,20 +334,20 @@ fn abandoned_turn_is_drained_when_it_stopped_and_every_interrupt_is_answered() {
             for frame in &frames[..3] {
                 assert_eq!(it.judge(frame), [""; 0]);
             }
-            assert_eq!(it.judge(&frames[3]), ["asked drained"]);
+            assert_eq!(it.judge(&frames[3]), ["requested drained"]);
         } else {
             for frame in &frames {
                 assert_eq!(it.judge(frame), [""; 0]);
             }
             assert!(it.machine.is_draining() && !it.machine.is_free() && !it.machine.needs_interrupt());
-            assert_eq!(it.interrupt_answered(), ["asked drained"]);
+            assert_eq!(it.interrupt_answered(), ["requested drained"]);
         }
         assert!(it.machine.is_free());
     }
 }
 
 #[test]
-fn interrupt_in_flight_keeps_the_next_message_back() {
+fn pending_interrupt_blocks_next_message() {
     let mut machine = TurnMachine::default();
     machine.interrupt_sent();
     assert!(!machine.is_free());
@@ -363,7 +363,7 @@ fn exit_ends_running_turns_and_stale_messages_are_ignored() {
     it.machine.interrupt_sent();
     let stale = it.machine.generation();
     let verdicts = it.machine.exited();
-    assert_eq!(it.shown(verdicts), ["asked ends: exited, untaken 2"]);
+    assert_eq!(it.shown(verdicts), ["requested ends: exited, untaken 2"]);
     assert!(it.machine.exited().is_empty());
     it.machine.started();
     let next = it.machine.open(OTHER, PromptKind::Text);
@@ -379,5 +379,5 @@ fn exit_ends_a_background_turn_but_not_an_abandoned_one() {
     it.judge(&assistant());
     it.machine.abandon(it.turn);
     let verdicts = it.machine.exited();
-    assert_eq!(it.shown(verdicts), ["unasked ends: exited"]);
+    assert_eq!(it.shown(verdicts), ["background ends: exited"]);
 }

@@ -1,10 +1,6 @@
-//! Installs against a registry of our own on 127.0.0.1, which can be slow, cut off, and wrong on purpose.
+//! Installs from a fake registry on 127.0.0.1, which can be slow, disconnect, or send invalid data.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "the helpers of a test fail it by panicking, as the tests do"
-)]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "test helpers fail the test by panicking")]
 
 use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -28,32 +24,32 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// A version of the kind that is the same package on every platform.
+/// A version that is one package for all platforms.
 const VERSION: RuntimeVersion = RuntimeVersion::new(0, 2, 7);
 
 /// How the registry sends a package.
 #[derive(Clone)]
 enum Delivery {
     Whole,
-    /// Half of the bytes; the connection is cut when the gate opens.
+    /// Half of the bytes; the connection is closed when the gate opens.
     Cut(Arc<Notify>),
-    /// Half of the bytes, then nothing until the gate opens.
+    /// Half of the bytes, then the rest when the gate opens.
     Gated(Arc<Notify>),
-    /// Some other status.
+    /// An HTTP status.
     Status(StatusCode),
 }
 
-/// What the registry serves.
+/// Content of the registry.
 struct Shelf {
-    /// Descriptions by path.
+    /// Version metadata by path.
     descriptions: Mutex<HashMap<String, String>>,
     /// Packages by path.
     packages: Mutex<HashMap<String, (Bytes, Delivery)>>,
-    /// Requests for packages so far.
+    /// Number of package downloads.
     downloads: AtomicUsize,
 }
 
-/// A registry that listens below a path.
+/// A registry whose URL has a path.
 struct FakeRegistry {
     shelf: Arc<Shelf>,
     address: String,
@@ -86,13 +82,13 @@ impl FakeRegistry {
         NpmRegistry::parse(&self.address).unwrap()
     }
 
-    /// Puts a package on the shelf, whose description names its true checksum.
+    /// Adds a package whose metadata has the correct checksum.
     fn offer(&self, version: RuntimeVersion, package: Vec<u8>, delivery: Delivery) {
         let integrity = integrity(&package);
         self.offer_described(version, package, delivery, &integrity, &self.address);
     }
 
-    /// Puts a package on the shelf with any description.
+    /// Adds a package with any metadata.
     fn offer_described(
         &self,
         version: RuntimeVersion,
@@ -162,7 +158,7 @@ fn integrity(package: &[u8]) -> String {
     format!("sha512-{}", base64::engine::general_purpose::STANDARD.encode(hash))
 }
 
-/// A package with these files, in an archive as npm makes it.
+/// Builds a package with these files, as npm does.
 fn package(files: &[(&str, &[u8])]) -> Vec<u8> {
     let gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     let mut builder = tar::Builder::new(gzip);
@@ -190,7 +186,7 @@ async fn install(
     runtimes.install(version, &registry.registry(), &|_| {}, &cancel).await
 }
 
-/// Everything in the folder of runtimes but the lock.
+/// Names of all entries in the runtimes directory except the lock.
 #[track_caller]
 fn names_in(dir: &Path) -> Vec<String> {
     let mut names: Vec<_> = std::fs::read_dir(dir)
@@ -203,7 +199,7 @@ fn names_in(dir: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_installed_runtime_is_listed_found_and_removed() {
+async fn installed_runtime_can_be_listed_found_and_removed() {
     let registry = FakeRegistry::start().await;
     registry.offer(VERSION, good_package(), Delivery::Whole);
     let native = RuntimeVersion::PINNED_NATIVE;
@@ -232,7 +228,7 @@ async fn an_installed_runtime_is_listed_found_and_removed() {
     assert_eq!(runtimes.path(VERSION), Some(program));
     assert_eq!(runtimes.default_program(), Some(second.program.clone()));
     let mode = std::fs::metadata(&second.program).unwrap().permissions().mode();
-    assert_ne!(mode & 0o100, 0, "a native program is executable whatever the archive says");
+    assert_ne!(mode & 0o100, 0, "a native program must be executable regardless of the archive");
     let size = good_package().len() as u64;
     let total = Some(size);
     let steps = steps.into_inner().unwrap();
@@ -248,7 +244,7 @@ async fn an_installed_runtime_is_listed_found_and_removed() {
 }
 
 #[tokio::test]
-async fn a_version_that_is_there_needs_no_registry() {
+async fn installed_version_needs_no_registry() {
     let registry = FakeRegistry::start().await;
     registry.offer(VERSION, good_package(), Delivery::Whole);
     let dir = tempfile::tempdir().unwrap();
@@ -261,11 +257,11 @@ async fn a_version_that_is_there_needs_no_registry() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_is_named_and_leaves_nothing() {
+async fn failed_install_says_why_and_leaves_no_files() {
     let whole = good_package();
     let escape = package(&[("package/cli.js", b"x"), ("package/../../../escaped", b"x")]);
     let other = integrity(b"something else");
-    // What is offered, and what the message has to say.
+    // The package, its delivery and checksum, and the expected message.
     let cases: [(Vec<u8>, Delivery, &str, &str); 6] = [
         (whole.clone(), Delivery::Whole, &other, "checksum mismatch"),
         (whole.clone(), Delivery::Cut(Arc::default()), &integrity(&whole), "was interrupted after"),
@@ -294,7 +290,7 @@ async fn what_goes_wrong_is_named_and_leaves_nothing() {
         registry.stop().await;
     }
 
-    // The folder is as good as new.
+    // The directory is still usable.
     let registry = FakeRegistry::start().await;
     registry.offer(VERSION, whole, Delivery::Whole);
     install(&runtimes, VERSION, &registry).await.unwrap();
@@ -302,7 +298,7 @@ async fn what_goes_wrong_is_named_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn an_unknown_version_is_named_with_what_to_do() {
+async fn unknown_version_error_says_what_to_do() {
     let registry = FakeRegistry::start().await;
     let dir = tempfile::tempdir().unwrap();
     let runtimes = Runtimes::new(dir.path());
@@ -315,7 +311,7 @@ async fn an_unknown_version_is_named_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_registry_that_is_not_there_is_named() {
+async fn unreachable_registry_error_names_it() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/", listener.local_addr().unwrap());
     drop(listener);
@@ -330,7 +326,7 @@ async fn a_registry_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn a_package_beyond_the_bound_is_refused_before_it_is_stored() {
+async fn rejects_package_over_the_limit_before_storing_it() {
     let registry = FakeRegistry::start().await;
     registry.offer(VERSION, good_package(), Delivery::Whole);
     let dir = tempfile::tempdir().unwrap();
@@ -343,7 +339,7 @@ async fn a_package_beyond_the_bound_is_refused_before_it_is_stored() {
 }
 
 #[tokio::test]
-async fn a_registry_that_falls_silent_is_given_up() {
+async fn stalled_download_times_out() {
     let registry = FakeRegistry::start().await;
     registry.offer(VERSION, good_package(), Delivery::Gated(Arc::new(Notify::new())));
     let dir = tempfile::tempdir().unwrap();
@@ -358,7 +354,7 @@ async fn a_registry_that_falls_silent_is_given_up() {
     let (address, cancel) = (registry.registry(), CancellationToken::new());
     let passing = async {
         half_done.notified().await;
-        // The clock runs through the time; the registry goes on at its own pace.
+        // The clock skips to the timeout; the registry continues at its own pace.
         tokio::time::pause();
         tokio::time::advance(limits.idle).await;
         tokio::time::resume();
@@ -372,13 +368,13 @@ async fn a_registry_that_falls_silent_is_given_up() {
 }
 
 #[tokio::test]
-async fn two_installs_at_once_download_once() {
+async fn concurrent_installs_download_once() {
     let registry = FakeRegistry::start().await;
     let gate = Arc::new(Notify::new());
     registry.offer(VERSION, good_package(), Delivery::Gated(Arc::clone(&gate)));
     let dir = tempfile::tempdir().unwrap();
     let runtimes = Runtimes::new(dir.path());
-    // The gate opens when one of the two is half done and the other one waits for it.
+    // The gate opens when one install is half done and the other one waits for it.
     let open_when_both_are_there = |step| {
         if step == InstallProgress::Waiting {
             gate.notify_one();
@@ -394,7 +390,7 @@ async fn two_installs_at_once_download_once() {
 }
 
 #[tokio::test]
-async fn removing_during_an_install_is_refused() {
+async fn rejects_remove_during_install() {
     let registry = FakeRegistry::start().await;
     let gate = Arc::new(Notify::new());
     let other = RuntimeVersion::new(0, 2, 8);
@@ -418,7 +414,7 @@ async fn removing_during_an_install_is_refused() {
 }
 
 #[tokio::test]
-async fn cancelling_a_download_leaves_nothing() {
+async fn cancelled_download_leaves_no_files() {
     let registry = FakeRegistry::start().await;
     registry.offer(VERSION, good_package(), Delivery::Gated(Arc::new(Notify::new())));
     let dir = tempfile::tempdir().unwrap();
@@ -433,20 +429,20 @@ async fn cancelling_a_download_leaves_nothing() {
     let runtimes = Runtimes::new(dir.path());
     let result = runtimes.install(VERSION, &registry.registry(), &cancel_in_the_middle, &cancel).await;
     assert!(matches!(result, Err(InstallError::Cancelled)), "{result:?}");
-    assert_eq!(seen.into_inner().unwrap().len(), 1, "the scratch folder was there in the middle");
+    assert_eq!(seen.into_inner().unwrap().len(), 1, "expected a scratch directory during the download");
     assert_eq!(names_in(dir.path()), [""; 0]);
     registry.stop().await;
 }
 
 #[tokio::test]
-async fn leftovers_of_a_dead_install_are_swept() {
+async fn leftovers_of_a_killed_install_are_removed() {
     let registry = FakeRegistry::start().await;
     registry.offer(VERSION, good_package(), Delivery::Whole);
     let dir = tempfile::tempdir().unwrap();
     let stale = dir.path().join(".scratch-dead/package");
     std::fs::create_dir_all(&stale).unwrap();
     std::fs::write(stale.join("claude"), "half").unwrap();
-    // A folder with the version's name but without the program was not made by an install.
+    // A directory with the version's name but without the program, which is not a complete install.
     std::fs::create_dir(dir.path().join(VERSION.to_string())).unwrap();
     let runtimes = Runtimes::new(dir.path());
     assert_eq!(runtimes.list().unwrap(), []);
@@ -457,7 +453,7 @@ async fn leftovers_of_a_dead_install_are_swept() {
 }
 
 #[tokio::test]
-async fn a_mirror_is_asked_although_its_descriptions_name_the_original() {
+async fn mirror_is_used_although_its_metadata_names_the_original() {
     let registry = FakeRegistry::start().await;
     let package = good_package();
     let integrity = integrity(&package);

@@ -1,6 +1,6 @@
-//! Recorded frames of both real runtimes: all of them decode into typed messages, lose nothing, and come in the
-//! order that was reviewed.
-#![expect(clippy::wildcard_enum_match_arm, reason = "a test picks the kinds that it is about")]
+//! Recorded frames of both real runtimes: all of them decode to typed messages, round-trip, and match the reviewed
+//! order.
+#![expect(clippy::wildcard_enum_match_arm, reason = "tests match only the kinds that they check")]
 
 #[cfg(test)]
 #[path = "recordings/frames.rs"]

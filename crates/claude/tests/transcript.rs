@@ -1,7 +1,7 @@
-//! Transcripts on disk: the official SDK's answers as the oracle, and every operation on real files.
-#![expect(clippy::wildcard_enum_match_arm, reason = "a test picks the values that it is about")]
+//! Transcripts on disk: compared with the output of the official SDK, and every operation on real files.
+#![expect(clippy::wildcard_enum_match_arm, reason = "tests match only the values that they check")]
 
-// Marked as test code, as helpers outside of test functions are held to the rules of the library otherwise.
+// Marked as test code, since helpers outside of test functions otherwise get the lints of library code.
 #[cfg(test)]
 #[path = "transcript/edit.rs"]
 mod edit;

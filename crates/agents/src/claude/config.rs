@@ -1,4 +1,4 @@
-//! What can be configured about a Claude session.
+//! The configuration schema of a Claude session.
 
 use std::collections::HashMap;
 
@@ -8,26 +8,26 @@ use innkeeper_claude::PermissionMode;
 use innkeeper_core::agent::ResolvedConfig;
 use serde_json::{Value, json};
 
-/// The property that VS Code has a picker for in sessions of this provider.
+/// The property that VS Code shows a picker for in sessions of this provider.
 const PERMISSION_MODE: &str = "permissionMode";
 
-/// Environment variables for the runtime. Not in the form: only for programs that create
-/// sessions.
+/// Environment variables for the runtime. Not in the schema: only programs that create
+/// sessions set it.
 const ENVIRONMENT: &str = "environment";
 
-/// The modes that work without asking the user.
+/// The modes that work although the host cannot ask the user: name, label, description, mode.
 const MODES: [(&str, &str, &str, PermissionMode); 3] = [
-    ("default", "Ask", "Asks before it changes anything", PermissionMode::Default),
+    ("default", "Ask", "Asks before changing anything", PermissionMode::Default),
     (
         "acceptEdits",
         "Accept edits",
         "Edits files in the working directory without asking",
         PermissionMode::AcceptEdits,
     ),
-    ("plan", "Plan", "Reads and plans, changes nothing", PermissionMode::Plan),
+    ("plan", "Plan", "Reads and plans without changing anything", PermissionMode::Plan),
 ];
 
-/// The form, and the chosen values where they fit it.
+/// Returns the schema and the valid values out of `chosen`.
 pub(super) fn resolve(chosen: &JsonObject) -> ResolvedConfig {
     let (default, ..) = MODES[0];
     let mode = chosen.get(PERMISSION_MODE).filter(|value| mode_named(value).is_some());
@@ -35,7 +35,7 @@ pub(super) fn resolve(chosen: &JsonObject) -> ResolvedConfig {
     let property = SessionConfigPropertySchema {
         r#type: "string".to_owned(),
         title: "Permission mode".to_owned(),
-        description: Some("When the agent asks before it acts".to_owned()),
+        description: Some("When the agent asks before acting".to_owned()),
         default: Some(json!(default)),
         r#enum: Some(MODES.iter().map(|(name, ..)| json!(name)).collect()),
         enum_labels: Some(MODES.iter().map(|(_, label, ..)| (*label).to_owned()).collect()),
@@ -67,7 +67,7 @@ fn is_environment(value: &Value) -> bool {
     value.as_object().is_some_and(|variables| variables.values().all(Value::is_string))
 }
 
-/// The permission mode in a session's configuration.
+/// Returns the permission mode in a session's configuration.
 pub(super) fn permission_mode(config: &JsonObject) -> Option<PermissionMode> {
     config.get(PERMISSION_MODE).and_then(mode_named)
 }
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_that_do_not_fit_fall_back_to_the_default_and_unknown_keys_are_ignored() {
+    fn invalid_values_fall_back_to_default_and_unknown_keys_are_ignored() {
         let chosen = json!({"permissionMode": "yolo", "isolation": "folder"});
         let resolved = resolve(chosen.as_object().unwrap());
         assert_eq!(Value::Object(resolved.values), json!({"permissionMode": "default"}));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn environment_of_a_session_is_kept() {
+    fn session_environment_is_kept() {
         let chosen = json!({"environment": {"NODE_ENV": "test"}});
         let resolved = resolve(chosen.as_object().unwrap());
         assert_eq!(resolved.values.get("environment"), Some(&json!({"NODE_ENV": "test"})));

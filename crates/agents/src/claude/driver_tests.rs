@@ -1,4 +1,4 @@
-//! The driver with a runtime whose every frame the test writes, on a paused clock.
+//! The driver against a fake runtime scripted frame by frame, on a paused clock.
 
 use std::io;
 use std::sync::Mutex;
@@ -22,13 +22,13 @@ struct FakeRuntime {
 }
 
 impl FakeRuntime {
-    /// The next frame from the host.
+    /// Reads the next frame from the host.
     async fn read(&mut self) -> Value {
-        let line = self.lines.next_line().await.unwrap().expect("the host keeps the pipe open");
+        let line = self.lines.next_line().await.unwrap().expect("the host closed the pipe");
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Whether the host writes nothing for a while.
+    /// Whether the host writes nothing for `time`.
     async fn is_silent(&mut self, time: Duration) -> bool {
         tokio::time::timeout(time, self.lines.next_line()).await.is_err()
     }
@@ -42,14 +42,14 @@ impl FakeRuntime {
         self.say(json!({"type": "control_response", "response": response})).await;
     }
 
-    /// Reads a control request of this subtype.
+    /// Reads a control request and checks its subtype.
     async fn request(&mut self, subtype: &str) -> Value {
         let frame = self.read().await;
         assert_eq!(frame["request"]["subtype"], subtype, "{frame}");
         frame
     }
 
-    /// Reads a message; gives its uuid.
+    /// Reads a user message; returns its uuid.
     async fn prompt(&mut self) -> Value {
         let frame = self.read().await;
         assert_eq!(frame["type"], "user", "{frame}");
@@ -60,7 +60,7 @@ impl FakeRuntime {
         self.say(json!({"type": "command_lifecycle", "command_uuid": uuid, "state": state})).await;
     }
 
-    /// Writes a whole message of an answer.
+    /// Writes a complete assistant message.
     async fn text(&mut self, id: &str, text: &str) {
         let content = json!([{"type": "text", "text": text}]);
         self.say(json!({"type": "assistant", "message": {"id": id, "content": content}})).await;
@@ -73,12 +73,12 @@ impl FakeRuntime {
     }
 }
 
-/// Hands the other end of a pipe to the host.
+/// Transport that hands the other end of a pipe to the host, once.
 struct Pipe(Mutex<Option<DuplexStream>>);
 
 impl StreamTransport for Pipe {
     fn open<'a>(&'a self, _: StreamLaunch<'a>) -> BoxFuture<'a, io::Result<ByteStream>> {
-        let near = self.0.lock().unwrap().take().expect("one start");
+        let near = self.0.lock().unwrap().take().expect("started twice");
         let (reader, writer) = tokio::io::split(near);
         Box::pin(async {
             Ok(ByteStream {
@@ -94,20 +94,20 @@ struct NoModels;
 
 impl ModelEndpoint for NoModels {
     fn access(&self, _: Uuid) -> ModelAccess {
-        panic!("the runtime is started by the test")
+        panic!("the test starts the runtime itself")
     }
 
     fn mark_turn(&self, _: Uuid, _: &str) {}
 }
 
-/// A driver with a fake runtime, seen from the session.
+/// A driver with a fake runtime; the test acts as the session.
 struct Scene {
     runtime: FakeRuntime,
     commands: mpsc::Sender<AgentCommand>,
     events: mpsc::Receiver<AgentEvent>,
     tasks: TaskTracker,
     close: CancellationToken,
-    /// The last resume token, the links and the turns that the session was told.
+    /// The last resume token, links and turns that the driver reported.
     token: Option<ResumeToken>,
     links: Vec<(TurnId, MessageLink)>,
     started: Vec<(TurnId, String)>,
@@ -147,9 +147,9 @@ impl Scene {
         let (commands, orders) = mpsc::channel(16);
         let (reports, events) = mpsc::channel(256);
         let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
-        let opened = (request, Identity { id: conversation, has_messages: false });
+        let opened = (request, ConversationIdentity { id: conversation, has_messages: false });
         let driver =
-            Driver::new(started.unwrap(), (orders, reports), close.clone(), opened, Arc::new(NoModels));
+            ClaudeDriver::new(started.unwrap(), (orders, reports), close.clone(), opened, Arc::new(NoModels));
         tasks.spawn(driver.run());
         Self {
             runtime,
@@ -177,7 +177,7 @@ impl Scene {
         self.commands.send(AgentCommand::Cancel { turn: TurnId::new(turn) }).await.unwrap();
     }
 
-    /// The texts that the session is told until a turn ends, and the turn.
+    /// Waits for the end of a turn; returns the texts reported until then, and the turn.
     async fn ended(&mut self) -> (Vec<String>, String, TurnOutcome) {
         let mut texts = Vec::new();
         loop {
@@ -196,7 +196,7 @@ impl Scene {
         }
     }
 
-    /// Ends the driver; the runtime's end of the pipe is gone first.
+    /// Closes the runtime's end of the pipe, then stops the driver.
     async fn stop(self) {
         let Self { runtime, tasks, close, .. } = self;
         drop(runtime);
@@ -207,7 +207,7 @@ impl Scene {
 }
 
 #[tokio::test(start_paused = true)]
-async fn interrupt_is_repeated_until_the_turn_is_over_and_answered() {
+async fn interrupt_is_repeated_until_turn_ends() {
     let mut scene = Scene::start().await;
     scene.prompt("first", None).await;
     let first = scene.runtime.prompt().await;
@@ -222,7 +222,7 @@ async fn interrupt_is_repeated_until_the_turn_is_over_and_answered() {
     scene.runtime.result(aborted).await;
     for interrupt in [heeded, ignored] {
         let is_silent = scene.runtime.is_silent(Duration::from_secs(1)).await;
-        assert!(is_silent, "an interrupt in flight could hit the next message");
+        assert!(is_silent, "a pending interrupt could hit the next message");
         scene.runtime.agree(&interrupt).await;
     }
     let second = scene.runtime.prompt().await;
@@ -233,7 +233,7 @@ async fn interrupt_is_repeated_until_the_turn_is_over_and_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn runtime_that_does_not_end_its_turn_is_stopped() {
+async fn runtime_that_ignores_interrupts_is_stopped() {
     let mut scene = Scene::start().await;
     scene.prompt("first", None).await;
     let first = scene.runtime.prompt().await;
@@ -244,14 +244,14 @@ async fn runtime_that_does_not_end_its_turn_is_stopped() {
         let interrupt = scene.runtime.request("interrupt").await;
         scene.runtime.agree(&interrupt).await;
     }
-    // The stop ladder closes the pipe in the end.
+    // The last step of stopping closes the pipe.
     while scene.runtime.lines.next_line().await.unwrap().is_some() {}
     assert!(began.elapsed() >= INTERRUPT_PAUSE * INTERRUPT_LIMIT);
     scene.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn message_waits_for_the_answer_to_a_model_change() {
+async fn message_waits_until_model_change_is_acknowledged() {
     let mut scene = Scene::start().await;
     scene.prompt("first", None).await;
     let first = scene.runtime.prompt().await;
@@ -262,7 +262,7 @@ async fn message_waits_for_the_answer_to_a_model_change() {
     assert_eq!(select["request"]["model"], "opus");
     scene.cancel("second").await;
     scene.prompt("third", Some("opus")).await;
-    assert!(scene.runtime.is_silent(Duration::from_secs(1)).await, "the message waits for the model");
+    assert!(scene.runtime.is_silent(Duration::from_secs(1)).await, "message was written before the response");
     scene.runtime.agree(&select).await;
     let third = scene.runtime.prompt().await;
     scene.runtime.result(json!({"user_message_uuids": [third]})).await;
@@ -271,7 +271,7 @@ async fn message_waits_for_the_answer_to_a_model_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn background_turn_is_shown_as_a_turn_of_its_own() {
+async fn background_turn_is_reported_as_separate_turn() {
     let mut scene = Scene::start().await;
     scene.runtime.say(json!({"type": "system", "subtype": "init", "capabilities": []})).await;
     scene.runtime.text("m1", "background").await;
@@ -292,7 +292,7 @@ async fn background_turn_is_shown_as_a_turn_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn session_is_told_the_ids_of_messages_and_the_name_of_the_conversation() {
+async fn session_receives_message_ids_and_conversation_id() {
     let mut scene = Scene::start().await;
     scene.prompt("first", None).await;
     let first = scene.runtime.prompt().await;
@@ -306,8 +306,8 @@ async fn session_is_told_the_ids_of_messages_and_the_name_of_the_conversation() 
         [MessageLink::Prompt(first.as_str().unwrap().to_owned()), MessageLink::Answer("a1".to_owned())];
     assert_eq!(scene.links, links.map(|link| (turn.clone(), link)));
     let name = Uuid::from_u128(7);
-    assert_eq!(scene.token, Some(Identity { id: name, has_messages: true }.token()));
-    // After `/clear` the conversation has another name and no messages.
+    assert_eq!(scene.token, Some(ConversationIdentity { id: name, has_messages: true }.token()));
+    // After `/clear` the conversation has a new id and no messages.
     let other = Uuid::from_u128(8);
     let reset = json!({"type": "conversation_reset", "new_conversation_id": other.to_string()});
     scene.runtime.say(reset).await;
@@ -315,6 +315,6 @@ async fn session_is_told_the_ids_of_messages_and_the_name_of_the_conversation() 
     let second = scene.runtime.prompt().await;
     scene.runtime.result(json!({"user_message_uuids": [second]})).await;
     scene.ended().await;
-    assert_eq!(scene.token, Some(Identity { id: other, has_messages: true }.token()));
+    assert_eq!(scene.token, Some(ConversationIdentity { id: other, has_messages: true }.token()));
     scene.stop().await;
 }

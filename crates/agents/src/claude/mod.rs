@@ -1,19 +1,19 @@
 //! The driver for the Claude runtime.
 //!
-//! `provider` opens a runtime for a session, `driver` is the task that talks to
-//! it, `requests` holds the control requests in flight, `map` turns messages into
-//! actions, `prompt` turns a user's message into the runtime's form. Which turn a
-//! message belongs to is known to the turn machine in `innkeeper-claude`.
+//! `provider` opens a runtime for a session, `driver` is the task that drives it,
+//! `requests` holds pending control requests, `map` turns messages into actions,
+//! `prompt` converts a user's message to the runtime's format. The turn machine in
+//! `innkeeper-claude` decides which turn a message belongs to.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
-    reason = "the runtime sends far more kinds of messages and blocks than mean something here"
+    reason = "the runtime sends many more kinds of messages and blocks than are mapped here"
 )]
 
 mod config;
 mod driver;
+mod event_queue;
 mod map;
-mod outgoing;
 mod prompt;
 mod provider;
 mod records;

@@ -1,7 +1,7 @@
-//! A user's message in the form that the runtime takes.
+//! Converts a user's message to the runtime's format.
 //!
-//! Files and selections are named for the agent to read itself; what a client
-//! embedded goes along as it is.
+//! Files and selections are passed by path for the agent to read; embedded content is
+//! passed as it is.
 
 use ahp_types::state::{
     Message, MessageAttachment, MessageEmbeddedResourceAttachment, MessageResourceAttachment,
@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use url::Url;
 
-/// The content blocks of a message.
+/// Returns the content blocks of a message.
 pub(super) fn content_blocks(message: &Message) -> Vec<Value> {
     let mut blocks = Vec::new();
     let mut references = Vec::new();
@@ -27,7 +27,7 @@ pub(super) fn content_blocks(message: &Message) -> Vec<Value> {
             MessageAttachment::Annotations(_)
             | MessageAttachment::Chat(_)
             | MessageAttachment::Unknown(_) => {
-                tracing::info!("skipping a kind of attachment that has no mapping");
+                tracing::info!("ignoring an attachment of a kind without a mapping");
             }
         }
     }
@@ -35,7 +35,7 @@ pub(super) fn content_blocks(message: &Message) -> Vec<Value> {
         let text = format!("The user attached these, to be read as needed:\n{}", references.join("\n"));
         blocks.push(json!({"type": "text", "text": text}));
     }
-    // The user's own words come last: the runtime looks there for its commands.
+    // The user's text comes last, because the runtime looks there for its commands.
     blocks.push(json!({"type": "text", "text": message.text}));
     blocks
 }
@@ -66,7 +66,7 @@ fn embedded_text(resource: &MessageEmbeddedResourceAttachment) -> Option<String>
 fn reference(resource: &MessageResourceAttachment) -> String {
     let path = Url::parse(&resource.uri).ok().and_then(|url| url.to_file_path().ok());
     let name = path.map_or_else(|| resource.uri.clone(), |path| path.display().to_string());
-    // The protocol counts lines from zero, people and the runtime's tools from one.
+    // The protocol counts lines from zero, the runtime's tools from one.
     let line = |line: i64| line.saturating_add(1);
     match &resource.selection {
         Some(selection) => {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_come_last_behind_what_is_attached() {
+    fn user_text_comes_after_attachments() {
         let message = message(json!([
             {"type": "resource", "label": "a", "uri": "file:///src%20x/a.rs",
              "selection": {"range": {"start": {"line": 1, "character": 0}, "end": {"line": 3, "character": 0}}}},

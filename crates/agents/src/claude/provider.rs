@@ -25,55 +25,55 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::config;
-use super::driver::{Driver, Identity};
+use super::driver::{ClaudeDriver, ConversationIdentity};
 use super::records::ClaudeRecords;
 use super::selection::Choice;
 
-/// The provider's id, which is the scheme of its sessions' addresses too.
+/// The provider id, also the URI scheme of its sessions.
 const PROVIDER: &str = "claude";
 
-/// Names by which the runtime knows its models.
+/// Model ids of the runtime, with display names.
 const MODELS: [(&str, &str); 4] =
     [("default", "Default"), ("opus", "Claude Opus"), ("sonnet", "Claude Sonnet"), ("haiku", "Claude Haiku")];
 
-/// What every supported runtime does at a command, whatever plugins it has. Others
-/// it may know only once it runs; `/clear` is left out, since the one version refuses
-/// it and the other begins another conversation.
+/// Commands that every supported runtime has, regardless of plugins. The others are known
+/// only once a runtime is running. `/clear` is omitted: one version rejects it and the
+/// other starts a new conversation.
 const COMMANDS: [(&str, &str); 3] = [
-    ("compact", "Sum up the conversation so far, to make room"),
-    ("context", "Show what fills the context"),
-    ("cost", "Show what the conversation has cost"),
+    ("compact", "Summarize the conversation to free up context"),
+    ("context", "Show what uses the context"),
+    ("cost", "Show the cost of the conversation"),
 ];
 
-/// Finds the runtime to start. Asked at every start, since one may be installed
-/// while the host runs; the error says what to do. It never downloads anything.
+/// Finds the runtime to start. Called at every start, since a runtime may be installed
+/// while the host runs. Never downloads. The error tells the user what to do.
 pub type ProgramSource = Arc<dyn Fn() -> Result<Program, String> + Send + Sync>;
 
-/// What the provider needs to know.
+/// Configuration of [`ClaudeProvider`].
 pub struct ClaudeProviderConfig {
     /// Finds the runtime.
     pub program: ProgramSource,
-    /// The process that watches over each runtime.
+    /// The process that supervises each runtime.
     pub warden: WardenProgram,
-    /// Where the runtimes' model requests go.
+    /// Endpoint of the runtimes' model requests.
     pub models: Arc<dyn ModelEndpoint>,
-    /// The environment that runtimes inherit.
+    /// Environment that runtimes inherit.
     pub environment: BTreeMap<OsString, OsString>,
-    /// Where sessions without a directory work.
+    /// Working directory of sessions without one.
     pub default_directory: PathBuf,
-    /// For short-lived private files.
+    /// Directory for short-lived private files.
     pub scratch_dir: PathBuf,
-    /// Where it is written down which runtimes were started.
+    /// Directory that records the started runtimes.
     pub registry_dir: PathBuf,
 }
 
-/// Claude Code as a kind of agent.
+/// The agent provider for Claude Code.
 pub struct ClaudeProvider {
     config: Arc<ClaudeProviderConfig>,
-    /// What clients are offered.
+    /// The offer that clients see.
     offer: watch::Sender<AgentOffer>,
     records: Arc<ClaudeRecords>,
-    /// The drivers, so that the host can wait for them.
+    /// The driver tasks, so that the host can wait for them.
     tasks: TaskTracker,
 }
 
@@ -90,7 +90,7 @@ impl std::fmt::Debug for ClaudeProviderConfig {
 }
 
 impl ClaudeProvider {
-    /// A provider whose drivers run on `tasks`.
+    /// Creates a provider whose drivers run on `tasks`.
     pub fn new(config: ClaudeProviderConfig, tasks: TaskTracker) -> Self {
         let records = Arc::new(ClaudeRecords::new(&config.environment));
         Self { config: Arc::new(config), offer: watch::Sender::new(offer()), records, tasks }
@@ -116,12 +116,12 @@ impl AgentProvider for ClaudeProvider {
             let options = launch_options(&config, &request)?;
             let identity = identity(&options.conversation);
             let (runtime, messages) = Runtime::start(options, cancel).await.map_err(open_error)?;
-            tracing::info!(conversation = %request.conversation, pid = runtime.pid(), "started a Claude runtime");
+            tracing::info!(conversation = %request.conversation, pid = runtime.pid(), "started Claude runtime");
             let (commands, orders) = mpsc::channel(COMMAND_CAPACITY);
             let (reports, events) = mpsc::channel(EVENT_CAPACITY);
             let close = CancellationToken::new();
             let models = Arc::clone(&config.models);
-            let driver = Driver::new(
+            let driver = ClaudeDriver::new(
                 (runtime, messages),
                 (orders, reports),
                 close.clone(),
@@ -144,7 +144,7 @@ fn offer() -> AgentOffer {
         customizations: None,
         capabilities: Some(AgentCapabilities {
             multiple_chats: Some(MultipleChatsCapability::default()),
-            // The runtime keeps its transcripts by the directory that it was started in.
+            // The runtime stores transcripts by the directory that it was started in.
             multiple_working_directories: Some(MultipleWorkingDirectoriesCapability {
                 immutable_primary: Some(true),
                 primary_replacement: None,
@@ -178,8 +178,8 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
     let variables = request.environment.iter().map(|(name, value)| (name.into(), value.into()));
     Ok(LaunchOptions {
         endpoint: Some(ApiEndpoint { base_url: access.base_url, bearer: access.bearer }),
-        // Said at every start: a runtime that resumes a conversation does not always take
-        // them from its transcript.
+        // Passed at every start: a runtime that resumes a conversation does not always
+        // restore them from its transcript.
         model: choice.model_name().map(str::to_owned),
         effort: choice.effort,
         agent: choice.agent,
@@ -192,17 +192,17 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
     })
 }
 
-/// The conversation that the runtime works on. The runtime refuses to begin one that it
-/// has a transcript of, and to resume one that it has none of; an empty conversation in
-/// the place of one that clients show would be a loss, so that is an error.
+/// Returns the conversation to open. The runtime refuses to start one that has a
+/// transcript, and to resume one that has none. Starting an empty conversation instead of
+/// one that clients display would lose data, so a missing transcript is an error.
 fn conversation(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<Conversation, OpenError> {
     let is_written = |id: Uuid| transcript::find(&config.environment, id).is_some();
     match &request.history {
         History::Resume => {
-            // A host from before the names were reported gave the conversation its own id.
-            let named = request.resume_token.as_ref().and_then(Identity::parse);
-            let Identity { id, has_messages } =
-                named.unwrap_or(Identity { id: request.conversation, has_messages: true });
+            // Hosts that did not yet record the runtime's id used the host's own id.
+            let named = request.resume_token.as_ref().and_then(ConversationIdentity::parse);
+            let ConversationIdentity { id, has_messages } =
+                named.unwrap_or(ConversationIdentity { id: request.conversation, has_messages: true });
             match is_written(id) {
                 true => Ok(Conversation::Resume(id)),
                 false if has_messages => Err(history_missing(config, id)),
@@ -215,14 +215,15 @@ fn conversation(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<Co
         History::Fresh | History::Rebuild(_) => Ok(Conversation::New(request.conversation)),
         History::Branch(_) => Err(OpenError::Failed {
             error_type: "branch_not_supported".to_owned(),
-            message: "Claude conversations cannot be forked yet; start a new chat instead.".to_owned(),
+            message: "Forking a Claude conversation is not supported yet; start a new chat instead."
+                .to_owned(),
         }),
     }
 }
 
-fn identity(conversation: &Conversation) -> Identity {
+fn identity(conversation: &Conversation) -> ConversationIdentity {
     let has_messages = !matches!(conversation, Conversation::New(_));
-    Identity { id: conversation.id(), has_messages }
+    ConversationIdentity { id: conversation.id(), has_messages }
 }
 
 fn history_missing(config: &ClaudeProviderConfig, id: Uuid) -> OpenError {
@@ -230,7 +231,7 @@ fn history_missing(config: &ClaudeProviderConfig, id: Uuid) -> OpenError {
         Some(directory) => directory.join("projects").display().to_string(),
         None => "its configuration directory".to_owned(),
     };
-    let message = format!("Claude's transcript of this conversation ({id}.jsonl) is not in {place}.");
+    let message = format!("Cannot find Claude's transcript of this conversation ({id}.jsonl) in {place}.");
     OpenError::HistoryMissing { message }
 }
 

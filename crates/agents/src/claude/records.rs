@@ -1,8 +1,7 @@
-//! The runtime's transcripts as conversations of the host's kind.
+//! Reads the runtime's transcripts as recorded conversations.
 //!
-//! Reads what the runtime has written to disk, also conversations that the host did not
-//! start. The messages go through the same mappers as the live ones. Never starts a
-//! runtime.
+//! Includes conversations that the host did not start. Messages go through the same
+//! mappers as live ones. Never starts a runtime.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -25,21 +24,21 @@ use uuid::Uuid;
 
 use super::map::Mapper;
 
-/// How the runtime marks a turn that was interrupted, in the place of a message.
+/// Prefix of the text that the runtime writes for an interrupted turn.
 const INTERRUPTED: &str = "[Request interrupted by user";
 
-/// The message of a turn that continues after a compaction.
+/// Message of a turn that continues after a compaction.
 const COMPACTED: &str = "The conversation was compacted.";
 
-/// The transcripts of one configuration directory.
+/// Transcripts of one configuration directory.
 pub(super) struct ClaudeRecords {
     environment: Arc<BTreeMap<OsString, OsString>>,
-    /// Knows what was read before.
+    /// Caches transcripts that were read before.
     transcripts: Option<Arc<Transcripts>>,
 }
 
 impl ClaudeRecords {
-    /// The transcripts of runtimes with this environment.
+    /// Opens the transcripts of runtimes with this environment.
     pub(super) fn new(environment: &BTreeMap<OsString, OsString>) -> Self {
         let transcripts = Transcripts::from_environment(environment).map(Arc::new);
         Self { environment: Arc::new(environment.clone()), transcripts }
@@ -86,37 +85,37 @@ fn summarized(summary: &SessionSummary) -> ConversationSummary {
 fn read(path: &Path) -> Result<Vec<RecordedTurn>, RecordError> {
     let messages = transcript::messages(path, &ReadOptions::default())
         .map_err(|error| RecordError { reason: error.to_string() })?;
-    let mut record = Record::default();
+    let mut record = TranscriptTurns::default();
     for message in &messages {
         record.add(message);
     }
     Ok(record.turns.into_iter().filter_map(RecordingTurn::finished).collect())
 }
 
-/// The turns of a transcript so far.
+/// Turns of a transcript read so far.
 #[derive(Default)]
-struct Record {
+struct TranscriptTurns {
     turns: Vec<RecordingTurn>,
     mapper: Mapper,
 }
 
-/// A turn that is being put together.
+/// A turn that is being read.
 struct RecordingTurn {
     id: TurnId,
     link: TurnLink,
     chat: ChatState,
-    /// Whether it begins with the summary of a compaction.
+    /// Whether the turn starts with the summary of a compaction.
     is_summary: bool,
 }
 
-impl Record {
+impl TranscriptTurns {
     fn add(&mut self, message: &TranscriptMessage) {
         if message.parent_tool_use_id.is_some() {
             return;
         }
         let prompt = prompt_of(message);
         match (message.origin, prompt) {
-            // What was said while a turn ran belongs to that turn.
+            // A message that was sent during a turn belongs to that turn.
             (TranscriptOrigin::Queued, Some(_)) if !self.turns.is_empty() => {
                 if let Some(turn) = self.turns.last_mut() {
                     turn.link.prompts.push(message.uuid.clone());
@@ -126,7 +125,7 @@ impl Record {
                 self.mapper.begin_turn();
                 self.turns.push(RecordingTurn::new(message, text));
             }
-            // What was before is in the summary, and the next answer may have no other prompt.
+            // The summary replaces earlier turns, and the next response may have no other prompt.
             (TranscriptOrigin::CompactSummary, Some(_)) => {
                 self.mapper.begin_turn();
                 let mut turn = RecordingTurn::new(message, COMPACTED.to_owned());
@@ -173,7 +172,7 @@ impl RecordingTurn {
         if message.kind == TranscriptMessageKind::Assistant {
             self.link.answer = Some(message.uuid.clone());
         }
-        // A line that is not a message of the wire costs that line alone.
+        // An unparsable line is skipped; the rest of the turn is kept.
         let Ok(wire) = message.to_wire() else { return };
         for action in mapper.map(&self.id, &wire) {
             apply_action_to_chat(&mut self.chat, &action);
@@ -192,34 +191,36 @@ impl RecordingTurn {
     }
 }
 
-/// The text of a message that a user, or a finished task, sent. Results of tools and the
-/// runtime's own marks are not prompts.
+/// Returns the text of a message from a user or a finished task. Tool results and the
+/// runtime's own markers are not prompts.
 fn prompt_of(message: &TranscriptMessage) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Content {
+    enum PromptContent {
         Text(String),
-        Blocks(Vec<Block>),
+        Blocks(Vec<PromptBlock>),
     }
     #[derive(Deserialize)]
-    struct Block {
+    struct PromptBlock {
         r#type: String,
         #[serde(default)]
         text: Option<String>,
     }
     #[derive(Deserialize)]
-    struct Body {
-        content: Content,
+    struct PromptBody {
+        content: PromptContent,
     }
     if message.kind != TranscriptMessageKind::User {
         return None;
     }
-    let body: Body = serde_json::from_str(message.message.as_ref()?.get()).ok()?;
+    let body: PromptBody = serde_json::from_str(message.message.as_ref()?.get()).ok()?;
     let text = match body.content {
-        Content::Text(text) => text,
-        Content::Blocks(blocks) if blocks.iter().any(|block| block.r#type == "tool_result") => return None,
-        // The user's own words come last; attachments are before them.
-        Content::Blocks(blocks) => blocks.into_iter().filter_map(|block| block.text).next_back()?,
+        PromptContent::Text(text) => text,
+        PromptContent::Blocks(blocks) if blocks.iter().any(|block| block.r#type == "tool_result") => {
+            return None;
+        }
+        // The user's text comes last, after the attachments.
+        PromptContent::Blocks(blocks) => blocks.into_iter().filter_map(|block| block.text).next_back()?,
     };
     (!text.starts_with(INTERRUPTED)).then_some(text)
 }

@@ -4,14 +4,14 @@ use ahp_types::state::ResponsePart;
 
 use super::*;
 
-/// The records of the fixture that the runtime of this version wrote.
+/// Records of the fixture written by the runtime of this version.
 fn records(version: &str) -> ClaudeRecords {
     let fixture =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recordings/session-fixture").join(version);
     ClaudeRecords::new(&BTreeMap::from([("CLAUDE_CONFIG_DIR".into(), fixture.into_os_string())]))
 }
 
-/// A turn in one line: prompt, kinds of parts, number of prompts, whether it was answered.
+/// A turn on one line: prompt, kinds of parts, number of prompts, whether it was answered.
 fn line(turn: &RecordedTurn) -> String {
     let mut line = format!("{:?} ->", turn.turn.message.text.chars().take(40).collect::<String>());
     for part in &turn.turn.response_parts {
@@ -42,7 +42,7 @@ async fn everything(version: &str) -> String {
     listed.sort_by_key(key);
     let mut text = String::new();
     for summary in listed {
-        let turns = records.read(summary.token.clone()).await.unwrap().expect("a listed record can be read");
+        let turns = records.read(summary.token.clone()).await.unwrap().expect("listed record is missing");
         writeln!(text, "{} {:?}", summary.directory.unwrap().display(), summary.title).unwrap();
         for turn in &turns {
             assert_eq!(turn.turn.id, turn.link.prompts[0]);
@@ -53,14 +53,14 @@ async fn everything(version: &str) -> String {
 }
 
 #[tokio::test]
-async fn transcripts_of_both_versions_become_turns() {
+async fn transcripts_of_both_versions_are_read_as_turns() {
     for version in ["0.2.112", "0.3.325"] {
         insta::assert_snapshot!(format!("records-{version}"), everything(version).await);
     }
 }
 
 #[tokio::test]
-async fn unknown_record_is_none_and_a_home_without_records_is_empty() {
+async fn unknown_record_is_none_and_missing_directory_lists_nothing() {
     let records = records("0.2.112");
     for token in ["00000000-0000-4000-8000-000000000000", "not a uuid", "../escape"] {
         assert!(records.read(ResumeToken::new(token)).await.unwrap().is_none());

@@ -1,7 +1,7 @@
-//! The control requests of the driver that are not answered yet.
+//! Pending control requests of the driver.
 //!
-//! Owns their order: a request is written when it is made, before anything that is written after it. Any
-//! number of requests can be in flight; what has to wait for an answer is decided by the driver.
+//! A request is written when it is created, so requests and messages keep their order. Any number of
+//! requests can be in flight; the driver decides which messages wait for a response.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -11,35 +11,35 @@ use innkeeper_claude::{Controls, Queued, RequestError};
 
 use super::selection::Choice;
 
-/// What a request is for.
+/// Purpose of a control request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// To stop an abandoned turn.
+pub(super) enum RequestPurpose {
+    /// Stops a cancelled turn.
     Interrupt,
-    /// To switch to this model and effort for the message that waits.
+    /// Switches to this model and effort for the waiting message.
     Select(Choice),
 }
 
 /// Requests in flight.
 #[derive(Default)]
 pub(super) struct Requests {
-    waiting: Vec<Request>,
+    waiting: Vec<PendingControl>,
 }
 
-struct Request {
-    purpose: Purpose,
+struct PendingControl {
+    purpose: RequestPurpose,
     answer: Pin<Box<dyn Future<Output = Result<(), RequestError>> + Send>>,
 }
 
 impl Requests {
-    /// Asks the runtime to stop its turn. A message that it has not taken up yet is to be dropped, too.
+    /// Interrupts the current turn. Also drops a message that the runtime has not started on.
     pub(super) fn interrupt(&mut self, controls: &Controls) {
         let answer = controls.interrupt(Queued::Cancel);
         let answer = Box::pin(async move { answer.await.map(drop) });
-        self.waiting.push(Request { purpose: Purpose::Interrupt, answer });
+        self.waiting.push(PendingControl { purpose: RequestPurpose::Interrupt, answer });
     }
 
-    /// Asks the runtime to work with another model or effort than now.
+    /// Switches the runtime from the model and effort `now` to `wanted`.
     pub(super) fn select(&mut self, controls: &Controls, now: &Choice, wanted: Choice) {
         let model = (wanted.model != now.model).then(|| controls.set_model(wanted.model_name()));
         let (effort, controls) = ((wanted.effort != now.effort).then_some(wanted.effort), controls.clone());
@@ -52,17 +52,17 @@ impl Requests {
                 None => Ok(()),
             }
         });
-        self.waiting.push(Request { purpose: Purpose::Select(wanted), answer });
+        self.waiting.push(PendingControl { purpose: RequestPurpose::Select(wanted), answer });
     }
 
-    /// Whether a change of the model or effort is not answered yet.
+    /// Whether a change of model or effort is pending.
     pub(super) fn is_selecting(&self) -> bool {
-        self.waiting.iter().any(|request| matches!(request.purpose, Purpose::Select(_)))
+        self.waiting.iter().any(|request| matches!(request.purpose, RequestPurpose::Select(_)))
     }
 
-    /// The next answer; waits forever while nothing is asked. Cancel-safe: a request stays where it is until
-    /// it is answered.
-    pub(super) async fn next(&mut self) -> (Purpose, Result<(), RequestError>) {
+    /// Returns the next response; pending while there are no requests. Cancel-safe: a request stays in the
+    /// list until its response is returned.
+    pub(super) async fn next(&mut self) -> (RequestPurpose, Result<(), RequestError>) {
         poll_fn(|context| {
             for (index, request) in self.waiting.iter_mut().enumerate() {
                 if let Poll::Ready(answer) = request.answer.as_mut().poll(context) {

@@ -1,29 +1,29 @@
-//! What a user chose for a message, as the runtime is told it.
+//! Converts a user's selection of model, effort and agent to the runtime's values.
 
 use ahp_types::state::{AgentSelection, ModelSelection};
 use innkeeper_claude::Effort;
 use innkeeper_core::agent::Selection;
 use url::Url;
 
-/// The model that stands for the runtime's own choice.
+/// Model id that selects the runtime's default.
 pub(super) const DEFAULT_MODEL: &str = "default";
 
-/// The property of a model's configuration that VS Code has an effort picker for.
+/// Property of a model's configuration that VS Code shows an effort picker for.
 const EFFORT: &str = "thinkingLevel";
 
-/// Model, effort and agent that a runtime works with.
+/// Model, effort and agent of a runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
-    /// The model's id, or [`DEFAULT_MODEL`].
+    /// Model id, or [`DEFAULT_MODEL`].
     pub(super) model: String,
-    /// How hard it thinks; `None` is the runtime's default.
+    /// Reasoning effort; `None` is the runtime's default.
     pub(super) effort: Option<Effort>,
-    /// The custom agent of the main thread.
+    /// Custom agent of the main thread.
     pub(super) agent: Option<String>,
 }
 
 impl Choice {
-    /// The choice that a runtime is opened with.
+    /// Returns the choice that a runtime is started with.
     pub(super) fn of(selection: &Selection) -> Self {
         let model = selection.model.as_ref();
         Self {
@@ -33,8 +33,8 @@ impl Choice {
         }
     }
 
-    /// The choice for a message, after this one. A message that names no model keeps the
-    /// model and its effort; one that names no agent wants none.
+    /// Returns the choice for the next message. A message without a model keeps the model
+    /// and its effort; one without an agent selects no agent.
     pub(super) fn next(&self, model: Option<&ModelSelection>, agent: Option<&AgentSelection>) -> Self {
         Self {
             model: model.map_or_else(|| self.model.clone(), |model| model.id.clone()),
@@ -43,7 +43,7 @@ impl Choice {
         }
     }
 
-    /// The model for the runtime's flag or request: none for its default.
+    /// Model for the runtime's flag or request; `None` for its default.
     pub(super) fn model_name(&self) -> Option<&str> {
         Some(self.model.as_str()).filter(|model| *model != DEFAULT_MODEL)
     }
@@ -55,7 +55,7 @@ fn effort(model: &ModelSelection) -> Option<Effort> {
     all.into_iter().find(|effort| effort.as_str() == wanted)
 }
 
-/// The runtime names an agent after the file that defines it.
+/// Returns the agent's name, which is the stem of the file that defines it.
 fn agent_name(agent: &AgentSelection) -> Option<String> {
     let url = Url::parse(&agent.uri).ok()?;
     let file = url.path().rsplit('/').find(|segment| !segment.is_empty())?;
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn selection_becomes_model_effort_and_agent() {
+    fn selection_is_converted_to_model_effort_and_agent() {
         let selection = Selection {
             model: Some(model(json!({"id": "opus", "config": {"thinkingLevel": "xhigh"}}))),
             agent: Some(agent("file:///w/.claude/agents/code%20reviewer.md")),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn message_without_a_model_keeps_it_and_without_an_agent_wants_none() {
+    fn message_without_model_keeps_model_and_without_agent_clears_agent() {
         let first = Choice {
             model: "opus".to_owned(),
             effort: Some(Effort::High),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_effort_is_the_default() {
+    fn unknown_effort_falls_back_to_default() {
         let selection = Selection {
             model: Some(model(json!({"id": "opus", "config": {"thinkingLevel": "wild"}}))),
             agent: Some(agent("not an address")),

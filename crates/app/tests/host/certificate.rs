@@ -1,5 +1,5 @@
-//! A certificate that signs itself, for one name. Just enough of X.509 for a test,
-//! in place of a library for all of it.
+//! Generates a self-signed certificate for one name. Implements only the parts of X.509
+//! that the tests need, instead of depending on a library.
 
 use anyhow::{Result, anyhow};
 use aws_lc_rs::encoding::AsDer as _;
@@ -19,15 +19,16 @@ const OTHER_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 /// commonName
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
-/// The two files of a certificate, as PEM.
+/// Certificate and key, as PEM.
 pub(crate) struct SelfSigned {
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
 
-/// Makes a key and a certificate for it that is good for a hundred years.
+/// Generates a key and a certificate that is valid for a hundred years.
 pub(crate) fn self_signed(name: &str) -> Result<SelfSigned> {
-    let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(|_| anyhow!("no key"))?;
+    let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING)
+        .map_err(|_| anyhow!("cannot generate a key"))?;
     let algorithm = der(SEQUENCE, &[&der(OBJECT, &[SIGNATURE])]);
     let common = der(SEQUENCE, &[&der(OBJECT, &[COMMON_NAME]), &der(0x0c, &[name.as_bytes()])]);
     let whom = der(SEQUENCE, &[&der(0x31, &[&common])]);
@@ -47,13 +48,13 @@ pub(crate) fn self_signed(name: &str) -> Result<SelfSigned> {
             &der(0xa3, &[&der(SEQUENCE, &[&extension])]),
         ],
     );
-    let signature = pair.sign(&SystemRandom::new(), &body).map_err(|_| anyhow!("no signature"))?;
+    let signature = pair.sign(&SystemRandom::new(), &body).map_err(|_| anyhow!("cannot sign"))?;
     let certificate = der(SEQUENCE, &[&body, &algorithm, &der(BITS, &[&[0], signature.as_ref()])]);
-    let key = pair.to_pkcs8v1().map_err(|_| anyhow!("the key cannot be written"))?;
+    let key = pair.to_pkcs8v1().map_err(|_| anyhow!("cannot encode the key"))?;
     Ok(SelfSigned { certificate: pem("CERTIFICATE", &certificate), key: pem("PRIVATE KEY", key.as_ref()) })
 }
 
-/// A value with its tag and its length.
+/// Encodes a value with tag and length.
 fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let content = parts.concat();
     let mut value = vec![tag];

@@ -1,4 +1,4 @@
-//! From a first message to a streamed answer, with both pinned runtimes.
+//! Complete turns, from the first message to the streamed response, with both pinned runtimes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,24 +9,24 @@ use innkeeper_testkit::{Observer, Seen, TestHost, runtimes};
 
 use crate::{Opened, new_session, options};
 
-/// An answer of eleven pieces, with thinking before it.
+/// A response in eleven pieces, preceded by thinking.
 const SCRIPT: &str =
     "#demo\nchunk 4\nthink let me see what there is\ntext The quick brown fox jumps over the lazy dog.";
 const ANSWER: &str = "The quick brown fox jumps over the lazy dog.";
 
 #[tokio::test]
-async fn a_session_goes_from_creation_to_disposal_with_the_native_runtime() -> Result<()> {
+async fn session_runs_from_creation_to_disposal_with_native_runtime() -> Result<()> {
     let [native, _] = runtimes()?;
-    whole_life(native).await
+    complete_session(native).await
 }
 
 #[tokio::test]
-async fn a_session_goes_from_creation_to_disposal_with_the_node_runtime() -> Result<()> {
+async fn session_runs_from_creation_to_disposal_with_node_runtime() -> Result<()> {
     let [_, node] = runtimes()?;
-    whole_life(node).await
+    complete_session(node).await
 }
 
-async fn whole_life(claude: PathBuf) -> Result<()> {
+async fn complete_session(claude: PathBuf) -> Result<()> {
     let host = TestHost::start(options(claude)).await?;
     let (address, session) = (host.address()?, new_session());
     let mut first = host.observer("first").await?;
@@ -34,15 +34,15 @@ async fn whole_life(claude: PathBuf) -> Result<()> {
 
     first.create_session(&session, &host.work_uri()).await?;
     let chat = first.open_session(&session).await?;
-    assert_eq!(host.processes(), [], "creating starts no process");
-    assert!(second.list_sessions().await?.is_empty(), "a provisional session is in nobody's list");
+    assert_eq!(host.processes(), [], "creating a session started a process");
+    assert!(second.list_sessions().await?.is_empty(), "a provisional session was listed");
     second.settle().await?;
     assert!(!second.seen.iter().any(|seen| matches!(seen, Seen::SessionAdded(_))), "{:?}", second.seen);
     first.agrees_with_a_fresh_client(&address).await?;
 
     first.say(&chat, "turn-1", SCRIPT).await?;
     first.until_turn_over(&chat, "turn-1").await?;
-    first_turn_is_in_order(&first, &chat)?;
+    first_turn_is_ordered(&first, &chat)?;
     assert_eq!(first.session(&session)?.lifecycle, SessionLifecycle::Ready);
     first.agrees_with_a_fresh_client(&address).await?;
     second.until("the session is announced", |second| second.rows.contains_key(&session)).await?;
@@ -52,34 +52,34 @@ async fn whole_life(claude: PathBuf) -> Result<()> {
     assert_eq!(pids.len(), 1, "one runtime: {:?}", host.processes());
     first.say(&chat, "turn-2", "hi").await?;
     first.until_turn_over(&chat, "turn-2").await?;
-    assert_eq!(host.runtimes(), pids, "the second turn runs in the same process");
+    assert_eq!(host.runtimes(), pids, "the second turn ran in another process");
     assert_eq!(first.chat(&chat)?.turns[1].state, TurnState::Complete);
     assert!(!answer(&first, &chat, 1)?.is_empty());
     first.agrees_with_a_fresh_client(&address).await?;
-    row_follows_the_session(&mut second, &session).await?;
+    row_matches_session(&mut second, &session).await?;
 
     first.dispose_session(&session).await?;
-    host.no_processes(Duration::ZERO).await.context("disposal is answered when nothing is left")?;
+    host.no_processes(Duration::ZERO).await.context("processes remained after disposal was confirmed")?;
     let removed = |second: &Observer| second.seen.iter().any(|seen| matches!(seen, Seen::SessionRemoved(_)));
     second.until("the session's removal is announced", removed).await?;
     assert!(second.list_sessions().await?.is_empty());
     Ok(())
 }
 
-fn first_turn_is_in_order(observer: &Observer, chat: &str) -> Result<()> {
+fn first_turn_is_ordered(observer: &Observer, chat: &str) -> Result<()> {
     let actions = observer.actions(chat)?;
     let first =
         |name: &str| actions.iter().position(|action| action == name).with_context(|| format!("no {name}"));
     let last =
         |name: &str| actions.iter().rposition(|action| action == name).with_context(|| format!("no {name}"));
-    assert_eq!(first("chat/turnStarted")?, 0, "the echo comes first: {actions:?}");
+    assert_eq!(first("chat/turnStarted")?, 0, "the echo was not first: {actions:?}");
     assert!(first("chat/responsePart")? < first("chat/reasoning")?);
     assert!(last("chat/responsePart")? < first("chat/delta")?);
     assert!(last("chat/delta")? < first("chat/usage")?);
-    assert_eq!(first("chat/usage")?, actions.len() - 2, "usage right before the end: {actions:?}");
+    assert_eq!(first("chat/usage")?, actions.len() - 2, "usage was not second to last: {actions:?}");
     assert_eq!(first("chat/turnComplete")?, actions.len() - 1);
     let deltas = actions.iter().filter(|action| *action == "chat/delta").count();
-    assert!(deltas >= 5, "the answer streams: {deltas} deltas");
+    assert!(deltas >= 5, "the response was not streamed: {deltas} deltas");
 
     let turn = &observer.chat(chat)?.turns[0];
     assert_eq!(turn.state, TurnState::Complete);
@@ -90,8 +90,8 @@ fn first_turn_is_in_order(observer: &Observer, chat: &str) -> Result<()> {
     Ok(())
 }
 
-/// The three copies of the chat's facts agree.
-async fn row_follows_the_session(observer: &mut Observer, session: &str) -> Result<()> {
+/// Checks that the listed row, the row folded from notifications and the session agree.
+async fn row_matches_session(observer: &mut Observer, session: &str) -> Result<()> {
     let listed = observer.list_sessions().await?;
     let row = listed.first().context("no row")?;
     assert_eq!((row.resource.as_str(), row.title.as_str()), (session, "#demo"));
@@ -100,7 +100,7 @@ async fn row_follows_the_session(observer: &mut Observer, session: &str) -> Resu
     observer.until("the row folded from notifications equals the listed one", agrees).await
 }
 
-/// The words of a turn.
+/// Returns the text of a turn.
 fn answer(observer: &Observer, chat: &str, turn: usize) -> Result<String> {
     let parts = &observer.chat(chat)?.turns[turn].response_parts;
     let words = parts.iter().filter_map(|part| match part {
@@ -111,13 +111,13 @@ fn answer(observer: &Observer, chat: &str, turn: usize) -> Result<String> {
 }
 
 #[tokio::test]
-async fn a_client_that_comes_in_the_middle_of_an_answer_ends_in_the_same_state() -> Result<()> {
+async fn client_that_joins_during_a_response_reaches_the_same_state() -> Result<()> {
     let [native, _] = runtimes()?;
     let mut options = options(native);
     options.user_settings = Some(serde_json::json!({"permissions": {"allow": ["Bash"]}}));
     let host = TestHost::start(options).await?;
     let Opened { client: mut first, chat, .. } = Opened::new(&host).await?;
-    // The answer goes on when the second client is there.
+    // The response continues once the second client is connected.
     let gate = r#"tool Bash {"command":"until [ -e go ]; do sleep 0.05; done","description":"x"}"#;
     let script =
         format!("#demo\nchunk 3\ntext one two three four five\n{gate}\ntext six seven eight nine ten");
@@ -129,17 +129,17 @@ async fn a_client_that_comes_in_the_middle_of_an_answer_ends_in_the_same_state()
 
     let mut second = host.observer("second").await?;
     second.subscribe(&chat).await?;
-    assert!(second.chat(&chat)?.active_turn.is_some(), "it came in the middle of the turn");
+    assert!(second.chat(&chat)?.active_turn.is_some(), "the turn ended before the client joined");
     std::fs::write(host.work_dir().join("go"), "")?;
     second.until_turn_over(&chat, "turn-1").await?;
     first.until_turn_over(&chat, "turn-1").await?;
     assert_eq!(first.chat(&chat)?, second.chat(&chat)?);
-    assert!(second.actions(&chat)?.contains(&"chat/delta".to_owned()), "a part of the answer came live");
+    assert!(second.actions(&chat)?.contains(&"chat/delta".to_owned()), "no delta arrived after joining");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_tool_that_runs_is_a_row_and_one_that_needs_a_permission_is_denied_in_words() -> Result<()> {
+async fn allowed_tool_is_shown_and_tool_that_needs_permission_is_denied() -> Result<()> {
     for claude in runtimes()? {
         let host = TestHost::start(options(claude)).await?;
         std::fs::write(host.work_dir().join("note.txt"), "remember the milk")?;
@@ -161,8 +161,8 @@ async fn a_tool_that_runs_is_a_row_and_one_that_needs_a_permission_is_denied_in_
         );
         assert!(calls[0].to_string().contains("remember the milk"), "{}", calls[0]);
         assert_eq!(calls[1]["toolCall"]["success"], false);
-        assert!(calls[1].to_string().contains("cannot ask its user for permission"), "{}", calls[1]);
-        assert!(!host.work_dir().join("made-by-the-agent").exists(), "a denied tool does not run");
+        assert!(calls[1].to_string().contains("cannot ask the user for permission"), "{}", calls[1]);
+        assert!(!host.work_dir().join("made-by-the-agent").exists(), "a denied tool ran");
         assert_eq!(client.chat(&chat)?.turns[0].state, TurnState::Complete);
         client.agrees_with_a_fresh_client(&host.address()?).await?;
     }
@@ -170,7 +170,7 @@ async fn a_tool_that_runs_is_a_row_and_one_that_needs_a_permission_is_denied_in_
 }
 
 #[tokio::test]
-async fn an_error_of_the_model_ends_the_turn_in_its_words_and_the_next_turn_works() -> Result<()> {
+async fn model_error_fails_the_turn_and_the_next_turn_works() -> Result<()> {
     for claude in runtimes()? {
         let host = TestHost::start(options(claude)).await?;
         let Opened { mut client, chat, .. } = Opened::new(&host).await?;
@@ -189,7 +189,7 @@ async fn an_error_of_the_model_ends_the_turn_in_its_words_and_the_next_turn_work
 }
 
 #[tokio::test]
-async fn a_message_chooses_its_model_and_a_model_that_cannot_be_had_fails_the_turn() -> Result<()> {
+async fn message_selects_its_model_and_unavailable_model_fails_the_turn() -> Result<()> {
     let [native, _] = runtimes()?;
     let host = TestHost::start(options(native)).await?;
     let Opened { mut client, chat, .. } = Opened::new(&host).await?;
@@ -208,12 +208,12 @@ async fn a_message_chooses_its_model_and_a_model_that_cannot_be_had_fails_the_tu
     let models: Vec<Option<&str>> =
         turns.iter().map(|turn| turn.usage.as_ref().and_then(|usage| usage.model.as_deref())).collect();
     assert!(models[1].is_some_and(|model| model.contains("haiku")), "{models:?}");
-    assert_eq!(models[0], models[3], "and back to the default");
+    assert_eq!(models[0], models[3], "the default model was not restored");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_cancelled_turn_stays_cancelled_and_the_next_message_is_answered() -> Result<()> {
+async fn cancelled_turn_stays_cancelled_and_the_next_message_is_answered() -> Result<()> {
     for claude in runtimes()? {
         let host = TestHost::start(options(claude)).await?;
         let Opened { mut client, chat, .. } = Opened::new(&host).await?;
@@ -232,7 +232,7 @@ async fn a_cancelled_turn_stays_cancelled_and_the_next_message_is_answered() -> 
         assert_eq!(states, [TurnState::Cancelled, TurnState::Complete]);
         assert_eq!(answer(&client, &chat, 0)?, "this was said before");
         assert!(!answer(&client, &chat, 1)?.contains("this never comes"));
-        assert_eq!(host.runtimes(), pids, "a cancel does not cost the process");
+        assert_eq!(host.runtimes(), pids, "the cancel restarted the process");
         client.agrees_with_a_fresh_client(&host.address()?).await?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Several chats of one session, with real runtimes.
+//! Several chats in one session, with real runtimes.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn create(client: &mut Observer, session: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn each_chat_has_a_runtime_and_a_memory_of_its_own_that_survive_the_host() -> Result<()> {
+async fn each_chat_has_its_own_runtime_and_context_across_restarts() -> Result<()> {
     for claude in runtimes()? {
         let host = TestHost::start(options(claude.clone())).await?;
         let Opened { mut client, session, chat } = Opened::new(&host).await?;
@@ -51,7 +51,7 @@ async fn each_chat_has_a_runtime_and_a_memory_of_its_own_that_survive_the_host()
 
         let params = DisposeChatParams { channel: SECOND.to_owned(), meta: None };
         client.client.request::<_, ()>("disposeChat", params).await?;
-        eventually(Duration::from_secs(5), "its runtime is gone", || host.runtimes().is_empty()).await?;
+        eventually(Duration::from_secs(5), "the runtime exits", || host.runtimes().is_empty()).await?;
         client.settle().await?;
         assert_eq!(client.session(&session)?.chats.len(), 1);
     }

@@ -1,11 +1,11 @@
-//! The commands as a newcomer types them, right and wrong.
+//! Exit codes and messages of the command line.
 
 use std::path::Path;
 use std::process::Output;
 
 use anyhow::Result;
 
-#[expect(clippy::disallowed_methods, reason = "the command under test, waited for at once")]
+#[expect(clippy::disallowed_methods, reason = "the command under test, waited for immediately")]
 pub(crate) fn innkeeper(home: &Path, arguments: &[&str]) -> Result<Output> {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_innkeeper"))
         .args(arguments)
@@ -19,7 +19,7 @@ pub(crate) fn innkeeper(home: &Path, arguments: &[&str]) -> Result<Output> {
 }
 
 #[test]
-fn a_wrong_use_exits_with_2_and_says_what_to_do() -> Result<()> {
+fn usage_errors_exit_with_2_and_say_what_to_do() -> Result<()> {
     let home = tempfile::tempdir()?;
     let cases: &[(&[&str], &str)] = &[
         (&["serve", "--bogus"], "--help"),
@@ -31,7 +31,7 @@ fn a_wrong_use_exits_with_2_and_says_what_to_do() -> Result<()> {
         (&["serve", "--listen", "localhost:x"], "127.0.0.1:PORT"),
         (&["serve", "--token", ""], "--no-token"),
         (&["serve", "--token", "--no-open"], "--token has no value"),
-        (&["serve", "--token-file", "/dev/null"], "leave --token-file out"),
+        (&["serve", "--token-file", "/dev/null"], "omit --token-file"),
         (&["serve", "--token", "x", "--no-token"], "cannot be used with"),
         (&["serve", "--token-file", "/nonexistent/token"], "token file"),
         (&["serve", "--upstream", "carrier-pigeon"], "demo"),
@@ -49,7 +49,7 @@ fn a_wrong_use_exits_with_2_and_says_what_to_do() -> Result<()> {
 }
 
 #[test]
-fn an_empty_token_of_the_hosts_own_is_not_blamed_on_an_option() -> Result<()> {
+fn empty_token_file_of_the_host_is_not_reported_as_an_option_error() -> Result<()> {
     let home = tempfile::tempdir()?;
     std::fs::write(home.path().join("token"), "\n")?;
     let data = home.path().to_string_lossy();
@@ -61,7 +61,7 @@ fn an_empty_token_of_the_hosts_own_is_not_blamed_on_an_option() -> Result<()> {
 }
 
 #[test]
-fn a_place_that_cannot_be_had_is_named_with_what_to_do() -> Result<()> {
+fn address_that_cannot_be_bound_is_reported_with_what_to_do() -> Result<()> {
     let home = tempfile::tempdir()?;
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let taken = format!("localhost:{}", listener.local_addr()?.port());
@@ -76,10 +76,10 @@ fn a_place_that_cannot_be_had_is_named_with_what_to_do() -> Result<()> {
 }
 
 #[test]
-fn a_damaged_database_is_told_of_once() -> Result<()> {
+fn damaged_database_is_reported_once() -> Result<()> {
     let home = tempfile::tempdir()?;
-    std::fs::write(home.path().join("innkeeper.db"), "this is no database\n".repeat(1000))?;
-    // A host that cannot listen ends by itself, after it has looked at its data.
+    std::fs::write(home.path().join("innkeeper.db"), "this is not a database\n".repeat(1000))?;
+    // The port is taken, so the host exits after it has opened its data.
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let (place, data) = (listener.local_addr()?.to_string(), home.path().to_string_lossy());
     let output =
@@ -90,7 +90,7 @@ fn a_damaged_database_is_told_of_once() -> Result<()> {
 }
 
 #[test]
-fn work_that_fails_exits_with_1_and_says_what_to_do() -> Result<()> {
+fn other_errors_exit_with_1_and_say_what_to_do() -> Result<()> {
     let home = tempfile::tempdir()?;
     let output = innkeeper(home.path(), &["runtime", "path"])?;
     assert_eq!(output.status.code(), Some(1));
@@ -101,7 +101,7 @@ fn work_that_fails_exits_with_1_and_says_what_to_do() -> Result<()> {
 }
 
 #[test]
-fn an_empty_list_is_an_answer() -> Result<()> {
+fn empty_runtime_list_is_a_success() -> Result<()> {
     let home = tempfile::tempdir()?;
     let output = innkeeper(home.path(), &["runtime", "list", "--json"])?;
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), b"[]\n".as_slice()));

@@ -1,5 +1,5 @@
-//! How a conversation continues with another process: after a crash, a restart of the
-//! host, `/clear`, and when its transcript is lost. With both pinned runtimes.
+//! Resuming a conversation with another process: after a crash, a restart of the host,
+//! `/clear`, and a lost transcript. With both pinned runtimes.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -31,15 +31,15 @@ fn define_agent(host: &TestHost) -> Result<()> {
     Ok(std::fs::write(agents.join("reviewer.md"), definition)?)
 }
 
-/// Stands in front of a runtime, starts it, and writes down the arguments of every start:
-/// one of the runtimes hides its own.
-struct Recorded {
+/// Wraps a runtime and records the arguments of every start, since one of the runtimes hides
+/// its own.
+struct RecordingRuntime {
     program: PathBuf,
     log: PathBuf,
     _folder: TempDir,
 }
 
-impl Recorded {
+impl RecordingRuntime {
     fn new(claude: &Path) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let log = folder.path().join("starts");
@@ -58,7 +58,7 @@ impl Recorded {
         Ok(Self { program, log, _folder: folder })
     }
 
-    /// The arguments of the newest start, of so many.
+    /// Returns the arguments of the latest start; checks the number of starts.
     fn start(&self, number: usize) -> Result<Vec<String>> {
         let log = std::fs::read_to_string(&self.log)?;
         let starts: Vec<&str> = log.lines().collect();
@@ -66,7 +66,7 @@ impl Recorded {
         Ok(starts.last().context("no start")?.split(' ').map(str::to_owned).collect())
     }
 
-    fn states(&self, number: usize, wanted: &[&str]) -> Result<()> {
+    fn assert_arguments(&self, number: usize, wanted: &[&str]) -> Result<()> {
         let arguments = self.start(number)?;
         for wanted in wanted {
             assert!(arguments.iter().any(|argument| argument == wanted), "{wanted}: {arguments:?}");
@@ -75,7 +75,7 @@ impl Recorded {
     }
 }
 
-/// The text of the last turn.
+/// Returns the response of the last turn.
 fn answer(client: &Observer, chat: &str) -> Result<String> {
     Ok(serde_json::to_string(&client.chat(chat)?.turns.last().context("no turn")?.response_parts)?)
 }
@@ -91,15 +91,15 @@ async fn run_turn(client: &mut Observer, chat: &str, turn: &str, text: &str) -> 
 const CHOICE: [&str; 3] = ["--model=claude-opus-4-6", "--effort=high", "--agent=reviewer"];
 
 #[tokio::test]
-async fn every_start_states_model_effort_and_agent() -> Result<()> {
+async fn every_start_passes_model_effort_and_agent() -> Result<()> {
     for claude in runtimes()? {
-        let recorded = Recorded::new(&claude)?;
+        let recorded = RecordingRuntime::new(&claude)?;
         let host = TestHost::start(options(recorded.program.clone())).await?;
         define_agent(&host)?;
         let Opened { mut client, session, chat } = Opened::new(&host).await?;
         client.dispatch(&chat, chosen("turn-1", "hi", &host)).await?;
         client.until_turn_over(&chat, "turn-1").await?;
-        recorded.states(1, &CHOICE)?;
+        recorded.assert_arguments(1, &CHOICE)?;
 
         client.dispatch(&chat, chosen("crash", "#demo\ntext it begins\nwait 60000", &host)).await?;
         let begun = |client: &Observer| client.text_so_far(&chat).is_ok_and(|text| text == "it begins");
@@ -108,7 +108,7 @@ async fn every_start_states_model_effort_and_agent() -> Result<()> {
         client.until_turn_over(&chat, "crash").await?;
         client.dispatch(&chat, chosen("turn-2", "after a crash", &host)).await?;
         client.until_turn_over(&chat, "turn-2").await?;
-        recorded.states(2, &CHOICE)?;
+        recorded.assert_arguments(2, &CHOICE)?;
 
         let more = host.home().join("more");
         std::fs::create_dir(&more)?;
@@ -116,14 +116,14 @@ async fn every_start_states_model_effort_and_agent() -> Result<()> {
         client.dispatch(&session, set).await?;
         client.dispatch(&chat, chosen("turn-3", "elsewhere", &host)).await?;
         client.until_turn_over(&chat, "turn-3").await?;
-        recorded.states(3, &CHOICE)?;
+        recorded.assert_arguments(3, &CHOICE)?;
 
         let host = host.start_again(options(recorded.program.clone())).await?;
         let mut client = host.observer("second").await?;
         client.open_session(&session).await?;
         client.dispatch(&chat, chosen("turn-4", "after a restart", &host)).await?;
         client.until_turn_over(&chat, "turn-4").await?;
-        recorded.states(4, &CHOICE)?;
+        recorded.assert_arguments(4, &CHOICE)?;
         let turns = &client.chat(&chat)?.turns;
         assert_eq!(turns.len(), 5);
         let complete = |turn: &&Turn| turn.state == TurnState::Complete;
@@ -133,9 +133,9 @@ async fn every_start_states_model_effort_and_agent() -> Result<()> {
 }
 
 #[tokio::test]
-async fn model_that_a_message_does_not_name_stays_after_a_restart() -> Result<()> {
+async fn model_is_kept_after_restart_if_the_message_has_none() -> Result<()> {
     for claude in runtimes()? {
-        let recorded = Recorded::new(&claude)?;
+        let recorded = RecordingRuntime::new(&claude)?;
         let host = TestHost::start(options(recorded.program.clone())).await?;
         let Opened { mut client, session, chat } = Opened::new(&host).await?;
         define_agent(&host)?;
@@ -146,7 +146,7 @@ async fn model_that_a_message_does_not_name_stays_after_a_restart() -> Result<()
         client.open_session(&session).await?;
         run_turn(&mut client, &chat, "turn-2", "hi again").await?;
         let [model, effort, _] = CHOICE;
-        recorded.states(2, &[model, effort])?;
+        recorded.assert_arguments(2, &[model, effort])?;
         let arguments = recorded.start(2)?;
         assert!(!arguments.iter().any(|argument| argument.starts_with("--agent=")), "{arguments:?}");
     }
@@ -154,9 +154,9 @@ async fn model_that_a_message_does_not_name_stays_after_a_restart() -> Result<()
 }
 
 #[tokio::test]
-async fn effort_and_agent_can_change_between_two_turns() -> Result<()> {
+async fn effort_and_agent_can_change_between_turns() -> Result<()> {
     for claude in runtimes()? {
-        let recorded = Recorded::new(&claude)?;
+        let recorded = RecordingRuntime::new(&claude)?;
         let host = TestHost::start(options(recorded.program.clone())).await?;
         define_agent(&host)?;
         let Opened { mut client, chat, .. } = Opened::new(&host).await?;
@@ -166,17 +166,17 @@ async fn effort_and_agent_can_change_between_two_turns() -> Result<()> {
         lower["message"]["model"]["config"]["thinkingLevel"] = json!("low");
         client.dispatch(&chat, lower).await?;
         client.until_turn_over(&chat, "turn-2").await?;
-        recorded.states(1, &CHOICE)?;
-        // Another agent needs another process, which continues the conversation.
+        recorded.assert_arguments(1, &CHOICE)?;
+        // Another agent requires another process, which resumes the conversation.
         run_turn(&mut client, &chat, "turn-3", "#demo\necho").await?;
-        recorded.states(2, &["--effort=low"])?;
+        recorded.assert_arguments(2, &["--effort=low"])?;
         assert!(answer(&client, &chat)?.contains("remember the milk"));
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn killed_runtime_leaves_a_turn_that_can_be_resumed_and_the_queue_waits() -> Result<()> {
+async fn turn_of_killed_runtime_can_be_resumed_and_queue_waits() -> Result<()> {
     for claude in runtimes()? {
         let host = TestHost::start(options(claude)).await?;
         let Opened { mut client, chat, .. } = Opened::new(&host).await?;
@@ -197,7 +197,7 @@ async fn killed_runtime_leaves_a_turn_that_can_be_resumed_and_the_queue_waits() 
         let failed = serde_json::to_value(client.chat(&chat)?.turns.last())?;
         let error = failed["responseParts"].as_array().context("no parts")?.last().context("no part")?;
         assert_eq!(error["resumable"], true, "{failed:#}");
-        assert!(waits(&client) && client.chat(&chat)?.active_turn.is_none(), "the queue waits");
+        assert!(waits(&client) && client.chat(&chat)?.active_turn.is_none(), "the queue was not kept");
 
         client.dispatch(&chat, json!({"type": "chat/turnResume", "turnId": "turn-2"})).await?;
         let over = |client: &Observer| client.chat(&chat).is_ok_and(|chat| chat.turns.len() == 3);
@@ -211,8 +211,8 @@ async fn killed_runtime_leaves_a_turn_that_can_be_resumed_and_the_queue_waits() 
     Ok(())
 }
 
-/// A conversation with an answer whose transcript was removed while no runtime was there,
-/// and whose next turn has failed for it.
+/// Starts a conversation, removes its transcript while no runtime is running, and runs a turn
+/// that fails because of it.
 async fn lost(claude: PathBuf) -> Result<(TestHost, Observer, String, String, PathBuf)> {
     let host = TestHost::start(options(claude.clone())).await?;
     let Opened { mut client, session, chat } = Opened::new(&host).await?;
@@ -229,7 +229,7 @@ async fn lost(claude: PathBuf) -> Result<(TestHost, Observer, String, String, Pa
     for wanted in ["\"resumable\":true", "transcript", "rebuild", "start fresh", "cancel"] {
         assert!(failed.contains(wanted), "{wanted}: {failed}");
     }
-    assert_eq!(host.runtimes(), Vec::<u32>::new(), "no empty conversation was started");
+    assert_eq!(host.runtimes(), Vec::<u32>::new(), "an empty conversation was started");
     Ok((host, client, session, chat, transcript))
 }
 
@@ -266,7 +266,7 @@ async fn answer_question(client: &mut Observer, session: &str, chat: &str, choic
 }
 
 #[tokio::test]
-async fn lost_transcript_is_an_error_and_a_transcript_that_is_back_is_resumed() -> Result<()> {
+async fn lost_transcript_is_an_error_and_restored_transcript_is_resumed() -> Result<()> {
     for claude in runtimes()? {
         let (_host, mut client, _, chat, transcript) = lost(claude).await?;
         std::fs::rename(transcript.with_extension("gone"), &transcript)?;
@@ -277,20 +277,20 @@ async fn lost_transcript_is_an_error_and_a_transcript_that_is_back_is_resumed() 
         };
         client.until("the resumed turn", resumed).await?;
         let said = answer(&client, &chat)?;
-        assert!(said.contains("remember the milk"), "the model sees what was said before: {said}");
+        assert!(said.contains("remember the milk"), "the model does not see the earlier turns: {said}");
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn lost_transcript_is_rebuilt_from_the_hosts_record() -> Result<()> {
+async fn lost_transcript_is_rebuilt_from_the_record_of_the_host() -> Result<()> {
     for claude in runtimes()? {
         let (host, mut client, session, chat, _) = lost(claude.clone()).await?;
         resume(&client, &chat).await?;
         answer_question(&mut client, &session, &chat, "rebuild").await?;
         let said = answer(&client, &chat)?;
-        assert!(said.contains("remember the milk"), "the model sees the record: {said}");
-        // The new conversation has a transcript of its own, which the next host finds.
+        assert!(said.contains("remember the milk"), "the model does not see the record: {said}");
+        // The new conversation has its own transcript, which the next host finds.
         let host = host.start_again(options(claude)).await?;
         let mut client = host.observer("third").await?;
         client.open_session(&session).await?;
@@ -301,7 +301,7 @@ async fn lost_transcript_is_rebuilt_from_the_hosts_record() -> Result<()> {
 }
 
 #[tokio::test]
-async fn lost_transcript_is_given_up_if_the_user_says_so() -> Result<()> {
+async fn lost_transcript_is_abandoned_if_the_user_chooses_so() -> Result<()> {
     for claude in runtimes()? {
         let (_host, mut client, session, chat, _) = lost(claude).await?;
         resume(&client, &chat).await?;
@@ -314,9 +314,9 @@ async fn lost_transcript_is_given_up_if_the_user_says_so() -> Result<()> {
     Ok(())
 }
 
-/// The older runtime refuses `/clear`, so nothing changes for it.
+/// Only with the newer runtime: the older one rejects `/clear`.
 #[tokio::test]
-async fn cleared_conversation_stays_cleared_after_a_restart() -> Result<()> {
+async fn cleared_conversation_stays_cleared_after_restart() -> Result<()> {
     let [native, _] = runtimes()?;
     // With and without a message between the command and the restart.
     for said_more in [true, false] {
@@ -332,7 +332,7 @@ async fn cleared_conversation_stays_cleared_after_a_restart() -> Result<()> {
         client.open_session(&session).await?;
         run_turn(&mut client, &chat, "turn-4", "#demo\necho").await?;
         let said = answer(&client, &chat)?;
-        assert!(!said.contains("remember the milk"), "the old context is back: {said}");
+        assert!(!said.contains("remember the milk"), "the old context was restored: {said}");
         assert_eq!(said.contains("buy the bread"), said_more, "{said}");
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What is left when a runtime or the host dies.
+//! Crashes and shutdowns of runtimes and of the host leave no processes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 
 use crate::{Opened, options};
 
-/// An answer that does not end by itself while a test looks.
+/// A response that does not finish during the test.
 const ENDLESS: &str = "#demo\ntext it begins\nwait 60000\ntext it ends";
 
 async fn streaming(host: &TestHost) -> Result<(Observer, String)> {
@@ -23,7 +23,7 @@ async fn streaming(host: &TestHost) -> Result<(Observer, String)> {
 }
 
 #[tokio::test]
-async fn a_killed_runtime_fails_its_turn_and_the_next_message_resumes_the_conversation() -> Result<()> {
+async fn killed_runtime_fails_its_turn_and_next_message_resumes_the_conversation() -> Result<()> {
     for claude in runtimes()? {
         let host = TestHost::start(options(claude)).await?;
         let (mut client, chat) = streaming(&host).await?;
@@ -33,14 +33,14 @@ async fn a_killed_runtime_fails_its_turn_and_the_next_message_resumes_the_conver
         let turn = &client.chat(&chat)?.turns[1];
         assert_eq!(turn.state, TurnState::Error);
         let Some(ResponsePart::Error(error)) = turn.response_parts.last() else { panic!("{turn:?}") };
-        assert!(error.error.message.contains("SIGKILL"), "it names the exit: {error:?}");
+        assert!(error.error.message.contains("SIGKILL"), "the signal is missing: {error:?}");
 
         client.say(&chat, "turn-3", "#demo\necho").await?;
         client.until_turn_over(&chat, "turn-3").await?;
         let turn = &client.chat(&chat)?.turns[2];
         assert_eq!(turn.state, TurnState::Complete, "{turn:?}");
         let said = serde_json::to_string(&turn.response_parts)?;
-        assert!(said.contains("a finished answer"), "the model sees what was said before: {said}");
+        assert!(said.contains("a finished answer"), "the model does not see the earlier turns: {said}");
         assert!(!host.runtimes().contains(&pid));
         client.agrees_with_a_fresh_client(&host.address()?).await?;
     }
@@ -48,12 +48,12 @@ async fn a_killed_runtime_fails_its_turn_and_the_next_message_resumes_the_conver
 }
 
 #[tokio::test]
-async fn a_runtime_that_dies_before_it_wrote_anything_is_started_afresh() -> Result<()> {
+async fn runtime_that_dies_before_writing_a_transcript_is_started_again() -> Result<()> {
     for claude in runtimes()? {
         let host = TestHost::start(options(claude)).await?;
         let Opened { mut client, chat, .. } = Opened::new(&host).await?;
         client.say(&chat, "turn-1", ENDLESS).await?;
-        eventually(Duration::from_secs(10), "the runtime is there", || !host.runtimes().is_empty()).await?;
+        eventually(Duration::from_secs(10), "the runtime starts", || !host.runtimes().is_empty()).await?;
         processes::kill(*host.runtimes().first().context("no runtime")?)?;
         client.until_turn_over(&chat, "turn-1").await?;
         assert_eq!(client.chat(&chat)?.turns[0].state, TurnState::Error);
@@ -70,7 +70,7 @@ async fn a_runtime_that_dies_before_it_wrote_anything_is_started_afresh() -> Res
 }
 
 #[tokio::test]
-async fn nothing_survives_a_host_that_is_killed() -> Result<()> {
+async fn killed_host_leaves_no_processes() -> Result<()> {
     for claude in runtimes()? {
         let host = TestHost::start(options(claude)).await?;
         let (_client, _) = streaming(&host).await?;
@@ -82,7 +82,7 @@ async fn nothing_survives_a_host_that_is_killed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_host_that_is_asked_to_end_leaves_nothing_and_exits_with_success() -> Result<()> {
+async fn host_stopped_by_signal_leaves_no_processes_and_exits_with_0() -> Result<()> {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let [native, _] = runtimes()?;
         let mut host = TestHost::start(options(native)).await?;
@@ -95,13 +95,12 @@ async fn a_host_that_is_asked_to_end_leaves_nothing_and_exits_with_success() -> 
 }
 
 #[tokio::test]
-async fn a_host_that_ends_while_a_runtime_starts_leaves_nothing() -> Result<()> {
+async fn host_stopped_while_a_runtime_starts_leaves_no_processes() -> Result<()> {
     let [native, _] = runtimes()?;
     let mut host = TestHost::start(options(native)).await?;
     let Opened { client, chat, .. } = Opened::new(&host).await?;
     client.say(&chat, "turn-1", ENDLESS).await?;
-    eventually(Duration::from_secs(10), "the runtime is being started", || !host.processes().is_empty())
-        .await?;
+    eventually(Duration::from_secs(10), "the runtime is starting", || !host.processes().is_empty()).await?;
     host.signal(Signal::SIGTERM)?;
     assert_eq!(host.exit_code(Duration::from_secs(10)).await?, Some(0));
     assert_eq!(host.processes(), []);

@@ -1,4 +1,4 @@
-//! Several directories of one session, with both pinned runtimes.
+//! Several working directories in one session, with both pinned runtimes.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{new_session, options};
 
-/// Has the agent read a file; answers whether it could.
+/// Lets the agent read a file; returns whether it could.
 async fn reads(client: &mut Observer, chat: &str, turn: &str, file: &Path) -> Result<bool> {
     let script = format!("#demo\ntool Read {{\"file_path\":\"{}\"}}\necho", file.display());
     client.say(chat, turn, &script).await?;
@@ -25,18 +25,18 @@ async fn reads(client: &mut Observer, chat: &str, turn: &str, file: &Path) -> Re
 }
 
 #[tokio::test]
-async fn the_native_runtime_works_in_the_directories_that_its_session_has_at_the_time() -> Result<()> {
+async fn native_runtime_follows_working_directory_changes() -> Result<()> {
     let [native, _] = runtimes()?;
-    directories_come_and_go(native).await
+    follows_working_directory_changes(native).await
 }
 
 #[tokio::test]
-async fn the_node_runtime_works_in_the_directories_that_its_session_has_at_the_time() -> Result<()> {
+async fn node_runtime_follows_working_directory_changes() -> Result<()> {
     let [_, node] = runtimes()?;
-    directories_come_and_go(node).await
+    follows_working_directory_changes(node).await
 }
 
-async fn directories_come_and_go(claude: PathBuf) -> Result<()> {
+async fn follows_working_directory_changes(claude: PathBuf) -> Result<()> {
     let host = TestHost::start(options(claude)).await?;
     let [other, third] = ["other", "third"].map(|name| host.home().join(name));
     for directory in [&other, &third] {
@@ -47,19 +47,19 @@ async fn directories_come_and_go(claude: PathBuf) -> Result<()> {
     let mut client = host.observer("first").await?;
     client.create(&session, &[&host.work_uri(), &uri_of(&other)]).await?;
     let chat = client.open_session(&session).await?;
-    assert!(reads(&mut client, &chat, "turn-1", &other.join("note.txt")).await?, "from the start");
-    assert!(!reads(&mut client, &chat, "turn-2", &third.join("note.txt")).await?, "not its to read");
+    assert!(reads(&mut client, &chat, "turn-1", &other.join("note.txt")).await?, "initial directory");
+    assert!(!reads(&mut client, &chat, "turn-2", &third.join("note.txt")).await?, "not yet added");
 
-    // The next message comes at once: it is for the runtime that knows the directory.
+    // The next message follows immediately and must go to the restarted runtime.
     let set = json!({"type": "session/workingDirectorySet", "directory": uri_of(&third)});
     client.dispatch(&session, set).await?;
-    assert!(reads(&mut client, &chat, "turn-3", &third.join("note.txt")).await?, "from now on");
+    assert!(reads(&mut client, &chat, "turn-3", &third.join("note.txt")).await?, "added");
     let answer = serde_json::to_string(&client.chat(&chat)?.turns.last())?;
-    assert!(answer.contains("other/note.txt"), "it remembers the first turn: {answer}");
+    assert!(answer.contains("other/note.txt"), "the first turn is missing from the context: {answer}");
 
     let removed = json!({"type": "session/workingDirectoryRemoved", "directory": uri_of(&other)});
     client.dispatch(&session, removed).await?;
-    assert!(!reads(&mut client, &chat, "turn-4", &other.join("note.txt")).await?, "not any more");
+    assert!(!reads(&mut client, &chat, "turn-4", &other.join("note.txt")).await?, "removed");
     assert!(reads(&mut client, &chat, "turn-5", &third.join("note.txt")).await?);
 
     std::fs::remove_dir_all(&third)?;
@@ -67,7 +67,7 @@ async fn directories_come_and_go(claude: PathBuf) -> Result<()> {
     client.dispatch(&session, gone).await?;
     assert!(
         reads(&mut client, &chat, "turn-6", &other.join("note.txt")).await?,
-        "one that is gone does no harm"
+        "a deleted directory broke the session"
     );
     assert_eq!(host.runtimes().len(), 1, "{:?}", host.processes());
     client.agrees_with_a_fresh_client(&host.address()?).await?;

@@ -1,4 +1,4 @@
-//! What survives the host: everything that a client was told.
+//! Durability: everything that a client was sent survives a crash of the host.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,24 +14,24 @@ use tokio::time::Instant;
 
 use crate::{Opened, new_session, options};
 
-/// What a client was told of one chat when the host was killed.
+/// What a client knew of one chat when the host was killed.
 #[derive(Debug, Default)]
-struct Told {
+struct KnownChat {
     session: String,
     turns: Vec<Turn>,
     active: Option<String>,
-    /// The text of the running turn before the last decision that was answered.
+    /// Text of the running turn before the last acknowledged action.
     text: String,
     queued: Vec<String>,
-    /// Whether the session was in the list before a decision that was answered. It comes there
-    /// when its agent does, which a host that is killed early never sees.
+    /// Whether the session was listed before an acknowledged action. It is listed once its
+    /// agent starts, which does not happen if the host is killed early.
     listed: bool,
-    /// The title that was seen last, and one that was asked for.
+    /// The title seen last, and one that was requested.
     titles: Vec<String>,
 }
 
-/// All chats of a run.
-type Chats = BTreeMap<String, Told>;
+/// All chats of a run, by URI.
+type Chats = BTreeMap<String, KnownChat>;
 
 fn text_of(turn: &Turn) -> String {
     let text = |part: &ResponsePart| match part {
@@ -41,35 +41,38 @@ fn text_of(turn: &Turn) -> String {
     turn.response_parts.iter().map(text).collect()
 }
 
-/// Checks that a chat has all that was told of it, and nothing twice.
-fn check(told: &Told, now: &ChatState) -> Result<()> {
-    ensure!(now.active_turn.is_none(), "a turn of a dead host runs: {:?}", now.active_turn);
+/// Checks that a chat contains everything that the client knew, without duplicates.
+fn check(told: &KnownChat, now: &ChatState) -> Result<()> {
+    ensure!(now.active_turn.is_none(), "a turn of the killed host is still active: {:?}", now.active_turn);
     let kept = now.turns.get(..told.turns.len()).context("finished turns are missing")?;
     ensure!(kept == told.turns, "finished turns changed: {:?} {kept:?}", told.turns);
     let mut ids: Vec<&str> = now.turns.iter().map(|turn| turn.id.as_str()).collect();
     ids.sort_unstable();
     let all = ids.len();
     ids.dedup();
-    ensure!(ids.len() == all, "a turn is there twice: {ids:?}");
+    ensure!(ids.len() == all, "duplicate turn: {ids:?}");
     if let Some(active) = &told.active {
         let turn = now.turns.iter().find(|turn| turn.id == *active).context("a started turn is missing")?;
         let text = text_of(turn);
         ensure!(text.starts_with(&told.text), "text is missing: {:?} {text:?}", told.text);
         if turn.state == TurnState::Error {
             let resumable = matches!(turn.response_parts.last(), Some(ResponsePart::Error(error)) if error.resumable == Some(true));
-            ensure!(resumable, "an interrupted turn can be resumed: {turn:?}");
+            ensure!(resumable, "an interrupted turn cannot be resumed: {turn:?}");
         }
     }
     let waiting = now.queued_messages.clone().unwrap_or_default();
     for message in &told.queued {
         let queued = waiting.iter().filter(|waiting| waiting.id == *message).count();
         let started = now.turns.iter().filter(|turn| turn.id.starts_with(&format!("{message}-"))).count();
-        ensure!(queued + started == 1, "the message {message} waits {queued} times and ran {started} times");
+        ensure!(
+            queued + started == 1,
+            "message {message} is queued {queued} times and was started {started} times"
+        );
     }
     Ok(())
 }
 
-/// Looks at everything that was told in earlier lives of the host.
+/// Checks all chats against what the client knew before the kills.
 async fn check_all(client: &mut Observer, chats: &Chats) -> Result<()> {
     for (chat, told) in chats {
         client.subscribe(&told.session).await?;
@@ -82,13 +85,13 @@ async fn check_all(client: &mut Observer, chats: &Chats) -> Result<()> {
     for told in chats.values() {
         if told.listed {
             let row = rows.iter().find(|row| row.resource == told.session).context("a row is missing")?;
-            ensure!(row.status & SessionStatus::InProgress.0 == 0, "nothing runs: {row:?}");
+            ensure!(row.status & SessionStatus::InProgress.0 == 0, "a session is in progress: {row:?}");
         }
     }
     Ok(())
 }
 
-/// Whether the host has said yes to something that the client of a cycle decided.
+/// Whether the host has accepted an action of the client of this cycle.
 fn is_accepted(client: &Observer, cycle: usize, decision: i64) -> bool {
     let answers = client.answers(&client_id(cycle), decision);
     answers.first().is_some_and(|answer| answer.rejection_reason.is_none())
@@ -98,18 +101,18 @@ fn client_id(cycle: usize) -> String {
     format!("client-{cycle}")
 }
 
-/// Uses a chat until it is time to go.
-async fn be_busy(
+/// Uses a chat until the deadline.
+async fn use_chat(
     client: &mut Observer,
     chat: &str,
-    told: &mut Told,
+    told: &mut KnownChat,
     random: &mut StdRng,
     number: usize,
 ) -> Result<()> {
     let words = random.random_range(20..400);
     client.say(chat, &format!("turn-{number}"), &format!("#demo\nchunk 6\nrepeat {words} word ")).await?;
     let end = Instant::now() + Duration::from_millis(random.random_range(50..2_500));
-    // The running turn and its text: as last seen, before decisions on their way, and before answered ones.
+    // The running turn and its text: as seen last, before pending actions, and before acknowledged ones.
     let (mut seen, mut asked, mut stored) = (None, Vec::new(), None);
     let mut messages = 0;
     while Instant::now() < end {
@@ -132,10 +135,10 @@ async fn be_busy(
         };
         let listed = client.rows.contains_key(&told.session);
         asked.extend(decision.map(|decision| (decision, seen.clone(), listed)));
-        // The pace of a client, not something to wait for.
+        // Paces the client; nothing depends on the delay.
         tokio::time::sleep(Duration::from_millis(20)).await;
         client.settle().await?;
-        // A decision is told when it is in the journal, and takes all that was told before it there.
+        // An action is acknowledged once it is in the journal, along with everything sent before it.
         let accepted = asked.extract_if(.., |(decision, ..)| is_accepted(client, number, *decision));
         for (_, before, listed) in accepted {
             stored = before;
@@ -156,10 +159,10 @@ async fn be_busy(
     Ok(())
 }
 
-/// Kills the host again and again at random moments. `INNKEEPER_CRASH_CYCLES` and
-/// `INNKEEPER_CRASH_SEED` change how often, and which moments.
+/// Kills the host repeatedly at random moments. `INNKEEPER_CRASH_CYCLES` and
+/// `INNKEEPER_CRASH_SEED` set the number of kills and the seed.
 #[tokio::test]
-async fn whenever_the_host_is_killed_nothing_that_was_told_is_lost_or_there_twice() -> Result<()> {
+async fn killed_host_neither_loses_nor_duplicates_acknowledged_state() -> Result<()> {
     let number = |name: &str, default: u64| {
         std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
     };
@@ -175,11 +178,11 @@ async fn whenever_the_host_is_killed_nothing_that_was_told_is_lost_or_there_twic
             let session = new_session();
             client.create_session(&session, &host.work_uri()).await?;
             let chat = client.open_session(&session).await?;
-            chats.insert(chat, Told { session, ..Told::default() });
+            chats.insert(chat, KnownChat { session, ..KnownChat::default() });
         }
         let chat = chats.keys().nth(random.random_range(0..chats.len())).context("no chat")?.clone();
         let told = chats.get_mut(&chat).context("no chat")?;
-        be_busy(&mut client, &chat, told, &mut random, cycle)
+        use_chat(&mut client, &chat, told, &mut random, cycle)
             .await
             .with_context(|| format!("cycle {cycle}"))?;
         host.signal(Signal::SIGKILL)?;
@@ -191,7 +194,7 @@ async fn whenever_the_host_is_killed_nothing_that_was_told_is_lost_or_there_twic
     check_all(&mut client, &chats).await.context("after the last kill")?;
     host.signal(Signal::SIGTERM)?;
     assert_eq!(host.exit_code(Duration::from_secs(10)).await?, Some(0));
-    #[expect(clippy::disallowed_methods, reason = "the host has ended, and this only looks")]
+    #[expect(clippy::disallowed_methods, reason = "the host has stopped, and this only reads")]
     let database = rusqlite::Connection::open(host.data_dir().join("innkeeper.db"))?;
     let verdict: String = database.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
     assert_eq!(verdict, "ok");
@@ -199,8 +202,8 @@ async fn whenever_the_host_is_killed_nothing_that_was_told_is_lost_or_there_twic
 }
 
 #[tokio::test]
-async fn after_an_orderly_restart_a_client_is_told_only_what_it_missed_and_the_conversation_goes_on()
--> Result<()> {
+async fn client_receives_only_missed_actions_after_graceful_restart_and_conversation_continues() -> Result<()>
+{
     let [native, _] = runtimes()?;
     let mut host = TestHost::start(options(native.clone())).await?;
     let Opened { mut client, chat, session } = Opened::new(&host).await?;
@@ -225,17 +228,17 @@ async fn after_an_orderly_restart_a_client_is_told_only_what_it_missed_and_the_c
     let mut again = host.observer("second").await?;
     again.subscribe(&session).await?;
     again.subscribe(&chat).await?;
-    assert_eq!(again.chat(&chat)?.turns, client.chat(&chat)?.turns, "the same to the last id");
+    assert_eq!(again.chat(&chat)?.turns, client.chat(&chat)?.turns, "turns differ after the restart");
     assert_eq!(again.session(&session)?.title, "mine");
     again.say(&chat, "turn-2", "#demo\necho").await?;
     again.until_turn_over(&chat, "turn-2").await?;
     let said = serde_json::to_string(&again.chat(&chat)?.turns[1].response_parts)?;
-    assert!(said.contains("a finished answer"), "the model sees what was said before: {said}");
+    assert!(said.contains("a finished answer"), "the model does not see the earlier turns: {said}");
     again.agrees_with_a_fresh_client(&host.address()?).await
 }
 
 #[tokio::test]
-async fn after_a_crash_a_client_that_comes_back_gets_everything_anew() -> Result<()> {
+async fn reconnecting_client_receives_snapshots_after_a_crash() -> Result<()> {
     let [native, _] = runtimes()?;
     let host = TestHost::start(options(native.clone())).await?;
     let Opened { mut client, chat, session } = Opened::new(&host).await?;
@@ -248,6 +251,6 @@ async fn after_a_crash_a_client_that_comes_back_gets_everything_anew() -> Result
     let answer = raw.request("reconnect", params).await?;
     assert_eq!(answer["result"]["type"], "snapshot", "{answer}");
     assert_eq!(answer["result"]["snapshots"].as_array().map(Vec::len), Some(2));
-    assert!(answer["result"]["snapshots"][0]["fromSeq"].as_u64() > Some(seen), "numbers go on");
+    assert!(answer["result"]["snapshots"][0]["fromSeq"].as_u64() > Some(seen), "sequence numbers restarted");
     Ok(())
 }

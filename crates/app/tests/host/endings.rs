@@ -1,4 +1,4 @@
-//! The end of a host that has sessions in every state.
+//! Shutdown of a host that has sessions in every state.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use nix::sys::signal::Signal;
 
 use crate::{Opened, new_session, options};
 
-/// A turn that is in the middle of its answer.
+/// A response that does not finish during the test.
 const HANGS: &str = "#demo\ntext it begins\nwait 60000\ntext it ends";
 
-/// A host with a provisional session, an idle one, one in a turn and one whose runtime starts.
+/// Starts a host with four sessions: provisional, idle, in a turn, and with a starting runtime.
 async fn busy_host(claude: std::path::PathBuf) -> Result<(TestHost, Opened)> {
     let host = TestHost::start(options(claude)).await?;
     let mut opened = Opened::new(&host).await?;
@@ -31,12 +31,12 @@ async fn busy_host(claude: std::path::PathBuf) -> Result<(TestHost, Opened)> {
     assert_eq!(host.runtimes().len(), 2);
     client.say(&chats[1], "turn-1", HANGS).await?;
     let wardens = || host.processes().iter().filter(|process| process.is_warden()).count();
-    eventually(Duration::from_secs(10), "the third runtime is being started", || wardens() == 3).await?;
+    eventually(Duration::from_secs(10), "the third runtime is starting", || wardens() == 3).await?;
     Ok((host, opened))
 }
 
 #[tokio::test]
-async fn host_with_provisional_and_live_sessions_ends_in_order_and_leaves_no_process() -> Result<()> {
+async fn graceful_shutdown_with_provisional_and_live_sessions_leaves_no_process() -> Result<()> {
     for claude in runtimes()? {
         let (mut host, _opened) = busy_host(claude).await?;
         host.signal(Signal::SIGTERM)?;
@@ -47,10 +47,10 @@ async fn host_with_provisional_and_live_sessions_ends_in_order_and_leaves_no_pro
 }
 
 #[tokio::test]
-async fn host_that_is_told_to_end_twice_leaves_no_process() -> Result<()> {
+async fn second_signal_during_shutdown_leaves_no_process() -> Result<()> {
     for claude in runtimes()? {
         let (mut host, _opened) = busy_host(claude).await?;
-        // The second signal may come before the first is handled; then both count as one.
+        // The second signal may arrive before the first is handled; then they count as one.
         host.signal(Signal::SIGTERM)?;
         host.signal(Signal::SIGINT)?;
         let code = host.exit_code(Duration::from_secs(20)).await?;

@@ -7,7 +7,7 @@ use innkeeper_testkit::{HostOptions, TestHost, runtimes};
 
 use crate::{Opened, options};
 
-/// Secrets in the host's own environment, which no runtime may see.
+/// Secrets in the host's environment, which runtimes must not inherit.
 const SECRETS: [(&str, &str); 5] = [
     ("ANTHROPIC_API_KEY", "hosts-own-anthropic-key"),
     ("ANTHROPIC_AUTH_TOKEN", "hosts-own-auth-token"),
@@ -16,7 +16,7 @@ const SECRETS: [(&str, &str); 5] = [
     ("INNKEEPER_TOKEN", "hosts-own-client-token"),
 ];
 
-/// The environment that a process was started with.
+/// Returns the environment that a process was started with.
 fn environment_of(pid: u32) -> Result<BTreeMap<String, String>> {
     let bytes = std::fs::read(format!("/proc/{pid}/environ"))?;
     let text = String::from_utf8(bytes)?;
@@ -28,7 +28,7 @@ fn environment_of(pid: u32) -> Result<BTreeMap<String, String>> {
 }
 
 #[tokio::test]
-async fn live_runtime_knows_the_gateway_and_no_secret_of_the_host() -> Result<()> {
+async fn runtime_environment_has_the_gateway_and_no_secrets_of_the_host() -> Result<()> {
     for claude in runtimes()? {
         let host = TestHost::start(SECRETS.iter().fold(
             options(claude).with_variable("INNKEEPER_LOG", "error").with_variable("OF_THE_USER", "kept"),
@@ -46,7 +46,7 @@ async fn live_runtime_knows_the_gateway_and_no_secret_of_the_host() -> Result<()
         let gateway = variable("ANTHROPIC_BASE_URL").context("no gateway")?;
         assert!(gateway.starts_with("http://127.0.0.1:"), "{gateway}");
         let bearer = variable("ANTHROPIC_AUTH_TOKEN").context("no bearer")?;
-        let (nonce, conversation) = bearer.split_once('.').context("the bearer names no conversation")?;
+        let (nonce, conversation) = bearer.split_once('.').context("no conversation in the bearer")?;
         assert!(nonce.len() >= 32, "{nonce}");
         assert!(!conversation.is_empty());
         for (name, value) in [
@@ -63,7 +63,7 @@ async fn live_runtime_knows_the_gateway_and_no_secret_of_the_host() -> Result<()
             assert!(variable(no_proxy).is_some_and(|hosts| hosts.contains("127.0.0.1")), "{no_proxy}");
         }
         let own: Vec<&String> = environment.keys().filter(|name| name.starts_with("INNKEEPER_")).collect();
-        assert_eq!(own, ["INNKEEPER_RUNTIME"], "only the mark of the runtime");
+        assert_eq!(own, ["INNKEEPER_RUNTIME"], "unexpected variables of the host");
         no_secret_reaches(&host)?;
         client.dispose_session(&session).await?;
     }
@@ -73,11 +73,11 @@ async fn live_runtime_knows_the_gateway_and_no_secret_of_the_host() -> Result<()
 /// Checks the environments and command lines of all processes of a host.
 fn no_secret_reaches(host: &TestHost) -> Result<()> {
     let processes = host.processes();
-    assert!(processes.len() >= 2, "a runtime and its warden: {processes:?}");
+    assert!(processes.len() >= 2, "expected a runtime and its warden: {processes:?}");
     for process in processes {
         let seen = format!("{:?} {:?}", process.arguments, environment_of(process.pid)?);
         for (name, secret) in SECRETS {
-            assert!(!seen.contains(secret), "{name} reaches {:?}", process.arguments);
+            assert!(!seen.contains(secret), "{name} is visible to {:?}", process.arguments);
         }
     }
     Ok(())

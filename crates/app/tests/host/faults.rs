@@ -1,4 +1,4 @@
-//! Storage that fails: the disk is full, read-only, damaged or in use.
+//! Storage failures: the disk is full, read-only, damaged or in use.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use crate::{Opened, new_session, options, without_runtime};
 
-/// Runs `innkeeper serve` on a data directory, which is expected to refuse.
+/// Runs `innkeeper serve` on a data directory and expects it to exit.
 fn refused(data: &Path) -> Result<(Option<i32>, String)> {
     refused_at(data, "127.0.0.1:0")
 }
 
-/// The same at an address.
+/// Like [`refused`], with a listen address.
 fn refused_at(data: &Path, listen: &str) -> Result<(Option<i32>, String)> {
-    #[expect(clippy::disallowed_methods, reason = "a host that refuses to start ends by itself")]
+    #[expect(clippy::disallowed_methods, reason = "a host that fails to start exits")]
     let output = Command::new(env!("CARGO_BIN_EXE_innkeeper"))
         .args(["serve", "--json", "--no-open", "--upstream", "demo", "--listen", listen, "--data-dir"])
         .arg(data)
@@ -27,11 +27,11 @@ fn refused_at(data: &Path, listen: &str) -> Result<(Option<i32>, String)> {
     Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
 }
 
-/// A mount of the test's own. Gone when it is dropped.
+/// A mount for one test, removed when dropped.
 struct Mount<'a>(&'a Path);
 
 impl<'a> Mount<'a> {
-    /// Mounts, or leaves the test out where the machine does not let us.
+    /// Mounts, or skips the test if mounting is not permitted.
     fn new(arguments: &[&str], place: &'a Path) -> Result<Option<Self>> {
         #[expect(clippy::disallowed_methods, reason = "waited for here")]
         let mounted = Command::new("mount").args(arguments).arg(place).output();
@@ -49,12 +49,12 @@ impl Drop for Mount<'_> {
     fn drop(&mut self) {
         #[expect(clippy::disallowed_methods, reason = "waited for here")]
         let gone = Command::new("umount").arg("-l").arg(self.0).status();
-        assert!(gone.is_ok_and(|status| status.success()), "a mount is left at {}", self.0.display());
+        assert!(gone.is_ok_and(|status| status.success()), "cannot unmount {}", self.0.display());
     }
 }
 
 #[tokio::test]
-async fn a_second_host_on_the_same_data_directory_is_refused() -> Result<()> {
+async fn second_host_on_the_same_data_directory_is_rejected() -> Result<()> {
     let host = TestHost::start(without_runtime()).await?;
     let (code, said) = refused(&host.data_dir())?;
     assert_ne!(code, Some(0));
@@ -63,7 +63,7 @@ async fn a_second_host_on_the_same_data_directory_is_refused() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_data_directory_of_a_newer_version_is_refused_and_left_alone() -> Result<()> {
+async fn data_directory_of_newer_version_is_rejected_and_unchanged() -> Result<()> {
     let folder = tempfile::tempdir()?;
     #[expect(clippy::disallowed_methods, reason = "no store has it open")]
     let database = rusqlite::Connection::open(folder.path().join("innkeeper.db"))?;
@@ -81,7 +81,7 @@ async fn a_data_directory_of_a_newer_version_is_refused_and_left_alone() -> Resu
 }
 
 #[tokio::test]
-async fn a_read_only_data_directory_is_refused_with_what_to_do() -> Result<()> {
+async fn read_only_data_directory_is_rejected_with_what_to_do() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let Some(_mount) = Mount::new(&["-t", "tmpfs", "-o", "ro,size=1m", "tmpfs"], folder.path())? else {
         return Ok(());
@@ -93,7 +93,7 @@ async fn a_read_only_data_directory_is_refused_with_what_to_do() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_to_the_client_and_loses_nothing() -> Result<()> {
+async fn full_disk_is_reported_to_the_client_and_loses_nothing() -> Result<()> {
     let [native, _] = runtimes()?;
     let folder = tempfile::tempdir()?;
     let Some(_mount) = Mount::new(&["-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs"], folder.path())?
@@ -119,7 +119,7 @@ async fn a_full_disk_is_told_to_the_client_and_loses_nothing() -> Result<()> {
             break;
         }
     }
-    let refusal = refusal.context("nothing was refused on a full disk")?;
+    let refusal = refusal.context("no action was rejected on a full disk")?;
     ensure!(refusal.contains("disk is full"), "{refusal}");
 
     std::fs::remove_file(&filler)?;
@@ -138,7 +138,7 @@ async fn a_full_disk_is_told_to_the_client_and_loses_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_copy_leaves_room_on_the_disk_and_nothing_of_itself() -> Result<()> {
+async fn copy_that_would_fill_the_disk_is_rejected_and_cleaned_up() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let Some(_mount) = Mount::new(&["-t", "tmpfs", "-o", "size=40m,mode=0700", "tmpfs"], folder.path())?
     else {
@@ -150,7 +150,7 @@ async fn a_copy_leaves_room_on_the_disk_and_nothing_of_itself() -> Result<()> {
     let uri = |name: &str| uri_of(&folder.path().join(name));
     let session = json!({"channel": new_session(), "workingDirectories": [uri_of(folder.path())]});
     client.request("createSession", session).await?;
-    // The second copy would fit, but for what is to stay free.
+    // The second copy would fit, but not with the reserve that must stay free.
     std::fs::write(folder.path().join("large"), vec![0; 13 * 1024 * 1024])?;
     let mut copy = async |name| {
         client.request("resourceCopy", json!({"source": uri("large"), "destination": uri(name)})).await
@@ -159,11 +159,11 @@ async fn a_copy_leaves_room_on_the_disk_and_nothing_of_itself() -> Result<()> {
     let refused = copy("second").await?;
     assert!(refused["error"]["message"].to_string().contains("almost full"), "{refused}");
     let left = std::fs::read_dir(folder.path())?.count();
-    assert_eq!(left, 2, "the file and its first copy");
+    assert_eq!(left, 2, "expected the file and its first copy");
     Ok(())
 }
 
-/// Takes all room that is left.
+/// Fills the file system.
 fn fill(file: &Path) -> Result<()> {
     use std::io::Write as _;
     let mut file = std::fs::File::create(file)?;
@@ -173,7 +173,7 @@ fn fill(file: &Path) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_damaged_database_is_set_aside_and_what_can_be_read_is_kept() -> Result<()> {
+async fn damaged_database_is_set_aside_and_readable_data_is_kept() -> Result<()> {
     let [native, _] = runtimes()?;
     let mut host = TestHost::start(options(native.clone())).await?;
     let Opened { mut client, chat, session } = Opened::new(&host).await?;
@@ -183,7 +183,7 @@ async fn a_damaged_database_is_set_aside_and_what_can_be_read_is_kept() -> Resul
     assert_eq!(host.exit_code(Duration::from_secs(10)).await?, Some(0));
     let file = host.data_dir().join("innkeeper.db");
     let mut bytes = std::fs::read(&file)?;
-    // The first page's header stays; what it leads to is noise.
+    // The header in the first page is kept; the second page is overwritten.
     let page = 4096;
     for byte in bytes.iter_mut().skip(page).take(page) {
         *byte = 0xA5;
@@ -195,7 +195,7 @@ async fn a_damaged_database_is_set_aside_and_what_can_be_read_is_kept() -> Resul
     if rows.iter().any(|row| row.resource == session) {
         again.subscribe(&chat).await?;
     }
-    // Whatever was lost, the host works.
+    // The host works regardless of how much was lost.
     let Opened { client: mut fresh, chat, .. } = Opened::new(&host).await?;
     fresh.say(&chat, "turn-1", "#demo\ntext it goes on").await?;
     fresh.until_turn_over(&chat, "turn-1").await?;
@@ -203,13 +203,13 @@ async fn a_damaged_database_is_set_aside_and_what_can_be_read_is_kept() -> Resul
         std::fs::read_dir(host.data_dir())?.filter_map(Result::ok).map(|entry| entry.file_name()).collect();
     ensure!(
         left.iter().any(|name| name.to_string_lossy().contains("damaged")),
-        "nothing is deleted: {left:?}"
+        "a file was deleted: {left:?}"
     );
     Ok(())
 }
 
 #[tokio::test]
-async fn a_start_that_fails_leaves_it_to_the_next_one_to_go_on_with_the_clients() -> Result<()> {
+async fn clients_resume_after_a_failed_start() -> Result<()> {
     let mut host = TestHost::start(without_runtime()).await?;
     let hello = host.raw().await?.initialize("c1", &["ahp-root://"]).await?;
     let seen = hello["result"]["serverSeq"].clone();

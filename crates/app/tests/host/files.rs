@@ -1,4 +1,4 @@
-//! Which files of the machine the real host shows to clients.
+//! Which files the real host exposes to clients.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{new_session, without_runtime};
 
 #[tokio::test]
-async fn clients_reach_what_sessions_and_the_configuration_allow_and_nothing_of_the_hosts() -> Result<()> {
+async fn clients_access_session_and_granted_directories_but_not_the_data_directory() -> Result<()> {
     let granted = tempfile::tempdir()?;
     std::fs::write(granted.path().join("note"), "granted")?;
     let config = tempfile::NamedTempFile::new()?;
@@ -25,8 +25,8 @@ async fn clients_reach_what_sessions_and_the_configuration_allow_and_nothing_of_
     let session_file = json!({"uri": format!("{}/file", host.work_uri())});
     let code = |answer: &Value| answer["error"]["code"].as_i64();
     assert_eq!(code(&client.request("resourceRead", session_file.clone()).await?), Some(-32009));
-    // A session in the home directory has the data directory below it; one in the data
-    // directory opens it no more than that.
+    // A session in the home directory contains the data directory, and one in the data
+    // directory itself must not open it either.
     for directory in [host.work_uri(), uri_of(host.home()), uri_of(&host.home().join("data"))] {
         let session = json!({"channel": new_session(), "workingDirectories": [directory]});
         let created = client.request("createSession", session).await?;
@@ -48,7 +48,7 @@ async fn clients_reach_what_sessions_and_the_configuration_allow_and_nothing_of_
 }
 
 #[tokio::test]
-async fn a_host_that_is_stopped_during_a_copy_leaves_nothing_of_it() -> Result<()> {
+async fn host_stopped_during_a_copy_leaves_no_partial_copy() -> Result<()> {
     let mut host = TestHost::start(without_runtime()).await?;
     let mut client = host.raw().await?;
     client.initialize("c", &[]).await?;
@@ -70,11 +70,11 @@ async fn a_host_that_is_stopped_during_a_copy_leaves_nothing_of_it() -> Result<(
     let request = json!({"jsonrpc": "2.0", "id": 9, "method": "resourceCopy", "params": transfer});
     client.send_text(&request.to_string()).await?;
     let begun = || drafts(&host.work_dir()) > 0 || copy.exists();
-    eventually(Duration::from_secs(10), "the copy begins", begun).await?;
+    eventually(Duration::from_secs(10), "the copy starts", begun).await?;
     host.signal(Signal::SIGTERM)?;
     assert_eq!(host.exit_code(Duration::from_secs(10)).await?, Some(0));
     assert_eq!(drafts(&host.work_dir()), 0);
-    // A fast disk may have all of it before the signal comes, but never a part.
+    // On a fast disk the copy may complete before the signal arrives.
     assert!(!copy.exists() || std::fs::read_dir(&copy)?.count() == 5_000);
     Ok(())
 }

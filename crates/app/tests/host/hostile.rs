@@ -1,4 +1,4 @@
-//! What must not hurt: wrong tokens, garbage, wrong order, wrong state.
+//! Invalid input: wrong tokens, garbage, wrong order, wrong state.
 
 use anyhow::{Context as _, Result};
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -9,7 +9,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
 use crate::{Opened, options, without_runtime};
 
-/// The HTTP status with which an upgrade is refused.
+/// Returns the HTTP status of a rejected upgrade.
 async fn refusal(address: &str, headers: &[(&'static str, &str)]) -> Result<Option<u16>> {
     let mut request = address.into_client_request()?;
     for (name, value) in headers {
@@ -23,7 +23,7 @@ async fn refusal(address: &str, headers: &[(&'static str, &str)]) -> Result<Opti
 }
 
 #[tokio::test]
-async fn only_who_brings_the_token_from_this_machine_is_admitted() -> Result<()> {
+async fn rejects_wrong_token_origin_and_host() -> Result<()> {
     let host = TestHost::start(without_runtime()).await?;
     let (socket, address) = (host.socket()?, host.address()?);
     let token = host.ready()["token"].as_str().context("no token")?;
@@ -40,7 +40,7 @@ async fn only_who_brings_the_token_from_this_machine_is_admitted() -> Result<()>
 }
 
 #[tokio::test]
-async fn token_that_begins_with_a_hyphen_is_accepted() -> Result<()> {
+async fn accepts_token_that_starts_with_a_hyphen() -> Result<()> {
     let arguments = ["--token", "-x_1"].map(str::to_owned).to_vec();
     let host = TestHost::start(HostOptions { arguments, ..without_runtime() }).await?;
     assert_eq!(host.ready()["token"], "-x_1");
@@ -50,7 +50,7 @@ async fn token_that_begins_with_a_hyphen_is_accepted() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_unix_socket_needs_no_token_and_speaks_the_same() -> Result<()> {
+async fn unix_socket_needs_no_token_and_uses_the_same_protocol() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("host.sock");
     let mut options = without_runtime();
@@ -58,7 +58,7 @@ async fn a_unix_socket_needs_no_token_and_speaks_the_same() -> Result<()> {
     let mut host = TestHost::start(options).await?;
     assert_eq!(host.ready()["endpoints"][1], json!({"transport": "unix", "path": path}));
     let stream = tokio::net::UnixStream::connect(&path).await?;
-    // No token, and a name that would not be admitted over TCP.
+    // No token, and a host name that would be rejected over TCP.
     let (mut socket, _) = tokio_tungstenite::client_async("ws://anything.example/", stream).await?;
     let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize",
         "params": {"protocolVersions": ["1.0.0"], "clientId": "u", "initialSubscriptions": ["ahp-root://"]}});
@@ -69,12 +69,12 @@ async fn a_unix_socket_needs_no_token_and_speaks_the_same() -> Result<()> {
     drop(socket);
     host.signal(nix::sys::signal::Signal::SIGTERM)?;
     assert_eq!(host.exit_code(std::time::Duration::from_secs(10)).await?, Some(0));
-    assert!(!path.exists(), "the socket's file goes with the host");
+    assert!(!path.exists(), "the socket file was not removed");
     Ok(())
 }
 
 #[tokio::test]
-async fn the_page_and_the_health_need_no_token() -> Result<()> {
+async fn page_and_health_need_no_token() -> Result<()> {
     let host = TestHost::start(without_runtime()).await?;
     let http = host.socket()?.replace("ws://", "http://");
     let client = reqwest::Client::builder().no_proxy().build()?;
@@ -89,7 +89,7 @@ async fn the_page_and_the_health_need_no_token() -> Result<()> {
 }
 
 #[tokio::test]
-async fn frames_that_are_no_messages_get_an_error_and_the_connection_stays() -> Result<()> {
+async fn invalid_frames_get_an_error_and_the_connection_stays_open() -> Result<()> {
     let host = TestHost::start(without_runtime()).await?;
     let mut client = host.raw().await?;
     let cases = [
@@ -108,7 +108,7 @@ async fn frames_that_are_no_messages_get_an_error_and_the_connection_stays() -> 
     client.send_binary(vec![0, 159, 146]).await?;
     assert_eq!(client.receive().await?["error"]["code"], -32600);
     assert_eq!(client.request("ping", json!({})).await?["result"], Value::Null);
-    // The sixteenth frame that is no message is the last.
+    // The sixteenth invalid frame closes the connection.
     for _ in 7..16 {
         client.send_text("garbage").await?;
     }
@@ -118,7 +118,7 @@ async fn frames_that_are_no_messages_get_an_error_and_the_connection_stays() -> 
 }
 
 #[tokio::test]
-async fn an_oversized_frame_closes_the_connection_with_a_reason_and_no_other() -> Result<()> {
+async fn oversized_frame_closes_only_its_connection() -> Result<()> {
     let host = TestHost::start(without_runtime()).await?;
     let mut bystander = host.raw().await?;
     let mut client = host.raw().await?;
@@ -132,22 +132,22 @@ async fn an_oversized_frame_closes_the_connection_with_a_reason_and_no_other() -
 }
 
 #[tokio::test]
-async fn methods_are_answered_in_their_time_only() -> Result<()> {
+async fn rejects_methods_in_the_wrong_state() -> Result<()> {
     let host = TestHost::start(without_runtime()).await?;
     let mut client = host.raw().await?;
     assert_eq!(
         client.request("ping", json!({})).await?["result"],
         Value::Null,
-        "ping works before the handshake"
+        "ping failed before the handshake"
     );
     assert_eq!(client.request("listSessions", json!({})).await?["error"]["code"], -32601);
     let strange = client
-        .request("reconnect", json!({"clientId": "nobody", "lastSeenServerSeq": 3, "subscriptions": []}));
-    assert_eq!(strange.await?["error"]["code"], -32008, "unknown clients initialize");
+        .request("reconnect", json!({"clientId": "unknown", "lastSeenServerSeq": 3, "subscriptions": []}));
+    assert_eq!(strange.await?["error"]["code"], -32008, "reconnect of an unknown client");
     let result = client.initialize("c1", &["ahp-root://", "claude:/unknown"]).await?["result"].clone();
     assert_eq!(result["protocolVersion"], "1.0.0");
-    assert_eq!(result["snapshots"].as_array().map(Vec::len), Some(1), "unknown channels are left out");
-    assert_eq!(client.initialize("c1", &[]).await?["error"]["code"], -32600, "a second initialize");
+    assert_eq!(result["snapshots"].as_array().map(Vec::len), Some(1), "unknown channels are omitted");
+    assert_eq!(client.initialize("c1", &[]).await?["error"]["code"], -32600, "second initialize");
     assert_eq!(client.request("no/such/method", json!({})).await?["error"]["code"], -32601);
     assert_eq!(client.request("subscribe", json!({"channel": "x:/1"})).await?["error"]["code"], -32008);
     assert_eq!(
@@ -157,14 +157,14 @@ async fn methods_are_answered_in_their_time_only() -> Result<()> {
     let unknown = json!({"channel": "acme:/1", "provider": "acme"});
     assert_eq!(client.request("createSession", unknown).await?["error"]["code"], -32002);
     client.notify("setClientManagedSettingsPermissions", json!({"permissions": {}})).await?;
-    // The id comes back as it was sent.
+    // The id is returned unchanged.
     client.send_text(r#"{"jsonrpc":"2.0","id":"seven","method":"ping"}"#).await?;
     assert_eq!(client.receive().await?["id"], "seven");
     Ok(())
 }
 
 #[tokio::test]
-async fn versions_are_negotiated_or_refused_with_what_would_work() -> Result<()> {
+async fn unsupported_version_is_rejected_with_the_supported_ones() -> Result<()> {
     let host = TestHost::start(without_runtime()).await?;
     let offer = |versions: Value| json!({"protocolVersions": versions, "clientId": "c1"});
     let vscode = offer(json!(["0.9.0", "0.7.0", "0.6.0", "0.5.2", "0.5.1"]));
@@ -175,12 +175,12 @@ async fn versions_are_negotiated_or_refused_with_what_would_work() -> Result<()>
     let refused = old.request("initialize", offer(json!(["0.5.1"]))).await?;
     assert_eq!(refused["error"]["code"], -32005);
     assert_eq!(refused["error"]["data"]["supportedVersions"], json!(["1.0.0", "0.9.0"]));
-    assert!(old.closed().await.is_ok(), "and the connection is closed");
+    assert!(old.closed().await.is_ok(), "the connection was not closed");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_missing_channel_means_the_root() -> Result<()> {
+async fn missing_channel_means_root() -> Result<()> {
     let host = TestHost::start(without_runtime()).await?;
     let mut client = host.raw().await?;
     client.initialize("c1", &[]).await?;
@@ -190,21 +190,21 @@ async fn a_missing_channel_means_the_root() -> Result<()> {
     for _ in 0..2 {
         client.notify("dispatchAction", change.clone()).await?;
         let echo = client.next_action().await?;
-        assert_eq!(echo["origin"], json!({"clientId": "c1", "clientSeq": 0}), "every dispatch is echoed");
+        assert_eq!(echo["origin"], json!({"clientId": "c1", "clientSeq": 0}), "wrong origin in the echo");
     }
     let back = |seen: u64| json!({"clientId": "c1", "lastSeenServerSeq": seen, "subscriptions": ["ahp-root://", "x:/gone"]});
     let replay = host.raw().await?.request("reconnect", back(1)).await?["result"].clone();
     assert_eq!((&replay["type"], &replay["missing"]), (&json!("replay"), &json!(["x:/gone"])));
-    assert_eq!(replay["actions"].as_array().map(Vec::len), Some(1), "what came after the first: {replay}");
+    assert_eq!(replay["actions"].as_array().map(Vec::len), Some(1), "expected the second action: {replay}");
     assert_eq!(replay["actions"][0]["serverSeq"], 2);
     let strange = host.raw().await?.request("reconnect", back(999)).await?["result"].clone();
-    assert_eq!(strange["type"], "snapshot", "a number that this host never gave");
+    assert_eq!(strange["type"], "snapshot", "the host never used this sequence number");
     assert_eq!(strange["snapshots"][0]["state"]["config"]["values"]["telemetryLevel"], "off");
     Ok(())
 }
 
 #[tokio::test]
-async fn a_second_turn_is_rejected_and_changes_nothing() -> Result<()> {
+async fn second_turn_is_rejected_and_changes_nothing() -> Result<()> {
     let [native, _] = runtimes()?;
     let host = TestHost::start(options(native)).await?;
     let Opened { client: mut observer, chat, .. } = Opened::new(&host).await?;
@@ -225,7 +225,7 @@ async fn a_second_turn_is_rejected_and_changes_nothing() -> Result<()> {
         answer["rejectionReason"].as_str().is_some_and(|reason| reason.contains("already running")),
         "{answer}"
     );
-    assert_eq!(answer["action"], started, "as it came");
+    assert_eq!(answer["action"], started, "the action was changed");
     assert_eq!(observer.chat(&chat)?.active_turn.as_ref().map(|turn| turn.id.as_str()), Some("turn-1"));
     observer
         .dispatch(&chat, json!({"type": "chat/turnCancelled", "turnId": "turn-1", "duration": 10}))
@@ -237,7 +237,7 @@ async fn a_second_turn_is_rejected_and_changes_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_message_to_an_unknown_session_is_ignored_and_the_connection_stays() -> Result<()> {
+async fn message_to_unknown_session_is_ignored_and_the_connection_stays_open() -> Result<()> {
     let host = TestHost::start(without_runtime()).await?;
     let mut client: RawClient = host.raw().await?;
     client.initialize("c1", &["ahp-root://"]).await?;
@@ -248,9 +248,9 @@ async fn a_message_to_an_unknown_session_is_ignored_and_the_connection_stays() -
     client
         .notify("dispatchAction", json!({"channel": "ahp-chat:/nowhere", "clientSeq": 1, "action": started}))
         .await?;
-    // Not a ping, which is answered beside the order of everything else.
+    // Not a ping, which is answered out of order.
     client.send_text(r#"{"jsonrpc":"2.0","id":77,"method":"listSessions"}"#).await?;
     let next = client.receive().await?;
-    assert_eq!(next["id"], 77, "no echo comes before the next answer: {next}");
+    assert_eq!(next["id"], 77, "an echo arrived before the response: {next}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A session's life at its edges.
+//! Edge cases in the lifecycle of a session.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use innkeeper_testkit::{Observer, Seen, TestHost, eventually, in_time, processes
 use crate::{Opened, new_session, options, without_runtime};
 
 #[tokio::test]
-async fn two_first_messages_at_once_start_one_turn_and_one_process() -> Result<()> {
+async fn two_simultaneous_first_messages_start_one_turn_and_one_process() -> Result<()> {
     let [native, _] = runtimes()?;
     let host = TestHost::start(options(native)).await?;
     let session = new_session();
@@ -31,7 +31,7 @@ async fn two_first_messages_at_once_start_one_turn_and_one_process() -> Result<(
 }
 
 #[tokio::test]
-async fn a_provisional_session_is_disposed_without_a_trace() -> Result<()> {
+async fn provisional_session_is_disposed_without_notification() -> Result<()> {
     let host = TestHost::start(without_runtime()).await?;
     let session = new_session();
     let mut client = host.observer("c1").await?;
@@ -44,18 +44,18 @@ async fn a_provisional_session_is_disposed_without_a_trace() -> Result<()> {
         client.create_session(&session, &host.work_uri()).await.unwrap_err().to_string().contains("-32003")
     );
     client.settle().await?;
-    assert!(client.seen.is_empty(), "nobody is told: {:?}", client.seen);
+    assert!(client.seen.is_empty(), "unexpected notification: {:?}", client.seen);
     assert_eq!(host.processes(), []);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_session_that_is_disposed_while_its_runtime_starts_leaves_no_process() -> Result<()> {
+async fn session_disposed_while_its_runtime_starts_leaves_no_process() -> Result<()> {
     for claude in runtimes()? {
         let host = TestHost::start(options(claude)).await?;
         let Opened { client, session, chat } = Opened::new(&host).await?;
         client.say(&chat, "turn-1", "hi").await?;
-        eventually(Duration::from_secs(10), "the runtime is being started", || !host.processes().is_empty())
+        eventually(Duration::from_secs(10), "the runtime is starting", || !host.processes().is_empty())
             .await?;
         client.dispose_session(&session).await?;
         host.no_processes(Duration::ZERO).await?;
@@ -66,10 +66,10 @@ async fn a_session_that_is_disposed_while_its_runtime_starts_leaves_no_process()
 }
 
 #[tokio::test]
-async fn a_live_session_is_disposed_in_the_middle_of_a_tool() -> Result<()> {
+async fn live_session_can_be_disposed_while_a_tool_runs() -> Result<()> {
     for claude in runtimes()? {
         let mut options = options(claude);
-        // The user allows it, so that the runtime does not ask.
+        // The tool is allowed in the user's settings, so the runtime does not ask.
         options.user_settings = Some(serde_json::json!({"permissions": {"allow": ["Bash"]}}));
         let host = TestHost::start(options).await?;
         let Opened { client, session, chat } = Opened::new(&host).await?;
@@ -86,7 +86,7 @@ async fn a_live_session_is_disposed_in_the_middle_of_a_tool() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_runtime_that_hangs_is_disposed_within_the_deadlines() -> Result<()> {
+async fn hanging_runtime_is_disposed_within_the_deadlines() -> Result<()> {
     for claude in runtimes()? {
         let host = TestHost::start(options(claude)).await?;
         let Opened { mut client, session, chat } = Opened::new(&host).await?;
@@ -99,14 +99,14 @@ async fn a_runtime_that_hangs_is_disposed_within_the_deadlines() -> Result<()> {
         for pid in host.runtimes() {
             processes::stop(pid)?;
         }
-        in_time(Duration::from_secs(9), "it is disposed", client.dispose_session(&session)).await??;
+        in_time(Duration::from_secs(9), "disposal", client.dispose_session(&session)).await??;
         host.no_processes(Duration::ZERO).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn without_a_runtime_the_turn_says_how_to_install_one_and_nothing_is_downloaded() -> Result<()> {
+async fn turn_without_a_runtime_says_how_to_install_one_and_downloads_nothing() -> Result<()> {
     let host = TestHost::start(without_runtime()).await?;
     let Opened { mut client, chat, .. } = Opened::new(&host).await?;
     for turn in ["turn-1", "turn-2"] {
@@ -114,7 +114,7 @@ async fn without_a_runtime_the_turn_says_how_to_install_one_and_nothing_is_downl
         client.until_turn_over(&chat, turn).await?;
     }
     let turns = &client.chat(&chat)?.turns;
-    assert_eq!(turns.len(), 2, "the session stays usable");
+    assert_eq!(turns.len(), 2, "the session is not usable");
     for turn in turns {
         assert_eq!(turn.state, TurnState::Error);
         let Some(ResponsePart::Error(error)) = turn.response_parts.last() else { panic!("{turn:?}") };
@@ -126,7 +126,7 @@ async fn without_a_runtime_the_turn_says_how_to_install_one_and_nothing_is_downl
 }
 
 #[tokio::test]
-async fn a_turn_runs_on_while_no_client_is_connected() -> Result<()> {
+async fn turn_continues_while_no_client_is_connected() -> Result<()> {
     let [native, _] = runtimes()?;
     let host = TestHost::start(options(native)).await?;
     let Opened { mut client, chat, .. } = Opened::new(&host).await?;

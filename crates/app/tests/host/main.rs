@@ -1,11 +1,11 @@
-//! The whole host, as clients and users meet it: the real binary, the real
-//! runtimes, the demo model, the official client.
+//! End-to-end tests of the host: the real binary, the real runtimes, the demo model and
+//! the official client.
 
 #![expect(
     clippy::indexing_slicing,
     clippy::wildcard_enum_match_arm,
     clippy::cognitive_complexity,
-    reason = "JSON without a field reads as null, tests look at a few of many kinds, and a story is told in one piece"
+    reason = "a missing JSON field reads as null, tests match a few of many variants, and scenarios are not split"
 )]
 
 mod certificate;
@@ -34,23 +34,23 @@ use std::path::PathBuf;
 use anyhow::Result;
 use innkeeper_testkit::{HostOptions, Observer, TestHost};
 
-/// A host with this runtime, whose failures show at once.
+/// Options for a host with this runtime; failures are reported immediately.
 fn options(claude: PathBuf) -> HostOptions {
     HostOptions::new(env!("CARGO_BIN_EXE_innkeeper"), Some(claude))
         .with_variable("CLAUDE_CODE_MAX_RETRIES", "0")
 }
 
-/// A host for tests in which no runtime is started.
+/// Options for tests that do not start a runtime.
 fn without_runtime() -> HostOptions {
     HostOptions::new(env!("CARGO_BIN_EXE_innkeeper"), None).with_variable("PATH", "")
 }
 
-/// The address of a new session.
+/// Returns the URI of a new session.
 fn new_session() -> String {
     format!("claude:/{}", uuid::Uuid::new_v4())
 }
 
-/// A client with a new session that it has open.
+/// A client that is subscribed to a new session.
 struct Opened {
     client: Observer,
     session: String,
@@ -58,7 +58,7 @@ struct Opened {
 }
 
 impl Opened {
-    /// Connects, creates a session in the test's own folder and opens it.
+    /// Connects, creates a session in the test's directory and subscribes to it.
     async fn new(host: &TestHost) -> Result<Self> {
         let session = new_session();
         let mut client = host.observer("first").await?;

@@ -1,5 +1,5 @@
-//! What operators see of a running host: the discovery record, the wire log, the
-//! metrics, and the limits of the configuration file.
+//! Operations: the discovery record, the wire log, the metrics and the limits in the
+//! configuration file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,19 +18,19 @@ fn records(user_data: &Path) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn an_announced_host_is_found_and_leaves_no_record_behind() -> Result<()> {
+async fn announced_host_can_be_discovered_and_removes_its_record() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let mut options = without_runtime();
     options.listen.push(format!("unix:{}", dir.path().join("s").display()));
     options.arguments = vec!["--announce".to_owned()];
-    options = options.with_variable("VSCODE_PORTABLE", dir.path().to_str().context("no text")?);
+    options = options.with_variable("VSCODE_PORTABLE", dir.path().to_str().context("path is not UTF-8")?);
     let mut host = TestHost::start(options).await?;
     let found = records(&dir.path().join("user-data"));
     let [record] = found.as_slice() else { anyhow::bail!("{found:?}") };
     assert_eq!(record["type"], "standalone");
     assert_eq!(record["pid"], host.pid()?);
     assert_eq!(record["connectionToken"], host.ready()["token"]);
-    // The record leads to the host, and over TCP if there is a choice.
+    // The record refers to the host, by TCP if it also listens on a socket file.
     let endpoint = &record["endpoint"];
     assert_eq!(endpoint["type"], "tcp", "{record}");
     let dialled = format!("ws://{}:{}/", endpoint["host"].as_str().context("no host")?, endpoint["port"]);
@@ -42,11 +42,11 @@ async fn an_announced_host_is_found_and_leaves_no_record_behind() -> Result<()> 
 }
 
 #[tokio::test]
-async fn the_wire_log_has_both_directions_and_no_token() -> Result<()> {
+async fn wire_log_has_both_directions_and_no_token() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("wire.jsonl");
     let mut options = without_runtime();
-    options.arguments = vec!["--wire-log".to_owned(), path.to_str().context("no text")?.to_owned()];
+    options.arguments = vec!["--wire-log".to_owned(), path.to_str().context("path is not UTF-8")?.to_owned()];
     let mut host = TestHost::start(options).await?;
     let mut client = host.raw().await?;
     client.initialize("c1", &["ahp-root://"]).await?;
@@ -61,7 +61,7 @@ async fn the_wire_log_has_both_directions_and_no_token() -> Result<()> {
     let told: Vec<(&str, &Value)> =
         lines.iter().map(|line| (line["dir"].as_str().unwrap_or_default(), &line["frame"])).collect();
     let [asked, answered, listing, list, garbage, refused] = told.as_slice() else {
-        anyhow::bail!("not six lines: {text}")
+        anyhow::bail!("expected six lines: {text}")
     };
     assert_eq!((asked.0, &asked.1["method"]), ("in", &json!("initialize")));
     assert_eq!((answered.0, &answered.1["result"]["protocolVersion"]), ("out", &json!("1.0.0")));
@@ -74,7 +74,7 @@ async fn the_wire_log_has_both_directions_and_no_token() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_metrics_are_for_those_who_have_the_token() -> Result<()> {
+async fn metrics_require_the_token() -> Result<()> {
     let host = TestHost::start(without_runtime()).await?;
     let address = host.socket()?.replace("ws://", "http://") + "metrics";
     let token = host.ready()["token"].as_str().context("no token")?;
@@ -95,12 +95,12 @@ async fn the_metrics_are_for_those_who_have_the_token() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_configuration_file_bounds_sessions_and_connections() -> Result<()> {
+async fn configuration_file_limits_sessions_and_connections() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("config.toml");
     std::fs::write(&path, "[limits]\nsessions = 2\nconnections = 2\n")?;
     let mut options = without_runtime();
-    options.arguments = vec!["--config".to_owned(), path.to_str().context("no text")?.to_owned()];
+    options.arguments = vec!["--config".to_owned(), path.to_str().context("path is not UTF-8")?.to_owned()];
     let host = TestHost::start(options).await?;
     let mut client = host.raw().await?;
     client.initialize("c1", &[]).await?;
@@ -119,9 +119,9 @@ async fn the_configuration_file_bounds_sessions_and_connections() -> Result<()> 
 
     let second = host.raw().await?;
     let third = host.raw().await;
-    assert!(third.is_err_and(|error| error.to_string().contains("503")), "one too many");
+    assert!(third.is_err_and(|error| error.to_string().contains("503")), "the limit was exceeded");
     drop(second);
-    // The place is free again once the host has noticed.
+    // The slot is freed once the host has noticed the disconnect.
     let deadline = Duration::from_secs(10);
     let mut free = false;
     tokio::time::timeout(deadline, async {
@@ -130,5 +130,5 @@ async fn the_configuration_file_bounds_sessions_and_connections() -> Result<()> 
         }
     })
     .await
-    .context("the place is not given back")
+    .context("the slot was not freed")
 }

@@ -1,4 +1,4 @@
-//! What the README tells people to type.
+//! The commands in the README.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
-/// The lines of the README that begin with a word.
+/// Returns the lines of the README that start with a word.
 fn lines(word: &str) -> Result<Vec<String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let text = std::fs::read_to_string(path)?;
@@ -17,7 +17,7 @@ fn lines(word: &str) -> Result<Vec<String>> {
 }
 
 #[tokio::test]
-async fn the_curl_lines_work_as_written() -> Result<()> {
+async fn curl_commands_work_as_written() -> Result<()> {
     let home = tempfile::tempdir()?;
     #[expect(clippy::disallowed_methods, reason = "the command under test, killed when dropped")]
     let mut gateway = Command::new(env!("CARGO_BIN_EXE_innkeeper"))
@@ -28,14 +28,14 @@ async fn the_curl_lines_work_as_written() -> Result<()> {
         .spawn()?;
     let mut stdout = BufReader::new(gateway.stdout.take().context("no stdout")?).lines();
     let ready = tokio::time::timeout(Duration::from_secs(30), stdout.next_line()).await??;
-    let ready: Value = serde_json::from_str(&ready.context("the gateway ended")?)?;
+    let ready: Value = serde_json::from_str(&ready.context("the gateway exited")?)?;
     let base_url = ready["base_url"].as_str().context("no address")?;
     let bearer = format!("{}.readme", ready["nonce"].as_str().context("no nonce")?);
     let lines = lines("curl ")?;
     assert_eq!(lines.len(), 3, "{lines:?}");
     let expected = ["\"has_more\"", "\"stop_reason\":\"end_turn\"", "event: message_stop"];
     for (line, expected) in lines.iter().zip(expected) {
-        #[expect(clippy::disallowed_methods, reason = "the line under test, waited for at once")]
+        #[expect(clippy::disallowed_methods, reason = "the command under test, waited for immediately")]
         let output = Command::new("sh")
             .args(["-c", line])
             .env("ANTHROPIC_BASE_URL", base_url)

@@ -1,4 +1,4 @@
-//! TLS: the only way in from other machines, and nothing without it.
+//! TLS, which is required for connections from other machines.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -17,10 +17,10 @@ use tokio_rustls::client::TlsStream;
 use crate::command_line::innkeeper;
 use crate::{certificate, without_runtime};
 
-/// The name of the host in its certificate.
+/// Host name in the certificate.
 const NAME: &str = "inn.example";
 
-/// A certificate of the test's own, with its key.
+/// A self-signed certificate with its key.
 struct Certificate {
     certificate: PathBuf,
     key: PathBuf,
@@ -36,11 +36,11 @@ impl Certificate {
     }
 
     fn arguments(&self) -> Result<Vec<String>> {
-        let text = |path: &Path| path.to_str().map(str::to_owned).context("no text");
+        let text = |path: &Path| path.to_str().map(str::to_owned).context("path is not UTF-8");
         Ok(vec!["--tls-cert".to_owned(), text(&self.certificate)?, "--tls-key".to_owned(), text(&self.key)?])
     }
 
-    /// Connects as somebody who trusts this certificate alone.
+    /// Connects as a client that trusts only this certificate.
     async fn connect(&self, port: u16) -> Result<TlsStream<TcpStream>> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(&self.certificate)?)?;
@@ -55,14 +55,14 @@ impl Certificate {
     }
 }
 
-/// The port in the host's ready line.
+/// Returns the port in the host's ready line.
 fn port(host: &TestHost) -> Result<u16> {
     let socket = host.socket()?;
     let port = socket.trim_end_matches('/').rsplit(':').next().context("no port")?;
     Ok(port.parse()?)
 }
 
-/// The status line of an upgrade with these headers.
+/// Sends an upgrade request with these headers; returns the status line.
 async fn upgrade(stream: TlsStream<TcpStream>, target: &str, headers: &str) -> Result<String> {
     let mut stream = stream;
     let request = format!(
@@ -76,7 +76,7 @@ async fn upgrade(stream: TlsStream<TcpStream>, target: &str, headers: &str) -> R
 }
 
 #[tokio::test]
-async fn a_host_with_a_certificate_takes_other_machines_by_its_own_name() -> Result<()> {
+async fn host_with_certificate_accepts_other_machines_by_its_name() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let certificate = Certificate::make(dir.path())?;
     let mut options = without_runtime();
@@ -111,7 +111,7 @@ async fn a_host_with_a_certificate_takes_other_machines_by_its_own_name() -> Res
         assert_eq!(status, format!("HTTP/1.1 {expected}"), "{headers:?}");
     }
 
-    // Who does not speak TLS gets nothing, and disturbs nobody.
+    // A client without TLS gets no response and does not affect others.
     let mut plain = TcpStream::connect(("127.0.0.1", port)).await?;
     plain.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await?;
     let mut answer = Vec::new();
@@ -122,16 +122,16 @@ async fn a_host_with_a_certificate_takes_other_machines_by_its_own_name() -> Res
 }
 
 #[test]
-fn nobody_listens_beyond_the_loopback_without_tls_and_a_token() -> Result<()> {
+fn rejects_non_loopback_address_without_tls_or_token() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let made = Certificate::make(dir.path())?.arguments()?;
     let [_, certificate, _, key] = made.as_slice() else { anyhow::bail!("{made:?}") };
     let empty = dir.path().join("empty.pem");
     std::fs::write(&empty, "")?;
-    let empty = empty.to_str().context("no text")?;
+    let empty = empty.to_str().context("path is not UTF-8")?;
     let other = tempfile::tempdir()?;
     let others = Certificate::make(other.path())?.key;
-    let others = others.to_str().context("no text")?;
+    let others = others.to_str().context("path is not UTF-8")?;
     let wide = ["serve", "--listen", "0.0.0.0:0"];
     let cases: &[(&[&str], &str)] = &[
         (&[], "--tls-cert"),

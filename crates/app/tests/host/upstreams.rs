@@ -1,7 +1,7 @@
-//! The real runtimes through each upstream, against stand-ins for the services.
+//! The real runtimes through each upstream, against fakes of the services.
 //!
-//! `scripts/test` runs these once more in a network namespace that has nothing but
-//! a loopback device: what completes there went nowhere else.
+//! `scripts/test` repeats these in a network namespace that has only a loopback device,
+//! which proves that no request goes anywhere else.
 
 use ahp_types::state::TurnState;
 use anyhow::Result;
@@ -12,14 +12,14 @@ use serde_json::json;
 
 use crate::{Opened, options};
 
-/// What must never leave the user's own settings.
-const USERS_KEY: &str = "users-own-key";
+/// A key in the user's settings that must never be sent.
+const USER_KEY: &str = "users-own-key";
 
-/// Runs a turn with a tool call through a host whose user has hostile settings.
-async fn a_turn_with_a_tool(mut options: HostOptions) -> Result<()> {
+/// Runs a turn with a tool call on a host with hostile user settings.
+async fn run_turn_with_tool(mut options: HostOptions) -> Result<()> {
     options.user_settings = Some(json!({
-        "apiKeyHelper": format!("echo {USERS_KEY}"),
-        "env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "ANTHROPIC_API_KEY": USERS_KEY},
+        "apiKeyHelper": format!("echo {USER_KEY}"),
+        "env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "ANTHROPIC_API_KEY": USER_KEY},
     }));
     let host = TestHost::start(options).await?;
     std::fs::write(host.work_dir().join("note.txt"), "remember the milk")?;
@@ -35,21 +35,21 @@ async fn a_turn_with_a_tool(mut options: HostOptions) -> Result<()> {
     Ok(())
 }
 
-fn carry_no_key_of_the_users(requests: &[RecordedRequest]) {
-    assert!(requests.len() >= 2, "the call and its result: {requests:?}");
-    assert!(!format!("{requests:?}").contains(USERS_KEY));
+fn contain_no_user_key(requests: &[RecordedRequest]) {
+    assert!(requests.len() >= 2, "expected the call and its result: {requests:?}");
+    assert!(!format!("{requests:?}").contains(USER_KEY));
 }
 
 #[tokio::test]
-async fn the_demo_model_answers_both_runtimes() -> Result<()> {
+async fn demo_upstream_works_with_both_runtimes() -> Result<()> {
     for claude in runtimes()? {
-        a_turn_with_a_tool(options(claude)).await?;
+        run_turn_with_tool(options(claude)).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn anthropic_is_asked_with_the_hosts_key_alone() -> Result<()> {
+async fn anthropic_receives_only_the_key_of_the_host() -> Result<()> {
     for claude in runtimes()? {
         let model = ScriptedModel::start().await?;
         let service = FakeAnthropic::in_front_of(model.base_url(), model.bearer("x").expose_secret()).await?;
@@ -57,9 +57,9 @@ async fn anthropic_is_asked_with_the_hosts_key_alone() -> Result<()> {
             .with_variable("ANTHROPIC_API_KEY", "the-hosts-key")
             .with_variable("INNKEEPER_ANTHROPIC_URL", &service.url());
         options.upstream = "anthropic".to_owned();
-        a_turn_with_a_tool(options).await?;
+        run_turn_with_tool(options).await?;
         let requests = service.messages();
-        carry_no_key_of_the_users(&requests);
+        contain_no_user_key(&requests);
         for request in &requests {
             assert_eq!(request.header("x-api-key"), Some("the-hosts-key"));
             assert_eq!(request.header("authorization"), None);
@@ -69,7 +69,7 @@ async fn anthropic_is_asked_with_the_hosts_key_alone() -> Result<()> {
 }
 
 #[tokio::test]
-async fn copilot_is_asked_with_the_github_token_and_told_who_started_each_request() -> Result<()> {
+async fn copilot_receives_the_github_token_and_the_initiator_of_each_request() -> Result<()> {
     for claude in runtimes()? {
         let model = ScriptedModel::start().await?;
         let service = FakeCopilot::in_front_of(model.base_url(), model.bearer("x").expose_secret()).await?;
@@ -77,18 +77,18 @@ async fn copilot_is_asked_with_the_github_token_and_told_who_started_each_reques
             .with_variable("INNKEEPER_GITHUB_TOKEN", "the-github-token")
             .with_variable("INNKEEPER_GITHUB_API_URL", &service.github.url());
         options.upstream = "copilot".to_owned();
-        a_turn_with_a_tool(options).await?;
+        run_turn_with_tool(options).await?;
         let requests = service.messages();
-        carry_no_key_of_the_users(&requests);
+        contain_no_user_key(&requests);
         let initiators: Vec<Option<&str>> =
             requests.iter().map(|request| request.header("x-initiator")).collect();
         let by_the_user = initiators.iter().filter(|initiator| **initiator == Some("user")).count();
-        assert_eq!(by_the_user, 1, "one request in the user's name: {initiators:?}");
+        assert_eq!(by_the_user, 1, "expected one request initiated by the user: {initiators:?}");
         assert!(initiators.contains(&Some("agent")), "{initiators:?}");
         for request in &requests {
             assert_eq!(request.header("authorization"), Some("Bearer the-github-token"));
         }
-        assert_eq!(service.discoveries().len(), 1, "the account is looked up once");
+        assert_eq!(service.discoveries().len(), 1, "the account was looked up more than once");
     }
     Ok(())
 }

@@ -1,15 +1,15 @@
-//! What a bench measured, and the limit that it is held to.
+//! Measured values of a benchmark and their limits.
 
 use std::error::Error;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// Something that was measured.
+/// A measured value.
 pub(crate) struct Figure {
     pub(crate) name: &'static str,
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
-    /// What it may be; infinite on the side that does not matter.
+    /// Allowed range; infinite on the side without a limit.
     pub(crate) limit: RangeInclusive<f64>,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for Figure {
     }
 }
 
-/// Prints the figures; with `--check` among the arguments a missed limit is an error.
+/// Prints the figures. With `--check` in the arguments, an exceeded limit is an error.
 pub(crate) fn report(title: &str, figures: &[Figure], arguments: &[String]) -> Result<(), Box<dyn Error>> {
     println!("{title}");
     for figure in figures {
@@ -43,14 +43,14 @@ pub(crate) fn report(title: &str, figures: &[Figure], arguments: &[String]) -> R
     Err(format!("missed: {}", missed.join(", ")).into())
 }
 
-/// The number behind a name among the arguments.
+/// Parses the number that follows `name` in the arguments.
 pub(crate) fn number(arguments: &[String], name: &str, default: usize) -> Result<usize, Box<dyn Error>> {
     let mut rest = arguments.iter().skip_while(|argument| *argument != name);
     match (rest.next(), rest.next()) {
         (None, _) => Ok(default),
         (Some(_), Some(given)) => {
-            given.parse().map_err(|_| format!("{name} needs a number, not {given}").into())
+            given.parse().map_err(|_| format!("{name} requires a number, not {given}").into())
         }
-        (Some(_), None) => Err(format!("{name} needs a number").into()),
+        (Some(_), None) => Err(format!("{name} requires a number").into()),
     }
 }

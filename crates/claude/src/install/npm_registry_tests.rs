@@ -1,6 +1,6 @@
 use super::*;
 
-/// A machine on which every place names a registry of its own; the table takes places away one by one.
+/// A machine on which every source names a different registry; the test removes sources one by one.
 struct Machine {
     root: tempfile::TempDir,
 }
@@ -18,13 +18,13 @@ impl Machine {
     }
 }
 
-/// An `npm` that is these words of shell.
+/// An `npm` command that runs this shell code.
 fn npm(words: &str) -> Vec<OsString> {
     ["sh", "-c", words].map(OsString::from).to_vec()
 }
 
 #[tokio::test]
-async fn places_are_asked_in_their_documented_order() {
+async fn sources_are_searched_in_documented_order() {
     let machine = Machine::new();
     let here = machine.npmrc("here", "registry=https://here.test/npm");
     let home = machine.npmrc("home", "registry=https://home.test/");
@@ -54,7 +54,7 @@ async fn places_are_asked_in_their_documented_order() {
 }
 
 #[tokio::test]
-async fn a_machine_that_names_none_gets_told_what_to_set() {
+async fn missing_registry_error_says_what_to_set() {
     for npm in [
         vec![],
         vec!["there-is-no-such-program".into()],
@@ -70,7 +70,7 @@ async fn a_machine_that_names_none_gets_told_what_to_set() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_no_address_is_an_error_that_names_its_place() {
+async fn invalid_url_error_names_its_source() {
     for address in ["", "nonsense", "file:///etc", "ftp://registry.test/"] {
         let search = RegistrySearch { option: Some(address.to_owned()), ..RegistrySearch::default() };
         let error = search.find().await.unwrap_err().to_string();
@@ -79,7 +79,7 @@ async fn a_value_that_is_no_address_is_an_error_that_names_its_place() {
 }
 
 #[test]
-fn an_npmrc_is_read_as_npm_reads_it() {
+fn npmrc_is_parsed_like_npm() {
     for (text, expected) in [
         ("registry=https://a.test/", Some("https://a.test/")),
         (" registry = \"https://a.test/\" ", Some("https://a.test/")),
@@ -100,7 +100,7 @@ fn an_npmrc_is_read_as_npm_reads_it() {
 }
 
 #[test]
-fn a_registry_below_a_path_keeps_it() {
+fn registry_url_keeps_its_path() {
     for address in ["https://host.test/npm/all", "https://host.test/npm/all/"] {
         let registry = NpmRegistry::parse(address).unwrap();
         assert_eq!(
@@ -111,7 +111,7 @@ fn a_registry_below_a_path_keeps_it() {
 }
 
 #[test]
-fn credentials_in_an_address_are_never_shown() {
+fn url_credentials_are_never_shown() {
     let registry = NpmRegistry::parse("https://me:secret@host.test:8443/npm").unwrap();
     assert_eq!(registry.to_string(), "https://***@host.test:8443/npm/");
     assert!(!format!("{registry:?}").contains("secret"));
@@ -124,7 +124,7 @@ fn credentials_in_an_address_are_never_shown() {
 }
 
 #[test]
-fn only_addresses_of_this_machine_are_loopback() {
+fn only_local_addresses_are_loopback() {
     for (address, expected) in [
         ("http://127.0.0.1:80/", true),
         ("http://localhost/", true),

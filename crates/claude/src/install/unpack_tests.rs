@@ -19,7 +19,7 @@ fn file(path: &'static str, mode: u32) -> Item {
     Item { path, kind: EntryType::Regular, mode, content: b"content" }
 }
 
-/// A gzipped archive, with paths written as they are, however bad.
+/// Builds a gzipped archive. Paths are written unchanged, even if invalid.
 fn archive(items: &[Item]) -> Vec<u8> {
     let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     for item in items {
@@ -38,7 +38,7 @@ fn archive(items: &[Item]) -> Vec<u8> {
     builder.into_inner().unwrap().finish().unwrap()
 }
 
-/// Unpacks these bytes; the folder is the scratch, with the content in `package`.
+/// Unpacks an archive; returns the scratch directory, with the content in `package`.
 fn unpacked(bytes: &[u8], limit: u64) -> (tempfile::TempDir, Result<(), InstallError>) {
     let dir = tempfile::tempdir().unwrap();
     let tarball = dir.path().join("package.tgz");
@@ -53,12 +53,12 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn files_keep_their_place_and_their_executable_bit() {
+fn files_keep_path_and_executable_bit() {
     let bytes = archive(&[
         Item { kind: EntryType::Directory, content: b"", ..file("package/vendor", 0o755) },
         file("package/vendor/tool", 0o755),
         file("package/readme", 0o644),
-        // The program is made executable although the archive does not say so.
+        // The program becomes executable even if the archive does not say so.
         file("package/cli.js", 0o600),
     ]);
     let (dir, result) = unpacked(&bytes, LIMIT);
@@ -71,7 +71,7 @@ fn files_keep_their_place_and_their_executable_bit() {
 }
 
 #[test]
-fn entries_that_a_package_must_not_hold_are_refused() {
+fn rejects_unsafe_entries() {
     let link = |kind| Item { kind, content: b"", ..file("package/link", 0o777) };
     for item in [
         file("package/../../escaped", 0o644),
@@ -94,14 +94,14 @@ fn entries_that_a_package_must_not_hold_are_refused() {
 }
 
 #[test]
-fn an_entry_cannot_replace_another() {
+fn rejects_duplicate_entry() {
     let bytes = archive(&[file("package/cli.js", 0o644), file("package/cli.js", 0o644)]);
     let (_dir, result) = unpacked(&bytes, LIMIT);
     assert!(result.unwrap_err().to_string().contains("occurs twice"));
 }
 
 #[test]
-fn content_beyond_the_bound_is_refused() {
+fn rejects_content_over_the_limit() {
     let bytes = archive(&[file("package/a", 0o644), file("package/cli.js", 0o644)]);
     let (_dir, result) = unpacked(&bytes, 13);
     assert!(matches!(result, Err(InstallError::TooLarge { limit: 13, .. })));
@@ -110,14 +110,14 @@ fn content_beyond_the_bound_is_refused() {
 }
 
 #[test]
-fn a_package_without_the_program_is_refused() {
+fn rejects_package_without_the_program() {
     let (_dir, result) = unpacked(&archive(&[file("package/readme", 0o644)]), LIMIT);
     let error = result.unwrap_err().to_string();
     assert!(error.contains("0.2.1") && error.contains("cli.js"), "{error}");
 }
 
 #[test]
-fn what_is_no_archive_is_an_error() {
+fn rejects_invalid_and_truncated_archives() {
     let whole = archive(&[file("package/cli.js", 0o644)]);
     for bytes in [b"not gzip at all".to_vec(), whole[..whole.len() / 2].to_vec()] {
         let (_dir, result) = unpacked(&bytes, LIMIT);
@@ -126,7 +126,7 @@ fn what_is_no_archive_is_an_error() {
 }
 
 #[test]
-fn a_cancelled_unpacking_stops() {
+fn cancelled_unpack_stops() {
     let dir = tempfile::tempdir().unwrap();
     let tarball = dir.path().join("package.tgz");
     fs::write(&tarball, archive(&[file("package/cli.js", 0o644)])).unwrap();

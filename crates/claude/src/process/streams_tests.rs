@@ -12,7 +12,7 @@ fn intake() -> Intake {
     Intake::new(Arc::new(Control::new(Arc::new(ByteQueue::new(1024)))))
 }
 
-/// The messages in a stream that arrives in these chunks, encoded again.
+/// Decodes a stream that arrives in these chunks; returns the messages encoded again.
 async fn messages(chunks: &[&[u8]]) -> Vec<String> {
     let intake = intake();
     let (mut writer, reader) = duplex(16);
@@ -33,14 +33,14 @@ async fn messages(chunks: &[&[u8]]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn noise_blank_lines_and_half_a_line_are_skipped() {
+async fn noise_blank_lines_and_partial_line_are_skipped() {
     let stream =
         b"hello\n\n{\"type\":\"keep_alive\"}\n\xff\xfe{}\n[1]\n{\"type\":\"x\",\"a\":1}\r\n{\"type\":\"resu";
     assert_eq!(messages(&[stream]).await, [r#"{"type":"keep_alive"}"#, r#"{"type":"x","a":1}"#]);
 }
 
 #[tokio::test]
-async fn only_the_last_of_a_stream_is_kept() {
+async fn only_the_tail_of_a_stream_is_kept() {
     let (tail, (mut writer, reader)) = (Tail::default(), duplex(1000));
     let text = format!("{}the end\n", "x".repeat(3 * TAIL_LIMIT));
     let write = async {

@@ -27,7 +27,7 @@ fn with(mut line: Value, fields: &Value) -> Value {
     line
 }
 
-/// A block of the answer `M`, at a second of the clock.
+/// A block of the message `M`, with a timestamp.
 fn block(uuid: &str, parent: &str, second: u8) -> Value {
     let message = json!({"id": "M", "content": [{"type": "tool_use"}]});
     with(assistant(uuid, parent), &json!({"message": message, "timestamp": format!("T{second:02}")}))
@@ -54,7 +54,7 @@ fn compacted(metadata: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn the_branch_that_was_written_last_is_the_conversation() {
+fn last_written_branch_is_the_conversation() {
     let lines = [
         user("q1", None),
         assistant("a1", "q1"),
@@ -67,14 +67,14 @@ fn the_branch_that_was_written_last_is_the_conversation() {
 }
 
 #[test]
-fn a_later_note_on_an_older_branch_makes_that_branch_the_newest() {
+fn later_note_makes_its_branch_the_newest() {
     let note = json!({"type": "system", "uuid": "note", "parentUuid": "old"});
     let lines = [user("q1", None), user("old", "q1"), user("new", "q1"), note];
     assert_eq!(uuids(&lines), ["q1", "old"]);
 }
 
 #[test]
-fn subagents_teams_and_lone_notes_are_no_leaves() {
+fn subagents_teams_and_unattached_notes_are_not_leaves() {
     let side = with(user("side", "a1"), &json!({"isSidechain": true}));
     let team = with(user("team", None), &json!({"teamName": "t"}));
     let note = json!({"type": "system", "uuid": "note", "parentUuid": null});
@@ -82,13 +82,13 @@ fn subagents_teams_and_lone_notes_are_no_leaves() {
 }
 
 #[test]
-fn a_repeated_entry_counts_once() {
+fn duplicate_entry_counts_once() {
     let lines = [user("q1", None), assistant("a1", "q1"), user("q1", None), assistant("a1", "q1")];
     assert_eq!(uuids(&lines), ["q1", "a1"]);
 }
 
 #[test]
-fn parallel_calls_and_their_results_stand_behind_their_answer() {
+fn parallel_calls_and_results_follow_their_message() {
     let lines = [
         user("q", None),
         block("use1", "q", 1),
@@ -103,12 +103,12 @@ fn parallel_calls_and_their_results_stand_behind_their_answer() {
 }
 
 #[test]
-fn a_compaction_cuts_the_conversation() {
+fn conversation_starts_at_compaction() {
     assert_eq!(uuids(&compacted(&json!({"trigger": "auto"}))), ["boundary", "summary", "q3", "a3"]);
 }
 
 #[test]
-fn what_a_compaction_kept_stands_between_its_summary_and_what_follows() {
+fn messages_kept_by_compaction_follow_its_summary() {
     let segment = json!({"preservedSegment": {"headUuid": "q2", "anchorUuid": "summary", "tailUuid": "a2"}});
     assert_eq!(uuids(&compacted(&segment)), ["boundary", "summary", "q2", "a2", "q3", "a3"]);
     let list = json!({"preservedMessages": {"anchorUuid": "summary", "uuids": ["a1", "a2"]}});
@@ -122,14 +122,14 @@ fn what_a_compaction_kept_stands_between_its_summary_and_what_follows() {
 }
 
 #[test]
-fn circles_end() {
+fn cycles_terminate() {
     assert_eq!(uuids(&[user("a", "b"), user("b", "a")]), Vec::<String>::new());
     assert_eq!(uuids(&[user("a", "b"), user("b", "a"), user("c", "b")]), ["a", "b", "c"]);
 }
 
 proptest! {
     #[test]
-    fn any_forest_gives_a_conversation_without_repetitions(
+    fn conversation_of_any_forest_has_no_duplicates(
         parents in prop::collection::vec((0_usize..14, 0_usize..4, any::<bool>()), 0..14),
         kept in prop::collection::vec(0_usize..14, 0..4),
     ) {

@@ -11,7 +11,7 @@ fn findings(lines: &[&str]) -> Option<Findings> {
 }
 
 #[test]
-fn a_persons_title_wins_over_the_runtimes_and_the_later_over_the_earlier() {
+fn user_title_wins_over_generated_title_and_later_over_earlier() {
     let found = findings(&[
         r#"{"type":"custom-title","customTitle":"old"}"#,
         r#"{"type":"custom-title","customTitle":"new"}"#,
@@ -25,7 +25,7 @@ fn a_persons_title_wins_over_the_runtimes_and_the_later_over_the_earlier() {
 }
 
 #[test]
-fn without_a_title_the_last_prompt_then_the_summary_then_the_first_prompt_is_shown() {
+fn summary_falls_back_to_last_prompt_then_summary_then_first_prompt() {
     let summary = |lines: &[&str]| findings(lines).unwrap().summary;
     let (last, note) =
         (r#"{"type":"last-prompt","lastPrompt":"later"}"#, r#"{"summary":"short","type":"summary"}"#);
@@ -35,7 +35,7 @@ fn without_a_title_the_last_prompt_then_the_summary_then_the_first_prompt_is_sho
 }
 
 #[test]
-fn a_title_beside_the_transcript_ranks_between_its_end_and_its_beginning() {
+fn sidecar_title_ranks_between_tail_and_head() {
     let title = r#"{"type":"custom-title","customTitle":"in the file"}"#;
     let text = format!("{PROMPT}\n{title}\n");
     let beside = || Sidecars { title: Some("beside".into()), archived: None };
@@ -46,14 +46,14 @@ fn a_title_beside_the_transcript_ranks_between_its_end_and_its_beginning() {
 }
 
 #[test]
-fn the_last_tag_counts_even_if_it_clears_the_one_before() {
+fn last_tag_wins_even_if_empty() {
     let tag = |lines: &[&str]| findings(lines).unwrap().tag;
     assert_eq!(tag(&[r#"{"type":"tag","tag":"a"}"#, r#"{"type":"tag","tag":"b"}"#]).as_deref(), Some("b"));
     assert_eq!(tag(&[r#"{"type":"tag","tag":"a"}"#, r#"{"type":"tag","tag":""}"#]), None);
 }
 
 #[test]
-fn a_half_written_or_corrupt_note_is_passed_over() {
+fn truncated_or_corrupt_note_is_skipped() {
     let found = findings(&[
         r#"{"type":"custom-title","customTitle":"good"}"#,
         r#"{"type":"custom-title","customTitle":7}"#,
@@ -63,7 +63,7 @@ fn a_half_written_or_corrupt_note_is_passed_over() {
 }
 
 #[test]
-fn a_line_cut_by_the_window_is_not_read() {
+fn line_cut_by_the_window_is_not_read() {
     let tail =
         format!("{}\n{{\"type\":\"tag\",\"tag\":\"x\"}}", r#"{"type":"custom-title","customTitle":"cut"}"#);
     let window = Window { head: PROMPT.as_bytes(), tail: tail.as_bytes(), tail_start: 1 << 20 };
@@ -85,7 +85,7 @@ fn subagents_and_transcripts_without_a_prompt_are_not_listed() {
 }
 
 #[test]
-fn a_prompt_after_archiving_takes_the_conversation_out_of_the_archive() {
+fn prompt_after_archiving_unarchives_the_conversation() {
     let archived = |since: &str| {
         let sidecars = Sidecars { title: None, archived: Some((true, since.into())) };
         Findings::of(whole(PROMPT), sidecars).unwrap().archived
@@ -95,7 +95,7 @@ fn a_prompt_after_archiving_takes_the_conversation_out_of_the_archive() {
 }
 
 #[test]
-fn strings_are_unescaped_and_an_unfinished_one_is_none() {
+fn strings_are_unescaped_and_unterminated_string_is_none() {
     assert_eq!(json_string(br#""a\"\\" rest"#).as_deref(), Some("a\"\\"));
     assert_eq!(json_string(br#""abc"#), None);
     assert_eq!(json_string(b"\"a\\"), None);

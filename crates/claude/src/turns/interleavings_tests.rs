@@ -1,4 +1,4 @@
-//! Random interleavings of a host, a runtime of either style, and what is on its way between them.
+//! Random interleavings of a host, a runtime of either version, and messages in transit between them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -11,28 +11,28 @@ use crate::wire::message::{
     TaskMessage, UserFrameMessage,
 };
 
-/// How a modelled runtime speaks.
+/// Which version of the runtime is modelled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Style {
-    /// Echoes a message with the first finished block; its results name nothing.
+    /// Echoes a message with the first finished block; results do not name messages.
     Older,
-    /// Says what became of each message; its results name what they answer.
+    /// Reports the lifecycle of each message; results name the messages that they answer.
     Newer,
 }
 
-/// The turn that a modelled message really belongs to.
+/// The turn that a modelled message belongs to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Truth {
-    /// Not output of any turn.
+    /// Not part of a turn.
     Side,
-    /// Output of this turn that the host asked for.
-    Asked(u64),
-    /// Output of this turn that the runtime started by itself.
-    Unasked(u64),
+    /// Part of this turn, which the host requested.
+    Requested(u64),
+    /// Part of this turn, which the runtime started.
+    Background(u64),
 }
 
-/// What results of unasked turns are marked with, beside their number.
-const UNASKED_MARK: u64 = 1 << 32;
+/// Marks results of background turns, combined with their number.
+const BACKGROUND_MARK: u64 = 1 << 32;
 
 #[derive(Debug, Clone, Copy)]
 struct Prompt {
@@ -52,27 +52,27 @@ enum Written {
 struct ModelTurn {
     truth: Truth,
     answers: Vec<Prompt>,
-    /// How many of the answered messages were echoed.
+    /// Number of answered messages that were echoed.
     echoed: usize,
 }
 
-/// A runtime with its pipes, in which anything can be on its way for any time.
+/// A modelled runtime with its pipes. Anything can be in transit for any time.
 #[derive(Debug)]
 struct ModelRuntime {
     style: Style,
     stdin: VecDeque<Written>,
     stdout: VecDeque<(Message, Truth)>,
-    /// Interrupts that were read and have no effect yet.
+    /// Interrupts that were read and have not taken effect.
     effects: u32,
-    /// Answers to interrupts. They take another way than messages and can overtake them.
+    /// Responses to interrupts. They are not ordered with messages and can overtake them.
     answers: u32,
     queued: VecDeque<Prompt>,
     turn: Option<ModelTurn>,
-    /// The turn whose result was held back.
+    /// The turn whose result was withheld.
     withheld: Option<Truth>,
     is_busy: bool,
-    /// The number of the last unasked turn.
-    unasked: u64,
+    /// Number of the last background turn.
+    background: u64,
 }
 
 fn state(state: &str) -> Message {
@@ -85,7 +85,7 @@ fn names(prompts: &[Prompt]) -> Option<Vec<String>> {
 }
 
 impl ModelRuntime {
-    fn new(style: Style, unasked: u64) -> Self {
+    fn new(style: Style, background: u64) -> Self {
         Self {
             style,
             stdin: VecDeque::new(),
@@ -96,7 +96,7 @@ impl ModelRuntime {
             turn: None,
             withheld: None,
             is_busy: false,
-            unasked,
+            background,
         }
     }
 
@@ -133,7 +133,7 @@ impl ModelRuntime {
         }
     }
 
-    /// Carries out an interrupt; a newer runtime that is about to take a message up does not heed it.
+    /// Carries out an interrupt. A newer runtime that is about to start on a message ignores it.
     fn interrupt(&mut self, heeds: bool, abandoned: &BTreeSet<u64>) {
         if self.effects == 0 {
             return;
@@ -146,7 +146,7 @@ impl ModelRuntime {
                 assert!(abandoned.contains(&prompt.turn), "an interrupt hit the wrong turn");
             }
             self.finish("aborted_streaming");
-            // Newer runtimes drop what is queued on request; older ones cannot.
+            // Newer runtimes drop queued messages on request; older ones cannot.
             if self.style == Style::Newer {
                 for prompt in std::mem::take(&mut self.queued) {
                     assert!(abandoned.contains(&prompt.turn), "an interrupt dropped the wrong message");
@@ -166,17 +166,17 @@ impl ModelRuntime {
             self.side(state("running"));
         }
         let truth = match (answers.first(), self.withheld) {
-            (Some(prompt), _) => Truth::Asked(prompt.turn),
+            (Some(prompt), _) => Truth::Requested(prompt.turn),
             (None, Some(withheld)) => withheld,
             (None, None) => {
-                self.unasked += 1;
-                Truth::Unasked(self.unasked)
+                self.background += 1;
+                Truth::Background(self.background)
             }
         };
         let mut echoed = 0;
         for prompt in &answers {
             self.lifecycle(prompt.uuid, "started");
-            // Of merged messages, all but the last are echoed at once.
+            // Of merged messages, all but the last are echoed immediately.
             if self.style == Style::Older && echoed + 1 < answers.len() {
                 self.echo(prompt.uuid);
                 echoed += 1;
@@ -198,7 +198,7 @@ impl ModelRuntime {
         self.turn = Some(ModelTurn { truth, answers, echoed });
     }
 
-    /// Takes up what waits: a command alone, other messages together.
+    /// Starts on waiting messages: a command alone, other messages together.
     fn take_up(&mut self) {
         if self.turn.is_some() || self.queued.is_empty() {
             return;
@@ -218,7 +218,7 @@ impl ModelRuntime {
         self.stdout.push_back((Message::StreamEvent(Box::new(event)), turn.truth));
     }
 
-    /// Finishes a block; an older runtime echoes its messages before the first one.
+    /// Finishes a block. An older runtime echoes its messages before the first one.
     fn block(&mut self) {
         self.echo_rest();
         if let Some(turn) = &self.turn {
@@ -231,14 +231,14 @@ impl ModelRuntime {
         let left: Vec<Prompt> = turn.answers.iter().skip(turn.echoed).copied().collect();
         turn.echoed = turn.answers.len();
         for prompt in left {
-            // Older runtimes do not echo a command that no model sees.
+            // Older runtimes do not echo a command that is not sent to the model.
             if self.style == Style::Older && prompt.kind == PromptKind::Text {
                 self.echo(prompt.uuid);
             }
         }
     }
 
-    /// Takes a waiting message into the running turn, as at the end of a tool.
+    /// Folds a waiting message into the running turn, as at the end of a tool call.
     fn fold(&mut self) {
         let is_command =
             |turn: &ModelTurn| turn.answers.iter().any(|prompt| prompt.kind == PromptKind::Command);
@@ -254,7 +254,7 @@ impl ModelRuntime {
         if let Some(turn) = &mut self.turn {
             turn.answers.push(prompt);
             turn.echoed += 1;
-            turn.truth = Truth::Asked(prompt.turn);
+            turn.truth = Truth::Requested(prompt.turn);
         }
     }
 
@@ -262,8 +262,8 @@ impl ModelRuntime {
         self.echo_rest();
         let Some(turn) = self.turn.take() else { return };
         let mark = match turn.truth {
-            Truth::Asked(number) => number,
-            Truth::Unasked(number) => number | UNASKED_MARK,
+            Truth::Requested(number) => number,
+            Truth::Background(number) => number | BACKGROUND_MARK,
             Truth::Side => return,
         };
         let is_command = matches!(turn.answers.as_slice(), [only] if only.kind == PromptKind::Command);
@@ -287,7 +287,7 @@ impl ModelRuntime {
         self.rest();
     }
 
-    /// Ends the turn of an older runtime and holds its result back until the next turn ends.
+    /// Ends the turn of an older runtime and withholds its result until the next turn ends.
     fn withhold(&mut self) {
         self.echo_rest();
         let has_command = |turn: &ModelTurn| turn.answers.iter().any(|it| it.kind == PromptKind::Command);
@@ -297,7 +297,7 @@ impl ModelRuntime {
         }
     }
 
-    /// Drops a steering message; an older runtime does not say so.
+    /// Drops a steering message. An older runtime does not report it.
     fn drop_steering(&mut self) {
         if let Some(prompt) = self.queued.pop_back_if(|prompt| prompt.is_steering) {
             self.lifecycle(prompt.uuid, "cancelled");
@@ -323,7 +323,7 @@ impl ModelRuntime {
 struct Host {
     machine: TurnMachine,
     runtime: ModelRuntime,
-    /// The last number that was given to a turn or a message.
+    /// The last number used for a turn or a message.
     last: u64,
     waiting: VecDeque<PromptKind>,
     turns: BTreeMap<TurnKey, u64>,
@@ -332,7 +332,7 @@ struct Host {
     opened: usize,
     settled: usize,
     abandoned: BTreeSet<u64>,
-    unasked: BTreeMap<TurnKey, Option<u64>>,
+    background: BTreeMap<TurnKey, Option<u64>>,
     steered: BTreeSet<Uuid>,
     /// Steering messages that were taken up or returned.
     accounted: BTreeSet<Uuid>,
@@ -350,7 +350,7 @@ impl Host {
             opened: 0,
             settled: 0,
             abandoned: BTreeSet::new(),
-            unasked: BTreeMap::new(),
+            background: BTreeMap::new(),
             steered: BTreeSet::new(),
             accounted: BTreeSet::new(),
         }
@@ -376,7 +376,7 @@ impl Host {
             let number = self.last + 1;
             let uuid = self.write(number, kind, false);
             let turn = self.machine.open(uuid, kind);
-            assert!(self.turns.insert(turn, number).is_none(), "a key is used twice");
+            assert!(self.turns.insert(turn, number).is_none(), "duplicate turn key");
             self.open = Some((turn, number));
             self.opened += 1;
         }
@@ -404,7 +404,7 @@ impl Host {
                 self.account(untaken);
                 self.interrupt();
             }
-            // What the runtime does by itself can be interrupted, too.
+            // A background turn can be interrupted, too.
             None if self.machine.is_free() => self.interrupt(),
             None => {}
         }
@@ -418,7 +418,10 @@ impl Host {
 
     fn account(&mut self, steering: impl IntoIterator<Item = Uuid>) {
         for uuid in steering {
-            assert!(self.steered.contains(&uuid) && self.accounted.insert(uuid), "accounted for twice");
+            assert!(
+                self.steered.contains(&uuid) && self.accounted.insert(uuid),
+                "steering message reported twice"
+            );
         }
     }
 
@@ -429,10 +432,10 @@ impl Host {
             .iter()
             .filter_map(|it| if let Verdict::Belongs(turn) = it { Some(*turn) } else { None })
             .collect();
-        assert!(belongs.len() <= 1, "a message belongs to two turns");
+        assert!(belongs.len() <= 1, "message belongs to two turns");
         for verdict in &verdicts {
             if let Verdict::Begins { turn, .. } = verdict {
-                assert!(self.unasked.insert(*turn, None).is_none(), "a turn begins twice");
+                assert!(self.background.insert(*turn, None).is_none(), "turn began twice");
             }
         }
         self.check_owner(belongs.first().copied(), truth);
@@ -442,17 +445,17 @@ impl Host {
     fn check_owner(&mut self, owner: Option<TurnKey>, truth: Truth) {
         match truth {
             Truth::Side => {}
-            Truth::Asked(number) if self.abandoned.contains(&number) => {
-                assert_eq!(owner, None, "output of an abandoned turn");
+            Truth::Requested(number) if self.abandoned.contains(&number) => {
+                assert_eq!(owner, None, "output of an abandoned turn was reported");
             }
-            Truth::Asked(number) => {
+            Truth::Requested(number) => {
                 let owner = owner.and_then(|turn| self.turns.get(&turn));
-                assert_eq!(owner, Some(&number), "output in the wrong turn");
+                assert_eq!(owner, Some(&number), "output was assigned to the wrong turn");
             }
-            Truth::Unasked(number) => {
-                let owner = owner.and_then(|turn| self.unasked.get_mut(&turn));
-                let known = owner.expect("output of an unasked turn is in the wrong turn");
-                assert_eq!(*known.get_or_insert(number), number, "one key for two unasked turns");
+            Truth::Background(number) => {
+                let owner = owner.and_then(|turn| self.background.get_mut(&turn));
+                let known = owner.expect("output of a background turn was assigned to the wrong turn");
+                assert_eq!(*known.get_or_insert(number), number, "one key for two background turns");
             }
         }
     }
@@ -476,14 +479,14 @@ impl Host {
             EndReason::Dropped | EndReason::NoResult | EndReason::Merged | EndReason::Exited => None,
         };
         if let Some(number) = self.turns.get(&end.turn).copied() {
-            assert_eq!(self.open.take(), Some((end.turn, number)), "only the open turn ends, and once");
-            assert!(mark.is_none_or(|mark| mark == number), "ended by the result of another turn");
+            assert_eq!(self.open.take(), Some((end.turn, number)), "a turn ended that was not open");
+            assert!(mark.is_none_or(|mark| mark == number), "turn ended by the result of another turn");
             self.settled += 1;
             self.account(end.untaken);
         } else {
-            let number = self.unasked.remove(&end.turn).expect("an unasked turn ends twice");
-            let expected = number.map(|number| number | UNASKED_MARK);
-            assert!(mark.is_none() || expected.is_none() || mark == expected, "ended by another result");
+            let number = self.background.remove(&end.turn).expect("background turn ended twice");
+            let expected = number.map(|number| number | BACKGROUND_MARK);
+            assert!(mark.is_none() || expected.is_none() || mark == expected, "turn ended by another result");
         }
     }
 
@@ -495,7 +498,7 @@ impl Host {
         }
     }
 
-    /// The runtime exits; what it wrote is read, or part of it was lost.
+    /// Lets the runtime exit. Its remaining output is read, or partly lost.
     fn exit(&mut self, reads: bool) {
         while reads && !self.runtime.stdout.is_empty() {
             self.deliver();
@@ -504,17 +507,17 @@ impl Host {
         let verdicts = self.machine.exited();
         let style = self.runtime.style;
         let old = std::mem::replace(&mut self.runtime, ModelRuntime::new(style, 0));
-        self.runtime.unasked = old.unasked;
+        self.runtime.background = old.background;
         self.machine.started();
         for (message, _) in old.stdout {
-            assert!(self.machine.judge(stale, &message).is_empty(), "a stale message is ignored");
+            assert!(self.machine.judge(stale, &message).is_empty(), "stale message was not ignored");
         }
         assert!(self.machine.interrupt_answered(stale).is_empty());
         self.verdicts(verdicts);
-        assert!(self.unasked.is_empty(), "unasked turns end with the runtime");
+        assert!(self.background.is_empty(), "background turn did not end with the runtime");
     }
 
-    /// Lets the quiet period pass, in which nothing is on its way.
+    /// Lets the quiet period pass if nothing is in transit.
     fn silence(&mut self) {
         if self.runtime.is_silent() {
             let verdicts = self.machine.quiet();
@@ -526,7 +529,7 @@ impl Host {
         self.settled == self.opened && self.waiting.is_empty() && self.machine.is_free()
     }
 
-    /// Lets everything come to its end.
+    /// Runs until every turn has ended.
     fn finish(&mut self) {
         for _ in 0..500 {
             self.runtime.read();
@@ -537,15 +540,15 @@ impl Host {
             self.answer();
             self.silence();
             if self.is_done() && self.runtime.is_silent() {
-                assert_eq!(self.accounted, self.steered, "a steering message is lost");
-                assert!(self.unasked.is_empty(), "an unasked turn does not end");
+                assert_eq!(self.accounted, self.steered, "steering message was lost");
+                assert!(self.background.is_empty(), "background turn did not end");
                 return;
             }
             if self.runtime.stdin.is_empty() && self.runtime.stdout.is_empty() {
                 self.repeat_interrupt();
             }
         }
-        panic!("a turn does not end");
+        panic!("turn did not end");
     }
 
     fn step(&mut self, step: Step, flag: bool) {
@@ -558,7 +561,7 @@ impl Host {
             Step::Read => self.runtime.read(),
             Step::Interrupt => self.runtime.interrupt(flag, &self.abandoned),
             Step::TakeUp => self.runtime.take_up(),
-            Step::Unasked => self.runtime.begin(Vec::new()),
+            Step::Background => self.runtime.begin(Vec::new()),
             Step::Stream => self.runtime.stream(flag),
             Step::Block => self.runtime.block(),
             Step::Fold => self.runtime.fold(),
@@ -574,7 +577,7 @@ impl Host {
     }
 }
 
-/// What can happen at any time.
+/// A step of the host, the runtime or the transport.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Send,
@@ -584,7 +587,7 @@ enum Step {
     Read,
     Interrupt,
     TakeUp,
-    Unasked,
+    Background,
     Stream,
     Block,
     Fold,
@@ -598,7 +601,7 @@ enum Step {
     Exit,
 }
 
-/// Each step as often as its weight.
+/// Relative frequency of each step.
 const WEIGHTS: [(Step, usize); 19] = [
     (Step::Send, 5),
     (Step::Steer, 4),
@@ -607,7 +610,7 @@ const WEIGHTS: [(Step, usize); 19] = [
     (Step::Read, 8),
     (Step::Interrupt, 3),
     (Step::TakeUp, 6),
-    (Step::Unasked, 2),
+    (Step::Background, 2),
     (Step::Stream, 5),
     (Step::Block, 4),
     (Step::Fold, 3),
@@ -621,7 +624,7 @@ const WEIGHTS: [(Step, usize); 19] = [
     (Step::Exit, 1),
 ];
 
-/// The step that a byte stands for, and a flag.
+/// Decodes a byte to a step and a flag.
 fn step(byte: u8) -> (Step, bool) {
     let mut rest = usize::from(byte >> 1) % WEIGHTS.iter().map(|(_, weight)| weight).sum::<usize>();
     for (step, weight) in WEIGHTS {
@@ -637,7 +640,7 @@ fn steps(length: Range<usize>) -> impl Strategy<Value = Vec<(Step, bool)>> {
     prop::collection::vec(any::<u8>().prop_map(step), length)
 }
 
-/// Runs the same steps with both styles of runtimes.
+/// Runs the same steps with both versions of the runtime.
 fn run(steps: &[(Step, bool)]) {
     for style in [Style::Older, Style::Newer] {
         let mut host = Host::new(style);
@@ -648,19 +651,19 @@ fn run(steps: &[(Step, bool)]) {
     }
 }
 
-/// Each case is two interleavings and there are two tests, which makes 100,000.
+/// Each case runs two interleavings in each of two tests, which makes 100,000.
 const CASES: u32 = 25_000;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     #[test]
-    fn no_short_interleaving_breaks_a_turn(steps in steps(1..32)) {
+    fn short_interleavings_keep_turns_consistent(steps in steps(1..32)) {
         run(&steps);
     }
 
     #[test]
-    fn no_long_interleaving_breaks_a_turn(steps in steps(32..64)) {
+    fn long_interleavings_keep_turns_consistent(steps in steps(32..64)) {
         run(&steps);
     }
 }

@@ -1,4 +1,4 @@
-//! The machine over recordings of both runtimes.
+//! The turn machine over recordings of both runtimes.
 
 use std::path::PathBuf;
 
@@ -10,19 +10,19 @@ use crate::wire::decode;
 const OLDER: &str = "0.2.112";
 const NEWER: &str = "0.3.325";
 
-/// What the machine made of a recording.
+/// Counts of the turns and messages that the machine reported.
 #[derive(Debug, Default, PartialEq)]
 struct Played {
-    /// Turns that the host asked for and that ended with a result.
+    /// Turns requested by the host that ended with a result.
     answered: usize,
     /// Steering messages that were taken up.
     steered: usize,
-    /// Turns that the runtime started by itself and ended with a result.
-    unasked: usize,
+    /// Turns started by the runtime that ended with a result.
+    background: usize,
 }
 
-/// Plays a recording. A message that is written while a turn runs steers it. Where the recording has no
-/// uuids, an echo is added after the `init` that follows a message.
+/// Plays a recording. A message that is written during a turn steers it. For recordings without uuids, an
+/// echo is added after the `init` that follows a message.
 fn play(version: &str, scenario: &str) -> Played {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../recordings");
     let text = std::fs::read_to_string(root.join(version).join(scenario).join("wire.jsonl")).unwrap();
@@ -63,7 +63,7 @@ fn play(version: &str, scenario: &str) -> Played {
                     played.answered += 1;
                     open = None;
                 }
-                Verdict::Ends(end) if matches!(end.reason, EndReason::Result(_)) => played.unasked += 1,
+                Verdict::Ends(end) if matches!(end.reason, EndReason::Result(_)) => played.background += 1,
                 Verdict::Begins { .. }
                 | Verdict::TakenUp { .. }
                 | Verdict::Belongs(_)
@@ -72,12 +72,12 @@ fn play(version: &str, scenario: &str) -> Played {
             }
         }
     }
-    assert_eq!(open, None, "{version} {scenario}: the turn ended");
+    assert_eq!(open, None, "{version} {scenario}: turn did not end");
     played
 }
 
 #[test]
-fn steered_turns_end_once_whether_the_message_was_folded_in_or_not() {
+fn steered_turn_ends_once_whether_or_not_message_was_folded_in() {
     let scenarios = [
         "steer_stream_default",
         "steer_tool_default",
@@ -86,28 +86,32 @@ fn steered_turns_end_once_whether_the_message_was_folded_in_or_not() {
         "steer_tool_replay",
     ];
     for scenario in scenarios {
-        assert_eq!(play(NEWER, scenario), Played { answered: 1, steered: 1, unasked: 0 }, "{scenario}");
+        assert_eq!(play(NEWER, scenario), Played { answered: 1, steered: 1, background: 0 }, "{scenario}");
     }
-    assert_eq!(play(OLDER, "steer_tool_replay"), Played { answered: 1, steered: 1, unasked: 0 });
+    assert_eq!(play(OLDER, "steer_tool_replay"), Played { answered: 1, steered: 1, background: 0 });
 }
 
 #[test]
 fn merged_messages_are_all_taken_up() {
     for version in [OLDER, NEWER] {
-        assert_eq!(play(version, "queue_three"), Played { answered: 1, steered: 3, unasked: 0 }, "{version}");
+        assert_eq!(
+            play(version, "queue_three"),
+            Played { answered: 1, steered: 3, background: 0 },
+            "{version}"
+        );
     }
 }
 
 #[test]
-fn turn_after_a_background_task_is_not_asked() {
+fn turn_after_a_background_task_is_a_background_turn() {
     for version in [OLDER, NEWER] {
         assert_eq!(
             play(version, "bash_background"),
-            Played { answered: 1, steered: 0, unasked: 1 },
+            Played { answered: 1, steered: 0, background: 1 },
             "{version}"
         );
     }
-    assert_eq!(play(NEWER, "subagent_background"), Played { answered: 1, steered: 0, unasked: 1 });
-    // The result is held back while the subagent runs, and the turn after it ends both.
-    assert_eq!(play(OLDER, "subagent_background"), Played { answered: 1, steered: 0, unasked: 0 });
+    assert_eq!(play(NEWER, "subagent_background"), Played { answered: 1, steered: 0, background: 1 });
+    // The result is withheld while the subagent runs, and the following turn ends both.
+    assert_eq!(play(OLDER, "subagent_background"), Played { answered: 1, steered: 0, background: 0 });
 }

@@ -11,7 +11,7 @@ fn decoded(line: &str) -> Message {
 }
 
 #[test]
-fn a_field_of_an_unexpected_shape_costs_that_field_alone() {
+fn field_of_unexpected_type_does_not_affect_other_fields() {
     let message = decoded(
         r#"{"type":"result","subtype":"success","duration_ms":"long","errors":[1],"is_error":true,"result":null}"#,
     );
@@ -22,7 +22,7 @@ fn a_field_of_an_unexpected_shape_costs_that_field_alone() {
 }
 
 #[test]
-fn the_kind_is_found_wherever_it_stands() {
+fn kind_is_found_at_any_position() {
     for line in [
         r#"{"type":"system","subtype":"status","status":"requesting"}"#,
         r#"{"status":"requesting","subtype":"status","type":"system"}"#,
@@ -36,7 +36,7 @@ fn the_kind_is_found_wherever_it_stands() {
 }
 
 #[test]
-fn of_a_key_that_comes_twice_the_last_value_counts() {
+fn last_value_of_duplicate_key_wins() {
     for (line, uuid) in [
         (r#"{"type":"result","uuid":5,"uuid":"a"}"#, Some("a")),
         (r#"{"type":"result","uuid":"a","uuid":5}"#, None),
@@ -50,7 +50,7 @@ fn of_a_key_that_comes_twice_the_last_value_counts() {
 }
 
 #[test]
-fn an_object_that_says_twice_what_it_is_is_kept_whole() {
+fn object_with_duplicate_kind_is_kept_unparsed() {
     for line in [
         r#"{"type":"result","type":"user"}"#,
         r#"{"uuid":"a","type":"result","type":"user"}"#,
@@ -69,7 +69,7 @@ fn an_object_that_says_twice_what_it_is_is_kept_whole() {
 }
 
 #[test]
-fn an_object_that_no_value_can_hold_is_kept_whole() {
+fn object_not_representable_as_value_is_kept_unparsed() {
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     for line in [
         format!(r#"{{"a":{deep}}}"#),
@@ -86,7 +86,7 @@ fn an_object_that_no_value_can_hold_is_kept_whole() {
 }
 
 #[test]
-fn unknown_kinds_are_kept_whole_at_every_level() {
+fn unknown_kinds_are_kept_unparsed_at_every_level() {
     assert!(
         matches!(decoded(r#"{"type":"brand_new","a":{"b":1.50}}"#), Message::Unknown(message) if message.kind == "brand_new")
     );
@@ -108,12 +108,12 @@ fn unknown_kinds_are_kept_whole_at_every_level() {
 }
 
 #[test]
-fn an_object_without_a_kind_is_a_message_of_no_kind() {
+fn object_without_kind_is_unknown_message_with_empty_kind() {
     assert!(matches!(decoded(r#"{"a":1}"#), Message::Unknown(message) if message.kind.is_empty()));
 }
 
 #[test]
-fn what_is_not_an_object_is_an_error() {
+fn rejects_anything_but_an_object() {
     for line in
         ["", "hello", "[1]", "3", "{\"type\":\"user\"", "{\"type\":\"user\"} {}", "{\"type\":\"nope\""]
     {
@@ -123,7 +123,7 @@ fn what_is_not_an_object_is_an_error() {
 }
 
 #[test]
-fn a_tool_result_is_read_with_its_fields_in_any_order_and_text_or_blocks_in_it() {
+fn tool_result_decodes_in_any_field_order_with_text_or_blocks() {
     let message = decoded(
         r#"{"type":"user","message":{"role":"user","content":[
             {"tool_use_id":"a","type":"tool_result","content":"out","is_error":true},
@@ -140,7 +140,7 @@ fn a_tool_result_is_read_with_its_fields_in_any_order_and_text_or_blocks_in_it()
 }
 
 #[test]
-fn the_pause_before_a_retry_may_be_a_fraction() {
+fn retry_delay_may_be_fractional() {
     let message =
         decoded(r#"{"type":"system","subtype":"api_retry","retry_delay_ms":532.25,"error_status":null}"#);
     let Message::System(SystemMessage::ApiRetry(retry)) = message else { panic!("{message:?}") };

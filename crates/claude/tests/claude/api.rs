@@ -1,4 +1,4 @@
-//! A small model API for the real runtimes: answers what the prompt says, and keeps what it was asked.
+//! A small model API for the real runtimes. The prompt selects the response; requests are recorded.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,50 +11,51 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
-/// One request that the API got.
+/// A request that the API received.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Value,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 }
 
-/// A listening API. It ends when it is dropped.
+/// A listening API. Stops when dropped.
 pub(crate) struct Api {
     pub(crate) base_url: String,
-    asked: Log,
+    requests: Log,
     _server: AbortOnDropHandle<()>,
 }
 
-type Log = Arc<Mutex<Vec<Asked>>>;
+type Log = Arc<Mutex<Vec<ReceivedRequest>>>;
 
 impl Api {
     pub(crate) async fn listen() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base_url = format!("http://{}", listener.local_addr().unwrap());
-        let asked = Log::default();
-        let router = Router::new().fallback(answer).with_state(Arc::clone(&asked));
+        let requests = Log::default();
+        let router = Router::new().fallback(answer).with_state(Arc::clone(&requests));
         let tasks = tokio_util::task::TaskTracker::new();
         let server = tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { base_url, asked, _server: AbortOnDropHandle::new(server) }
+        Self { base_url, requests, _server: AbortOnDropHandle::new(server) }
     }
 
-    /// Every request so far.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    /// All requests so far.
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().unwrap().clone()
     }
 
-    /// The requests for an answer of the model.
-    pub(crate) fn model_calls(&self) -> Vec<Asked> {
-        let is_call = |asked: &Asked| asked.method == Method::POST && asked.path == "/v1/messages";
-        self.asked().into_iter().filter(is_call).collect()
+    /// Requests for a model response.
+    pub(crate) fn model_calls(&self) -> Vec<ReceivedRequest> {
+        let is_call =
+            |request: &ReceivedRequest| request.method == Method::POST && request.path == "/v1/messages";
+        self.requests().into_iter().filter(is_call).collect()
     }
 }
 
@@ -65,15 +66,15 @@ async fn answer(State(log): State<Log>, request: Request) -> Response {
     let path = parts.uri.path().to_owned();
     let is_call = parts.method == Method::POST && path == "/v1/messages";
     let response = if is_call { stream_answer(&body) } else { ().into_response() };
-    log.lock().unwrap().push(Asked { method: parts.method, path, headers: parts.headers, body });
+    log.lock().unwrap().push(ReceivedRequest { method: parts.method, path, headers: parts.headers, body });
     response
 }
 
-/// The last prompt decides: `run COMMAND` calls Bash, `hang` says a word and then nothing, anything else is
-/// answered with the number of messages. A tool's result ends the turn.
+/// Responds according to the last prompt: `run COMMAND` calls Bash, `hang` sends one word and then nothing, anything
+/// else is answered with the number of messages. A tool result ends the turn.
 fn stream_answer(body: &Value) -> Response {
     let mut messages = body["messages"].as_array().cloned().unwrap_or_default();
-    // The newer runtime puts instructions of its own between the messages.
+    // The newer runtime inserts its own instructions between the messages.
     messages.retain(|message| message["role"] != "system");
     let last = messages.iter().rfind(|message| message["role"] == "user").cloned().unwrap_or_default();
     let is_tool_result = last["content"]
@@ -116,7 +117,7 @@ fn stream_answer(body: &Value) -> Response {
     ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(stream)).into_response()
 }
 
-/// The text that the user wrote: the last block that is not a reminder of the runtime's own.
+/// Returns the user's text: the last block that is not a reminder of the runtime.
 fn last_text(content: &Value) -> String {
     let blocks = content.as_array().cloned().unwrap_or_else(|| vec![json!({ "text": content })]);
     let mut texts = blocks.iter().filter_map(|block| block["text"].as_str());

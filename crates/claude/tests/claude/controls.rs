@@ -1,4 +1,4 @@
-//! Control requests in both directions with both real runtimes: what the host asks, and what it is asked.
+//! Control requests with both real runtimes, from the host and to the host.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,17 +14,17 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::for_both_runtimes;
-use crate::scenarios::{Inn, completes, follow, tool, tool_results};
+use crate::scenarios::{SessionFixture, completes, follow, tool, tool_results};
 use crate::support::*;
 
 for_both_runtimes!(
-    settings_and_the_context_are_asked_for_and_changed,
-    requests_that_name_nothing_are_refused_and_not_left_open,
-    mcp_servers_are_added_switched_and_connected_again,
-    the_model_is_asked_beside_the_conversation,
-    hooks_of_the_host_are_called_and_decide,
-    a_question_of_an_mcp_server_reaches_the_host_and_its_answer_the_server,
-    a_runtime_that_is_asked_to_end_does,
+    settings_and_context_can_be_read_and_changed,
+    requests_with_unknown_names_are_rejected_and_not_left_pending,
+    mcp_servers_can_be_added_toggled_and_reconnected,
+    side_question_is_not_part_of_the_conversation,
+    host_hooks_are_called_and_decide,
+    elicitation_of_mcp_server_is_answered_by_the_host,
+    end_session_stops_the_runtime,
 );
 
 /// An MCP server with a tool that asks the user for a name.
@@ -41,7 +41,7 @@ require('node:readline').createInterface({ input: process.stdin }).on('line', (l
       inputSchema: { type: 'object', properties: {} } }] } });
   } else if (method === 'tools/call') {
     call = id;
-    out({ id: 'ask', method: 'elicitation/create', params: { message: 'Who is there?', requestedSchema:
+    out({ id: 'ask', method: 'elicitation/create', params: { message: 'What is your name?', requestedSchema:
       { type: 'object', properties: { name: { type: 'string' } }, required: ['name'] } } });
   } else if (id === 'ask') {
     out({ id: call, result: { content: [{ type: 'text', text: JSON.stringify(result) }] } });
@@ -51,19 +51,19 @@ require('node:readline').createInterface({ input: process.stdin }).on('line', (l
 });
 "#;
 
-fn server(inn: &Inn) -> McpServer {
-    let script: PathBuf = inn.place.write("desk.js", SERVER);
+fn server(fixture: &SessionFixture) -> McpServer {
+    let script: PathBuf = fixture.place.write("desk.js", SERVER);
     let args = vec![script.display().to_string()];
     McpServer::Stdio { command: "node".to_owned(), args, env: BTreeMap::new() }
 }
 
 fn value(raw: Option<&serde_json::value::RawValue>) -> Value {
-    serde_json::from_str(raw.expect("the answer has a body").get()).unwrap()
+    serde_json::from_str(raw.expect("the response has no body").get()).unwrap()
 }
 
-async fn settings_and_the_context_are_asked_for_and_changed(program: Program) {
-    let inn = Inn::new(program).await;
-    let (session, _) = inn.asking(|_, _| PermissionAnswer::allow()).await;
+async fn settings_and_context_can_be_read_and_changed(program: Program) {
+    let fixture = SessionFixture::new(program).await;
+    let (session, _) = fixture.session_with(|_, _| PermissionAnswer::allow()).await;
     let controls = session.controls().unwrap();
     completes(&session, "#demo\ntext one").await;
     let deny = json!({ "permissions": { "deny": ["Bash(rm:*)"] } });
@@ -79,9 +79,9 @@ async fn settings_and_the_context_are_asked_for_and_changed(program: Program) {
     assert!(usage["categories"].as_array().is_some_and(|all| !all.is_empty()), "{usage}");
     let plugins = soon(controls.reload_plugins()).await.unwrap();
     assert!(serde_json::to_value(&plugins).unwrap()["commands"].is_array());
-    soon(controls.seed_read_state(&inn.place.path("work/read"), 1_794_732_100_179)).await.unwrap();
+    soon(controls.seed_read_state(&fixture.place.path("work/read"), 1_794_732_100_179)).await.unwrap();
     controls.set_variables(&BTreeMap::from([("GUEST".to_owned(), "Bob".to_owned())])).unwrap();
-    // The rule that was added holds, and the older runtime hands the variable on.
+    // The added rule applies, and the older runtime passes on the variable.
     let events = follow(&session);
     for command in ["rm -f x", "echo \"The guest is $GUEST.\""] {
         let bash = tool("Bash", json!({ "command": command, "description": "d" }));
@@ -93,18 +93,19 @@ async fn settings_and_the_context_are_asked_for_and_changed(program: Program) {
     assert!(is_newer || results[1].0.contains("The guest is Bob."), "{results:?}");
 }
 
-async fn requests_that_name_nothing_are_refused_and_not_left_open(program: Program) {
-    let inn = Inn::new(program).await;
-    let session = inn.session().await;
+async fn requests_with_unknown_names_are_rejected_and_not_left_pending(program: Program) {
+    let fixture = SessionFixture::new(program).await;
+    let session = fixture.session().await;
     let controls = session.controls().unwrap();
     completes(&session, "#demo\ntext one").await;
     assert!(!soon(controls.cancel_message(Uuid::new_v4())).await.unwrap());
-    for refused in
-        [soon(controls.reconnect_mcp("nobody")).await, soon(controls.toggle_mcp("nobody", Toggle::On)).await]
-    {
+    for refused in [
+        soon(controls.reconnect_mcp("unknown")).await,
+        soon(controls.toggle_mcp("unknown", Toggle::On)).await,
+    ] {
         assert!(matches!(&refused, Err(RequestError::Refused { .. })), "{refused:?}");
     }
-    // The newer runtime calls an unknown task stopped, the older one does not know the newer's requests.
+    // The newer runtime reports an unknown task as stopped; the older one does not know the newer requests.
     let is_newer = soon(controls.stop_task("nothing")).await.is_ok();
     let renamed = soon(controls.rename("The inn")).await;
     assert_eq!(renamed.is_ok(), is_newer, "{renamed:?}");
@@ -119,7 +120,7 @@ async fn requests_that_name_nothing_are_refused_and_not_left_open(program: Progr
     assert_eq!(completes(&session, "#demo\ntext two").await, "two");
 }
 
-/// How a server is, once it is so.
+/// Waits until a server has this status.
 async fn becomes(controls: &Controls, name: &str, status: &str) {
     soon(async {
         loop {
@@ -133,13 +134,13 @@ async fn becomes(controls: &Controls, name: &str, status: &str) {
     .await;
 }
 
-async fn mcp_servers_are_added_switched_and_connected_again(program: Program) {
-    let inn = Inn::new(program).await;
-    let session = inn.session().await;
+async fn mcp_servers_can_be_added_toggled_and_reconnected(program: Program) {
+    let fixture = SessionFixture::new(program).await;
+    let session = fixture.session().await;
     let controls = session.controls().unwrap();
     completes(&session, "#demo\ntext one").await;
     let servers = BTreeMap::from([
-        ("desk".to_owned(), DynamicMcpServer::External(server(&inn))),
+        ("desk".to_owned(), DynamicMcpServer::External(server(&fixture))),
         ("host".to_owned(), DynamicMcpServer::InProcess),
     ]);
     let change = soon(controls.set_mcp_servers(&servers)).await.unwrap();
@@ -160,37 +161,37 @@ async fn mcp_servers_are_added_switched_and_connected_again(program: Program) {
     assert_eq!(change.removed.unwrap().len(), 2);
 }
 
-async fn the_model_is_asked_beside_the_conversation(program: Program) {
-    let inn = Inn::new(program).await;
-    let session = inn.session().await;
+async fn side_question_is_not_part_of_the_conversation(program: Program) {
+    let fixture = SessionFixture::new(program).await;
+    let session = fixture.session().await;
     let controls = session.controls().unwrap();
     completes(&session, "#demo\ntext one").await;
-    let before = inn.model.log().entries().len();
+    let before = fixture.model.log().entries().len();
     let answer = soon(controls.side_question("#demo\ntext aside")).await.unwrap();
     assert!(answer.response.is_some_and(|words| !words.is_empty()));
     soon(controls.generate_title("a room for two", Toggle::Off)).await.unwrap();
-    assert!(inn.model.log().entries().len() >= before + 2);
+    assert!(fixture.model.log().entries().len() >= before + 2);
     assert_eq!(session.artifact().turns, 1);
-    // Neither is a part of the conversation.
+    // Neither is part of the conversation.
     let seen = completes(&session, "#demo\necho").await;
     assert!(!seen.contains("aside"), "{seen}");
 }
 
-/// What the host was asked, in order.
-type Asked = Arc<Mutex<Vec<String>>>;
+/// Calls that the host received, in order.
+type CallLog = Arc<Mutex<Vec<String>>>;
 
-async fn hooks_of_the_host_are_called_and_decide(program: Program) {
-    let mut inn = Inn::new(program).await;
+async fn host_hooks_are_called_and_decide(program: Program) {
+    let mut fixture = SessionFixture::new(program).await;
     let hook = |event: &str, matcher: Option<&str>| HookRegistration {
         event: event.to_owned(),
         matcher: matcher.map(str::to_owned),
         callbacks: vec![format!("host {event}")],
         timeout_seconds: Some(20),
     };
-    inn.launch.hooks =
+    fixture.launch.hooks =
         vec![hook("PreToolUse", Some("Bash")), hook("PostToolUse", None), hook("UserPromptSubmit", None)];
-    let asked = Asked::default();
-    let log = Arc::clone(&asked);
+    let calls = CallLog::default();
+    let log = Arc::clone(&calls);
     let handler = move |request, _| -> BoxFuture<'static, Result<Value, String>> {
         let answer = match request {
             IncomingRequest::HookCallback(hook) => {
@@ -198,7 +199,7 @@ async fn hooks_of_the_host_are_called_and_decide(program: Program) {
                 let command = input["tool_input"]["command"].as_str().unwrap_or_default().to_owned();
                 log.lock().unwrap().push(format!("{} {command}", hook.callback_id.unwrap()));
                 let denial = json!({ "hookSpecificOutput": { "hookEventName": "PreToolUse",
-                    "permissionDecision": "deny", "permissionDecisionReason": "not on my floor" } });
+                    "permissionDecision": "deny", "permissionDecisionReason": "denied by the test" } });
                 if command == "touch denied" { denial } else { json!({}) }
             }
             IncomingRequest::CanUseTool(question) => PermissionAnswer::allow().to_json(&question),
@@ -206,14 +207,14 @@ async fn hooks_of_the_host_are_called_and_decide(program: Program) {
         };
         Box::pin(std::future::ready(Ok(answer)))
     };
-    let options = SessionOptions::new(inn.launch.clone()).with_handler(handler);
+    let options = SessionOptions::new(fixture.launch.clone()).with_handler(handler);
     let session = ClaudeSession::start(options, CancellationToken::new()).await.unwrap();
     let events = follow(&session);
     let bash = |command: &str| tool("Bash", json!({ "command": command, "description": "d" }));
     completes(&session, &format!("#demo\n{}\ntext done", bash("touch allowed"))).await;
     completes(&session, &format!("#demo\n{}\ntext done", bash("touch denied"))).await;
-    assert!(inn.place.path("work/allowed").exists() && !inn.place.path("work/denied").exists());
-    assert!(tool_results(&events)[1].0.contains("not on my floor"), "{events:?}");
+    assert!(fixture.place.path("work/allowed").exists() && !fixture.place.path("work/denied").exists());
+    assert!(tool_results(&events)[1].0.contains("denied by the test"), "{events:?}");
     let expected = [
         "host UserPromptSubmit ",
         "host PreToolUse touch allowed",
@@ -221,12 +222,12 @@ async fn hooks_of_the_host_are_called_and_decide(program: Program) {
         "host UserPromptSubmit ",
         "host PreToolUse touch denied",
     ];
-    assert_eq!(*asked.lock().unwrap(), expected);
+    assert_eq!(*calls.lock().unwrap(), expected);
 }
 
-async fn a_question_of_an_mcp_server_reaches_the_host_and_its_answer_the_server(program: Program) {
-    let mut inn = Inn::new(program).await;
-    inn.launch.mcp.servers.insert("desk".to_owned(), server(&inn));
+async fn elicitation_of_mcp_server_is_answered_by_the_host(program: Program) {
+    let mut fixture = SessionFixture::new(program).await;
+    fixture.launch.mcp.servers.insert("desk".to_owned(), server(&fixture));
     let (answers, answer) = tokio::sync::oneshot::channel::<()>();
     let gate = Arc::new(Mutex::new(Some(answer)));
     let handler = move |request, _| -> BoxFuture<'static, Result<Value, String>> {
@@ -235,7 +236,7 @@ async fn a_question_of_an_mcp_server_reaches_the_host_and_its_answer_the_server(
             match request {
                 IncomingRequest::Elicitation(question) => {
                     assert_eq!(question.mcp_server_name.as_deref(), Some("desk"));
-                    assert_eq!(question.message.as_deref(), Some("Who is there?"));
+                    assert_eq!(question.message.as_deref(), Some("What is your name?"));
                     let schema = value(question.requested_schema.as_deref());
                     assert_eq!(schema["required"], json!(["name"]));
                     gate.unwrap().await.unwrap();
@@ -245,15 +246,15 @@ async fn a_question_of_an_mcp_server_reaches_the_host_and_its_answer_the_server(
             }
         })
     };
-    inn.launch.permission_mode = Some(PermissionMode::Default);
-    inn.launch.settings =
+    fixture.launch.permission_mode = Some(PermissionMode::Default);
+    fixture.launch.settings =
         Map::from_iter([("permissions".to_owned(), json!({ "allow": ["mcp__desk__register"] }))]);
-    let options = SessionOptions::new(inn.launch.clone()).with_handler(handler);
+    let options = SessionOptions::new(fixture.launch.clone()).with_handler(handler);
     let session = ClaudeSession::start(options, CancellationToken::new()).await.unwrap();
     let events = follow(&session);
     let call = tool("mcp__desk__register", json!({}));
     let turn = session.send(format!("#demo\n{call}\ntext done")).unwrap();
-    // The question is open, and everything else goes on meanwhile.
+    // While the request is pending, the rest of the session continues.
     soon(session.status().wait_for(|status| *status == Status::AwaitingApproval)).await.unwrap();
     becomes(&session.controls().unwrap(), "desk", "connected").await;
     answers.send(()).unwrap();
@@ -262,14 +263,14 @@ async fn a_question_of_an_mcp_server_reaches_the_host_and_its_answer_the_server(
     assert!(results[0].0.contains("Bob") && results[0].0.contains("accept"), "{results:?}");
 }
 
-async fn a_runtime_that_is_asked_to_end_does(program: Program) {
-    let inn = Inn::new(program).await;
-    let session = inn.session().await;
+async fn end_session_stops_the_runtime(program: Program) {
+    let fixture = SessionFixture::new(program).await;
+    let session = fixture.session().await;
     completes(&session, "#demo\ntext one").await;
     let pid = session.pid().unwrap();
-    soon(session.controls().unwrap().end_session(Some("closing time"))).await.unwrap();
+    soon(session.controls().unwrap().end_session(Some("end of the test"))).await.unwrap();
     until(|| session.pid().is_none()).await;
     assert!(!lives(pid));
-    // The next send continues the conversation.
+    // The next send resumes the conversation.
     assert!(completes(&session, "#demo\necho").await.contains("one"));
 }

@@ -1,4 +1,4 @@
-//! Scripted runtimes for what the real ones cannot be made to do.
+//! Scripted runtimes for behaviour that the real ones cannot be made to show.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::*;
 
-/// Starts a child in a session of its own which ignores SIGTERM, and says its process id.
+/// Starts a child in its own session that ignores SIGTERM, and prints its process id.
 const DETACHED_CHILD: &str = r#"
 const child = spawn('bash', ['-c', 'trap "" TERM; echo ready; while :; do sleep 1; done'],
   { detached: true, stdio: ['ignore', 'pipe', 'ignore'] });
@@ -24,7 +24,7 @@ child.stdout.once('data', () => say(String(child.pid)));
 "#;
 
 #[tokio::test]
-async fn an_exit_before_the_handshake_is_an_error_with_code_and_stderr() {
+async fn exit_before_handshake_is_an_error_with_code_and_stderr() {
     let place = Place::new();
     let error = start_fails(place.shell("echo 'the disk is on fire' >&2; exit 3")).await;
     let StartError::Exited { exit } = &error else { panic!("{error:?}") };
@@ -37,7 +37,7 @@ async fn an_exit_before_the_handshake_is_an_error_with_code_and_stderr() {
 }
 
 #[tokio::test]
-async fn a_program_that_cannot_be_run_is_named() {
+async fn start_error_names_the_program() {
     let place = Place::new();
     let missing = place.path("no-such-runtime");
     let error = start_fails(place.options(Program::Native(missing.clone()))).await;
@@ -56,7 +56,7 @@ async fn a_program_that_cannot_be_run_is_named() {
 }
 
 #[tokio::test]
-async fn a_missing_working_directory_or_warden_is_named() {
+async fn start_error_names_missing_working_directory_or_warden() {
     let place = Place::new();
     let mut options = place.scripted("");
     options.cwd = place.path("nowhere");
@@ -70,7 +70,7 @@ async fn a_missing_working_directory_or_warden_is_named() {
 }
 
 #[tokio::test]
-async fn a_refused_handshake_is_an_error_and_leaves_no_process() {
+async fn rejected_handshake_is_an_error_and_leaves_no_process() {
     let place = Place::new();
     let pid_file = place.path("pid");
     let error = start_fails(place.scripted(&format!(
@@ -84,7 +84,7 @@ async fn a_refused_handshake_is_an_error_and_leaves_no_process() {
 }
 
 #[tokio::test]
-async fn noise_and_a_half_line_at_the_exit_are_skipped() {
+async fn noise_and_partial_line_at_exit_are_skipped() {
     let place = Place::new();
     let (session, mut events) = start(place.scripted(
         r#"handlers.user = () => {
@@ -107,7 +107,7 @@ async fn noise_and_a_half_line_at_the_exit_are_skipped() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_closes_its_output_and_lives_on_is_ended_with_that_reason() {
+async fn runtime_that_closes_its_output_is_stopped() {
     let place = Place::new();
     let (session, mut events) = start(place.scripted(
         r#"handlers.user = () => {
@@ -124,7 +124,7 @@ async fn a_runtime_that_closes_its_output_and_lives_on_is_ended_with_that_reason
 }
 
 #[tokio::test]
-async fn a_line_beyond_the_cap_ends_the_runtime_with_that_reason() {
+async fn line_over_the_limit_stops_the_runtime() {
     let place = Place::new();
     let (session, mut events) = start(place.scripted(
         r#"handlers.user = () => {
@@ -142,7 +142,7 @@ async fn a_line_beyond_the_cap_ends_the_runtime_with_that_reason() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_says_more_than_anybody_reads_is_ended_with_that_reason() {
+async fn runtime_whose_output_is_not_read_is_stopped() {
     let place = Place::new();
     let (session, mut events) = start(place.scripted(
         r#"handlers.user = () => {
@@ -161,7 +161,7 @@ async fn a_runtime_that_says_more_than_anybody_reads_is_ended_with_that_reason()
 }
 
 #[tokio::test]
-async fn a_child_in_its_own_session_is_ended_when_handle_and_events_are_dropped() {
+async fn detached_child_is_killed_when_handle_and_events_are_dropped() {
     let place = Place::new();
     let (session, mut events) = start(place.scripted(DETACHED_CHILD)).await;
     let child = said_pid(&mut events).await;
@@ -169,14 +169,14 @@ async fn a_child_in_its_own_session_is_ended_when_handle_and_events_are_dropped(
     let clone = session.clone();
     drop(session);
     drop(events);
-    assert!(lives(child) && lives(runtime), "a handle is still held");
+    assert!(lives(child) && lives(runtime), "stopped although a handle is still held");
     drop(clone);
     until(|| !lives(child) && !lives(runtime)).await;
     until(|| place.scratch_files().is_empty()).await;
 }
 
 #[tokio::test]
-async fn what_a_runtime_leaves_behind_is_ended_before_its_exit_is_told() {
+async fn leftover_children_are_killed_before_exit_is_reported() {
     let place = Place::new();
     let script = format!("{DETACHED_CHILD}\nhandlers.user = () => process.exit(5);");
     let (session, mut events) = start(place.scripted(&script)).await;
@@ -188,7 +188,7 @@ async fn what_a_runtime_leaves_behind_is_ended_before_its_exit_is_told() {
 }
 
 #[tokio::test]
-async fn the_ladder_ends_a_runtime_that_ignores_everything_within_its_deadlines() {
+async fn stop_kills_an_unresponsive_runtime_within_the_deadlines() {
     let place = Place::new();
     let script = format!(
         "{DETACHED_CHILD}
@@ -198,12 +198,12 @@ async fn the_ladder_ends_a_runtime_that_ignores_everything_within_its_deadlines(
     );
     let (session, mut events) = start(place.scripted(&script)).await;
     let child = said_pid(&mut events).await;
-    session.send(&prompt("work for ever")).unwrap();
+    session.send(&prompt("work forever")).unwrap();
     said(&mut events).await;
     let began = Instant::now();
     let stopping = async { tokio::join!(session.stop(), session.stop()) };
-    let (first, second) = in_time(Duration::from_secs(8), "the ladder's end", stopping).await.unwrap();
-    assert!(began.elapsed() >= Duration::from_secs(5), "no step is left out");
+    let (first, second) = in_time(Duration::from_secs(8), "stop", stopping).await.unwrap();
+    assert!(began.elapsed() >= Duration::from_secs(5), "a step was skipped");
     assert_eq!((first.signal, first.reason), (Some(9), ExitReason::Stopped));
     assert_eq!(first, second);
     assert!(!lives(child) && !lives(session.pid().unwrap()));
@@ -211,7 +211,7 @@ async fn the_ladder_ends_a_runtime_that_ignores_everything_within_its_deadlines(
 }
 
 #[tokio::test]
-async fn a_polite_runtime_is_interrupted_its_tasks_stopped_and_its_stdin_closed() {
+async fn stop_interrupts_stops_tasks_and_closes_stdin() {
     let place = Place::new();
     let log = place.path("log");
     let (session, mut events) = start(place.scripted(&format!(
@@ -237,17 +237,17 @@ async fn a_polite_runtime_is_interrupted_its_tasks_stopped_and_its_stdin_closed(
 }
 
 #[tokio::test]
-async fn a_dropped_stop_still_stops() {
+async fn dropped_stop_future_still_stops_the_runtime() {
     let place = Place::new();
     let (session, mut events) = start(place.scripted("")).await;
     assert!(futures_util::FutureExt::now_or_never(session.stop()).is_none());
     assert_eq!(exit(&mut events).await.reason, ExitReason::Stopped);
 }
 
-/// A runtime that never answers the handshake, and says its process id in a file.
+/// A runtime that never responds to the handshake and writes its process id to a file.
 fn silent(place: &Place) -> (innkeeper_claude::LaunchOptions, PathBuf) {
     let pid_file = place.path("pid");
-    // Renamed into place, so that a file that exists is complete.
+    // Renamed into place, so that an existing file is complete.
     let script = format!(
         "{DETACHED_CHILD}
          handlers.initialize = () => {{}};
@@ -266,7 +266,7 @@ fn pids_in(pid_file: &PathBuf) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn cancelling_a_start_ends_the_tree_before_it_returns() {
+async fn cancelled_start_kills_the_process_tree_before_it_returns() {
     let place = Place::new();
     let (options, pid_file) = silent(&place);
     let cancel = CancellationToken::new();
@@ -281,7 +281,7 @@ async fn cancelling_a_start_ends_the_tree_before_it_returns() {
 }
 
 #[tokio::test]
-async fn a_start_that_is_cancelled_beforehand_starts_nothing() {
+async fn start_with_cancelled_token_starts_no_process() {
     let place = Place::new();
     let cancel = CancellationToken::new();
     cancel.cancel();
@@ -291,7 +291,7 @@ async fn a_start_that_is_cancelled_beforehand_starts_nothing() {
 }
 
 #[tokio::test]
-async fn dropping_a_start_leaves_no_process() {
+async fn dropped_start_leaves_no_process() {
     let place = Place::new();
     let (options, pid_file) = silent(&place);
     tokio::select! {
@@ -304,7 +304,7 @@ async fn dropping_a_start_leaves_no_process() {
 }
 
 #[tokio::test]
-async fn cancelling_after_the_start_ends_the_tree() {
+async fn cancel_after_start_kills_the_process_tree() {
     let place = Place::new();
     let cancel = CancellationToken::new();
     let options = place.scripted(DETACHED_CHILD);
@@ -316,13 +316,13 @@ async fn cancelling_after_the_start_ends_the_tree() {
 }
 
 #[tokio::test]
-async fn the_handshake_times_out_and_the_runtime_is_ended() {
+async fn handshake_timeout_kills_the_runtime() {
     let place = Place::new();
     let (options, pid_file) = silent(&place);
     let starting = Runtime::start(options, CancellationToken::new());
     let hurrying = async {
         until(|| pid_file.exists()).await;
-        // The clock runs through the deadline; processes go on at their own pace.
+        // The clock skips to the deadline; processes continue at their own pace.
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(61)).await;
         tokio::time::resume();
@@ -333,7 +333,7 @@ async fn the_handshake_times_out_and_the_runtime_is_ended() {
 }
 
 #[tokio::test]
-async fn the_settings_file_is_private_while_the_runtime_lives_and_gone_after_it() {
+async fn settings_file_is_private_and_removed_after_exit() {
     let place = Place::new();
     let (session, _events) = start(place.scripted("")).await;
     let files = place.scratch_files();
@@ -345,7 +345,7 @@ async fn the_settings_file_is_private_while_the_runtime_lives_and_gone_after_it(
     assert!(place.scratch_files().is_empty());
 }
 
-/// The descriptors that this process itself passes on to whatever it starts.
+/// Descriptors that this process passes on to every child.
 fn inheritable() -> Vec<String> {
     const CLOSE_ON_EXEC: u32 = 0o2_000_000;
     let flags = |number: &str| {
@@ -359,7 +359,7 @@ fn inheritable() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_runtime_inherits_a_clean_signal_mask_and_no_descriptor_of_ours() {
+async fn runtime_inherits_empty_signal_mask_and_no_descriptors() {
     let place = Place::new();
     let error = start_fails(place.shell(
         "grep SigBlk /proc/self/status >&2; for fd in /proc/$$/fd/*; do [ -e $fd ] && echo ${fd##*/} >&2; done; exit 1",
@@ -368,13 +368,13 @@ async fn the_runtime_inherits_a_clean_signal_mask_and_no_descriptor_of_ours() {
     let StartError::Exited { exit } = error else { panic!("{error:?}") };
     let mut lines: Vec<&str> = exit.stderr_tail.lines().collect();
     assert_eq!(lines.remove(0), "SigBlk:\t0000000000000000");
-    // The script itself is open at 255.
+    // Descriptor 255 is the script itself.
     lines.retain(|number| *number != "255" && !inheritable().iter().any(|inherited| inherited == number));
     assert!(lines.iter().all(|number| ["0", "1", "2"].contains(number)), "{lines:?}");
 }
 
 #[tokio::test]
-async fn a_question_is_answered_and_an_unknown_one_refused_without_the_consumer() {
+async fn unknown_request_is_rejected_without_the_consumer() {
     let place = Place::new();
     let (session, mut events) = start(place.scripted(
         r#"handlers.user = () => {
@@ -404,7 +404,7 @@ async fn a_question_is_answered_and_an_unknown_one_refused_without_the_consumer(
 }
 
 #[tokio::test]
-async fn a_request_fails_when_the_runtime_exits_before_its_answer() {
+async fn pending_request_fails_when_runtime_exits() {
     let place = Place::new();
     let (session, _events) = start(place.scripted("handlers.mcp_status = () => process.exit(1);")).await;
     let error = soon(session.request("mcp_status", serde_json::Map::new())).await.unwrap_err();
@@ -412,7 +412,7 @@ async fn a_request_fails_when_the_runtime_exits_before_its_answer() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_reads_nothing_fills_the_queue_and_can_still_be_stopped() {
+async fn runtime_that_does_not_read_can_be_stopped() {
     let place = Place::new();
     let (session, _events) = start(place.scripted("handlers.user = () => { for (;;) {} };")).await;
     let large = "x".repeat(16 << 20);
@@ -423,7 +423,7 @@ async fn a_runtime_that_reads_nothing_fills_the_queue_and_can_still_be_stopped()
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_messages_wait_for_a_slow_consumer_without_loss() {
+async fn slow_consumer_receives_all_of_100000_messages() {
     let place = Place::new();
     let (session, mut events) = start(place.scripted(
         "handlers.user = () => {
@@ -447,7 +447,7 @@ fn send_signal(pid: u32, signal: Signal) {
 }
 
 #[tokio::test]
-async fn a_warden_that_is_told_to_end_takes_the_tree_with_it() {
+async fn terminated_warden_kills_the_process_tree() {
     let place = Place::new();
     let (session, mut events) = start(place.scripted(DETACHED_CHILD)).await;
     let child = said_pid(&mut events).await;
@@ -458,7 +458,7 @@ async fn a_warden_that_is_told_to_end_takes_the_tree_with_it() {
 }
 
 #[tokio::test]
-async fn a_killed_warden_is_noticed_and_its_tree_killed() {
+async fn killed_warden_is_detected_and_its_process_tree_killed() {
     let place = Place::new();
     let (session, mut events) = start(place.scripted(DETACHED_CHILD)).await;
     let (runtime, child) = (session.pid().unwrap(), said_pid(&mut events).await);
@@ -468,7 +468,7 @@ async fn a_killed_warden_is_noticed_and_its_tree_killed() {
 }
 
 #[tokio::test]
-async fn a_killed_runtime_is_an_exit_by_that_signal() {
+async fn killed_runtime_is_reported_with_its_signal() {
     let place = Place::new();
     let (session, mut events) = start(place.scripted(DETACHED_CHILD)).await;
     let child = said_pid(&mut events).await;
@@ -479,7 +479,7 @@ async fn a_killed_runtime_is_an_exit_by_that_signal() {
 }
 
 #[tokio::test]
-async fn twenty_sessions_at_once_do_not_share_a_descriptor_or_a_file() {
+async fn concurrent_sessions_do_not_share_descriptors_or_files() {
     let place = Place::new();
     let options = place.scripted("");
     let mut sessions = Vec::new();
@@ -491,7 +491,7 @@ async fn twenty_sessions_at_once_do_not_share_a_descriptor_or_a_file() {
         sessions.push(session.unwrap());
     }
     assert_eq!(place.scratch_files().len(), 20);
-    // Ending one must be seen at once, which a descriptor in another's hands would prevent.
+    // The exit of each must be seen immediately; a descriptor inherited by another runtime would delay it.
     for (session, _events) in &sessions {
         assert_eq!(soon(session.stop()).await.code, Some(0));
     }

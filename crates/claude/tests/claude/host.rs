@@ -1,4 +1,4 @@
-//! A host that is killed leaves nothing behind, and what a killed warden leaves is swept.
+//! A killed host leaves no processes, and the leftovers of a killed warden are swept.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -19,25 +19,25 @@ use tokio_util::sync::CancellationToken;
 use crate::for_both_runtimes;
 use crate::support::*;
 
-for_both_runtimes!(a_host_ended_by_sigkill_leaves_nothing_of_a_real_runtime);
+for_both_runtimes!(host_killed_by_sigkill_leaves_no_process_of_a_real_runtime);
 
-/// Where the test's host writes what it started, and which runtime it starts.
+/// Directory for the reports of the child host, and the runtime that it starts.
 const DIRECTORY: &str = "HOST_TEST_DIRECTORY";
 const RUNTIME: &str = "HOST_TEST_RUNTIME";
 
-/// A child in a session of its own which ignores the polite signals.
+/// Starts a child in its own session that ignores SIGTERM and similar signals.
 const CHILD: &str = r#"
 const child = spawn('bash', ['-c', 'trap "" TERM HUP INT; echo ready; while :; do sleep 1; done'],
   { detached: true, stdio: ['ignore', 'pipe', 'ignore'] });
 child.stdout.once('data', () => say(String(child.pid)));
 "#;
 
-/// The host of a test below, run as a process of its own. It reports the ids of a runtime and of its child in
-/// another session, then waits to be killed.
+/// The host of a test below, run as a separate process. Reports the ids of a runtime and of its child in another
+/// session, then waits to be killed.
 #[tokio::test]
-#[ignore = "run by a test below in a process of its own"]
-async fn host_that_waits_to_be_killed() {
-    let directory = PathBuf::from(std::env::var_os(DIRECTORY).expect("it is run by a test below"));
+#[ignore = "run by another test in a separate process"]
+async fn child_host_with_scripted_runtime() {
+    let directory = PathBuf::from(std::env::var_os(DIRECTORY).expect("not started by another test"));
     let place = Place::new();
     let mut options = place.scripted(CHILD);
     options.scratch_dir = directory.join("scratch");
@@ -50,14 +50,14 @@ async fn host_that_waits_to_be_killed() {
 
 /// The same with a real runtime: a shell command under a subagent, and two MCP servers.
 #[tokio::test]
-#[ignore = "run by a test below in a process of its own"]
-async fn host_of_a_real_runtime_that_waits_to_be_killed() {
-    let directory = PathBuf::from(std::env::var_os(DIRECTORY).expect("it is run by a test below"));
-    let program = Program::from_path(std::env::var_os(RUNTIME).expect("it is run by a test below"));
+#[ignore = "run by another test in a separate process"]
+async fn child_host_with_real_runtime() {
+    let directory = PathBuf::from(std::env::var_os(DIRECTORY).expect("not started by another test"));
+    let program = Program::from_path(std::env::var_os(RUNTIME).expect("not started by another test"));
     let (place, model) = (Place::new(), ScriptedModel::start().await.unwrap());
     let mut launch = place.options(program);
     launch.scratch_dir = directory.join("scratch");
-    // The mark by which the test finds every process.
+    // The variable by which the test finds every process.
     launch.environment.insert(DIRECTORY.into(), directory.clone().into());
     launch.endpoint = Some(ApiEndpoint {
         base_url: model.base_url().to_owned(),
@@ -93,7 +93,7 @@ async fn host_of_a_real_runtime_that_waits_to_be_killed() {
     std::future::pending::<()>().await;
 }
 
-/// A server that says its process id and has no tools.
+/// A server without tools that reports its process id.
 const MCP_SERVER: &str = r#"
 const fs = require('node:fs');
 fs.writeFileSync(process.argv[2], String(process.pid) + '\n');
@@ -117,12 +117,12 @@ fn pid_in(file: &Path) -> Option<u32> {
 /// Reports process ids to the test.
 fn report(directory: &Path, pids: &[u32]) {
     let words: Vec<String> = pids.iter().map(ToString::to_string).collect();
-    // Renamed into place, so that a report that exists is complete.
+    // Renamed into place, so that an existing report is complete.
     std::fs::write(directory.join("pids.part"), words.join(" ")).unwrap();
     std::fs::rename(directory.join("pids.part"), directory.join("pids.ready")).unwrap();
 }
 
-/// Starts a host, and waits for the process ids that it reports.
+/// Starts a host and waits for the process ids that it reports.
 async fn host(directory: &Path, test: &str, runtime: &str) -> (Child, Vec<u32>) {
     std::fs::create_dir_all(directory.join("scratch")).unwrap();
     #[expect(clippy::disallowed_methods, reason = "the host itself is the subject of the test")]
@@ -152,17 +152,17 @@ fn count(directory: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn a_host_ended_by_sigkill_leaves_no_process_and_no_secret_behind() {
+async fn host_killed_by_sigkill_leaves_no_process_and_no_secret() {
     let place = Place::new();
     let directory = place.path("reports");
-    let (mut host, pids) = host(&directory, "host::host_that_waits_to_be_killed", "").await;
-    assert_eq!(count(&directory.join("scratch")), 1, "the settings file");
+    let (mut host, pids) = host(&directory, "host::child_host_with_scripted_runtime", "").await;
+    assert_eq!(count(&directory.join("scratch")), 1, "expected the settings file");
     kill_now(host.id().unwrap());
     host.wait().await.unwrap();
     let gone = || pids.iter().all(|pid| !lives(*pid));
-    eventually(Duration::from_secs(2), "all are gone", gone).await.unwrap();
+    eventually(Duration::from_secs(2), "all processes exit", gone).await.unwrap();
     until(|| count(&directory.join("scratch")) == 0).await;
-    // All that is left is the record, which the next host sweeps.
+    // Only the record remains, which the next host sweeps.
     let registry = ProcessRegistry::new(directory.join("running"));
     let sweep = registry.sweep().unwrap();
     assert_eq!((sweep.ended.len(), sweep.processes), (1, 0));
@@ -170,23 +170,23 @@ async fn a_host_ended_by_sigkill_leaves_no_process_and_no_secret_behind() {
 }
 
 #[tokio::test]
-async fn what_a_killed_host_and_a_killed_warden_leave_is_swept_and_nothing_else_is() {
+async fn sweep_kills_only_leftovers_of_killed_host_and_warden() {
     let place = Place::new();
     let directory = place.path("reports");
-    let (mut host, pids) = host(&directory, "host::host_that_waits_to_be_killed", "").await;
+    let (mut host, pids) = host(&directory, "host::child_host_with_scripted_runtime", "").await;
     let registry = ProcessRegistry::new(directory.join("running"));
     let other = place.scripted(CHILD);
     let options = LaunchOptions { registry: Some(directory.join("running")), ..other };
     let (bystander, _events) = start(options).await;
-    assert_eq!(registry.sweep().unwrap().live.len(), 2, "both hosts live");
+    assert_eq!(registry.sweep().unwrap().live.len(), 2, "expected both hosts to be live");
     let listed = registry.list().unwrap();
     let watched: Vec<u32> = listed.iter().filter_map(|runtime| runtime.warden).collect();
     let warden = *watched.iter().find(|warden| parent(pids[0]) == **warden).unwrap();
-    // First the warden, which cannot end the tree any more, then at once the host.
+    // First the warden, so that it cannot kill the process tree, then immediately the host.
     kill_now(warden);
     kill_now(host.id().unwrap());
     host.wait().await.unwrap();
-    assert!(lives(pids[1]), "the child in a session of its own has lost everybody who knew it");
+    assert!(lives(pids[1]), "the detached child exited before the sweep");
 
     let sweep = tokio::task::spawn_blocking(move || registry.sweep().unwrap()).await.unwrap();
     assert_eq!((sweep.live.len(), sweep.ended.len()), (1, 1), "{sweep:?}");
@@ -195,21 +195,21 @@ async fn what_a_killed_host_and_a_killed_warden_leave_is_swept_and_nothing_else_
     assert!(lives(bystander.pid().unwrap()));
 }
 
-async fn a_host_ended_by_sigkill_leaves_nothing_of_a_real_runtime(program: Program) {
+async fn host_killed_by_sigkill_leaves_no_process_of_a_real_runtime(program: Program) {
     let place = Place::new();
     let directory = place.path("reports");
     let path = match &program {
         Program::Native(path) | Program::Node { script: path, .. } => path.display().to_string(),
     };
-    let test = "host::host_of_a_real_runtime_that_waits_to_be_killed";
+    let test = "host::child_host_with_real_runtime";
     let (mut host, pids) = host(&directory, test, &path).await;
     assert_eq!(pids.len(), 4);
     let marked = || processes::with_variable(DIRECTORY, &directory);
-    // The host, the warden, the runtime and the shell with its child; MCP servers are given few variables.
+    // The host, the warden, the runtime and the shell with its child; MCP servers inherit few variables.
     assert!(marked().len() >= 5, "{:?}", marked());
     kill_now(host.id().unwrap());
     host.wait().await.unwrap();
     let gone = || marked().is_empty() && pids.iter().all(|pid| !lives(*pid));
-    eventually(Duration::from_secs(2), "all are gone", gone).await.unwrap();
+    eventually(Duration::from_secs(2), "all processes exit", gone).await.unwrap();
     until(|| count(&directory.join("scratch")) == 0).await;
 }

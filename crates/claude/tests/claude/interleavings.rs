@@ -1,4 +1,4 @@
-//! Sessions with runtimes that do anything at any time, on a clock that does not wait.
+//! Sessions with runtimes that behave randomly, on a paused clock.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::Place;
 
-/// What a runtime does with a message.
+/// How a runtime handles a message.
 #[derive(Debug, Clone, Copy)]
 struct Behaviour {
     answers: Answers,
@@ -28,29 +28,29 @@ struct Behaviour {
 
 #[derive(Debug, Clone, Copy)]
 enum Answers {
-    /// After so many milliseconds.
+    /// After this many milliseconds.
     After(u64),
     Never,
     /// By naming the message in the result, as newer runtimes do, instead of an echo.
     Named(u64),
-    /// After a turn that nobody asked for.
-    UnaskedFirst,
+    /// After a turn that the host did not request.
+    BackgroundFirst,
     DropsIt,
     ExitsBeforeTheEcho,
     ExitsAfterTheEcho,
 }
 
-/// What the host does next.
+/// The next action of the host.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// With a time-out in milliseconds, or none.
+    /// With an optional timeout in milliseconds.
     Send(Option<u64>),
     Interrupt,
     Wait(u64),
     Restart,
 }
 
-/// Round numbers, so that things happen in the same moment; the session repeats an interrupt after 250 ms.
+/// Round numbers, so that events coincide; the session repeats an interrupt after 250 ms.
 fn times() -> impl Strategy<Value = u64> {
     (0_u64..12).prop_map(|time| time * 50)
 }
@@ -60,7 +60,7 @@ fn behaviours() -> impl Strategy<Value = Behaviour> {
         4 => times().prop_map(Answers::After),
         2 => times().prop_map(Answers::Named),
         1 => Just(Answers::Never),
-        1 => Just(Answers::UnaskedFirst),
+        1 => Just(Answers::BackgroundFirst),
         1 => Just(Answers::DropsIt),
         1 => Just(Answers::ExitsBeforeTheEcho),
         1 => Just(Answers::ExitsAfterTheEcho),
@@ -77,7 +77,7 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Runtimes that take one behaviour after the other, for one message each.
+/// Transport to runtimes that use one behaviour after the other, for one message each.
 struct Scripted {
     behaviours: Arc<Mutex<VecDeque<Behaviour>>>,
 }
@@ -105,7 +105,7 @@ struct FakeRuntime {
     writer: WriteHalf<DuplexStream>,
 }
 
-/// The runtime has exited.
+/// The session has closed the stream.
 struct Gone;
 
 impl FakeRuntime {
@@ -132,9 +132,9 @@ impl FakeRuntime {
         let wait = match behaviour.answers {
             Answers::ExitsBeforeTheEcho => return Err(Gone),
             Answers::DropsIt => return self.say(lifecycle("cancelled")).await,
-            Answers::UnaskedFirst => {
+            Answers::BackgroundFirst => {
                 self.begin().await?;
-                self.end("unasked", &json!({ "origin": { "kind": "task-notification" } })).await?;
+                self.end("background", &json!({ "origin": { "kind": "task-notification" } })).await?;
                 Some(1)
             }
             Answers::Never => None,
@@ -170,7 +170,7 @@ impl FakeRuntime {
                 }
                 frame = self.next() => {
                     let frame = frame?;
-                    assert_eq!(frame["type"], "control_request", "one message at a time");
+                    assert_eq!(frame["type"], "control_request", "a second message arrived during a turn");
                     self.agree(&frame).await?;
                     if frame["request"]["subtype"] == "interrupt" && behaviour.heeds {
                         more["terminal_reason"] = json!("aborted_streaming");
@@ -216,7 +216,7 @@ impl FakeRuntime {
     }
 }
 
-/// How each send ended, with the time-out that it had.
+/// Plays the steps; returns the outcome of each send with its timeout.
 async fn play(
     launch: LaunchOptions,
     behaviours: Vec<Behaviour>,
@@ -237,7 +237,7 @@ async fn play(
                 turns.push(async move { (timeout, turn.result().await) });
             }
             Step::Interrupt => {
-                // Not waited for: what follows comes while it works.
+                // Not awaited: the next steps run concurrently.
                 let session = session.clone();
                 tasks.spawn(async move { session.interrupt().await });
                 tokio::task::yield_now().await;
@@ -249,7 +249,7 @@ async fn play(
             }
         }
     }
-    // What is never answered is interrupted, until everything is settled.
+    // Sends that are never answered are interrupted until all have settled.
     let interrupts = Box::pin(async {
         loop {
             sleep(Duration::from_secs(60)).await;
@@ -264,7 +264,7 @@ async fn play(
     outcomes
 }
 
-/// Plays on a clock that does not wait.
+/// Plays on a paused clock.
 fn outcomes(
     behaviours: Vec<Behaviour>,
     steps: &[Step],
@@ -274,11 +274,11 @@ fn outcomes(
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let played = play(place.scripted(""), behaviours, steps);
     let outcomes = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(3600), played).await });
-    outcomes.expect("every send is settled")
+    outcomes.expect("a send did not settle")
 }
 
 #[test]
-fn an_interrupt_that_meets_the_end_of_its_turn_does_not_reach_the_next_one() {
+fn interrupt_at_the_end_of_its_turn_does_not_affect_the_next_turn() {
     let late = Behaviour { answers: Answers::After(500), heeds: false };
     let steps = [Step::Send(None), Step::Send(None), Step::Wait(500), Step::Interrupt];
     let outcomes = outcomes(vec![late], &steps);
@@ -290,7 +290,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn whatever_happens_every_send_is_settled_by_its_own_answer_or_by_what_was_done_to_it(
+    fn every_send_settles_with_its_own_response_or_its_own_error(
         behaviours in prop::collection::vec(behaviours(), 0..12),
         steps in prop::collection::vec(steps(), 1..24),
     ) {

@@ -1,7 +1,7 @@
-//! The library against scripted runtimes and the real ones.
-#![expect(clippy::wildcard_enum_match_arm, reason = "a test picks the events that it is about")]
+//! The crate against scripted and real runtimes.
+#![expect(clippy::wildcard_enum_match_arm, reason = "tests match only the events that they check")]
 
-// Marked as test code, as helpers outside of test functions are held to the rules of the library otherwise.
+// Marked as test code, since helpers outside of test functions otherwise get the lints of library code.
 #[cfg(test)]
 mod api;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Recordings played through a session: a stream stands in for the runtime and writes what the real one wrote.
+//! Recordings played to a session: a stream replaces the runtime and writes the recorded output.
 
 use std::fmt::Write as _;
 use std::io;
@@ -16,24 +16,24 @@ use tokio_util::task::TaskTracker;
 
 use crate::support::*;
 
-/// The folders of both pinned runtimes.
+/// Recording directories of both pinned runtimes.
 const VERSIONS: [&str; 2] = ["0.2.112", "0.3.325"];
 
-/// The lines of a recording in order, of both directions.
+/// The lines of a recording, in order and in both directions.
 #[derive(Clone)]
 struct Recording {
     lines: Vec<Line>,
-    /// The conversation's id in the recording.
+    /// The conversation id in the recording.
     conversation: String,
 }
 
 #[derive(Clone)]
 enum Line {
-    /// A frame of the host, which playback waits for.
+    /// A frame from the host, which playback waits for.
     Host(Value),
-    /// A frame of the runtime.
+    /// A frame from the runtime.
     Runtime(Value),
-    /// Bytes of the runtime that are not a frame.
+    /// Output of the runtime that is not a frame.
     Noise(String),
 }
 
@@ -56,10 +56,10 @@ impl Recording {
         Self { lines, conversation: conversation.unwrap() }
     }
 
-    /// Adds lines after the first frame for which this holds.
+    /// Inserts lines after the first frame that matches.
     fn insert_after(mut self, holds: impl Fn(&Value) -> bool, added: impl IntoIterator<Item = Line>) -> Self {
         let place = self.lines.iter().position(|line| matches!(line, Line::Runtime(frame) if holds(frame)));
-        let place = place.expect("the recording has such a frame") + 1;
+        let place = place.expect("no such frame in the recording") + 1;
         self.lines.splice(place..place, added);
         self
     }
@@ -70,7 +70,7 @@ fn kind(frame: &Value) -> String {
     format!("{} {}", frame["type"], frame["request"]["subtype"])
 }
 
-/// A runtime that plays one recording.
+/// Transport that plays one recording.
 struct Playback {
     recording: Recording,
     conversation: String,
@@ -92,7 +92,7 @@ impl StreamTransport for Playback {
     }
 }
 
-/// The process that a playback stands for. It needs no signal to end.
+/// The process of a playback. It exits without a signal.
 struct Player {
     ended: CancellationToken,
 }
@@ -108,7 +108,7 @@ impl Peer for Player {
     }
 }
 
-/// Plays a recording; `renamed` maps ids in it to those of this run.
+/// Plays a recording; `renamed` maps recorded ids to those of this run.
 async fn play(
     recording: Recording,
     stdin: tokio::io::DuplexStream,
@@ -140,7 +140,7 @@ async fn play(
             Line::Runtime(frame) => {
                 let text = renamed.iter().fold(frame.to_string(), |text, (old, new)| text.replace(old, new));
                 write(&text, &mut stdout).await;
-                // The recordings were made without the flag that asks for the echo; it follows `init`.
+                // The recordings were made without the flag that enables echoes; an echo follows `init`.
                 if frame["subtype"] == "init"
                     && let Some(mut echo) = taken.take()
                 {
@@ -156,7 +156,7 @@ async fn play(
     }
 }
 
-/// Answers a request that the recording does not have.
+/// Responds to a request that is not in the recording.
 async fn agree(frame: &Value, stdout: &mut (impl AsyncWrite + Unpin)) {
     if frame["type"] == "control_request" {
         let response = json!({ "subtype": "success", "request_id": frame["request_id"] });
@@ -164,12 +164,12 @@ async fn agree(frame: &Value, stdout: &mut (impl AsyncWrite + Unpin)) {
     }
 }
 
-/// Writes a line. The session may have ended, and then nobody reads it.
+/// Writes a line. Ignores errors, since the session may have closed the stream.
 async fn write(text: &str, stdout: &mut (impl AsyncWrite + Unpin)) {
     stdout.write_all(format!("{text}\n").as_bytes()).await.ok();
 }
 
-/// A session that allows every tool, and the recording behind it.
+/// Starts a session over a recording; every tool is allowed.
 async fn session(place: &Place, recording: Recording) -> ClaudeSession {
     let launch = place.options(Program::Native("/bin/true".into()));
     let conversation = launch.conversation.id().to_string();
@@ -183,7 +183,7 @@ async fn session(place: &Place, recording: Recording) -> ClaudeSession {
     soon(ClaudeSession::start(options, CancellationToken::new())).await.unwrap()
 }
 
-/// The events of a turn in words, one a line, without those that clients do not see.
+/// Formats the events of a turn, one per line, without those that clients do not see.
 async fn events(turn: &mut Turn) -> String {
     let mut words = String::new();
     while let Some(event) = soon(turn.next()).await {
@@ -208,7 +208,7 @@ async fn events(turn: &mut Turn) -> String {
 }
 
 #[tokio::test]
-async fn recorded_answers_have_their_events_and_result() {
+async fn recorded_responses_have_expected_events_and_result() {
     let cases = [
         ("hello", "+ Hel\n+ lo!\ntext Hello!\nresult Hello!, failed: false\n", 7),
         (
@@ -239,7 +239,7 @@ async fn recorded_answers_have_their_events_and_result() {
 }
 
 #[tokio::test]
-async fn recorded_turns_in_one_process_have_their_own_results() {
+async fn recorded_turns_in_one_process_have_separate_results() {
     for version in VERSIONS {
         let place = Place::new();
         let session = session(&place, Recording::read(version, "two_turns")).await;
@@ -255,7 +255,7 @@ async fn recorded_turns_in_one_process_have_their_own_results() {
 }
 
 #[tokio::test]
-async fn recorded_failure_of_the_model_fails_the_turn() {
+async fn recorded_model_error_fails_the_turn() {
     for version in VERSIONS {
         let place = Place::new();
         let session = session(&place, Recording::read(version, "upstream_400")).await;
@@ -285,7 +285,7 @@ async fn recorded_interrupt_ends_its_turn_and_the_next_one_completes() {
     }
 }
 
-/// Collects the messages of warnings that this thread logs.
+/// Collects the warnings logged by this thread.
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl tracing::Subscriber for Warnings {
@@ -319,7 +319,7 @@ impl tracing::Subscriber for Warnings {
 }
 
 #[tokio::test]
-async fn malformed_stream_event_is_logged_once_and_the_turn_goes_on() {
+async fn malformed_stream_event_is_logged_once_and_turn_continues() {
     let cut = r#"{"type":"stream_event","event":{"type":"content_block_delta","index":0,"delta":{"ty"#;
     let is_delta = |frame: &Value| frame["event"]["type"] == "content_block_delta";
     for version in VERSIONS {
@@ -340,7 +340,7 @@ async fn malformed_stream_event_is_logged_once_and_the_turn_goes_on() {
 }
 
 #[tokio::test]
-async fn stream_events_of_unexpected_shape_do_not_end_the_turn() {
+async fn stream_events_of_unexpected_type_do_not_end_the_turn() {
     let odd = [
         json!({ "type": "stream_event" }),
         json!({ "type": "stream_event", "event": null }),

@@ -1,4 +1,4 @@
-//! Sessions over a terminal instead of pipes: the runtime at the other end of a stream.
+//! Sessions over a terminal instead of pipes.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,9 +21,9 @@ use tokio_util::sync::CancellationToken;
 use crate::for_both_runtimes;
 use crate::support::*;
 
-for_both_runtimes!(a_real_runtime_is_driven_through_a_terminal);
+for_both_runtimes!(real_runtime_works_over_a_terminal);
 
-/// Runs each runtime on a terminal of its own.
+/// Runs each runtime on its own terminal.
 struct Terminal;
 
 impl StreamTransport for Terminal {
@@ -33,9 +33,9 @@ impl StreamTransport for Terminal {
             let mut mode = tcgetattr(&pty.slave)?;
             cfmakeraw(&mut mode);
             tcsetattr(&pty.slave, SetArg::TCSANOW, &mode)?;
-            #[expect(clippy::disallowed_methods, reason = "the other end of the stream is the test's own")]
+            #[expect(clippy::disallowed_methods, reason = "the test owns the other end of the stream")]
             let mut command = tokio::process::Command::new("bash");
-            // The real runtimes take no prompts from a terminal itself, so a pipe stands in between.
+            // The real runtimes do not read prompts from a terminal, so a pipe is put in between.
             let child = command
                 .args(["-c", r#"cat | "$0" "$@""#])
                 .arg(&launch.plan.executable)
@@ -49,9 +49,9 @@ impl StreamTransport for Terminal {
                 .stderr(Stdio::null())
                 .kill_on_drop(true)
                 .spawn()?;
-            // Only the runtime has the other side now, so that its end is the stream's.
+            // Only the runtime holds the other side now, so the stream ends when it exits.
             drop((pty.slave, command));
-            // Reads block in a thread of tokio's, and end with the runtime.
+            // Reads block in a thread of tokio and end with the runtime.
             let side = |side: OwnedFd| Box::new(tokio::fs::File::from_std(side.into()));
             let (reader, writer) = (side(pty.master.try_clone()?), side(pty.master));
             let peer = Box::new(OnTerminal { child });
@@ -95,7 +95,7 @@ fn on_terminal(launch: innkeeper_claude::LaunchOptions) -> SessionOptions {
     SessionOptions { transport: Transport::Stream(Arc::new(Terminal)), ..SessionOptions::new(launch) }
 }
 
-/// Answers one message after the other, and hangs on `hang` until it is signalled.
+/// Answers one message after the other, and hangs on `hang` until it receives a signal.
 const RUNTIME: &str = r#"
 const pid = String(process.pid);
 handlers.user = (frame) => {
@@ -108,19 +108,19 @@ handlers.user = (frame) => {
 "#;
 
 #[tokio::test]
-async fn a_session_is_driven_through_a_terminal() {
+async fn session_works_over_a_terminal() {
     let place = Place::new();
     let options = on_terminal(place.scripted(RUNTIME));
     let session = ClaudeSession::start(options, CancellationToken::new()).await.unwrap();
     assert_eq!(session.pid(), None);
     let result = soon(session.send("hello").unwrap().result()).await.unwrap();
     assert_eq!(result.text, "5 letters, true");
-    // Longer than a terminal takes at once, in either direction.
+    // Longer than the buffer of a terminal, in both directions.
     let long = "x".repeat(300_000);
     let result = soon(session.send(long).unwrap().result()).await.unwrap();
     assert_eq!(result.text, "300000 letters, true");
 
-    // It knows no interrupt, so the ladder ends it; the next send opens another terminal.
+    // The script ignores interrupts, so the runtime is terminated; the next send opens another terminal.
     let turn = session.send("hang").unwrap();
     let mut status = session.status();
     soon(status.wait_for(|status| *status == Status::Streaming)).await.unwrap();
@@ -133,7 +133,7 @@ async fn a_session_is_driven_through_a_terminal() {
 }
 
 #[tokio::test]
-async fn a_runtime_on_a_terminal_ends_with_its_handle() {
+async fn runtime_on_a_terminal_stops_when_its_handle_is_dropped() {
     let place = Place::new();
     let transport = Transport::Stream(Arc::new(Terminal));
     let (runtime, mut events) =
@@ -146,7 +146,7 @@ async fn a_runtime_on_a_terminal_ends_with_its_handle() {
     until(|| !lives(pid)).await;
 }
 
-/// A stream to nothing that can be signalled: what it carries is all there is.
+/// Transport without a process: it cannot be signalled.
 struct Wire;
 
 impl StreamTransport for Wire {
@@ -160,11 +160,11 @@ impl StreamTransport for Wire {
                 let (reader, mut writer) = tokio::io::split(far);
                 let mut lines = BufReader::new(reader).lines();
                 let line = lines.next_line().await.unwrap().unwrap();
-                let asked: serde_json::Value = serde_json::from_str(&line).unwrap();
+                let request: serde_json::Value = serde_json::from_str(&line).unwrap();
                 let answer = serde_json::json!({ "type": "control_response", "response": {
-                    "subtype": "success", "request_id": asked["request_id"] } });
+                    "subtype": "success", "request_id": request["request_id"] } });
                 writer.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
-                // One message ends it.
+                // The stream ends after one message.
                 lines.next_line().await.unwrap();
             });
             Ok(ByteStream {
@@ -177,7 +177,7 @@ impl StreamTransport for Wire {
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_is_a_runtime_that_ends() {
+async fn end_of_stream_is_reported_as_exit() {
     let place = Place::new();
     let transport = Transport::Stream(Arc::new(Wire));
     let mut options = place.scripted("");
@@ -195,7 +195,7 @@ async fn a_stream_that_ends_is_a_runtime_that_ends() {
     start().await.unwrap();
 }
 
-async fn a_real_runtime_is_driven_through_a_terminal(program: Program) {
+async fn real_runtime_works_over_a_terminal(program: Program) {
     let (place, model) = (Place::new(), ScriptedModel::start().await.unwrap());
     let mut launch = place.options(program);
     launch.endpoint = Some(ApiEndpoint {

@@ -1,4 +1,4 @@
-//! The real runtimes, both versions, against a small model API.
+//! Both versions of the real runtime against a small model API.
 
 use innkeeper_claude::{
     Conversation, ExitReason, IncomingRequest, LaunchOptions, Message, Program, Runtime, RuntimeEvent,
@@ -13,15 +13,15 @@ use crate::for_both_runtimes;
 use crate::support::*;
 
 for_both_runtimes!(
-    two_turns_run_in_one_process_and_the_stop_is_clean,
-    no_settings_file_leads_a_request_or_a_key_past_the_endpoint,
-    a_tool_runs_when_it_is_allowed_and_not_when_it_is_denied,
-    an_interrupt_ends_the_turn_and_the_session_goes_on,
-    a_resumed_conversation_remembers_its_turns,
-    an_unknown_conversation_cannot_be_resumed,
-    a_running_command_is_ended_with_its_session,
-    a_running_command_is_ended_when_the_session_is_dropped,
-    a_background_command_is_ended_by_the_stop,
+    two_turns_run_in_one_process_and_stop_exits_with_0,
+    settings_files_cannot_bypass_the_endpoint,
+    tool_runs_only_if_allowed,
+    interrupt_ends_the_turn_and_session_continues,
+    resumed_conversation_contains_earlier_turns,
+    unknown_conversation_cannot_be_resumed,
+    running_command_is_killed_when_session_stops,
+    running_command_is_killed_when_session_is_dropped,
+    background_command_is_killed_when_session_stops,
 );
 
 fn options(place: &Place, program: Program, api: &Api) -> LaunchOptions {
@@ -45,7 +45,7 @@ async fn turn(session: &Runtime, events: &mut RuntimeEvents, text: &str) -> Resu
     result
 }
 
-/// Waits for a question about a tool and gives its id and input.
+/// Waits for a permission request; returns its id and input.
 async fn question(events: &mut RuntimeEvents) -> (String, Value) {
     event(events, |event| match event {
         RuntimeEvent::Request { id, request: IncomingRequest::CanUseTool(request) } => {
@@ -57,16 +57,16 @@ async fn question(events: &mut RuntimeEvents) -> (String, Value) {
     .await
 }
 
-async fn two_turns_run_in_one_process_and_the_stop_is_clean(program: Program) {
+async fn two_turns_run_in_one_process_and_stop_exits_with_0(program: Program) {
     let (place, api) = (Place::new(), Api::listen().await);
     let options = LaunchOptions {
-        append_system_prompt: Some("Speak like an innkeeper.".to_owned()),
+        append_system_prompt: Some("Answer in one sentence.".to_owned()),
         ..options(&place, program, &api)
     };
     let (session, mut events) = start(options.clone()).await;
     assert!(lives(session.pid().unwrap()));
     assert!(session.initialized().models.as_ref().is_some_and(|models| !models.is_empty()));
-    assert!(events.try_next().is_none(), "nothing is said before the first message");
+    assert!(events.try_next().is_none(), "unexpected event before the first message");
 
     let uuid = Uuid::new_v4();
     session.send(&UserMessage::new(uuid, "hello")).unwrap();
@@ -80,7 +80,7 @@ async fn two_turns_run_in_one_process_and_the_stop_is_clean(program: Program) {
 
     let calls = api.model_calls();
     assert_eq!(calls.len(), 2);
-    assert!(calls[0].body["system"].to_string().contains("Speak like an innkeeper."));
+    assert!(calls[0].body["system"].to_string().contains("Answer in one sentence."));
     for call in calls {
         assert_eq!(call.header("authorization"), Some("Bearer nonce.conversation"));
         assert_eq!(call.header("x-claude-code-session-id").unwrap(), session.conversation().to_string());
@@ -91,7 +91,7 @@ async fn two_turns_run_in_one_process_and_the_stop_is_clean(program: Program) {
     assert!(place.scratch_files().is_empty());
 }
 
-/// The kinds of all messages of a turn, and its result; checks the echo and the conversation's id.
+/// Runs a turn; returns the kinds of all messages and the result. Checks the echo and the conversation id.
 async fn observed_turn(
     events: &mut RuntimeEvents,
     uuid: Uuid,
@@ -115,7 +115,7 @@ async fn observed_turn(
     }
 }
 
-async fn no_settings_file_leads_a_request_or_a_key_past_the_endpoint(program: Program) {
+async fn settings_files_cannot_bypass_the_endpoint(program: Program) {
     let (place, api, elsewhere) = (Place::new(), Api::listen().await, Api::listen().await);
     let away = &elsewhere.base_url;
     let addresses = json!({
@@ -137,7 +137,7 @@ async fn no_settings_file_leads_a_request_or_a_key_past_the_endpoint(program: Pr
         "HTTP_PROXY": away, "HTTPS_PROXY": away, "http_proxy": away, "https_proxy": away, "ALL_PROXY": away,
         "CLAUDE_CODE_HTTP_PROXY": away, "NO_PROXY": "", "no_proxy": "",
     });
-    // Each of these two once made the older runtime ignore the host's own settings file.
+    // Each of these two once made the older runtime ignore the host's settings file.
     let switches = json!({
         "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST": "1", "ANTHROPIC_UNIX_SOCKET": "/nonexistent.sock",
     });
@@ -152,17 +152,17 @@ async fn no_settings_file_leads_a_request_or_a_key_past_the_endpoint(program: Pr
         turn(&session, &mut events, "hello").await;
         soon(session.stop()).await;
     }
-    assert!(elsewhere.asked().is_empty(), "{:?}", elsewhere.asked());
+    assert!(elsewhere.requests().is_empty(), "{:?}", elsewhere.requests());
     assert_eq!(api.model_calls().len(), 4);
-    for asked in api.asked() {
-        assert!(!format!("{:?}", asked.headers).contains("users"), "{asked:?}");
+    for request in api.requests() {
+        assert!(!format!("{:?}", request.headers).contains("users"), "{request:?}");
     }
     for call in api.model_calls() {
         assert_eq!(call.header("authorization"), Some("Bearer nonce.conversation"));
     }
 }
 
-async fn a_tool_runs_when_it_is_allowed_and_not_when_it_is_denied(program: Program) {
+async fn tool_runs_only_if_allowed(program: Program) {
     let (place, api) = (Place::new(), Api::listen().await);
     let (session, mut events) = start(options(&place, program, &api)).await;
     session.send(&prompt("run touch allowed")).unwrap();
@@ -173,7 +173,7 @@ async fn a_tool_runs_when_it_is_allowed_and_not_when_it_is_denied(program: Progr
 
     session.send(&prompt("run touch denied")).unwrap();
     let (id, _) = question(&mut events).await;
-    session.respond(&id, Ok(json!({ "behavior": "deny", "message": "not on my floor" }))).unwrap();
+    session.respond(&id, Ok(json!({ "behavior": "deny", "message": "denied by the test" }))).unwrap();
     let refusal = event(&mut events, |event| match event {
         RuntimeEvent::Message(Message::User(user)) => {
             let content = user.message.as_ref()?.content.as_ref()?;
@@ -187,12 +187,12 @@ async fn a_tool_runs_when_it_is_allowed_and_not_when_it_is_denied(program: Progr
         _ => None,
     })
     .await;
-    assert!(refusal.contains("not on my floor"), "{refusal}");
+    assert!(refusal.contains("denied by the test"), "{refusal}");
     result(&mut events).await;
     assert!(!place.path("work/denied").exists());
 }
 
-async fn an_interrupt_ends_the_turn_and_the_session_goes_on(program: Program) {
+async fn interrupt_ends_the_turn_and_session_continues(program: Program) {
     let (place, api) = (Place::new(), Api::listen().await);
     let (session, mut events) = start(options(&place, program, &api)).await;
     session.send(&prompt("hang")).unwrap();
@@ -205,7 +205,7 @@ async fn an_interrupt_ends_the_turn_and_the_session_goes_on(program: Program) {
     turn(&session, &mut events, "hello").await;
 }
 
-async fn a_resumed_conversation_remembers_its_turns(program: Program) {
+async fn resumed_conversation_contains_earlier_turns(program: Program) {
     let (place, api) = (Place::new(), Api::listen().await);
     let options = options(&place, program, &api);
     let (session, mut events) = start(options.clone()).await;
@@ -217,7 +217,7 @@ async fn a_resumed_conversation_remembers_its_turns(program: Program) {
     assert!(api.model_calls()[1].body["messages"].to_string().contains("4711"));
 }
 
-async fn an_unknown_conversation_cannot_be_resumed(program: Program) {
+async fn unknown_conversation_cannot_be_resumed(program: Program) {
     let (place, api) = (Place::new(), Api::listen().await);
     let conversation = Conversation::Resume(Uuid::new_v4());
     let error = start_fails(LaunchOptions { conversation, ..options(&place, program, &api) }).await;
@@ -226,7 +226,7 @@ async fn an_unknown_conversation_cannot_be_resumed(program: Program) {
     assert!(exit.stderr_tail.contains(&conversation.id().to_string()), "{error}");
 }
 
-/// Has the runtime run a command that writes its process id and goes on for ever.
+/// Makes the runtime run a command that writes its process id and does not exit.
 async fn long_command(place: &Place, session: &Runtime, events: &mut RuntimeEvents, more: Value) -> u32 {
     session.send(&prompt("run echo $$ > pid.part; mv pid.part pid; sleep 600; true")).unwrap();
     let (id, mut input) = question(events).await;
@@ -239,7 +239,7 @@ async fn long_command(place: &Place, session: &Runtime, events: &mut RuntimeEven
     command
 }
 
-async fn a_running_command_is_ended_with_its_session(program: Program) {
+async fn running_command_is_killed_when_session_stops(program: Program) {
     let (place, api) = (Place::new(), Api::listen().await);
     let (session, mut events) = start(options(&place, program, &api)).await;
     let command = long_command(&place, &session, &mut events, json!({})).await;
@@ -247,7 +247,7 @@ async fn a_running_command_is_ended_with_its_session(program: Program) {
     assert!(!lives(command) && !lives(session.pid().unwrap()));
 }
 
-async fn a_running_command_is_ended_when_the_session_is_dropped(program: Program) {
+async fn running_command_is_killed_when_session_is_dropped(program: Program) {
     let (place, api) = (Place::new(), Api::listen().await);
     let (session, mut events) = start(options(&place, program, &api)).await;
     let command = long_command(&place, &session, &mut events, json!({})).await;
@@ -257,12 +257,12 @@ async fn a_running_command_is_ended_when_the_session_is_dropped(program: Program
     until(|| !lives(command) && !lives(runtime)).await;
 }
 
-async fn a_background_command_is_ended_by_the_stop(program: Program) {
+async fn background_command_is_killed_when_session_stops(program: Program) {
     let (place, api) = (Place::new(), Api::listen().await);
     let (session, mut events) = start(options(&place, program, &api)).await;
     let command = long_command(&place, &session, &mut events, json!({ "run_in_background": true })).await;
     result(&mut events).await;
-    assert!(lives(command), "the turn is over, the command is not");
+    assert!(lives(command), "the command ended with the turn");
     soon(session.stop()).await;
     assert!(!lives(command) && !lives(session.pid().unwrap()));
 }

@@ -1,4 +1,4 @@
-//! Sessions with scripted runtimes: order, time-outs, interrupts, hooks, exits.
+//! Sessions with scripted runtimes: order, timeouts, interrupts, hooks, exits.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::*;
 
-/// What session tests share: a runtime that echoes and answers one message at a time, and says so if it is
-/// given two.
+/// Shared script: a runtime that echoes and answers one message at a time, and exits with 99 if it receives a
+/// second one.
 const TURNS: &str = r#"
 const state = (state) => out({ type: 'system', subtype: 'session_state_changed', state });
 const init = () => out({ type: 'system', subtype: 'init' });
@@ -37,7 +37,7 @@ handlers.user = (frame) => setTimeout(() => answer(frame, 'answer to ' + words(f
 handlers.interrupt = (frame) => ok(frame);
 "#;
 
-/// Options for a scripted runtime that knows turns.
+/// Options for a scripted runtime that supports turns.
 fn turns(place: &Place, script: &str) -> LaunchOptions {
     place.scripted(&format!("{TURNS}\n{script}"))
 }
@@ -60,7 +60,7 @@ handlers.user = (frame) => words(frame) === 'slow' ? begin(frame) : answer(frame
 handlers.interrupt = (frame) => { ok(frame); if (open) aborted(); };
 "#;
 
-/// Collects what a session says about itself, in words.
+/// Collects the events of a session as text.
 fn follow(session: &ClaudeSession) -> (Arc<Mutex<Vec<String>>>, innkeeper_claude::SessionSubscription) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&seen);
@@ -82,7 +82,7 @@ async fn becomes(session: &ClaudeSession, status: impl FnMut(&Status) -> bool) -
 }
 
 #[tokio::test]
-async fn sends_are_answered_in_order_one_at_a_time_by_one_process() {
+async fn sends_are_answered_in_order_by_one_process() {
     let place = Place::new();
     let session = start(turns(&place, "")).await;
     let pid = session.pid().unwrap();
@@ -96,7 +96,7 @@ async fn sends_are_answered_in_order_one_at_a_time_by_one_process() {
 }
 
 #[tokio::test]
-async fn a_turn_streams_its_own_events_and_ends() {
+async fn turn_streams_its_events_and_ends() {
     let place = Place::new();
     let session = start(turns(&place, "")).await;
     let mut turn = session.send("one").unwrap();
@@ -115,9 +115,9 @@ async fn a_turn_streams_its_own_events_and_ends() {
 }
 
 #[tokio::test]
-async fn the_late_result_of_a_timed_out_turn_is_not_the_next_ones() {
+async fn late_result_of_timed_out_turn_does_not_settle_the_next() {
     let place = Place::new();
-    // Its interrupt is answered at once, its result comes much later.
+    // The interrupt is acknowledged immediately; the result arrives much later.
     let session = start(turns(
         &place,
         r#"let late = false;
@@ -136,7 +136,7 @@ async fn the_late_result_of_a_timed_out_turn_is_not_the_next_ones() {
 }
 
 #[tokio::test]
-async fn the_sessions_own_time_out_is_for_every_send_that_has_none() {
+async fn session_timeout_applies_to_sends_without_one() {
     let place = Place::new();
     let options = SessionOptions {
         send_timeout: Some(Duration::from_secs(60)),
@@ -145,7 +145,7 @@ async fn the_sessions_own_time_out_is_for_every_send_that_has_none() {
     let session = start_with(options).await;
     let slow = session.send("slow").unwrap();
     becomes(&session, |status| *status == Status::Streaming).await;
-    // The clock runs through the deadline, which the next send has all for itself.
+    // The clock skips to the deadline; the next send has its own.
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(61)).await;
     tokio::time::resume();
@@ -154,7 +154,7 @@ async fn the_sessions_own_time_out_is_for_every_send_that_has_none() {
 }
 
 #[tokio::test]
-async fn an_interrupt_fails_the_running_send_alone() {
+async fn interrupt_fails_only_the_running_send() {
     let place = Place::new();
     let session = start(turns(&place, SLOW)).await;
     let pid = session.pid();
@@ -169,9 +169,9 @@ async fn an_interrupt_fails_the_running_send_alone() {
 }
 
 #[tokio::test]
-async fn an_interrupt_that_comes_before_the_message_was_taken_up_still_ends_it() {
+async fn interrupt_before_the_turn_begins_still_ends_it() {
     let place = Place::new();
-    // As newer runtimes do: the first interrupt is answered before the turn begins, which it then does.
+    // As with newer runtimes, the first interrupt is acknowledged before the turn begins, which it then does.
     let session = start(turns(
         &place,
         r#"handlers.user = (frame) => { frame.seen = setTimeout(() => begin(frame), 100); };
@@ -184,7 +184,7 @@ async fn an_interrupt_that_comes_before_the_message_was_taken_up_still_ends_it()
 }
 
 #[tokio::test]
-async fn two_hundred_interrupts_in_a_row_leave_the_session_usable() {
+async fn session_is_usable_after_200_interrupts() {
     let place = Place::new();
     let session = start(turns(&place, SLOW)).await;
     let pid = session.pid().unwrap();
@@ -200,7 +200,7 @@ async fn two_hundred_interrupts_in_a_row_leave_the_session_usable() {
 }
 
 #[tokio::test]
-async fn a_hung_runtime_is_ended_by_the_ladder_within_its_deadlines_and_the_next_send_starts_another() {
+async fn hung_runtime_is_killed_within_the_deadlines_and_next_send_restarts_it() {
     for sigint in [false, true] {
         let place = Place::new();
         let options = SessionOptions { sigint, ..SessionOptions::new(turns(&place, SLOW)) };
@@ -211,12 +211,12 @@ async fn a_hung_runtime_is_ended_by_the_ladder_within_its_deadlines_and_the_next
         kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGSTOP).unwrap();
         let began = Instant::now();
         let limit = Duration::from_secs(8);
-        let interrupted = in_time(limit, "the ladder's end", session.interrupt()).await.unwrap();
+        let interrupted = in_time(limit, "interrupt", session.interrupt()).await.unwrap();
         assert!(
             matches!(&interrupted, Interrupted::Runtime(exit) if exit.signal == Some(9)),
             "{interrupted:?}"
         );
-        assert!(began.elapsed() >= Duration::from_secs(5), "no step is left out");
+        assert!(began.elapsed() >= Duration::from_secs(5), "a step was skipped");
         assert!(matches!(soon(turn.result()).await, Err(TurnFailure::Interrupted)));
         assert!(!lives(pid));
         assert_eq!(answer(&session, "next").await, "answer to next");
@@ -225,9 +225,9 @@ async fn a_hung_runtime_is_ended_by_the_ladder_within_its_deadlines_and_the_next
 }
 
 #[tokio::test]
-async fn background_tasks_that_hold_back_a_result_are_stopped_before_the_runtime_is() {
+async fn background_tasks_that_delay_a_result_are_stopped_before_the_runtime() {
     let place = Place::new();
-    // As older runtimes do: while an agent works in the background, no result comes.
+    // As with older runtimes, the result is withheld while an agent works in the background.
     let session = start(turns(
         &place,
         r#"handlers.user = (frame) => {
@@ -249,7 +249,7 @@ async fn background_tasks_that_hold_back_a_result_are_stopped_before_the_runtime
 }
 
 #[tokio::test]
-async fn an_exit_without_a_result_is_unexpected_with_code_and_stderr_and_the_next_send_goes_on() {
+async fn exit_without_result_is_an_error_and_next_send_restarts_the_runtime() {
     let place = Place::new();
     let session = start(turns(
         &place,
@@ -273,7 +273,7 @@ async fn an_exit_without_a_result_is_unexpected_with_code_and_stderr_and_the_nex
 }
 
 #[tokio::test]
-async fn a_runtime_that_dies_while_idle_shows_as_an_error_and_is_replaced_by_the_next_send() {
+async fn idle_runtime_exit_is_an_error_and_next_send_restarts_the_runtime() {
     let place = Place::new();
     let session = start(turns(&place, "")).await;
     assert_eq!(answer(&session, "one").await, "answer to one");
@@ -287,7 +287,7 @@ async fn a_runtime_that_dies_while_idle_shows_as_an_error_and_is_replaced_by_the
 }
 
 #[tokio::test]
-async fn hooks_rewrite_in_order_and_the_error_of_one_fails_that_send_alone() {
+async fn hooks_run_in_order_and_hook_error_fails_only_its_send() {
     let place = Place::new();
     let session = start(turns(&place, "")).await;
     let adding = |suffix: &'static str| {
@@ -295,7 +295,7 @@ async fn hooks_rewrite_in_order_and_the_error_of_one_fails_that_send_alone() {
             Box::pin(async move {
                 let UserContent::Text(text) = prompt else { panic!("{prompt:?}") };
                 if text.starts_with("bad") {
-                    return Err(innkeeper_claude::HookError::from("not in this house"));
+                    return Err(innkeeper_claude::HookError::from("rejected by the hook"));
                 }
                 Ok(UserContent::Text(text + suffix))
             })
@@ -306,18 +306,18 @@ async fn hooks_rewrite_in_order_and_the_error_of_one_fails_that_send_alone() {
     let (bad, good) = (session.send("bad").unwrap(), session.send("good").unwrap());
     let error = soon(bad.result()).await.unwrap_err();
     let TurnFailure::Hook(cause) = &error else { panic!("{error:?}") };
-    assert_eq!(cause.to_string(), "not in this house");
+    assert_eq!(cause.to_string(), "rejected by the hook");
     assert_eq!(soon(good.result()).await.unwrap().text, "answer to good a b");
     second.unsubscribe();
     assert_eq!(answer(&session, "good").await, "answer to good a");
-    let broken = session.before_send(|_| panic!("a bug of the hook's own"));
+    let broken = session.before_send(|_| panic!("a bug in the hook"));
     assert!(matches!(soon(session.send("good").unwrap().result()).await, Err(TurnFailure::Hook(_))));
     drop(broken);
     assert_eq!(answer(&session, "good").await, "answer to good a");
 }
 
 #[tokio::test]
-async fn a_hook_that_hangs_is_ended_by_an_interrupt_or_the_time_out() {
+async fn hanging_hook_is_ended_by_interrupt_or_timeout() {
     let place = Place::new();
     let session = start(turns(&place, "")).await;
     let hook = session.before_send(|_| Box::pin(std::future::pending()));
@@ -332,11 +332,11 @@ async fn a_hook_that_hangs_is_ended_by_an_interrupt_or_the_time_out() {
 }
 
 #[tokio::test]
-async fn followers_are_told_everything_in_order_until_they_leave() {
+async fn subscribers_receive_events_in_order_until_dropped() {
     let place = Place::new();
     let session = ClaudeSession::new(SessionOptions::new(turns(&place, "")), CancellationToken::new());
     let (seen, following) = follow(&session);
-    session.on_event(|_| panic!("a bug of the follower's own")).keep();
+    session.on_event(|_| panic!("a bug in the subscriber")).keep();
     session.warm_up().await.unwrap();
     answer(&session, "one").await;
     following.unsubscribe();
@@ -345,7 +345,7 @@ async fn followers_are_told_everything_in_order_until_they_leave() {
 }
 
 #[tokio::test]
-async fn a_question_is_answered_beside_the_stream_and_shows_in_the_status() {
+async fn permission_request_does_not_block_the_stream_and_shows_in_status() {
     let place = Place::new();
     let launch = turns(
         &place,
@@ -381,7 +381,7 @@ async fn a_question_is_answered_beside_the_stream_and_shows_in_the_status() {
 }
 
 #[tokio::test]
-async fn a_handler_that_panics_is_an_error_for_the_runtime_and_a_withdrawn_question_is_cancelled() {
+async fn panicking_handler_returns_an_error_and_cancelled_request_is_cancelled() {
     let place = Place::new();
     let launch = turns(
         &place,
@@ -397,7 +397,7 @@ async fn a_handler_that_panics_is_an_error_for_the_runtime_and_a_withdrawn_quest
             let guard = Arc::clone(&guard);
             Box::pin(async move {
                 if question.tool_name.as_deref() == Some("Panic") {
-                    panic!("a bug of the handler's own");
+                    panic!("a bug in the handler");
                 }
                 let _held = guard.lock().unwrap().take();
                 std::future::pending().await
@@ -411,7 +411,7 @@ async fn a_handler_that_panics_is_an_error_for_the_runtime_and_a_withdrawn_quest
 }
 
 #[tokio::test]
-async fn a_restart_takes_its_place_in_the_queue_and_changes_the_options() {
+async fn restart_is_queued_and_changes_options() {
     let place = Place::new();
     let session = start(turns(
         &place,
@@ -428,7 +428,7 @@ async fn a_restart_takes_its_place_in_the_queue_and_changes_the_options() {
 }
 
 #[tokio::test]
-async fn a_restart_that_fails_leaves_the_options_as_they_were() {
+async fn failed_restart_keeps_the_options() {
     let place = Place::new();
     let session = start(turns(&place, "")).await;
     let missing = place.path("nowhere");
@@ -438,7 +438,7 @@ async fn a_restart_that_fails_leaves_the_options_as_they_were() {
 }
 
 #[tokio::test]
-async fn terminating_fails_everything_and_leaves_nothing() {
+async fn terminate_fails_all_sends_and_leaves_no_process() {
     let place = Place::new();
     let session = start(turns(&place, SLOW)).await;
     let pid = session.pid().unwrap();
@@ -459,7 +459,7 @@ async fn terminating_fails_everything_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn terminating_during_a_start_leaves_nothing() {
+async fn terminate_during_start_leaves_no_process() {
     let place = Place::new();
     let pid_file = place.path("pid");
     let options = place.scripted(&format!(
@@ -474,7 +474,7 @@ async fn terminating_during_a_start_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn cancelling_the_token_ends_the_session() {
+async fn cancelled_token_ends_the_session() {
     let place = Place::new();
     let cancel = CancellationToken::new();
     let session =
@@ -489,7 +489,7 @@ async fn cancelling_the_token_ends_the_session() {
 }
 
 #[tokio::test]
-async fn a_turn_keeps_its_session_alive_and_dropping_both_ends_the_runtime() {
+async fn turn_keeps_session_alive_and_dropping_both_stops_the_runtime() {
     let place = Place::new();
     let session = start(turns(&place, "")).await;
     let pid = session.pid().unwrap();
@@ -500,7 +500,7 @@ async fn a_turn_keeps_its_session_alive_and_dropping_both_ends_the_runtime() {
 }
 
 #[tokio::test]
-async fn a_turn_whose_events_nobody_reads_says_so_and_still_has_its_result() {
+async fn turn_with_unread_events_reports_lag_and_has_its_result() {
     let place = Place::new();
     let session = start(turns(
         &place,
@@ -519,7 +519,7 @@ async fn a_turn_whose_events_nobody_reads_says_so_and_still_has_its_result() {
 }
 
 #[tokio::test]
-async fn a_thousand_sends_may_wait_and_no_more() {
+async fn rejects_send_when_1000_are_queued() {
     let place = Place::new();
     let session = start(turns(&place, SLOW)).await;
     let turns: Vec<_> = (0..1024).map(|_| session.send("slow").unwrap()).collect();
@@ -531,7 +531,7 @@ async fn a_thousand_sends_may_wait_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_fork_before_the_first_message_is_an_error() {
+async fn rejects_fork_before_the_first_message() {
     let place = Place::new();
     let session = start(turns(&place, "")).await;
     let error = session.fork(|_| (), CancellationToken::new()).await.unwrap_err();
@@ -540,14 +540,14 @@ async fn a_fork_before_the_first_message_is_an_error() {
 }
 
 #[tokio::test]
-async fn one_conversation_has_one_runtime() {
+async fn conversation_has_at_most_one_runtime() {
     let place = Place::new();
     let options = LaunchOptions { registry: Some(place.path("running")), ..turns(&place, "") };
     let first = start(options.clone()).await;
     let second = ClaudeSession::start(SessionOptions::new(options.clone()), CancellationToken::new()).await;
     let error = second.unwrap_err();
     assert!(error.to_string().contains("is in use by the runtime with warden process"), "{error}");
-    // A restart gives the conversation back and takes it again.
+    // A restart releases the conversation and leases it again.
     first.restart(|_| ()).await.unwrap();
     assert_eq!(answer(&first, "one").await, "answer to one");
     soon(first.terminate()).await;
@@ -555,7 +555,7 @@ async fn one_conversation_has_one_runtime() {
     assert_eq!(answer(&third, "two").await, "answer to two");
 }
 
-/// A runtime that goes on with another conversation when it is told `/clear`, as newer ones do.
+/// A runtime that switches to another conversation on `/clear`, as newer ones do.
 const CLEARS: &str = r#"
 handlers.user = (frame) => {
   begin(frame);
@@ -566,7 +566,7 @@ handlers.user = (frame) => {
 "#;
 
 #[tokio::test]
-async fn the_conversation_that_a_cleared_runtime_goes_on_with_is_the_one_that_is_in_use() {
+async fn conversation_id_after_clear_is_leased() {
     let place = Place::new();
     let options = LaunchOptions { registry: Some(place.path("running")), ..turns(&place, CLEARS) };
     let registry = innkeeper_claude::process_registry::ProcessRegistry::new(place.path("running"));
@@ -583,7 +583,7 @@ async fn the_conversation_that_a_cleared_runtime_goes_on_with_is_the_one_that_is
     until(|| in_use() == [(cleared, true)]).await;
     assert!(matches!(session.fork(|_| (), CancellationToken::new()).await, Err(ForkError::Empty)));
 
-    // The other one is free, the new one is not.
+    // The first conversation is free, the new one is leased.
     let mut other = options.clone();
     let old = start(other.clone()).await;
     other.conversation = innkeeper_claude::Conversation::New(cleared);
@@ -591,7 +591,7 @@ async fn the_conversation_that_a_cleared_runtime_goes_on_with_is_the_one_that_is
     assert!(error.to_string().contains(&format!("{cleared} is in use")), "{error}");
     soon(old.terminate()).await;
 
-    // The next runtime takes it from there.
+    // The next runtime resumes the new conversation.
     session.restart(|_| ()).await.unwrap();
     assert!(answer(&session, "two").await.contains(&cleared.to_string()));
     assert_eq!((session.conversation(), in_use()), (cleared, vec![(cleared, true)]));
@@ -600,7 +600,7 @@ async fn the_conversation_that_a_cleared_runtime_goes_on_with_is_the_one_that_is
 }
 
 #[tokio::test]
-async fn a_send_that_the_runtime_drops_is_cancelled() {
+async fn send_dropped_by_the_runtime_is_cancelled() {
     let place = Place::new();
     let session = start(turns(
         &place,
@@ -617,7 +617,7 @@ async fn a_send_that_the_runtime_drops_is_cancelled() {
 }
 
 #[tokio::test]
-async fn refusals_are_the_answer_where_nobody_else_gives_one() {
+async fn requests_without_handler_are_rejected() {
     let place = Place::new();
     let session = start(turns(
         &place,

@@ -1,20 +1,20 @@
-//! Signals from outside to real runtimes in the middle of a turn.
+//! External signals to real runtimes during a turn.
 
 use innkeeper_claude::{EventKind, Program, Status, TurnEnding, TurnFailure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::scenarios::{Inn, completes};
+use crate::scenarios::{SessionFixture, completes};
 use crate::support::*;
 
-/// Says something, and then nothing for a long time.
+/// Sends some text, and then nothing for a long time.
 const HANGS: &str = "#demo\ntext One moment please\nwait 60000\ntext too late";
 
-/// Sends SIGINT while a turn runs; returns what the session made of the turn, after it has
-/// checked that the conversation goes on in another runtime.
+/// Sends SIGINT during a turn; returns the outcome of the turn. Checks that the conversation continues in another
+/// runtime.
 async fn turn_after_sigint(program: Program) -> Result<TurnEnding, TurnFailure> {
-    let inn = Inn::new(program).await;
-    let session = inn.session().await;
+    let fixture = SessionFixture::new(program).await;
+    let session = fixture.session().await;
     let conversation = session.conversation();
     completes(&session, "#demo\ntext The number is 4711.").await;
     let mut turn = session.send(HANGS).unwrap();
@@ -22,7 +22,7 @@ async fn turn_after_sigint(program: Program) -> Result<TurnEnding, TurnFailure> 
     let pid = session.pid().unwrap();
     kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGINT).unwrap();
     let outcome = soon(turn.result()).await.map(|result| result.ending);
-    // The result comes before the exit; a message in between would go to the ending process.
+    // The result arrives before the exit; a message in between would go to the exiting process.
     let status =
         soon(session.status().wait_for(|status| matches!(status, Status::Error(_)))).await.unwrap().clone();
     let Status::Error(error) = status else { panic!("{status:?}") };
@@ -36,13 +36,13 @@ async fn turn_after_sigint(program: Program) -> Result<TurnEnding, TurnFailure> 
 }
 
 #[tokio::test]
-async fn sigint_to_the_native_runtime_ends_the_turn_with_an_aborted_result() {
+async fn sigint_to_native_runtime_aborts_the_turn() {
     let outcome = turn_after_sigint(runtime("INNKEEPER_TEST_CLAUDE_NATIVE")).await;
     assert!(matches!(outcome, Ok(TurnEnding::Aborted)), "{outcome:?}");
 }
 
 #[tokio::test]
-async fn sigint_to_the_node_runtime_ends_the_turn_without_a_result() {
+async fn sigint_to_node_runtime_ends_the_turn_without_result() {
     let outcome = turn_after_sigint(runtime("INNKEEPER_TEST_CLAUDE_NODE")).await;
     assert!(matches!(outcome, Err(TurnFailure::UnexpectedExit(_))), "{outcome:?}");
 }

@@ -1,4 +1,4 @@
-//! What the process tests share: a private home for each, scripted runtimes, and looking for processes.
+//! Helpers for process tests: private directories, scripted runtimes, and process inspection.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,10 +16,10 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// How long a test waits for something that must happen.
+/// Timeout for events that must happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A home, a configuration directory, a working directory and a scratch directory of a test's own.
+/// A home, configuration, working and scratch directory for one test.
 pub(crate) struct Place {
     root: TempDir,
 }
@@ -37,21 +37,21 @@ impl Place {
         self.root.path().join(name)
     }
 
-    /// Writes a file below the place.
+    /// Writes a file.
     pub(crate) fn write(&self, name: &str, content: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, content).unwrap();
         path
     }
 
-    /// Writes an executable file below the place.
+    /// Writes an executable file.
     pub(crate) fn program(&self, name: &str, content: &str) -> PathBuf {
         let path = self.write(name, content);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         path
     }
 
-    /// Options for a new conversation of `program`, with nothing of the test's own environment but `PATH`.
+    /// Options for a new conversation of `program`. Of the test's environment only `PATH` is inherited.
     pub(crate) fn options(&self, program: Program) -> LaunchOptions {
         let warden = WardenProgram { path: env!("CARGO_BIN_EXE_innkeeper-warden").into(), args: Vec::new() };
         let directories = Directories { cwd: self.path("work"), scratch: self.path("scratch") };
@@ -70,8 +70,8 @@ impl Place {
         }
     }
 
-    /// Options for a runtime that is a script for Node, speaking stream-json. It answers `initialize` unless
-    /// the script changes `handlers`; `out` writes a frame.
+    /// Options for a runtime that is a Node script speaking stream-json. It responds to `initialize` unless the
+    /// script changes `handlers`; `out` writes a frame.
     pub(crate) fn scripted(&self, script: &str) -> LaunchOptions {
         let source = format!("{PRELUDE}\n{script}");
         self.options(Program::from_path(self.write("runtime.js", &source)))
@@ -82,7 +82,7 @@ impl Place {
         self.options(Program::Native(self.program("runtime", &format!("#!/usr/bin/env bash\n{script}"))))
     }
 
-    /// The names of the files in the scratch directory.
+    /// Names of the files in the scratch directory.
     pub(crate) fn scratch_files(&self) -> Vec<OsString> {
         match std::fs::read_dir(self.path("scratch")) {
             Ok(entries) => entries.map(|entry| entry.unwrap().file_name()).collect(),
@@ -91,7 +91,7 @@ impl Place {
     }
 }
 
-/// The part that all scripted runtimes have in common.
+/// Common part of all scripted runtimes.
 const PRELUDE: &str = r#"
 const { spawn } = require('node:child_process');
 const out = (frame) => process.stdout.write(JSON.stringify(frame) + '\n');
@@ -109,20 +109,20 @@ require('node:readline').createInterface({ input: process.stdin }).on('line', (l
 });
 "#;
 
-/// Starts a session that must start.
+/// Starts a runtime; panics if it fails.
 pub(crate) async fn start(options: LaunchOptions) -> (Runtime, RuntimeEvents) {
     Runtime::start(options, CancellationToken::new()).await.unwrap()
 }
 
-/// Starts a session that must not.
+/// Starts a runtime that must fail to start; returns the error.
 pub(crate) async fn start_fails(options: LaunchOptions) -> StartError {
     match Runtime::start(options, CancellationToken::new()).await {
-        Ok(_) => panic!("the session started"),
+        Ok(_) => panic!("the runtime started"),
         Err(error) => error,
     }
 }
 
-/// An error with its causes.
+/// Formats an error with its causes.
 pub(crate) fn explained(error: &StartError) -> String {
     let cause = std::error::Error::source(error);
     cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
@@ -132,19 +132,19 @@ pub(crate) fn prompt(text: &str) -> UserMessage {
     UserMessage::new(Uuid::new_v4(), text)
 }
 
-/// Waits for a future that must end.
+/// Awaits a future with a timeout.
 #[track_caller]
 pub(crate) fn soon<F: Future>(future: F) -> impl Future<Output = F::Output> {
     let place = std::panic::Location::caller();
     async move {
         match tokio::time::timeout(PATIENCE, future).await {
             Ok(output) => output,
-            Err(_) => panic!("nothing happened in time at {place}"),
+            Err(_) => panic!("timed out at {place}"),
         }
     }
 }
 
-/// The next event that `pick` accepts; those before it are skipped.
+/// Returns the next event that `pick` accepts; skips those before it.
 #[track_caller]
 pub(crate) fn event<T>(
     events: &mut RuntimeEvents,
@@ -152,7 +152,7 @@ pub(crate) fn event<T>(
 ) -> impl Future<Output = T> {
     soon(async move {
         loop {
-            let event = events.next().await.expect("the events ended");
+            let event = events.next().await.expect("no more events");
             if let Some(picked) = pick(&event) {
                 return picked;
             }
@@ -160,7 +160,7 @@ pub(crate) fn event<T>(
     })
 }
 
-/// The text of the next frame that a scripted runtime wrote with `say`.
+/// Returns the text of the next frame that a scripted runtime writes with `say`.
 #[track_caller]
 pub(crate) fn said(events: &mut RuntimeEvents) -> impl Future<Output = String> {
     event(events, |event| match event {
@@ -172,14 +172,14 @@ pub(crate) fn said(events: &mut RuntimeEvents) -> impl Future<Output = String> {
     })
 }
 
-/// A process id that a scripted runtime wrote with `say`.
+/// Returns the next process id that a scripted runtime writes with `say`.
 #[track_caller]
 pub(crate) fn said_pid(events: &mut RuntimeEvents) -> impl Future<Output = u32> {
     let said = said(events);
     async move { said.await.parse().unwrap() }
 }
 
-/// The exit event.
+/// Waits for the exit event.
 #[track_caller]
 pub(crate) fn exit(events: &mut RuntimeEvents) -> impl Future<Output = Exit> {
     event(events, |event| match event {
@@ -188,25 +188,25 @@ pub(crate) fn exit(events: &mut RuntimeEvents) -> impl Future<Output = Exit> {
     })
 }
 
-/// Whether a process exists and is not just waiting to be reaped.
+/// Whether a process exists and is not a zombie.
 pub(crate) fn lives(pid: u32) -> bool {
     if kill(Pid::from_raw(pid.try_into().unwrap()), None).is_err() {
         return false;
     }
-    // Inside a container nobody may reap an orphan, and a zombie does nothing any more.
+    // In a container an orphan may never be reaped, but a zombie does not run.
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => !stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')),
         Err(_) => !Path::new("/proc/self").exists(),
     }
 }
 
-/// The parent of a process.
+/// Returns the parent of a process.
 pub(crate) fn parent(pid: u32) -> u32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Waits until something is so.
+/// Waits until the predicate holds.
 #[track_caller]
 pub(crate) fn until(mut predicate: impl FnMut() -> bool) -> impl Future<Output = ()> {
     soon(async move {
@@ -216,7 +216,7 @@ pub(crate) fn until(mut predicate: impl FnMut() -> bool) -> impl Future<Output =
     })
 }
 
-/// Runs each test for both pinned runtimes.
+/// Runs each test with both pinned runtimes.
 #[macro_export]
 macro_rules! for_both_runtimes {
     ($($name:ident),* $(,)?) => {
@@ -236,10 +236,13 @@ macro_rules! for_both_runtimes {
     };
 }
 
-/// A pinned runtime.
+/// Returns a pinned runtime.
 pub(crate) fn runtime(variable: &str) -> Program {
     let path = std::env::var_os(variable)
-        .unwrap_or_else(|| panic!("{variable} names no runtime; run scripts/test, which installs both"));
-    assert!(Path::new(&path).is_file(), "{variable} names no file; run scripts/test, which installs both");
+        .unwrap_or_else(|| panic!("{variable} is not set; run scripts/test, which installs both runtimes"));
+    assert!(
+        Path::new(&path).is_file(),
+        "{variable} is not a file; run scripts/test, which installs both runtimes"
+    );
     Program::from_path(path)
 }

@@ -1,4 +1,4 @@
-//! The frames of the recordings.
+//! Loads the recorded frames.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ pub(crate) const VERSIONS: [&str; 2] = ["0.2.112", "0.3.325"];
 
 /// The recording of one process.
 pub(crate) struct Recording {
-    /// The scenario, with a mark if it is the earlier of two processes.
+    /// Scenario name, marked if it is the earlier of two processes.
     pub(crate) name: String,
-    /// What the runtime wrote to its stdout, in order.
+    /// Frames on the runtime's stdout, in order.
     pub(crate) frames: Vec<Value>,
 }
 

@@ -1,4 +1,4 @@
-//! Every recorded frame, decoded and encoded again.
+//! Decodes every recorded frame and encodes it again.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ fn decoded(frame: &Value) -> Message {
 }
 
 #[test]
-fn all_scenarios_of_both_versions_are_there() {
+fn all_scenarios_of_both_versions_exist() {
     let counts = VERSIONS.map(|version| {
         let recordings = recordings(version);
         (recordings.len(), recordings.iter().map(|recording| recording.frames.len()).sum::<usize>())
@@ -24,7 +24,7 @@ fn all_scenarios_of_both_versions_are_there() {
 }
 
 #[test]
-fn every_frame_encodes_to_the_fields_that_it_had() {
+fn every_frame_round_trips() {
     for version in VERSIONS {
         for recording in recordings(version) {
             for frame in &recording.frames {
@@ -37,7 +37,7 @@ fn every_frame_encodes_to_the_fields_that_it_had() {
 }
 
 #[test]
-fn no_frame_is_of_a_kind_that_is_not_known() {
+fn every_frame_has_a_known_kind() {
     let mut unknown = BTreeSet::new();
     for version in VERSIONS {
         for recording in recordings(version) {
@@ -50,7 +50,7 @@ fn no_frame_is_of_a_kind_that_is_not_known() {
 }
 
 #[test]
-fn frames_mean_what_was_reviewed() {
+fn frames_match_the_reviewed_events() {
     for version in VERSIONS {
         let mut text = String::new();
         for recording in recordings(version) {
@@ -64,7 +64,7 @@ fn frames_mean_what_was_reviewed() {
     }
 }
 
-/// The kinds of a recording's frames and the events that they are, repeated ones counted.
+/// Kinds and events of a recording's frames; repetitions are counted.
 fn runs(recording: &Recording) -> Vec<(String, usize)> {
     let mut runs: Vec<(String, usize)> = Vec::new();
     for frame in &recording.frames {
@@ -80,7 +80,7 @@ fn runs(recording: &Recording) -> Vec<(String, usize)> {
 }
 
 #[test]
-fn streamed_text_adds_up_to_the_whole_text_of_an_undisturbed_turn() {
+fn streamed_text_equals_complete_text_of_an_uninterrupted_turn() {
     for version in VERSIONS {
         let recordings = recordings(version);
         for name in ["hello", "thinking", "two_turns", "bash", "parallel_tools", "subagent"] {
@@ -101,7 +101,7 @@ fn text_delta(message: &Message) -> Option<String> {
     text.text.clone()
 }
 
-/// The texts of a whole message of the main thread.
+/// Texts of a complete message of the main thread.
 fn texts(message: &Message) -> Vec<String> {
     let Message::Assistant(assistant) = message else { return Vec::new() };
     let content = assistant.message.as_ref().and_then(|message| message.content.as_ref());

@@ -1,4 +1,4 @@
-//! What a decoded frame is, and what it means, in a word each.
+//! Short names for the kinds and events of decoded frames.
 
 use innkeeper_claude::wire::{
     ApiMessage, BlockDelta, ContentBlock, IncomingRequest, MessageContent, StreamEvent, SystemMessage,
@@ -6,8 +6,7 @@ use innkeeper_claude::wire::{
 use innkeeper_claude::{EventKind, Message, classify};
 use serde_json::Value;
 
-/// The name of a frame's kind, from the types that it decoded into; `None` if a part of it is of a kind that is
-/// not known.
+/// Returns the name of a frame's kind, from the types that it decoded to; `None` if any part is of an unknown kind.
 pub(crate) fn kind_of(message: &Message) -> Option<String> {
     let frame = serde_json::to_value(message).unwrap();
     let tag = |pointer: &str| frame.pointer(pointer).and_then(Value::as_str).unwrap_or("?").to_owned();
@@ -27,7 +26,7 @@ pub(crate) fn kind_of(message: &Message) -> Option<String> {
     })
 }
 
-/// The events that a frame is; none for one that means nothing in particular.
+/// Returns the events of a frame, without those of kind `Other`.
 pub(crate) fn events_of(message: &Message) -> Vec<String> {
     let cut = |text: &str| text.chars().take(40).collect::<String>().replace('\n', " ");
     let event = |kind: &EventKind| {
@@ -49,7 +48,7 @@ pub(crate) fn events_of(message: &Message) -> Vec<String> {
     classify(message).iter().filter_map(event).collect()
 }
 
-/// What makes two frames of the same subtype different.
+/// Distinguishes frames of the same subtype.
 fn detail(frame: &Value) -> String {
     let text = |key: &str| frame[key].as_str().map(|text| format!("/{text}"));
     match frame["subtype"].as_str() {

@@ -29,7 +29,7 @@ fn lines_of(path: &Path) -> Vec<Value> {
     fs::read_to_string(path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The texts of a conversation.
+/// Texts of a conversation.
 fn texts(path: &Path) -> Vec<String> {
     let text = |content: &Value| match content {
         Value::String(text) => text.clone(),
@@ -44,7 +44,7 @@ fn texts(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The texts of a fork at a message.
+/// Texts of a fork at a message.
 fn forked(lines: &[Value], up_to: Option<&str>) -> Vec<String> {
     let store = Store::new();
     let path = store.write("-a", SOURCE, lines);
@@ -52,7 +52,7 @@ fn forked(lines: &[Value], up_to: Option<&str>) -> Vec<String> {
 }
 
 #[test]
-fn a_new_title_and_a_new_tag_show_in_the_list() {
+fn new_title_and_tag_are_listed() {
     let store = Store::new();
     let path = store.write("-a", SOURCE, &[user("hello", None)]);
     rename(&path, "  New name ").unwrap();
@@ -72,7 +72,7 @@ fn a_new_title_and_a_new_tag_show_in_the_list() {
 }
 
 #[test]
-fn a_title_does_not_become_the_other_half_of_a_broken_line() {
+fn title_is_not_appended_to_a_truncated_line() {
     let store = Store::new();
     let path = store.write("-a", SOURCE, &[user("hello", None)]);
     let whole = fs::read_to_string(&path).unwrap();
@@ -84,7 +84,7 @@ fn a_title_does_not_become_the_other_half_of_a_broken_line() {
 }
 
 #[test]
-fn bad_titles_tags_and_paths_are_refused_and_change_nothing() {
+fn rejects_invalid_titles_tags_and_paths_without_changes() {
     let store = Store::new();
     let path = store.write("-a", SOURCE, &[user("hello", None)]);
     let before = fs::read(&path).unwrap();
@@ -103,7 +103,7 @@ fn bad_titles_tags_and_paths_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn deleting_takes_what_lies_beside_and_nothing_else() {
+fn delete_removes_only_the_transcript_and_its_sidecars() {
     let store = Store::new();
     let path = store.write("-a", SOURCE, &[user("hello", None)]);
     let other = store.write("-a", FORK, &[user("other", None)]);
@@ -113,7 +113,7 @@ fn deleting_takes_what_lies_beside_and_nothing_else() {
 }
 
 #[test]
-fn a_fork_has_new_ids_and_says_where_they_came_from() {
+fn fork_has_new_ids_and_records_their_source() {
     let store = Store::new();
     let progress = with(entry("progress", "p", Some("q"), &json!([])), &json!({"data": {}}));
     let answer =
@@ -128,7 +128,7 @@ fn a_fork_has_new_ids_and_says_where_they_came_from() {
     let before = fs::read(&path).unwrap();
     let forked = fork(&path, &options(Some("a"))).unwrap();
     assert_eq!(forked.path, path.with_file_name(format!("{FORK}.jsonl")));
-    assert_eq!(fs::read(&path).unwrap(), before, "the source was touched");
+    assert_eq!(fs::read(&path).unwrap(), before, "the source was changed");
     assert_eq!(fs::metadata(&forked.path).unwrap().permissions().mode() & 0o777, 0o600);
     let lines = lines_of(&forked.path);
     let [question, answer, replacement, title] = lines.as_slice() else { panic!("{lines:?}") };
@@ -151,7 +151,7 @@ fn a_fork_has_new_ids_and_says_where_they_came_from() {
 }
 
 #[test]
-fn a_fork_gets_the_title_that_is_given_or_the_sources() {
+fn fork_gets_the_given_title_or_the_source_title() {
     let store = Store::new();
     let path = store.write("-a", SOURCE, &[user("q", None)]);
     rename(&path, "My work").unwrap();
@@ -162,7 +162,7 @@ fn a_fork_gets_the_title_that_is_given_or_the_sources() {
 }
 
 #[test]
-fn a_fork_ends_at_its_message_whatever_branch_that_is_on() {
+fn fork_ends_at_its_message_on_any_branch() {
     let lines = [
         user("q1", None),
         assistant("a1", "q1"),
@@ -184,7 +184,7 @@ fn a_fork_ends_at_its_message_whatever_branch_that_is_on() {
 }
 
 #[test]
-fn a_fork_keeps_compactions_whole() {
+fn fork_keeps_compactions_complete() {
     let metadata = json!({"preservedSegment": {"headUuid": "q2", "anchorUuid": "summary", "tailUuid": "a2"}});
     let lines = [
         user("q1", None),
@@ -204,7 +204,7 @@ fn a_fork_keeps_compactions_whole() {
 }
 
 #[test]
-fn what_cannot_be_forked_says_why_and_leaves_nothing() {
+fn failed_fork_says_why_and_leaves_no_files() {
     let store = Store::new();
     let path = store.write("-a", SOURCE, &[user("q", None)]);
     assert!(
@@ -216,8 +216,8 @@ fn what_cannot_be_forked_says_why_and_leaves_nothing() {
     let before = fs::read(path.with_file_name(format!("{FORK}.jsonl"))).unwrap();
     assert!(
         matches!(fork(&path, &options(None)), Err(TranscriptError::Io { .. })),
-        "an existing one was overwritten"
+        "an existing file was overwritten"
     );
     assert_eq!(fs::read(path.with_file_name(format!("{FORK}.jsonl"))).unwrap(), before);
-    assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 2, "something was left behind");
+    assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 2, "a file was left over");
 }

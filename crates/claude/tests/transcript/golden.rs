@@ -1,4 +1,4 @@
-//! What the official SDK of both versions says about the fixtures of both versions.
+//! Output of the official SDK in both versions for the fixtures of both versions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn golden(sdk: &str, fixture: &str) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
-/// The fixture with the file times that the SDK saw.
+/// Copies the fixture and sets the file times that the SDK saw.
 fn fixture(version: &str, golden: &Value) -> Store {
     let store = Store::new();
     copy(&fixtures().join(version).join("projects"), &store.dir.path().join("projects"));
@@ -52,7 +52,7 @@ fn id_of(session: &Value) -> Uuid {
     session["sessionId"].as_str().unwrap().parse().unwrap()
 }
 
-/// A summary as the SDK writes it, without the size, which changed when paths were made neutral.
+/// Formats a summary like the SDK, without the size, which changed when paths were anonymized.
 fn listed(summary: &SessionSummary) -> Value {
     assert_eq!(summary.size, fs::metadata(&summary.path).unwrap().len());
     let fields = json!({
@@ -78,7 +78,7 @@ fn without_size(session: &Value) -> Value {
     session
 }
 
-/// A message as the golden files sum it up.
+/// Digest of a message as in the golden files.
 fn digest(message: &TranscriptMessage) -> Value {
     let mut keys =
         vec!["type", "uuid", "session_id", "message", "parent_tool_use_id", "parent_agent_id", "timestamp"];
@@ -121,7 +121,7 @@ fn with_sorted_keys(messages: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn the_list_is_the_one_of_the_newer_sdk_for_both_fixtures() {
+fn list_matches_newer_sdk_for_both_fixtures() {
     for version in VERSIONS {
         let golden = golden(NEWER_SDK, version);
         let store = fixture(version, &golden);
@@ -138,14 +138,14 @@ fn the_list_is_the_one_of_the_newer_sdk_for_both_fixtures() {
 }
 
 #[test]
-fn the_older_sdk_lists_the_same() {
+fn older_sdk_lists_the_same() {
     for version in VERSIONS {
         assert_eq!(golden("0.2.112", version)["listSessions"], golden(NEWER_SDK, version)["listSessions"]);
     }
 }
 
 #[test]
-fn messages_and_subagents_are_those_of_the_newer_sdk_for_both_fixtures() {
+fn messages_and_subagents_match_newer_sdk_for_both_fixtures() {
     for version in VERSIONS {
         let golden = golden(NEWER_SDK, version);
         let store = fixture(version, &golden);
@@ -185,7 +185,7 @@ fn kind_and_uuid(message: &TranscriptMessage) -> String {
 }
 
 #[test]
-fn the_older_sdk_differs_in_steering_messages_alone() {
+fn older_sdk_differs_only_in_steering_messages() {
     for version in VERSIONS {
         let golden = golden("0.2.112", version);
         let store = fixture(version, &golden);
@@ -210,7 +210,7 @@ fn the_older_sdk_differs_in_steering_messages_alone() {
 }
 
 #[test]
-fn every_message_of_the_fixtures_becomes_a_frame_of_the_live_wire() {
+fn every_fixture_message_converts_to_a_wire_frame() {
     for version in VERSIONS {
         let golden = golden(NEWER_SDK, version);
         let store = fixture(version, &golden);

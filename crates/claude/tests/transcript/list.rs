@@ -1,4 +1,4 @@
-//! Listing: directories, caching, corrupt files, what lies beside a transcript.
+//! Listing: directories, caching, corrupt files, sidecar files.
 
 use std::fs;
 use std::io::Write;
@@ -25,14 +25,14 @@ fn prompt_in(cwd: &Path) -> serde_json::Value {
 }
 
 #[test]
-fn a_configuration_directory_without_transcripts_has_an_empty_list() {
+fn directory_without_transcripts_has_empty_list() {
     let dir = tempfile::tempdir().unwrap();
     let transcripts = innkeeper_claude::transcript::Transcripts::new(&dir.path().join("none"));
     assert!(transcripts.list(&ListOptions::default()).is_empty());
 }
 
 #[test]
-fn a_directory_lists_its_own_sessions_and_not_those_of_one_with_the_same_name() {
+fn directory_excludes_sessions_of_another_with_the_same_encoded_name() {
     let store = Store::new();
     let work = tempfile::tempdir().unwrap();
     let root = work.path().canonicalize().unwrap();
@@ -50,7 +50,7 @@ fn a_directory_lists_its_own_sessions_and_not_those_of_one_with_the_same_name() 
 }
 
 #[test]
-fn a_long_directory_is_found_under_any_checksum_if_the_session_names_it() {
+fn long_directory_is_found_under_any_checksum_if_session_names_it() {
     let store = Store::new();
     let work = tempfile::tempdir().unwrap();
     let long = work.path().canonicalize().unwrap().join("x".repeat(120)).join("y".repeat(120));
@@ -67,7 +67,7 @@ fn a_long_directory_is_found_under_any_checksum_if_the_session_names_it() {
 }
 
 #[test]
-fn the_work_trees_of_a_repository_count_unless_they_are_excluded() {
+fn worktrees_are_included_unless_excluded() {
     let store = Store::new();
     let work = tempfile::tempdir().unwrap();
     let root = work.path().canonicalize().unwrap();
@@ -92,7 +92,7 @@ fn the_work_trees_of_a_repository_count_unless_they_are_excluded() {
 }
 
 #[test]
-fn the_newest_of_two_copies_of_a_session_is_listed_and_ties_are_broken_by_id() {
+fn newest_copy_of_a_session_is_listed_and_ties_are_broken_by_id() {
     let store = Store::new();
     let (twice, once) = (Uuid::from_u128(1), Uuid::from_u128(2));
     let old = store.write("-a", twice, &[user("old", None)]);
@@ -108,7 +108,7 @@ fn the_newest_of_two_copies_of_a_session_is_listed_and_ties_are_broken_by_id() {
 }
 
 #[test]
-fn the_second_list_reads_only_what_changed() {
+fn second_list_reads_only_changed_files() {
     let store = Store::new();
     let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
     let path = store.write("-a", one, &[user("first", None)]);
@@ -126,14 +126,17 @@ fn the_second_list_reads_only_what_changed() {
                 .unwrap(),
         )
     };
-    assert!(std::sync::Arc::ptr_eq(&get(&before, other), &get(&after, other)), "read again");
+    assert!(
+        std::sync::Arc::ptr_eq(&get(&before, other), &get(&after, other)),
+        "an unchanged file was read again"
+    );
     assert_eq!((get(&before, one).summary.as_str(), get(&after, one).summary.as_str()), ("first", "renamed"));
     fs::remove_file(path).unwrap();
     assert_eq!(transcripts.list(&ListOptions::default()).len(), 1);
 }
 
 #[test]
-fn many_projects_are_listed_whole() {
+fn all_of_many_projects_are_listed() {
     let store = Store::new();
     for number in 0..200 {
         store.write(&format!("-{number}"), Uuid::from_u128(number), &[user("hello", None)]);
@@ -145,7 +148,7 @@ fn many_projects_are_listed_whole() {
 }
 
 #[test]
-fn a_linked_transcript_is_the_one_that_the_link_leads_to() {
+fn symlinked_transcript_is_followed() {
     let store = Store::new();
     let elsewhere = store.dir.path().join("elsewhere.jsonl");
     fs::write(&elsewhere, text_of(&[user("hello", None)])).unwrap();
@@ -158,7 +161,7 @@ fn a_linked_transcript_is_the_one_that_the_link_leads_to() {
 }
 
 #[test]
-fn corrupt_files_and_names_that_are_no_ids_are_passed_over() {
+fn corrupt_files_and_invalid_names_are_skipped() {
     let store = Store::new();
     let good = Uuid::from_u128(1);
     store.write("-a", good, &[user("hello", None)]);
@@ -177,7 +180,7 @@ fn corrupt_files_and_names_that_are_no_ids_are_passed_over() {
 }
 
 #[test]
-fn a_file_that_is_being_written_is_listed_with_what_is_there() {
+fn partially_written_file_is_listed() {
     let store = Store::new();
     let id = Uuid::from_u128(1);
     let path = store.write("-a", id, &[user("hello", None)]);
@@ -190,7 +193,7 @@ fn a_file_that_is_being_written_is_listed_with_what_is_there() {
 }
 
 #[test]
-fn a_long_transcript_is_summed_up_from_its_two_ends() {
+fn long_transcript_is_summarized_from_head_and_tail() {
     let store = Store::new();
     let filler = json!({"type": "mode", "mode": "n".repeat(1000)});
     let mut lines = vec![user("hello", None), json!({"type": "custom-title", "customTitle": "in the head"})];
@@ -209,7 +212,7 @@ fn a_long_transcript_is_summed_up_from_its_two_ends() {
 }
 
 #[test]
-fn a_session_that_is_continued_elsewhere_is_listed_only_while_the_other_is_gone() {
+fn continued_session_is_listed_only_if_its_continuation_is_missing() {
     let store = Store::new();
     let (first, next) = (Uuid::from_u128(1), Uuid::from_u128(2));
     let continued = json!({"type": "continued-in", "continuedInSessionId": next.to_string()});
@@ -220,7 +223,7 @@ fn a_session_that_is_continued_elsewhere_is_listed_only_while_the_other_is_gone(
 }
 
 #[test]
-fn what_lies_beside_a_transcript_is_read_and_its_change_is_seen() {
+fn sidecar_files_are_read_and_changes_are_detected() {
     let store = Store::new();
     let id = Uuid::from_u128(1);
     let path = store.write("-a", id, &[user("hello", None)]);

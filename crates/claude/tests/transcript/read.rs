@@ -1,4 +1,4 @@
-//! Reading conversations that no fixture has.
+//! Reading conversations that the fixtures do not cover.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ fn uuids(lines: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn corrupt_lines_and_a_half_last_one_cost_themselves_alone() {
+fn corrupt_and_truncated_lines_are_skipped() {
     let store = Store::new();
     let path = store.write("-a", Uuid::from_u128(1), &[user("q", None)]);
     let mut bytes = fs::read(&path).unwrap();
@@ -36,7 +36,7 @@ fn corrupt_lines_and_a_half_last_one_cost_themselves_alone() {
 }
 
 #[test]
-fn a_missing_or_empty_transcript_is_not_found() {
+fn missing_or_empty_transcript_is_not_found() {
     let store = Store::new();
     let path = store.write("-a", Uuid::from_u128(1), &[]);
     for path in [path.clone(), path.with_file_name("gone.jsonl")] {
@@ -46,7 +46,7 @@ fn a_missing_or_empty_transcript_is_not_found() {
 }
 
 #[test]
-fn pages_are_cut_from_the_conversation() {
+fn offset_and_limit_select_a_page() {
     let store = Store::new();
     let lines = [user("1", None), assistant("2", "1"), user("3", Some("2")), assistant("4", "3")];
     let path = store.write("-a", Uuid::from_u128(1), &lines);
@@ -57,7 +57,7 @@ fn pages_are_cut_from_the_conversation() {
 }
 
 #[test]
-fn a_prompt_that_was_queued_has_the_id_it_was_sent_with() {
+fn queued_prompt_keeps_the_id_it_was_sent_with() {
     let attachment = |uuid: &str, parent: &str, attachment: &Value| {
         with(entry("attachment", uuid, Some(parent), &json!([])), &json!({"attachment": attachment}))
     };
@@ -82,7 +82,7 @@ fn a_prompt_that_was_queued_has_the_id_it_was_sent_with() {
 }
 
 #[test]
-fn a_task_notification_says_who_sent_it() {
+fn task_notification_has_its_sender() {
     let store = Store::new();
     let queued = json!({"type": "queued_command", "prompt": "done", "commandMode": "task-notification"});
     let lines = [
@@ -97,7 +97,7 @@ fn a_task_notification_says_who_sent_it() {
 }
 
 #[test]
-fn a_command_is_local_only_behind_its_warning() {
+fn command_is_local_only_after_its_caveat() {
     let text = |uuid: &str, parent: Option<&str>, text: &str| entry("user", uuid, parent, &json!(text));
     let warning = with(text("warning", None, "<local-command-caveat>"), &json!({"isMeta": true}));
     let local = [
@@ -116,9 +116,9 @@ fn a_command_is_local_only_behind_its_warning() {
 }
 
 #[test]
-fn a_large_file_is_read_from_its_last_compaction_on() {
+fn large_file_is_read_from_its_last_compaction() {
     let boundary = |uuid: &str, metadata: &Value| json!({"parentUuid": null, "type": "system", "subtype": "compact_boundary", "uuid": uuid, "compactMetadata": metadata});
-    // The branch before the compaction is reached again by a later message, which a large file does not follow.
+    // A later message refers to the branch before the compaction, which is not followed in a large file.
     let mut lines = vec![
         user("old", None),
         boundary("b", &json!({"trigger": "auto"})),
@@ -134,7 +134,7 @@ fn a_large_file_is_read_from_its_last_compaction_on() {
 }
 
 #[test]
-fn a_compaction_becomes_a_boundary_of_the_live_wire() {
+fn compaction_converts_to_a_boundary_frame() {
     let store = Store::new();
     let boundary = json!({"parentUuid": null, "type": "system", "subtype": "compact_boundary", "uuid": "b", "compactMetadata": {"trigger": "auto"}});
     let summary = with(user("summary", Some("b")), &json!({"isCompactSummary": true}));
@@ -147,7 +147,7 @@ fn a_compaction_becomes_a_boundary_of_the_live_wire() {
 }
 
 #[test]
-fn subagents_are_found_in_folders_below_and_by_nothing_but_their_id() {
+fn subagents_are_found_in_subdirectories_by_exact_id() {
     let store = Store::new();
     let path = store.write("-a", Uuid::from_u128(1), &[user("q", None)]);
     let nested = path.with_extension("").join("subagents/deeper");

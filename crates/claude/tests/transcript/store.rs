@@ -1,4 +1,4 @@
-//! A configuration directory to write transcripts into.
+//! A configuration directory for test transcripts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use innkeeper_claude::transcript::Transcripts;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// A configuration directory that is deleted at the end.
+/// A configuration directory that is deleted when dropped.
 pub(crate) struct Store {
     pub(crate) dir: tempfile::TempDir,
 }
@@ -30,7 +30,7 @@ impl Store {
         project
     }
 
-    /// Writes a transcript and gives its path.
+    /// Writes a transcript; returns its path.
     #[track_caller]
     pub(crate) fn write(&self, project: &str, id: Uuid, lines: &[Value]) -> PathBuf {
         let path = self.project(project).join(format!("{id}.jsonl"));
@@ -43,12 +43,12 @@ pub(crate) fn text_of(lines: &[Value]) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// A prompt; its text is its uuid.
+/// A prompt whose text is its uuid.
 pub(crate) fn user(uuid: &str, parent: Option<&str>) -> Value {
     entry("user", uuid, parent, &json!(uuid))
 }
 
-/// An answer; its text is its uuid.
+/// A response whose text is its uuid.
 pub(crate) fn assistant(uuid: &str, parent: &str) -> Value {
     entry("assistant", uuid, Some(parent), &json!([{"type": "text", "text": uuid}]))
 }
@@ -68,7 +68,7 @@ pub(crate) fn with(mut line: Value, fields: &Value) -> Value {
     line
 }
 
-/// Sets when a file was last written to.
+/// Sets the modification time of a file.
 #[track_caller]
 pub(crate) fn set_modified(path: &Path, milliseconds: u64) {
     let file = fs::File::options().append(true).open(path).unwrap();

@@ -1,4 +1,4 @@
-//! The watched list says the same as a list made by looking, as soon as the system has told of a change.
+//! The watched list equals a fresh list once the system has reported a change.
 
 use std::fs;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use uuid::Uuid;
 
 use super::store::{Store, user, with};
 
-/// Waits until the watched list is the one that looking gives.
+/// Waits until the watched list equals a fresh list.
 #[track_caller]
 fn settles(store: &Store, watched: &WatchedTranscripts) -> Arc<[Arc<SessionSummary>]> {
-    // The system tells of changes in its own time; ten seconds are for a machine that is very busy.
+    // The system reports changes with a delay; ten seconds suffice on a very busy machine.
     for _ in 0..10_000 {
         let listed = watched.all();
         if listed.to_vec() == store.transcripts().list(&ListOptions::default()) {
@@ -27,7 +27,7 @@ fn settles(store: &Store, watched: &WatchedTranscripts) -> Arc<[Arc<SessionSumma
 }
 
 #[test]
-fn every_kind_of_change_reaches_the_watched_list() {
+fn watched_list_reflects_every_kind_of_change() {
     let store = Store::new();
     let one = store.write("-a", Uuid::from_u128(1), &[user("one", None)]);
     let watched = WatchedTranscripts::new(store.transcripts());
@@ -51,7 +51,7 @@ fn every_kind_of_change_reaches_the_watched_list() {
 }
 
 #[test]
-fn a_change_beside_a_transcript_reaches_the_watched_list() {
+fn watched_list_reflects_sidecar_changes() {
     let store = Store::new();
     let before = store.write("-a", Uuid::from_u128(1), &[user("one", None)]);
     let later = store.write("-a", Uuid::from_u128(2), &[user("two", None)]);
@@ -69,7 +69,7 @@ fn a_change_beside_a_transcript_reaches_the_watched_list() {
 }
 
 #[test]
-fn watching_begins_when_there_is_something_to_watch() {
+fn watching_starts_once_the_directory_exists() {
     let store = Store::new();
     fs::remove_dir(store.dir.path().join("projects")).unwrap();
     let watched = WatchedTranscripts::new(store.transcripts());
@@ -79,7 +79,7 @@ fn watching_begins_when_there_is_something_to_watch() {
 }
 
 #[test]
-fn nothing_is_read_while_nothing_changes() {
+fn nothing_is_read_without_changes() {
     let store = Store::new();
     store.write("-a", Uuid::from_u128(1), &[user("one", None)]);
     let watched = WatchedTranscripts::new(store.transcripts());
@@ -88,7 +88,7 @@ fn nothing_is_read_while_nothing_changes() {
 }
 
 #[test]
-fn a_directory_is_listed_from_what_is_watched() {
+fn directory_is_listed_from_the_watched_list() {
     let store = Store::new();
     let work = tempfile::tempdir().unwrap();
     let directory = work.path().canonicalize().unwrap();

@@ -1,32 +1,32 @@
-//! The runtime's own name of its conversation, and whether a transcript of it exists.
+//! The runtime's id of a conversation, and whether a transcript exists.
 //!
-//! A conversation has no transcript before its first message, and none again after
-//! `/clear`, which gives it another name. The token that the host keeps says so: without
-//! a transcript such a conversation starts under its name, where any other is lost.
+//! A conversation has no transcript before its first message. `/clear` gives it a new id,
+//! again without a transcript. The resume token records this: a conversation without
+//! messages is started under its id, while for any other a missing transcript is an error.
 
 use innkeeper_core::agent::ResumeToken;
 use uuid::Uuid;
 
-/// How the token of a conversation without messages begins.
+/// Prefix of the token of a conversation without messages.
 const NEW: &str = "new:";
 
-/// Names a conversation for the runtime.
+/// Identifies a conversation to the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::claude) struct Identity {
-    /// The name.
+pub(in crate::claude) struct ConversationIdentity {
+    /// The runtime's id.
     pub(in crate::claude) id: Uuid,
-    /// Whether the runtime has taken up a message in it.
+    /// Whether the runtime has accepted a message in the conversation.
     pub(in crate::claude) has_messages: bool,
 }
 
-impl Identity {
-    /// The token for the host to keep.
+impl ConversationIdentity {
+    /// Returns the token that the host stores.
     pub(in crate::claude) fn token(self) -> ResumeToken {
         let prefix = if self.has_messages { "" } else { NEW };
         ResumeToken::new(format!("{prefix}{}", self.id))
     }
 
-    /// Reads a token; `None` if it is not one of this driver.
+    /// Parses a token. Returns `None` if this driver did not write it.
     pub(in crate::claude) fn parse(token: &ResumeToken) -> Option<Self> {
         let text = token.as_str();
         let (id, has_messages) = match text.strip_prefix(NEW) {
@@ -42,12 +42,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn token_keeps_the_name_and_whether_there_are_messages() {
+    fn token_preserves_id_and_whether_messages_exist() {
         for has_messages in [true, false] {
-            let identity = Identity { id: Uuid::new_v4(), has_messages };
-            assert_eq!(Identity::parse(&identity.token()), Some(identity));
+            let identity = ConversationIdentity { id: Uuid::new_v4(), has_messages };
+            assert_eq!(ConversationIdentity::parse(&identity.token()), Some(identity));
         }
-        assert_eq!(Identity::parse(&ResumeToken::new("new:")), None);
-        assert_eq!(Identity::parse(&ResumeToken::new("anything")), None);
+        assert_eq!(ConversationIdentity::parse(&ResumeToken::new("new:")), None);
+        assert_eq!(ConversationIdentity::parse(&ResumeToken::new("anything")), None);
     }
 }

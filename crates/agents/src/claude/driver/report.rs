@@ -1,4 +1,4 @@
-//! What the session is told about the runtime's messages.
+//! Maps the runtime's messages to events for the session.
 
 use ahp_types::state::{Message as UserInput, MessageKind, MessageOrigin};
 use innkeeper_claude::Message;
@@ -9,18 +9,18 @@ use innkeeper_core::ids::TurnId;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Driver, End, Identity};
+use super::{ClaudeDriver, ConversationIdentity, End};
 
-/// A turn that the session knows.
+/// A turn that the session was notified of.
 #[derive(Debug)]
 pub(super) struct Current {
-    /// The name that the turn machine gave it.
+    /// The turn machine's key.
     pub(super) key: TurnKey,
-    /// The session's name of it.
+    /// The session's turn id.
     pub(super) turn: TurnId,
-    /// The id of the last message that the model wrote in it.
+    /// Id of the model's last message in the turn.
     answer: Option<String>,
-    /// Whether its first message was mapped.
+    /// Whether the first message of the turn was mapped.
     begun: bool,
 }
 
@@ -30,12 +30,15 @@ impl Current {
     }
 }
 
-impl Driver {
-    /// Tells the session what follows from a message of the runtime.
+impl ClaudeDriver {
+    /// Sends the events that follow from a message of the runtime.
     pub(super) fn message(&mut self, message: &Message) -> Result<(), End> {
         if let Some(id) = message.conversation() {
             let is_reset = matches!(message, Message::ConversationReset(_));
-            self.identify(Identity { id, has_messages: self.identity.has_messages && !is_reset })?;
+            self.identify(ConversationIdentity {
+                id,
+                has_messages: self.identity.has_messages && !is_reset,
+            })?;
         }
         if let Message::System(SystemMessage::TaskNotification(task)) = message {
             self.notice = task.summary.clone();
@@ -57,15 +60,15 @@ impl Driver {
 
     fn verdict(&mut self, verdict: Verdict, message: Option<&Message>) -> Result<(), End> {
         match verdict {
-            Verdict::Begins { turn, .. } => self.begin_unasked(turn),
+            Verdict::Begins { turn, .. } => self.begin_background_turn(turn),
             Verdict::TakenUp { .. } => self.has_messages(),
             Verdict::Belongs(key) => match message {
                 Some(message) => self.report(key, message),
                 None => Ok(()),
             },
             Verdict::Ends(TurnEnd { turn: key, reason, .. }) => {
-                let asked = self.asked.take_if(|current| current.key == key);
-                match asked.or_else(|| self.unasked.take_if(|current| current.key == key)) {
+                let requested = self.requested.take_if(|current| current.key == key);
+                match requested.or_else(|| self.background.take_if(|current| current.key == key)) {
                     Some(current) => {
                         let outcome = self.outcome(&reason);
                         self.end_turn(current, outcome)
@@ -74,30 +77,30 @@ impl Driver {
                 }
             }
             Verdict::Drained(_) => {
-                self.drain = None;
+                self.interrupt_retry = None;
                 self.quiet_at = None;
                 Ok(())
             }
         }
     }
 
-    /// Ends a turn for the session.
+    /// Reports the end of a turn.
     pub(super) fn end_turn(&mut self, current: Current, outcome: TurnOutcome) -> Result<(), End> {
         let turn = current.turn.clone();
         self.link_answer(current);
-        Ok(self.outgoing.push(AgentEvent::TurnEnded { turn, outcome })?)
+        Ok(self.events.push(AgentEvent::TurnEnded { turn, outcome })?)
     }
 
-    /// Tells the session which message the turn ended with, if the model wrote one.
+    /// Reports the id of the model's last message in the turn, if there is one.
     pub(super) fn link_answer(&mut self, current: Current) {
         let Current { turn, answer: Some(answer), .. } = current else { return };
         let link = MessageLink::Answer(answer);
-        // If the session is gone, nobody looks for the message.
-        self.outgoing.push(AgentEvent::MessageLinked { turn, link }).ok();
+        // A closed session does not need the link.
+        self.events.push(AgentEvent::MessageLinked { turn, link }).ok();
     }
 
-    /// Starts a turn for the session that the runtime started by itself.
-    fn begin_unasked(&mut self, key: TurnKey) -> Result<(), End> {
+    /// Starts a turn that the runtime began without a prompt.
+    fn begin_background_turn(&mut self, key: TurnKey) -> Result<(), End> {
         let turn = TurnId::new(&format!("background-{}", Uuid::new_v4()));
         let text = self.notice.take().unwrap_or_else(|| "Background work continues".to_owned());
         let message = UserInput {
@@ -108,12 +111,12 @@ impl Driver {
             agent: None,
             meta: None,
         };
-        self.unasked = Some(Current::new(key, turn.clone()));
-        Ok(self.outgoing.push(AgentEvent::TurnStarted { turn, message })?)
+        self.background = Some(Current::new(key, turn.clone()));
+        Ok(self.events.push(AgentEvent::TurnStarted { turn, message })?)
     }
 
     fn report(&mut self, key: TurnKey, message: &Message) -> Result<(), End> {
-        let turns = [self.asked.as_mut(), self.unasked.as_mut()];
+        let turns = [self.requested.as_mut(), self.background.as_mut()];
         let Some(current) = turns.into_iter().flatten().find(|current| current.key == key) else {
             return Ok(());
         };
@@ -126,21 +129,21 @@ impl Driver {
             current.answer = assistant.uuid.clone().or_else(|| current.answer.take());
         }
         for action in self.mapper.map(&current.turn, message) {
-            self.outgoing.push(AgentEvent::Action(Box::new(action)))?;
+            self.events.push(AgentEvent::Action(Box::new(action)))?;
         }
         Ok(())
     }
 
-    /// The runtime has taken up a message, so there is something to continue.
+    /// Marks the conversation as resumable, since the runtime has accepted a message.
     fn has_messages(&mut self) -> Result<(), End> {
         self.history = History::Resume;
-        self.identify(Identity { has_messages: true, ..self.identity })
+        self.identify(ConversationIdentity { has_messages: true, ..self.identity })
     }
 
-    fn identify(&mut self, identity: Identity) -> Result<(), End> {
+    fn identify(&mut self, identity: ConversationIdentity) -> Result<(), End> {
         if self.identity != identity {
             self.identity = identity;
-            self.outgoing.push(AgentEvent::ResumeToken(identity.token()))?;
+            self.events.push(AgentEvent::ResumeToken(identity.token()))?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The mapper and the turn machine over transcripts of the real runtimes.
+//! The mapper and the turn machine over recordings of the real runtimes.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::*;
 
-/// The scenarios, each recorded with both versions.
+/// Each scenario is recorded with both versions.
 const SCENARIOS: [&str; 10] = [
     "hello",
     "thinking",
@@ -28,14 +28,15 @@ fn recordings() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../recordings")
 }
 
-/// The echo of a written message.
+/// The echo of a user message.
 fn echo(uuid: Uuid) -> Message {
     let frame = json!({"type": "user", "uuid": uuid, "isReplay": true, "message": {}});
     decode(frame.to_string().as_bytes()).unwrap()
 }
 
-/// Plays a recording to a driver's pure half; answers what a session would be told. The
-/// recordings have no echoes, and most of them no uuids, so an echo is added to each message.
+/// Feeds a recording to the turn machine and the mapper; returns what the session would
+/// receive. The recordings have no echoes, and most have no uuids, so an echo is added for
+/// each message.
 fn play(version: &str, scenario: &str) -> Vec<Value> {
     let path = recordings().join(version).join(scenario).join("wire.jsonl");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -87,7 +88,7 @@ fn tell(told: &mut Vec<Value>, actions: Vec<StateAction>) {
 }
 
 #[test]
-fn recordings_map_to_the_reviewed_actions() {
+fn recordings_map_to_reviewed_actions() {
     for version in ["0.2.112", "0.3.325"] {
         for scenario in SCENARIOS {
             let told = play(version, scenario);
@@ -98,7 +99,7 @@ fn recordings_map_to_the_reviewed_actions() {
 }
 
 #[test]
-fn every_recorded_turn_is_told_in_an_order_that_the_reducers_keep() {
+fn recorded_actions_arrive_in_an_order_that_reducers_accept() {
     for version in ["0.2.112", "0.3.325"] {
         for scenario in SCENARIOS {
             let mut parts = HashSet::new();
@@ -108,18 +109,18 @@ fn every_recorded_turn_is_told_in_an_order_that_the_reducers_keep() {
                 match told["type"].as_str() {
                     Some("chat/responsePart") => {
                         let new = parts.insert(told["part"]["id"].as_str().unwrap().to_owned());
-                        assert!(new, "part ids are distinct: {context}");
+                        assert!(new, "duplicate part id: {context}");
                     }
                     Some("chat/delta" | "chat/reasoning") => {
                         assert!(
                             parts.contains(told["partId"].as_str().unwrap()),
-                            "part before delta: {context}"
+                            "delta before its part: {context}"
                         );
                     }
                     Some("chat/usage") => usage = true,
                     Some(_) => {}
                     None if told["ended"].is_string() => {
-                        assert!(usage, "usage before the end: {context}");
+                        assert!(usage, "turn ended before its usage: {context}");
                         usage = false;
                     }
                     None => {}
@@ -130,7 +131,7 @@ fn every_recorded_turn_is_told_in_an_order_that_the_reducers_keep() {
 }
 
 #[test]
-fn a_whole_message_never_repeats_what_was_streamed() {
+fn complete_message_does_not_repeat_streamed_text() {
     for version in ["0.2.112", "0.3.325"] {
         let words: String = play(version, "hello")
             .iter()
@@ -152,7 +153,7 @@ fn a_whole_message_never_repeats_what_was_streamed() {
 }
 
 #[test]
-fn unmapped_kinds_are_logged_once_with_their_subtype() {
+fn unmapped_kinds_are_logged_once_with_subtype() {
     let mut mapper = Mapper::default();
     for subtype in ["status", "notification", "files_persisted", "brand_new"] {
         let frame = json!({"type": "system", "subtype": subtype});

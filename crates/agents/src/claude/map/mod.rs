@@ -1,8 +1,8 @@
-//! From the runtime's messages to AHP actions. Pure: same messages, same actions.
+//! Maps the runtime's messages to AHP actions. Pure: same messages, same actions.
 //!
-//! `text` maps words and reasoning, `tools` maps tool calls, `results` maps the
-//! end of a turn. The streamed form of a block owns it; the whole message that
-//! follows is used only for what was not streamed.
+//! `text` maps text and reasoning, `tools` maps tool calls, `results` maps the
+//! end of a turn. A streamed block is mapped from its stream events; the complete
+//! message that follows is used only for blocks that were not streamed.
 
 mod results;
 mod text;
@@ -28,18 +28,18 @@ use tools::ToolCalls;
 pub(super) struct Mapper {
     text: TextBlocks,
     tools: ToolCalls,
-    /// Messages whose blocks were streamed, so that the whole ones are not repeated.
+    /// Ids of messages whose blocks were streamed, which are not mapped again.
     streamed: HashSet<String>,
-    /// The model that answered last.
+    /// Model of the last response.
     model: Option<String>,
-    /// What the API said when it failed, from a message that the runtime made up.
+    /// Error text of the API, from a message that the runtime generated for it.
     api_error: Option<String>,
-    /// Kinds of messages that were skipped and logged once.
+    /// Kinds of messages without a mapping, each logged once.
     skipped: HashSet<String>,
 }
 
 impl Mapper {
-    /// A new turn begins: what was open before it is of no interest any more.
+    /// Starts a new turn and drops the state of the previous one.
     pub(super) fn begin_turn(&mut self) {
         self.text = TextBlocks::default();
         self.tools = ToolCalls::default();
@@ -47,7 +47,7 @@ impl Mapper {
         self.api_error = None;
     }
 
-    /// The actions that follow from a message of a turn.
+    /// Maps a message of a turn to actions.
     pub(super) fn map(&mut self, turn: &TurnId, message: &Message) -> Vec<StateAction> {
         match message {
             Message::StreamEvent(event) if event.parent_tool_use_id.is_none() => {
@@ -65,7 +65,7 @@ impl Mapper {
         }
     }
 
-    /// Notes a message that belongs to no turn that the session knows.
+    /// Logs a message that does not belong to a turn of the session.
     pub(super) fn unowned(&mut self, message: &Message) {
         if !matches!(
             message,
@@ -75,12 +75,12 @@ impl Mapper {
         }
     }
 
-    /// How a turn with this last result went.
+    /// Outcome of a turn that ended with this result.
     pub(super) fn outcome(&self, result: &ResultMessage) -> TurnOutcome {
         results::outcome(result, self.api_error.as_deref())
     }
 
-    /// The error of a turn that the runtime's exit ended.
+    /// Error of a turn that ended because the runtime exited.
     pub(super) fn exit_error(exit: &innkeeper_claude::Exit) -> ErrorInfo {
         results::exit_error(exit)
     }
@@ -125,7 +125,7 @@ impl Mapper {
         let Some(answer) = &message.message else { return Vec::new() };
         let blocks = answer.content.as_ref().map(|content| content.blocks()).unwrap_or_default();
         if message.error.is_some() {
-            // Made up by the runtime to show a failure as prose; it is an error here.
+            // The runtime generates this message to show a failure as text; here it is an error.
             self.api_error = text::joined(blocks);
             return Vec::new();
         }
@@ -154,14 +154,14 @@ impl Mapper {
         actions
     }
 
-    /// Logs the kind of a message that has no mapping, once.
+    /// Logs the kind of a message without a mapping, once per kind.
     fn skip(&mut self, message: &Message) {
         self.log_once(&message.kind());
     }
 
     fn log_once(&mut self, kind: &str) {
         if !self.skipped.contains(kind) {
-            tracing::info!(kind, "skipping messages of this kind: no mapping");
+            tracing::info!(kind, "ignoring messages of this kind: no mapping");
             self.skipped.insert(kind.to_owned());
         }
     }

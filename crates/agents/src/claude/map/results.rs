@@ -1,4 +1,4 @@
-//! The end of a turn: its usage, and how it went.
+//! The end of a turn: usage and outcome.
 
 use ahp_types::actions::{ChatUsageAction, StateAction};
 use ahp_types::state::{ErrorInfo, UsageInfo};
@@ -7,7 +7,7 @@ use innkeeper_claude::wire::message::ResultMessage;
 use innkeeper_core::agent::TurnOutcome;
 use innkeeper_core::ids::TurnId;
 
-/// The tokens of a turn.
+/// Token usage of a turn.
 pub(super) fn usage(turn: &TurnId, result: &ResultMessage, model: Option<&str>) -> StateAction {
     let usage = result.usage.as_ref();
     let count = |tokens: Option<u64>| tokens.and_then(|tokens| i64::try_from(tokens).ok());
@@ -25,11 +25,11 @@ pub(super) fn usage(turn: &TurnId, result: &ResultMessage, model: Option<&str>) 
     })
 }
 
-/// How a turn with this result went. A `success` may still be a failure of the API.
+/// Outcome of a turn with this result. A `success` can still be an API failure.
 pub(super) fn outcome(result: &ResultMessage, api_error: Option<&str>) -> TurnOutcome {
     let subtype = result.subtype.as_deref().unwrap_or_default();
     let aborted = result.terminal_reason.as_deref().is_some_and(|reason| reason.starts_with("aborted"));
-    // A steering message aborts a stream as well, and that is a success.
+    // A steering message also aborts a stream, and then the result is a success.
     if aborted && subtype != "success" {
         return TurnOutcome::Cancelled;
     }
@@ -40,7 +40,7 @@ pub(super) fn outcome(result: &ResultMessage, api_error: Option<&str>) -> TurnOu
     let message = said
         .or_else(|| result.result.clone().filter(|text| !text.is_empty()))
         .or_else(|| api_error.map(str::to_owned))
-        .unwrap_or_else(|| format!("the agent stopped ({subtype}) and gave no reason"));
+        .unwrap_or_else(|| format!("the agent stopped without a reason ({subtype})"));
     let error_type = match result.api_error_status {
         Some(status) => format!("api_error_{status}"),
         None if subtype == "success" => "api_error".to_owned(),
@@ -49,12 +49,12 @@ pub(super) fn outcome(result: &ResultMessage, api_error: Option<&str>) -> TurnOu
     TurnOutcome::Failed(ErrorInfo { error_type, message, stack: None, meta: None })
 }
 
-/// The error of a turn that the runtime did not live to finish.
+/// Error of a turn that was cut off by the runtime's exit.
 pub(super) fn exit_error(exit: &Exit) -> ErrorInfo {
     let mut message = format!("The Claude runtime {exit} before it finished the turn.");
     let stderr = exit.stderr_tail.trim();
     if !stderr.is_empty() {
-        message.push_str("\nIts last words:\n");
+        message.push_str("\nLast output:\n");
         message.push_str(stderr);
     }
     ErrorInfo { error_type: "runtime_exited".to_owned(), message, stack: None, meta: None }

@@ -1,4 +1,4 @@
-//! Words and reasoning: a part for each block, then its deltas.
+//! Text and reasoning: one part per block, followed by its deltas.
 
 use std::collections::HashMap;
 
@@ -8,50 +8,49 @@ use innkeeper_claude::wire::content::ContentBlock;
 use innkeeper_claude::wire::message::BlockDelta;
 use innkeeper_core::ids::TurnId;
 
-/// The text blocks of the answer that is being streamed.
+/// Text blocks of the message that is being streamed.
 #[derive(Debug, Default)]
 pub(super) struct TextBlocks {
-    /// The answer's id. Block indices repeat from answer to answer, so that the id
-    /// is a part of every part's id.
+    /// The message id. Block indices restart with every message, so part ids include it.
     message: String,
-    open: HashMap<u32, Kind>,
-    /// Blocks of whole answers so far, which carry no index.
+    open: HashMap<u32, TextKind>,
+    /// Number of blocks of complete messages so far, since those blocks have no index.
     whole: HashMap<String, u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Words,
+enum TextKind {
+    Text,
     Reasoning,
 }
 
 impl TextBlocks {
-    /// Another answer begins.
+    /// Starts a new message.
     pub(super) fn begin_message(&mut self, id: &str) {
         id.clone_into(&mut self.message);
         self.open.clear();
     }
 
-    /// A block begins.
+    /// Starts a block.
     pub(super) fn begin(&mut self, turn: &TurnId, index: u32, block: &ContentBlock) -> Option<StateAction> {
         let (kind, content) = content_of(block)?;
         self.open.insert(index, kind);
         Some(part(turn, kind, part_id(turn, &self.message, index), content))
     }
 
-    /// A block grows. A delta for a block that was not begun has nowhere to go.
+    /// Appends to a block. Deltas of unknown blocks are dropped.
     pub(super) fn delta(&self, turn: &TurnId, index: u32, delta: &BlockDelta) -> Option<StateAction> {
         let kind = *self.open.get(&index)?;
         let turn_id = turn.as_str().to_owned();
         let part_id = part_id(turn, &self.message, index);
         match (kind, delta) {
-            (Kind::Words, BlockDelta::Text(delta)) => Some(StateAction::ChatDelta(ChatDeltaAction {
+            (TextKind::Text, BlockDelta::Text(delta)) => Some(StateAction::ChatDelta(ChatDeltaAction {
                 turn_id,
                 part_id,
                 content: delta.text.clone()?,
                 meta: None,
             })),
-            (Kind::Reasoning, BlockDelta::Thinking(delta)) => {
+            (TextKind::Reasoning, BlockDelta::Thinking(delta)) => {
                 Some(StateAction::ChatReasoning(ChatReasoningAction {
                     turn_id,
                     part_id,
@@ -59,11 +58,11 @@ impl TextBlocks {
                     meta: None,
                 }))
             }
-            (Kind::Words | Kind::Reasoning, _) => None,
+            (TextKind::Text | TextKind::Reasoning, _) => None,
         }
     }
 
-    /// A block that was not streamed.
+    /// Maps a block that was not streamed.
     pub(super) fn whole(
         &mut self,
         turn: &TurnId,
@@ -78,7 +77,7 @@ impl TextBlocks {
     }
 }
 
-/// The words of all text blocks.
+/// Joins the text of all text blocks.
 pub(super) fn joined(blocks: &[ContentBlock]) -> Option<String> {
     let texts: Vec<&str> = blocks
         .iter()
@@ -93,10 +92,12 @@ pub(super) fn joined(blocks: &[ContentBlock]) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join("\n"))
 }
 
-fn content_of(block: &ContentBlock) -> Option<(Kind, String)> {
+fn content_of(block: &ContentBlock) -> Option<(TextKind, String)> {
     match block {
-        ContentBlock::Text(block) => Some((Kind::Words, block.text.clone().unwrap_or_default())),
-        ContentBlock::Thinking(block) => Some((Kind::Reasoning, block.thinking.clone().unwrap_or_default())),
+        ContentBlock::Text(block) => Some((TextKind::Text, block.text.clone().unwrap_or_default())),
+        ContentBlock::Thinking(block) => {
+            Some((TextKind::Reasoning, block.thinking.clone().unwrap_or_default()))
+        }
         ContentBlock::ToolUse(_) | ContentBlock::ToolResult(_) | ContentBlock::Unknown(_) => None,
     }
 }
@@ -105,10 +106,10 @@ fn part_id(turn: &TurnId, message: &str, index: u32) -> String {
     format!("{turn}#{message}#{index}")
 }
 
-fn part(turn: &TurnId, kind: Kind, id: String, content: String) -> StateAction {
+fn part(turn: &TurnId, kind: TextKind, id: String, content: String) -> StateAction {
     let part = match kind {
-        Kind::Words => ResponsePart::Markdown(MarkdownResponsePart { id, content }),
-        Kind::Reasoning => ResponsePart::Reasoning(ReasoningResponsePart { id, content }),
+        TextKind::Text => ResponsePart::Markdown(MarkdownResponsePart { id, content }),
+        TextKind::Reasoning => ResponsePart::Reasoning(ReasoningResponsePart { id, content }),
     };
     StateAction::ChatResponsePart(ChatResponsePartAction {
         turn_id: turn.as_str().to_owned(),

@@ -1,7 +1,7 @@
-//! Tool calls as plain rows: start, input, ready, result.
+//! Tool calls: start, input, ready, result.
 //!
-//! A result is attributed by the call's id, never by the turn that happens to run
-//! when it comes. The protocol needs a row to be ready before it can complete.
+//! A result is matched by tool call id, never by the turn that is running when it
+//! arrives. The protocol requires a call to be ready before it can complete.
 
 use std::collections::HashMap;
 
@@ -20,41 +20,41 @@ use serde_json::{Value, json};
 
 use super::text;
 
-/// Longest line of a command or path that a row shows, in characters.
+/// Maximum length in characters of the command or path in a call's message.
 const SUMMARY_LENGTH: usize = 80;
 
-/// The tool calls that are not complete yet.
+/// Tool calls that are not complete yet.
 #[derive(Debug, Default)]
 pub(super) struct ToolCalls {
-    /// By the call's id.
-    calls: HashMap<String, Call>,
-    /// Ids of the calls in the answer that is being streamed, by block.
+    /// By tool call id.
+    calls: HashMap<String, OpenToolCall>,
+    /// Ids of the calls in the message that is being streamed, by block index.
     open: HashMap<u32, String>,
 }
 
 #[derive(Debug)]
-struct Call {
+struct OpenToolCall {
     turn: String,
     name: String,
-    /// The input's JSON as far as it has come.
+    /// The input's JSON received so far.
     input: String,
     ready: bool,
 }
 
 impl ToolCalls {
-    /// Another answer begins.
+    /// Starts a new message.
     pub(super) fn begin_message(&mut self) {
         self.open.clear();
     }
 
-    /// A call begins to be streamed.
+    /// Starts a streamed call.
     pub(super) fn begin(&mut self, turn: &TurnId, index: u32, block: &ToolUseBlock) -> Vec<StateAction> {
         let Some(id) = &block.id else { return Vec::new() };
         self.open.insert(index, id.clone());
         self.start(turn, id, block.name.as_deref().unwrap_or("unknown")).into_iter().collect()
     }
 
-    /// More of a call's input.
+    /// Appends to a call's input.
     pub(super) fn delta(&mut self, index: u32, delta: &BlockDelta) -> Option<StateAction> {
         let BlockDelta::InputJson(delta) = delta else { return None };
         let id = self.open.get(&index)?;
@@ -70,13 +70,13 @@ impl ToolCalls {
         }))
     }
 
-    /// A call's input is complete.
+    /// Completes a streamed call's input.
     pub(super) fn end(&mut self, index: u32) -> Option<StateAction> {
         let id = self.open.remove(&index)?;
         self.ready(&id)
     }
 
-    /// A call as a whole, which may have been streamed before.
+    /// Maps a complete call, which may have been streamed before.
     pub(super) fn whole(&mut self, turn: &TurnId, block: &ToolUseBlock) -> Vec<StateAction> {
         let Some(id) = &block.id else { return Vec::new() };
         let mut actions: Vec<StateAction> =
@@ -90,13 +90,13 @@ impl ToolCalls {
         actions
     }
 
-    /// A call's result.
+    /// Completes a call with its result.
     pub(super) fn complete(&mut self, result: &ToolResultBlock) -> Vec<StateAction> {
         let Some(id) = &result.tool_use_id else { return Vec::new() };
         let mut actions: Vec<StateAction> = self.ready(id).into_iter().collect();
         let Some(call) = self.calls.remove(id) else { return Vec::new() };
         let success = result.is_error != Some(true);
-        let text = for_people(&result_text(result.content.as_ref()));
+        let text = user_visible(&result_text(result.content.as_ref()));
         let message =
             if success { past_tense(&call) } else { format!("{} failed", display_name(&call.name)) };
         let error = (!success).then(|| json!({ "message": text }));
@@ -122,7 +122,7 @@ impl ToolCalls {
         if self.calls.contains_key(id) {
             return None;
         }
-        let call = Call {
+        let call = OpenToolCall {
             turn: turn.as_str().to_owned(),
             name: name.to_owned(),
             input: String::new(),
@@ -172,7 +172,7 @@ fn display_name(name: &str) -> String {
     }
 }
 
-/// The hint by which VS Code chooses how to show a call.
+/// Hint for VS Code on how to render a call.
 fn tool_kind(name: &str) -> Option<&'static str> {
     match name {
         "Bash" | "BashOutput" | "KillBash" => Some("terminal"),
@@ -183,8 +183,8 @@ fn tool_kind(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The field of a tool's input that says most about the call.
-fn telling_field(name: &str) -> &'static [&'static str] {
+/// The input fields that best describe a call, by preference.
+fn describing_fields(name: &str) -> &'static [&'static str] {
     match name {
         "Bash" => &["command"],
         "Glob" | "Grep" => &["pattern"],
@@ -194,9 +194,9 @@ fn telling_field(name: &str) -> &'static [&'static str] {
     }
 }
 
-fn telling_value(call: &Call) -> Option<String> {
+fn describing_value(call: &OpenToolCall) -> Option<String> {
     let input: Value = serde_json::from_str(&call.input).ok()?;
-    let value = telling_field(&call.name).iter().find_map(|field| input.get(field)?.as_str())?;
+    let value = describing_fields(&call.name).iter().find_map(|field| input.get(field)?.as_str())?;
     let line = value.lines().next().unwrap_or_default();
     if line.chars().count() <= SUMMARY_LENGTH {
         return Some(line.to_owned());
@@ -204,15 +204,15 @@ fn telling_value(call: &Call) -> Option<String> {
     Some(line.chars().take(SUMMARY_LENGTH).chain(['…']).collect())
 }
 
-fn invocation(call: &Call) -> String {
-    match telling_value(call) {
+fn invocation(call: &OpenToolCall) -> String {
+    match describing_value(call) {
         Some(value) => format!("{}: {value}", display_name(&call.name)),
         None => display_name(&call.name),
     }
 }
 
-fn past_tense(call: &Call) -> String {
-    match (call.name.as_str(), telling_value(call)) {
+fn past_tense(call: &OpenToolCall) -> String {
+    match (call.name.as_str(), describing_value(call)) {
         ("Bash", Some(command)) => format!("Ran {command}"),
         ("Read", Some(path)) => format!("Read {path}"),
         ("Write", Some(path)) => format!("Wrote {path}"),
@@ -222,8 +222,8 @@ fn past_tense(call: &Call) -> String {
     }
 }
 
-/// What a row shows as the input: the command of a shell call, else the JSON.
-fn shown_input(call: &Call) -> String {
+/// The input to display: the command of a shell call, otherwise the JSON.
+fn shown_input(call: &OpenToolCall) -> String {
     if call.name == "Bash"
         && let Ok(input) = serde_json::from_str::<Value>(&call.input)
         && let Some(command) = input.get("command").and_then(Value::as_str)
@@ -233,9 +233,9 @@ fn shown_input(call: &Call) -> String {
     call.input.clone()
 }
 
-/// A result without what the runtime added to it for the model alone: the mark of
-/// its own refusals, and reminders behind the text.
-fn for_people(text: &str) -> String {
+/// Removes what the runtime adds to a result for the model only: the markup of its
+/// own errors, and reminders after the text.
+fn user_visible(text: &str) -> String {
     let text = text.split_once("\n\n<system-reminder>").map_or(text, |(text, _)| text);
     let refusal =
         text.trim().strip_prefix("<tool_use_error>").and_then(|text| text.strip_suffix("</tool_use_error>"));

@@ -1,7 +1,7 @@
-//! The driver's way to its session: never waited for by the reader.
+//! Queue of events from the driver to its session. Pushing never blocks.
 //!
-//! While the session keeps up, every action goes out as it came. When it does not,
-//! neighbouring deltas of the same part are merged until it does.
+//! While the session keeps up, every event is sent unchanged. When it falls behind,
+//! adjacent deltas of the same part are merged.
 
 use std::collections::VecDeque;
 
@@ -10,38 +10,39 @@ use innkeeper_core::agent::AgentEvent;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-/// Events that may wait for a session that is behind. Above it the runtime's own
-/// output is not taken any more, until the bound of the library ends the runtime.
+/// Maximum number of queued events. When reached, the driver stops reading the
+/// runtime's output until there is room; the output limit of `innkeeper-claude`
+/// eventually stops the runtime.
 const MAX_WAITING: usize = 4_096;
 
-/// Where the driver's events go.
+/// Queue of events to a session.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct EventQueue {
     session: mpsc::Sender<AgentEvent>,
     waiting: VecDeque<AgentEvent>,
 }
 
-/// The session is gone.
+/// The session was dropped.
 #[derive(Debug)]
 pub(super) struct SessionGone;
 
-impl Outgoing {
-    /// A way to a session.
+impl EventQueue {
+    /// Creates an empty queue to a session.
     pub(super) fn new(session: mpsc::Sender<AgentEvent>) -> Self {
         Self { session, waiting: VecDeque::new() }
     }
 
-    /// Whether more may be pushed.
+    /// Whether another event may be pushed.
     pub(super) fn has_room(&self) -> bool {
         self.waiting.len() < MAX_WAITING
     }
 
-    /// Whether something waits for the session.
+    /// Whether events are queued.
     pub(super) fn is_behind(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Sends an event, or keeps it until the session has room for it.
+    /// Sends an event, or queues it until the session has room.
     pub(super) fn push(&mut self, event: AgentEvent) -> Result<(), SessionGone> {
         if self.waiting.is_empty() {
             match self.session.try_send(event) {
@@ -59,7 +60,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Waits until the session takes one of the events that wait. Cancel-safe.
+    /// Sends one queued event. Cancel-safe.
     pub(super) async fn flush_one(&mut self) -> Result<(), SessionGone> {
         let permit = self.session.reserve().await.map_err(|_| SessionGone)?;
         if let Some(event) = self.waiting.pop_front() {
@@ -68,7 +69,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Sends everything that waits, and one last event.
+    /// Sends all queued events, then a last one.
     pub(super) async fn finish(mut self, last: AgentEvent) {
         self.waiting.push_back(last);
         while self.is_behind() {
@@ -79,7 +80,7 @@ impl Outgoing {
     }
 }
 
-/// Puts an event into the one before it, or gives it back if it does not fit there.
+/// Merges an event into the previous one, or returns it if they cannot be merged.
 fn merge(last: &mut AgentEvent, event: AgentEvent) -> Option<AgentEvent> {
     if let (AgentEvent::Action(last), AgentEvent::Action(next)) = (&mut *last, &event) {
         match (last.as_mut(), next.as_ref()) {
@@ -127,15 +128,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn deltas_are_merged_only_while_the_session_is_behind_and_only_with_their_neighbours() {
+    async fn only_adjacent_deltas_are_merged_while_session_is_behind() {
         let (sender, mut session) = mpsc::channel(2);
-        let mut outgoing = Outgoing::new(sender);
+        let mut queue = EventQueue::new(sender);
         for (part, content) in [("p", "1"), ("p", "2"), ("p", "3"), ("p", "4"), ("q", "5"), ("p", "6")] {
-            outgoing.push(delta(part, content)).unwrap();
+            queue.push(delta(part, content)).unwrap();
         }
-        assert!(outgoing.is_behind());
+        assert!(queue.is_behind());
         let mut seen = vec![shown(session.recv().await.unwrap()), shown(session.recv().await.unwrap())];
-        let finish = outgoing.finish(delta("z", "end"));
+        let finish = queue.finish(delta("z", "end"));
         let receive = async {
             while let Some(event) = session.recv().await {
                 seen.push(shown(event));
@@ -147,9 +148,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_session_that_is_gone_is_noticed() {
+    async fn push_fails_after_session_is_dropped() {
         let (sender, session) = mpsc::channel(1);
         drop(session);
-        assert!(Outgoing::new(sender).push(delta("p", "1")).is_err());
+        assert!(EventQueue::new(sender).push(delta("p", "1")).is_err());
     }
 }

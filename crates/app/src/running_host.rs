@@ -1,4 +1,4 @@
-//! The parts list: where the concrete types of all layers meet.
+//! Builds, starts and stops the host from the concrete types of all crates.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,38 +22,38 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::config::Upstreams;
-use crate::directories::Directories;
+use crate::directories::DataDirectories;
 
-/// The hidden command by which this binary is a warden.
+/// Hidden command that runs this binary as a warden.
 pub(crate) const WARDEN_COMMAND: &str = "warden";
 
-/// How long operations on files may take to end: they look at it as they go, but have to
-/// clean up. No longer than a stubborn runtime, which ends meanwhile.
+/// Timeout for stopping file operations. They check for cancellation but must clean up.
+/// Runtimes stop concurrently and may take as long.
 const FILES_TIME: Duration = Duration::from_secs(8);
 
-/// What the parts are made from.
+/// Settings of the host.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    pub(crate) directories: Directories,
+    pub(crate) directories: DataDirectories,
     pub(crate) listen: Vec<Listen>,
     pub(crate) admission: Admission,
     pub(crate) server: ServerOptions,
     pub(crate) upstreams: Upstreams,
     pub(crate) claude: Option<PathBuf>,
-    /// Directories that clients may reach although no session works in them.
+    /// Directories that clients may access in addition to those of sessions.
     pub(crate) roots: Vec<PathBuf>,
 }
 
-/// A running host with everything around it.
+/// A running host with its server.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningHost {
     pub(crate) server: Server,
-    inside: Inside,
+    parts: HostParts,
 }
 
-/// What there is without a way in.
+/// Everything except the server.
 #[derive(Debug)]
-struct Inside {
+struct HostParts {
     host: Arc<Host>,
     store: Arc<Store>,
     gateway: Arc<GatewayHandle>,
@@ -61,9 +61,9 @@ struct Inside {
     files: LocalFiles,
 }
 
-/// Builds and starts everything.
-pub(crate) async fn start(settings: Settings) -> Result<Running> {
-    // First of all: it also makes sure that no other host uses the same directory.
+/// Builds and starts the host.
+pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
+    // Opened first, since it locks the data directory against other hosts.
     let store = Arc::new(open_store(settings.directories.data().to_owned()).await?);
     sweep(settings.directories.started()).await;
     let gateway = Arc::new(start_gateway(settings.upstreams, SocketAddr::from(([127, 0, 0, 1], 0))).await?);
@@ -88,38 +88,38 @@ pub(crate) async fn start(settings: Settings) -> Result<Running> {
     })
     .await?;
     let files = local_files(&host, workspace, &settings.directories, settings.roots);
-    let inside = Inside { host, store, gateway, drivers, files };
+    let parts = HostParts { host, store, gateway, drivers, files };
     let config = ServerConfig {
         listen: settings.listen,
         admission: settings.admission,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         default_directory: home_uri(),
-        files: Arc::new(inside.files.clone()),
+        files: Arc::new(parts.files.clone()),
         clients: Arc::new(ClientConnections::default()),
     };
-    match Server::start_with(config, settings.server, Arc::clone(&inside.host)).await {
-        Ok(server) => Ok(Running { server, inside }),
+    match Server::start_with(config, settings.server, Arc::clone(&parts.host)).await {
+        Ok(server) => Ok(RunningHost { server, parts }),
         Err(error) => {
-            // In order, so that clients go on with the host that comes next as with this one.
-            inside.suspend().await;
-            inside.finish().await;
+            // A graceful stop lets clients resume with the next host.
+            parts.suspend().await;
+            parts.finish().await;
             Err(error.into())
         }
     }
 }
 
-/// Opens the storage, off the threads that serve clients. What is wrong with it is in the
-/// log by then.
+/// Opens the storage on a blocking thread. Problems with the storage are logged by then.
 async fn open_store(directory: PathBuf) -> Result<Store> {
     Ok(tokio::task::spawn_blocking(move || Store::open(StoreConfig::new(directory))).await??)
 }
 
-/// The files that clients may reach: those of sessions, also of sessions without a
-/// directory of their own, and what the user grants; but nothing else of the host's.
+/// Configures the files that clients may access: working directories of sessions, the
+/// default workspace and directories granted by the user, but nothing else in the data
+/// directory.
 fn local_files(
     host: &Arc<Host>,
     workspace: PathBuf,
-    directories: &Directories,
+    directories: &DataDirectories,
     roots: Vec<PathBuf>,
 ) -> LocalFiles {
     let host = Arc::clone(host);
@@ -132,60 +132,61 @@ fn local_files(
     })
 }
 
-/// Ends what an earlier host left behind because its wardens were killed with it.
+/// Stops runtimes of an earlier host whose wardens were killed along with it.
 async fn sweep(started: PathBuf) {
     match tokio::task::spawn_blocking(move || ProcessRegistry::new(started).sweep()).await {
-        Ok(Ok(swept)) => tracing::debug!(?swept, "looked for leftovers of an earlier host"),
-        Ok(Err(error)) => tracing::warn!(%error, "leftovers of an earlier host could not be looked for"),
-        Err(error) => tracing::error!(%error, "the search for leftovers of an earlier host failed"),
+        Ok(Ok(swept)) => tracing::debug!(?swept, "checked for runtimes of an earlier host"),
+        Ok(Err(error)) => tracing::warn!(%error, "cannot check for runtimes of an earlier host"),
+        Err(error) => tracing::error!(%error, "the check for runtimes of an earlier host panicked"),
     }
 }
 
-/// Starts a gateway in front of an upstream, on a thread of its own: events pass while the host is busy.
+/// Starts a gateway on its own thread, so that it forwards events while the host is busy.
 pub(crate) async fn start_gateway(upstreams: Upstreams, listen: SocketAddr) -> Result<GatewayHandle> {
     let limits = upstreams.limits;
     let upstream = upstreams.build()?;
     Ok(Gateway::start_on_thread(GatewayConfig { listen, upstream }, limits).await?)
 }
 
-impl Running {
-    /// Ends everything in order: no new clients, then the agents and work on files, then
-    /// the clients that are left, and last the gateway, which the agents need to the end.
+impl RunningHost {
+    /// Stops gracefully: stops accepting clients, stops agents and file operations, closes
+    /// the remaining connections, and last stops the gateway, which the agents need until
+    /// they exit.
     pub(crate) async fn stop(&self) {
         self.server.stop_accepting();
-        self.inside.suspend().await;
+        self.parts.suspend().await;
         self.server.drain().await;
-        self.inside.finish().await;
+        self.parts.finish().await;
     }
 }
 
-impl Inside {
-    /// Ends the agents and work on files.
+impl HostParts {
+    /// Stops agents and file operations.
     async fn suspend(&self) {
         tokio::join!(self.host.shutdown(), self.stop_files());
         self.drivers.close();
         self.drivers.wait().await;
     }
 
-    /// Ends the rest, when nobody is connected any more.
+    /// Stops the rest once all clients are disconnected.
     async fn finish(&self) {
         self.host.finish().await;
         self.gateway.shutdown().await;
         let store = Arc::clone(&self.store);
         if let Err(error) = tokio::task::spawn_blocking(move || store.close()).await {
-            tracing::error!(%error, "the storage could not be closed");
+            tracing::error!(%error, "cannot close the storage");
         }
     }
 
-    /// Waits until no file is being changed, so that nothing is left half done.
+    /// Waits for file operations to finish, so that none is left half done.
     async fn stop_files(&self) {
         if tokio::time::timeout(FILES_TIME, self.files.stop()).await.is_err() {
-            tracing::warn!("an operation on files did not end in time; something of it may stay behind");
+            tracing::warn!("a file operation did not stop in time; temporary files may remain");
         }
     }
 }
 
-/// The gateway as the drivers see it.
+/// The gateway as the model endpoint of the drivers.
 #[derive(Debug)]
 struct GatewayEndpoint(Arc<GatewayHandle>);
 
@@ -202,18 +203,19 @@ impl ModelEndpoint for GatewayEndpoint {
     }
 }
 
-/// This very binary. On Linux by the link that still leads to it after an upgrade
-/// has replaced the file.
+/// Returns the command for wardens, which is this binary. On Linux `/proc/self/exe` still
+/// refers to it after an upgrade has replaced the file.
 fn warden() -> Result<WardenProgram> {
     let path = if cfg!(target_os = "linux") {
         PathBuf::from("/proc/self/exe")
     } else {
-        std::env::current_exe().context("the path of this program cannot be found")?
+        std::env::current_exe().context("cannot find the path of this program")?
     };
     Ok(WardenProgram { path, args: vec![WARDEN_COMMAND.into()] })
 }
 
-/// The runtime that the user named, else the installed one, else `claude` on PATH.
+/// Finds the runtime: the path from the user, otherwise the installed one, otherwise
+/// `claude` on PATH.
 fn program_source(named: Option<PathBuf>, runtimes: &Path) -> ProgramSource {
     let runtimes = Runtimes::new(runtimes);
     Arc::new(move || {
@@ -221,10 +223,7 @@ fn program_source(named: Option<PathBuf>, runtimes: &Path) -> ProgramSource {
             return if path.is_file() {
                 Ok(Program::from_path(path))
             } else {
-                Err(format!(
-                    "There is no Claude runtime at {}; correct --claude or leave it out.",
-                    path.display()
-                ))
+                Err(format!("Cannot find a Claude runtime at {}; correct or omit --claude.", path.display()))
             };
         }
         runtimes
