@@ -55,11 +55,9 @@ pub(crate) fn run() -> anyhow::Result<Vec<String>> {
             problems.extend(lockfiles::check_npm(&shown, &read(&path)?));
         }
     }
-    if language::ENFORCED {
-        let allowed = root.join(language::ALLOWED_PATH);
-        let allowed = if allowed.exists() { read(&allowed)? } else { String::new() };
-        problems.extend(language::check(&prose, &allowed));
-    }
+    let allowed = root.join(language::ALLOWED_PATH);
+    let allowed = if allowed.exists() { read(&allowed)? } else { String::new() };
+    problems.extend(language::check(&prose, &allowed));
     Ok(problems)
 }
 

@@ -99,7 +99,7 @@ impl TurnMachine {
         verdicts
     }
 
-    /// Nobody waits for the turn any more. It drains: what still comes of it belongs to no turn. Returns the
+    /// The owner no longer waits for the turn. It drains: its remaining output belongs to no turn. Returns the
     /// steering messages that were not taken up, or nothing if the turn is not running.
     pub fn abandon(&mut self, turn: TurnKey) -> Option<Vec<Uuid>> {
         let asked = self.asked.as_mut().filter(|asked| asked.key == turn && asked.owner == Owner::Waits)?;
@@ -123,7 +123,7 @@ impl TurnMachine {
         verdicts
     }
 
-    /// The runtime exited: every turn that somebody waits for is over.
+    /// The runtime exited: every turn with a waiting owner is over.
     pub fn exited(&mut self) -> Vec<Verdict> {
         let mut verdicts = Vec::new();
         self.end_unasked(EndReason::Exited, &mut verdicts);

@@ -4,9 +4,6 @@
 //! The list finds common mistakes only; it is not a grammar checker. `xtask/language-allowed.txt` lists the
 //! places that may keep a phrase.
 
-/// Whether `tidy` fails on a rejected phrase. Set to true once every file follows the style.
-pub(super) const ENFORCED: bool = false;
-
 /// Path of the list of allowed places.
 pub(super) const ALLOWED_PATH: &str = "xtask/language-allowed.txt";
 

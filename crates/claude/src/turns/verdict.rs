@@ -1,4 +1,4 @@
-//! What goes into the turn machine and what comes out of it: keys, origins, verdicts.
+//! The input and output types of the turn machine: keys, origins, verdicts.
 
 use std::fmt;
 
