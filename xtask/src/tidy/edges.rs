@@ -19,7 +19,7 @@ enum MayUse {
 }
 
 /// The layers from top to bottom. The last rows depend on no other workspace crate.
-const LAYERS: [Layer; 11] = [
+const LAYERS: [Layer; 10] = [
     Layer { name: "innkeeper", may_use: MayUse::Everything },
     Layer { name: TESTKIT, may_use: MayUse::Everything },
     Layer { name: "innkeeper-server", may_use: MayUse::Only(&["innkeeper-core"]) },
@@ -29,7 +29,6 @@ const LAYERS: [Layer; 11] = [
     Layer { name: CORE, may_use: MayUse::Only(&[]) },
     Layer { name: "innkeeper-claude", may_use: MayUse::Only(&[]) },
     Layer { name: "innkeeper-gateway", may_use: MayUse::Only(&[]) },
-    Layer { name: "innkeeper-telemetry", may_use: MayUse::Only(&[]) },
     Layer { name: "xtask", may_use: MayUse::Only(&[]) },
 ];
 
@@ -59,7 +58,7 @@ const CORE_MAY_USE: [&str; 15] = [
 const CORE_TOKIO_FEATURES: [&str; 4] = ["macros", "rt", "sync", "time"];
 
 /// Crates that are independent of the protocol.
-const WITHOUT_PROTOCOL: [&str; 3] = ["innkeeper-claude", "innkeeper-gateway", "innkeeper-telemetry"];
+const WITHOUT_PROTOCOL: [&str; 2] = ["innkeeper-claude", "innkeeper-gateway"];
 const PROTOCOL: [&str; 3] = ["ahp", "ahp-types", "ahp-ws"];
 
 /// Checks all dependencies of the workspace crates.

@@ -137,8 +137,8 @@ fn rejects_non_loopback_address_without_tls_or_token() -> Result<()> {
         (&[], "--tls-cert"),
         (&["--tls-cert", certificate], "--tls-key"),
         (&["--tls-cert", certificate, "--tls-key", key, "--no-token"], "--no-token"),
-        (&["--tls-cert", empty, "--tls-key", key], "the certificate in"),
-        (&["--tls-cert", certificate, "--tls-key", empty], "the private key in"),
+        (&["--tls-cert", empty, "--tls-key", key], "cannot read the certificate from"),
+        (&["--tls-cert", certificate, "--tls-key", empty], "cannot read the private key from"),
         (&["--tls-cert", certificate, "--tls-key", others], "together"),
     ];
     for (arguments, expected) in cases {
