@@ -14,8 +14,9 @@ use tokio::net::{TcpSocket, TcpStream};
 /// Read buffer size.
 const READ: usize = 64 * 1024;
 
-/// Kernel receive buffer of a slow client's connection.
-const SMALL_RECEIVE_BUFFER: u32 = 4 * 1024;
+/// Kernel receive buffer of a slow client's connection. Larger than a loopback segment (64 KiB): a smaller one may
+/// be refilled by the sender's window probes only, a few KiB at a time, after the client resumes reading.
+const SMALL_RECEIVE_BUFFER: u32 = 128 * 1024;
 
 /// The host closed the connection.
 #[derive(Debug, thiserror::Error)]
