@@ -169,7 +169,7 @@ fn init_of_newer_runtime_without_names_begins_a_background_turn() {
 #[test]
 fn notified_init_of_older_runtime_begins_a_background_turn() {
     let mut it = Fixture::text();
-    it.judge(&task_ended("/tmp/task.output"));
+    it.judge(&task_ended("task.output"));
     assert_eq!(it.judge(&init()), ["background begins: Background", "background"]);
     assert_eq!(it.judge(&completed()), ["background", "background ends: result"]);
     it.judge(&task_ended(""));

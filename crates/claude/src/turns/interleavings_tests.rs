@@ -189,7 +189,7 @@ impl ModelRuntime {
                 init.user_message_uuids = names(&answers);
             }
             Style::Older if answers.is_empty() => {
-                let task = TaskMessage { output_file: Some("/tmp/x".to_owned()), ..Default::default() };
+                let task = TaskMessage { output_file: Some("task.output".to_owned()), ..Default::default() };
                 self.side(Message::System(SystemMessage::TaskNotification(Box::new(task))));
             }
             Style::Older => {}
