@@ -3,28 +3,21 @@
 use std::task::Poll;
 use std::time::Duration;
 
+use ahp_types::actions::{SessionChatRemovedAction, StateAction};
 use ahp_types::state::{ChatOrigin, ChatState, SessionStatus};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::briefing::{Briefing, MAX_BRIEFING};
-use super::decide::{AgentState, Phase};
+use super::briefing::Briefing;
+use super::decide::{AgentState, Decision, Phase};
 use super::handle::ReplySender;
 use super::links::TurnLinks;
-use crate::agent::{
-    AgentCommand, AgentEvent, AgentLink, AgentProvider, COMMAND_CAPACITY, History, ResumeToken, Unsent,
-};
+use super::publisher::Publisher;
+use crate::agent::{AgentCommand, AgentEvent, AgentLink, AgentProvider, History, ResumeToken, Unsent};
 use crate::channel::ChannelUri;
 use crate::directories::Primary;
-use crate::state::ChatDoc;
-use crate::storage::StoredConversation;
-
-/// Free places that an agent's command queue must have before the agent is briefed, so
-/// that user commands still fit.
-const BRIEFING_ROOM: usize = COMMAND_CAPACITY / 2;
-
-/// Places for a briefing and the command that follows it.
-const BRIEFING_AND_COMMAND: usize = MAX_BRIEFING + 1;
+use crate::state::{Action, ChatDoc};
+use crate::storage::{Change, StoredConversation};
 
 /// The initial data of a chat.
 #[derive(Debug)]
@@ -74,15 +67,6 @@ pub(super) struct Chat {
     /// The chat is finished: it has no agent and will not get one.
     pub(super) finished: bool,
     pub(super) leaving: Option<Leaving>,
-}
-
-/// When an agent is briefed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Brief {
-    /// Now, if its queue has room besides its work.
-    IfRoom,
-    /// Before the next command, unless that command would not fit then.
-    First,
 }
 
 /// How a chat leaves a session that continues.
@@ -166,24 +150,36 @@ impl Chat {
         }
     }
 
-    /// Sends changes of the session data to the agent. A busy agent gets only the latest
-    /// state later, since clients may change settings at any rate.
-    pub(super) fn brief(&mut self, now: Briefing) {
-        for command in self.briefed.update(now) {
-            self.command(command);
+    /// Applies the part of a decision that concerns the agent.
+    pub(super) fn apply(&mut self, decision: &mut Decision, publisher: &mut Publisher) {
+        let agent = &mut self.agent;
+        if let Some(phase) = decision.phase.take() {
+            agent.phase = phase;
         }
-    }
-
-    /// Whether there is an agent with room for a briefing. An agent without room is marked
-    /// for a later briefing.
-    pub(super) fn can_brief(&mut self, when: Brief) -> bool {
-        let Some(link) = &self.link else { return false };
-        let room = match when {
-            Brief::IfRoom => BRIEFING_ROOM,
-            Brief::First => BRIEFING_AND_COMMAND,
-        };
-        self.briefing_outdated = link.commands.capacity() < room;
-        !self.briefing_outdated
+        if let Some(rewind) = decision.rewind.take() {
+            agent.rewind = Some(rewind);
+        }
+        if let Some(reopened) = decision.reopened {
+            agent.reopened = reopened;
+        }
+        if let Some(folded) = decision.folded.take() {
+            agent.folded = folded;
+        }
+        if decision.works {
+            // The rewind was sent before the message that the agent is working on.
+            agent.rewind = None;
+            if matches!(agent.phase, Phase::Live(_)) {
+                agent.phase = Phase::Live(History::Resume);
+            }
+        }
+        let new_token = |token: &ResumeToken| self.resume_token.as_ref() != Some(token);
+        if let Some(token) = decision.resume_token.take().filter(new_token) {
+            self.resume_token = Some(token.clone());
+            publisher.write_soon(Change::PutResumeToken { chat: self.uri.clone(), token });
+        }
+        if let Some((turn, message)) = decision.link.take() {
+            self.link(&turn, message, publisher);
+        }
     }
 
     /// Whether it has been released and may belong to another session.
@@ -236,6 +232,20 @@ impl Chats {
         self.chats.push(chat);
     }
 
+    /// The chats of the subagents of a chat.
+    pub(super) fn children_of(&self, parent: &ChannelUri) -> Vec<ChannelUri> {
+        let children = self.iter().filter(|chat| chat.parent.as_ref() == Some(parent));
+        children.map(|chat| chat.uri.clone()).collect()
+    }
+
+    /// Whether they have content that must be kept.
+    pub(super) fn are_used(&self, publisher: &Publisher) -> bool {
+        let used = |chat: &Chat| {
+            publisher.store().read(&chat.uri, |state| state.chat_doc().is_some_and(is_used)).unwrap_or(false)
+        };
+        self.chats.len() > 1 || self.chats.iter().any(used)
+    }
+
     pub(super) fn remove(&mut self, uri: &ChannelUri) -> Option<Chat> {
         let at = self.chats.iter().position(|chat| chat.uri == *uri)?;
         Some(self.chats.remove(at))
@@ -258,6 +268,12 @@ impl Chats {
         })
         .await
     }
+}
+
+/// The action that removes a chat from its session's list.
+pub(super) fn chat_removed(chat: &ChannelUri) -> Action {
+    let chat = chat.as_str().to_owned();
+    Action::own(StateAction::SessionChatRemoved(SessionChatRemovedAction { chat }))
 }
 
 /// Whether a message was sent in a chat. A draft does not count.

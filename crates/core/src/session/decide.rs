@@ -199,6 +199,8 @@ pub(super) enum Effect {
     OpenAgent(History),
     /// Send it a command.
     Agent(AgentCommand),
+    /// Send a command to the agents of all chats of the session.
+    AllAgents(AgentCommand),
     /// Send it its current directories, if they have changed.
     UpdateDirectories,
     /// Close it, or cancel its opening.

@@ -1,17 +1,18 @@
 //! One session: its actor, its rules and its storage.
 //!
 //! `actor` is the task that owns a session, and the only code that changes it; `handle` is
-//! its interface to the host. `decide` holds the rules, as a pure function. `chats` is the
-//! list of chats; `orders` creates, moves and removes chats; `children` manages the chats
-//! of subagents. `opening` starts agents; `briefing` is the session data that an agent
-//! gets; `links` maps turns to the agent's messages; `record` renders a conversation as
-//! text. `amend` completes client actions; `publish` commits and stores changes through
-//! `journal_writer`; `projection` keeps copies of chat data in the session up to date;
-//! `restore` rebuilds a session from storage.
+//! its interface to the host. `decide` holds the rules, as pure functions; `apply` carries
+//! decisions out. `publisher` publishes and stores changes, with `journal_writer`. `chats`
+//! is the list of chats; `orders` creates, moves and removes chats; `children` manages the
+//! chats of subagents. `opening` starts agents; `briefing` is the session data that an
+//! agent gets; `links` maps turns to the agent's messages; `record` renders a conversation
+//! as text. `amend` completes client actions; `projection` keeps copies of chat data in the
+//! session up to date; `restore` rebuilds a session from storage.
 
 mod actor;
 mod addresses;
 mod amend;
+mod apply;
 mod awaited;
 mod briefing;
 mod chats;
@@ -23,7 +24,7 @@ mod links;
 mod opening;
 mod orders;
 mod projection;
-mod publish;
+mod publisher;
 mod record;
 mod restore;
 

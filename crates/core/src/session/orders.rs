@@ -7,8 +7,8 @@
 
 use ahp_types::actions::{
     ChatMovableChangedAction, ChatWorkingDirectoryRemovedAction, SessionChatAddedAction,
-    SessionChatRemovedAction, SessionChatsReorderedAction, SessionDefaultChatChangedAction,
-    SessionReadyAction, SessionTitleChangedAction, StateAction,
+    SessionChatsReorderedAction, SessionDefaultChatChangedAction, SessionReadyAction,
+    SessionTitleChangedAction, StateAction,
 };
 use ahp_types::commands::ChatSource;
 use ahp_types::state::{
@@ -17,16 +17,15 @@ use ahp_types::state::{
 };
 
 use super::actor::SessionActor;
-use super::amend::has_too_many_chats;
-use super::chats::{Chat, ChatSeed, Leaving, chat_state};
+use super::amend::{has_too_many_chats, pin};
+use super::chats::{Chat, ChatSeed, Leaving, chat_removed, chat_state};
 use super::decide::{DecisionInput, title_from};
 use super::handle::{ChatError, ChatOrder, ChatPlacement, NewChat, ReplySender, SessionEnding};
 use super::projection;
 use crate::agent::{Branch, BranchKind, History};
 use crate::channel::ChannelUri;
-use crate::clock::wire_time;
 use crate::state::{Action, ChannelState, ChatDoc};
-use crate::storage::{Change, Json, StorageError, StoredTurn};
+use crate::storage::{Change, StorageError, StoredTurn};
 
 /// The id of the first message of a chat that is created with one.
 const INITIAL_MESSAGE: &str = "initial";
@@ -115,58 +114,15 @@ impl SessionActor {
         turns: Vec<StoredTurn>,
     ) -> Result<(), ChatError> {
         let uri = seed.uri.clone();
-        if self.store.has(&uri) || !self.addresses.claim(&uri, &self.seed.uri) {
+        if self.publisher.store().has(&uri) || !self.addresses.claim(&uri, &self.uri) {
             return Err(ChatError::Exists(uri));
         }
-        if let Err(error) = self.put_chat(&seed, doc, turns).await {
+        if let Err(error) = self.publisher.add_chat(&seed, doc, turns).await {
             self.addresses.release(&uri);
             return Err(error);
         }
-        self.journal.cancel_removal(&uri);
-        self.chats.add(Chat::new(seed, self.seed.provider.as_ref()));
+        self.chats.add(Chat::new(seed, self.opener.provider.as_ref()));
         self.project(&uri);
-        Ok(())
-    }
-
-    /// Stores a new chat and adds it to the session's list.
-    async fn put_chat(
-        &mut self,
-        seed: &ChatSeed,
-        doc: ChatDoc,
-        turns: Vec<StoredTurn>,
-    ) -> Result<(), ChatError> {
-        let summary = projection::summary_of(doc.open());
-        let added = Action::own(StateAction::SessionChatAdded(SessionChatAddedAction { summary }));
-        let state: Json = serde_json::value::to_raw_value(&doc.header()).map_err(unencodable)?.into();
-        let chat = seed.uri.clone();
-        let mut changes = vec![
-            Change::PutChat {
-                chat: chat.clone(),
-                session: self.seed.uri.clone(),
-                conversation: seed.conversation.clone(),
-                state,
-            },
-            Change::PutTurns { chat: chat.clone(), keep: 0, turns },
-        ];
-        changes.extend(seed.links.iter().map(|(turn, link)| Change::PutTurnLink {
-            chat: chat.clone(),
-            turn: turn.clone(),
-            link: link.clone(),
-        }));
-        let entry = added.encoded().map_err(unencodable)?;
-        let at = self.now();
-        if let Err(error) =
-            self.journal.write_ahead(changes, vec![(self.seed.uri.clone(), entry)], None, at).await
-        {
-            // After a timeout the chat may still be written.
-            self.journal.schedule_removal(chat);
-            return Err(error.into());
-        }
-        if self.store.create(vec![(chat.clone(), ChannelState::Chat(Box::new(doc)))]).is_err() {
-            self.journal.schedule_removal(chat.clone());
-            return Err(ChatError::Exists(chat));
-        }
-        self.commit_written(&self.seed.uri.clone(), &added);
         Ok(())
     }
 
@@ -176,7 +132,7 @@ impl SessionActor {
         new: &NewChat,
         chats: &MultipleChatsCapability,
     ) -> Result<(ChatDoc, Vec<StoredTurn>, History), ChatError> {
-        let mut state = chat_state(&new.uri, &wire_time(self.clock.now()));
+        let mut state = chat_state(&new.uri, &self.publisher.wire_time());
         state.movable = Some(true);
         let (turns, history) = match &new.source {
             None => {
@@ -215,7 +171,7 @@ impl SessionActor {
             Some(_) => return Err(refused("unknown kind of chat source")),
         };
         if let Some(mut message) = new.initial_message.clone() {
-            self.pin(&mut message);
+            pin(self.publisher.store(), &mut message);
             if state.title.is_empty() {
                 state.title = title_from(&message.text);
             }
@@ -239,7 +195,8 @@ impl SessionActor {
         let source = source
             .ok_or_else(|| refused("the source must be a chat of this session and not a subagent's chat"))?;
         let kind = self
-            .store
+            .publisher
+            .store()
             .read(&uri, |state| {
                 let doc = state.chat_doc()?;
                 let running = doc.open().active_turn.as_ref().is_some_and(|active| active.id == turn);
@@ -255,7 +212,8 @@ impl SessionActor {
             // The source has not been opened: its agent knows only what its own origin knows.
             History::Branch(origin) => {
                 let place = |turn: &str| {
-                    self.store
+                    self.publisher
+                        .store()
                         .read(&uri, |state| state.chat_doc().and_then(|doc| doc.position(turn)))
                         .flatten()
                 };
@@ -291,7 +249,8 @@ impl SessionActor {
             let last = doc.position(turn)?;
             Some(doc.turns().iter().take(last + 1).cloned().collect())
         };
-        self.store
+        self.publisher
+            .store()
             .read(chat, through)
             .flatten()
             .ok_or_else(|| refused("the source chat does not have this turn"))
@@ -305,7 +264,7 @@ impl SessionActor {
             let title = if of_session { &session.title } else { &chat.title };
             (title.clone(), chat.working_directories.clone())
         };
-        self.with_state(&ChannelUri::new(chat), look).unwrap_or_default()
+        self.publisher.with_state(&ChannelUri::new(chat), look).unwrap_or_default()
     }
 
     /// Checks that the requested directories are directories of the session.
@@ -314,7 +273,7 @@ impl SessionActor {
             return Ok(None);
         };
         let known = |state: &ChannelState| state.session()?.working_directories.clone();
-        let known = self.store.read(&self.seed.uri, known).flatten().unwrap_or_default();
+        let known = self.publisher.store().read(&self.uri, known).flatten().unwrap_or_default();
         match wanted.iter().find(|directory| !known.contains(directory)) {
             Some(foreign) => {
                 Err(refused(&format!("the directory {foreign:?} does not belong to the session")))
@@ -326,7 +285,7 @@ impl SessionActor {
     /// The agent's capabilities for several chats per session.
     fn chat_capabilities(&self) -> Result<MultipleChatsCapability, ChatError> {
         let AgentCapabilities { multiple_chats, .. } =
-            self.seed.provider.offer().borrow().info.capabilities.clone().unwrap_or_default();
+            self.opener.provider.offer().borrow().info.capabilities.clone().unwrap_or_default();
         multiple_chats.ok_or_else(|| {
             refused("this agent supports one chat per session; create another session instead")
         })
@@ -367,7 +326,7 @@ impl SessionActor {
             waiting.push(done);
             return;
         }
-        let works = self.has_running_turn(uri);
+        let works = self.publisher.has_running_turn(uri);
         match self.movable_chat(uri, "the default chat cannot be disposed; dispose the session instead") {
             Ok(chat) if chat.is_child() && works => {
                 done.send(Err(refused("the subagent is still working; cancel its turn first"))).ok();
@@ -379,18 +338,16 @@ impl SessionActor {
                 return;
             }
         }
-        let decision = self.decide(uri, DecisionInput::End(SessionEnding::Dispose));
-        self.apply_decision(uri, decision).await;
+        self.decide_and_apply(uri, DecisionInput::End(SessionEnding::Dispose)).await;
     }
 
     async fn release_chat(&mut self, uri: &ChannelUri, done: ReplySender<ChatSeed>) {
-        let busy = self.with_state(uri, |_, chat| chat.active_turn.is_some()).unwrap_or(false);
+        let busy = self.publisher.has_running_turn(uri);
         let error = match self.movable_chat(uri, DEFAULT_CHAT_FIXED) {
             Ok(_) if busy => ChatError::TurnInProgress(uri.clone()),
             Ok(chat) => {
                 chat.leaving = Some(Leaving::Moving(done));
-                let decision = self.decide(uri, DecisionInput::End(SessionEnding::Suspend));
-                self.apply_decision(uri, decision).await;
+                self.decide_and_apply(uri, DecisionInput::End(SessionEnding::Suspend)).await;
                 return;
             }
             Err(error) => error,
@@ -407,7 +364,7 @@ impl SessionActor {
             match chat.leaving.take() {
                 Some(Leaving::Disposed(waiting)) => {
                     let gone: Vec<ChannelUri> =
-                        std::iter::once(uri.clone()).chain(self.children_of(&uri)).collect();
+                        std::iter::once(uri.clone()).chain(self.chats.children_of(&uri)).collect();
                     let removed = self.remove_chats(&gone).await;
                     for done in waiting {
                         done.send(removed.clone()).ok();
@@ -426,30 +383,16 @@ impl SessionActor {
 
     /// Deletes chats, with one write.
     pub(super) async fn remove_chats(&mut self, uris: &[ChannelUri]) -> Result<(), ChatError> {
-        let actions: Vec<Action> = uris.iter().map(removed).collect();
-        let mut entries = Vec::with_capacity(actions.len());
-        for action in &actions {
-            entries.push((self.seed.uri.clone(), action.encoded().map_err(unencodable)?));
-        }
-        let changes = uris.iter().map(|chat| Change::RemoveChat { chat: chat.clone() }).collect();
-        let at = self.now();
-        if let Err(error) = self.journal.write_ahead(changes, entries, None, at).await {
-            for uri in uris {
-                if self.ending.is_none()
-                    && let Some(chat) = self.chats.get_mut(uri)
-                {
-                    chat.cancel_leaving();
+        if let Err(error) = self.publisher.remove_chats(uris).await {
+            if self.ending.is_none() {
+                for uri in uris {
+                    self.chats.get_mut(uri).into_iter().for_each(Chat::cancel_leaving);
                 }
-                // After a timeout the turns may have been deleted from storage.
-                self.store.turns_not_stored(uri, 0);
             }
-            self.journal.request_checkpoint();
             return Err(error.into());
         }
-        for (uri, action) in uris.iter().zip(&actions) {
-            self.commit_written(&self.seed.uri.clone(), action);
+        for uri in uris {
             self.chats.remove(uri);
-            self.store.remove(std::slice::from_ref(uri));
             self.addresses.release(uri);
         }
         self.project_row();
@@ -458,7 +401,7 @@ impl SessionActor {
 
     /// Releases a chat after all of it has been stored.
     async fn complete_release(&mut self, uri: &ChannelUri, done: ReplySender<ChatSeed>) {
-        let stored = self.store_all().await;
+        let stored = self.publisher.store_all(&self.chats).await;
         let Some(chat) = self.chats.get_mut(uri) else { return };
         if let Err(error) = stored {
             chat.cancel_leaving();
@@ -485,11 +428,11 @@ impl SessionActor {
         // The chat has no agent, and an ending session does not start one.
         chat.finished = ending.is_some();
         if ending == Some(SessionEnding::Dispose) {
-            self.journal.write_change(Change::RemoveChat { chat: uri.clone() });
+            self.publisher.write_change(Change::RemoveChat { chat: uri.clone() });
             return Ok(());
         }
-        self.store.turns_not_stored(uri, 0);
-        let stored = self.store_all().await;
+        self.publisher.store().turns_not_stored(uri, 0);
+        let stored = self.publisher.store_all(&self.chats).await;
         if ending.is_none() {
             self.start_waiting_message(uri).await;
         }
@@ -499,7 +442,7 @@ impl SessionActor {
     async fn drop_released_chat(&mut self, uri: &ChannelUri) {
         if self.chats.remove(uri).is_some() {
             // If the write fails, the change is stored with the documents.
-            self.publish_own(vec![(self.seed.uri.clone(), removed(uri))], Vec::new()).await.ok();
+            self.publisher.publish_all(&[(self.uri.clone(), chat_removed(uri))], &[]).await;
         }
     }
 
@@ -521,13 +464,13 @@ impl SessionActor {
 
     async fn adopt_chat(&mut self, seed: ChatSeed, placement: ChatPlacement) -> Result<(), ChatError> {
         let uri = seed.uri.clone();
-        let summary = self.with_state(&uri, |_, chat| projection::summary_of(chat));
+        let summary = self.publisher.with_state(&uri, |_, chat| projection::summary_of(chat));
         let mut summary = summary.ok_or_else(|| ChatError::Unknown(uri.clone()))?;
         let foreign = self.foreign_directories(&uri);
         if let Some(directories) = &mut summary.working_directories {
             directories.retain(|directory| !foreign.contains(directory));
         }
-        self.chats.add(Chat::new(seed, self.seed.provider.as_ref()));
+        self.chats.add(Chat::new(seed, self.opener.provider.as_ref()));
         let mut actions = Vec::new();
         let mut placeholder = None;
         match placement {
@@ -561,12 +504,12 @@ impl SessionActor {
             let known = session.working_directories.as_deref().unwrap_or_default();
             chat.working_directories.iter().flatten().filter(|own| !known.contains(own)).cloned().collect()
         };
-        self.with_state(chat, look).unwrap_or_default()
+        self.publisher.with_state(chat, look).unwrap_or_default()
     }
 
     /// The actions that make a chat the default chat of a session created for it.
     fn default_chat_actions(&self, uri: &ChannelUri, title: String) -> [StateAction; 2] {
-        let named = self.with_state(uri, |_, chat| chat.title.clone()).unwrap_or_default();
+        let named = self.publisher.with_state(uri, |_, chat| chat.title.clone()).unwrap_or_default();
         let title = if named.is_empty() { title } else { named };
         let default_chat = Some(uri.as_str().to_owned());
         [
@@ -585,22 +528,16 @@ impl SessionActor {
         placeholder: Option<&ChannelUri>,
     ) {
         let of_chat = of_chat.into_iter().map(|action| (uri.clone(), Action::own(action)));
-        let of_session = actions.into_iter().map(|action| (self.seed.uri.clone(), Action::own(action)));
+        let of_session = actions.into_iter().map(|action| (self.uri.clone(), Action::own(action)));
         let mut all: Vec<(ChannelUri, Action)> = of_chat.chain(of_session).collect();
-        let mut changes = Vec::new();
         if let Some(chat) = placeholder {
             let fixed = StateAction::ChatMovableChanged(ChatMovableChangedAction { movable: false });
             all.insert(0, (uri.clone(), Action::own(fixed)));
-            all.push((self.seed.uri.clone(), removed(chat)));
-            changes.push(Change::RemoveChat { chat: chat.clone() });
+            all.push((self.uri.clone(), chat_removed(chat)));
         }
-        let stored = self.publish_own(all, changes).await;
+        self.publisher.publish_all(&all, placeholder.map_or(&[], std::slice::from_ref)).await;
         if let Some(chat) = placeholder {
-            if stored.is_err() {
-                self.journal.schedule_removal(chat.clone());
-            }
             self.chats.remove(chat);
-            self.store.remove(std::slice::from_ref(chat));
         }
     }
 
@@ -611,10 +548,7 @@ impl SessionActor {
         }
         self.check_anchor(after)?;
         let Some(order) = self.order_after(uri, after).map(Action::own) else { return Ok(()) };
-        let entry = order.encoded().map_err(unencodable)?;
-        let at = self.now();
-        self.journal.write_ahead(Vec::new(), vec![(self.seed.uri.clone(), entry)], None, at).await?;
-        self.commit_written(&self.seed.uri.clone(), &order);
+        self.publisher.publish_if_stored(&order).await?;
         self.project_row();
         Ok(())
     }
@@ -624,7 +558,7 @@ impl SessionActor {
         let listed = |state: &ChannelState| {
             Some(state.session()?.chats.iter().map(|chat| chat.resource.clone()).collect::<Vec<_>>())
         };
-        let mut before = self.store.read(&self.seed.uri, listed).flatten()?;
+        let mut before = self.publisher.store().read(&self.uri, listed).flatten()?;
         let mut chats = before.clone();
         chats.retain(|chat| chat != uri.as_str());
         if chats.len() == before.len() {
@@ -637,11 +571,6 @@ impl SessionActor {
         chats.insert(place, uri.as_str().to_owned());
         (chats != before).then_some(StateAction::SessionChatsReordered(SessionChatsReorderedAction { chats }))
     }
-}
-
-fn removed(chat: &ChannelUri) -> Action {
-    let chat = chat.as_str().to_owned();
-    Action::own(StateAction::SessionChatRemoved(SessionChatRemovedAction { chat }))
 }
 
 fn check_selection(selection: &SideChatSelection) -> Result<(), ChatError> {
@@ -659,8 +588,4 @@ fn check_selection(selection: &SideChatSelection) -> Result<(), ChatError> {
 
 fn refused(why: &str) -> ChatError {
     ChatError::Refused(why.to_owned())
-}
-
-fn unencodable(error: serde_json::Error) -> StorageError {
-    StorageError::Failed(error.to_string())
 }
