@@ -22,6 +22,7 @@ use super::decide::{ActionTarget, DecisionInput, Phase, QueueEffect};
 use super::handle::{ClientDispatch, EndWaiter, SessionEnding, SessionHandle, SessionInput};
 use super::opening::AgentOpener;
 use super::publisher::{Publisher, PublisherSeed};
+use super::transfer::ExpectedChats;
 use crate::action::{AgentUpdate, meaning};
 use crate::agent::{AgentEvent, AgentLink, AgentProvider, History, OpenError, ResourceToken};
 use crate::channel::ChannelUri;
@@ -89,9 +90,7 @@ pub(crate) struct SessionActor {
     end_waiters: Vec<EndWaiter>,
     pub(super) ending: Option<SessionEnding>,
     /// Chats of other sessions that are being moved here.
-    pub(super) expected_chats: usize,
-    /// Requests to end that arrived while a chat was being moved here; handled afterwards.
-    deferred_ends: Vec<(SessionEnding, EndWaiter)>,
+    pub(super) expected: ExpectedChats,
     finished: bool,
 }
 
@@ -136,8 +135,7 @@ impl SessionActor {
             idle_since: None,
             end_waiters: Vec::new(),
             ending: None,
-            expected_chats: 0,
-            deferred_ends: Vec::new(),
+            expected: ExpectedChats::default(),
             finished: false,
         };
         (actor, handle)
@@ -186,7 +184,7 @@ impl SessionActor {
     /// Disposes of a session that was never used and has no subscribers, and unloads a
     /// used one that is idle.
     async fn check_idle(&mut self) {
-        if self.expected_chats > 0 {
+        if self.expected.count() > 0 {
             return;
         }
         let channels = self.channels();
@@ -256,15 +254,10 @@ impl SessionActor {
             SessionInput::ClientLeft(client) => self.handle_left(&client).await,
             SessionInput::Token(token) => self.handle_token(*token).await,
             SessionInput::Chats(order) => self.handle_order(order).await,
-            SessionInput::End { ending, done } if self.expected_chats > 0 => {
-                self.deferred_ends.push((ending, done))
-            }
-            SessionInput::End { ending, done } => self.end(ending, Some(done)).await,
+            SessionInput::End { ending, done } => self.expected.defer_end(ending, done),
         }
-        if self.expected_chats == 0 {
-            for (ending, done) in std::mem::take(&mut self.deferred_ends) {
-                self.end(ending, Some(done)).await;
-            }
+        for (ending, done) in self.expected.take_ends() {
+            self.end(ending, Some(done)).await;
         }
         self.finish_leaving_chats().await;
     }

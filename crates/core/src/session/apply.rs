@@ -43,11 +43,10 @@ impl SessionActor {
             if let Some(chat) = self.chats.get_mut(chat) {
                 chat.apply(&mut decision, &mut self.publisher);
             }
-            let channel = |target| if target == ActionTarget::Session { &self.uri } else { chat };
             let actions: Vec<(ChannelUri, Action)> = decision
                 .actions
                 .into_iter()
-                .map(|(target, action)| (channel(target).clone(), Action::own(action)))
+                .map(|(target, action)| (self.channel(chat, target).clone(), Action::own(action)))
                 .collect();
             let any = |is: fn(&StateAction) -> bool| actions.iter().any(|(_, action)| is(action.typed()));
             let shows = any(|action| meaning(action).shows_in_list);
@@ -190,6 +189,14 @@ impl SessionActor {
         if !self.listed {
             self.listed = true;
             self.publisher.request_checkpoint();
+        }
+    }
+
+    /// The channel of an action that a decision about a chat names.
+    pub(super) fn channel<'a>(&'a self, chat: &'a ChannelUri, target: ActionTarget) -> &'a ChannelUri {
+        match target {
+            ActionTarget::Session => &self.uri,
+            ActionTarget::Chat => chat,
         }
     }
 }

@@ -3,20 +3,19 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use ahp_types::actions::{SessionChatRemovedAction, StateAction};
 use ahp_types::state::{ChatOrigin, ChatState, SessionStatus};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::briefing::Briefing;
 use super::decide::{AgentState, Decision, Phase};
-use super::handle::ReplySender;
 use super::links::TurnLinks;
 use super::publisher::Publisher;
+use super::transfer::Leaving;
 use crate::agent::{AgentCommand, AgentEvent, AgentLink, AgentProvider, History, ResumeToken, Unsent};
 use crate::channel::ChannelUri;
 use crate::directories::Primary;
-use crate::state::{Action, ChatDoc};
+use crate::state::ChatDoc;
 use crate::storage::{Change, StoredConversation};
 
 /// The initial data of a chat.
@@ -67,17 +66,6 @@ pub(super) struct Chat {
     /// The chat is finished: it has no agent and will not get one.
     pub(super) finished: bool,
     pub(super) leaving: Option<Leaving>,
-}
-
-/// How a chat leaves a session that continues.
-#[derive(Debug)]
-pub(super) enum Leaving {
-    /// It is deleted; these callers wait for it.
-    Disposed(Vec<ReplySender<()>>),
-    /// It moves to another session, as soon as its agent has stopped.
-    Moving(ReplySender<ChatSeed>),
-    /// It has been released and may belong to the other session already.
-    InTransit,
 }
 
 impl Chat {
@@ -182,11 +170,6 @@ impl Chat {
         }
     }
 
-    /// Whether it has been released and may belong to another session.
-    pub(super) fn is_in_transit(&self) -> bool {
-        matches!(self.leaving, Some(Leaving::InTransit))
-    }
-
     /// Cancels its leaving.
     pub(super) fn cancel_leaving(&mut self) {
         self.agent.phase = Phase::Cold(self.agent.phase.history());
@@ -268,12 +251,6 @@ impl Chats {
         })
         .await
     }
-}
-
-/// The action that removes a chat from its session's list.
-pub(super) fn chat_removed(chat: &ChannelUri) -> Action {
-    let chat = chat.as_str().to_owned();
-    Action::own(StateAction::SessionChatRemoved(SessionChatRemovedAction { chat }))
 }
 
 /// Whether a message was sent in a chat. A draft does not count.

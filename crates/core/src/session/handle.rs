@@ -5,7 +5,7 @@ use ahp_types::common::Uri;
 use ahp_types::state::Message;
 use tokio::sync::{mpsc, oneshot};
 
-use super::chats::ChatSeed;
+use super::transfer::ChatTransfer;
 use crate::agent::{AgentLink, OpenError, RecordedTurn, ResourceToken};
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
@@ -65,20 +65,20 @@ impl SessionHandle {
     }
 
     /// Sends a chat order and waits for its result.
-    pub(crate) async fn order<T>(
+    pub(crate) async fn order<T, O: Into<ChatOrder>>(
         &self,
-        order: impl FnOnce(ReplySender<T>) -> ChatOrder,
+        order: impl FnOnce(ReplySender<T>) -> O,
     ) -> Result<T, ChatError> {
         self.begin(order).await?.wait().await
     }
 
     /// Sends a chat order; waits only while the session's queue is full.
-    pub(crate) async fn begin<T>(
+    pub(crate) async fn begin<T, O: Into<ChatOrder>>(
         &self,
-        order: impl FnOnce(ReplySender<T>) -> ChatOrder,
+        order: impl FnOnce(ReplySender<T>) -> O,
     ) -> Result<PendingReply<T>, ChatError> {
         let (done, answer) = oneshot::channel();
-        self.inputs.send(SessionInput::Chats(order(done))).await.map_err(|_| ChatError::Gone)?;
+        self.inputs.send(SessionInput::Chats(order(done).into())).await.map_err(|_| ChatError::Gone)?;
         Ok(PendingReply(answer))
     }
 
@@ -178,33 +178,8 @@ pub(crate) enum ChatOrder {
     Dispose { chat: ChannelUri, done: ReplySender<()> },
     /// Moves a chat after another in the list, or to the start.
     Place { chat: ChannelUri, after: Option<ChannelUri>, done: ReplySender<()> },
-    /// Prepares for a chat of another session. After a positive reply the chat cannot be
-    /// refused, and the session does not end before the chat arrives or is cancelled.
-    ExpectChat { placement: ChatPlacement, done: ReplySender<()> },
-    /// The expected chat does not arrive.
-    CancelExpected { done: ReplySender<()> },
-    /// Releases a chat for another session.
-    Release { chat: ChannelUri, done: ReplySender<ChatSeed> },
-    /// The released chat stays in this session.
-    CancelRelease { chat: ChannelUri, done: ReplySender<()> },
-    /// The released chat belongs to another session now. `ShowRow` then updates the row.
-    DropReleased { chat: ChannelUri, done: ReplySender<()> },
-    /// Updates the row in the session list, after the other session has adopted the chat.
-    ShowRow { done: ReplySender<()> },
-    /// Adds a chat that another session has released.
-    Adopt { seed: Box<ChatSeed>, placement: ChatPlacement, done: ReplySender<()> },
-}
-
-/// The position of a chat that comes from another session.
-#[derive(Clone, Debug)]
-pub(crate) enum ChatPlacement {
-    /// After another chat, or first.
-    After(Option<ChannelUri>),
-    /// Replaces the default chat, which is removed. For a session that is not used yet.
-    AsDefault {
-        /// The session title if the chat has none.
-        title: String,
-    },
+    /// A step of moving a chat between sessions.
+    Transfer(ChatTransfer),
 }
 
 /// A client's request for a new chat.
@@ -218,6 +193,17 @@ pub struct NewChat {
     pub initial_message: Option<Message>,
     /// Its directories; must be session directories.
     pub working_directories: Option<Vec<Uri>>,
+}
+
+impl NewChat {
+    /// The chat that it branches from, if its kind of source is known.
+    pub(super) fn source_chat(&self) -> Option<ChannelUri> {
+        match self.source.as_ref()? {
+            ChatSource::Fork(fork) => Some(ChannelUri::new(&fork.chat)),
+            ChatSource::SideChat(side) => Some(ChannelUri::new(&side.chat)),
+            ChatSource::Unknown(_) => None,
+        }
+    }
 }
 
 /// Why a chat order failed.

@@ -12,7 +12,8 @@ use ahp_types::actions::{SessionChatAddedAction, StateAction};
 use ahp_types::state::{ChatState, SessionState};
 use tokio::time::Instant;
 
-use super::chats::{ChatSeed, Chats, chat_removed};
+use super::chats::{ChatSeed, Chats};
+use super::decide::chat_removed;
 use super::handle::{ChatError, ClientDispatch};
 use super::journal_writer::{JournalTask, JournalWake, JournalWriter, TurnsFrom};
 use super::projection;
@@ -244,7 +245,7 @@ impl Publisher {
 
     /// Deletes chats and their channels, with one write.
     pub(super) async fn remove_chats(&mut self, chats: &[ChannelUri]) -> Result<(), StorageError> {
-        let actions: Vec<Action> = chats.iter().map(chat_removed).collect();
+        let actions: Vec<Action> = chats.iter().map(|chat| Action::own(chat_removed(chat))).collect();
         let changes = chats.iter().map(|chat| Change::RemoveChat { chat: chat.clone() }).collect();
         if let Err(error) = self.write_ahead(changes, &actions).await {
             for chat in chats {
