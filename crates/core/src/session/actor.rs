@@ -7,7 +7,6 @@
 //! holds the list of chats.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ahp_types::actions::StateAction;
 use tokio::sync::mpsc;
@@ -20,6 +19,7 @@ use super::briefing::Brief;
 use super::chats::{Chat, ChatSeed, Chats};
 use super::decide::{ActionTarget, DecisionInput, Phase, QueueEffect};
 use super::handle::{ClientDispatch, EndWaiter, SessionEnding, SessionHandle, SessionInput};
+use super::idle::IDLE_CHECK_INTERVAL;
 use super::opening::AgentOpener;
 use super::publisher::{Publisher, PublisherSeed};
 use super::transfer::ExpectedChats;
@@ -34,16 +34,6 @@ use crate::storage::{Storage, StorageError};
 /// Inputs that may wait in a session's queue. While it is full, the sending connection is
 /// not read: only that client waits.
 const INPUT_CAPACITY: usize = 64;
-
-/// How often a session without agents checks whether it is still needed.
-const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
-
-/// How long a session without activity and subscribers stays in memory.
-const UNLOAD_AFTER: Duration = Duration::from_secs(10 * 60);
-
-/// How long an unused session without subscribers is kept. VS Code creates sessions that it
-/// never uses, and a window that reloads subscribes again.
-const DISPOSE_UNUSED_AFTER: Duration = Duration::from_secs(5 * 60);
 
 /// The initial data of a session actor.
 pub(crate) struct SessionSeed {
@@ -76,22 +66,22 @@ pub(crate) struct SessionActor {
     /// The session's channel.
     pub(super) uri: ChannelUri,
     /// The client that created the session. Keeps an unused session alive while connected.
-    creator: Option<ClientId>,
+    pub(super) creator: Option<ClientId>,
     pub(super) publisher: Publisher,
     pub(super) opener: AgentOpener,
     pub(super) addresses: Arc<ChatAddresses>,
     pub(super) chats: Chats,
     /// Whether the session is in the session list.
     pub(super) listed: bool,
-    inputs: mpsc::Receiver<SessionInput>,
+    pub(super) inputs: mpsc::Receiver<SessionInput>,
     /// Since when the session has no subscribers and no activity.
-    idle_since: Option<Instant>,
+    pub(super) idle_since: Option<Instant>,
     /// Callers that wait for the end of the session.
     end_waiters: Vec<EndWaiter>,
     pub(super) ending: Option<SessionEnding>,
     /// Chats of other sessions that are being moved here.
     pub(super) expected: ExpectedChats,
-    finished: bool,
+    pub(super) finished: bool,
 }
 
 /// Services that all session actors share.
@@ -172,53 +162,8 @@ impl SessionActor {
         Ended { ending, waiters: self.end_waiters, stored }
     }
 
-    fn is_cold(&self) -> bool {
-        self.chats.iter().all(|chat| matches!(chat.agent.phase, Phase::Cold(_)))
-    }
-
-    /// The session's channels.
-    fn channels(&self) -> Vec<ChannelUri> {
-        std::iter::once(self.uri.clone()).chain(self.chats.uris()).collect()
-    }
-
-    /// Disposes of a session that was never used and has no subscribers, and unloads a
-    /// used one that is idle.
-    async fn check_idle(&mut self) {
-        if self.expected.count() > 0 {
-            return;
-        }
-        let channels = self.channels();
-        let creator = self.creator.as_ref().filter(|_| !self.listed);
-        if self.publisher.store().has_audience(&channels, creator) {
-            self.idle_since = None;
-            return;
-        }
-        let since = *self.idle_since.get_or_insert_with(Instant::now);
-        if !self.listed && since.elapsed() >= DISPOSE_UNUSED_AFTER {
-            tracing::info!(session = %self.uri, "disposing of unused session");
-            self.end(SessionEnding::Dispose, None).await;
-        } else if self.listed && since.elapsed() >= UNLOAD_AFTER {
-            match self.publisher.store_all(&self.chats).await {
-                Ok(()) => self.unload(&channels).await,
-                Err(error) => {
-                    tracing::error!(session = %self.uri, %error, "cannot store session; keeping it in memory")
-                }
-            }
-        }
-    }
-
-    /// Removes the session from memory, unless a client subscribed in the meantime.
-    async fn unload(&mut self, channels: &[ChannelUri]) {
-        if !self.inputs.is_empty() || !self.publisher.store().remove_unsubscribed(channels) {
-            return;
-        }
-        self.reject_remaining_inputs("the session was unloaded; try again").await;
-        self.ending = Some(SessionEnding::Unload);
-        self.finished = true;
-    }
-
     /// Closes the input queue and rejects the inputs that are still in it.
-    async fn reject_remaining_inputs(&mut self, why: &str) {
+    pub(super) async fn reject_remaining_inputs(&mut self, why: &str) {
         self.inputs.close();
         // This includes senders that have reserved a place and have not sent yet.
         while let Some(input) = self.inputs.recv().await {
@@ -276,7 +221,7 @@ impl SessionActor {
         let amended = amended(self.publisher.store(), &chat, &dispatch.action);
         let published = amended.as_ref().unwrap_or(&dispatch.action);
         let action = published.typed();
-        let input = DecisionInput::Client { target, action, client: &dispatch.origin.client };
+        let input = DecisionInput::Client { target, action, client: &dispatch.ticket.origin().client };
         let mut decision = self.decide(&chat, input);
         let accepted = match decision.rejection.take() {
             Some(reason) => Err(reason),
@@ -387,7 +332,7 @@ impl SessionActor {
         }
     }
 
-    async fn end(&mut self, ending: SessionEnding, done: Option<EndWaiter>) {
+    pub(super) async fn end(&mut self, ending: SessionEnding, done: Option<EndWaiter>) {
         self.end_waiters.extend(done);
         // The `ShowRow` order after a released chat may not arrive any longer.
         self.project_row();

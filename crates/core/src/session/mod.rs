@@ -1,13 +1,14 @@
 //! One session: its actor, its rules and its storage.
 //!
 //! `actor` is the task that owns a session, and the only code that changes it; `handle` is
-//! its interface to the host. `decide` holds the rules, as pure functions; `apply` carries
-//! decisions out. `publisher` publishes and stores changes, with `journal_writer`. `chats`
-//! is the list of chats; `orders` creates, places and removes chats; `transfer` moves them
-//! between sessions; `children` manages the chats of subagents. `opening` starts agents; `briefing` is the session data that an
-//! agent gets; `links` maps turns to the agent's messages; `record` renders a conversation
-//! as text. `amend` completes client actions; `projection` keeps copies of chat data in the
-//! session up to date; `restore` rebuilds a session from storage.
+//! its interface to the host; `idle` unloads it. `decide` holds the rules, as pure
+//! functions; `apply` carries decisions out. `publisher` publishes and stores changes, with
+//! `journal_writer`. `chats` is the list of chats; `orders` creates, places and removes
+//! chats; `transfer` moves them between sessions; `children` manages the chats of subagents.
+//! `opening` starts agents; `briefing` is the session data that an agent gets; `links` maps
+//! turns to the agent's messages; `record` renders a conversation as text. `amend` completes
+//! client actions; `projection` keeps copies of chat data in the session up to date;
+//! `restore` rebuilds a session from storage.
 
 mod actor;
 mod addresses;
@@ -19,6 +20,7 @@ mod chats;
 mod children;
 mod decide;
 mod handle;
+mod idle;
 mod journal_writer;
 mod links;
 mod opening;

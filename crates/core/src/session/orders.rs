@@ -12,7 +12,7 @@ use super::decide::{
     BranchSource, ChatChange, ChatFacts, DecisionInput, NewChatView, check_anchor, check_change,
     check_initial_message, check_room, new_chat, order_after,
 };
-use super::handle::{ChatError, ChatOrder, NewChat, ReplySender, SessionEnding};
+use super::handle::{ChatError, ChatOrder, ChatReplySender, NewChat, SessionEnding};
 use super::transfer::Leaving;
 use crate::agent::History;
 use crate::channel::ChannelUri;
@@ -124,7 +124,7 @@ impl SessionActor {
         Ok(chat)
     }
 
-    async fn dispose_chat(&mut self, uri: &ChannelUri, done: ReplySender<()>) {
+    async fn dispose_chat(&mut self, uri: &ChannelUri, done: ChatReplySender<()>) {
         if let Some(Chat { leaving: Some(Leaving::Disposed(waiting)), .. }) = self.chats.get_mut(uri) {
             waiting.push(done);
             return;

@@ -3,7 +3,9 @@
 //! Turn boundaries and decisions are written to the journal before they are published;
 //! streamed output is written within a tenth of a second. If storage fails, client actions
 //! are rejected, but agent output is published anyway: the user has to see what happened,
-//! and it is stored as soon as storage works again.
+//! and it is stored as soon as storage works again. `checkpoint` writes the documents.
+
+mod checkpoint;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +14,10 @@ use ahp_types::actions::{SessionChatAddedAction, StateAction};
 use ahp_types::state::{ChatState, SessionState};
 use tokio::time::Instant;
 
-use super::chats::{ChatSeed, Chats};
+use super::chats::ChatSeed;
 use super::decide::chat_removed;
 use super::handle::{ChatError, ClientDispatch};
-use super::journal_writer::{JournalTask, JournalWake, JournalWriter, TurnsFrom};
+use super::journal_writer::JournalWriter;
 use super::projection;
 use crate::action::{Durability, meaning};
 use crate::channel::ChannelUri;
@@ -93,7 +95,9 @@ impl Publisher {
     /// Rejects a client's action.
     pub(super) fn reject(&self, dispatch: &ClientDispatch, reason: &str) {
         tracing::debug!(session = %self.session, reason, "client action rejected");
-        if let Err(error) = self.store.reject(&dispatch.channel, &dispatch.action, &dispatch.origin, reason) {
+        if let Err(error) =
+            self.store.reject(&dispatch.channel, &dispatch.action, dispatch.ticket.origin(), reason)
+        {
             tracing::error!(session = %self.session, %error, "cannot send rejection");
         }
     }
@@ -104,12 +108,12 @@ impl Publisher {
         dispatch: &ClientDispatch,
         action: &Action,
     ) -> Result<(), String> {
-        let ClientDispatch { channel, origin, .. } = dispatch;
+        let (channel, origin) = (&dispatch.channel, dispatch.ticket.origin());
         let encoded = action.encoded().map_err(|error| error.to_string())?;
         let at = self.now();
         let rule = meaning(action.typed()).client;
         let ahead = rule.is_none_or(|rule| rule.durability == Durability::Ahead);
-        let handled = dispatch.mark.map(|mark| (&origin.client, mark));
+        let handled = dispatch.ticket.mark().map(|mark| (&origin.client, mark));
         if ahead {
             let entry = vec![(channel.clone(), encoded.clone())];
             let written = self.journal.write_ahead(Vec::new(), entry, handled, at).await;
@@ -277,43 +281,6 @@ impl Publisher {
         self.journal.request_checkpoint();
     }
 
-    /// Waits until the journal has something to do. Cancel-safe.
-    pub(super) async fn next_wake(&mut self) -> JournalWake {
-        self.journal.next().await
-    }
-
-    /// Handles a wake-up of the journal.
-    pub(super) fn handle_wake(&mut self, wake: JournalWake, chats: &Chats) {
-        let quiet = !chats.iter().any(|chat| self.has_running_turn(&chat.uri));
-        match self.journal.handle(wake, quiet) {
-            JournalTask::None => {}
-            JournalTask::TurnsLost(turns) => self.mark_turns_not_stored(turns),
-            JournalTask::Checkpoint => self.checkpoint(chats),
-        }
-    }
-
-    /// Starts writing the documents, without waiting.
-    pub(super) fn checkpoint(&mut self, chats: &Chats) {
-        if self.journal.can_checkpoint()
-            && let Some((documents, turns_from)) = self.documents(chats)
-        {
-            self.journal.checkpoint(documents, turns_from);
-        }
-    }
-
-    /// Stores the complete session and waits for the result.
-    pub(super) async fn store_all(&mut self, chats: &Chats) -> Result<(), StorageError> {
-        let lost = self.journal.wait_for_write().await;
-        self.mark_turns_not_stored(lost);
-        let Some((documents, turns_from)) = self.documents(chats) else { return Ok(()) };
-        let stored = self.journal.finish(documents).await;
-        if stored.is_err() {
-            self.journal.request_checkpoint();
-            self.mark_turns_not_stored(turns_from);
-        }
-        stored
-    }
-
     /// Publishes an action that is in the journal or will be. Returns whether it was published.
     fn commit(&mut self, channel: &ChannelUri, action: &Action) -> bool {
         let committed = self.store.commit(channel, action, None);
@@ -351,51 +318,6 @@ impl Publisher {
         }
         let at = self.now();
         self.journal.write_ahead(changes, entries, None, at).await
-    }
-
-    fn mark_turns_not_stored(&self, turns: TurnsFrom) {
-        for (chat, from) in turns {
-            self.store.turns_not_stored(&chat, from);
-        }
-    }
-
-    /// The complete session as storage changes, and the turns that they contain.
-    fn documents(&self, chats: &Chats) -> Option<(Vec<Change>, TurnsFrom)> {
-        // Only the new session may store a chat that is in transit.
-        let here = || chats.iter().filter(|chat| !chat.is_in_transit());
-        let uris: Vec<&ChannelUri> = here().map(|chat| &chat.uri).collect();
-        let checkpoint = match self.store.checkpoint(&self.session, &uris) {
-            Ok(checkpoint) => checkpoint?,
-            Err(error) => {
-                tracing::error!(session = %self.session, %error, "cannot encode session");
-                return None;
-            }
-        };
-        let mut changes = vec![Change::PutSession {
-            session: self.session.clone(),
-            created_at: self.created_at.clone(),
-            row: checkpoint.row,
-            state: checkpoint.session,
-        }];
-        let mut turns_from = TurnsFrom::new();
-        for (chat, (state, turns)) in here().zip(checkpoint.chats) {
-            changes.push(Change::PutChat {
-                chat: chat.uri.clone(),
-                session: self.session.clone(),
-                conversation: chat.stored_conversation(),
-                state,
-            });
-            if let Some((keep, turns)) = turns {
-                turns_from.push((chat.uri.clone(), keep));
-                // Repeated, because the earlier write of the link may have failed.
-                changes.extend(turns.iter().filter_map(|turn| {
-                    let link = chat.links.get(&turn.id)?.clone();
-                    Some(Change::PutTurnLink { chat: chat.uri.clone(), turn: turn.id.clone(), link })
-                }));
-                changes.push(Change::PutTurns { chat: chat.uri.clone(), keep, turns });
-            }
-        }
-        Some((changes, turns_from))
     }
 
     fn now(&self) -> i64 {

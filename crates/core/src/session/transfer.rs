@@ -7,7 +7,7 @@
 use super::actor::SessionActor;
 use super::chats::{Chat, ChatSeed};
 use super::decide::{ChatChange, DecisionInput, adoption, chat_removed, check_anchor};
-use super::handle::{ChatError, ChatOrder, EndWaiter, ReplySender, SessionEnding};
+use super::handle::{ChatError, ChatOrder, ChatReplySender, EndWaiter, SessionEnding};
 use crate::channel::ChannelUri;
 use crate::state::Action;
 use crate::storage::Change;
@@ -17,19 +17,19 @@ use crate::storage::Change;
 pub(crate) enum ChatTransfer {
     /// Prepares for a chat of another session. After a positive reply the chat cannot be
     /// refused, and the session does not end before the chat arrives or is cancelled.
-    Expect { placement: ChatPlacement, done: ReplySender<()> },
+    Expect { placement: ChatPlacement, done: ChatReplySender<()> },
     /// The expected chat does not arrive.
-    CancelExpected { done: ReplySender<()> },
+    CancelExpected { done: ChatReplySender<()> },
     /// Releases a chat for another session.
-    Release { chat: ChannelUri, done: ReplySender<ChatSeed> },
+    Release { chat: ChannelUri, done: ChatReplySender<ChatSeed> },
     /// The released chat stays in this session.
-    CancelRelease { chat: ChannelUri, done: ReplySender<()> },
+    CancelRelease { chat: ChannelUri, done: ChatReplySender<()> },
     /// The released chat belongs to another session now. `ShowRow` then updates the row.
-    DropReleased { chat: ChannelUri, done: ReplySender<()> },
+    DropReleased { chat: ChannelUri, done: ChatReplySender<()> },
     /// Updates the row in the session list, after the other session has adopted the chat.
-    ShowRow { done: ReplySender<()> },
+    ShowRow { done: ChatReplySender<()> },
     /// Adds a chat that another session has released.
-    Adopt { seed: Box<ChatSeed>, placement: ChatPlacement, done: ReplySender<()> },
+    Adopt { seed: Box<ChatSeed>, placement: ChatPlacement, done: ChatReplySender<()> },
 }
 
 impl From<ChatTransfer> for ChatOrder {
@@ -54,9 +54,9 @@ pub(crate) enum ChatPlacement {
 #[derive(Debug)]
 pub(super) enum Leaving {
     /// It is deleted; these callers wait for it.
-    Disposed(Vec<ReplySender<()>>),
+    Disposed(Vec<ChatReplySender<()>>),
     /// It moves to another session, as soon as its agent has stopped.
-    Moving(ReplySender<ChatSeed>),
+    Moving(ChatReplySender<ChatSeed>),
     /// It has been released and may belong to the other session already.
     InTransit,
 }
@@ -150,7 +150,7 @@ impl SessionActor {
         }
     }
 
-    async fn release_chat(&mut self, uri: &ChannelUri, done: ReplySender<ChatSeed>) {
+    async fn release_chat(&mut self, uri: &ChannelUri, done: ChatReplySender<ChatSeed>) {
         match self.changeable_chat(uri, ChatChange::Release) {
             Ok(chat) => chat.leaving = Some(Leaving::Moving(done)),
             Err(error) => {
@@ -188,7 +188,7 @@ impl SessionActor {
     }
 
     /// Releases a chat after all of it has been stored.
-    async fn complete_release(&mut self, uri: &ChannelUri, done: ReplySender<ChatSeed>) {
+    async fn complete_release(&mut self, uri: &ChannelUri, done: ChatReplySender<ChatSeed>) {
         let stored = self.publisher.store_all(&self.chats).await;
         let Some(chat) = self.chats.get_mut(uri) else { return };
         if let Err(error) = stored {
