@@ -17,7 +17,7 @@ use super::addresses::ChatAddresses;
 use super::amend::amended;
 use super::briefing::Brief;
 use super::chats::{Chat, ChatSeed, Chats};
-use super::decide::{ActionTarget, DecisionInput, Phase, QueueEffect};
+use super::decide::{ActionTarget, Decision, DecisionInput, DecisionView, Phase, QueueEffect, decide};
 use super::handle::{ClientDispatch, EndWaiter, SessionEnding, SessionHandle, SessionInput};
 use super::idle::IDLE_CHECK_INTERVAL;
 use super::opening::AgentOpener;
@@ -350,6 +350,27 @@ impl SessionActor {
     async fn finish_leaving_chats(&mut self) {
         self.complete_leaving().await;
         self.finished |= self.ending.is_some() && self.chats.iter().all(|chat| chat.finished);
+    }
+
+    pub(super) fn decide(&self, chat: &ChannelUri, input: DecisionInput<'_>) -> Decision {
+        let Some(Chat { agent, .. }) = self.chats.get(chat) else { return Decision::default() };
+        let (now, time) = (self.publisher.elapsed(), self.publisher.wire_time());
+        self.publisher
+            .store()
+            .read_both((&self.uri, chat), |session, chat| {
+                let (session, doc) = (session.session()?, chat.chat_doc()?);
+                let (chat, turns) = (doc.open(), doc.turns());
+                let has_agent = self.chats.iter().any(|chat| chat.link.is_some());
+                Some(decide(agent, DecisionView { session, chat, turns, has_agent, now, time: &time }, input))
+            })
+            .flatten()
+            .unwrap_or_default()
+    }
+
+    /// Decides about an input for a chat and applies the decision.
+    pub(super) async fn decide_and_apply(&mut self, chat: &ChannelUri, input: DecisionInput<'_>) {
+        let decision = self.decide(chat, input);
+        self.apply_decision(chat, decision).await;
     }
 }
 

@@ -6,8 +6,7 @@ use ahp_types::state::MessageKind;
 
 use super::actor::SessionActor;
 use super::briefing::Brief;
-use super::chats::Chat;
-use super::decide::{ActionTarget, Decision, DecisionInput, DecisionView, Effect, QueueEffect, decide};
+use super::decide::{ActionTarget, Decision, DecisionInput, Effect, QueueEffect};
 use super::projection;
 use crate::action::{TurnEffect, meaning};
 use crate::agent::AgentCommand;
@@ -15,27 +14,6 @@ use crate::channel::ChannelUri;
 use crate::state::{Action, ChannelState};
 
 impl SessionActor {
-    pub(super) fn decide(&self, chat: &ChannelUri, input: DecisionInput<'_>) -> Decision {
-        let Some(Chat { agent, .. }) = self.chats.get(chat) else { return Decision::default() };
-        let (now, time) = (self.publisher.elapsed(), self.publisher.wire_time());
-        self.publisher
-            .store()
-            .read_both((&self.uri, chat), |session, chat| {
-                let (session, doc) = (session.session()?, chat.chat_doc()?);
-                let (chat, turns) = (doc.open(), doc.turns());
-                let has_agent = self.chats.iter().any(|chat| chat.link.is_some());
-                Some(decide(agent, DecisionView { session, chat, turns, has_agent, now, time: &time }, input))
-            })
-            .flatten()
-            .unwrap_or_default()
-    }
-
-    /// Decides about an input for a chat and applies the decision.
-    pub(super) async fn decide_and_apply(&mut self, chat: &ChannelUri, input: DecisionInput<'_>) {
-        let decision = self.decide(chat, input);
-        self.apply_decision(chat, decision).await;
-    }
-
     /// Applies a decision for a chat, and the decisions that follow from it.
     pub(super) async fn apply_decision(&mut self, chat: &ChannelUri, first: Decision) {
         let mut next = Some(first);

@@ -39,7 +39,8 @@ use crate::directories::Primary;
 use crate::ids::{ClientId, TurnId};
 use crate::storage::{Rewind, StoredTurn};
 pub(super) use chats::{
-    ChatChange, ChatFacts, adoption, chat_removed, check_anchor, check_change, check_room, order_after,
+    ChatChange, ChatFacts, adoption, chat_removed, check_anchor, check_change, check_placement, check_room,
+    order_after,
 };
 pub(super) use children::parent_of;
 pub(super) use customizations::switches;

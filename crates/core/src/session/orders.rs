@@ -9,8 +9,8 @@ use super::actor::SessionActor;
 use super::amend::pin;
 use super::chats::{Chat, ChatSeed};
 use super::decide::{
-    BranchSource, ChatChange, ChatFacts, DecisionInput, NewChatView, check_anchor, check_change,
-    check_initial_message, check_room, new_chat, order_after,
+    BranchSource, ChatChange, ChatFacts, DecisionInput, NewChatView, check_change, check_initial_message,
+    check_placement, check_room, new_chat, order_after,
 };
 use super::handle::{ChatError, ChatOrder, ChatReplySender, NewChat, SessionEnding};
 use super::transfer::Leaving;
@@ -159,7 +159,7 @@ impl SessionActor {
 
     async fn place_chat(&mut self, uri: &ChannelUri, after: Option<&ChannelUri>) -> Result<(), ChatError> {
         self.changeable_chat(uri, ChatChange::Place)?;
-        check_anchor(Some(uri), after, |after| self.chats.get(after).is_some())?;
+        check_placement(uri, after, |after| self.chats.get(after).is_some())?;
         let order = self.publisher.with_session(|session| order_after(session, uri, after)).flatten();
         if let Some(order) = order {
             self.publisher.publish_if_stored(&Action::own(order)).await?;

@@ -144,7 +144,7 @@ impl SessionActor {
         self.check_another_chat()?;
         match placement {
             ChatPlacement::After(after) => {
-                check_anchor(None, after.as_ref(), |after| self.chats.get(after).is_some())
+                check_anchor(after.as_ref(), |after| self.chats.get(after).is_some())
             }
             ChatPlacement::AsDefault { .. } => Ok(()),
         }

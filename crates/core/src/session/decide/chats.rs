@@ -82,14 +82,24 @@ pub(in crate::session) fn check_room(chats: usize, ending: Option<SessionEnding>
     Ok(())
 }
 
-/// Checks the chat after which a chat is placed.
+/// Checks the new position of a chat of the session.
+pub(in crate::session) fn check_placement(
+    chat: &ChannelUri,
+    after: Option<&ChannelUri>,
+    is_here: impl Fn(&ChannelUri) -> bool,
+) -> Result<(), ChatError> {
+    if after == Some(chat) {
+        return Err(refused("cannot move a chat after itself"));
+    }
+    check_anchor(after, is_here)
+}
+
+/// Checks that the chat after which another one is placed is in the session.
 pub(in crate::session) fn check_anchor(
-    chat: Option<&ChannelUri>,
     after: Option<&ChannelUri>,
     is_here: impl Fn(&ChannelUri) -> bool,
 ) -> Result<(), ChatError> {
     match after {
-        Some(_) if after == chat => Err(refused("cannot move a chat after itself")),
         Some(after) if !is_here(after) => Err(refused("the chat to place it after is not in the session")),
         Some(_) | None => Ok(()),
     }

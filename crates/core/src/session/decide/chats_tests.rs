@@ -87,16 +87,18 @@ fn full_or_ending_session_gets_no_chat() {
 #[test]
 fn anchor_must_be_another_chat_of_the_session() {
     let (one, two, gone) = (uri("1"), uri("2"), uri("gone"));
-    for (chat, after, expected) in [
-        (Some(&one), None, "ok"),
-        (Some(&one), Some(&two), "ok"),
-        (Some(&one), Some(&one), "cannot move a chat after itself"),
-        (Some(&one), Some(&gone), "the chat to place it after is not in the session"),
-        (None, None, "ok"),
-        (None, Some(&one), "ok"),
-        (None, Some(&gone), "the chat to place it after is not in the session"),
+    let is_here = |after: &ChannelUri| *after != gone;
+    let missing = "the chat to place it after is not in the session";
+    for (after, expected) in [
+        (None, "ok"),
+        (Some(&two), "ok"),
+        (Some(&one), "cannot move a chat after itself"),
+        (Some(&gone), missing),
     ] {
-        assert_eq!(reason(check_anchor(chat, after, |after| *after != gone)), expected, "{chat:?} {after:?}");
+        assert_eq!(reason(check_placement(&one, after, is_here)), expected, "{after:?}");
+    }
+    for (after, expected) in [(None, "ok"), (Some(&one), "ok"), (Some(&gone), missing)] {
+        assert_eq!(reason(check_anchor(after, is_here)), expected, "{after:?}");
     }
 }
 
@@ -124,7 +126,7 @@ fn order_changes_only_if_chat_is_elsewhere() {
     }
 }
 
-/// The actions of an adoption: the target's first letter, then the type and the fields.
+/// The actions of an adoption as JSON, each with its channel.
 fn adopted(
     listed: bool,
     chat: &ChatState,

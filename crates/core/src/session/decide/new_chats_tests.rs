@@ -53,6 +53,10 @@ fn new(source: Value) -> NewChat {
     }
 }
 
+fn empty() -> NewChat {
+    new(Value::Null)
+}
+
 fn fork(turn: &str) -> NewChat {
     new(json!({"kind": "fork", "chat": "ahp-chat:/source", "turnId": turn}))
 }
@@ -65,8 +69,9 @@ fn side_chat(turn: &str, selection: Value) -> NewChat {
     new(source)
 }
 
-/// What the agent of the source chat knows.
+/// The conversation of the source chat.
 const CONVERSATION: Uuid = Uuid::from_u128(1);
+/// The conversation that the source chat was forked from.
 const ORIGIN: Uuid = Uuid::from_u128(2);
 
 fn decided(new: &NewChat, history: &History) -> Result<NewChatContent, ChatError> {
@@ -92,11 +97,11 @@ fn reason(outcome: Result<NewChatContent, ChatError>) -> String {
 #[test]
 fn invalid_chats_are_refused() {
     let unknown_turn = "the source chat does not have this turn, or the turn is still running";
-    let mut foreign = new(Value::Null);
+    let mut foreign = empty();
     foreign.working_directories = Some(vec!["file:///c".to_owned()]);
     let long = json!({"text": "x".repeat(MAX_SELECTION + 1)});
-    for (new, expected) in [
-        (new(Value::Null), "ok"),
+    for (chat, expected) in [
+        (empty(), "ok"),
         (foreign, "the directory \"file:///c\" does not belong to the session"),
         (fork("2"), "ok"),
         (fork("gone"), unknown_turn),
@@ -107,14 +112,10 @@ fn invalid_chats_are_refused() {
         (side_chat("2", json!({"text": "some"})), "ok"),
         (side_chat("2", json!({"text": ""})), "the selection is empty; leave it out instead"),
         (side_chat("2", long), "the selection is longer than 65536 bytes; select less text"),
-        (new_of_unknown_kind(), "unknown kind of chat source"),
+        (new(json!({"kind": "later"})), "unknown kind of chat source"),
     ] {
-        assert_eq!(reason(decided(&new, &History::Resume)), expected, "{new:?}");
+        assert_eq!(reason(decided(&chat, &History::Resume)), expected, "{chat:?}");
     }
-}
-
-fn new_of_unknown_kind() -> NewChat {
-    new(json!({"kind": "later"}))
 }
 
 #[test]

@@ -10,8 +10,8 @@ use super::mark::DispatchMark;
 use crate::channel::ChannelUri;
 
 /// The right to handle a dispatch. A repetition of the dispatch waits until the ticket is
-/// delivered or dropped. A ticket that is dropped before the dispatch was answered leaves no
-/// trace: a repetition is then handled as new.
+/// delivered or dropped. Dropping it before the dispatch was answered means that the dispatch
+/// was not delivered: a repetition is then handled as new.
 #[derive(Debug)]
 pub(crate) struct DispatchTicket {
     store: Arc<StateStore>,
