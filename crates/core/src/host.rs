@@ -4,7 +4,9 @@
 //! from storage when they are needed. The rules of a session are in `session`.
 
 mod chats;
+mod clients;
 mod composing;
+mod dispatching;
 mod documents;
 mod loading;
 mod offers;
@@ -15,28 +17,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ahp_types::actions::RootConfigChangedAction;
 use ahp_types::common::{JsonObject, Uri};
 use ahp_types::state::{ProtectedResourceMetadata, SessionActiveClient};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::action::{Dispatched, meaning};
 use crate::agent::{AgentProvider, History, ResolvedConfig};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
-use crate::departures::{Departures, Waited};
+use crate::departures::Departures;
 use crate::directories::Primary;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::session::{
-    ChatAddresses, ChatSeed, ClientDispatch, SessionEnd, SessionEnding, SessionHandle, SessionSeed,
-    chat_state, chats_to_pin, message_in, summary_of,
+    ChatAddresses, ChatSeed, SessionEnd, SessionEnding, SessionHandle, SessionSeed, chat_state, summary_of,
 };
-use crate::state::{
-    Action, ChannelState, ChatDoc, CloseReason, DispatchClaim, DispatchMark, EncodedSnapshot, FetchError,
-    Frame, Missed, Origin, RowKey, RowsPage, StateStore, Subscription,
-};
+use crate::state::{ChatDoc, CloseReason, FetchError, RowKey, RowsPage, StateStore};
 use crate::storage::{Change, Storage, StorageError};
 pub use composing::Composing;
 pub use loading::LoadError;
@@ -78,8 +74,6 @@ pub struct Host {
     /// Serializes moves of chats.
     moves: Semaphore,
     departures: Arc<Departures>,
-    /// Notified when a dispatch has reached its session or failed to.
-    arrivals: Notify,
     /// The directories of sessions that are not in memory.
     stored_directories: composing::StoredDirectories,
     /// Whether a session could not be stored during shutdown.
@@ -197,7 +191,6 @@ impl Host {
             root_config: Semaphore::new(1),
             moves: Semaphore::new(1),
             departures: Arc::default(),
-            arrivals: Notify::new(),
             stored_directories: composing::StoredDirectories::default(),
             unstored: Arc::default(),
             tasks: TaskTracker::new(),
@@ -222,58 +215,6 @@ impl Host {
     /// The sessions in the list after a position, latest change first.
     pub fn list_sessions(&self, after: Option<&RowKey>, limit: Option<usize>) -> RowsPage {
         self.store.list(after, limit)
-    }
-
-    /// Registers the client of a connection, and subscribes it to those channels that exist.
-    /// The reply is queued atomically with the subscriptions.
-    pub async fn introduce(
-        &self,
-        connection: ConnectionId,
-        client: &ClientId,
-        channels: &[ChannelUri],
-        reply: impl FnOnce(ServerSeq, Vec<EncodedSnapshot>) -> Result<Frame, serde_json::Error>,
-    ) -> Result<(), serde_json::Error> {
-        self.load_or_log(channels).await;
-        // A client that is lost in a crash has to initialize again.
-        drop(self.storage.write(vec![Change::PutClient { client: client.clone(), restarted: true }]));
-        self.store.introduce(connection, client, channels, reply)
-    }
-
-    /// Subscribes a reconnected client to its channels, and sends what it missed, atomically
-    /// with the reply.
-    pub async fn resume(
-        &self,
-        connection: ConnectionId,
-        client: &ClientId,
-        seen: ServerSeq,
-        channels: &[ChannelUri],
-        reply: impl FnOnce(Missed) -> Result<Frame, serde_json::Error>,
-    ) -> Result<Result<(), serde_json::Error>, LoadError> {
-        for channel in channels {
-            match self.load(channel).await {
-                Ok(_) => {}
-                // A damaged session must not prevent the client from resuming the others.
-                Err(LoadError::Storage(error @ StorageError::Damaged { .. })) => {
-                    tracing::error!(%channel, %error, "cannot load session");
-                }
-                // A temporary failure must not be reported as a missing channel.
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(self.store.resume(connection, client, seen, channels, reply))
-    }
-
-    /// Subscribes a connection to a channel, loading its session if necessary. The reply is
-    /// queued atomically with the subscription.
-    pub async fn subscribe(
-        &self,
-        connection: ConnectionId,
-        channel: &ChannelUri,
-        how: Subscription,
-        reply: impl FnOnce(Option<EncodedSnapshot>) -> Result<Frame, serde_json::Error>,
-    ) -> Result<Result<(), serde_json::Error>, LoadError> {
-        self.load(channel).await?;
-        Ok(self.store.subscribe(connection, channel, how, reply))
     }
 
     /// Sends a client older turns of a chat.
@@ -362,165 +303,6 @@ impl Host {
         Ok(handle.ok_or_else(|| DisposeError::Unknown(uri.clone()))?.end(SessionEnding::Dispose).await)
     }
 
-    /// Handles an action that a client dispatched. Waits only while the session's queue is
-    /// full or the session is being loaded.
-    pub async fn dispatch(&self, channel: ChannelUri, action: Action, origin: Origin) {
-        let mark = DispatchMark::of(&channel, &action, &origin);
-        if let Some(mark) = mark
-            && !self.is_new_dispatch(&channel, &action, &origin, mark).await
-        {
-            return;
-        }
-        let mut arrival = Arrival { host: self, origin: origin.clone(), mark };
-        if channel.is_root() {
-            self.dispatch_to_root(&channel, &action, &origin).await;
-            return;
-        }
-        // Attached chats may belong to any session.
-        self.load_or_log(&chats_to_pin(message_in(action.typed()))).await;
-        match self.deliver(Box::new(ClientDispatch { channel, action, origin, mark })).await {
-            DispatchDelivery::Delivered => arrival.mark = None,
-            DispatchDelivery::UnknownChannel(channel) => {
-                tracing::debug!(%channel, "ignoring action for unknown channel");
-            }
-            DispatchDelivery::Rejected(dispatch, reason) => {
-                let ClientDispatch { channel, action, origin, .. } = &*dispatch;
-                if let Err(error) = self.store.reject(channel, action, origin, &reason) {
-                    tracing::error!(%channel, %error, "cannot send rejection");
-                }
-            }
-        }
-    }
-
-    /// Whether a dispatch is new. A repeated one has been or will be answered. Waits while it
-    /// is unknown whether an earlier copy reaches its session.
-    async fn is_new_dispatch(
-        &self,
-        channel: &ChannelUri,
-        action: &Action,
-        origin: &Origin,
-        mark: DispatchMark,
-    ) -> bool {
-        loop {
-            let mut settled = std::pin::pin!(self.arrivals.notified());
-            // Registered before the check, so that no notification is missed.
-            settled.as_mut().enable();
-            match self.store.claim(origin, mark) {
-                DispatchClaim::New => return true,
-                DispatchClaim::UnderWay => settled.await,
-                DispatchClaim::ResponsePending => return false,
-                DispatchClaim::Answered => {
-                    tracing::debug!(%channel, client_seq = origin.client_seq, "rejecting repeated action");
-                    if let Err(error) = self.store.reject_repeated(channel, action, origin, mark) {
-                        tracing::error!(%channel, %error, "cannot send rejection");
-                    }
-                    return false;
-                }
-            }
-        }
-    }
-
-    /// Sends a dispatch to the session that owns its channel.
-    async fn deliver(&self, mut dispatch: Box<ClientDispatch>) -> DispatchDelivery {
-        // Tried twice, since the session may be unloading at this moment.
-        for _ in 0..2 {
-            if let Err(error) = self.load(&dispatch.channel).await {
-                tracing::error!(channel = %dispatch.channel, %error, "cannot load session");
-                return DispatchDelivery::Rejected(dispatch, error.to_string());
-            }
-            let session = self.addresses.session_of(&dispatch.channel);
-            let session = session.as_ref().unwrap_or(&dispatch.channel);
-            let handle = lock(&self.sessions).by_uri.get(session).cloned();
-            if let Some(handle) = handle {
-                match handle.dispatch(dispatch, |dispatch| self.note_arrival(dispatch)).await {
-                    Ok(()) => return DispatchDelivery::Delivered,
-                    Err(back) => dispatch = back,
-                }
-            } else if let Some(reason) = self.rejection_without_session(&dispatch.channel) {
-                return DispatchDelivery::Rejected(dispatch, reason.to_owned());
-            } else {
-                return DispatchDelivery::UnknownChannel(dispatch.channel);
-            }
-        }
-        DispatchDelivery::Rejected(dispatch, UNREACHABLE.to_owned())
-    }
-
-    /// Records that a dispatch reaches its session, which will answer it.
-    fn note_arrival(&self, dispatch: &ClientDispatch) {
-        if let Some(mark) = dispatch.mark {
-            self.store.arrived(&dispatch.channel, &dispatch.origin, mark);
-            self.arrivals.notify_waiters();
-        }
-    }
-
-    /// Why a channel without a session takes no actions; `None` if the channel is unknown.
-    fn rejection_without_session(&self, channel: &ChannelUri) -> Option<&'static str> {
-        match self.store.read(channel, |state| matches!(state, ChannelState::ResourceWatch(_))) {
-            Some(true) => Some("this channel is read-only"),
-            Some(false) => Some(UNREACHABLE),
-            None => self.stored_session_of(channel).map(|_| UNREACHABLE),
-        }
-    }
-
-    /// Removes a client that has unsubscribed from a session from its active clients. Waits
-    /// only while the session's queue is full.
-    pub async fn left(&self, client: &ClientId, session: &ChannelUri) {
-        let handle = lock(&self.sessions).by_uri.get(session).cloned();
-        if let Some(handle) = handle {
-            handle.client_left(client.clone()).await;
-        }
-    }
-
-    /// Removes a reconnected client from all sessions in which it was active and which it
-    /// does not name.
-    pub async fn came_back(&self, client: &ClientId, channels: &[ChannelUri]) {
-        for (uri, handle) in sessions_of_client(&self.store, &self.sessions, client) {
-            if !channels.contains(&uri) {
-                handle.client_left(client.clone()).await;
-            }
-        }
-    }
-
-    /// Handles the end of a client's connection. After a grace period the client is removed
-    /// from sessions to which it is not subscribed. Its sessions are read at that time, not
-    /// now: its last dispatch may have joined one, and may still be queued. A client that has
-    /// reconnected gets another grace period, since it may just have joined.
-    pub fn disconnected(&self, client: &ClientId) {
-        if !self.departures.note(client) {
-            return;
-        }
-        let (store, sessions) = (Arc::clone(&self.store), Arc::clone(&self.sessions));
-        let (addresses, departures) = (Arc::clone(&self.addresses), Arc::clone(&self.departures));
-        let client = client.clone();
-        self.tasks.spawn(async move {
-            if departures.wait(&client).await == Waited::HostClosing {
-                return;
-            }
-            let not_listening = || {
-                let mut parts = sessions_of_client(&store, &sessions, &client);
-                parts.retain(|(uri, _)| {
-                    let mut channels = addresses.chats_of(uri);
-                    channels.push(uri.clone());
-                    !store.listens(&client, &channels)
-                });
-                parts
-            };
-            let mut parts = not_listening();
-            if !parts.is_empty() && store.has_audience(&[], Some(&client)) {
-                // URIs only: handles would keep the sessions in memory.
-                let before: Vec<ChannelUri> = parts.into_iter().map(|(uri, _)| uri).collect();
-                if departures.wait_again().await == Waited::HostClosing {
-                    return;
-                }
-                parts = not_listening();
-                parts.retain(|(uri, _)| before.contains(uri));
-            }
-            for (_, handle) in parts {
-                handle.client_left(client.clone()).await;
-            }
-        });
-    }
-
     /// Stops all agents, then closes all connections. Completes when all tasks of the host
     /// have ended.
     pub async fn shutdown(&self) {
@@ -560,39 +342,6 @@ impl Host {
         }
     }
 
-    async fn dispatch_to_root(&self, channel: &ChannelUri, action: &Action, origin: &Origin) {
-        let dispatched = meaning(action.typed()).dispatched();
-        let outcome = if let Some(Dispatched::RootConfigChanged(changed)) = dispatched {
-            let _alone = self.root_config.acquire().await;
-            match self.changed_root_config(changed) {
-                // VS Code sends the same configuration from every window.
-                None => self.store.echo_unchanged(channel, action, origin),
-                Some(values) => match self.storage.write(vec![Change::PutRootConfig { values }]).await {
-                    Ok(()) => self.store.commit(channel, action, Some(origin)),
-                    Err(error) => self.store.reject(channel, action, origin, &error.to_string()),
-                },
-            }
-        } else {
-            let reason = "clients may not dispatch this action on the root channel";
-            self.store.reject(channel, action, origin, reason)
-        };
-        if let Err(error) = outcome {
-            tracing::error!(%error, "cannot answer action on the root channel");
-        }
-    }
-
-    /// The configuration after the action, if the action changes it.
-    fn changed_root_config(&self, changed: &RootConfigChangedAction) -> Option<JsonObject> {
-        let old = self
-            .store
-            .read(&ChannelUri::root(), |state| Some(state.root()?.config.as_ref()?.values.clone()))
-            .flatten()
-            .unwrap_or_default();
-        let mut values = if changed.replace == Some(true) { JsonObject::new() } else { old.clone() };
-        values.extend(changed.config.clone());
-        (values != old).then_some(values)
-    }
-
     /// Reserves sequence numbers ahead of use, so that a crash cannot lead to repeated ones.
     async fn reserve_sequence_numbers(self: Arc<Self>, mut reserved: ServerSeq) {
         loop {
@@ -618,56 +367,6 @@ impl Host {
             .cloned()
             .ok_or_else(|| CreateError::UnknownProvider(name.unwrap_or_default().to_owned()))
     }
-}
-
-/// Why a dispatch to an existing session is rejected when the session cannot be reached.
-const UNREACHABLE: &str = "the session is temporarily unavailable; try again";
-
-/// The result of sending a dispatch to its session.
-enum DispatchDelivery {
-    /// The session has it and will answer it.
-    Delivered,
-    /// The channel does not exist.
-    UnknownChannel(ChannelUri),
-    /// It could not be delivered, for this reason.
-    Rejected(Box<ClientDispatch>, String),
-}
-
-/// A dispatch that has not reached its session yet. If it is dropped before that, the
-/// dispatch does not count as handled.
-struct Arrival<'a> {
-    host: &'a Host,
-    origin: Origin,
-    /// Identifies the dispatch; `None` once its session has it.
-    mark: Option<DispatchMark>,
-}
-
-impl Drop for Arrival<'_> {
-    fn drop(&mut self) {
-        if let Some(mark) = self.mark {
-            self.host.store.did_not_arrive(&self.origin, mark);
-            self.host.arrivals.notify_waiters();
-        }
-    }
-}
-
-/// The sessions in which a client is active.
-fn sessions_of_client(
-    store: &StateStore,
-    sessions: &Mutex<Sessions>,
-    client: &ClientId,
-) -> Vec<(ChannelUri, SessionHandle)> {
-    let mut all: Vec<(ChannelUri, SessionHandle)> =
-        lock(sessions).by_uri.iter().map(|(uri, handle)| (uri.clone(), handle.clone())).collect();
-    all.retain(|(uri, _)| {
-        let takes_part = |state: &ChannelState| {
-            state.session().is_some_and(|session| {
-                session.active_clients.iter().any(|active| active.client_id == client.as_str())
-            })
-        };
-        store.read(uri, takes_part).unwrap_or(false)
-    });
-    all
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

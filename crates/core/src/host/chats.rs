@@ -14,8 +14,8 @@ use uuid::Uuid;
 use super::{CreateError, Host, LoadError, NewSession, lock};
 use crate::channel::ChannelUri;
 use crate::session::{
-    ChatError, ChatOrder, ChatPlacement, ChatSeed, NewChat, PendingReply, SessionEnding, SessionHandle,
-    chats_to_pin,
+    ChatError, ChatOrder, ChatPlacement, ChatSeed, ChatTransfer, NewChat, PendingReply, SessionEnding,
+    SessionHandle, chats_to_pin,
 };
 use crate::state::ChannelState;
 use crate::storage::{Change, StorageError};
@@ -126,20 +126,20 @@ impl Host {
         placement: ChatPlacement,
     ) -> Result<(), ChatError> {
         let expected = placement.clone();
-        to.order(|done| ChatOrder::ExpectChat { placement: expected, done }).await?;
+        to.order(|done| ChatTransfer::Expect { placement: expected, done }).await?;
         let seed = match self.release_and_reassign(chat, from, session).await {
             Ok(seed) => seed,
             Err(error) => {
-                to.order(|done| ChatOrder::CancelExpected { done }).await?;
+                to.order(|done| ChatTransfer::CancelExpected { done }).await?;
                 return Err(error);
             }
         };
         // From here on it belongs to the other session, which does not end before adopting it.
-        let forgotten = from.order(|done| ChatOrder::DropReleased { chat: chat.clone(), done }).await;
-        let adopted = to.order(|done| ChatOrder::Adopt { seed: Box::new(seed), placement, done }).await;
+        let forgotten = from.order(|done| ChatTransfer::DropReleased { chat: chat.clone(), done }).await;
+        let adopted = to.order(|done| ChatTransfer::Adopt { seed: Box::new(seed), placement, done }).await;
         // The source row is updated last, so that the chat is always in one row. A source
         // that has ended in the meantime has updated its row itself.
-        from.order(|done| ChatOrder::ShowRow { done }).await.ok();
+        from.order(|done| ChatTransfer::ShowRow { done }).await.ok();
         if let Err(error) = forgotten.and(adopted) {
             tracing::error!(%chat, %session, %error, "chat moved, but its sessions could not be updated");
         }
@@ -153,11 +153,11 @@ impl Host {
         from: &SessionHandle,
         session: &ChannelUri,
     ) -> Result<ChatSeed, ChatError> {
-        let seed = from.order(|done| ChatOrder::Release { chat: chat.clone(), done }).await?;
+        let seed = from.order(|done| ChatTransfer::Release { chat: chat.clone(), done }).await?;
         let given = tokio::time::timeout(REASSIGN_TIMEOUT, self.assign_in_storage(&seed, session)).await;
         if let Err(error) = given.unwrap_or(Err(StorageError::TimedOut)) {
             // The session stores the chat as its own again, after any pending write.
-            let back = from.order(|done| ChatOrder::CancelRelease { chat: chat.clone(), done }).await;
+            let back = from.order(|done| ChatTransfer::CancelRelease { chat: chat.clone(), done }).await;
             // If that fails too, it is unknown to which session the chat belongs.
             return Err(back.map_or(StorageError::TimedOut, |()| error).into());
         }

@@ -7,23 +7,26 @@
 //! holds the list of chats.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ahp_types::actions::StateAction;
-use ahp_types::state::{ChatState, SessionState};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::addresses::ChatAddresses;
-use super::chats::{Brief, Chat, ChatSeed, Chats, is_used};
-use super::decide::{ActionTarget, Decision, DecisionInput, DecisionView, Effect, Phase, decide};
+use super::amend::amended;
+use super::briefing::Brief;
+use super::chats::{Chat, ChatSeed, Chats};
+use super::decide::{ActionTarget, Decision, DecisionInput, DecisionView, Phase, QueueEffect, decide};
 use super::handle::{ClientDispatch, EndWaiter, SessionEnding, SessionHandle, SessionInput};
-use super::journal_writer::JournalWriter;
+use super::idle::IDLE_CHECK_INTERVAL;
+use super::opening::AgentOpener;
+use super::publisher::{Publisher, PublisherSeed};
+use super::transfer::ExpectedChats;
 use crate::action::{AgentUpdate, meaning};
-use crate::agent::{AgentCommand, AgentEvent, AgentProvider, History, ResourceToken};
+use crate::agent::{AgentEvent, AgentLink, AgentProvider, History, OpenError, ResourceToken};
 use crate::channel::ChannelUri;
-use crate::clock::{Clock, wire_time};
+use crate::clock::Clock;
 use crate::ids::ClientId;
 use crate::state::StateStore;
 use crate::storage::{Storage, StorageError};
@@ -31,16 +34,6 @@ use crate::storage::{Storage, StorageError};
 /// Inputs that may wait in a session's queue. While it is full, the sending connection is
 /// not read: only that client waits.
 const INPUT_CAPACITY: usize = 64;
-
-/// How often a session without agents checks whether it is still needed.
-const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
-
-/// How long a session without activity and subscribers stays in memory.
-const UNLOAD_AFTER: Duration = Duration::from_secs(10 * 60);
-
-/// How long an unused session without subscribers is kept. VS Code creates sessions that it
-/// never uses, and a window that reloads subscribes again.
-const DISPOSE_UNUSED_AFTER: Duration = Duration::from_secs(5 * 60);
 
 /// The initial data of a session actor.
 pub(crate) struct SessionSeed {
@@ -70,31 +63,25 @@ impl std::fmt::Debug for SessionSeed {
 
 /// The state of the session task.
 pub(crate) struct SessionActor {
-    pub(super) seed: SessionSeed,
-    pub(super) store: Arc<StateStore>,
+    /// The session's channel.
+    pub(super) uri: ChannelUri,
+    /// The client that created the session. Keeps an unused session alive while connected.
+    pub(super) creator: Option<ClientId>,
+    pub(super) publisher: Publisher,
+    pub(super) opener: AgentOpener,
     pub(super) addresses: Arc<ChatAddresses>,
     pub(super) chats: Chats,
     /// Whether the session is in the session list.
     pub(super) listed: bool,
-    pub(super) journal: JournalWriter,
-    pub(super) clock: Arc<dyn Clock>,
-    /// Counts helper tasks, so that shutdown waits for them.
-    pub(super) tasks: TaskTracker,
-    inputs: mpsc::Receiver<SessionInput>,
-    /// For the tasks that open agents. Weak, so that the actor does not keep itself alive.
-    pub(super) own_inputs: mpsc::WeakSender<SessionInput>,
-    /// The start of this session's monotonic clock.
-    pub(super) began: Instant,
+    pub(super) inputs: mpsc::Receiver<SessionInput>,
     /// Since when the session has no subscribers and no activity.
-    idle_since: Option<Instant>,
+    pub(super) idle_since: Option<Instant>,
     /// Callers that wait for the end of the session.
     end_waiters: Vec<EndWaiter>,
     pub(super) ending: Option<SessionEnding>,
     /// Chats of other sessions that are being moved here.
-    pub(super) expected_chats: usize,
-    /// Requests to end that arrived while a chat was being moved here; handled afterwards.
-    deferred_ends: Vec<(SessionEnding, EndWaiter)>,
-    finished: bool,
+    pub(super) expected: ExpectedChats,
+    pub(super) finished: bool,
 }
 
 /// Services that all session actors share.
@@ -114,34 +101,33 @@ pub(crate) struct SessionServices {
 
 impl SessionActor {
     /// Creates the actor and its handle. The session's channels must exist in the store.
-    pub(crate) fn new(mut seed: SessionSeed, services: SessionServices) -> (Self, SessionHandle) {
+    pub(crate) fn new(seed: SessionSeed, services: SessionServices) -> (Self, SessionHandle) {
         let SessionServices { store, storage, addresses, clock, tasks } = services;
+        let SessionSeed { uri, chats, created_at, provider, creator, listed, next_entry, stale } = seed;
         let (sender, inputs) = mpsc::channel(INPUT_CAPACITY);
         let handle = SessionHandle::new(sender.clone());
-        let chats = std::mem::take(&mut seed.chats);
-        let chats = Chats::new(chats.into_iter().map(|chat| Chat::new(chat, seed.provider.as_ref())));
-        let mut actor = Self {
-            chats,
-            listed: seed.listed,
-            journal: JournalWriter::new(storage, seed.uri.clone(), seed.next_entry),
-            seed,
-            store,
+        let chats = Chats::new(chats.into_iter().map(|chat| Chat::new(chat, provider.as_ref())));
+        let session = uri.clone();
+        let seed = PublisherSeed { session, created_at, next_entry, storage, store, clock };
+        let mut publisher = Publisher::new(seed);
+        if stale {
+            publisher.request_checkpoint();
+        }
+        let actor = Self {
+            uri,
+            creator,
+            publisher,
+            opener: AgentOpener { provider, tasks, inputs: sender.downgrade() },
             addresses,
-            clock,
-            tasks,
+            chats,
+            listed,
             inputs,
-            own_inputs: sender.downgrade(),
-            began: Instant::now(),
             idle_since: None,
             end_waiters: Vec::new(),
             ending: None,
-            expected_chats: 0,
-            deferred_ends: Vec::new(),
+            expected: ExpectedChats::default(),
             finished: false,
         };
-        if actor.seed.stale {
-            actor.journal.request_checkpoint();
-        }
         (actor, handle)
     }
 
@@ -160,7 +146,7 @@ impl SessionActor {
                         self.end(SessionEnding::Suspend, None).await;
                     }
                 },
-                wake = self.journal.next() => self.handle_journal(wake),
+                wake = self.publisher.next_wake() => self.publisher.handle_wake(wake, &self.chats),
                 (chat, event) = self.chats.next_event() => self.handle_agent(&chat, event).await,
                 () = tokio::time::sleep(IDLE_CHECK_INTERVAL), if self.is_cold() => self.check_idle().await,
             }
@@ -171,63 +157,18 @@ impl SessionActor {
         }
         let stored = match ending {
             SessionEnding::Dispose | SessionEnding::Unload => Ok(()),
-            SessionEnding::Suspend => self.store_all().await,
+            SessionEnding::Suspend => self.publisher.store_all(&self.chats).await,
         };
         Ended { ending, waiters: self.end_waiters, stored }
     }
 
-    fn is_cold(&self) -> bool {
-        self.chats.iter().all(|chat| matches!(chat.agent.phase, Phase::Cold(_)))
-    }
-
-    /// The session's channels.
-    fn channels(&self) -> Vec<ChannelUri> {
-        std::iter::once(self.seed.uri.clone()).chain(self.chats.uris()).collect()
-    }
-
-    /// Disposes of a session that was never used and has no subscribers, and unloads a
-    /// used one that is idle.
-    async fn check_idle(&mut self) {
-        if self.expected_chats > 0 {
-            return;
-        }
-        let channels = self.channels();
-        let creator = self.seed.creator.as_ref().filter(|_| !self.listed);
-        if self.store.has_audience(&channels, creator) {
-            self.idle_since = None;
-            return;
-        }
-        let since = *self.idle_since.get_or_insert_with(Instant::now);
-        if !self.listed && since.elapsed() >= DISPOSE_UNUSED_AFTER {
-            tracing::info!(session = %self.seed.uri, "disposing of unused session");
-            self.end(SessionEnding::Dispose, None).await;
-        } else if self.listed && since.elapsed() >= UNLOAD_AFTER {
-            match self.store_all().await {
-                Ok(()) => self.unload(&channels).await,
-                Err(error) => {
-                    tracing::error!(session = %self.seed.uri, %error, "cannot store session; keeping it in memory")
-                }
-            }
-        }
-    }
-
-    /// Removes the session from memory, unless a client subscribed in the meantime.
-    async fn unload(&mut self, channels: &[ChannelUri]) {
-        if !self.inputs.is_empty() || !self.store.remove_unsubscribed(channels) {
-            return;
-        }
-        self.reject_remaining_inputs("the session was unloaded; try again").await;
-        self.ending = Some(SessionEnding::Unload);
-        self.finished = true;
-    }
-
     /// Closes the input queue and rejects the inputs that are still in it.
-    async fn reject_remaining_inputs(&mut self, why: &str) {
+    pub(super) async fn reject_remaining_inputs(&mut self, why: &str) {
         self.inputs.close();
         // This includes senders that have reserved a place and have not sent yet.
         while let Some(input) = self.inputs.recv().await {
             match input {
-                SessionInput::Client(dispatch) => self.reject(&dispatch, why),
+                SessionInput::Client(dispatch) => self.publisher.reject(&dispatch, why),
                 // Suspend and unload do not delete the session; the caller has to try again.
                 SessionInput::End { ending: SessionEnding::Dispose, done }
                     if self.ending != Some(SessionEnding::Dispose) =>
@@ -249,132 +190,119 @@ impl SessionActor {
         self.idle_since = None;
         match input {
             SessionInput::Client(dispatch) => self.handle_client(&dispatch).await,
-            SessionInput::Opened(chat, Ok(link)) => {
-                let Some(opened) = self.chats.get_mut(&chat) else { return };
-                if matches!(opened.agent.phase, Phase::Closing(_)) {
-                    link.close.cancel();
+            SessionInput::Opened(chat, opened) => self.handle_opened(&chat, opened).await,
+            SessionInput::Recorded(chat, record) => {
+                if let Some(chat) = self.chats.get_mut(&chat) {
+                    chat.link_by_order(&record, &mut self.publisher);
                 }
-                opened.link = Some(link);
-                self.brief_after_opening(&chat);
-                let decision = self.decide(&chat, DecisionInput::Opened);
-                self.apply_decision(&chat, decision).await;
-            }
-            SessionInput::Recorded(chat, record) => self.link_by_order(&chat, &record),
-            SessionInput::Opened(chat, Err(error)) => {
-                tracing::warn!(session = %self.seed.uri, %chat, %error, "cannot open agent");
-                let decision = self.decide(&chat, DecisionInput::OpenFailed(&error));
-                self.apply_decision(&chat, decision).await;
             }
             SessionInput::ClientLeft(client) => self.handle_left(&client).await,
-            SessionInput::Token(token) => self.handle_token(*token),
+            SessionInput::Token(token) => self.handle_token(*token).await,
             SessionInput::Chats(order) => self.handle_order(order).await,
-            SessionInput::End { ending, done } if self.expected_chats > 0 => {
-                self.deferred_ends.push((ending, done))
-            }
-            SessionInput::End { ending, done } => self.end(ending, Some(done)).await,
+            SessionInput::End { ending, done } => self.expected.defer_end(ending, done),
         }
-        if self.expected_chats == 0 {
-            for (ending, done) in std::mem::take(&mut self.deferred_ends) {
-                self.end(ending, Some(done)).await;
-            }
+        for (ending, done) in self.expected.take_ends() {
+            self.end(ending, Some(done)).await;
         }
         self.finish_leaving_chats().await;
     }
 
     async fn handle_client(&mut self, dispatch: &ClientDispatch) {
-        let (chat, target) = if dispatch.channel == self.seed.uri {
+        let (chat, target) = if dispatch.channel == self.uri {
             (self.default_chat(), ActionTarget::Session)
-        } else if self.chats.get(&dispatch.channel).is_some() {
-            (Some(dispatch.channel.clone()), ActionTarget::Chat)
         } else {
-            (None, ActionTarget::Chat)
+            (self.chats.get(&dispatch.channel).map(|chat| chat.uri.clone()), ActionTarget::Chat)
         };
         let Some(chat) = chat else {
-            self.reject(dispatch, "the chat was removed or is being moved to another session; try again");
+            let reason = "the chat was removed or is being moved to another session; try again";
+            self.publisher.reject(dispatch, reason);
             return;
         };
-        let amended = self.amended(&chat, &dispatch.action);
+        let amended = amended(self.publisher.store(), &chat, &dispatch.action);
         let published = amended.as_ref().unwrap_or(&dispatch.action);
         let action = published.typed();
-        let input = DecisionInput::Client { target, action, client: &dispatch.origin.client };
+        let input = DecisionInput::Client { target, action, client: &dispatch.ticket.origin().client };
         let mut decision = self.decide(&chat, input);
-        if let Some(reason) = decision.rejection.take() {
-            self.reject(dispatch, &reason);
+        let accepted = match decision.rejection.take() {
+            Some(reason) => Err(reason),
+            None => self.publisher.publish_for(dispatch, published).await,
+        };
+        if let Err(reason) = accepted {
+            self.publisher.reject(dispatch, &reason);
             return;
         }
-        if let Err(reason) = self.publish_for(dispatch, published).await {
-            self.reject(dispatch, &reason);
-            return;
-        }
-        if target == ActionTarget::Session {
-            self.send_to_all_agents(&decision.effects);
-            decision.effects.clear();
-        }
+        self.after_commit(&dispatch.channel, action, QueueEffect::of_client(action));
         self.apply_decision(&chat, decision).await;
         self.project(&chat);
         match target {
             ActionTarget::Chat => self.start_waiting_message(&chat).await,
             ActionTarget::Session => {
-                self.update_chat_directories(action).await;
-                if meaning(action).told == Some(AgentUpdate::Settings) {
-                    self.brief_all();
-                }
+                self.update_agents(action).await;
                 self.start_waiting_messages().await;
             }
         }
     }
 
+    async fn handle_opened(&mut self, uri: &ChannelUri, opened: Result<AgentLink, OpenError>) {
+        let link = match opened {
+            Ok(link) => link,
+            Err(error) => {
+                tracing::warn!(session = %self.uri, chat = %uri, %error, "cannot open agent");
+                return self.decide_and_apply(uri, DecisionInput::OpenFailed(&error)).await;
+            }
+        };
+        let Some(chat) = self.chats.get_mut(uri) else { return };
+        if matches!(chat.agent.phase, Phase::Closing(_)) {
+            link.close.cancel();
+        }
+        chat.link = Some(link);
+        chat.brief_after_opening(&self.publisher);
+        self.decide_and_apply(uri, DecisionInput::Opened).await;
+    }
+
     async fn handle_left(&mut self, client: &ClientId) {
         let Some(chat) = self.default_chat() else { return };
-        let decision = self.decide(&chat, DecisionInput::ClientLeft(client));
-        self.apply_decision(&chat, decision).await;
-        self.brief_all();
+        self.decide_and_apply(&chat, DecisionInput::ClientLeft(client)).await;
+        self.brief_agents();
         self.start_waiting_messages().await;
     }
 
-    fn handle_token(&mut self, token: ResourceToken) {
+    async fn handle_token(&mut self, token: ResourceToken) {
         if let Some(chat) = self.default_chat() {
-            let decision = self.decide(&chat, DecisionInput::Token(token));
-            self.send_to_all_agents(&decision.effects);
+            self.decide_and_apply(&chat, DecisionInput::Token(token)).await;
         }
     }
 
-    /// Sends the agent commands among session-wide effects to the agents of all chats.
-    fn send_to_all_agents(&mut self, effects: &[Effect]) {
-        for effect in effects {
-            if let Effect::Agent(command) = effect {
-                for chat in self.chats.iter_mut() {
-                    chat.command(command.clone());
-                }
-            }
+    /// Sends changed session data to the agents of all chats.
+    fn brief_agents(&mut self) {
+        for chat in self.chats.iter_mut() {
+            chat.update_briefing(&self.publisher, Brief::IfRoom);
+        }
+    }
+
+    /// Updates all agents after a change of the session.
+    async fn update_agents(&mut self, action: &StateAction) {
+        match meaning(action).told {
+            Some(AgentUpdate::Settings) => self.brief_agents(),
+            Some(AgentUpdate::Directories) => self.update_chat_directories(action).await,
+            None => {}
         }
     }
 
     /// Applies a change of the session's directories to each of its chats.
     async fn update_chat_directories(&mut self, action: &StateAction) {
-        if meaning(action).told != Some(AgentUpdate::Directories) {
-            return;
-        }
         // A chat that is in transit may already belong to another session.
         let chats = self.chats.iter().filter(|chat| !chat.is_in_transit()).map(|chat| chat.uri.clone());
         for chat in chats.collect::<Vec<_>>() {
-            let decision = self.decide(&chat, DecisionInput::Directories(action));
-            self.apply_decision(&chat, decision).await;
+            self.decide_and_apply(&chat, DecisionInput::Directories(action)).await;
         }
     }
 
     /// The chat that is used for session-wide decisions.
     pub(super) fn default_chat(&self) -> Option<ChannelUri> {
-        let named = self.store.read(&self.seed.uri, |state| state.session()?.default_chat.clone()).flatten();
+        let named = self.publisher.with_session(|session| session.default_chat.clone()).flatten();
         let named = named.map(|uri| ChannelUri::new(&uri)).filter(|uri| self.chats.get(uri).is_some());
         named.or_else(|| self.chats.uris().next())
-    }
-
-    fn reject(&self, dispatch: &ClientDispatch, reason: &str) {
-        tracing::debug!(session = %self.seed.uri, reason, "client action rejected");
-        if let Err(error) = self.store.reject(&dispatch.channel, &dispatch.action, &dispatch.origin, reason) {
-            tracing::error!(session = %self.seed.uri, %error, "cannot send rejection");
-        }
     }
 
     async fn handle_agent(&mut self, chat: &ChannelUri, event: Option<AgentEvent>) {
@@ -386,24 +314,25 @@ impl SessionActor {
             let undelivered = chat.undelivered.take();
             *unsent = unsent.take().or(undelivered);
         }
-        self.brief_if_outdated(chat, Brief::IfRoom);
+        if let Some(chat) = self.chats.get_mut(chat) {
+            chat.update_if_outdated(&self.publisher, Brief::IfRoom);
+        }
         let Some(event) = self.route_to_child(chat, event).await else { return };
         if closed {
             self.end_children(chat).await;
         }
         let configures = matches!(event, AgentEvent::ConfigChanged { .. });
-        let decision = self.decide(chat, DecisionInput::Agent(event));
-        self.apply_decision(chat, decision).await;
+        self.decide_and_apply(chat, DecisionInput::Agent(event)).await;
         if configures {
             // The other chats' agents use the same configuration.
-            self.brief_all();
+            self.brief_agents();
         }
         if closed {
             self.finish_leaving_chats().await;
         }
     }
 
-    async fn end(&mut self, ending: SessionEnding, done: Option<EndWaiter>) {
+    pub(super) async fn end(&mut self, ending: SessionEnding, done: Option<EndWaiter>) {
         self.end_waiters.extend(done);
         // The `ShowRow` order after a released chat may not arrive any longer.
         self.project_row();
@@ -412,8 +341,7 @@ impl SessionActor {
             self.ending = Some(ending);
         }
         for chat in self.chats.uris().collect::<Vec<_>>() {
-            let decision = self.decide(&chat, DecisionInput::End(ending));
-            self.apply_decision(&chat, decision).await;
+            self.decide_and_apply(&chat, DecisionInput::End(ending)).await;
         }
         self.finish_leaving_chats().await;
     }
@@ -426,9 +354,10 @@ impl SessionActor {
 
     pub(super) fn decide(&self, chat: &ChannelUri, input: DecisionInput<'_>) -> Decision {
         let Some(Chat { agent, .. }) = self.chats.get(chat) else { return Decision::default() };
-        let (now, time) = (self.began.elapsed(), wire_time(self.clock.now()));
-        self.store
-            .read_both((&self.seed.uri, chat), |session, chat| {
+        let (now, time) = (self.publisher.elapsed(), self.publisher.wire_time());
+        self.publisher
+            .store()
+            .read_both((&self.uri, chat), |session, chat| {
                 let (session, doc) = (session.session()?, chat.chat_doc()?);
                 let (chat, turns) = (doc.open(), doc.turns());
                 let has_agent = self.chats.iter().any(|chat| chat.link.is_some());
@@ -438,57 +367,10 @@ impl SessionActor {
             .unwrap_or_default()
     }
 
-    pub(super) fn run_effect(&mut self, uri: &ChannelUri, effect: Effect) {
-        if let Effect::OpenAgent(history) = effect {
-            self.open_agent(uri, history);
-            return;
-        }
-        if let Effect::UpdateDirectories = effect {
-            self.brief(uri, Brief::IfRoom);
-            return;
-        }
-        if matches!(effect, Effect::Agent(AgentCommand::Prompt { .. })) {
-            self.brief_if_outdated(uri, Brief::First);
-        }
-        // Child chats use the agent of their parent.
-        let parent = self.chats.get(uri).and_then(|chat| chat.parent.clone());
-        let agent = parent.as_ref().filter(|_| matches!(effect, Effect::Agent(_))).unwrap_or(uri);
-        let Some(chat) = self.chats.get_mut(agent) else { return };
-        match effect {
-            Effect::Agent(command) => chat.command(command),
-            // A live agent gets time to shut down cleanly; an agent that is still being
-            // opened is cancelled.
-            Effect::CloseAgent => match &chat.link {
-                Some(link) => link.close.cancel(),
-                None => chat.opening.cancel(),
-            },
-            Effect::Finish => chat.finished = true,
-            Effect::OpenAgent(_) | Effect::UpdateDirectories => {}
-        }
-    }
-
-    /// Adds the session to the session list with the next update of its row.
-    pub(super) fn add_to_list(&mut self) {
-        if !self.listed {
-            self.listed = true;
-            self.journal.request_checkpoint();
-        }
-    }
-
-    /// Whether the session has content that must be kept.
-    pub(super) fn is_used(&self) -> bool {
-        let used = |chat: &ChannelUri| self.store.read(chat, |state| state.chat_doc().is_some_and(is_used));
-        self.chats.iter().count() > 1 || self.chats.uris().any(|chat| used(&chat).unwrap_or(false))
-    }
-
-    pub(super) fn with_state<R>(
-        &self,
-        chat: &ChannelUri,
-        look: impl FnOnce(&SessionState, &ChatState) -> R,
-    ) -> Option<R> {
-        self.store
-            .read_both((&self.seed.uri, chat), |session, chat| Some(look(session.session()?, chat.chat()?)))
-            .flatten()
+    /// Decides about an input for a chat and applies the decision.
+    pub(super) async fn decide_and_apply(&mut self, chat: &ChannelUri, input: DecisionInput<'_>) {
+        let decision = self.decide(chat, input);
+        self.apply_decision(chat, decision).await;
     }
 }
 

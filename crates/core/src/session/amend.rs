@@ -11,68 +11,65 @@ use ahp_types::actions::StateAction;
 use ahp_types::state::{Message, MessageAttachment, PendingMessage};
 use serde_json::json;
 
-use super::actor::SessionActor;
 use crate::channel::ChannelUri;
-use crate::state::{Action, Amendment, ChannelState};
+use crate::state::{Action, Amendment, ChannelState, StateStore};
 
 /// Most attached chats without an `endTurn` in one message: the host loads the session of
 /// each to fill it in. A message with more is refused.
 pub(super) const MAX_CHATS_TO_PIN: usize = 32;
 
-impl SessionActor {
-    /// A client's action as it is published, if it has to be changed.
-    pub(super) fn amended(&self, chat: &ChannelUri, action: &Action) -> Option<Action> {
-        let amendments = match message_in(action.typed()) {
-            Some(message) => self.pins_of(message),
-            None => self.order_of(chat, action.typed()).into_iter().collect(),
-        };
-        if amendments.is_empty() {
-            return None;
-        }
-        action
-            .amended(&amendments)
-            .inspect_err(|error| tracing::error!(%error, "cannot amend client action"))
-            .ok()
+/// A client's action as it is published, if it has to be changed.
+pub(super) fn amended(store: &StateStore, chat: &ChannelUri, action: &Action) -> Option<Action> {
+    let amendments = match message_in(action.typed()) {
+        Some(message) => pins_of(store, message),
+        None => order_of(store, chat, action.typed()).into_iter().collect(),
+    };
+    if amendments.is_empty() {
+        return None;
     }
+    action
+        .amended(&amendments)
+        .inspect_err(|error| tracing::error!(%error, "cannot amend client action"))
+        .ok()
+}
 
-    /// Fills in the `endTurn` of the chats that are attached to a message.
-    pub(super) fn pin(&self, message: &mut Message) {
-        for attachment in message.attachments.iter_mut().flatten() {
-            if let MessageAttachment::Chat(chat) = attachment
-                && chat.end_turn.is_none()
-            {
-                chat.end_turn = self.last_turn(&chat.resource);
-            }
+/// Fills in the `endTurn` of the chats that are attached to a message.
+pub(super) fn pin(store: &StateStore, message: &mut Message) {
+    for attachment in message.attachments.iter_mut().flatten() {
+        if let MessageAttachment::Chat(chat) = attachment
+            && chat.end_turn.is_none()
+        {
+            chat.end_turn = last_turn(store, &chat.resource);
         }
     }
+}
 
-    fn pins_of(&self, message: &Message) -> Vec<Amendment> {
-        if has_too_many_chats(message) {
-            return Vec::new();
-        }
-        unpinned(message)
-            .filter_map(|(at, chat)| {
-                Some((format!("/message/attachments/{at}"), "endTurn", json!(self.last_turn(chat)?)))
-            })
-            .collect()
+fn pins_of(store: &StateStore, message: &Message) -> Vec<Amendment> {
+    if has_too_many_chats(message) {
+        return Vec::new();
     }
+    unpinned(message)
+        .filter_map(|(at, chat)| {
+            Some((format!("/message/attachments/{at}"), "endTurn", json!(last_turn(store, chat)?)))
+        })
+        .collect()
+}
 
-    /// The last finished turn of a chat in memory. A chat without one, or an unknown chat,
-    /// cannot be pinned; the message is accepted anyway.
-    fn last_turn(&self, chat: &str) -> Option<String> {
-        let last = |state: &ChannelState| Some(state.chat_doc()?.turns().last()?.id.clone());
-        self.store.read(&ChannelUri::new(chat), last).flatten()
-    }
+/// The last finished turn of a chat in memory. A chat without one, or an unknown chat,
+/// cannot be pinned; the message is accepted anyway.
+fn last_turn(store: &StateStore, chat: &str) -> Option<String> {
+    let last = |state: &ChannelState| Some(state.chat_doc()?.turns().last()?.id.clone());
+    store.read(&ChannelUri::new(chat), last).flatten()
+}
 
-    fn order_of(&self, chat: &ChannelUri, action: &StateAction) -> Option<Amendment> {
-        let StateAction::ChatQueuedMessagesReordered(reordered) = action else { return None };
-        let complete = |state: &ChannelState| {
-            let queued = state.chat()?.queued_messages.as_deref().unwrap_or_default();
-            Some(complete_order(&reordered.order, queued))
-        };
-        let order = self.store.read(chat, complete).flatten()?;
-        (order != reordered.order).then(|| (String::new(), "order", json!(order)))
-    }
+fn order_of(store: &StateStore, chat: &ChannelUri, action: &StateAction) -> Option<Amendment> {
+    let StateAction::ChatQueuedMessagesReordered(reordered) = action else { return None };
+    let complete = |state: &ChannelState| {
+        let queued = state.chat()?.queued_messages.as_deref().unwrap_or_default();
+        Some(complete_order(&reordered.order, queued))
+    };
+    let order = store.read(chat, complete).flatten()?;
+    (order != reordered.order).then(|| (String::new(), "order", json!(order)))
 }
 
 /// The attached chats whose `endTurn` the host has to fill in. Empty for a message that

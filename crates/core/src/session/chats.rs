@@ -7,24 +7,16 @@ use ahp_types::state::{ChatOrigin, ChatState, SessionStatus};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::briefing::{Briefing, MAX_BRIEFING};
-use super::decide::{AgentState, Phase};
-use super::handle::ReplySender;
+use super::briefing::Briefing;
+use super::decide::{AgentState, Decision, Phase};
 use super::links::TurnLinks;
-use crate::agent::{
-    AgentCommand, AgentEvent, AgentLink, AgentProvider, COMMAND_CAPACITY, History, ResumeToken, Unsent,
-};
+use super::publisher::Publisher;
+use super::transfer::Leaving;
+use crate::agent::{AgentCommand, AgentEvent, AgentLink, AgentProvider, History, ResumeToken, Unsent};
 use crate::channel::ChannelUri;
 use crate::directories::Primary;
 use crate::state::ChatDoc;
-use crate::storage::StoredConversation;
-
-/// Free places that an agent's command queue must have before the agent is briefed, so
-/// that user commands still fit.
-const BRIEFING_ROOM: usize = COMMAND_CAPACITY / 2;
-
-/// Places for a briefing and the command that follows it.
-const BRIEFING_AND_COMMAND: usize = MAX_BRIEFING + 1;
+use crate::storage::{Change, StoredConversation};
 
 /// The initial data of a chat.
 #[derive(Debug)]
@@ -74,26 +66,6 @@ pub(super) struct Chat {
     /// The chat is finished: it has no agent and will not get one.
     pub(super) finished: bool,
     pub(super) leaving: Option<Leaving>,
-}
-
-/// When an agent is briefed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Brief {
-    /// Now, if its queue has room besides its work.
-    IfRoom,
-    /// Before the next command, unless that command would not fit then.
-    First,
-}
-
-/// How a chat leaves a session that continues.
-#[derive(Debug)]
-pub(super) enum Leaving {
-    /// It is deleted; these callers wait for it.
-    Disposed(Vec<ReplySender<()>>),
-    /// It moves to another session, as soon as its agent has stopped.
-    Moving(ReplySender<ChatSeed>),
-    /// It has been released and may belong to the other session already.
-    InTransit,
 }
 
 impl Chat {
@@ -166,29 +138,36 @@ impl Chat {
         }
     }
 
-    /// Sends changes of the session data to the agent. A busy agent gets only the latest
-    /// state later, since clients may change settings at any rate.
-    pub(super) fn brief(&mut self, now: Briefing) {
-        for command in self.briefed.update(now) {
-            self.command(command);
+    /// Applies the part of a decision that concerns the agent.
+    pub(super) fn apply(&mut self, decision: &mut Decision, publisher: &mut Publisher) {
+        let agent = &mut self.agent;
+        if let Some(phase) = decision.phase.take() {
+            agent.phase = phase;
         }
-    }
-
-    /// Whether there is an agent with room for a briefing. An agent without room is marked
-    /// for a later briefing.
-    pub(super) fn can_brief(&mut self, when: Brief) -> bool {
-        let Some(link) = &self.link else { return false };
-        let room = match when {
-            Brief::IfRoom => BRIEFING_ROOM,
-            Brief::First => BRIEFING_AND_COMMAND,
-        };
-        self.briefing_outdated = link.commands.capacity() < room;
-        !self.briefing_outdated
-    }
-
-    /// Whether it has been released and may belong to another session.
-    pub(super) fn is_in_transit(&self) -> bool {
-        matches!(self.leaving, Some(Leaving::InTransit))
+        if let Some(rewind) = decision.rewind.take() {
+            agent.rewind = Some(rewind);
+        }
+        if let Some(reopened) = decision.reopened {
+            agent.reopened = reopened;
+        }
+        if let Some(folded) = decision.folded.take() {
+            agent.folded = folded;
+        }
+        if decision.works {
+            // The rewind was sent before the message that the agent is working on.
+            agent.rewind = None;
+            if matches!(agent.phase, Phase::Live(_)) {
+                agent.phase = Phase::Live(History::Resume);
+            }
+        }
+        let new_token = |token: &ResumeToken| self.resume_token.as_ref() != Some(token);
+        if let Some(token) = decision.resume_token.take().filter(new_token) {
+            self.resume_token = Some(token.clone());
+            publisher.write_soon(Change::PutResumeToken { chat: self.uri.clone(), token });
+        }
+        if let Some((turn, message)) = decision.link.take() {
+            self.link(&turn, message, publisher);
+        }
     }
 
     /// Cancels its leaving.
@@ -234,6 +213,20 @@ impl Chats {
 
     pub(super) fn add(&mut self, chat: Chat) {
         self.chats.push(chat);
+    }
+
+    /// The chats of the subagents of a chat.
+    pub(super) fn children_of(&self, parent: &ChannelUri) -> Vec<ChannelUri> {
+        let children = self.iter().filter(|chat| chat.parent.as_ref() == Some(parent));
+        children.map(|chat| chat.uri.clone()).collect()
+    }
+
+    /// Whether they have content that must be kept.
+    pub(super) fn are_used(&self, publisher: &Publisher) -> bool {
+        let used = |chat: &Chat| {
+            publisher.store().read(&chat.uri, |state| state.chat_doc().is_some_and(is_used)).unwrap_or(false)
+        };
+        self.chats.len() > 1 || self.chats.iter().any(used)
     }
 
     pub(super) fn remove(&mut self, uri: &ChannelUri) -> Option<Chat> {

@@ -10,7 +10,6 @@ use super::chats::{Chat, ChatSeed, chat_state};
 use super::decide::DecisionInput;
 use crate::agent::{AgentEvent, ChildChat, ChildId, History, TurnOutcome};
 use crate::channel::ChannelUri;
-use crate::clock::wire_time;
 use crate::state::{ChannelState, ChatDoc};
 
 /// Most child chats per session. For a further one the oldest finished one is removed;
@@ -54,29 +53,22 @@ impl SessionActor {
         };
         let uri = self.child_uri(&child);
         if self.is_child_of(&uri, parent) {
-            let decision = self.decide(&uri, DecisionInput::Agent(event));
-            self.apply_decision(&uri, decision).await;
+            self.decide_and_apply(&uri, DecisionInput::Agent(event)).await;
         }
         None
     }
 
     /// Ends the turns of all subagents of a chat whose agent has closed.
     pub(super) async fn end_children(&mut self, parent: &ChannelUri) {
-        for child in self.children_of(parent) {
+        for child in self.chats.children_of(parent) {
             let gone =
                 super::decide::error_info("agent_closed", "the agent ended before the subagent was done");
             self.end_child(&child, TurnOutcome::Failed(gone)).await;
         }
     }
 
-    /// The chats of the subagents of a chat.
-    pub(super) fn children_of(&self, parent: &ChannelUri) -> Vec<ChannelUri> {
-        let children = self.chats.iter().filter(|chat| chat.parent.as_ref() == Some(parent));
-        children.map(|chat| chat.uri.clone()).collect()
-    }
-
     fn child_uri(&self, child: &ChildId) -> ChannelUri {
-        ChannelUri::child_chat_of(&self.seed.uri, child.tool_call())
+        ChannelUri::child_chat_of(&self.uri, child.tool_call())
     }
 
     fn is_child_of(&self, uri: &ChannelUri, parent: &ChannelUri) -> bool {
@@ -86,7 +78,7 @@ impl SessionActor {
     async fn start_child(&mut self, parent: &ChannelUri, child: ChildChat) {
         let uri = self.child_uri(&child.id);
         if child.id.tool_call().len() > MAX_ID {
-            tracing::error!(session = %self.seed.uri, "subagent tool call id is too long");
+            tracing::error!(session = %self.uri, "subagent tool call id is too long");
             return;
         }
         let is_there = self.chats.get(&uri).is_some();
@@ -94,19 +86,18 @@ impl SessionActor {
             return;
         }
         if is_there && !self.is_child_of(&uri, parent) {
-            tracing::error!(session = %self.seed.uri, child = %child.id, "child chat URI is in use");
+            tracing::error!(session = %self.uri, child = %child.id, "child chat URI is in use");
             return;
         }
-        let decision = self.decide(&uri, DecisionInput::Agent(AgentEvent::ChildStarted(Box::new(child))));
-        self.apply_decision(&uri, decision).await;
+        self.decide_and_apply(&uri, DecisionInput::Agent(AgentEvent::ChildStarted(Box::new(child)))).await;
     }
 
     async fn create_child(&mut self, parent: &ChannelUri, uri: &ChannelUri, child: &ChildChat) -> bool {
         if self.ending.is_some() || !self.make_room_for_child().await {
-            tracing::warn!(session = %self.seed.uri, child = %child.id, "cannot create child chat: session is ending or limit reached");
+            tracing::warn!(session = %self.uri, child = %child.id, "cannot create child chat: session is ending or limit reached");
             return false;
         }
-        let mut state = chat_state(uri, &wire_time(self.clock.now()));
+        let mut state = chat_state(uri, &self.publisher.wire_time());
         state.title = super::decide::cut_name(child.title.clone());
         state.interactivity = Some(ChatInteractivity::ReadOnly);
         state.origin = Some(ChatOrigin::Tool {
@@ -119,7 +110,7 @@ impl SessionActor {
             Err(error) => Err(error.to_string()),
         };
         if let Err(error) = &created {
-            tracing::error!(session = %self.seed.uri, child = %child.id, error, "cannot create child chat");
+            tracing::error!(session = %self.uri, child = %child.id, error, "cannot create child chat");
         }
         created.is_ok()
     }
@@ -132,24 +123,18 @@ impl SessionActor {
         if children.len() < MAX_CHILDREN {
             return true;
         }
-        let is_done = |uri: &&ChannelUri| !self.has_running_turn(uri);
+        let is_done = |uri: &&ChannelUri| !self.publisher.has_running_turn(uri);
         match children.iter().find(is_done) {
             Some(oldest) => self.remove_chats(std::slice::from_ref(oldest)).await.is_ok(),
             None => false,
         }
     }
 
-    /// Whether a turn runs in a chat.
-    pub(super) fn has_running_turn(&self, chat: &ChannelUri) -> bool {
-        self.with_state(chat, |_, chat| chat.active_turn.is_some()).unwrap_or(false)
-    }
-
     async fn end_child(&mut self, child: &ChannelUri, outcome: TurnOutcome) {
         let running = |state: &ChannelState| Some(state.chat()?.active_turn.as_ref()?.id.clone());
-        let Some(turn) = self.store.read(child, running).flatten() else { return };
+        let Some(turn) = self.publisher.store().read(child, running).flatten() else { return };
         let turn = crate::ids::TurnId::new(&turn);
-        let decision = self.decide(child, DecisionInput::Agent(AgentEvent::TurnEnded { turn, outcome }));
-        self.apply_decision(child, decision).await;
+        self.decide_and_apply(child, DecisionInput::Agent(AgentEvent::TurnEnded { turn, outcome })).await;
     }
 }
 

@@ -6,10 +6,11 @@
 //!
 //! Each submodule holds the rules of one subject: `turns`, `queue`, `tools`, `inputs`,
 //! `settings`, `directories`, `customizations`, `children` (subagent chats), `names` (length
-//! limits), `agent` (agent events), `leftovers` (state that must not outlive an agent) and
+//! limits), `chats` (the list of chats), `new_chats`, `agent` (agent events), `leftovers` (state that must not outlive an agent) and
 //! `lost_history` (agents that have lost their record).
 
 mod agent;
+mod chats;
 mod children;
 mod customizations;
 mod directories;
@@ -17,6 +18,7 @@ mod inputs;
 mod leftovers;
 mod lost_history;
 mod names;
+mod new_chats;
 mod queue;
 mod settings;
 mod tools;
@@ -36,14 +38,18 @@ use crate::agent::{
 use crate::directories::Primary;
 use crate::ids::{ClientId, TurnId};
 use crate::storage::{Rewind, StoredTurn};
+pub(super) use chats::{
+    ChatChange, ChatFacts, adoption, chat_removed, check_anchor, check_change, check_placement, check_room,
+    order_after,
+};
 pub(super) use children::parent_of;
 pub(super) use customizations::switches;
 pub(super) use inputs::cancel_open_requests;
 pub(super) use leftovers::{clear_chat_agent, clear_session_agents};
 pub(super) use names::cut as cut_name;
+pub(super) use new_chats::{BranchSource, NewChatView, check_initial_message, new_chat};
 pub(super) use queue::{QueueEffect, holds_queue};
 use turns::Resumable;
-pub(super) use turns::title_from;
 
 /// The unpublished state of a chat's agent and queue.
 #[derive(Clone, Debug)]
@@ -193,12 +199,13 @@ pub(super) struct Decision {
 
 /// Work outside the published state.
 #[derive(Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "few exist at a time, and they are consumed immediately")]
 pub(super) enum Effect {
     /// Open an agent.
     OpenAgent(History),
     /// Send it a command.
     Agent(AgentCommand),
+    /// Send a command to the agents of all chats of the session.
+    AllAgents(AgentCommand),
     /// Send it its current directories, if they have changed.
     UpdateDirectories,
     /// Close it, or cancel its opening.

@@ -5,11 +5,11 @@ use ahp_types::common::Uri;
 use ahp_types::state::Message;
 use tokio::sync::{mpsc, oneshot};
 
-use super::chats::ChatSeed;
+use super::transfer::ChatTransfer;
 use crate::agent::{AgentLink, OpenError, RecordedTurn, ResourceToken};
 use crate::channel::ChannelUri;
 use crate::ids::ClientId;
-use crate::state::{Action, DispatchMark, Origin};
+use crate::state::{Action, DispatchTicket};
 use crate::storage::StorageError;
 
 /// Sends inputs to a session actor.
@@ -34,20 +34,14 @@ impl SessionHandle {
     }
 
     /// Sends a client's dispatch; waits while the session's queue is full. Returns the
-    /// dispatch if the session has ended. `arrives` is called before the session can read
-    /// the dispatch: a later call could not tell whether the session still has it.
-    pub(crate) async fn dispatch(
-        &self,
-        dispatch: Box<ClientDispatch>,
-        arrives: impl FnOnce(&ClientDispatch) + Send,
-    ) -> Result<(), Box<ClientDispatch>> {
+    /// dispatch if the session has ended.
+    pub(crate) async fn dispatch(&self, dispatch: Box<ClientDispatch>) -> Result<(), Box<ClientDispatch>> {
         let Ok(place) = self.inputs.reserve().await else { return Err(dispatch) };
-        arrives(&dispatch);
-        // A session that has closed before `arrives` was called may already have cleaned up
-        // its dispatches; one that closes later cleans up after it.
+        // The session may have closed after the place became free.
         if self.inputs.is_closed() {
             return Err(dispatch);
         }
+        dispatch.ticket.delivered();
         place.send(SessionInput::Client(dispatch));
         Ok(())
     }
@@ -65,20 +59,20 @@ impl SessionHandle {
     }
 
     /// Sends a chat order and waits for its result.
-    pub(crate) async fn order<T>(
+    pub(crate) async fn order<T, O: Into<ChatOrder>>(
         &self,
-        order: impl FnOnce(ReplySender<T>) -> ChatOrder,
+        order: impl FnOnce(ChatReplySender<T>) -> O,
     ) -> Result<T, ChatError> {
         self.begin(order).await?.wait().await
     }
 
     /// Sends a chat order; waits only while the session's queue is full.
-    pub(crate) async fn begin<T>(
+    pub(crate) async fn begin<T, O: Into<ChatOrder>>(
         &self,
-        order: impl FnOnce(ReplySender<T>) -> ChatOrder,
+        order: impl FnOnce(ChatReplySender<T>) -> O,
     ) -> Result<PendingReply<T>, ChatError> {
         let (done, answer) = oneshot::channel();
-        self.inputs.send(SessionInput::Chats(order(done))).await.map_err(|_| ChatError::Gone)?;
+        self.inputs.send(SessionInput::Chats(order(done).into())).await.map_err(|_| ChatError::Gone)?;
         Ok(PendingReply(answer))
     }
 
@@ -131,9 +125,7 @@ impl<T> PendingReply<T> {
 pub(crate) struct ClientDispatch {
     pub(crate) channel: ChannelUri,
     pub(crate) action: Action,
-    pub(crate) origin: Origin,
-    /// Identifies the dispatch when it is repeated, if the client tracks dispatches.
-    pub(crate) mark: Option<DispatchMark>,
+    pub(crate) ticket: DispatchTicket,
 }
 
 /// How a session ends.
@@ -151,7 +143,7 @@ pub(crate) enum SessionEnding {
 pub(crate) type EndWaiter = oneshot::Sender<Result<(), StorageError>>;
 
 /// Sends the result of a chat order to the caller.
-pub(crate) type ReplySender<T> = oneshot::Sender<Result<T, ChatError>>;
+pub(crate) type ChatReplySender<T> = oneshot::Sender<Result<T, ChatError>>;
 
 #[derive(Debug)]
 pub(super) enum SessionInput {
@@ -173,38 +165,13 @@ pub(super) enum SessionInput {
 #[derive(Debug)]
 pub(crate) enum ChatOrder {
     /// Creates a chat.
-    Create { new: Box<NewChat>, done: ReplySender<()> },
+    Create { new: Box<NewChat>, done: ChatReplySender<()> },
     /// Ends and deletes a chat.
-    Dispose { chat: ChannelUri, done: ReplySender<()> },
+    Dispose { chat: ChannelUri, done: ChatReplySender<()> },
     /// Moves a chat after another in the list, or to the start.
-    Place { chat: ChannelUri, after: Option<ChannelUri>, done: ReplySender<()> },
-    /// Prepares for a chat of another session. After a positive reply the chat cannot be
-    /// refused, and the session does not end before the chat arrives or is cancelled.
-    ExpectChat { placement: ChatPlacement, done: ReplySender<()> },
-    /// The expected chat does not arrive.
-    CancelExpected { done: ReplySender<()> },
-    /// Releases a chat for another session.
-    Release { chat: ChannelUri, done: ReplySender<ChatSeed> },
-    /// The released chat stays in this session.
-    CancelRelease { chat: ChannelUri, done: ReplySender<()> },
-    /// The released chat belongs to another session now. `ShowRow` then updates the row.
-    DropReleased { chat: ChannelUri, done: ReplySender<()> },
-    /// Updates the row in the session list, after the other session has adopted the chat.
-    ShowRow { done: ReplySender<()> },
-    /// Adds a chat that another session has released.
-    Adopt { seed: Box<ChatSeed>, placement: ChatPlacement, done: ReplySender<()> },
-}
-
-/// The position of a chat that comes from another session.
-#[derive(Clone, Debug)]
-pub(crate) enum ChatPlacement {
-    /// After another chat, or first.
-    After(Option<ChannelUri>),
-    /// Replaces the default chat, which is removed. For a session that is not used yet.
-    AsDefault {
-        /// The session title if the chat has none.
-        title: String,
-    },
+    Place { chat: ChannelUri, after: Option<ChannelUri>, done: ChatReplySender<()> },
+    /// A step of moving a chat between sessions.
+    Transfer(ChatTransfer),
 }
 
 /// A client's request for a new chat.
@@ -218,6 +185,17 @@ pub struct NewChat {
     pub initial_message: Option<Message>,
     /// Its directories; must be session directories.
     pub working_directories: Option<Vec<Uri>>,
+}
+
+impl NewChat {
+    /// The chat that it branches from, if its kind of source is known.
+    pub(super) fn source_chat(&self) -> Option<ChannelUri> {
+        match self.source.as_ref()? {
+            ChatSource::Fork(fork) => Some(ChannelUri::new(&fork.chat)),
+            ChatSource::SideChat(side) => Some(ChannelUri::new(&side.chat)),
+            ChatSource::Unknown(_) => None,
+        }
+    }
 }
 
 /// Why a chat order failed.
@@ -262,7 +240,7 @@ mod tests {
     use crate::clock::SystemClock;
     use crate::ids::ConnectionId;
     use crate::session::{ChatAddresses, SessionActor, SessionSeed, SessionServices};
-    use crate::state::{Outbox, StateStore};
+    use crate::state::{Origin, Outbox, StateStore};
     use crate::storage::Nowhere;
 
     /// The provider of a session without chats; never called.
@@ -311,7 +289,7 @@ mod tests {
             while !handle.inputs.is_closed() {
                 tokio::task::yield_now().await;
             }
-            place.send(SessionInput::Client(dispatch()));
+            place.send(SessionInput::Client(dispatch(&store).await));
         };
         tokio::join!(actor.run(), late);
         let frames = outbox.try_batch().unwrap().unwrap();
@@ -319,30 +297,34 @@ mod tests {
         assert_eq!(answer["params"]["rejectionReason"], "the session is closing");
     }
 
-    fn dispatch() -> Box<ClientDispatch> {
-        let action = json!({"type": "session/titleChanged", "title": "x"});
-        let action = Action::from_client(serde_json::value::to_raw_value(&action).unwrap()).unwrap();
+    async fn dispatch(store: &Arc<StateStore>) -> Box<ClientDispatch> {
+        let (channel, action) = (ChannelUri::new("a:/1"), action());
         let origin = Origin { connection: ConnectionId(1), client: ClientId::new("c"), client_seq: 1 };
-        Box::new(ClientDispatch { channel: ChannelUri::new("a:/1"), action, origin, mark: None })
+        let ticket = DispatchTicket::claim(store, &channel, &action, origin).await.unwrap();
+        Box::new(ClientDispatch { channel, action, ticket })
+    }
+
+    fn action() -> Action {
+        let action = json!({"type": "session/titleChanged", "title": "x"});
+        Action::from_client(serde_json::value::to_raw_value(&action).unwrap()).unwrap()
     }
 
     #[tokio::test]
-    async fn dispatch_is_announced_before_session_receives_it() {
+    async fn dispatch_to_closed_session_is_returned() {
+        let root: RootState = serde_json::from_value(json!({"agents": []})).unwrap();
+        let store = Arc::new(StateStore::new(root));
         let (sender, mut inputs) = mpsc::channel(1);
         let handle = SessionHandle::new(sender);
-        handle.dispatch(dispatch(), |_| assert!(inputs.is_empty())).await.unwrap();
-        let mut announced = false;
-        {
-            let mut waits = std::pin::pin!(handle.dispatch(dispatch(), |_| announced = true));
-            assert!(
-                std::future::poll_fn(|cx| std::task::Poll::Ready(waits.as_mut().poll(cx).is_pending())).await
-            );
-        }
-        assert!(!announced);
+        handle.dispatch(dispatch(&store).await).await.unwrap();
+        let late = dispatch(&store).await;
+        let mut waits = std::pin::pin!(handle.dispatch(late));
+        assert!(
+            std::future::poll_fn(|cx| std::task::Poll::Ready(waits.as_mut().poll(cx).is_pending())).await
+        );
+        // The session closes after a place has become free and before the caller uses it.
         assert!(matches!(inputs.recv().await, Some(SessionInput::Client(_))));
-        // The session closes between the announcement and the send.
-        let came = handle.dispatch(dispatch(), |_| inputs.close()).await;
-        assert!(came.is_err() && inputs.recv().await.is_none());
-        assert!(handle.dispatch(dispatch(), |_| panic!("not announced after close")).await.is_err());
+        inputs.close();
+        assert!(waits.await.is_err() && inputs.recv().await.is_none());
+        assert!(handle.dispatch(dispatch(&store).await).await.is_err());
     }
 }

@@ -4,12 +4,16 @@
 //! that fork, truncation and restore find a turn in the agent's record. Turns from before
 //! ids were stored are matched by order and marked accordingly.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ahp_types::state::Turn;
 
+use super::chats::Chat;
+use super::publisher::Publisher;
 use crate::agent::{MessageLink, RecordedTurn, TurnLink};
-use crate::storage::StoredTurn;
+use crate::ids::TurnId;
+use crate::state::ChannelState;
+use crate::storage::{Change, StoredTurn};
 
 /// The agent's messages, by turn id.
 #[derive(Clone, Debug, Default)]
@@ -73,10 +77,62 @@ impl From<Vec<(String, TurnLink)>> for TurnLinks {
     }
 }
 
+impl Chat {
+    /// Links a message that the agent reported to its turn.
+    pub(super) fn link(&mut self, turn: &TurnId, message: MessageLink, publisher: &mut Publisher) {
+        let is_folded = self.agent.folded.as_ref().is_some_and(|folded| folded.turn == *turn);
+        let look = |state: &ChannelState| {
+            let doc = state.chat_doc()?;
+            let running = doc.open().active_turn.as_ref().map(|active| active.id.as_str());
+            // An agent's own turn that is folded into a running one is linked to that one.
+            let turn = if is_folded { running? } else { turn.as_str() };
+            (running == Some(turn) || doc.position(turn).is_some()).then(|| turn.to_owned())
+        };
+        if let Some(turn) = publisher.store().read(&self.uri, look).flatten() {
+            let link = self.links.add(&turn, message);
+            publisher.write_soon(Change::PutTurnLink { chat: self.uri.clone(), turn, link });
+        }
+    }
+
+    /// Links turns without a link by their order in the agent's record.
+    pub(super) fn link_by_order(&mut self, record: &[RecordedTurn], publisher: &mut Publisher) {
+        let turns = |state: &ChannelState| state.chat_doc().map(|doc| doc.turns().to_vec());
+        let Some(turns) = publisher.store().read(&self.uri, turns).flatten() else { return };
+        self.links.tried = true;
+        for (turn, link) in match_by_order(&turns, &self.links, record) {
+            if self.links.fill(&turn, link.clone()) {
+                publisher.write_soon(Change::PutTurnLink { chat: self.uri.clone(), turn, link });
+            }
+        }
+    }
+
+    /// Drops the links of turns that the chat no longer has.
+    pub(super) fn drop_links_of_removed_turns(&mut self, publisher: &mut Publisher) {
+        let turns = |state: &ChannelState| {
+            state.chat_doc().map(|doc| doc.turns().iter().map(|turn| turn.id.clone()).collect::<HashSet<_>>())
+        };
+        let Some(left) = publisher.store().read(&self.uri, turns).flatten() else { return };
+        self.retain_links(|turn| left.contains(turn), publisher);
+    }
+
+    /// Drops the references to a record that the agent does not have or will not use.
+    pub(super) fn drop_record(&mut self, publisher: &mut Publisher) {
+        self.resume_token = None;
+        self.retain_links(|_| false, publisher);
+    }
+
+    fn retain_links(&mut self, has: impl Fn(&str) -> bool, publisher: &mut Publisher) {
+        let turns = self.links.retain(has);
+        if !turns.is_empty() {
+            publisher.write_soon(Change::RemoveTurnLinks { chat: self.uri.clone(), turns });
+        }
+    }
+}
+
 /// Finds turns without a link in the agent's record, by order: such a turn is the next
 /// recorded one with the same message, before the record of the next linked turn. A turn
 /// that the agent never received has no match.
-pub(super) fn match_by_order(
+fn match_by_order(
     turns: &[StoredTurn],
     known: &TurnLinks,
     recorded: &[RecordedTurn],

@@ -1,31 +1,35 @@
 //! One session: its actor, its rules and its storage.
 //!
 //! `actor` is the task that owns a session, and the only code that changes it; `handle` is
-//! its interface to the host. `decide` holds the rules, as a pure function. `chats` is the
-//! list of chats; `orders` creates, moves and removes chats; `children` manages the chats
-//! of subagents. `opening` starts agents; `briefing` is the session data that an agent
-//! gets; `links` maps turns to the agent's messages; `record` renders a conversation as
-//! text. `amend` completes client actions; `publish` commits and stores changes through
-//! `journal_writer`; `projection` keeps copies of chat data in the session up to date;
+//! its interface to the host; `idle` unloads it. `decide` holds the rules, as pure
+//! functions; `apply` carries decisions out. `publisher` publishes and stores changes, with
+//! `journal_writer`. `chats` is the list of chats; `orders` creates, places and removes
+//! chats; `transfer` moves them between sessions; `children` manages the chats of subagents.
+//! `opening` starts agents; `briefing` is the session data that an agent gets; `links` maps
+//! turns to the agent's messages; `record` renders a conversation as text. `amend` completes
+//! client actions; `projection` keeps copies of chat data in the session up to date;
 //! `restore` rebuilds a session from storage.
 
 mod actor;
 mod addresses;
 mod amend;
+mod apply;
 mod awaited;
 mod briefing;
 mod chats;
 mod children;
 mod decide;
 mod handle;
+mod idle;
 mod journal_writer;
 mod links;
 mod opening;
 mod orders;
 mod projection;
-mod publish;
+mod publisher;
 mod record;
 mod restore;
+mod transfer;
 
 pub(crate) use actor::{Ended, SessionActor, SessionSeed, SessionServices};
 pub(crate) use addresses::ChatAddresses;
@@ -33,6 +37,7 @@ pub(crate) use amend::{chats_to_pin, message_in};
 pub(crate) use awaited::awaited;
 pub(crate) use chats::{ChatSeed, chat_state, is_used};
 pub use handle::{ChatError, NewChat, PendingReply, SessionEnd, SessionHandle};
-pub(crate) use handle::{ChatOrder, ChatPlacement, ClientDispatch, SessionEnding, WeakHandle};
+pub(crate) use handle::{ChatOrder, ClientDispatch, SessionEnding, WeakHandle};
 pub(crate) use projection::summary_of;
 pub(crate) use restore::{Restored, restore};
+pub(crate) use transfer::{ChatPlacement, ChatTransfer};

@@ -3,9 +3,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::dispatches::{BEFORE_THIS_HOST, Dispatches};
+use super::dispatch::{BEFORE_THIS_HOST, ClaimId, DispatchClaim, DispatchMark, Dispatches};
 use super::frame::Origin;
-use super::repeats::{DispatchClaim, DispatchMark};
 use crate::channel::ChannelUri;
 use crate::ids::{ClientId, ConnectionId, ServerSeq};
 use crate::storage::StoredClient;
@@ -80,6 +79,7 @@ impl Default for KnownClient {
 pub(super) struct KnownClients {
     known: HashMap<ClientId, KnownClient>,
     by_age: VecDeque<ClientId>,
+    last_claim: ClaimId,
 }
 
 impl KnownClients {
@@ -120,13 +120,12 @@ impl KnownClients {
     }
 
     /// Removes all marks of deleted channels, since a new channel may get the same
-    /// address. Dispatches that are pending there will not receive a response.
+    /// address.
     pub(super) fn forget_channels(&mut self, channels: &[ChannelUri]) {
         for known in self.known.values_mut() {
             for channel in channels {
                 known.marks.remove(channel);
             }
-            known.dispatches.forget_channels(channels);
         }
     }
 
@@ -147,11 +146,14 @@ impl KnownClients {
         origin: &Origin,
         mark: DispatchMark,
         seen: Option<ServerSeq>,
-    ) -> DispatchClaim {
-        match self.known.get_mut(&origin.client) {
-            Some(known) if origin.connection >= known.begun => known.dispatches.claim(origin, mark, seen),
+    ) -> (ClaimId, DispatchClaim) {
+        self.last_claim = ClaimId(self.last_claim.0 + 1);
+        let id = self.last_claim;
+        let claim = match self.known.get_mut(&origin.client) {
+            Some(known) if origin.connection >= known.begun => known.dispatches.claim(id, origin, mark, seen),
             Some(_) | None => DispatchClaim::New,
-        }
+        };
+        (id, claim)
     }
 
     /// A client's dispatches, if the client is known.

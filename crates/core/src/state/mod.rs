@@ -2,16 +2,15 @@
 //!
 //! `store` owns the state of every channel and the single sequence of actions across all
 //! of them. `frame` holds a message that is encoded once. `outbox` is the send queue of
-//! one connection.
+//! one connection. `dispatch` handles a client's dispatch once, even if it is repeated.
 
 mod chat;
 mod clients;
-mod dispatches;
+mod dispatch;
 mod frame;
 mod merge;
 mod outbox;
 mod parts;
-mod repeats;
 mod replay;
 mod rows;
 mod snapshot;
@@ -19,10 +18,10 @@ mod store;
 mod write_load;
 
 pub use chat::{ChatDoc, TurnError};
+pub(crate) use dispatch::{DispatchMark, DispatchTicket};
 pub(crate) use frame::Amendment;
 pub use frame::{Action, EncodedEnvelope, Frame, Origin, notification};
 pub use outbox::{CloseReason, Delivery, Outbox};
-pub(crate) use repeats::{DispatchClaim, DispatchMark};
 pub use rows::{BadRowKey, RowKey};
 pub use snapshot::{ChannelState, EncodedSnapshot};
 pub use store::{

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use ahp_types::actions::{
     ActionEnvelope, ChatDeltaAction, ChatResponsePartAction, ChatTurnCompleteAction, ChatTurnStartedAction,
+    StateAction,
 };
 use ahp_types::state::{
     ChatState, MarkdownResponsePart, Message, MessageKind, MessageOrigin, ResponsePart, SessionSummary,
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 use super::super::chat::ChatDoc;
 use super::*;
 use crate::ids::ClientId;
+use crate::state::{Action, Origin};
 
 pub(super) const CHATS: usize = 2;
 const CLIENTS: usize = 3;

@@ -39,7 +39,7 @@ pub(super) fn server(
 }
 
 fn tell(command: AgentCommand) -> Decision {
-    Decision { effects: vec![Effect::Agent(command)], ..Decision::default() }
+    Decision { effects: vec![Effect::AllAgents(command)], ..Decision::default() }
 }
 
 /// The explicit switches of a session's customizations.

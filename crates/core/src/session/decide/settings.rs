@@ -37,7 +37,7 @@ pub(super) fn client_left(view: DecisionView<'_>, client: &ClientId) -> Decision
 pub(super) fn token(view: DecisionView<'_>, token: ResourceToken) -> Decision {
     let mut decision = Decision::default();
     if awaited(view.session).any(|resource| resource.resource == token.resource) {
-        decision.effects.push(Effect::Agent(AgentCommand::Token(token)));
+        decision.effects.push(Effect::AllAgents(AgentCommand::Token(token)));
     }
     decision
 }

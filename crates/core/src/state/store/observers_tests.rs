@@ -96,7 +96,7 @@ fn rejected_and_failed_actions_are_not_observed() {
     let store = Arc::new(store_with_chats());
     let mut observer = store.observe(ObserverScope::All);
     let connection = store.attach(Arc::default());
-    let origin = super::super::Origin { connection, client: crate::ids::ClientId::new("c"), client_seq: 1 };
+    let origin = crate::state::Origin { connection, client: crate::ids::ClientId::new("c"), client_seq: 1 };
     store.reject(&chat_uri(0), &Action::own(started("t")), &origin, "busy").unwrap();
     store.commit(&ChannelUri::root(), &Action::own(started("t")), None).unwrap_err();
     assert_eq!(waiting(&mut observer), []);

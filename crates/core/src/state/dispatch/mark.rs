@@ -3,7 +3,7 @@
 //! The client's number alone does not identify it: official clients restart their numbers
 //! with every connection. The mark therefore includes the text of the dispatch.
 
-use super::frame::{Action, Origin};
+use super::super::frame::{Action, Origin};
 use crate::channel::ChannelUri;
 
 /// Offset basis and prime of the 64-bit FNV-1a hash. The hash must be the same in every
@@ -12,20 +12,6 @@ use crate::channel::ChannelUri;
 const START: u64 = 0xcbf2_9ce4_8422_2325;
 const FACTOR: u64 = 0x0000_0100_0000_01b3;
 
-/// How a dispatch relates to the client's earlier dispatches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DispatchClaim {
-    /// Not seen before; it must be handled, and is recorded.
-    New,
-    /// Repeats a dispatch that is on its way to its handler and may not reach it.
-    UnderWay,
-    /// Repeats a dispatch whose response is pending; it will be sent on this connection
-    /// too.
-    ResponsePending,
-    /// Repeats a dispatch that has a response, which the client may have missed.
-    Answered,
-}
-
 /// A hash that identifies a dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DispatchMark(pub(crate) i64);
@@ -33,7 +19,7 @@ pub(crate) struct DispatchMark(pub(crate) i64);
 impl DispatchMark {
     /// The mark of a dispatch; `None` if the client does not track it, which it indicates
     /// with number 0.
-    pub(crate) fn of(channel: &ChannelUri, action: &Action, origin: &Origin) -> Option<Self> {
+    pub(super) fn of(channel: &ChannelUri, action: &Action, origin: &Origin) -> Option<Self> {
         if origin.client_seq == 0 {
             return None;
         }

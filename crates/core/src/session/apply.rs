@@ -1,0 +1,180 @@
+//! Applies decisions: changes the state of agents, publishes actions, runs effects and
+//! updates the copies of a chat's data.
+
+use ahp_types::actions::StateAction;
+use ahp_types::state::MessageKind;
+
+use super::actor::SessionActor;
+use super::briefing::Brief;
+use super::decide::{ActionTarget, Decision, DecisionInput, Effect, QueueEffect};
+use super::projection;
+use crate::action::{TurnEffect, meaning};
+use crate::agent::AgentCommand;
+use crate::channel::ChannelUri;
+use crate::state::{Action, ChannelState};
+
+impl SessionActor {
+    /// Applies a decision for a chat, and the decisions that follow from it.
+    pub(super) async fn apply_decision(&mut self, chat: &ChannelUri, first: Decision) {
+        let mut next = Some(first);
+        while let Some(mut decision) = next.take() {
+            if let Some(chat) = self.chats.get_mut(chat) {
+                chat.apply(&mut decision, &mut self.publisher);
+            }
+            let actions: Vec<(ChannelUri, Action)> = decision
+                .actions
+                .into_iter()
+                .map(|(target, action)| (self.channel(chat, target).clone(), Action::own(action)))
+                .collect();
+            let any = |is: fn(&StateAction) -> bool| actions.iter().any(|(_, action)| is(action.typed()));
+            let shows = any(|action| meaning(action).shows_in_list);
+            let ended = any(|action| meaning(action).ends_turn());
+            self.publish(&actions).await;
+            for effect in decision.effects {
+                self.run_effect(chat, effect);
+            }
+            if shows {
+                self.project(chat);
+            }
+            // After `project`, because the documents contain the copies of the chat's data.
+            if ended {
+                self.publisher.checkpoint(&self.chats);
+            }
+            if shows {
+                next = self.next_waiting_message(chat);
+            }
+        }
+    }
+
+    /// Publishes the host's own actions.
+    async fn publish(&mut self, actions: &[(ChannelUri, Action)]) {
+        let written = self.publisher.write_if_ahead(actions).await;
+        for (channel, action) in actions {
+            if self.publisher.publish(channel, action, written) {
+                self.after_commit(channel, action.typed(), QueueEffect::of_host(action.typed()));
+            }
+        }
+    }
+
+    /// Updates turn counters, turn start times and the queue after a commit.
+    pub(super) fn after_commit(&mut self, channel: &ChannelUri, action: &StateAction, queue: QueueEffect) {
+        let meaning = meaning(action);
+        let ended = meaning.ends_turn();
+        let store = self.publisher.store();
+        // The end of a turn that the agent started itself does not affect the queue.
+        let by_user =
+            |state: &ChannelState| Some(state.chat()?.turns.last()?.message.origin.kind == MessageKind::User);
+        let own = ended && store.read(channel, by_user).flatten() == Some(false);
+        let Some(chat) = self.chats.get_mut(channel) else { return };
+        match queue {
+            _ if own => {}
+            QueueEffect::Continues => chat.agent.queue_held = false,
+            QueueEffect::Held => chat.agent.queue_held = true,
+            QueueEffect::None => {}
+        }
+        if meaning.turn == Some(TurnEffect::Truncates) {
+            chat.drop_links_of_removed_turns(&mut self.publisher);
+        }
+        if !ended && !meaning.begins_turn() {
+            return;
+        }
+        if !ended {
+            chat.agent.turn_began = self.publisher.elapsed();
+            chat.agent.openings = 0;
+        }
+        // A session counts once, regardless of how many of its chats are busy.
+        let mut others = self.chats.uris().filter(|chat| chat != channel);
+        if others.any(|chat| self.publisher.has_running_turn(&chat)) {
+            return;
+        }
+        let change = if ended { -1 } else { 1 };
+        if let Err(error) = self.publisher.store().adjust_active_sessions(change) {
+            tracing::error!(%error, "cannot publish active session count");
+        }
+    }
+
+    fn run_effect(&mut self, uri: &ChannelUri, effect: Effect) {
+        let parent = self.chats.get(uri).and_then(|chat| chat.parent.clone());
+        // Child chats use the agent of their parent.
+        let to = parent.as_ref().filter(|_| matches!(effect, Effect::Agent(_))).unwrap_or(uri);
+        let Some(chat) = self.chats.get_mut(to) else { return };
+        match effect {
+            Effect::OpenAgent(history) => self.opener.open(chat, &mut self.publisher, history),
+            Effect::UpdateDirectories => chat.update_briefing(&self.publisher, Brief::IfRoom),
+            Effect::Agent(command) => {
+                if matches!(command, AgentCommand::Prompt { .. }) {
+                    chat.update_if_outdated(&self.publisher, Brief::First);
+                }
+                chat.command(command);
+            }
+            Effect::AllAgents(command) => {
+                for chat in self.chats.iter_mut() {
+                    chat.command(command.clone());
+                }
+            }
+            // A live agent gets time to shut down cleanly; an agent that is still being
+            // opened is cancelled.
+            Effect::CloseAgent => match &chat.link {
+                Some(link) => link.close.cancel(),
+                None => chat.opening.cancel(),
+            },
+            Effect::Finish => chat.finished = true,
+        }
+    }
+
+    /// Fails orphaned tool calls of a chat, or else starts its next waiting message if it is
+    /// idle.
+    pub(super) async fn start_waiting_message(&mut self, chat: &ChannelUri) {
+        if let Some(decision) = self.next_waiting_message(chat) {
+            self.apply_decision(chat, decision).await;
+        }
+    }
+
+    /// Calls [`Self::start_waiting_message`] for each chat.
+    pub(super) async fn start_waiting_messages(&mut self) {
+        for chat in self.chats.uris().collect::<Vec<_>>() {
+            self.start_waiting_message(&chat).await;
+        }
+    }
+
+    fn next_waiting_message(&self, chat: &ChannelUri) -> Option<Decision> {
+        Some(self.decide(chat, DecisionInput::StartWaiting)).filter(|next| !next.actions.is_empty())
+    }
+
+    /// Updates the copies of a chat's data.
+    pub(super) fn project(&mut self, chat: &ChannelUri) {
+        for update in self.publisher.with_state(chat, projection::session_updates).unwrap_or_default() {
+            self.publisher.publish_derived(update);
+        }
+        self.project_row();
+    }
+
+    /// Updates the session's activity and its row in the session list.
+    pub(super) fn project_row(&mut self) {
+        if let Some(update) = self.publisher.with_session(projection::activity_update).flatten() {
+            self.publisher.publish_derived(update);
+        }
+        if !self.listed && !self.chats.are_used(&self.publisher) {
+            return;
+        }
+        // Listed from the first message on, even if the agent cannot be opened.
+        self.add_to_list();
+        self.publisher.publish_row();
+    }
+
+    /// Adds the session to the session list with the next update of its row.
+    pub(super) fn add_to_list(&mut self) {
+        if !self.listed {
+            self.listed = true;
+            self.publisher.request_checkpoint();
+        }
+    }
+
+    /// The channel of an action that a decision about a chat names.
+    pub(super) fn channel<'a>(&'a self, chat: &'a ChannelUri, target: ActionTarget) -> &'a ChannelUri {
+        match target {
+            ActionTarget::Session => &self.uri,
+            ActionTarget::Chat => chat,
+        }
+    }
+}
