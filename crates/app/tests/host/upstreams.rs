@@ -1,7 +1,7 @@
 //! The real runtimes through each upstream, against fakes of the services.
 //!
-//! `scripts/test` repeats these in a network namespace that has only a loopback device,
-//! which proves that no request goes anywhere else.
+//! `scripts/test` runs these in a network namespace that has only a loopback device, which
+//! proves that no request goes anywhere else.
 
 use std::sync::Arc;
 
