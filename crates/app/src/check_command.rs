@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
-use innkeeper_gateway::check::{
+use innkeeper_gateway_check::{
     CheckError, CheckOptions, CheckOutcome, CheckReport, CheckTarget, Credentials, Finding, check,
 };
 use secrecy::SecretString;
@@ -145,7 +145,7 @@ fn word(outcome: &CheckOutcome) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use innkeeper_gateway::check::Defect;
+    use innkeeper_gateway_check::Defect;
 
     use super::*;
 

@@ -122,13 +122,12 @@ fn local_files(
     directories: &DataDirectories,
     roots: Vec<PathBuf>,
 ) -> LocalFiles {
-    let host = Arc::clone(host);
     let mut granted = roots;
     granted.push(workspace);
     LocalFiles::new(FilesConfig {
-        sessions: Arc::new(move || host.working_directories()),
         granted,
         closed: vec![directories.data().to_owned()],
+        ..FilesConfig::sessions_of(host)
     })
 }
 

@@ -12,7 +12,6 @@ mod betas;
 mod body;
 mod cache;
 mod catalogue;
-pub mod check;
 mod client;
 mod connection;
 mod credentials;

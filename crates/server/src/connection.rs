@@ -61,12 +61,13 @@ impl ServerContext {
         use innkeeper_core::HostConfig;
         use innkeeper_core::clock::SystemClock;
         use innkeeper_core::storage::Nowhere;
+        use innkeeper_workspace::{FilesConfig, LocalFiles};
         let config =
             HostConfig { providers: Vec::new(), clock: Arc::new(SystemClock), storage: Arc::new(Nowhere) };
         let host = Host::start(config).await.unwrap();
         let limits = ServerLimits::default();
         Arc::new(Self {
-            files: Arc::new(innkeeper_testkit::files_of(&host)),
+            files: Arc::new(LocalFiles::new(FilesConfig::sessions_of(&host))),
             clients: Arc::new(ClientConnections::default()),
             stop: CancellationToken::new(),
             host,

@@ -30,7 +30,8 @@ use innkeeper_core::ids::ClientId;
 use innkeeper_core::storage::Nowhere;
 use innkeeper_core::{Host, HostConfig};
 use innkeeper_server::{Admission, ClientConnections, Listen, Server, ServerConfig};
-use innkeeper_testkit::{LocalFiles, Observer, RawClient, eventually, files_of, uri_of};
+use innkeeper_testkit::{Observer, RawClient, eventually};
+use innkeeper_workspace::{FilesConfig, LocalFiles, uri_of};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -84,7 +85,7 @@ impl World {
             storage: Arc::new(Nowhere),
         })
         .await?;
-        let files = files_of(&host);
+        let files = LocalFiles::new(FilesConfig::sessions_of(&host));
         let clients = Arc::new(ClientConnections::default());
         let config = ServerConfig {
             listen: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))],

@@ -14,7 +14,7 @@ use innkeeper_core::{Host, HostConfig};
 use innkeeper_server::{
     Admission, ClientConnections, Listen, Server, ServerConfig, ServerError, ServerLimits, ServerOptions,
 };
-use innkeeper_testkit::files_of;
+use innkeeper_workspace::{FilesConfig, LocalFiles};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
@@ -43,7 +43,7 @@ async fn start_at(
         admission,
         version: "0".to_owned(),
         default_directory: None,
-        files: Arc::new(files_of(&host)),
+        files: Arc::new(LocalFiles::new(FilesConfig::sessions_of(&host))),
         clients: Arc::new(ClientConnections::default()),
     };
     let options = ServerOptions { limits, ..ServerOptions::default() };

@@ -15,8 +15,8 @@ use innkeeper_core::storage::{
     Change, Index, JournalEntry, Storage, StoredClient, StoredConversation, StoredDispatch, StoredEnvelope,
     StoredRow, StoredTurn,
 };
+use innkeeper_core_fakes::MemoryStorage;
 use innkeeper_store::Store;
-use innkeeper_testkit::MemoryStorage;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use support::{copy_running_store, json, open, session};

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use innkeeper_core::Host;
 use innkeeper_core::agent::BoxFuture;
 use innkeeper_core::files::{
     Extent, FileContent, FileEntry, FileError, FileStatus, FileWatch, FileWrite, Files, FoundFile, Links,
@@ -38,6 +39,18 @@ pub struct FilesConfig {
     /// Directories of the host that are hidden from clients, even if a session works in
     /// or above one. Granted directories inside of them are not hidden.
     pub closed: Vec<PathBuf>,
+}
+
+impl FilesConfig {
+    /// Allows the working directories of a host's sessions, and no other directory.
+    pub fn sessions_of(host: &Arc<Host>) -> Self {
+        let host = Arc::clone(host);
+        Self {
+            sessions: Arc::new(move || host.working_directories()),
+            granted: Vec::new(),
+            closed: Vec::new(),
+        }
+    }
 }
 
 impl std::fmt::Debug for FilesConfig {

@@ -8,31 +8,57 @@ use crate::metadata::{Dependency, Metadata, Package};
 struct Layer {
     name: &'static str,
     may_use: MayUse,
+    /// Additional workspace crates that its tests may use.
+    tests_may_use: &'static [&'static str],
 }
 
 /// The workspace crates that a crate may depend on.
 enum MayUse {
-    /// All except the test kit.
+    /// All production crates.
     Everything,
     /// Only these.
     Only(&'static [&'static str]),
 }
 
-/// The layers from top to bottom. The last rows depend on no other workspace crate.
-const LAYERS: [Layer; 10] = [
-    Layer { name: "innkeeper", may_use: MayUse::Everything },
-    Layer { name: TESTKIT, may_use: MayUse::Everything },
-    Layer { name: "innkeeper-server", may_use: MayUse::Only(&["innkeeper-core"]) },
-    Layer { name: "innkeeper-workspace", may_use: MayUse::Only(&["innkeeper-core"]) },
-    Layer { name: "innkeeper-store", may_use: MayUse::Only(&["innkeeper-core"]) },
-    Layer { name: "innkeeper-agents", may_use: MayUse::Only(&["innkeeper-core", "innkeeper-claude"]) },
-    Layer { name: CORE, may_use: MayUse::Only(&[]) },
-    Layer { name: "innkeeper-claude", may_use: MayUse::Only(&[]) },
-    Layer { name: "innkeeper-gateway", may_use: MayUse::Only(&[]) },
-    Layer { name: "xtask", may_use: MayUse::Only(&[]) },
+/// The layers from top to bottom.
+const LAYERS: [Layer; 14] = [
+    Layer { name: "innkeeper", may_use: MayUse::Everything, tests_may_use: &[TESTKIT] },
+    Layer { name: BENCH, may_use: MayUse::Everything, tests_may_use: &[] },
+    Layer { name: FUZZ, may_use: MayUse::Everything, tests_may_use: &[] },
+    Layer {
+        name: "innkeeper-server",
+        may_use: MayUse::Only(&[CORE]),
+        tests_may_use: &[CORE_FAKES, TESTKIT, "innkeeper-workspace"],
+    },
+    Layer { name: "innkeeper-workspace", may_use: MayUse::Only(&[CORE]), tests_may_use: &[] },
+    Layer { name: "innkeeper-store", may_use: MayUse::Only(&[CORE]), tests_may_use: &[CORE_FAKES, TESTKIT] },
+    Layer {
+        name: "innkeeper-agents",
+        may_use: MayUse::Only(&[CORE, "innkeeper-claude"]),
+        tests_may_use: &[],
+    },
+    Layer { name: CORE_FAKES, may_use: MayUse::Only(&[CORE]), tests_may_use: &[] },
+    Layer { name: CORE, may_use: MayUse::Only(&[]), tests_may_use: &[] },
+    Layer {
+        name: "innkeeper-claude",
+        may_use: MayUse::Only(&[]),
+        tests_may_use: &[TESTKIT, "innkeeper-gateway"],
+    },
+    Layer {
+        name: "innkeeper-gateway-check",
+        may_use: MayUse::Only(&[]),
+        tests_may_use: &[TESTKIT, "innkeeper-gateway"],
+    },
+    Layer { name: "innkeeper-gateway", may_use: MayUse::Only(&[]), tests_may_use: &[TESTKIT] },
+    Layer { name: TESTKIT, may_use: MayUse::Only(&[]), tests_may_use: &[] },
+    Layer { name: "xtask", may_use: MayUse::Only(&[]), tests_may_use: &[] },
 ];
 
-/// The crate that only tests may use.
+/// Crates for development only, which are not part of the `innkeeper` binary.
+const DEVELOPMENT: [&str; 4] = [BENCH, FUZZ, CORE_FAKES, TESTKIT];
+const BENCH: &str = "innkeeper-bench";
+const FUZZ: &str = "innkeeper-fuzz";
+const CORE_FAKES: &str = "innkeeper-core-fakes";
 const TESTKIT: &str = "innkeeper-testkit";
 
 /// The crate that does no I/O; its dependencies are listed completely.
@@ -58,7 +84,7 @@ const CORE_MAY_USE: [&str; 15] = [
 const CORE_TOKIO_FEATURES: [&str; 4] = ["macros", "rt", "sync", "time"];
 
 /// Crates that are independent of the protocol.
-const WITHOUT_PROTOCOL: [&str; 2] = ["innkeeper-claude", "innkeeper-gateway"];
+const WITHOUT_PROTOCOL: [&str; 3] = ["innkeeper-claude", "innkeeper-gateway", "innkeeper-gateway-check"];
 const PROTOCOL: [&str; 3] = ["ahp", "ahp-types", "ahp-ws"];
 
 /// Checks all dependencies of the workspace crates.
@@ -89,9 +115,11 @@ pub(super) fn check(metadata: &Metadata) -> Vec<String> {
 /// The problem with a dependency on a workspace crate, if any.
 fn workspace_problem(layer: &Layer, dependency: &Dependency) -> Option<String> {
     let name = dependency.name.as_str();
-    if name == TESTKIT {
-        let for_tests = dependency.kind.as_deref() == Some("dev");
-        return (!for_tests).then(|| "the test kit may only be a dev-dependency".to_owned());
+    if dependency.kind.as_deref() == Some("dev") && layer.tests_may_use.contains(&name) {
+        return None;
+    }
+    if DEVELOPMENT.contains(&name) && !DEVELOPMENT.contains(&layer.name) {
+        return Some("a production crate may use this crate only in tests that the table allows".to_owned());
     }
     match layer.may_use {
         MayUse::Everything => None,
@@ -161,6 +189,11 @@ mod tests {
             ("innkeeper-core", "innkeeper-server"),
             ("innkeeper-server", "innkeeper-agents"),
             ("innkeeper-agents", "innkeeper-gateway"),
+            ("innkeeper-gateway", "innkeeper-gateway-check"),
+            ("innkeeper-claude", "innkeeper-core-fakes"),
+            ("innkeeper-testkit", "innkeeper-core"),
+            ("innkeeper-core-fakes", "innkeeper-server"),
+            ("innkeeper", "innkeeper-bench"),
             ("xtask", "innkeeper-claude"),
         ] {
             for kind in [None, Some("build"), Some("dev")] {
@@ -177,16 +210,25 @@ mod tests {
             ("innkeeper", "innkeeper-gateway"),
             ("innkeeper-server", "innkeeper-core"),
             ("innkeeper-agents", "innkeeper-claude"),
-            ("innkeeper-testkit", "innkeeper-server"),
+            ("innkeeper-bench", "innkeeper-server"),
+            ("innkeeper-bench", "innkeeper-testkit"),
+            ("innkeeper-core-fakes", "innkeeper-core"),
         ] {
             assert_eq!(check(&workspace(from, to, None)), [""; 0], "{from} -> {to}");
         }
     }
 
     #[test]
-    fn test_kit_is_allowed_as_dev_dependency_only() {
-        let check = |kind| check(&workspace("innkeeper", "innkeeper-testkit", kind)).len();
-        assert_eq!((check(Some("dev")), check(None), check(Some("build"))), (0, 1, 1));
+    fn crates_for_tests_are_allowed_as_dev_dependency_only() {
+        for (from, to) in [
+            ("innkeeper", "innkeeper-testkit"),
+            ("innkeeper-store", "innkeeper-core-fakes"),
+            ("innkeeper-server", "innkeeper-workspace"),
+            ("innkeeper-claude", "innkeeper-gateway"),
+        ] {
+            let check = |kind| check(&workspace(from, to, kind)).len();
+            assert_eq!((check(Some("dev")), check(None), check(Some("build"))), (0, 1, 1), "{from} -> {to}");
+        }
     }
 
     #[test]

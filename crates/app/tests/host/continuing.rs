@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use ahp_types::state::{Turn, TurnState};
 use anyhow::{Context as _, Result};
-use innkeeper_testkit::{Observer, TestHost, processes, runtimes, uri_of};
+use innkeeper_testkit::{Observer, TestHost, processes, runtimes};
+use innkeeper_workspace::uri_of;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use ahp_types::state::TurnState;
 use anyhow::{Context as _, Result};
-use innkeeper_testkit::{Observer, TestHost, runtimes, uri_of};
+use innkeeper_testkit::{Observer, TestHost, runtimes};
+use innkeeper_workspace::uri_of;
 use serde_json::json;
 
 use crate::{new_session, options};

@@ -5,7 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use innkeeper_testkit::{TestHost, leave_out, runtimes, uri_of};
+use innkeeper_testkit::{TestHost, leave_out, runtimes};
+use innkeeper_workspace::uri_of;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use innkeeper_testkit::{TestHost, eventually, uri_of};
+use innkeeper_testkit::{TestHost, eventually};
+use innkeeper_workspace::uri_of;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 

@@ -1,12 +1,15 @@
 //! The real runtimes through each upstream, against fakes of the services.
 //!
-//! `scripts/test` repeats these in a network namespace that has only a loopback device,
-//! which proves that no request goes anywhere else.
+//! `scripts/test` runs these in a network namespace that has only a loopback device, which
+//! proves that no request goes anywhere else.
+
+use std::sync::Arc;
 
 use ahp_types::state::TurnState;
 use anyhow::Result;
+use innkeeper_gateway::{DemoUpstream, Gateway, GatewayConfig, GatewayHandle};
 use innkeeper_testkit::fakes::{FakeAnthropic, FakeCopilot, RecordedRequest};
-use innkeeper_testkit::{HostOptions, ScriptedModel, TestHost, runtimes};
+use innkeeper_testkit::{HostOptions, TestHost, runtimes};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
@@ -14,6 +17,13 @@ use crate::{Opened, options};
 
 /// A key in the user's settings that must never be sent.
 const USER_KEY: &str = "users-own-key";
+
+/// Starts the demo model, which answers for the fake services.
+async fn start_model() -> Result<GatewayHandle> {
+    let config =
+        GatewayConfig { listen: ([127, 0, 0, 1], 0).into(), upstream: Arc::new(DemoUpstream::new()) };
+    Ok(Gateway::start(config).await?)
+}
 
 /// Runs a turn with a tool call on a host with hostile user settings.
 async fn run_turn_with_tool(mut options: HostOptions) -> Result<()> {
@@ -51,8 +61,9 @@ async fn demo_upstream_works_with_both_runtimes() -> Result<()> {
 #[tokio::test]
 async fn anthropic_receives_only_the_key_of_the_host() -> Result<()> {
     for claude in runtimes()? {
-        let model = ScriptedModel::start().await?;
-        let service = FakeAnthropic::in_front_of(model.base_url(), model.bearer("x").expose_secret()).await?;
+        let model = start_model().await?;
+        let service =
+            FakeAnthropic::in_front_of(model.base_url(), model.bearer_for("x").expose_secret()).await?;
         let mut options = options(claude)
             .with_variable("ANTHROPIC_API_KEY", "the-hosts-key")
             .with_variable("INNKEEPER_ANTHROPIC_URL", &service.url());
@@ -71,8 +82,9 @@ async fn anthropic_receives_only_the_key_of_the_host() -> Result<()> {
 #[tokio::test]
 async fn copilot_receives_the_github_token_and_the_initiator_of_each_request() -> Result<()> {
     for claude in runtimes()? {
-        let model = ScriptedModel::start().await?;
-        let service = FakeCopilot::in_front_of(model.base_url(), model.bearer("x").expose_secret()).await?;
+        let model = start_model().await?;
+        let service =
+            FakeCopilot::in_front_of(model.base_url(), model.bearer_for("x").expose_secret()).await?;
         let mut options = options(claude)
             .with_variable("INNKEEPER_GITHUB_TOKEN", "the-github-token")
             .with_variable("INNKEEPER_GITHUB_API_URL", &service.github.url());

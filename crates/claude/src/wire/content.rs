@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::cursor::Cursor;
-use super::fields::{Opaque, Tags, Wire, wire_enum, wire_struct};
+use super::fields::{Tags, Wire, wire_enum, wire_struct};
 
 wire_struct! {
     /// A message of the model API, complete or partial.
@@ -158,6 +158,3 @@ wire_struct! {
         max_output_tokens: u64 = "maxOutputTokens",
     }
 }
-
-/// A block of an unknown kind.
-pub type UnknownBlock = Opaque;

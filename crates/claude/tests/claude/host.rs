@@ -9,7 +9,7 @@ use innkeeper_claude::{
     ApiEndpoint, BoxFuture, ClaudeSession, IncomingRequest, LaunchOptions, McpServer, PermissionAnswer,
     Program, SessionOptions,
 };
-use innkeeper_testkit::{ScriptedModel, eventually, processes};
+use innkeeper_testkit::{eventually, processes};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -17,6 +17,7 @@ use tokio::process::Child;
 use tokio_util::sync::CancellationToken;
 
 use crate::for_both_runtimes;
+use crate::scripted_model::ScriptedModel;
 use crate::support::*;
 
 for_both_runtimes!(host_killed_by_sigkill_leaves_no_process_of_a_real_runtime);

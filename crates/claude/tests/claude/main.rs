@@ -21,6 +21,8 @@ mod real;
 #[cfg(test)]
 mod scenarios;
 #[cfg(test)]
+mod scripted_model;
+#[cfg(test)]
 mod session;
 #[cfg(test)]
 mod signals;

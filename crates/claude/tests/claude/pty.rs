@@ -10,7 +10,6 @@ use innkeeper_claude::{
     RuntimeEvent, SessionOptions, Status, StreamLaunch, StreamOnlyPeer, StreamTransport, Transport,
     TurnFailure,
 };
-use innkeeper_testkit::ScriptedModel;
 use nix::pty::openpty;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
@@ -19,6 +18,7 @@ use tokio::process::Child;
 use tokio_util::sync::CancellationToken;
 
 use crate::for_both_runtimes;
+use crate::scripted_model::ScriptedModel;
 use crate::support::*;
 
 for_both_runtimes!(real_runtime_works_over_a_terminal);

@@ -10,13 +10,13 @@ use innkeeper_claude::{
     LaunchOptions, McpOptions, PermissionAnswer, PermissionMode, Program, RewindMode, SessionEvent,
     SessionOptions, Status, TurnEnding, TurnFailure, TurnResult,
 };
-use innkeeper_testkit::ScriptedModel;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::for_both_runtimes;
+use crate::scripted_model::ScriptedModel;
 use crate::support::*;
 
 for_both_runtimes!(

@@ -3,7 +3,6 @@
 
 mod accounting;
 mod anthropic;
-mod checked;
 mod copilot;
 mod copilot_requests;
 mod errors;

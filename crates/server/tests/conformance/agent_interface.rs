@@ -9,7 +9,8 @@ use innkeeper_core::agent::{
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::TurnId;
 use innkeeper_core::storage::Storage as _;
-use innkeeper_testkit::{Observer, StageTraits};
+use innkeeper_core_fakes::StageTraits;
+use innkeeper_testkit::Observer;
 use serde_json::{Value, json};
 
 use crate::room::{ONE, Room, SIDE};

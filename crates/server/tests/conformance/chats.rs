@@ -2,7 +2,8 @@
 
 use ahp_types::state::{ChatState, TurnState};
 use innkeeper_core::storage::StorageError;
-use innkeeper_testkit::{Observer, Player};
+use innkeeper_core_fakes::Player;
+use innkeeper_testkit::Observer;
 use serde_json::{Value, json};
 
 use crate::room::{ONE, Room, SIDE, TWO, agreed, host_on};

@@ -3,7 +3,8 @@
 use ahp_types::state::MessageKind;
 use innkeeper_core::agent::{AgentCommand, AgentEvent, ChildChat, ChildId, TurnOutcome};
 use innkeeper_core::ids::TurnId;
-use innkeeper_testkit::{Observer, Player, StageTraits};
+use innkeeper_core_fakes::{Player, StageTraits};
+use innkeeper_testkit::Observer;
 use serde_json::{Value, json};
 
 use crate::scene::{cancelled, pending};

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use innkeeper_testkit::{MemoryStorage, Player, StageHost, StageOptions};
+use innkeeper_core_fakes::{MemoryStorage, Player};
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, started};
+use crate::stage_host::{StageHost, StageOptions};
 use crate::wire::Wire;
 
 const ROOT: &str = "ahp-root://";

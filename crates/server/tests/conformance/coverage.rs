@@ -8,10 +8,10 @@
 
 use std::collections::BTreeSet;
 
-use innkeeper_testkit::{StageHost, StageOptions};
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, message};
+use crate::stage_host::{StageHost, StageOptions};
 use crate::wire::Wire;
 
 /// The name of a command or an action, a test of its success and a test of its failure.

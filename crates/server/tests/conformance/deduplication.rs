@@ -7,10 +7,11 @@ use futures_util::FutureExt as _;
 use innkeeper_core::ChannelUri;
 use innkeeper_core::ids::{ClientId, ConnectionId, ServerSeq};
 use innkeeper_core::state::{Action, Frame, Origin, Outbox};
-use innkeeper_testkit::{MemoryStorage, StageHost, StageOptions};
+use innkeeper_core_fakes::MemoryStorage;
 use serde_json::{Value, json};
 
 use crate::scene::DIRECTORY;
+use crate::stage_host::{StageHost, StageOptions};
 use crate::wire::Wire;
 
 const ROOT: &str = "ahp-root://";

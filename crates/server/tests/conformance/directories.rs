@@ -7,10 +7,11 @@ use std::sync::Arc;
 use ahp_types::state::{AgentCapabilities, MultipleChatsCapability, MultipleWorkingDirectoriesCapability};
 use innkeeper_core::agent::AgentCommand;
 use innkeeper_core::storage::{Change, Storage as _};
-use innkeeper_testkit::{MemoryStorage, Player, Stage, StageHost, StageOptions, StageTraits};
+use innkeeper_core_fakes::{MemoryStorage, Player, Stage, StageTraits};
 use serde_json::{Value, json};
 
 use crate::scene::{DIRECTORY, Scene, message, started};
+use crate::stage_host::{StageHost, StageOptions};
 use crate::wire::Wire;
 
 const OTHER: &str = "file:///other";

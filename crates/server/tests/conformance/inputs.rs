@@ -2,7 +2,7 @@
 
 use ahp_types::state::{ChatInputAnswer, ChatInputResponseKind, ChatState};
 use innkeeper_core::agent::{AgentCommand, InputAnswer};
-use innkeeper_testkit::Player;
+use innkeeper_core_fakes::Player;
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, cancelled};

@@ -1,7 +1,8 @@
 //! Conversations whose record the agent has lost: the question to the user and its answers.
 
 use innkeeper_core::agent::History;
-use innkeeper_testkit::{Observer, StageTraits};
+use innkeeper_core_fakes::StageTraits;
+use innkeeper_testkit::Observer;
 use serde_json::{Value, json};
 
 use crate::scene::{cancelled, pending};

@@ -42,6 +42,7 @@ mod reconnect;
 mod room;
 mod scene;
 mod settings;
+mod stage_host;
 mod storage;
 mod stored_host;
 mod test_clients;

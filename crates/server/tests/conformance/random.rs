@@ -13,11 +13,13 @@ use ahp_types::state::{
 };
 use innkeeper_core::agent::{AgentCommand, AgentEvent, AgentFeatures, TurnOutcome};
 use innkeeper_core::ids::ClientId;
-use innkeeper_testkit::{MemoryStorage, Player, Stage, StageHost, StageOptions, StageTraits, eventually};
+use innkeeper_core_fakes::{MemoryStorage, Player, Stage, StageTraits};
+use innkeeper_testkit::eventually;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 
 use crate::scene::copies_agree;
+use crate::stage_host::{StageHost, StageOptions};
 use crate::test_clients::{CLIENTS, TestClients};
 use crate::wire::Wire;
 use steps::{AgentStep, ClientAction, Step};

@@ -10,13 +10,14 @@ use std::time::Duration;
 use ahp_types::state::{ChatState, SessionSummary};
 use innkeeper_core::agent::AgentCommand;
 use innkeeper_core::storage::StorageError;
-use innkeeper_testkit::{MemoryStorage, Player, StageHost, StageOptions};
+use innkeeper_core_fakes::{MemoryStorage, Player};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 
 use crate::room::{agreed, stage};
 use crate::scene::{DIRECTORY, message, pending, started};
+use crate::stage_host::{StageHost, StageOptions};
 use crate::test_clients::{CLIENTS, TestClients};
 use crate::wire::Wire;
 

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use ahp_types::state::{AgentCapabilities, ChatState, MultipleChatsCapability, SessionState, SessionSummary};
 use innkeeper_core::agent::AgentFeatures;
-use innkeeper_testkit::{MemoryStorage, Observer, Player, Stage, StageHost, StageOptions, StageTraits};
+use innkeeper_core_fakes::{MemoryStorage, Player, Stage, StageTraits};
+use innkeeper_testkit::Observer;
 use serde_json::{Value, json};
 
 use crate::scene::{DIRECTORY, copies_agree, started};
+use crate::stage_host::{StageHost, StageOptions};
 use crate::wire::Wire;
 
 pub(crate) const ONE: &str = "scripted:/1";

@@ -4,9 +4,11 @@
 use std::collections::BTreeSet;
 
 use ahp_types::state::{ChatState, SessionState, SessionSummary};
-use innkeeper_testkit::{Observer, Player, Seen, Stage, StageHost, StageOptions, StageTraits};
+use innkeeper_core_fakes::{Player, Stage, StageTraits};
+use innkeeper_testkit::{Observer, Seen};
 use serde_json::{Value, json};
 
+use crate::stage_host::{StageHost, StageOptions};
 use crate::wire::Wire;
 
 /// The working directory of the session.

@@ -9,10 +9,12 @@ use innkeeper_core::ChannelUri;
 use innkeeper_core::agent::BoxFuture;
 use innkeeper_core::clock::Clock;
 use innkeeper_core::storage::{Change, Index, Storage, StorageError, StoredSession};
-use innkeeper_testkit::{MemoryStorage, Observer, Player, StageHost, StageOptions};
+use innkeeper_core_fakes::{MemoryStorage, Player};
+use innkeeper_testkit::Observer;
 use serde_json::{Value, json};
 
 use crate::scene::{DIRECTORY, started};
+use crate::stage_host::{StageHost, StageOptions};
 use crate::wire::Wire;
 
 const SESSION: &str = "scripted:/1";

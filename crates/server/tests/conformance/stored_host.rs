@@ -6,8 +6,11 @@ use ahp_types::state::{Message, MessageKind, MessageOrigin};
 use innkeeper_core::agent::TurnLink;
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::storage::Storage as _;
-use innkeeper_testkit::{MemoryStorage, Observer, Player, Stage, StageHost, StageOptions, StageTraits};
+use innkeeper_core_fakes::{MemoryStorage, Player, Stage, StageTraits};
+use innkeeper_testkit::Observer;
 use serde_json::{Value, json};
+
+use crate::stage_host::{StageHost, StageOptions};
 
 pub(crate) const SESSION: &str = "scripted:/1";
 

@@ -1,7 +1,9 @@
 //! The clients of a random test. They disconnect and reconnect as its steps say and keep
 //! their state while they are disconnected.
 
-use innkeeper_testkit::{Observer, StageHost};
+use innkeeper_testkit::Observer;
+
+use crate::stage_host::StageHost;
 
 /// The names and protocol versions of the clients.
 pub(crate) const CLIENTS: [(&str, &str); 3] = [("ann", "1.0.0"), ("ben", "0.9.0"), ("cat", "1.0.0")];

@@ -10,7 +10,7 @@ use innkeeper_core::ids::{ClientId, ConnectionId};
 use innkeeper_core::state::{Action, Frame, Origin, Outbox, Subscription};
 use innkeeper_core::storage::{Storage as _, StorageError};
 use innkeeper_core::{ChannelUri, Host, HostConfig};
-use innkeeper_testkit::{MemoryStorage, Player, Stage};
+use innkeeper_core_fakes::{MemoryStorage, Player, Stage};
 use serde_json::json;
 
 use crate::scene::started;

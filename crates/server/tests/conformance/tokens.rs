@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use innkeeper_core::agent::{AgentCommand, ResourceToken};
-use innkeeper_testkit::{Player, Stage, StageHost, StageOptions, StageTraits};
+use innkeeper_core_fakes::{Player, Stage, StageTraits};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
 use crate::scene::Scene;
+use crate::stage_host::{StageHost, StageOptions};
 use crate::wire::Wire;
 
 const API: &str = "https://api.example";

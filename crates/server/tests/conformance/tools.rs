@@ -3,7 +3,7 @@
 use ahp_types::state::ChatState;
 use innkeeper_core::agent::{AgentCommand, Approval, ToolAnswer};
 use innkeeper_core::ids::TurnId;
-use innkeeper_testkit::Player;
+use innkeeper_core_fakes::Player;
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, cancelled, confirmed, tool_complete};

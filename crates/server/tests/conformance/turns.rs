@@ -6,10 +6,11 @@ use ahp_types::state::{ErrorInfo, TurnState};
 use innkeeper_core::agent::{AgentCommand, AgentEvent, AgentFeatures, TurnOutcome};
 use innkeeper_core::ids::TurnId;
 use innkeeper_core::storage::{Change, Storage as _};
-use innkeeper_testkit::{MemoryStorage, StageHost, StageOptions, StageTraits};
+use innkeeper_core_fakes::{MemoryStorage, StageTraits};
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, cancelled, message, pending, started};
+use crate::stage_host::{StageHost, StageOptions};
 use crate::wire::Wire;
 
 fn failure() -> TurnOutcome {

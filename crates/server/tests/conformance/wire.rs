@@ -1,7 +1,9 @@
 //! A raw client that records every message it receives, in order.
 
-use innkeeper_testkit::{RawClient, StageHost};
+use innkeeper_testkit::RawClient;
 use serde_json::{Value, json};
+
+use crate::stage_host::StageHost;
 
 /// A raw client connection that records every message it receives.
 #[derive(Debug)]

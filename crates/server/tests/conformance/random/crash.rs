@@ -4,10 +4,12 @@
 use std::collections::BTreeSet;
 
 use innkeeper_core::storage::Change;
-use innkeeper_testkit::{CameBack, MemoryStorage, Seen, StageHost, eventually};
+use innkeeper_core_fakes::MemoryStorage;
+use innkeeper_testkit::{CameBack, Seen, eventually};
 use serde_json::{Value, json};
 
 use super::{RandomTest, TIMEOUT, options};
+use crate::stage_host::StageHost;
 
 /// Client actions that the host may publish before they are stored.
 const STORED_LATER: [&str; 5] = [

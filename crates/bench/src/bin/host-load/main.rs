@@ -1,0 +1,207 @@
+//! Host benchmark: the cost of a commit, the delay of many clients, the time to open a
+//! long chat, the resources of an idle host, and the time the host adds to a turn.
+//!
+//! It starts its hosts on 127.0.0.1 and stops them. `scripts/bench` and `scripts/soak`
+//! build and run this program. It also serves as the host under load, in a separate
+//! process.
+
+mod bare;
+mod child;
+mod commit;
+mod crowd;
+mod fill;
+mod idle;
+mod open;
+mod process;
+mod report;
+mod slow_client;
+mod turn;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, Parser, Subcommand};
+use innkeeper_bench::load::LoadHost;
+use innkeeper_core::storage::Storage;
+use innkeeper_store::{Store, StoreConfig};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use serde_json::json;
+use tokio::io::AsyncReadExt as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::report::LoadReport;
+
+#[derive(Debug, Parser)]
+struct HostLoadOptions {
+    #[command(subcommand)]
+    command: LoadCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum LoadCommand {
+    /// Measure the host on this machine and print a table
+    Bench(BenchOptions),
+    /// Measure the first delta of a turn through the host and from a bare runtime
+    Turn(TurnOptions),
+    /// Let one client stop reading while others continue, then reconnect it
+    Slow(SlowOptions),
+    /// Run the host under load; exits when stdin closes
+    #[command(hide = true)]
+    Serve {
+        /// Data directory
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+struct BenchOptions {
+    /// The `innkeeper` program
+    #[arg(long, value_name = "PATH")]
+    innkeeper: PathBuf,
+    /// Run for a few seconds to check that everything works; limits are not checked
+    #[arg(long)]
+    quick: bool,
+    /// Exit with status 1 if a limit is exceeded
+    #[arg(long)]
+    check: bool,
+    /// Fail after this many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    deadline: u64,
+}
+
+#[derive(Debug, Args)]
+struct TurnOptions {
+    #[command(flatten)]
+    bench: BenchOptions,
+    /// Claude runtime to measure with; can be given several times
+    #[arg(long, value_name = "PATH", required = true)]
+    claude: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct SlowOptions {
+    /// How long the client does not read
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    seconds: u64,
+    /// Number of clients that continue to read
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    clients: usize,
+}
+
+fn main() -> ExitCode {
+    run(HostLoadOptions::parse()).unwrap_or_else(|error| {
+        // If stderr is closed, only the exit code reports the failure.
+        writeln!(std::io::stderr(), "host-load failed: {error:#}").ok();
+        ExitCode::FAILURE
+    })
+}
+
+fn run(options: HostLoadOptions) -> Result<ExitCode> {
+    raise_open_files()?;
+    match options.command {
+        // The same number of threads as the real host.
+        LoadCommand::Serve { data } => {
+            runtime(tokio::runtime::Builder::new_multi_thread())?.block_on(serve(data))
+        }
+        // One thread: the load generator must not take cores from the measured host.
+        LoadCommand::Bench(options) => {
+            let deadline = Duration::from_secs(options.deadline);
+            runtime(tokio::runtime::Builder::new_current_thread())?
+                .block_on(unless_stopped(deadline, bench(&options)))
+        }
+        LoadCommand::Turn(options) => {
+            let deadline = Duration::from_secs(options.bench.deadline);
+            runtime(tokio::runtime::Builder::new_current_thread())?
+                .block_on(unless_stopped(deadline, turn(&options)))
+        }
+        LoadCommand::Slow(options) => {
+            let deadline = Duration::from_secs(options.seconds + 120);
+            runtime(tokio::runtime::Builder::new_current_thread())?
+                .block_on(unless_stopped(deadline, slow(&options)))
+        }
+    }
+}
+
+fn runtime(mut builder: tokio::runtime::Builder) -> Result<tokio::runtime::Runtime> {
+    builder.enable_all().build().context("cannot start the async runtime")
+}
+
+/// Stops on a signal or after `deadline`; dropping `work` kills every host it started.
+async fn unless_stopped(
+    deadline: Duration,
+    work: impl Future<Output = Result<ExitCode>>,
+) -> Result<ExitCode> {
+    let mut stop = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    tokio::select! {
+        ended = tokio::time::timeout(deadline, work) => match ended {
+            Ok(result) => result,
+            Err(_) => bail!("not finished after {} s", deadline.as_secs()),
+        },
+        pressed = tokio::signal::ctrl_c() => {
+            pressed.context("cannot wait for Ctrl-C")?;
+            Ok(ExitCode::from(130))
+        }
+        _ = stop.recv() => Ok(ExitCode::from(143)),
+    }
+}
+
+async fn serve(data: PathBuf) -> Result<ExitCode> {
+    let store = Arc::new(Store::open(StoreConfig::new(data))?);
+    let host = LoadHost::start_with(Arc::clone(&store) as Arc<dyn Storage>).await?;
+    writeln!(std::io::stdout(), "{}", json!({"event": "ready", "address": host.address()?.to_string()}))?;
+    let (mut stdin, mut ignored) = (tokio::io::stdin(), [0; 64]);
+    while stdin.read(&mut ignored).await.is_ok_and(|read| read > 0) {}
+    host.stop().await;
+    store.close();
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn bench(options: &BenchOptions) -> Result<ExitCode> {
+    let mut report = LoadReport::default();
+    commit::measure(options.quick, &mut report)?;
+    crowd::measure(options.quick, &mut report).await?;
+    open::measure(options.quick, &mut report).await?;
+    idle::measure(&options.innkeeper, options.quick, &mut report).await?;
+    print(&report, options)
+}
+
+async fn turn(options: &TurnOptions) -> Result<ExitCode> {
+    let TurnOptions { bench, claude } = options;
+    let mut report = LoadReport::default();
+    for claude in claude {
+        turn::measure(&bench.innkeeper, claude, bench.quick, &mut report).await?;
+    }
+    print(&report, bench)
+}
+
+/// Prints the report and checks its limits.
+fn print(report: &LoadReport, options: &BenchOptions) -> Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{report}")?;
+    if options.quick {
+        writeln!(out, "quick run: limits are not checked")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let missed = report.missed();
+    for row in &missed {
+        writeln!(out, "limit exceeded: {row}")?;
+    }
+    Ok(if options.check && !missed.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+async fn slow(options: &SlowOptions) -> Result<ExitCode> {
+    let outcome = slow_client::run(Duration::from_secs(options.seconds), options.clients).await?;
+    writeln!(std::io::stdout(), "{outcome}")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Raises the limit of open files of this program and its hosts to the system maximum.
+fn raise_open_files() -> Result<()> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot read the open file limit")?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("cannot raise the open file limit")
+}
