@@ -274,8 +274,9 @@ function withOptional<S extends object, K extends keyof S>(state: S, key: K, val
 }
 
 function later(timestamp: string, milliseconds: number): string {
-  const start = Date.parse(timestamp);
-  return Number.isNaN(start) ? timestamp : new Date(start + milliseconds).toISOString();
+  const end = new Date(Date.parse(timestamp) + milliseconds);
+  // A date beyond the range of dates has no ISO form, and the turn must end nevertheless.
+  return Number.isNaN(end.getTime()) ? timestamp : end.toISOString();
 }
 
 function list<T>(value: unknown): T[] {
