@@ -143,7 +143,7 @@ async function main() {
   const firstSeed = Number(values.seed);
   const browser = await chromium.launch({
     executablePath: process.env.CHROMIUM || '/usr/bin/chromium',
-    args: ['--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-frame-rate-limit', '--disable-gpu-vsync'],
+    args: ['--no-sandbox', '--disable-gpu', '--disable-background-networking'],
   });
   let fuzzer;
   try {

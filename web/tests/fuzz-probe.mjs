@@ -8,38 +8,54 @@ export function installProbe() {
     probe.updates++;
     probe.slowest = Math.max(probe.slowest, milliseconds);
   };
-  const ends = new MessageChannel();
-  ends.port1.onmessage = ({ data: start }) => {
-    // Reading a size forces the layout of what was rendered.
-    document.body.getBoundingClientRect();
-    note(performance.now() - start);
+
+  // Frames and timers without a delay become plain tasks, so that the fuzzer does not wait for the display.
+  const queue = [];
+  const tasks = new MessageChannel();
+  const addTask = (task) => {
+    queue.push(task);
+    tasks.port2.postMessage(undefined);
   };
-  /** Times a callback together with the rendering in microtasks after it, and the layout. */
-  const timed = (callback) => (argument) => {
-    const start = performance.now();
-    callback(argument);
-    ends.port2.postMessage(start);
-  };
-  const { requestAnimationFrame, setTimeout } = globalThis;
-  globalThis.requestAnimationFrame = (callback) => requestAnimationFrame.call(globalThis, timed(callback));
-  globalThis.setTimeout = (callback, delay, ...rest) => setTimeout.call(globalThis, delay ? callback : timed(callback), delay, ...rest);
+  tasks.port1.onmessage = () => queue.shift()();
+  /** Runs a callback as a task; times it, the rendering in microtasks after it, and the layout. */
+  const addUpdate = (callback) =>
+    addTask(() => {
+      const start = performance.now();
+      // The next task comes after the microtasks of this one.
+      queue.unshift(() => {
+        // Reading a size forces the layout of what was rendered.
+        document.body.getBoundingClientRect();
+        note(performance.now() - start);
+      });
+      tasks.port2.postMessage(undefined);
+      callback(start);
+    });
+  const { setTimeout } = globalThis;
+  globalThis.requestAnimationFrame = addUpdate;
+  globalThis.setTimeout = (callback, delay, ...rest) => (delay ? setTimeout(callback, delay, ...rest) : addUpdate(callback));
+
   new PerformanceObserver((list) => {
     for (const entry of list.getEntries()) note(entry.duration);
   }).observe({ type: 'longtask' });
   globalThis.addEventListener('securitypolicyviolation', (event) => probe.violations.push(`policy: ${event.violatedDirective}`));
 
+  let arrived = () => {};
   globalThis.WebSocket = class extends WebSocket {
     constructor(...address) {
       super(...address);
-      this.addEventListener('message', () => probe.received++);
+      this.addEventListener('message', () => {
+        probe.received++;
+        arrived();
+      });
     }
   };
 
-  /** Resolves when the messages have arrived and the update that shows them is complete; returns the times since the last call. */
+  /** Resolves when the messages have arrived and are shown; returns the times since the last call. */
   probe.settled = async (received) => {
-    while (probe.received < received) await new Promise((resolve) => setTimeout(resolve, 1));
-    for (let frame = 0; frame < 2; frame++) await new Promise((resolve) => requestAnimationFrame(resolve));
-    await new Promise((resolve) => setTimeout(resolve, 0));
+    while (probe.received < received) await new Promise((resolve) => (arrived = resolve));
+    // The page plans its update after this listener, and the update may plan further ones.
+    do await new Promise(addTask);
+    while (queue.length > 0);
     const { updates, slowest } = probe;
     Object.assign(probe, { updates: 0, slowest: 0 });
     return { received: probe.received, updates, slowest };

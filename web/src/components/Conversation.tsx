@@ -96,10 +96,10 @@ function Turns({ chat }: { chat: ChatState }) {
       {hidden > 0 && <ShowEarlier count={hidden} what="turns" onShow={() => (shown.value += SHOWN_TURNS)} />}
       {hidden === 0 && chat.turnsNextCursor !== undefined && <p class="quiet center">Older turns are not shown.</p>}
       {chat.turns.length === 0 && !active && <p class="quiet center">Nothing has been said yet.</p>}
-      {chat.turns.slice(hidden).map((turn) => (
-        <TurnView key={turn.id} turn={turn} />
+      {[...chat.turns.slice(hidden), ...(active ? [active] : [])].map((turn) => (
+        // One list, so that the elements of a turn stay when it ends.
+        <TurnView key={turn.id} turn={turn} activity={turn === active ? chat.activity : undefined} />
       ))}
-      {active && <TurnView key={active.id} turn={active} activity={chat.activity} />}
     </>
   );
 }
