@@ -123,8 +123,8 @@ function endTurn(state: ChatState, action: Action, outcome: string): ChatState {
 
 /** An ended turn has no open tool calls: unfinished ones become skipped. */
 function skipOpenToolCall(part: ResponsePart): ResponsePart {
-  if (part.kind !== 'toolCall') return part;
-  const status = part.toolCall?.status;
+  if (part.kind !== 'toolCall' || !part.toolCall) return part;
+  const { status } = part.toolCall;
   if (status === 'completed' || status === 'cancelled') return part;
   return { ...part, toolCall: skipped(part.toolCall) };
 }

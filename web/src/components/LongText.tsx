@@ -21,15 +21,13 @@ export function PieceList({ pieces, children: show }: PieceListProps) {
   const hidden = pieces.slice(shown.value, last);
   if (hidden.length === 0) return <>{pieces.map(show)}</>;
   const characters = hidden.reduce((sum, piece) => sum + piece.length, 0);
-  return (
-    <>
-      {pieces.slice(0, shown.value).map(show)}
-      <button key="more" type="button" class="more" onClick={() => (shown.value += SHOWN_PIECES)}>
-        Show more ({characters.toLocaleString()} characters are hidden)
-      </button>
-      {show(pieces[last]!, last)}
-    </>
+  const more = (
+    <button key="more" type="button" class="more" onClick={() => (shown.value += SHOWN_PIECES)}>
+      Show more ({characters.toLocaleString()} characters are hidden)
+    </button>
   );
+  // One list, so that the elements of a piece stay when others appear.
+  return <>{[...pieces.slice(0, shown.value).map(show), more, show(pieces[last]!, last)]}</>;
 }
 
 export function LongText({ text }: { text: string }) {

@@ -18,6 +18,11 @@ export class BoundedTokenizer extends Tokenizer {
   #inlineDepth = 0;
   #searched = 0;
 
+  /** Whether the search limit was reached, so that a block may depend on the blocks before it. */
+  get exhausted(): boolean {
+    return this.#searched >= MAX_SEARCHED;
+  }
+
   override blockquote(src: string): Tokens.Blockquote | undefined {
     return this.#inBlock(() => super.blockquote(src));
   }
@@ -55,7 +60,7 @@ export class BoundedTokenizer extends Tokenizer {
 
   override inlineText(src: string): Tokens.Text | undefined {
     this.#searched += ADDRESS_RUN.exec(src)?.[0].length ?? 0;
-    if (this.#searched >= MAX_SEARCHED) return { type: 'text', raw: src, text: src, escaped: false };
+    if (this.exhausted) return { type: 'text', raw: src, text: src, escaped: false };
     return super.inlineText(src);
   }
 
@@ -69,13 +74,15 @@ export class BoundedTokenizer extends Tokenizer {
     }
   }
 
-  #inInline<T>(src: string, openers: string, tokenize: () => T | undefined): T | undefined {
+  #inInline<T extends { raw: string }>(src: string, openers: string, tokenize: () => T | undefined): T | undefined {
     if (src === '' || !openers.includes(src[0]!)) return undefined;
-    if (this.#inlineDepth >= MAX_INLINE_DEPTH || this.#searched >= MAX_SEARCHED) return undefined;
-    this.#searched += src.length;
+    if (this.#inlineDepth >= MAX_INLINE_DEPTH || this.exhausted) return undefined;
     this.#inlineDepth++;
     try {
-      return tokenize();
+      const token = tokenize();
+      // A search that fails has passed the rest of the paragraph.
+      this.#searched += token?.raw.length ?? src.length;
+      return token;
     } finally {
       this.#inlineDepth--;
     }

@@ -64,9 +64,10 @@ let rememberedCharacters = 0;
 
 /** The blocks of a Markdown text, each as sanitized HTML. */
 export function markdownBlocks(text: string): Block[] {
-  const tokens = boundedLexer().lex(text);
-  // A link definition can change earlier blocks, so such a text is not cached by block.
-  const memory = Object.keys(tokens.links).length === 0 ? remembered : undefined;
+  const tokenizer = new BoundedTokenizer();
+  const tokens = lexer(tokenizer).lex(text);
+  // A block of a text with link definitions, or beyond the search limit, depends on other blocks and is not cached.
+  const memory = Object.keys(tokens.links).length === 0 && !tokenizer.exhausted ? remembered : undefined;
   return tokens
     .filter((token) => token.type !== 'space' && token.type !== 'def')
     .map((token, index) => ({ key: `${index}:${token.type}`, html: blockHtml(token, tokens, memory) }));
@@ -74,11 +75,11 @@ export function markdownBlocks(text: string): Block[] {
 
 /** One line of Markdown, for the messages of tool calls. */
 export function inlineMarkdown(text: string): string {
-  return sanitize(marked.Parser.parseInline(boundedLexer().inlineTokens(text), marked.defaults));
+  return sanitize(marked.Parser.parseInline(lexer(new BoundedTokenizer()).inlineTokens(text), marked.defaults));
 }
 
-function boundedLexer(): Lexer {
-  return new Lexer({ ...marked.defaults, tokenizer: new BoundedTokenizer() });
+function lexer(tokenizer: BoundedTokenizer): Lexer {
+  return new Lexer({ ...marked.defaults, tokenizer });
 }
 
 function blockHtml(token: Token, all: TokensList, memory: Map<string, string> | undefined): string {
