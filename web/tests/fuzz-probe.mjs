@@ -78,7 +78,9 @@ export function inspectPage() {
   if (globalThis.harmed !== undefined) complaints.push('a script ran');
   if (!document.querySelector('.turns')) complaints.push('the conversation is gone');
   if (!document.querySelector('.sessions')) complaints.push('the list of sessions is gone');
-  if (document.body.scrollWidth > innerWidth) complaints.push(`the page is ${document.body.scrollWidth} wide`);
+  for (const element of document.querySelectorAll('body, .scroller, .sessions')) {
+    if (element.scrollWidth > element.clientWidth) complaints.push(`${element.className || 'the page'} is ${element.scrollWidth} wide`);
+  }
   for (const element of document.querySelectorAll('.turns *')) {
     // The page's own icons are outside of rendered Markdown.
     const inMarkdown = element.parentElement.closest('.block, .fold-preview') !== null;

@@ -34,7 +34,7 @@ export function App({ page, address }: { page: Page; address: URL }) {
       <a class="skip" href="#composer" onClick={focusComposer}>
         Skip to the message box
       </a>
-      <ErrorBoundary of={page.rows.value} fallback={() => <Unshowable />}>
+      <ErrorBoundary of={page.rows.value} fallback={() => <NotShown />}>
         <Sidebar page={page} open={menuOpen} />
       </ErrorBoundary>
       <main class="main">
@@ -56,7 +56,7 @@ export function App({ page, address }: { page: Page; address: URL }) {
         ) : selected === undefined ? (
           <NewSession page={page} />
         ) : (
-          <ErrorBoundary key={selected} of={page.chat.value} fallback={() => <Unshowable />}>
+          <ErrorBoundary key={selected} of={page.chat.value} fallback={() => <NotShown />}>
             <Conversation page={page} />
           </ErrorBoundary>
         )}
@@ -67,7 +67,7 @@ export function App({ page, address }: { page: Page; address: URL }) {
 }
 
 /** Stands for a list or conversation that threw; the rest of the page goes on. */
-function Unshowable() {
+function NotShown() {
   return <p class="quiet center">The data of the host cannot be shown here. Reload the page to try again.</p>;
 }
 

@@ -1,6 +1,7 @@
 // @vitest-environment jsdom
 
 import { signal } from '@preact/signals';
+import DOMPurify from 'dompurify';
 import { render } from 'preact';
 import { act } from 'preact/test-utils';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
@@ -43,6 +44,17 @@ it.each([
   expect(text).toContain(source);
   // The render budget may postpone a part.
   await vi.waitFor(() => expect([...place.querySelectorAll('strong')].map((each) => each.textContent)).toEqual(['before', 'after']));
+});
+
+it('shows the source of Markdown that cannot be rendered, and renders it again when it changes', async () => {
+  vi.spyOn(DOMPurify, 'sanitize').mockImplementation(() => {
+    throw new RangeError('Maximum call stack size exceeded');
+  });
+  await shown(turn({ kind: 'markdown', id: 'p', content: 'A **broken** text' }));
+  expect(place.querySelector('.markdown .source')?.textContent).toBe('A **broken** text');
+  vi.mocked(DOMPurify.sanitize).mockRestore();
+  await shown(turn({ kind: 'markdown', id: 'p', content: 'A **broken** text, continued' }));
+  await vi.waitFor(() => expect(place.querySelector('.markdown strong')?.textContent).toBe('broken'));
 });
 
 it('shows the source of a turn that has no parts', async () => {
