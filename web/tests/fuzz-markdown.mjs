@@ -65,6 +65,7 @@ class Fuzzer {
       const milliseconds = Math.round(this.#slowestOfCase);
       if (milliseconds > LIMIT_MS && attempt < ATTEMPTS) {
         this.repeated++;
+        console.log(`seed ${seed}: an update took ${milliseconds} ms; repeating`);
         continue;
       }
       if (milliseconds > this.slowest.milliseconds) this.slowest = { milliseconds, seed };
