@@ -37,6 +37,15 @@ need_tools() {
   [ "$missing" -eq 0 ] || exit 1
 }
 
+# Prints the path of an installed browser.
+find_browser() {
+  local candidate
+  for candidate in "${CHROMIUM:-}" chromium chromium-browser google-chrome google-chrome-stable; do
+    if [ -n "$candidate" ] && command -v "$candidate" 2>/dev/null; then return 0; fi
+  done
+  return 1
+}
+
 # The functions below need `|| return 1`, because bash ignores `set -e` in a function whose result is tested.
 
 # Installs the page's npm packages if the lock file has changed.

@@ -1,4 +1,5 @@
-// Formats times, sizes, directories and session states for display.
+// Formats times, sizes, directories and session states for display. The values come from agents and may be anything:
+// what is not of the expected type or range is left out.
 
 import { type Markdownish, Status, type Uri, type Usage } from './ahp/types';
 
@@ -20,8 +21,51 @@ export const ACTIVITY_LABEL: Record<Activity, string> = {
 };
 
 export function plainText(text: Markdownish | undefined): string {
-  if (text === undefined) return '';
-  return typeof text === 'string' ? text : text.markdown;
+  const plain = typeof text === 'object' && text !== null ? text.markdown : text;
+  return typeof plain === 'string' ? plain : '';
+}
+
+/** The most characters of a label; the style sheet shows fewer. */
+const LABEL_CHARACTERS = 200;
+/** Control characters, and those that change the direction of the text after them. */
+const NOT_IN_LABELS = /[\p{Cc}\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu;
+
+/** A title, name or path as a label: one line of bounded length that does not affect the text around it. */
+export function oneLine(text: unknown, limit = LABEL_CHARACTERS): string {
+  if (typeof text !== 'string') return '';
+  const start = text.slice(0, limit).replace(NOT_IN_LABELS, (character) => (/\s/.test(character) ? ' ' : '\ufffd'));
+  return text.length > limit ? `${start.replace(/[\ud800-\udbff]$/, '')}…` : start;
+}
+
+/** The source of a part that cannot be shown: its text if it has one, else everything. */
+export function sourceOf(value: unknown): string {
+  const content = (value as { content?: unknown } | null | undefined)?.content;
+  if (typeof content === 'string') return content;
+  try {
+    return JSON.stringify(value) ?? String(value);
+  } catch {
+    return 'The data is nested too deeply.';
+  }
+}
+
+/** JSON that is longer or nested more deeply is shown as it is: indentation could multiply its size. */
+const INDENTED_CHARACTERS = 50_000;
+const INDENTED_DEPTH = 20;
+
+/** The input of a tool: mostly JSON, which is shown with line breaks. */
+export function readableInput(input: string): string {
+  if (input.length > INDENTED_CHARACTERS) return input;
+  try {
+    const value: unknown = JSON.parse(input);
+    return depthWithin(value, INDENTED_DEPTH) ? JSON.stringify(value, null, 2) : input;
+  } catch {
+    return input;
+  }
+}
+
+function depthWithin(value: unknown, depth: number): boolean {
+  if (typeof value !== 'object' || value === null) return true;
+  return depth > 0 && Object.values(value).every((each) => depthWithin(each, depth - 1));
 }
 
 /** The age of a time, in short form for a list row. */
@@ -37,26 +81,35 @@ export function ago(timestamp: string, now: number): string {
   return days < 30 ? `${days} d` : new Date(timestamp).toLocaleDateString();
 }
 
-export function duration(milliseconds: number): string {
+export function duration(milliseconds: number | undefined): string {
+  if (!isCount(milliseconds)) return '';
   if (milliseconds < 1000) return `${Math.round(milliseconds)} ms`;
   const seconds = milliseconds / 1000;
   if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
   const minutes = Math.floor(seconds / 60);
-  return `${minutes} min ${Math.round(seconds % 60)} s`;
+  return `${count.format(minutes)} min ${Math.round(seconds % 60)} s`;
 }
 
+/** Whether this is a number of things or milliseconds that can be meant. */
+function isCount(value: unknown): value is number {
+  return typeof value === 'number' && value >= 0 && value <= Number.MAX_SAFE_INTEGER;
+}
+
+const count = new Intl.NumberFormat();
+
 export function usageText(usage: Usage): string {
-  const count = new Intl.NumberFormat();
+  const { inputTokens, outputTokens, cacheReadTokens, model } = usage;
   const words: string[] = [];
-  if (usage.inputTokens !== undefined) words.push(`${count.format(usage.inputTokens)} tokens in`);
-  if (usage.outputTokens !== undefined) words.push(`${count.format(usage.outputTokens)} out`);
-  if (usage.cacheReadTokens) words.push(`${count.format(usage.cacheReadTokens)} from cache`);
-  if (usage.model) words.push(usage.model);
+  if (isCount(inputTokens)) words.push(`${count.format(inputTokens)} tokens in`);
+  if (isCount(outputTokens)) words.push(`${count.format(outputTokens)} out`);
+  if (isCount(cacheReadTokens) && cacheReadTokens > 0) words.push(`${count.format(cacheReadTokens)} from cache`);
+  if (model) words.push(oneLine(model));
   return words.join(' · ');
 }
 
 /** The path that a `file:` URI names; any other URI is shown as it is. */
 export function directoryPath(uri: Uri): string {
+  if (typeof uri !== 'string') return '';
   if (!uri.startsWith('file://')) return uri;
   try {
     const path = decodeURIComponent(new URL(uri).pathname);

@@ -106,6 +106,45 @@ const tests = {
     assert.equal(await page.evaluate(() => globalThis.harmed), undefined);
   },
 
+  async 'deeply nested and unmatched Markdown is rendered within limits, and other sessions go on'({ page, openPage }) {
+    await send(page, '#demo\ntext A **calm** session');
+    await finished(page, 'complete');
+    const calm = page.url();
+    await page.getByRole('button', { name: 'New session' }).click();
+    const bombs = ['>'.repeat(2000), `${'- '.repeat(2000)}a`, `a ${'*'.repeat(4000)}`];
+    await send(page, `#demo\nchunk 500\n${bombs.map((bomb) => `text ${bomb}\ntext end`).join('\n')}`);
+    await finished(page, 'complete');
+    await nestedAnswerIsShown(page);
+    const nested = page.url();
+    await page.screenshot({ path: join(OUT, 'nested.png') });
+    await page.reload();
+    await page.waitForSelector('[data-turn=complete]', { timeout: PAGE_MS });
+    await nestedAnswerIsShown(page);
+    const second = await openPage(calm);
+    await second.locator('.markdown strong', { hasText: 'calm' }).waitFor({ timeout: PAGE_MS });
+    await second.goto(nested);
+    await nestedAnswerIsShown(second);
+    await second.goto(calm);
+    await second.locator('.markdown strong', { hasText: 'calm' }).waitFor({ timeout: PAGE_MS });
+  },
+
+  async 'a long answer is shown in pieces, and its elements stay when it ends'({ page }) {
+    const word = 'x'.repeat(60_000);
+    await send(page, `#demo\nchunk 4000\ntext begin ${word}\nwait 2500\ntext the end`);
+    await page.locator('.markdown', { hasText: 'begin' }).first().waitFor({ timeout: ANSWER_MS });
+    await page.$eval('.markdown .block', (element) => (element.seenBefore = true));
+    await finished(page, 'complete');
+    assert.equal(await page.$eval('.markdown .block', (element) => element.seenBefore), true);
+    assert.match(await page.innerText('.turn > .markdown >> nth=-1'), /the end$/);
+    const more = page.locator('.markdown .more');
+    assert.match(await more.innerText(), /characters are hidden/);
+    await page.screenshot({ path: join(OUT, 'long.png') });
+    const [width, visible] = await page.evaluate(() => [document.body.scrollWidth, innerWidth]);
+    assert.ok(width <= visible, `the page is ${width} wide on a screen of ${visible}`);
+    await more.click();
+    await waitFor(async () => (await more.count()) === 0);
+  },
+
   async 'a running answer can be stopped'({ page }) {
     await send(page, '#demo\ntext The beginning\nwait 60000\ntext The end');
     await page.locator('.markdown', { hasText: 'The beginning' }).waitFor({ timeout: ANSWER_MS });
@@ -220,6 +259,19 @@ async function finished(page, outcome) {
   await page.waitForSelector('.turn[data-turn]:not([data-turn=running])', { timeout: ANSWER_MS });
   const turns = await page.$$eval('.turn', (elements) => elements.map((each) => each.dataset.turn));
   assert.deepEqual([...new Set(turns)], [outcome], await page.innerText('.turns'));
+}
+
+/** The answer with nested Markdown is there up to its end, and the page around it works. */
+async function nestedAnswerIsShown(page) {
+  await page
+    .locator('.markdown', { hasText: /end\s*$/ })
+    .last()
+    .waitFor({ timeout: PAGE_MS });
+  const text = await page.innerText('.turn');
+  assert.match(text, />{1000}/);
+  assert.match(text, /\*{3000}/);
+  assert.ok((await page.locator('.markdown blockquote').count()) > 0, 'quotes are rendered up to a depth');
+  assert.ok((await page.locator('.sessions .row').count()) >= 2);
 }
 
 /** Notes every different text of the answer from inside the page, where no state can slip through. */

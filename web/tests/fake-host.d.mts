@@ -21,6 +21,7 @@ export class FakeHost {
   readonly page: string;
   cut(): void;
   close(): Promise<void>;
+  createSession(params: { channel: string; provider: string; workingDirectories?: string[] }): null;
   chatOf(session: string): ChatState | undefined;
   publish(channel: string, action: Action): void;
   notifyRoot(method: string, params: object): void;

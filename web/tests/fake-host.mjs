@@ -145,7 +145,7 @@ export class FakeHost {
       case 'subscribe':
         return { snapshot: this.#subscribe(connection, params.channel) ?? fail(-32008, 'There is no such channel') };
       case 'createSession':
-        return this.#createSession(params);
+        return this.createSession(params);
       case 'disposeSession':
         return this.#disposeSession(params.channel);
       default:
@@ -193,7 +193,7 @@ export class FakeHost {
     return undefined;
   }
 
-  #createSession({ channel, provider, workingDirectories }) {
+  createSession({ channel, provider, workingDirectories }) {
     if (this.sessions.has(channel)) fail(-32003, 'The session exists already');
     const now = new Date().toISOString();
     const resource = `ahp-chat://default/${Buffer.from(channel).toString('base64url')}`;

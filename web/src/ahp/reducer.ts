@@ -123,7 +123,7 @@ function endTurn(state: ChatState, action: Action, outcome: string): ChatState {
 
 /** An ended turn has no open tool calls: unfinished ones become skipped. */
 function skipOpenToolCall(part: ResponsePart): ResponsePart {
-  if (part.kind !== 'toolCall') return part;
+  if (part.kind !== 'toolCall' || !part.toolCall) return part;
   const { status } = part.toolCall;
   if (status === 'completed' || status === 'cancelled') return part;
   return { ...part, toolCall: skipped(part.toolCall) };
@@ -157,7 +157,9 @@ function appendText(state: ChatState, action: Action, kind: 'markdown' | 'reason
 
 function toolCallChanged(state: ChatState, action: Action): ChatState {
   const changed = inActiveTurn(state, action, (turn) => {
-    const index = turn.responseParts.findLastIndex((part) => part.kind === 'toolCall' && part.toolCall.toolCallId === action['toolCallId']);
+    const index = turn.responseParts.findLastIndex(
+      (part) => part.kind === 'toolCall' && part.toolCall?.toolCallId === action['toolCallId'],
+    );
     const part = turn.responseParts[index];
     const before = part?.kind === 'toolCall' ? part.toolCall : undefined;
     const after = reduceToolCall(before, action);
@@ -195,7 +197,7 @@ function inputCompleted(state: ChatState, action: Action): ChatState {
 }
 
 function openInputRequest(turn: ActiveTurn, id: string): number {
-  return turn.responseParts.findIndex((part) => part.kind === 'inputRequest' && part.response === undefined && part.request.id === id);
+  return turn.responseParts.findIndex((part) => part.kind === 'inputRequest' && part.response === undefined && part.request?.id === id);
 }
 
 function truncated(state: ChatState, turnId: string | undefined): ChatState {
@@ -237,7 +239,7 @@ function withActivity(state: ChatState): ChatState {
 function awaitsUser(part: ResponsePart): boolean {
   if (part.kind === 'inputRequest') return part.response === undefined;
   if (part.kind !== 'toolCall') return false;
-  return ['pending-confirmation', 'pending-result-confirmation', 'auth-required'].includes(part.toolCall.status);
+  return ['pending-confirmation', 'pending-result-confirmation', 'auth-required'].includes(part.toolCall?.status);
 }
 
 function withChat(state: SessionState, summary: ChatSummary): SessionState {
@@ -274,8 +276,9 @@ function withOptional<S extends object, K extends keyof S>(state: S, key: K, val
 }
 
 function later(timestamp: string, milliseconds: number): string {
-  const start = Date.parse(timestamp);
-  return Number.isNaN(start) ? timestamp : new Date(start + milliseconds).toISOString();
+  const end = new Date(Date.parse(timestamp) + milliseconds);
+  // A date beyond the range of dates has no ISO form, and the turn must end nevertheless.
+  return Number.isNaN(end.getTime()) ? timestamp : end.toISOString();
 }
 
 function list<T>(value: unknown): T[] {

@@ -3,9 +3,11 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 
+import { oneLine } from '../format';
 import type { Page } from '../page';
 import { ConnectionLine, Refused } from './ConnectionState';
 import { Conversation } from './Conversation';
+import { ErrorBoundary } from './ErrorBoundary';
 import { MenuIcon } from './Icons';
 import { NewSession } from './NewSession';
 import { Notices } from './Notices';
@@ -16,7 +18,7 @@ export function App({ page, address }: { page: Page; address: URL }) {
   const selected = page.selected.value;
   const status = page.status.value;
   const blocked = status.kind === 'refused' || status.kind === 'incompatible';
-  const title = selected === undefined ? 'New session' : page.session.value?.title || 'New session';
+  const title = (selected !== undefined && oneLine(page.session.value?.title)) || 'New session';
 
   useEffect(() => {
     const mark = page.chat.value?.activeTurn ? '● ' : '';
@@ -32,7 +34,9 @@ export function App({ page, address }: { page: Page; address: URL }) {
       <a class="skip" href="#composer" onClick={focusComposer}>
         Skip to the message box
       </a>
-      <Sidebar page={page} open={menuOpen} />
+      <ErrorBoundary of={page.rows.value} fallback={() => <NotShown />}>
+        <Sidebar page={page} open={menuOpen} />
+      </ErrorBoundary>
       <main class="main">
         <div class="topbar">
           <button
@@ -52,12 +56,19 @@ export function App({ page, address }: { page: Page; address: URL }) {
         ) : selected === undefined ? (
           <NewSession page={page} />
         ) : (
-          <Conversation key={selected} page={page} />
+          <ErrorBoundary key={selected} of={page.chat.value} fallback={() => <NotShown />}>
+            <Conversation page={page} />
+          </ErrorBoundary>
         )}
       </main>
       <Notices page={page} />
     </div>
   );
+}
+
+/** Stands for a list or conversation that threw; the rest of the page goes on. */
+function NotShown() {
+  return <p class="quiet center">The data of the host cannot be shown here. Reload the page to try again.</p>;
 }
 
 /** The part of the address after `#` names the session, so the link must not change it. */

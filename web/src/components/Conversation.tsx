@@ -4,17 +4,20 @@ import { useSignal } from '@preact/signals';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
 import type { ChatState } from '../ahp/types';
-import { directoryPath } from '../format';
+import { directoryPath, oneLine } from '../format';
 import type { Page } from '../page';
 import { Composer } from './Composer';
 import { copyCode } from './copy-code';
 import { DeleteSession } from './DeleteSession';
 import { DownIcon, FolderIcon } from './Icons';
 import { ErrorCard } from './parts/ErrorCard';
-import { TurnView, UserMessage } from './TurnView';
+import { ShowEarlier, TurnView, UserMessage } from './TurnView';
 
 /** A reader closer than this to the end sees new text scroll into view. */
 const NEAR_END_PX = 80;
+
+/** The newest turns that are shown at first, and with every further click. */
+const SHOWN_TURNS = 30;
 
 export function Conversation({ page }: { page: Page }) {
   const session = page.session.value;
@@ -39,10 +42,10 @@ export function Conversation({ page }: { page: Page }) {
     <div class="conversation">
       <header class="head">
         <div class="head-text">
-          <h1>{session?.title || 'New session'}</h1>
+          <h1>{oneLine(session?.title) || 'New session'}</h1>
           {session?.workingDirectories?.[0] && (
             <p class="quiet">
-              <FolderIcon /> {directoryPath(session.workingDirectories[0])}
+              <FolderIcon /> {oneLine(directoryPath(session.workingDirectories[0]))}
             </p>
           )}
         </div>
@@ -86,14 +89,17 @@ export function Conversation({ page }: { page: Page }) {
 
 function Turns({ chat }: { chat: ChatState }) {
   const active = chat.activeTurn;
+  const shown = useSignal(SHOWN_TURNS);
+  const hidden = Math.max(0, chat.turns.length - shown.value);
   return (
     <>
-      {chat.turnsNextCursor !== undefined && <p class="quiet center">Older turns are not shown.</p>}
+      {hidden > 0 && <ShowEarlier count={hidden} what="turns" onShow={() => (shown.value += SHOWN_TURNS)} />}
+      {hidden === 0 && chat.turnsNextCursor !== undefined && <p class="quiet center">Older turns are not shown.</p>}
       {chat.turns.length === 0 && !active && <p class="quiet center">Nothing has been said yet.</p>}
-      {chat.turns.map((turn) => (
-        <TurnView key={turn.id} turn={turn} />
+      {[...chat.turns.slice(hidden), ...(active ? [active] : [])].map((turn) => (
+        // One list, so that the elements of a turn stay when it ends.
+        <TurnView key={turn.id} turn={turn} activity={turn === active ? chat.activity : undefined} />
       ))}
-      {active && <TurnView key={active.id} turn={active} activity={chat.activity} />}
     </>
   );
 }

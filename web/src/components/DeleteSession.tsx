@@ -24,8 +24,8 @@ export function DeleteSession({ page }: { page: Page }) {
       <dialog ref={dialog} class="dialog" aria-labelledby="delete-title">
         <h2 id="delete-title">Delete this session?</h2>
         <p>
-          Its conversation is removed from the host for everybody, and a running answer is stopped. Files in the working directory stay as
-          they are.
+          Deletes the conversation for everyone: its stored messages, and the agent's own transcript if Innkeeper started the conversation.
+          A running answer is stopped. Files in the working directory are kept. This cannot be undone.
         </p>
         <div class="dialog-buttons">
           <button type="button" class="plain" autofocus onClick={close}>

@@ -4,11 +4,14 @@ import { type Signal, useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 
 import type { SessionSummary } from '../ahp/types';
-import { ACTIVITY_LABEL, activityOf, ago, folderName } from '../format';
+import { ACTIVITY_LABEL, activityOf, ago, folderName, oneLine } from '../format';
 import type { Page } from '../page';
 import { ConnectionBadge } from './ConnectionState';
+import { ErrorBoundary } from './ErrorBoundary';
 import { LanternIcon, PlusIcon } from './Icons';
 
+/** The newest sessions that are listed at first, and with every further click. */
+const LISTED_SESSIONS = 200;
 /** How often relative times are updated. */
 const CLOCK_MS = 30_000;
 
@@ -19,6 +22,7 @@ export function Sidebar({ page, open }: { page: Page; open: Signal<boolean> }) {
     return () => clearInterval(timer);
   }, []);
 
+  const listed = useSignal(LISTED_SESSIONS);
   const selected = page.selected.value;
   const rows = page.rows.value;
   const unlisted = selected !== undefined && !page.sessions.value.has(selected);
@@ -50,25 +54,44 @@ export function Sidebar({ page, open }: { page: Page; open: Signal<boolean> }) {
         </button>
         <ul class="sessions">
           {unlisted && <Row title="New session" status={page.session.value?.status ?? 1} current />}
-          {rows.map((row) => (
-            <Row
-              key={row.resource}
-              title={row.title || 'Untitled session'}
-              status={row.status}
-              current={row.resource === selected}
-              detail={detail(row, now.value)}
-              onSelect={() => {
-                page.select(row.resource);
-                close();
-              }}
-            />
+          {rows.slice(0, listed.value).map((row) => (
+            <ErrorBoundary key={row.resource} of={row} fallback={() => <Row title="Unreadable session" status={1} current={false} />}>
+              <SessionRow
+                row={row}
+                now={now.value}
+                current={row.resource === selected}
+                onSelect={() => {
+                  page.select(row.resource);
+                  close();
+                }}
+              />
+            </ErrorBoundary>
           ))}
+          {rows.length > listed.value && (
+            <li>
+              <button type="button" class="more" onClick={() => (listed.value += LISTED_SESSIONS)}>
+                Show more sessions
+              </button>
+            </li>
+          )}
         </ul>
         {rows.length === 0 && !unlisted && <p class="quiet">Sessions appear here with their first message.</p>}
         <ConnectionBadge page={page} />
       </nav>
     </>
   );
+}
+
+interface SessionRowProps {
+  row: SessionSummary;
+  now: number;
+  current: boolean;
+  onSelect: () => void;
+}
+
+function SessionRow({ row, now, current, onSelect }: SessionRowProps) {
+  const title = oneLine(row.title) || 'Untitled session';
+  return <Row title={title} status={row.status} current={current} detail={detail(row, now)} onSelect={onSelect} />;
 }
 
 interface RowProps {
@@ -97,6 +120,6 @@ function Row({ title, status, current, detail, onSelect }: RowProps) {
 function detail(row: SessionSummary, now: number): string {
   const directory = row.workingDirectories?.[0];
   const activity = activityOf(row.status);
-  const what = row.activity || (activity === 'idle' ? undefined : ACTIVITY_LABEL[activity]);
-  return [what, directory && folderName(directory), ago(row.modifiedAt, now)].filter(Boolean).join(' · ');
+  const what = oneLine(row.activity) || (activity === 'idle' ? undefined : ACTIVITY_LABEL[activity]);
+  return [what, directory && oneLine(folderName(directory)), ago(row.modifiedAt, now)].filter(Boolean).join(' · ');
 }

@@ -1,14 +1,21 @@
-// One turn: the user's message, the parts of the answer in order, and the usage.
+// One turn: the user's message, the parts of the answer in order, and the usage. A part that cannot be shown is
+// replaced by its source.
 
+import { useSignal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 
 import type { ActiveTurn, ResponsePart, Turn } from '../ahp/types';
-import { duration, usageText } from '../format';
+import { duration, oneLine, sourceOf, usageText } from '../format';
+import { ErrorBoundary } from './ErrorBoundary';
+import { LongText } from './LongText';
 import { ErrorCard } from './parts/ErrorCard';
 import { MarkdownText } from './parts/MarkdownText';
 import { OtherPart } from './parts/OtherPart';
 import { Thinking } from './parts/Thinking';
 import { ToolCallRow } from './parts/ToolCallRow';
+
+/** The newest parts of a turn that are shown at first, and with every further click. */
+const SHOWN_PARTS = 100;
 
 interface TurnViewProps {
   turn: Turn | ActiveTurn;
@@ -17,18 +24,31 @@ interface TurnViewProps {
 
 export function TurnView({ turn, activity }: TurnViewProps) {
   // States are immutable, so a turn that is the same object is not rendered again.
-  return useMemo(() => <TurnContent turn={turn} activity={activity} />, [turn, activity]);
+  return useMemo(
+    () => (
+      <ErrorBoundary of={turn} fallback={() => <SourcePart value={turn} />}>
+        <TurnContent turn={turn} activity={activity} />
+      </ErrorBoundary>
+    ),
+    [turn, activity],
+  );
 }
 
 function TurnContent({ turn, activity }: TurnViewProps) {
   const outcome = 'state' in turn ? turn.state : undefined;
   const running = outcome === undefined;
   const last = turn.responseParts.length - 1;
+  const shownParts = useSignal(SHOWN_PARTS);
+  const first = Math.max(0, turn.responseParts.length - shownParts.value);
   return (
     <section class="turn" data-turn={outcome ?? 'running'}>
       <UserMessage text={turn.message?.text ?? ''} />
-      {turn.responseParts.map((part, index) => (
-        <PartView key={partKey(part, index)} part={part} streaming={running && index === last} />
+      {first > 0 && <ShowEarlier count={first} what="parts" onShow={() => (shownParts.value += SHOWN_PARTS)} />}
+      {turn.responseParts.slice(first).map((part, offset) => (
+        // Parts are only appended and replaced, so the index identifies them; an id from an agent may occur twice.
+        <ErrorBoundary key={first + offset} of={part} fallback={() => <SourcePart value={part} />}>
+          <PartView part={part} streaming={running && first + offset === last} />
+        </ErrorBoundary>
       ))}
       {running && <Working activity={activity} quiet={turn.responseParts[last]?.kind === 'markdown'} />}
       {outcome === 'cancelled' && <p class="outcome">Stopped</p>}
@@ -41,13 +61,24 @@ export function UserMessage({ text, note }: { text: string; note?: string }) {
   return (
     <div class={note ? 'user is-pending' : 'user'}>
       <span class="visually-hidden">You said:</span>
-      <div class="user-text">{text}</div>
+      <div class="user-text">
+        <LongText text={text} />
+      </div>
       {note && <span class="user-note">{note}</span>}
     </div>
   );
 }
 
-function PartView({ part, streaming }: { part: ResponsePart; streaming: boolean }) {
+interface PartViewProps {
+  part: ResponsePart;
+  streaming: boolean;
+}
+
+function PartView({ part, streaming }: PartViewProps) {
+  return useMemo(() => <PartContent part={part} streaming={streaming} />, [part, streaming]);
+}
+
+function PartContent({ part, streaming }: PartViewProps) {
   switch (part.kind) {
     case 'markdown':
       return <MarkdownText text={part.content} streaming={streaming} />;
@@ -71,18 +102,33 @@ function Working({ activity, quiet }: { activity: string | undefined; quiet: boo
         <i />
         <i />
       </span>
-      {activity || 'Working…'}
+      {oneLine(activity) || 'Working…'}
     </p>
   );
 }
 
 function Footer({ turn }: { turn: Turn }) {
-  const words = [turn.usage && usageText(turn.usage), turn.duration === undefined ? '' : duration(turn.duration)];
+  const words = [turn.usage && usageText(turn.usage), duration(turn.duration)];
   const text = words.filter(Boolean).join(' · ');
   return text === '' ? null : <p class="usage">{text}</p>;
 }
 
-function partKey(part: ResponsePart, index: number): string {
-  if (part.kind === 'toolCall') return `tool:${part.toolCall.toolCallId}`;
-  return 'id' in part ? `${part.kind}:${part.id}` : `${part.kind}:${index}`;
+/** A part or turn that could not be shown, as it was received. */
+function SourcePart({ value }: { value: unknown }) {
+  return (
+    <div class="remark">
+      <span class="quiet">This part cannot be shown; its source:</span>
+      <div class="source">
+        <LongText text={sourceOf(value)} />
+      </div>
+    </div>
+  );
+}
+
+export function ShowEarlier({ count, what, onShow }: { count: number; what: string; onShow: () => void }) {
+  return (
+    <button type="button" class="more" onClick={onShow}>
+      Show earlier {what} ({count.toLocaleString()} are hidden)
+    </button>
+  );
 }

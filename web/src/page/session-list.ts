@@ -12,7 +12,7 @@ export class SessionList {
   readonly byUri = signal<ReadonlyMap<Uri, SessionSummary>>(new Map());
   /** The rows, newest first. */
   readonly rows: ReadonlySignal<SessionSummary[]> = computed(() =>
-    [...this.byUri.value.values()].sort((a, b) => b.modifiedAt.localeCompare(a.modifiedAt)),
+    [...this.byUri.value.values()].sort((a, b) => String(b.modifiedAt).localeCompare(String(a.modifiedAt))),
   );
 
   has(session: Uri): boolean {

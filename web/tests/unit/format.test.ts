@@ -1,6 +1,17 @@
 import { expect, it } from 'vitest';
 
-import { activityOf, ago, directoryPath, directoryUri, duration, folderName, usageText } from '../../src/format';
+import {
+  activityOf,
+  ago,
+  directoryPath,
+  directoryUri,
+  duration,
+  folderName,
+  oneLine,
+  readableInput,
+  sourceOf,
+  usageText,
+} from '../../src/format';
 
 it('turns a typed path into a file address and back', () => {
   for (const path of ['/home/guest', '/with space/ü#?%', 'C:/Users/guest', '/']) {
@@ -36,4 +47,30 @@ it('says how long ago and how long', () => {
 it('names only the usage that is known', () => {
   expect(usageText({ inputTokens: 12, outputTokens: 3, cacheReadTokens: 0, model: 'm' })).toBe('12 tokens in · 3 out · m');
   expect(usageText({})).toBe('');
+});
+
+it('leaves out numbers that cannot be meant', () => {
+  expect([undefined, null, -1, 1e300, Number.NaN, '5'].map((value) => duration(value as number))).toEqual(['', '', '', '', '', '']);
+  const usage = { inputTokens: 1e300, outputTokens: null, cacheReadTokens: -1, model: {} };
+  expect(usageText(usage as unknown as Parameters<typeof usageText>[0])).toBe('');
+});
+
+it('makes one bounded line of a label', () => {
+  expect(oneLine('two\nlines\u202egnp.exe')).toBe('two lines\ufffdgnp.exe');
+  expect(oneLine(`${'x'.repeat(199)}😀😀`)).toBe(`${'x'.repeat(199)}…`);
+  expect([undefined, null, 7, { markdown: 'x' }].map((value) => oneLine(value))).toEqual(['', '', '', '']);
+});
+
+it('indents the JSON of a tool input, unless that multiplies its size', () => {
+  expect(readableInput('{"a":[1]}')).toBe('{\n  "a": [\n    1\n  ]\n}');
+  const deep = '['.repeat(4_000) + ']'.repeat(4_000);
+  const long = `["${'x'.repeat(100_000)}"]`;
+  for (const input of [deep, long, '{"a":', 'plain']) expect(readableInput(input) === input).toBe(true);
+});
+
+it('gives the source of anything', () => {
+  const circular: Record<string, unknown> = {};
+  circular['self'] = circular;
+  expect([{ content: 'text' }, { a: 1 }, null, undefined].map(sourceOf)).toEqual(['text', '{"a":1}', 'null', 'undefined']);
+  expect(sourceOf(circular)).toMatch(/nested/);
 });

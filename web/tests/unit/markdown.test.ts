@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { inlineMarkdown, markdownBlocks } from '../../src/markdown';
+import { inlineMarkdown, markdownBlocks } from '../../src/markdown/render';
 
 function rendered(text: string): HTMLElement {
   const element = document.createElement('div');

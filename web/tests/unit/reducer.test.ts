@@ -55,6 +55,18 @@ describe('a turn', () => {
     });
   });
 
+  it.each([1e300, -1, 'long', null])('ends with a duration of %s', (duration) => {
+    const chat = fold([started, on('chat/turnComplete', { duration })]);
+    expect(chat.turns).toHaveLength(1);
+    expect(chat.activeTurn).toBeUndefined();
+  });
+
+  it('ends with parts that lack their content', () => {
+    const parts = [{ kind: 'toolCall' }, { kind: 'inputRequest' }].map((part) => on('chat/responsePart', { part }));
+    const chat = fold([started, ...parts, on('chat/inputCompleted', { requestId: 'r' }), on('chat/turnComplete', { duration: 1 })]);
+    expect(chat.turns).toHaveLength(1);
+  });
+
   it('is in progress and unread while it runs', () => {
     expect(fold([started]).status).toBe(Status.InProgress);
   });

@@ -1,7 +1,9 @@
 // An error, with the message from the host or the agent.
 
 import type { ErrorInfo } from '../../ahp/types';
+import { oneLine } from '../../format';
 import { AlertIcon } from '../Icons';
+import { LongText } from '../LongText';
 
 export function ErrorCard({ title, error }: { title: string; error: ErrorInfo }) {
   return (
@@ -9,13 +11,17 @@ export function ErrorCard({ title, error }: { title: string; error: ErrorInfo })
       <div class="error-head">
         <AlertIcon />
         <span>{title}</span>
-        {error?.errorType && <code>{error.errorType}</code>}
+        {error?.errorType && <code>{oneLine(error.errorType)}</code>}
       </div>
-      <p class="error-message">{error?.message || 'The host gave no reason.'}</p>
+      <div class="error-message">
+        <LongText text={error?.message || 'The host gave no reason.'} />
+      </div>
       {error?.stack && (
         <details>
           <summary>Details</summary>
-          <pre tabIndex={0}>{error.stack}</pre>
+          <pre tabIndex={0}>
+            <LongText text={error.stack} />
+          </pre>
         </details>
       )}
     </div>

@@ -1,16 +1,49 @@
-// A part of the answer in Markdown. While it streams, only its last block changes in the document.
+// A part of the answer in Markdown. While it streams, only its last piece is parsed again.
 
-import { useMemo } from 'preact/hooks';
+import { useEffect, useReducer, useRef } from 'preact/hooks';
 
-import { markdownBlocks } from '../../markdown';
+import { Pieces } from '../../markdown/pieces';
+import { type Block, markdownBlocks } from '../../markdown/render';
+import { renderBudget } from '../../render-budget';
+import { ErrorBoundary } from '../ErrorBoundary';
+import { PieceList } from '../LongText';
 
 export function MarkdownText({ text, streaming }: { text: string; streaming: boolean }) {
-  const blocks = useMemo(() => markdownBlocks(text), [text]);
+  const pieces = useRef<Pieces>(undefined);
+  pieces.current ??= Pieces.ofMarkdown();
   return (
     <div class={streaming ? 'markdown is-streaming' : 'markdown'}>
-      {blocks.map((block) => (
-        <div key={block.key} class="block" dangerouslySetInnerHTML={{ __html: block.html }} />
-      ))}
+      <PieceList pieces={pieces.current.update(text)}>
+        {(piece, index) => (
+          <ErrorBoundary key={index} of={piece} fallback={() => <SourceText text={piece} />}>
+            <MarkdownPiece text={piece} />
+          </ErrorBoundary>
+        )}
+      </PieceList>
     </div>
   );
+}
+
+/** Shows the text as it was written until the render budget allows to parse it. */
+function MarkdownPiece({ text }: { text: string }) {
+  const parsed = useRef<{ text: string; blocks: Block[] }>(undefined);
+  const [, render] = useReducer((count: number) => count + 1, 0);
+  if (parsed.current?.text !== text) {
+    const blocks = renderBudget.run(() => markdownBlocks(text));
+    if (blocks) parsed.current = { text, blocks };
+  }
+  const waiting = parsed.current?.text !== text;
+  useEffect(() => (waiting ? renderBudget.wait(() => render(undefined)) : undefined));
+  if (!parsed.current) return <SourceText text={text} />;
+  return (
+    <>
+      {parsed.current.blocks.map((block) => (
+        <div key={block.key} class="block" dangerouslySetInnerHTML={{ __html: block.html }} />
+      ))}
+    </>
+  );
+}
+
+function SourceText({ text }: { text: string }) {
+  return <div class="block source">{text}</div>;
 }

@@ -1,7 +1,8 @@
 // Simple parts, and parts of unknown kinds: shown generically, never hidden.
 
 import type { ResponsePart } from '../../ahp/types';
-import { plainText } from '../../format';
+import { oneLine, plainText } from '../../format';
+import { LongText } from '../LongText';
 import { MarkdownText } from './MarkdownText';
 
 export function OtherPart({ part }: { part: ResponsePart }) {
@@ -16,15 +17,17 @@ export function OtherPart({ part }: { part: ResponsePart }) {
       return (
         <div class="remark">
           <strong>The agent asks: </strong>
-          {[part.request.message, ...(part.request.questions ?? []).map((each) => each.message)].filter(Boolean).join(' ')}
-          <span class="quiet"> ({part.response ?? 'not answered; this page cannot answer it yet'})</span>
+          <LongText
+            text={[part.request.message, ...(part.request.questions ?? []).map((each) => each.message)].filter(Boolean).join(' ')}
+          />
+          <span class="quiet"> ({oneLine(part.response) || 'not answered; this page cannot answer it yet'})</span>
         </div>
       );
     case 'contentRef':
-      return <div class="remark quiet">Attached: {part.uri}</div>;
+      return <div class="remark quiet">Attached: {oneLine(part.uri)}</div>;
     default:
       return (
-        <div class="remark quiet">A part of the kind “{String((part as { kind: unknown }).kind)}”, which this page does not know.</div>
+        <div class="remark quiet">A part of the kind “{oneLine((part as { kind: unknown }).kind)}”, which this page does not know.</div>
       );
   }
 }

@@ -3,21 +3,25 @@
 import { useMemo } from 'preact/hooks';
 
 import type { ToolCall, ToolResultContent } from '../../ahp/types';
-import { directoryPath, plainText } from '../../format';
-import { inlineMarkdown } from '../../markdown';
+import { directoryPath, oneLine, plainText, readableInput } from '../../format';
+import { inlineMarkdown } from '../../markdown/render';
+import { LongText } from '../LongText';
+
+/** The characters of a message that fit into a row, with its Markdown. */
+const MESSAGE_CHARACTERS = 400;
 
 type Look = 'running' | 'waiting' | 'done' | 'failed' | 'cancelled';
 
 export function ToolCallRow({ call }: { call: ToolCall }) {
   const look = lookOf(call);
-  const message = plainText(call.pastTenseMessage ?? call.invocationMessage) || call.intention || '';
+  const message = oneLine(plainText(call.pastTenseMessage ?? call.invocationMessage) || call.intention, MESSAGE_CHARACTERS);
   const html = useMemo(() => inlineMarkdown(message), [message]);
   const input = typeof call.toolInput === 'string' ? call.toolInput : call.partialInput;
   const result = resultText(call);
   const head = (
     <>
       <span class={`tool-mark is-${look}`} aria-hidden="true" />
-      <span class="fold-name">{call.displayName || call.toolName}</span>
+      <span class="fold-name">{oneLine(call.displayName) || oneLine(call.toolName)}</span>
       <span class="fold-preview" dangerouslySetInnerHTML={{ __html: html }} />
       <span class="tool-status">{statusWord(call, look)}</span>
     </>
@@ -33,7 +37,7 @@ export function ToolCallRow({ call }: { call: ToolCall }) {
     <details class="fold tool" data-tool-status={call.status}>
       <summary>{head}</summary>
       <div class="tool-body">
-        {input && <Section name="Input" text={readable(input)} />}
+        {input && <Section name="Input" text={readableInput(input)} />}
         {result && <Section name={look === 'failed' ? 'Error' : 'Result'} text={result} />}
       </div>
     </details>
@@ -44,7 +48,9 @@ function Section({ name, text }: { name: string; text: string }) {
   return (
     <>
       <div class="tool-label">{name}</div>
-      <pre tabIndex={0}>{text}</pre>
+      <pre tabIndex={0}>
+        <LongText text={text} />
+      </pre>
     </>
   );
 }
@@ -108,13 +114,4 @@ function errorText(error: unknown): string {
   if (typeof error !== 'object' || error === null) return '';
   const { message } = error as { message?: unknown };
   return typeof message === 'string' ? message : JSON.stringify(error);
-}
-
-/** Most tools have JSON input, which is shown with line breaks. */
-function readable(input: string): string {
-  try {
-    return JSON.stringify(JSON.parse(input), null, 2);
-  } catch {
-    return input;
-  }
 }

@@ -1,8 +1,11 @@
 // Markdown to HTML that is safe to put into the page, block by block.
 // Raw HTML in an answer is shown as text, and the result is sanitized as well.
+// The caller bounds the length of the text; `pieces.ts` cuts a longer one.
 
 import DOMPurify from 'dompurify';
-import { Marked, type Token, type Tokens, type TokensList } from 'marked';
+import { Lexer, Marked, type Token, type Tokens, type TokensList } from 'marked';
+
+import { BoundedTokenizer } from './bounded-tokenizer';
 
 export interface Block {
   /** Changes only when the block changes, so that a streaming answer updates only its last block. */
@@ -10,8 +13,8 @@ export interface Block {
   html: string;
 }
 
-/** The most finished blocks that are cached; further ones are rendered again. */
-const REMEMBERED_BLOCKS = 2_000;
+/** The most characters of HTML that are cached; further blocks are rendered again. */
+const REMEMBERED_CHARACTERS = 4_000_000;
 
 /** Harmless tags without attributes that models use in tables and text. */
 const HARMLESS_TAG = /^<\/?(?:br|sub|sup|kbd)\s*\/?>$/i;
@@ -57,12 +60,14 @@ const marked = new Marked({
 });
 
 const remembered = new Map<string, string>();
+let rememberedCharacters = 0;
 
 /** The blocks of a Markdown text, each as sanitized HTML. */
 export function markdownBlocks(text: string): Block[] {
-  const tokens = marked.lexer(text);
-  // A link definition can change earlier blocks, so such a text is not cached by block.
-  const memory = Object.keys(tokens.links).length === 0 ? remembered : undefined;
+  const tokenizer = new BoundedTokenizer();
+  const tokens = lexer(tokenizer).lex(text);
+  // A block of a text with link definitions, or beyond the search limit, depends on other blocks and is not cached.
+  const memory = Object.keys(tokens.links).length === 0 && !tokenizer.exhausted ? remembered : undefined;
   return tokens
     .filter((token) => token.type !== 'space' && token.type !== 'def')
     .map((token, index) => ({ key: `${index}:${token.type}`, html: blockHtml(token, tokens, memory) }));
@@ -70,7 +75,11 @@ export function markdownBlocks(text: string): Block[] {
 
 /** One line of Markdown, for the messages of tool calls. */
 export function inlineMarkdown(text: string): string {
-  return sanitize(marked.parseInline(text, { async: false }));
+  return sanitize(marked.Parser.parseInline(lexer(new BoundedTokenizer()).inlineTokens(text), marked.defaults));
+}
+
+function lexer(tokenizer: BoundedTokenizer): Lexer {
+  return new Lexer({ ...marked.defaults, tokenizer });
 }
 
 function blockHtml(token: Token, all: TokensList, memory: Map<string, string> | undefined): string {
@@ -78,7 +87,11 @@ function blockHtml(token: Token, all: TokensList, memory: Map<string, string> | 
   if (known !== undefined) return known;
   const html = sanitize(marked.parser(Object.assign([token], { links: all.links })));
   if (memory) {
-    if (memory.size >= REMEMBERED_BLOCKS) memory.clear();
+    rememberedCharacters += token.raw.length + html.length;
+    if (rememberedCharacters > REMEMBERED_CHARACTERS) {
+      memory.clear();
+      rememberedCharacters = 0;
+    }
     memory.set(token.raw, html);
   }
   return html;
