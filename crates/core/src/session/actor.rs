@@ -439,8 +439,8 @@ impl SessionActor {
     }
 
     pub(super) fn run_effect(&mut self, uri: &ChannelUri, effect: Effect) {
-        if let Effect::OpenAgent(history) = effect {
-            self.open_agent(uri, history);
+        if let Effect::OpenAgent { history, answer } = effect {
+            self.open_agent(uri, history, answer);
             return;
         }
         if let Effect::UpdateDirectories = effect {
@@ -463,7 +463,7 @@ impl SessionActor {
                 None => chat.opening.cancel(),
             },
             Effect::Finish => chat.finished = true,
-            Effect::OpenAgent(_) | Effect::UpdateDirectories => {}
+            Effect::OpenAgent { .. } | Effect::UpdateDirectories => {}
         }
     }
 

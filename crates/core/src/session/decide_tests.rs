@@ -116,7 +116,7 @@ fn first_message_opens_agent_and_sets_session_title() {
     let action = StateAction::ChatTurnStarted(started("t1"));
     let decision = from_client(Phase::Cold(History::Fresh), None, ActionTarget::Chat, action);
     assert_eq!(decision.rejection, None);
-    assert_eq!(decision.effects, [Effect::OpenAgent(History::Fresh)]);
+    assert_eq!(decision.effects, [Effect::open(History::Fresh)]);
     assert!(matches!(decision.phase, Some(Phase::Opening { prompt: Some(_), .. })));
     assert_eq!(
         decision.actions,
@@ -293,7 +293,7 @@ fn closed_agent_fails_turn_and_next_message_resumes_history() {
     assert!(matches!(decision.actions.as_slice(), [(ActionTarget::Chat, StateAction::ChatError(_))]));
     let action = StateAction::ChatTurnStarted(started("t2"));
     let next = from_client(Phase::Cold(History::Resume), None, ActionTarget::Chat, action);
-    assert_eq!(next.effects, [Effect::OpenAgent(History::Resume)]);
+    assert_eq!(next.effects, [Effect::open(History::Resume)]);
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn unread_message_is_retried_with_new_agent_up_to_limit() {
     let again = run(Phase::Live(History::Resume), Some("t1"), DecisionInput::Agent(closed()));
     assert_eq!(
         (again.effects.as_slice(), again.actions.len()),
-        ([Effect::OpenAgent(History::Resume)].as_slice(), 0)
+        ([Effect::open(History::Resume)].as_slice(), 0)
     );
     let (session, chat) = (session(), chat(Some("t1")));
     let view = DecisionView {

@@ -18,17 +18,20 @@ use super::briefing::Briefing;
 use super::chats::Brief;
 use super::handle::SessionInput;
 use super::links::match_by_order;
-use crate::agent::{AgentCommand, History, OpenAgent, OpenError, RecordedTurn, ResumeToken, Selection};
+use crate::agent::{
+    AgentCommand, History, OpenAgent, OpenError, OpeningAnswer, RecordedTurn, ResumeToken, Selection,
+};
 use crate::channel::ChannelUri;
 use crate::directories::Primary;
 use crate::state::ChannelState;
 use crate::storage::{Change, StoredTurn};
+use crate::trust::TrustedFolders;
 
 /// The configuration property with environment variables for agents.
 const ENVIRONMENT: &str = "environment";
 
 impl SessionActor {
-    pub(super) fn open_agent(&mut self, uri: &ChannelUri, history: History) {
+    pub(super) fn open_agent(&mut self, uri: &ChannelUri, history: History, answer: Option<OpeningAnswer>) {
         // The provider's features may have changed since the last agent was opened.
         let (features, directories) = {
             let offer = self.seed.provider.offer();
@@ -39,6 +42,7 @@ impl SessionActor {
             (chat.agent.features, chat.agent.directories) = (features, directories);
         }
         let (briefing, selection) = (self.briefing(uri), self.selection(uri));
+        let trusted = self.store.read(&ChannelUri::root(), TrustedFolders::of_root).unwrap_or_default();
         self.find_links(uri, &history);
         if matches!(history, History::Fresh | History::Rebuild(_)) {
             self.drop_record(uri);
@@ -54,6 +58,8 @@ impl SessionActor {
             resume_token: chat.resume_token.clone().filter(|_| resumes),
             working_directories: briefing.directories,
             selection,
+            answer,
+            trusted,
             environment: environment_of(&briefing.config),
             config: briefing.config,
             client_tools: if features.client_tools { briefing.client_tools } else { Arc::new([]) },
