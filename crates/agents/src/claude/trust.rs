@@ -29,7 +29,7 @@ pub(super) enum ProjectAccess {
     Restricted,
 }
 
-/// The settings that a runtime uses, to notice when they are not trusted any more.
+/// The settings that a runtime uses, to notice when trust in them ends.
 pub(super) struct TrustedProject {
     folder: ProjectFolder,
     settings: ProjectSettings,

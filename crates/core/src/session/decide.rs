@@ -198,7 +198,6 @@ pub(super) struct Decision {
 
 /// Work outside the published state.
 #[derive(Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "few exist at a time, and they are consumed immediately")]
 pub(super) enum Effect {
     /// Open an agent.
     OpenAgent {
