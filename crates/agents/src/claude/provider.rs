@@ -29,7 +29,7 @@ use super::config;
 use super::driver::{ClaudeDriver, ConversationIdentity};
 use super::records::ClaudeRecords;
 use super::selection::Choice;
-use super::trust::{self, ProjectAccess, ProjectFolder};
+use super::trust::{self, ProjectFolder, TrustedProject};
 
 /// The provider id, also the URI scheme of its sessions.
 const PROVIDER: &str = "claude";
@@ -118,13 +118,10 @@ impl AgentProvider for ClaudeProvider {
         let (config, tasks) = (Arc::clone(&self.config), self.tasks.clone());
         Box::pin(async move {
             let mut options = launch_options(&config, &request)?;
-            let project = match project_access(&config, &request, &options).await? {
-                ProjectAccess::Trusted(project) => Some(project),
-                ProjectAccess::Restricted => {
-                    project::restrict(&mut options);
-                    None
-                }
-            };
+            let project = trusted_project(&config, &request, &options).await?;
+            if project.is_none() {
+                project::restrict(&mut options);
+            }
             let identity = identity(&options.conversation);
             let (runtime, messages) = Runtime::start(options, cancel).await.map_err(open_error)?;
             tracing::info!(conversation = %request.conversation, pid = runtime.pid(), "started Claude runtime");
@@ -204,12 +201,12 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
     })
 }
 
-/// Decides whether the runtime may use the project's settings. Asks the user if necessary.
-async fn project_access(
+/// The project whose settings the runtime may use, if any. Asks the user if necessary.
+async fn trusted_project(
     config: &ClaudeProviderConfig,
     request: &OpenAgent,
     options: &LaunchOptions,
-) -> Result<ProjectAccess, OpenError> {
+) -> Result<Option<TrustedProject>, OpenError> {
     let folder = ProjectFolder {
         cwd: options.cwd.clone(),
         others: options.directories.clone(),

@@ -21,14 +21,6 @@ const RESTRICT: &str = "restrict";
 /// Maximum number of entries that the question lists.
 const MAX_LISTED: usize = 20;
 
-/// How a runtime treats the project's settings.
-pub(super) enum ProjectAccess {
-    /// It uses them.
-    Trusted(TrustedProject),
-    /// It ignores them.
-    Restricted,
-}
-
 /// The settings that a runtime uses, to notice when trust in them ends.
 pub(super) struct TrustedProject {
     folder: ProjectFolder,
@@ -67,12 +59,15 @@ impl ProjectFolder {
     }
 }
 
-/// Decides how a runtime treats the project's settings. Reads files.
-pub(super) fn judge(folder: ProjectFolder, trust: Arc<dyn FolderTrust>) -> Result<ProjectAccess, OpenError> {
+/// Decides whether a runtime uses the project's settings; `None` if it ignores them. Reads files.
+pub(super) fn judge(
+    folder: ProjectFolder,
+    trust: Arc<dyn FolderTrust>,
+) -> Result<Option<TrustedProject>, OpenError> {
     let settings = folder.settings();
     let real = real_path(&folder.cwd);
     if folder.trusted.contain(&real, real_path) {
-        return Ok(ProjectAccess::Trusted(TrustedProject { folder, settings, trust }));
+        return Ok(Some(TrustedProject { folder, settings, trust }));
     }
     let topic = format!("trust {}", settings.digest);
     // An answer counts only for the settings that the question showed.
@@ -88,11 +83,9 @@ pub(super) fn judge(folder: ProjectFolder, trust: Arc<dyn FolderTrust>) -> Resul
         }
     }
     match answered.or_else(|| trust.decision(&real, &settings.digest)) {
-        Some(TrustDecision::Trusted) => {
-            Ok(ProjectAccess::Trusted(TrustedProject { folder, settings, trust }))
-        }
-        Some(TrustDecision::Restricted) => Ok(ProjectAccess::Restricted),
-        None if settings.entries.is_empty() => Ok(ProjectAccess::Restricted),
+        Some(TrustDecision::Trusted) => Ok(Some(TrustedProject { folder, settings, trust })),
+        Some(TrustDecision::Restricted) => Ok(None),
+        None if settings.entries.is_empty() => Ok(None),
         None => Err(OpenError::Question(Box::new(question(&real, topic, &settings.entries)))),
     }
 }

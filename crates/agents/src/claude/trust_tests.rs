@@ -39,7 +39,7 @@ impl Case {
         fs::write(folder.join("settings.json"), settings.to_string()).unwrap();
     }
 
-    fn judge(&self, answer: Option<OpeningAnswer>) -> Result<ProjectAccess, OpenError> {
+    fn judge(&self, answer: Option<OpeningAnswer>) -> Result<Option<TrustedProject>, OpenError> {
         let folder = ProjectFolder {
             cwd: self.dir.path().to_owned(),
             others: Vec::new(),
@@ -67,7 +67,7 @@ impl Case {
 fn folder_without_executable_settings_is_not_asked_about() {
     let case = Case::new();
     fs::write(case.dir.path().join("CLAUDE.md"), "text").unwrap();
-    assert!(matches!(case.judge(None), Ok(ProjectAccess::Restricted)));
+    assert!(matches!(case.judge(None), Ok(None)));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn question_shows_what_would_run_and_answer_is_remembered() {
         assert_eq!(question.message.lines().count(), 3);
         for answer in [Case::answer(&question, option), None] {
             let judged = case.judge(answer).unwrap();
-            assert_eq!(matches!(judged, ProjectAccess::Trusted(_)), is_trusted);
+            assert_eq!(judged.is_some(), is_trusted);
         }
         case.write("changed");
         assert_ne!(case.ask().topic, question.topic);
@@ -101,7 +101,7 @@ fn folder_that_a_client_trusts_is_not_asked_about() {
     let mut case = Case::new();
     case.write("x");
     case.trusted = TrustedFolders::These(vec![case.dir.path().to_owned()]);
-    assert!(matches!(case.judge(None), Ok(ProjectAccess::Trusted(_))));
+    assert!(matches!(case.judge(None), Ok(Some(_))));
 }
 
 #[test]
