@@ -26,6 +26,8 @@ pub(crate) enum CliCommand {
     Gateway(GatewayArguments),
     /// Install, list and remove Claude runtimes
     Runtime(RuntimeArguments),
+    /// List, add and remove folders whose agent settings may run programs
+    Trust(TrustArguments),
     /// Sign in to GitHub, for the models of GitHub Copilot
     Login(AccountArguments),
     /// Sign out of GitHub
@@ -174,5 +176,33 @@ pub(crate) enum RuntimeCommand {
     Remove {
         /// Version to remove
         version: RuntimeVersion,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TrustArguments {
+    #[command(flatten)]
+    pub(crate) data: DataArguments,
+    #[command(subcommand)]
+    pub(crate) command: TrustCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TrustCommand {
+    /// List the decisions about folders
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Trust a folder and its subfolders, with the settings that they have when they are first used
+    Add {
+        /// Folder to trust
+        folder: PathBuf,
+    },
+    /// Forget the decisions about a folder and its subfolders, so that the user is asked again
+    Remove {
+        /// Folder to forget
+        folder: PathBuf,
     },
 }

@@ -31,7 +31,7 @@ const ANTHROPIC: &str = "https://api.anthropic.com";
 const GITHUB: &str = "https://github.com";
 
 /// All valid keys of the file.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "upstream",
     "anthropic.api_key",
     "anthropic.url",
@@ -46,6 +46,7 @@ const KEYS: [&str; 14] = [
     "github.url",
     "limits.connections",
     "limits.sessions",
+    "trust.folders",
 ];
 
 /// Maximum size of the configuration file.
@@ -68,6 +69,8 @@ pub(crate) struct Config {
     github: GithubSection,
     #[serde(default)]
     limits: LimitsSection,
+    #[serde(default)]
+    trust: TrustSection,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -120,6 +123,12 @@ struct LimitsSection {
     sessions: Option<u32>,
 }
 
+#[derive(Debug, Default, Deserialize)]
+struct TrustSection {
+    #[serde(default)]
+    folders: Option<Vec<String>>,
+}
+
 impl Config {
     /// Returns the limits for clients.
     pub(crate) fn server_limits(&self) -> Result<ServerLimits> {
@@ -155,16 +164,12 @@ impl Config {
 
     /// Returns the directories that clients may access in addition to those of sessions.
     pub(crate) fn file_roots(&self) -> Result<Vec<PathBuf>> {
-        let expand = |text: &String| match text.strip_prefix("~/") {
-            Some(rest) => std::env::home_dir().map(|home| home.join(rest)),
-            None => Some(PathBuf::from(text)),
-        };
-        let root = |text| {
-            expand(text)
-                .filter(|path| path.is_absolute())
-                .ok_or_else(|| anyhow!("files.roots: {text:?} is not an absolute path"))
-        };
-        self.files.roots.iter().flatten().map(root).collect()
+        absolute_paths("files.roots", self.files.roots.as_deref())
+    }
+
+    /// Returns the folders whose agent settings may run programs.
+    pub(crate) fn trusted_folders(&self) -> Result<Vec<PathBuf>> {
+        absolute_paths("trust.folders", self.trust.folders.as_deref())
     }
 
     /// Parses the text of a configuration file.
@@ -177,6 +182,20 @@ impl Config {
         let wrong = |error: toml::de::Error| anyhow!("{}", error.to_string().trim().replace('\n', " "));
         toml::Value::Table(table).try_into().map_err(wrong)
     }
+}
+
+/// Parses a list of absolute paths, which may start with `~/`.
+fn absolute_paths(key: &str, texts: Option<&[String]>) -> Result<Vec<PathBuf>> {
+    let expand = |text: &str| match text.strip_prefix("~/") {
+        Some(rest) => std::env::home_dir().map(|home| home.join(rest)),
+        None => Some(PathBuf::from(text)),
+    };
+    let path = |text: &String| {
+        expand(text)
+            .filter(|path| path.is_absolute())
+            .ok_or_else(|| anyhow!("{key}: {text:?} is not an absolute path"))
+    };
+    texts.unwrap_or_default().iter().map(path).collect()
 }
 
 /// Looks up an environment variable.

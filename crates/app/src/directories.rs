@@ -58,6 +58,11 @@ impl DataDirectories {
         self.data.join("page.html")
     }
 
+    /// Path of the decisions about folders.
+    pub(crate) fn trust(&self) -> PathBuf {
+        self.data.join("trust.json")
+    }
+
     /// Directory that records the started runtimes.
     pub(crate) fn started(&self) -> PathBuf {
         self.data.join("started")

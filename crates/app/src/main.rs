@@ -17,6 +17,8 @@ mod serve;
 mod shutdown;
 mod stdio;
 mod token;
+mod trust_command;
+mod trusted_folders;
 
 use std::process::ExitCode;
 
@@ -66,6 +68,7 @@ async fn run(cli: Cli) -> Result<(), CommandFailure> {
         Some(CliCommand::Logout(arguments)) => login_command::logout(arguments).await,
         Some(CliCommand::Whoami(arguments)) => login_command::whoami(arguments).await,
         Some(CliCommand::Runtime(arguments)) => runtime_command::run(arguments).await,
+        Some(CliCommand::Trust(arguments)) => trust_command::run(&arguments),
     }
 }
 

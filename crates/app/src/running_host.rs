@@ -23,6 +23,7 @@ use uuid::Uuid;
 
 use crate::config::Upstreams;
 use crate::directories::DataDirectories;
+use crate::trusted_folders::TrustFile;
 
 /// Hidden command that runs this binary as a warden.
 pub(crate) const WARDEN_COMMAND: &str = "warden";
@@ -42,6 +43,8 @@ pub(crate) struct Settings {
     pub(crate) claude: Option<PathBuf>,
     /// Directories that clients may access in addition to those of sessions.
     pub(crate) roots: Vec<PathBuf>,
+    /// Folders whose agent settings may run programs.
+    pub(crate) trusted: Vec<PathBuf>,
 }
 
 /// A running host with its server.
@@ -78,6 +81,7 @@ pub(crate) async fn start(settings: Settings) -> Result<RunningHost> {
             default_directory: workspace.clone(),
             scratch_dir: settings.directories.scratch(),
             registry_dir: settings.directories.started(),
+            trust: Arc::new(TrustFile::new(settings.directories.trust(), &settings.trusted)),
         },
         drivers.clone(),
     );

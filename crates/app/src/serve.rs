@@ -37,11 +37,13 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), CommandFailure>
     let registry = registry(&arguments, &listen, scheme).map_err(CommandFailure::usage)?;
     let admission = token.clone().map_or_else(Admission::open, Admission::with_token);
     let upstreams = Upstreams::load(&arguments.upstream, &directories).map_err(CommandFailure::usage)?;
-    let config = Config::load(arguments.upstream.config.as_deref(), &directories);
-    let roots = config.and_then(|config| config.file_roots()).map_err(CommandFailure::usage)?;
+    let config =
+        Config::load(arguments.upstream.config.as_deref(), &directories).map_err(CommandFailure::usage)?;
+    let roots = config.file_roots().map_err(CommandFailure::usage)?;
+    let trusted = config.trusted_folders().map_err(CommandFailure::usage)?;
     let (upstream, opener) = (upstreams.name, directories.page_link());
     let claude = arguments.claude.clone();
-    let settings = Settings { directories, listen, admission, server, upstreams, claude, roots };
+    let settings = Settings { directories, listen, admission, server, upstreams, claude, roots, trusted };
     let running = running_host::start(settings).await.map_err(CommandFailure::work)?;
     let ready = ReadyLine { places: running.server.places().to_vec(), scheme, token, upstream };
     let announced = registry.and_then(|registry| announce::write(&registry, &ready));

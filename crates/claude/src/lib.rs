@@ -100,6 +100,7 @@ mod options;
 mod process;
 pub mod process_registry;
 mod process_table;
+pub mod project;
 mod queue;
 mod runtime;
 mod session;

@@ -21,7 +21,8 @@ pub use offer::{
     plain_info,
 };
 pub use open::{
-    AgentLink, Branch, BranchKind, ClientTool, History, OpenAgent, OpenError, ResumeToken, Selection, Switch,
+    AgentLink, Branch, BranchKind, ClientTool, History, OpenAgent, OpenError, OpeningAnswer, OpeningOption,
+    OpeningQuestion, ResumeToken, Selection, Switch,
 };
 pub use record::{
     ConversationRecords, ConversationSummary, MessageLink, RecordError, RecordedTurn, TurnLink,

@@ -18,6 +18,7 @@ pub mod model;
 pub mod session;
 pub mod state;
 pub mod storage;
+pub mod trust;
 
 pub use channel::{ChannelKind, ChannelUri};
 pub use host::{Host, HostConfig};

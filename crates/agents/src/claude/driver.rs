@@ -15,7 +15,8 @@ use std::time::Duration;
 use ahp_types::state::{ErrorInfo, Message as UserInput};
 use innkeeper_claude::turns::{Generation, PromptKind, TurnMachine};
 use innkeeper_claude::{
-    Exit, IncomingRequest, RequestError, Runtime, RuntimeEvent, RuntimeEvents, UserContent, UserMessage,
+    Exit, IncomingRequest, RequestError, Runtime, RuntimeEvent, RuntimeEvents, StopOptions, UserContent,
+    UserMessage,
 };
 use innkeeper_core::agent::{AgentCommand, AgentEvent, History, MessageLink, OpenAgent, TurnOutcome, Unsent};
 use innkeeper_core::ids::TurnId;
@@ -31,6 +32,7 @@ use super::map::Mapper;
 use super::prompt::content_blocks;
 use super::requests::{RequestPurpose, Requests};
 use super::selection::Choice;
+use super::trust::TrustedProject;
 
 pub(super) use identity::ConversationIdentity;
 use report::Current;
@@ -84,6 +86,8 @@ pub(super) struct ClaudeDriver {
     directories: Vec<PathBuf>,
     /// Whether the working directories changed, which requires a new runtime.
     restart_needed: bool,
+    /// The project's settings, if the runtime uses them.
+    project: Option<TrustedProject>,
     /// Endpoint of the runtime's model requests; notified of each turn.
     models: Arc<dyn ModelEndpoint>,
 }
@@ -102,6 +106,8 @@ enum End {
     Exited(Exit),
     /// The session closed the runtime, or the runtime does not respond to interrupts.
     Stop,
+    /// The project's settings changed since the user trusted them.
+    SettingsChanged,
 }
 
 impl From<SessionGone> for End {
@@ -117,6 +123,7 @@ impl ClaudeDriver {
         close: CancellationToken,
         (request, identity): (OpenAgent, ConversationIdentity),
         models: Arc<dyn ModelEndpoint>,
+        project: Option<TrustedProject>,
     ) -> Self {
         let mut turns = TurnMachine::default();
         let generation = turns.started();
@@ -142,6 +149,7 @@ impl ClaudeDriver {
             history: request.history,
             directories: request.working_directories,
             restart_needed: false,
+            project,
             models,
         }
     }
@@ -158,6 +166,10 @@ impl ClaudeDriver {
         let exit = match end {
             End::Exited(exit) => exit,
             End::Stop => self.runtime.stop().await,
+            // The runtime has read the new settings, too, and would run their hooks at its end.
+            End::SettingsChanged => {
+                self.runtime.stop_with(StopOptions { kill: true, ..StopOptions::default() }).await
+            }
         };
         tracing::info!(conversation = %self.runtime.conversation(), %exit, "Claude runtime exited");
         drop(self.turns.exited());
@@ -254,6 +266,10 @@ impl ClaudeDriver {
             return Err(End::Stop);
         }
         let Some(Unsent { message, .. }) = &self.waiting else { return Ok(()) };
+        if self.project.as_mut().is_some_and(|project| !project.is_trusted()) {
+            // The next runtime starts only after the user has seen the change.
+            return Err(End::SettingsChanged);
+        }
         let wanted = self.choice.next(message.model.as_ref(), message.agent.as_ref());
         if wanted.agent != self.choice.agent {
             // The agent can only be set when the runtime starts.

@@ -139,6 +139,8 @@ impl Scene {
             resume_token: None,
             working_directories: Vec::new(),
             selection: Default::default(),
+            answer: None,
+            trusted: Default::default(),
             config: Default::default(),
             environment: Default::default(),
             client_tools: Arc::new([]),
@@ -148,8 +150,14 @@ impl Scene {
         let (reports, events) = mpsc::channel(256);
         let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
         let opened = (request, ConversationIdentity { id: conversation, has_messages: false });
-        let driver =
-            ClaudeDriver::new(started.unwrap(), (orders, reports), close.clone(), opened, Arc::new(NoModels));
+        let driver = ClaudeDriver::new(
+            started.unwrap(),
+            (orders, reports),
+            close.clone(),
+            opened,
+            Arc::new(NoModels),
+            None,
+        );
         tasks.spawn(driver.run());
         Self {
             runtime,

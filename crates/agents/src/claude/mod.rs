@@ -2,7 +2,8 @@
 //!
 //! `provider` opens a runtime for a session, `driver` is the task that drives it,
 //! `requests` holds pending control requests, `map` turns messages into actions,
-//! `prompt` converts a user's message to the runtime's format. The turn machine in
+//! `prompt` converts a user's message to the runtime's format, `trust` decides whether the
+//! project's settings may be used. The turn machine in
 //! `innkeeper-claude` decides which turn a message belongs to.
 
 #![expect(
@@ -19,5 +20,6 @@ mod provider;
 mod records;
 mod requests;
 mod selection;
+mod trust;
 
 pub use provider::{ClaudeProvider, ClaudeProviderConfig, ProgramSource};

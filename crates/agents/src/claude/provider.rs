@@ -10,15 +10,16 @@ use ahp_types::state::{
     AgentCapabilities, AgentInfo, MultipleChatsCapability, MultipleWorkingDirectoriesCapability,
     SessionModelInfo,
 };
-use innkeeper_claude::transcript;
 use innkeeper_claude::{
     ApiEndpoint, Conversation, Directories, LaunchOptions, Program, Runtime, StartError, WardenProgram,
 };
+use innkeeper_claude::{project, transcript};
 use innkeeper_core::agent::{
     AgentLink, AgentOffer, AgentProvider, BoxFuture, COMMAND_CAPACITY, CommandInfo, ConversationRecords,
     EVENT_CAPACITY, History, OpenAgent, OpenError, ResolvedConfig,
 };
 use innkeeper_core::model::ModelEndpoint;
+use innkeeper_core::trust::FolderTrust;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -28,6 +29,7 @@ use super::config;
 use super::driver::{ClaudeDriver, ConversationIdentity};
 use super::records::ClaudeRecords;
 use super::selection::Choice;
+use super::trust::{self, ProjectFolder, TrustedProject};
 
 /// The provider id, also the URI scheme of its sessions.
 const PROVIDER: &str = "claude";
@@ -65,6 +67,8 @@ pub struct ClaudeProviderConfig {
     pub scratch_dir: PathBuf,
     /// Directory that records the started runtimes.
     pub registry_dir: PathBuf,
+    /// The user's decisions about folders.
+    pub trust: Arc<dyn FolderTrust>,
 }
 
 /// The agent provider for Claude Code.
@@ -113,7 +117,11 @@ impl AgentProvider for ClaudeProvider {
     fn open(&self, request: OpenAgent, cancel: CancellationToken) -> BoxFuture<Result<AgentLink, OpenError>> {
         let (config, tasks) = (Arc::clone(&self.config), self.tasks.clone());
         Box::pin(async move {
-            let options = launch_options(&config, &request)?;
+            let mut options = launch_options(&config, &request)?;
+            let project = trusted_project(&config, &request, &options).await?;
+            if project.is_none() {
+                project::restrict(&mut options);
+            }
             let identity = identity(&options.conversation);
             let (runtime, messages) = Runtime::start(options, cancel).await.map_err(open_error)?;
             tracing::info!(conversation = %request.conversation, pid = runtime.pid(), "started Claude runtime");
@@ -127,6 +135,7 @@ impl AgentProvider for ClaudeProvider {
                 close.clone(),
                 (request, identity),
                 models,
+                project,
             );
             tasks.spawn(driver.run());
             Ok(AgentLink { commands, events, close })
@@ -189,6 +198,28 @@ fn launch_options(config: &ClaudeProviderConfig, request: &OpenAgent) -> Result<
         registry: Some(config.registry_dir.clone()),
         directories: others,
         ..LaunchOptions::new(program, config.warden.clone(), conversation, directories)
+    })
+}
+
+/// The project whose settings the runtime may use, if any. Asks the user if necessary.
+async fn trusted_project(
+    config: &ClaudeProviderConfig,
+    request: &OpenAgent,
+    options: &LaunchOptions,
+) -> Result<Option<TrustedProject>, OpenError> {
+    let folder = ProjectFolder {
+        cwd: options.cwd.clone(),
+        others: options.directories.clone(),
+        environment: config.environment.clone(),
+        trusted: request.trusted.clone(),
+        answer: request.answer.clone(),
+    };
+    let trust = Arc::clone(&config.trust);
+    tokio::task::spawn_blocking(move || trust::judge(folder, trust)).await.unwrap_or_else(|error| {
+        Err(OpenError::Failed {
+            error_type: "internal_error".to_owned(),
+            message: format!("Cannot check the settings of the folder: {error}."),
+        })
     })
 }
 

@@ -11,7 +11,7 @@ use innkeeper_workspace::uri_of;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{Opened, options};
+use crate::{Opened, options, trust_work_dir};
 
 /// A message with a model, an effort and a custom agent.
 fn chosen(turn: &str, text: &str, host: &TestHost) -> Value {
@@ -29,7 +29,8 @@ fn define_agent(host: &TestHost) -> Result<()> {
     let agents = host.work_dir().join(".claude/agents");
     std::fs::create_dir_all(&agents)?;
     let definition = "---\nname: reviewer\ndescription: Reviews code\n---\nYou review code.\n";
-    Ok(std::fs::write(agents.join("reviewer.md"), definition)?)
+    std::fs::write(agents.join("reviewer.md"), definition)?;
+    trust_work_dir(host)
 }
 
 /// Wraps a runtime and records the arguments of every start, since one of the runtimes hides
@@ -259,7 +260,7 @@ async fn answer_question(client: &mut Observer, session: &str, chat: &str, choic
     let needed = serde_json::to_value(&client.session(session)?.input_needed)?;
     let completed = json!({
         "type": "chat/inputCompleted", "requestId": needed[0]["request"]["id"], "response": "accept",
-        "answers": {"history": {"state": "submitted", "value": {"kind": "selected", "value": choice}}},
+        "answers": {"choice": {"state": "submitted", "value": {"kind": "selected", "value": choice}}},
     });
     client.dispatch(chat, completed).await?;
     let over = |client: &Observer| client.chat(chat).is_ok_and(|chat| chat.active_turn.is_none());

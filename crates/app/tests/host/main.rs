@@ -27,6 +27,7 @@ mod readme;
 mod settings;
 mod tls;
 mod transports;
+mod trust;
 mod upstreams;
 
 use std::path::PathBuf;
@@ -43,6 +44,24 @@ fn options(claude: PathBuf) -> HostOptions {
 /// Options for tests that do not start a runtime.
 fn without_runtime() -> HostOptions {
     HostOptions::new(env!("CARGO_BIN_EXE_innkeeper"), None).with_variable("PATH", "")
+}
+
+/// Runs `innkeeper trust` for the data directory of a host. Returns its output.
+fn trust_command(host: &TestHost, arguments: &[&str]) -> Result<String> {
+    #[expect(clippy::disallowed_methods, reason = "a short command that the test waits for")]
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_innkeeper"))
+        .arg("trust")
+        .arg("--data-dir")
+        .arg(host.data_dir())
+        .args(arguments)
+        .output()?;
+    anyhow::ensure!(output.status.success(), "{output:?}");
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Trusts the working directory of the test's sessions.
+fn trust_work_dir(host: &TestHost) -> Result<()> {
+    trust_command(host, &["add", &host.work_dir().display().to_string()]).map(drop)
 }
 
 /// Returns the URI of a new session.

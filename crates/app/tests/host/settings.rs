@@ -9,7 +9,7 @@ use innkeeper_testkit::{TestHost, runtimes};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::{Opened, options};
+use crate::{Opened, options, trust_work_dir};
 
 #[tokio::test]
 async fn user_settings_cannot_bypass_the_gateway() -> Result<()> {
@@ -44,6 +44,7 @@ async fn user_settings_cannot_bypass_the_gateway() -> Result<()> {
             std::fs::create_dir_all(&project)?;
             std::fs::write(project.join("settings.json"), diverting.to_string())?;
             std::fs::write(project.join("settings.local.json"), diverting.to_string())?;
+            trust_work_dir(&host)?;
             let Opened { mut client, chat, .. } = Opened::new(&host).await?;
             client.say(&chat, "turn-1", "#demo\ntext from the demo model").await?;
             client.until_turn_over(&chat, "turn-1").await?;

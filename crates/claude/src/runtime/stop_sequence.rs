@@ -34,16 +34,23 @@ pub struct StopOptions {
     /// Whether to send SIGINT to the tree before closing stdin. It ends the runtime; for the older
     /// version it corresponds to Ctrl-C in a terminal.
     pub sigint: bool,
+    /// Whether to skip all other steps and kill the tree, so that the runtime cannot run hooks when
+    /// it exits.
+    pub kill: bool,
 }
 
 impl Default for StopOptions {
     fn default() -> Self {
-        Self { interrupt: true, sigint: false }
+        Self { interrupt: true, sigint: false, kill: false }
     }
 }
 
 /// Runs the stop sequence; the caller waits for the exit.
 pub(super) async fn run(process: &Process, intake: &Intake, options: StopOptions) {
+    if options.kill {
+        process.kill();
+        return;
+    }
     if options.interrupt && intake.activity.is_busy() {
         let interrupted = async {
             if let Ok(asked) = intake.control.ask("interrupt", Map::new()) {

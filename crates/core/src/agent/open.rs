@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::{AgentCommand, AgentEvent, TurnLink};
 use crate::ids::ClientId;
+use crate::trust::TrustedFolders;
 
 /// The parameters for opening an agent: all of the data that must survive the agent's
 /// process.
@@ -33,6 +34,10 @@ pub struct OpenAgent {
     pub working_directories: Vec<PathBuf>,
     /// The last chosen model and effort, and the custom agent of the message.
     pub selection: Selection,
+    /// The user's answer to the question of the previous attempt.
+    pub answer: Option<OpeningAnswer>,
+    /// The folders that clients trust.
+    pub trusted: TrustedFolders,
     /// The session's configuration values, including the permission mode.
     pub config: JsonObject,
     /// Environment variables of this session, in addition to the provider's.
@@ -147,6 +152,10 @@ pub enum OpenError {
         /// The missing record and its expected location, as text for the user.
         message: String,
     },
+    /// The user must answer a question first. The session asks it and opens the agent
+    /// again with the answer.
+    #[error("a question must be answered first: {}", .0.message)]
+    Question(Box<OpeningQuestion>),
     /// The agent could not be started.
     #[error("{message}")]
     Failed {
@@ -155,6 +164,45 @@ pub enum OpenError {
         /// The cause and what to do, as text for the user.
         message: String,
     },
+}
+
+/// A question that the user must answer before an agent can be opened. The session adds an
+/// option that cancels the turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpeningQuestion {
+    /// Identifies the question and everything that it depends on. Part of the answer, so
+    /// that the provider can tell whether the answer is still valid.
+    pub topic: String,
+    /// The facts that the user needs for the answer, in Markdown.
+    pub message: String,
+    /// A short title.
+    pub title: String,
+    /// The question itself.
+    pub question: String,
+    /// The possible answers.
+    pub options: Vec<OpeningOption>,
+}
+
+/// A possible answer to an [`OpeningQuestion`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpeningOption {
+    /// Identifies the option.
+    pub id: String,
+    /// The label.
+    pub label: String,
+    /// What the option does.
+    pub description: String,
+    /// Whether the option is recommended.
+    pub recommended: bool,
+}
+
+/// The answer to an [`OpeningQuestion`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpeningAnswer {
+    /// The topic of the question.
+    pub topic: String,
+    /// The id of the chosen option.
+    pub option: String,
 }
 
 /// The session's end of a connection to an open agent.

@@ -99,7 +99,9 @@ impl SessionActor {
         let to = parent.as_ref().filter(|_| matches!(effect, Effect::Agent(_))).unwrap_or(uri);
         let Some(chat) = self.chats.get_mut(to) else { return };
         match effect {
-            Effect::OpenAgent(history) => self.opener.open(chat, &mut self.publisher, history),
+            Effect::OpenAgent { history, answer } => {
+                self.opener.open(chat, &mut self.publisher, history, answer);
+            }
             Effect::UpdateDirectories => chat.update_briefing(&self.publisher, Brief::IfRoom),
             Effect::Agent(command) => {
                 if matches!(command, AgentCommand::Prompt { .. }) {

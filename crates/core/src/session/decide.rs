@@ -6,8 +6,9 @@
 //!
 //! Each submodule holds the rules of one subject: `turns`, `queue`, `tools`, `inputs`,
 //! `settings`, `directories`, `customizations`, `children` (subagent chats), `names` (length
-//! limits), `chats` (the list of chats), `new_chats`, `agent` (agent events), `leftovers` (state that must not outlive an agent) and
-//! `lost_history` (agents that have lost their record).
+//! limits), `chats` (the list of chats), `new_chats`, `agent` (agent events), `leftovers`
+//! (state that must not outlive an agent), `opening_question` (questions before an agent can
+//! be opened) and `lost_history` (agents that have lost their record).
 
 mod agent;
 mod chats;
@@ -19,6 +20,7 @@ mod leftovers;
 mod lost_history;
 mod names;
 mod new_chats;
+mod opening_question;
 mod queue;
 mod settings;
 mod tools;
@@ -33,7 +35,7 @@ use super::SessionEnding;
 use crate::action::{Dispatched, meaning};
 use crate::agent::{
     AgentCommand, AgentEvent, AgentFeatures, History, McpServerRequest, MessageLink, OpenError,
-    ResourceToken, ResumeToken, TurnOutcome, Unsent,
+    OpeningAnswer, ResourceToken, ResumeToken, TurnOutcome, Unsent,
 };
 use crate::directories::Primary;
 use crate::ids::{ClientId, TurnId};
@@ -48,6 +50,7 @@ pub(super) use inputs::cancel_open_requests;
 pub(super) use leftovers::{clear_chat_agent, clear_session_agents};
 pub(super) use names::cut as cut_name;
 pub(super) use new_chats::{BranchSource, NewChatView, check_initial_message, new_chat};
+pub(super) use opening_question::QuestionTopic;
 pub(super) use queue::{QueueEffect, holds_queue};
 use turns::Resumable;
 
@@ -88,12 +91,14 @@ pub(super) enum Phase {
         /// The message to send when it is open, unless the turn is cancelled first.
         prompt: Option<Box<Unsent>>,
     },
-    /// The agent's own record is missing, and the user has been asked how to continue.
+    /// The agent cannot be opened until the user has answered a question.
     Asking {
         /// The history that it was opened with.
         history: History,
         /// The message to send when it is open.
         prompt: Box<Unsent>,
+        /// The topic of the question.
+        topic: QuestionTopic,
     },
     /// The agent is open. Until it has produced output, another agent would start from the
     /// same history.
@@ -201,7 +206,12 @@ pub(super) struct Decision {
 #[derive(Debug, PartialEq)]
 pub(super) enum Effect {
     /// Open an agent.
-    OpenAgent(History),
+    OpenAgent {
+        /// The history to open it with.
+        history: History,
+        /// The user's answer to the provider's question.
+        answer: Option<OpeningAnswer>,
+    },
     /// Send it a command.
     Agent(AgentCommand),
     /// Send a command to the agents of all chats of the session.
@@ -212,6 +222,13 @@ pub(super) enum Effect {
     CloseAgent,
     /// The agent has stopped: the chat is finished.
     Finish,
+}
+
+impl Effect {
+    /// Opens an agent with this history.
+    fn open(history: History) -> Self {
+        Self::OpenAgent { history, answer: None }
+    }
 }
 
 /// Why actions are rejected while a chat or session closes.
@@ -272,7 +289,7 @@ fn decide_chat(
         Dispatched::ChatInputAnswerChanged(changed) => inputs::answer_changed(view, changed),
         Dispatched::ChatInputCompleted(completed) => {
             let decision = inputs::completed(view, completed);
-            lost_history::answered(agent, view, completed).unwrap_or(decision)
+            opening_question::answered(agent, view, completed).unwrap_or(decision)
         }
         Dispatched::ChatTruncated(truncated) => turns::truncated(agent, view, truncated.turn_id.as_deref()),
         Dispatched::ChatWorkingDirectorySet(set) => directories::chat_set(agent, view, &set.directory),
@@ -399,6 +416,10 @@ fn decide_open_failed(agent: &AgentState, view: DecisionView<'_>, error: &OpenEr
                 return decision;
             }
             lost_history::error(message)
+        }
+        OpenError::Question(question) => {
+            let topic = QuestionTopic::Provider(question.topic.clone());
+            return opening_question::ask(agent, view, question, topic);
         }
     };
     let mut decision = Decision { phase: Some(Phase::Cold(history)), ..Decision::default() };

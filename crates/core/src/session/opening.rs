@@ -16,11 +16,12 @@ use tokio_util::task::TaskTracker;
 use super::chats::Chat;
 use super::handle::SessionInput;
 use super::publisher::Publisher;
-use crate::agent::{AgentProvider, History, OpenAgent, OpenError, ResumeToken, Selection};
+use crate::agent::{AgentProvider, History, OpenAgent, OpenError, OpeningAnswer, ResumeToken, Selection};
 use crate::channel::ChannelUri;
 use crate::directories::Primary;
 use crate::state::{ChannelState, StateStore};
 use crate::storage::StoredTurn;
+use crate::trust::TrustedFolders;
 
 /// The configuration property with environment variables for agents.
 const ENVIRONMENT: &str = "environment";
@@ -36,7 +37,13 @@ pub(super) struct AgentOpener {
 
 impl AgentOpener {
     /// Starts to open the agent of a chat.
-    pub(super) fn open(&self, chat: &mut Chat, publisher: &mut Publisher, history: History) {
+    pub(super) fn open(
+        &self,
+        chat: &mut Chat,
+        publisher: &mut Publisher,
+        history: History,
+        answer: Option<OpeningAnswer>,
+    ) {
         // The provider's features may have changed since the last agent was opened.
         let (features, directories) = {
             let offer = self.provider.offer();
@@ -49,6 +56,8 @@ impl AgentOpener {
         if resumes {
             self.find_links(chat, publisher.store());
         }
+        let trusted =
+            publisher.store().read(&ChannelUri::root(), TrustedFolders::of_root).unwrap_or_default();
         if matches!(history, History::Fresh | History::Rebuild(_)) {
             chat.drop_record(publisher);
         }
@@ -61,6 +70,8 @@ impl AgentOpener {
             resume_token: chat.resume_token.clone().filter(|_| resumes),
             working_directories: briefing.directories,
             selection,
+            answer,
+            trusted,
             environment: environment_of(&briefing.config),
             config: briefing.config,
             client_tools: if features.client_tools { briefing.client_tools } else { Arc::new([]) },

@@ -36,7 +36,7 @@ async fn resume_and_answer(kept: &mut StoredHost, answer: Value) {
         (question["kind"].as_str(), options),
         (Some("single-select"), vec!["rebuild", "fresh", "cancel"])
     );
-    let answers = json!({"history": {"state": "submitted", "value": {"kind": "selected", "value": answer}}});
+    let answers = json!({"choice": {"state": "submitted", "value": {"kind": "selected", "value": answer}}});
     let completed = json!({
         "type": "chat/inputCompleted", "requestId": request["id"], "response": "accept", "answers": answers,
     });
@@ -156,7 +156,7 @@ async fn first_of_two_answers_about_lost_history_wins() {
     let mut verdicts = Vec::new();
     for choice in ["fresh", "rebuild"] {
         let answers =
-            json!({"history": {"state": "submitted", "value": {"kind": "selected", "value": choice}}});
+            json!({"choice": {"state": "submitted", "value": {"kind": "selected", "value": choice}}});
         let completed = json!({
             "type": "chat/inputCompleted", "requestId": request, "response": "accept", "answers": answers,
         });

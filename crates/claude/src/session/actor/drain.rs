@@ -70,7 +70,7 @@ impl Actor {
             }
             Step::StoppingTasks => {
                 tracing::warn!(conversation = %self.shared.conversation(), "runtime does not end its turn; stopping the runtime");
-                let options = StopOptions { interrupt: false, sigint: self.options.sigint };
+                let options = StopOptions { interrupt: false, sigint: self.options.sigint, kill: false };
                 self.stop(options, Afterwards::Nothing);
             }
         }

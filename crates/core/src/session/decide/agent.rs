@@ -186,7 +186,7 @@ fn closed(
         // number of openings is limited in case agents keep failing.
         Some(unsent) if unsent.turn.as_str() == turn && agent.openings < MAX_OPENINGS => {
             decision.phase = Some(Phase::Opening { history: history.clone(), prompt: Some(unsent) });
-            decision.effects.push(Effect::OpenAgent(history));
+            decision.effects.push(Effect::open(history));
         }
         Some(_) | None => {
             let info = error_info("agent_closed", "the agent ended before it finished the turn");

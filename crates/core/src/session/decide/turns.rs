@@ -114,7 +114,7 @@ pub(super) fn send(agent: &AgentState, view: DecisionView<'_>, prompt: Unsent) -
         Phase::Cold(history) => {
             let prompt = Some(Box::new(prompt));
             decision.phase = Some(Phase::Opening { history: history.clone(), prompt });
-            decision.effects.push(Effect::OpenAgent(history.clone()));
+            decision.effects.push(Effect::open(history.clone()));
         }
         // The turn for which the agent is being opened was cancelled.
         Phase::Opening { history, prompt: _ } => {
