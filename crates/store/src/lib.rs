@@ -5,17 +5,25 @@
 //! read are set aside and reported, never deleted.
 
 mod apply;
+mod backup;
+mod checksum;
 mod database;
 mod failure;
+mod header;
 mod index;
 mod lock;
 mod mend;
 mod migrate;
+mod opening;
 mod problems;
 mod reader;
+mod removal;
+mod restore;
 mod salvage;
 mod session;
 mod store;
 mod writer;
 
-pub use store::{OpenStoreError, Store, StoreConfig};
+pub use backup::BackupSchedule;
+pub use opening::OpenStoreError;
+pub use store::{Store, StoreConfig};

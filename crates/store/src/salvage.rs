@@ -8,15 +8,17 @@ use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
 use innkeeper_core::channel::ChannelUri;
+use jiff::Timestamp;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params, params_from_iter};
 
 use crate::apply;
-use crate::database::{ConnectionPurpose, StoreFiles, TABLES, beside, connect, definitions};
+use crate::database::{ConnectionPurpose, StoreFiles, TABLES, beside, connect, definitions, remove_database};
 use crate::failure::is_full;
 use crate::lock::private;
-use crate::mend::Mender;
+use crate::mend::{AsideRecord, Mender};
 use crate::migrate::{self, MigrateError};
+use crate::restore::{self, LostTurns, RestoredCounts};
 
 /// Why a database could not be replaced.
 #[derive(Debug, thiserror::Error)]
@@ -92,19 +94,36 @@ struct SalvageCounts {
     invalid: u64,
     /// Records whose parent record is missing.
     orphans: usize,
+    /// The time of the backup, and the records restored from it.
+    restored: Option<(i64, RestoredCounts)>,
 }
 
 impl SalvageCounts {
     fn sentence(&self) -> String {
-        if self.copied == 0 {
-            return "no records could be read, so this host starts without sessions".to_owned();
+        let recovered = if self.copied == 0 {
+            "no records could be read".to_owned()
+        } else {
+            format!(
+                "{} records were recovered, {} were invalid or lost their parent record, and {} places were unreadable",
+                self.copied,
+                self.invalid + self.orphans as u64,
+                self.holes
+            )
+        };
+        match self.restored {
+            Some((at, RestoredCounts { sessions, chats, turns })) => {
+                let at =
+                    Timestamp::from_millisecond(at).map_or_else(|_| String::new(), |at| format!("{at:.0}"));
+                format!(
+                    "{recovered}; {sessions} sessions, {chats} chats and {turns} turns were restored from the backup of {at}"
+                )
+            }
+            None if self.copied == 0 => format!(
+                "{recovered} and no backup exists, so this host starts without sessions; \
+                 to use a copy of your own, stop the host and replace the database"
+            ),
+            None => recovered,
         }
-        format!(
-            "{} records were recovered, {} were invalid or lost their parent record, and {} places were unreadable",
-            self.copied,
-            self.invalid + self.orphans as u64,
-            self.holes
-        )
     }
 }
 
@@ -113,12 +132,21 @@ fn fill(files: &StoreFiles, mender: &Mender) -> Result<SalvageCounts, SalvageErr
     migrate::run(&mut into)?;
     let mut counts = SalvageCounts::default();
     let source = source(files, &definitions(&into)?)?;
+    let backup = restore::attach(files, &into)?;
     let filling = into.transaction()?;
+    let mut lost = LostTurns::Possible;
     if let Some(from) = source {
         let most = fs::metadata(files.database())?.len() / SMALLEST_RECORD;
         for table in TABLES {
+            let holes = counts.holes;
             TableCopy { table, from: &from, into: &filling, mender, most }.run(&mut counts)?;
+            if table == "turn" && counts.holes == holes {
+                lost = LostTurns::None;
+            }
         }
+    }
+    if let Some(at) = backup {
+        counts.restored = Some((at, restore::complete(&filling, lost)?));
     }
     counts.orphans = settle(&filling, mender)?;
     filling.commit()?;
@@ -311,7 +339,8 @@ impl TableCopy<'_> {
     }
 
     fn keep(&self, id: i64, body: &[u8], reason: &str) -> Result<(), SalvageError> {
-        Ok(self.mender.keep(self.into, self.table, &format!("record {id}"), body, reason)?)
+        let record = AsideRecord { kind: self.table, key: &format!("record {id}"), session: None, body };
+        Ok(self.mender.keep(self.into, &record, reason)?)
     }
 }
 
@@ -354,7 +383,8 @@ fn settle(db: &Connection, mender: &Mender) -> rusqlite::Result<usize> {
         orphans += db.execute(sql, [])?;
     }
     db.execute(
-        "INSERT INTO session_row (uri, modified_at, summary) SELECT uri, modified_at, summary FROM session
+        "INSERT INTO session_row (uri, modified_at, summary, checksum)
+         SELECT uri, modified_at, summary, record_checksum(modified_at, summary) FROM session
          WHERE summary IS NOT NULL AND modified_at IS NOT NULL AND uri NOT IN (SELECT uri FROM session_row)",
         [],
     )?;
@@ -391,7 +421,9 @@ fn correct_addresses(db: &Connection) -> rusqlite::Result<()> {
 fn note_lost(db: &Connection, mender: &Mender) -> rusqlite::Result<()> {
     let mut select = db.prepare("SELECT uri FROM session_row WHERE uri NOT IN (SELECT uri FROM session)")?;
     for session in select.query_map([], |row| row.get::<_, String>(0))? {
-        mender.keep(db, "session", &session?, &[], "it could not be read")?;
+        let session = session?;
+        let record = AsideRecord { kind: "session", key: &session, session: Some(&session), body: &[] };
+        mender.keep(db, &record, "it could not be read")?;
     }
     let mut select = db.prepare(
         "SELECT uri, CASE WHEN json_valid(state) THEN json_extract(state, '$.defaultChat') END FROM session",
@@ -399,12 +431,14 @@ fn note_lost(db: &Connection, mender: &Mender) -> rusqlite::Result<()> {
     let mut known = db.prepare("SELECT 1 FROM chat WHERE uri = ?1")?;
     let mut sessions = select.query([])?;
     while let Some(session) = sessions.next()? {
+        let uri: String = session.get(0)?;
         let chat = match session.get::<_, Option<String>>(1)? {
             Some(named) => ChannelUri::new(&named),
-            None => ChannelUri::default_chat_of(&ChannelUri::new(&session.get::<_, String>(0)?)),
+            None => ChannelUri::default_chat_of(&ChannelUri::new(&uri)),
         };
         if !known.exists([chat.as_str()])? {
-            mender.keep(db, "chat", chat.as_str(), &[], "it could not be read")?;
+            let record = AsideRecord { kind: "chat", key: chat.as_str(), session: Some(&uri), body: &[] };
+            mender.keep(db, &record, "it could not be read")?;
         }
     }
     Ok(())
@@ -412,13 +446,8 @@ fn note_lost(db: &Connection, mender: &Mender) -> rusqlite::Result<()> {
 
 /// Removes temporary files of this repair or of an interrupted one.
 fn remove_leftovers(files: &StoreFiles) -> io::Result<()> {
-    for base in [files.salvaging(), files.headed()] {
-        for suffix in ["", "-journal", "-wal", "-shm"] {
-            match fs::remove_file(beside(&base, suffix)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
+    for base in [files.salvaging(), files.headed(), files.restoring()] {
+        remove_database(&base)?;
     }
     Ok(())
 }

@@ -450,7 +450,7 @@ impl Stored {
             Change::CleanShutdown { seq, replay, clients } => {
                 self.seq = *seq;
                 self.clean = true;
-                self.replay = replay.clone();
+                self.replay = replay.iter().filter(|entry| self.has(&entry.channel)).cloned().collect();
                 for client in clients {
                     let excess = client.handled.len().saturating_sub(HANDLED_KEPT);
                     let known = self.client(&client.id);
@@ -460,6 +460,13 @@ impl Stored {
             }
             _ => {}
         }
+    }
+
+    /// Whether a channel exists after a restart. Other channels are not replayed.
+    fn has(&self, channel: &ChannelUri) -> bool {
+        channel.is_root()
+            || self.sessions.iter().any(|session| session.uri == *channel)
+            || self.chats.iter().any(|chat| chat.uri == *channel)
     }
 
     fn session(&mut self, uri: &ChannelUri) -> Result<&mut MemorySession, StorageError> {

@@ -16,13 +16,18 @@ use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::storage::{
     Change, Index, JournalEntry, Json, Storage, StoredConversation, StoredRow, StoredTurn,
 };
-use innkeeper_store::{Store, StoreConfig};
+use innkeeper_store::{BackupSchedule, Store, StoreConfig};
 use rusqlite::Connection;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
+/// Opens a store that does not take backups.
 pub(crate) fn open(directory: &Path) -> Store {
-    Store::open(StoreConfig::new(directory)).expect("the store opens")
+    Store::open(without_backups(directory)).expect("the store opens")
+}
+
+pub(crate) fn without_backups(directory: &Path) -> StoreConfig {
+    StoreConfig { backups: BackupSchedule::Never, ..StoreConfig::new(directory) }
 }
 
 pub(crate) fn database(directory: &Path) -> PathBuf {
