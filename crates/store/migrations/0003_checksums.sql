@@ -1,6 +1,5 @@
 -- The CRC-32 of a record's columns, verified when the record is read. NULL: unknown, as in a record that was
--- recovered from a damaged database of an earlier version. Columns instead of tables, so that the first page, which
--- holds all definitions, keeps its root pages.
+-- recovered from a damaged database of an earlier version.
 ALTER TABLE session ADD COLUMN checksum INTEGER;
 ALTER TABLE session_row ADD COLUMN checksum INTEGER;
 ALTER TABLE chat ADD COLUMN checksum INTEGER;
@@ -15,8 +14,3 @@ UPDATE journal SET checksum = record_checksum(number, channel, at, action);
 
 -- The session that a record belonged to, so that deleting the session deletes the record, too. NULL: unknown.
 ALTER TABLE set_aside ADD COLUMN session TEXT;
-
--- Earlier versions left the content of deleted records in free pages. A record of zeros overwrites them.
-INSERT INTO set_aside (kind, key, body, reason, at)
-    SELECT 'zeros', '', zeroblob(min(freelist_count * 4096, 900000000)), '', 0 FROM pragma_freelist_count;
-DELETE FROM set_aside WHERE kind = 'zeros';

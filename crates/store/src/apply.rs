@@ -10,7 +10,7 @@ use innkeeper_core::storage::{
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::failure::StoreFailure;
-use crate::removal;
+use crate::removal::{self, Removal};
 
 /// Number of handled dispatches kept per client: more than a client repeats after a
 /// reconnect.
@@ -64,7 +64,8 @@ pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), StoreFailure
         Change::RemoveTurnLinks { chat, turns } => remove_turn_links(db, chat, turns),
         Change::Journal { session, entries } => journal(db, session, entries),
         Change::TrimJournal { session, through } => trim_journal(db, session, *through),
-        Change::RemoveSession { .. } | Change::RemoveChat { .. } => Ok(removal::apply(db, change)?),
+        Change::RemoveSession { session } => Ok(Removal::Session(session).apply(db)?),
+        Change::RemoveChat { chat } => Ok(Removal::Chat(chat).apply(db)?),
         Change::PutClient { client, restarted } => put_client(db, client, *restarted),
         Change::Handled { client, mark } => handled(db, client, *mark),
         Change::Answered { client, mark, answer } => answered(db, client, *mark, *answer),

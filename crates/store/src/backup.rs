@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use innkeeper_core::channel::ChannelUri;
-use innkeeper_core::storage::Change;
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::mpsc;
 
@@ -22,7 +21,7 @@ use crate::checksum;
 use crate::database::{ConnectionPurpose, StoreFiles, connect, remove_database};
 use crate::lock::private;
 use crate::mend::Mender;
-use crate::removal;
+use crate::removal::Removal;
 use crate::restore;
 
 /// Maximum age of the newest backup, and minimum age of the older one when it is replaced.
@@ -146,15 +145,15 @@ impl Backups {
 
     fn take(&self) {
         let _guard = self.using.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = self.written.load(Ordering::Relaxed);
-        let taken = self.copy().and_then(|()| Ok(self.rotate()?));
+        let (started, written) = (self.mender.now(), self.written.load(Ordering::Relaxed));
+        let taken = self.copy(started).and_then(|()| Ok(self.rotate()?));
         remove_database(&self.files.new_backup()).unwrap_or_else(|error| {
             tracing::warn!(%error, "could not remove an unfinished backup");
         });
         match taken {
             Ok(()) => {
                 tracing::debug!("backup taken");
-                self.due_at.store(self.mender.now().saturating_add(DAY), Ordering::Relaxed);
+                self.due_at.store(started.saturating_add(DAY), Ordering::Relaxed);
                 let [newest, _] = self.files.backups();
                 self.written_so_far_is_safe(&newest);
                 self.written.fetch_sub(written, Ordering::Relaxed);
@@ -163,14 +162,14 @@ impl Backups {
             Err(error) if error.is_interruption() => {}
             Err(error) => {
                 self.mender.problems().report(format!("No backup of the database was taken: {error}."));
-                self.due_at.store(self.mender.now().saturating_add(RETRY), Ordering::Relaxed);
+                self.due_at.store(started.saturating_add(RETRY), Ordering::Relaxed);
                 self.written.store(0, Ordering::Relaxed);
             }
         }
     }
 
-    /// Creates and verifies a copy of the database.
-    fn copy(&self) -> Result<(), BackupError> {
+    /// Creates and verifies a copy of the database, with this time.
+    fn copy(&self, now: i64) -> Result<(), BackupError> {
         let path = self.files.new_backup();
         remove_database(&path)?;
         let file = private().open(&path)?;
@@ -192,8 +191,7 @@ impl Backups {
             return Err(BackupError::Changed(session));
         }
         drop(copy);
-        let now = Duration::from_millis(self.mender.now().unsigned_abs());
-        file.set_modified(SystemTime::UNIX_EPOCH + now)?;
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_millis(now.unsigned_abs()))?;
         Ok(file.sync_all()?)
     }
 
@@ -233,9 +231,9 @@ pub(crate) struct PausedBackups<'a> {
 }
 
 impl PausedBackups<'_> {
-    /// Deletes from the backups what a change deletes from the database. A backup from
+    /// Deletes from the backups what is deleted from the database. A backup from
     /// which it cannot be deleted is removed.
-    pub(crate) fn remove(&self, removals: &[&Change]) {
+    pub(crate) fn remove(&self, removals: &[Removal<'_>]) {
         for path in self.backups.files.backups().iter().filter(|path| path.exists()) {
             let Err(error) = remove_from(path, removals) else { continue };
             tracing::warn!(%error, path = %path.display(), "removing a backup that cannot be changed");
@@ -268,12 +266,12 @@ impl PausedBackups<'_> {
     }
 }
 
-fn remove_from(backup: &Path, removals: &[&Change]) -> rusqlite::Result<()> {
+fn remove_from(backup: &Path, removals: &[Removal<'_>]) -> rusqlite::Result<()> {
     let modified = fs::metadata(backup).and_then(|metadata| metadata.modified()).ok();
     let mut db = connect(backup, ConnectionPurpose::Remove)?;
     let transaction = db.transaction()?;
-    for change in removals {
-        removal::apply(&transaction, change)?;
+    for removal in removals {
+        removal.apply(&transaction)?;
     }
     transaction.commit()?;
     drop(db);

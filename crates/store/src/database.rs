@@ -145,13 +145,31 @@ pub(crate) fn connect(database: &Path, purpose: ConnectionPurpose) -> rusqlite::
             db.pragma_update(None, "foreign_keys", false)?;
             overwrite_deleted(&db)?;
         }
-        ConnectionPurpose::Copy => {}
+        // The file that a copy is written to has the same setting.
+        ConnectionPurpose::Copy => overwrite_deleted(&db)?,
         ConnectionPurpose::Remove => {
             db.pragma_update(None, "foreign_keys", true)?;
             overwrite_deleted(&db)?;
         }
     }
     Ok(db)
+}
+
+/// The state of the log after an attempt to empty it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogState {
+    /// All of it is in the database, and the file is empty.
+    Empty,
+    /// Another connection reads from it.
+    InUse,
+}
+
+/// Copies the log to the database and empties it. Does not wait for other connections.
+pub(crate) fn truncate_log(db: &Connection) -> rusqlite::Result<LogState> {
+    db.busy_timeout(Duration::ZERO)?;
+    let busy = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+    db.busy_timeout(BUSY)?;
+    Ok(if busy? { LogState::InUse } else { LogState::Empty })
 }
 
 /// Makes SQLite overwrite deleted content with zeros.

@@ -6,6 +6,7 @@
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::database::{definitions, in_memory};
+use crate::failure::is_full;
 
 /// The steps in order; the first is number 1.
 const STEPS: [&str; 3] = [
@@ -86,7 +87,9 @@ fn version_of(found: &[String]) -> rusqlite::Result<Option<i64>> {
     Ok(None)
 }
 
-/// Runs the missing steps.
+/// Runs the missing steps, then rebuilds the file: it removes content that earlier
+/// versions left in free space, and puts the same tables onto the same pages in every
+/// database, which a repair relies on.
 pub(crate) fn run(db: &mut Connection) -> Result<(), MigrateError> {
     let found = user_version(db)?;
     for (number, step) in (1_i64..).zip(STEPS).filter(|(number, _)| *number > found) {
@@ -94,6 +97,16 @@ pub(crate) fn run(db: &mut Connection) -> Result<(), MigrateError> {
         step_in.execute_batch(step)?;
         step_in.pragma_update(None, "user_version", number)?;
         step_in.commit()?;
+    }
+    if found < known() {
+        match db.execute_batch("VACUUM") {
+            Err(error) if is_full(&error) => {
+                tracing::warn!(
+                    "not enough disk space to rebuild the database; it may contain deleted content"
+                );
+            }
+            rebuilt => rebuilt?,
+        }
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, ErrorCode};
 
-use crate::database::{ConnectionPurpose, StoreFiles, beside, connect};
+use crate::database::{ConnectionPurpose, StoreFiles, beside, connect, truncate_log};
 use crate::failure::{is_damage, is_full, is_rejection};
 use crate::header;
 use crate::lock::{HostLock, NotLocked, private};
@@ -204,7 +204,7 @@ fn try_open(path: &Path, mender: &Mender) -> Result<Opened, OpenStoreError> {
     match prepared.map_err(MigrateError::from).and_then(|()| migrate::run(&mut db)) {
         Ok(()) => {
             // The log may contain content that was deleted just before a crash.
-            if let Err(error) = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
+            if let Err(error) = truncate_log(&db) {
                 tracing::warn!(%error, "could not truncate the database log");
             }
             Ok(Opened::Ready(db))

@@ -8,22 +8,35 @@ use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::storage::Change;
 use rusqlite::Connection;
 
-/// Whether a change deletes content that must not remain in any file.
-pub(crate) fn is_removal(change: &Change) -> bool {
-    matches!(change, Change::RemoveSession { .. } | Change::RemoveChat { .. })
+/// A deletion after which the content must not remain in any file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Removal<'a> {
+    /// Deletes a session.
+    Session(&'a ChannelUri),
+    /// Deletes a chat.
+    Chat(&'a ChannelUri),
 }
 
-/// Applies a removal; ignores other changes.
-pub(crate) fn apply(db: &Connection, change: &Change) -> rusqlite::Result<()> {
-    match change {
-        Change::RemoveSession { session } => remove_session(db, session),
-        Change::RemoveChat { chat } => remove_chat(db, chat),
-        _ => Ok(()),
+impl<'a> Removal<'a> {
+    /// The deletion that a change requests, if any.
+    pub(crate) fn of(change: &'a Change) -> Option<Self> {
+        if let Change::RemoveSession { session } = change {
+            return Some(Self::Session(session));
+        }
+        if let Change::RemoveChat { chat } = change { Some(Self::Chat(chat)) } else { None }
+    }
+
+    /// Deletes the records. The caller must have a transaction open.
+    pub(crate) fn apply(self, db: &Connection) -> rusqlite::Result<()> {
+        match self {
+            Self::Session(session) => remove_session(db, session),
+            Self::Chat(chat) => remove_chat(db, chat),
+        }
     }
 }
 
 /// Deletes a session with its chats, turns and journal.
-pub(crate) fn remove_session(db: &Connection, session: &ChannelUri) -> rusqlite::Result<()> {
+fn remove_session(db: &Connection, session: &ChannelUri) -> rusqlite::Result<()> {
     let chats: Vec<String> = {
         let mut select = db.prepare_cached("SELECT uri FROM chat WHERE session = ?1")?;
         select.query_map([session.as_str()], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?
@@ -42,7 +55,7 @@ pub(crate) fn remove_session(db: &Connection, session: &ChannelUri) -> rusqlite:
 }
 
 /// Deletes a chat with its turns and its journal entries.
-pub(crate) fn remove_chat(db: &Connection, chat: &ChannelUri) -> rusqlite::Result<()> {
+fn remove_chat(db: &Connection, chat: &ChannelUri) -> rusqlite::Result<()> {
     // Otherwise a later chat at the same address would inherit these actions.
     db.prepare_cached(
         "DELETE FROM journal WHERE channel = ?1

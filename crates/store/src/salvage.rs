@@ -15,6 +15,7 @@ use rusqlite::{Connection, params, params_from_iter};
 use crate::apply;
 use crate::database::{ConnectionPurpose, StoreFiles, TABLES, beside, connect, definitions, remove_database};
 use crate::failure::is_full;
+use crate::header;
 use crate::lock::private;
 use crate::mend::{AsideRecord, Mender};
 use crate::migrate::{self, MigrateError};
@@ -162,8 +163,12 @@ fn source(files: &StoreFiles, expected: &[String]) -> Result<Option<Connection>,
         return Ok(None);
     }
     let is_as_expected = |db: &Connection| definitions(db).is_ok_and(|found| found == expected);
+    let mut head = Vec::new();
+    File::open(&damaged)?.take(header::LENGTH).read_to_end(&mut head)?;
     let opened = connect(&damaged, ConnectionPurpose::Salvage).ok();
-    if opened.as_ref().is_some_and(is_as_expected) || length <= PAGE {
+    // With a wrong header, SQLite may read the definitions but not the other pages.
+    let is_usable = header::damage(&head).is_none() && opened.as_ref().is_some_and(is_as_expected);
+    if is_usable || length <= PAGE {
         return Ok(opened);
     }
     replace_first_page(files, length)?;

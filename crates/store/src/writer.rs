@@ -14,11 +14,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::apply;
 use crate::backup::Backups;
-use crate::database::{ConnectionPurpose, StoreFiles, connect};
+use crate::database::{self, ConnectionPurpose, LogState, StoreFiles, connect};
 use crate::failure::StoreFailure;
 use crate::index;
 use crate::mend::Mender;
-use crate::removal;
+use crate::removal::Removal;
 use crate::salvage;
 use crate::session;
 
@@ -95,13 +95,15 @@ pub(crate) struct StoreWriter {
     /// Whether the clean shutdown marker may be in the database. It is removed by the
     /// first write after it.
     ended: bool,
+    /// Whether the log contains deleted content. The next write tries again to empty it.
+    log_is_due: bool,
     repairs_left: u8,
 }
 
 impl StoreWriter {
     /// Creates a writer for an open connection.
     pub(crate) fn new(parts: WriterParts, db: Connection) -> Self {
-        Self { parts, db: Some(db), ended: true, repairs_left: REPAIRS }
+        Self { parts, db: Some(db), ended: true, log_is_due: false, repairs_left: REPAIRS }
     }
 
     /// Runs until all senders are dropped, then checkpoints the log.
@@ -176,7 +178,7 @@ impl StoreWriter {
     fn commit(&mut self, group: &[WriteBatch]) -> Result<(), StoreFailure> {
         let mut ended = self.ended;
         let changes = || group.iter().flat_map(|batch| &batch.changes);
-        let removals: Vec<&Change> = changes().filter(|change| removal::is_removal(change)).collect();
+        let removals: Vec<Removal<'_>> = changes().filter_map(Removal::of).collect();
         let backups = Arc::clone(&self.parts.backups);
         // Held until the content is deleted everywhere, so that no backup contains it. The
         // backups are changed first: after a crash in between, nothing is deleted yet.
@@ -194,7 +196,7 @@ impl StoreWriter {
         }
         transaction.commit()?;
         self.ended = ended;
-        if paused.is_some() {
+        if paused.is_some() || self.log_is_due {
             self.truncate_log();
         }
         Ok(())
@@ -202,19 +204,20 @@ impl StoreWriter {
 
     /// Copies the log to the database and empties it, since it still contains deleted
     /// content.
-    fn truncate_log(&self) {
+    fn truncate_log(&mut self) {
         let Some(db) = &self.db else { return };
         // A read transaction would prevent it.
         let _read = self.parts.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let busy = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
-        match busy {
-            Ok(false) => {}
-            // The log is truncated when the store is closed or opened.
-            Ok(true) => {
-                tracing::warn!("another program reads the database; deleted content stays in its log")
-            }
-            Err(error) => tracing::warn!(%error, "could not truncate the database log"),
+        let truncated = database::truncate_log(db);
+        if !self.log_is_due && matches!(truncated, Ok(LogState::InUse)) {
+            tracing::warn!(
+                "another program reads the database; its log contains deleted content until it ends"
+            );
         }
+        if let Err(error) = &truncated {
+            tracing::warn!(%error, "could not truncate the database log");
+        }
+        self.log_is_due = !matches!(truncated, Ok(LogState::Empty));
     }
 
     fn load_index(&mut self) -> Result<Index, StorageError> {
@@ -306,7 +309,7 @@ impl StoreWriter {
     fn finish(self) {
         drop(self.parts.read.lock().unwrap_or_else(PoisonError::into_inner).take());
         if let Some(db) = &self.db
-            && let Err(error) = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+            && let Err(error) = database::truncate_log(db)
         {
             // No data is lost: the next start reads the log.
             tracing::warn!(%error, "could not checkpoint the database log");
