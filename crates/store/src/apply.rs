@@ -413,17 +413,14 @@ fn record_clean_shutdown(
     put_host(db, "clean", "1")?;
     let mut insert =
         db.prepare_cached("INSERT INTO replay (seq, channel, only_for, envelope) VALUES (?1, ?2, ?3, ?4)")?;
-    for entry in replay {
-        if !removal::exists(db, &entry.channel)? {
-            continue;
+    for (position, entry) in replay.iter().enumerate() {
+        let seq = column(entry.seq.0)?;
+        if removal::exists(db, &entry.channel)? {
+            let only_for = entry.only_for.as_ref().map(ClientId::as_str);
+            insert.execute(params![seq, entry.channel.as_str(), only_for, entry.envelope.as_ref()])?;
+        } else if position == 0 {
+            insert.execute(params![seq, "", None::<&str>, [0_u8; 0]])?;
         }
-        let only_for = entry.only_for.as_ref().map(ClientId::as_str);
-        insert.execute(params![
-            column(entry.seq.0)?,
-            entry.channel.as_str(),
-            only_for,
-            entry.envelope.as_ref()
-        ])?;
     }
     let mut insert =
         db.prepare_cached("INSERT INTO mark (client, channel, first, last) VALUES (?1, ?2, ?3, ?4)")?;

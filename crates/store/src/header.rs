@@ -4,16 +4,16 @@
 /// Length of the header.
 pub(crate) const LENGTH: u64 = 100;
 
-/// The header fields that are the same in all databases of this program: offset, length
-/// and allowed values. From the SQLite file format.
+/// The header fields that are the same in all databases of this program: offset, name and
+/// allowed values. From the SQLite file format. A database without tables has zeros.
 const FIELDS: [(usize, &str, &[&[u8]]); 7] = [
     (0, "file type", &[b"SQLite format 3\0"]),
     (16, "page size", &[&[0x10, 0]]),
     (18, "write version", &[&[1], &[2]]),
     (19, "read version", &[&[1], &[2]]),
     (20, "cell limits", &[&[0, 64, 32, 32]]),
-    (44, "schema format", &[&[0, 0, 0, 4]]),
-    (56, "text encoding", &[&[0, 0, 0, 1]]),
+    (44, "schema format", &[&[0, 0, 0, 0], &[0, 0, 0, 4]]),
+    (56, "text encoding", &[&[0, 0, 0, 0], &[0, 0, 0, 1]]),
 ];
 
 /// Why a header is damaged, if it is.

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{self, Read as _};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, ErrorCode};
@@ -28,19 +28,9 @@ pub enum OpenStoreError {
         pid: Option<u32>,
     },
     /// The lock file is a symbolic link, which could make the host overwrite another file.
-    #[error("{} is a symbolic link; run `rm {}`, or choose another --data-dir", path.display(), quoted(path))]
+    #[error("{} is a symbolic link; remove it or choose another --data-dir", path.display())]
     LockIsLink {
         /// The lock file.
-        path: PathBuf,
-    },
-    /// Other users may write to the data directory.
-    #[error(
-        "other users may write to the data directory {}; run `chmod 700 {}`, or choose another --data-dir",
-        path.display(),
-        quoted(path)
-    )]
-    Writable {
-        /// The data directory.
         path: PathBuf,
     },
     /// A newer version of this program created the database.
@@ -103,13 +93,6 @@ fn pid_text(pid: &Option<u32>) -> String {
     pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
 }
 
-/// A path as a word of a shell command.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+,:@".contains(letter);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
-}
-
 /// Creates the data directory if needed, and locks it.
 pub(crate) fn lock_directory(directory: &Path, files: &StoreFiles) -> Result<HostLock, OpenStoreError> {
     make_directory(directory)?;
@@ -125,12 +108,7 @@ fn make_directory(directory: &Path) -> Result<(), OpenStoreError> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     builder.mode(0o700);
-    builder.create(directory).map_err(|source| io_error(directory, source))?;
-    let metadata = fs::metadata(directory).map_err(|source| io_error(directory, source))?;
-    if metadata.permissions().mode() & 0o022 != 0 {
-        return Err(OpenStoreError::Writable { path: directory.to_owned() });
-    }
-    Ok(())
+    builder.create(directory).map_err(|source| io_error(directory, source))
 }
 
 /// Opens the database, repairing it first if it is damaged.

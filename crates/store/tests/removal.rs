@@ -95,7 +95,8 @@ async fn deleted_session_is_in_no_file_before_and_after_restart() {
     let index = store.load_index().await.expect("the index loads");
     assert_eq!(listed(&index), [session(0).to_string()]);
     let replayed: Vec<u64> = index.replay.iter().map(|entry| entry.seq.0).collect();
-    assert_eq!(replayed, [9], "the actions of other channels are replayed");
+    assert_eq!(replayed, [7, 9], "the first number, and the actions of other channels");
+    assert!(index.replay[0].channel.as_str().is_empty() && index.replay[0].envelope.is_empty());
     assert_eq!(files_with_traces(directory.path()), Vec::<String>::new(), "after a restart");
 }
 
