@@ -25,8 +25,8 @@ pub(crate) fn check_directory(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Rejects a file with a secret that other users can read. Accepts a missing file, and
-/// pipes and devices, whose modes do not say who reads them.
+/// Rejects a file with a secret that other users can read. Accepts a missing file, which
+/// its reader reports, and pipes and devices.
 pub(crate) fn check_secret(file: &Path) -> Result<()> {
     let Ok(metadata) = fs::metadata(file) else { return Ok(()) };
     if metadata.is_file() && metadata.permissions().mode() & ACCESSIBLE != 0 {

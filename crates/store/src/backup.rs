@@ -93,17 +93,19 @@ impl Backups {
     pub(crate) fn new(files: StoreFiles, mender: Mender, schedule: BackupSchedule) -> io::Result<Self> {
         remove_database(&files.new_backup())?;
         let [newest, _] = files.backups();
+        // A time in the future is wrong: the clock was set back.
+        let taken_at = taken_at(&newest).filter(|at| *at <= mender.now());
         let backups = Self {
             files,
             mender,
             schedule,
             using: Mutex::default(),
             waiting: Arc::default(),
-            due_at: AtomicI64::new(taken_at(&newest).map_or(0, |at| at.saturating_add(DAY))),
+            due_at: AtomicI64::new(taken_at.map_or(0, |at| at.saturating_add(DAY))),
             allowance: AtomicU64::new(0),
             written: AtomicU64::new(0),
         };
-        backups.written_so_far_is_safe(&newest);
+        backups.set_allowance(&newest);
         Ok(backups)
     }
 
@@ -155,7 +157,7 @@ impl Backups {
                 tracing::debug!("backup taken");
                 self.due_at.store(started.saturating_add(DAY), Ordering::Relaxed);
                 let [newest, _] = self.files.backups();
-                self.written_so_far_is_safe(&newest);
+                self.set_allowance(&newest);
                 self.written.fetch_sub(written, Ordering::Relaxed);
             }
             // The next write requests it again.
@@ -217,7 +219,7 @@ impl Backups {
     }
 
     /// Sets how much may be written before the next backup.
-    fn written_so_far_is_safe(&self, newest: &Path) {
+    fn set_allowance(&self, newest: &Path) {
         let size = fs::metadata(newest).map_or(0, |metadata| metadata.len());
         self.allowance.store(size.max(LEAST_WRITTEN), Ordering::Relaxed);
     }

@@ -21,6 +21,7 @@ mod removal;
 mod restore;
 mod salvage;
 mod session;
+mod settle;
 mod store;
 mod writer;
 
