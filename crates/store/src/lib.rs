@@ -1,7 +1,8 @@
 //! SQLite implementation of the storage interface in `innkeeper-core`.
 //!
-//! One thread owns the connection that writes, another the connection that reads; the
-//! rest of the process sends them requests through bounded queues. Records that cannot be
+//! One thread owns the connection that writes, another the connection that reads, and a
+//! third takes backups; the rest of the process sends them requests through bounded
+//! queues. Records that cannot be
 //! read are set aside and reported, never deleted.
 
 mod apply;
