@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, anyhow};
 
 use crate::cli::DataArguments;
+use crate::permissions;
 
 /// Directories used by this process.
 #[derive(Clone, Debug)]
@@ -33,9 +34,10 @@ impl DataDirectories {
         Ok(Self { data, runtimes })
     }
 
-    /// Creates the data directory with mode 0700.
+    /// Creates the data directory with mode 0700, or checks the mode of an existing one.
     pub(crate) fn create(&self) -> Result<()> {
-        create_private(&self.data)
+        create_private(&self.data)?;
+        permissions::check_directory(&self.data)
     }
 
     /// The data directory.

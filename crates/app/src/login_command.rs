@@ -19,6 +19,7 @@ use crate::cli::DataArguments;
 use crate::config::{self, Config, Upstreams};
 use crate::directories::DataDirectories;
 use crate::failure::CommandFailure;
+use crate::permissions;
 use crate::shutdown::Signals;
 
 /// Environment variable that takes precedence over the file.
@@ -112,6 +113,7 @@ fn token_with_source(
         return Ok(Some((token.trim().to_owned().into(), TOKEN_VARIABLE)));
     }
     let path = token_file(directories);
+    permissions::check_secret(&path)?;
     match std::fs::read_to_string(&path) {
         Ok(text) if text.trim().is_empty() => Ok(None),
         Ok(text) => Ok(Some((text.trim().to_owned().into(), "innkeeper login"))),

@@ -10,6 +10,7 @@ mod failure;
 mod gateway_command;
 mod logging;
 mod login_command;
+mod permissions;
 mod ready;
 mod running_host;
 mod runtime_command;

@@ -18,7 +18,7 @@ use crate::failure::CommandFailure;
 use crate::ready::{ReadyLine, Scheme};
 use crate::running_host::{self, Settings};
 use crate::shutdown::Signals;
-use crate::{announce, browser, stdio, token};
+use crate::{announce, browser, permissions, stdio, token};
 
 /// Timeout of a graceful shutdown. Stopping a runtime takes at most 8 s.
 const SHUTDOWN_TIME: Duration = Duration::from_millis(9_500);
@@ -136,7 +136,10 @@ fn server_options(
 ) -> anyhow::Result<ServerOptions> {
     let limits = Config::load(arguments.upstream.config.as_deref(), directories)?.server_limits()?;
     let tls = match (&arguments.tls_cert, &arguments.tls_key) {
-        (Some(certificate), Some(key)) => Some(TlsIdentity::load(certificate, key)?),
+        (Some(certificate), Some(key)) => {
+            permissions::check_secret(key)?;
+            Some(TlsIdentity::load(certificate, key)?)
+        }
         _ => None,
     };
     let wire_log = match &arguments.wire_log {

@@ -11,6 +11,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rand::TryRngCore as _;
 use rand::rngs::OsRng;
 
+use crate::permissions;
+
 /// Number of random bytes in a token.
 const TOKEN_BYTES: usize = 32;
 
@@ -42,6 +44,7 @@ pub(crate) fn read(path: &Path) -> Result<String> {
 
 /// Reads the token from a file. The error for an empty file contains `advice`.
 fn read_or(path: &Path, advice: &str) -> Result<String> {
+    permissions::check_secret(path)?;
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the token file {}", path.display()))?;
     if text.trim().is_empty() {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ahp_types::common::JsonObject;
+use bytes::Bytes;
 use innkeeper_core::agent::{BoxFuture, History, TurnLink};
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::ids::{ClientId, ServerSeq};
@@ -451,6 +452,7 @@ impl Stored {
                 self.seq = *seq;
                 self.clean = true;
                 self.replay = replay.clone();
+                self.redact_replay();
                 for client in clients {
                     let excess = client.handled.len().saturating_sub(HANDLED_KEPT);
                     let known = self.client(&client.id);
@@ -460,6 +462,25 @@ impl Stored {
             }
             _ => {}
         }
+    }
+
+    /// Leaves out the actions of deleted channels, except for the first one's number.
+    fn redact_replay(&mut self) {
+        let mut replay = std::mem::take(&mut self.replay);
+        if let Some(first) = replay.first_mut()
+            && !self.has(&first.channel)
+        {
+            (first.channel, first.only_for, first.envelope) = (ChannelUri::new(""), None, Bytes::new());
+        }
+        replay.retain(|entry| entry.channel.as_str().is_empty() || self.has(&entry.channel));
+        self.replay = replay;
+    }
+
+    /// Whether a channel exists after a restart. Other channels are not replayed.
+    fn has(&self, channel: &ChannelUri) -> bool {
+        channel.is_root()
+            || self.sessions.iter().any(|session| session.uri == *channel)
+            || self.chats.iter().any(|chat| chat.uri == *channel)
     }
 
     fn session(&mut self, uri: &ChannelUri) -> Result<&mut MemorySession, StorageError> {

@@ -353,7 +353,9 @@ pub enum Change {
     CleanShutdown {
         /// The last sequence number that was used.
         seq: ServerSeq,
-        /// Recent actions that clients may have missed.
+        /// Recent actions that clients may have missed. Those of deleted channels are not
+        /// stored, except for the number of the first action, from which the list is
+        /// complete.
         replay: Vec<StoredEnvelope>,
         /// The clients and their snapshots.
         clients: Vec<StoredClient>,

@@ -10,6 +10,7 @@ use innkeeper_core::storage::{
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::failure::StoreFailure;
+use crate::removal::{self, Removal};
 
 /// Number of handled dispatches kept per client: more than a client repeats after a
 /// reconnect.
@@ -63,8 +64,8 @@ pub(crate) fn apply(db: &Connection, change: &Change) -> Result<(), StoreFailure
         Change::RemoveTurnLinks { chat, turns } => remove_turn_links(db, chat, turns),
         Change::Journal { session, entries } => journal(db, session, entries),
         Change::TrimJournal { session, through } => trim_journal(db, session, *through),
-        Change::RemoveSession { session } => remove_session(db, session),
-        Change::RemoveChat { chat } => remove_chat(db, chat),
+        Change::RemoveSession { session } => Ok(Removal::Session(session).apply(db)?),
+        Change::RemoveChat { chat } => Ok(Removal::Chat(chat).apply(db)?),
         Change::PutClient { client, restarted } => put_client(db, client, *restarted),
         Change::Handled { client, mark } => handled(db, client, *mark),
         Change::Answered { client, mark, answer } => answered(db, client, *mark, *answer),
@@ -157,36 +158,41 @@ fn put_session(
     let modified_at = row.map(|row| row.modified_at);
     let summary = row.map(|row| row.summary.get());
     db.prepare_cached(
-        "INSERT INTO session (uri, created_at, modified_at, summary, state) VALUES (?1, ?2, ?3, ?4, ?5)
+        "INSERT INTO session (uri, created_at, modified_at, summary, state, checksum)
+             VALUES (?1, ?2, ?3, ?4, ?5, record_checksum(?2, ?5))
          ON CONFLICT (uri) DO UPDATE SET created_at = excluded.created_at, modified_at = excluded.modified_at,
-             summary = excluded.summary, state = excluded.state",
+             summary = excluded.summary, state = excluded.state, checksum = excluded.checksum",
     )?
     .execute(params![session.as_str(), created_at, modified_at, summary, state])?;
-    if row.is_none() {
-        db.prepare_cached("DELETE FROM session_row WHERE uri = ?1")?.execute([session.as_str()])?;
-        return Ok(());
+    match row {
+        Some(row) => put_list_row(db, row)?,
+        None => {
+            db.prepare_cached("DELETE FROM session_row WHERE uri = ?1")?.execute([session.as_str()])?;
+        }
     }
-    db.prepare_cached(
-        "INSERT INTO session_row (uri, modified_at, summary) VALUES (?1, ?2, ?3)
-         ON CONFLICT (uri) DO UPDATE SET modified_at = excluded.modified_at, summary = excluded.summary",
-    )?
-    .execute(params![session.as_str(), modified_at, summary])?;
     Ok(())
 }
 
 fn put_row(db: &Connection, row: &StoredRow) -> Result<(), StoreFailure> {
-    let values = params![row.session.as_str(), row.modified_at, row.summary.get()];
     let known = db
         .prepare_cached("UPDATE session SET modified_at = ?2, summary = ?3 WHERE uri = ?1")?
-        .execute(values)?;
+        .execute(params![row.session.as_str(), row.modified_at, row.summary.get()])?;
     // A session that was disposed since does not have a row.
     if known > 0 {
-        db.prepare_cached(
-            "INSERT INTO session_row (uri, modified_at, summary) VALUES (?1, ?2, ?3)
-             ON CONFLICT (uri) DO UPDATE SET modified_at = excluded.modified_at, summary = excluded.summary",
-        )?
-        .execute(values)?;
+        put_list_row(db, row)?;
     }
+    Ok(())
+}
+
+/// Adds or replaces a row of the session list.
+pub(crate) fn put_list_row(db: &Connection, row: &StoredRow) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "INSERT INTO session_row (uri, modified_at, summary, checksum)
+             VALUES (?1, ?2, ?3, record_checksum(?2, ?3))
+         ON CONFLICT (uri) DO UPDATE SET modified_at = excluded.modified_at, summary = excluded.summary,
+             checksum = excluded.checksum",
+    )?
+    .execute(params![row.session.as_str(), row.modified_at, row.summary.get()])?;
     Ok(())
 }
 
@@ -206,11 +212,11 @@ fn put_chat(db: &Connection, record: &ChatRecord<'_>) -> Result<(), StoreFailure
     session_id(db, record.session)?;
     let derived = *record.chat == ChannelUri::default_chat_of(record.session);
     db.prepare_cached(
-        "INSERT INTO chat (uri, session, derived, conversation, resumes, branch, rewind, state)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+        "INSERT INTO chat (uri, session, derived, conversation, resumes, branch, rewind, state, checksum)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, record_checksum(?4, ?5, ?6, ?7, ?8))
          ON CONFLICT (uri) DO UPDATE SET session = excluded.session, derived = excluded.derived,
              conversation = excluded.conversation, resumes = excluded.resumes, branch = excluded.branch,
-             rewind = excluded.rewind, state = excluded.state",
+             rewind = excluded.rewind, state = excluded.state, checksum = excluded.checksum",
     )?
     .execute(params![
         record.chat.as_str(),
@@ -298,8 +304,9 @@ fn put_turns(
     let behind: i64 = select.query_row([id], |row| row.get(0))?;
     let keep = column(keep as u64)?.min(behind);
     db.prepare_cached("DELETE FROM turn WHERE chat = ?1 AND place >= ?2")?.execute([id, keep])?;
-    let mut insert =
-        db.prepare_cached("INSERT INTO turn (chat, place, turn_id, body) VALUES (?1, ?2, ?3, ?4)")?;
+    let mut insert = db.prepare_cached(
+        "INSERT INTO turn (chat, place, turn_id, body, checksum) VALUES (?1, ?2, ?3, ?4, record_checksum(?3, ?4))",
+    )?;
     for (place, turn) in (keep..).zip(turns) {
         insert.execute(params![id, place, turn.id, turn.body.get()])?;
     }
@@ -309,7 +316,8 @@ fn put_turns(
 fn journal(db: &Connection, session: &ChannelUri, entries: &[JournalEntry]) -> Result<(), StoreFailure> {
     let id = session_id(db, session)?;
     let mut insert = db.prepare_cached(
-        "INSERT INTO journal (session, number, channel, at, action) VALUES (?1, ?2, ?3, ?4, ?5)",
+        "INSERT INTO journal (session, number, channel, at, action, checksum)
+             VALUES (?1, ?2, ?3, ?4, ?5, record_checksum(?2, ?3, ?4, ?5))",
     )?;
     for entry in entries {
         let number = column(entry.number)?;
@@ -323,23 +331,6 @@ fn trim_journal(db: &Connection, session: &ChannelUri, through: u64) -> Result<(
         "DELETE FROM journal WHERE session = (SELECT id FROM session WHERE uri = ?1) AND number <= ?2",
     )?
     .execute(params![session.as_str(), column(through)?])?;
-    Ok(())
-}
-
-fn remove_session(db: &Connection, session: &ChannelUri) -> Result<(), StoreFailure> {
-    db.prepare_cached("DELETE FROM session_row WHERE uri = ?1")?.execute([session.as_str()])?;
-    db.prepare_cached("DELETE FROM session WHERE uri = ?1")?.execute([session.as_str()])?;
-    Ok(())
-}
-
-fn remove_chat(db: &Connection, chat: &ChannelUri) -> Result<(), StoreFailure> {
-    // Otherwise a later chat at the same address would inherit these actions.
-    db.prepare_cached(
-        "DELETE FROM journal WHERE channel = ?1
-         AND session = (SELECT session.id FROM session JOIN chat ON chat.session = session.uri WHERE chat.uri = ?1)",
-    )?
-    .execute([chat.as_str()])?;
-    db.prepare_cached("DELETE FROM chat WHERE uri = ?1")?.execute([chat.as_str()])?;
     Ok(())
 }
 
@@ -422,14 +413,14 @@ fn record_clean_shutdown(
     put_host(db, "clean", "1")?;
     let mut insert =
         db.prepare_cached("INSERT INTO replay (seq, channel, only_for, envelope) VALUES (?1, ?2, ?3, ?4)")?;
-    for entry in replay {
-        let only_for = entry.only_for.as_ref().map(ClientId::as_str);
-        insert.execute(params![
-            column(entry.seq.0)?,
-            entry.channel.as_str(),
-            only_for,
-            entry.envelope.as_ref()
-        ])?;
+    for (position, entry) in replay.iter().enumerate() {
+        let seq = column(entry.seq.0)?;
+        if removal::exists(db, &entry.channel)? {
+            let only_for = entry.only_for.as_ref().map(ClientId::as_str);
+            insert.execute(params![seq, entry.channel.as_str(), only_for, entry.envelope.as_ref()])?;
+        } else if position == 0 {
+            insert.execute(params![seq, "", None::<&str>, [0_u8; 0]])?;
+        }
     }
     let mut insert =
         db.prepare_cached("INSERT INTO mark (client, channel, first, last) VALUES (?1, ?2, ?3, ?4)")?;

@@ -3,11 +3,15 @@
 //! Invariant: every connection has the same settings, and the database is never renamed
 //! while a connection to it is open.
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
+
+use crate::checksum;
 
 /// How long a statement waits for another program that has locked the database, such as a
 /// backup.
@@ -54,6 +58,21 @@ impl StoreFiles {
         self.directory.join("innkeeper.db.salvaged")
     }
 
+    /// A copy of a backup from which a repair restores records.
+    pub(crate) fn restoring(&self) -> PathBuf {
+        self.directory.join("innkeeper.db.restoring")
+    }
+
+    /// The backups, newest first.
+    pub(crate) fn backups(&self) -> [PathBuf; 2] {
+        [self.directory.join("innkeeper.db.backup-1"), self.directory.join("innkeeper.db.backup-2")]
+    }
+
+    /// A backup that is being written.
+    pub(crate) fn new_backup(&self) -> PathBuf {
+        self.directory.join("innkeeper.db.backup-new")
+    }
+
     /// An unused path for a damaged database, even if the clock was set back.
     pub(crate) fn damaged(&self, stamp: &str) -> PathBuf {
         let first = self.directory.join(format!("innkeeper.db.damaged-{stamp}"));
@@ -69,6 +88,17 @@ pub(crate) fn beside(database: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// Removes a database with the files that SQLite keeps next to it, if they exist.
+pub(crate) fn remove_database(database: &Path) -> io::Result<()> {
+    for suffix in ["", "-journal", "-wal", "-shm"] {
+        match fs::remove_file(beside(database, suffix)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionPurpose {
@@ -80,6 +110,10 @@ pub(crate) enum ConnectionPurpose {
     Salvage,
     /// Fills a new file that is not in use yet.
     Fill,
+    /// Copies from a database or a backup.
+    Copy,
+    /// Deletes records from a backup.
+    Remove,
 }
 
 /// Opens an existing database.
@@ -88,12 +122,14 @@ pub(crate) fn connect(database: &Path, purpose: ConnectionPurpose) -> rusqlite::
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(database, flags)?;
     db.busy_timeout(BUSY)?;
+    checksum::register(&db)?;
     match purpose {
         ConnectionPurpose::Write | ConnectionPurpose::Read => {
             db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
             db.pragma_update(None, "synchronous", "NORMAL")?;
             db.pragma_update(None, "journal_size_limit", LOG_SIZE)?;
             db.pragma_update(None, "foreign_keys", true)?;
+            overwrite_deleted(&db)?;
             db.pragma_update(None, "cell_size_check", true)?;
             db.pragma_update(None, "query_only", purpose == ConnectionPurpose::Read)?;
         }
@@ -107,9 +143,38 @@ pub(crate) fn connect(database: &Path, purpose: ConnectionPurpose) -> rusqlite::
         ConnectionPurpose::Fill => {
             db.pragma_update(None, "synchronous", "OFF")?;
             db.pragma_update(None, "foreign_keys", false)?;
+            overwrite_deleted(&db)?;
+        }
+        // The file that a copy is written to has the same setting.
+        ConnectionPurpose::Copy => overwrite_deleted(&db)?,
+        ConnectionPurpose::Remove => {
+            db.pragma_update(None, "foreign_keys", true)?;
+            overwrite_deleted(&db)?;
         }
     }
     Ok(db)
+}
+
+/// The state of the log after an attempt to empty it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogState {
+    /// All of it is in the database, and the file is empty.
+    Empty,
+    /// Another connection reads from it.
+    InUse,
+}
+
+/// Copies the log to the database and empties it. Does not wait for other connections.
+pub(crate) fn truncate_log(db: &Connection) -> rusqlite::Result<LogState> {
+    db.busy_timeout(Duration::ZERO)?;
+    let busy = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+    db.busy_timeout(BUSY)?;
+    Ok(if busy? { LogState::InUse } else { LogState::Empty })
+}
+
+/// Makes SQLite overwrite deleted content with zeros.
+fn overwrite_deleted(db: &Connection) -> rusqlite::Result<()> {
+    db.pragma_update_and_check(None, "secure_delete", true, |_| Ok(()))
 }
 
 /// The definitions of all tables and indexes. A file with the right version but other
@@ -122,7 +187,9 @@ pub(crate) fn definitions(db: &Connection) -> rusqlite::Result<Vec<String>> {
 /// Opens an empty in-memory database.
 #[expect(clippy::disallowed_methods, reason = "the only place that opens connections")]
 pub(crate) fn in_memory() -> rusqlite::Result<Connection> {
-    Connection::open_with_flags(":memory:", OpenFlags::default())
+    let db = Connection::open_with_flags(":memory:", OpenFlags::default())?;
+    checksum::register(&db)?;
+    Ok(db)
 }
 
 /// All tables, referenced tables first.

@@ -15,8 +15,9 @@ use rusqlite::{Connection, Row};
 use serde_json::value::RawValue;
 
 use crate::apply::{self, CLIENTS_KEPT};
+use crate::checksum;
 use crate::failure::StoreFailure;
-use crate::mend::Mender;
+use crate::mend::{AsideRecord, Mender};
 
 /// Loads the index. The caller must have a write transaction open.
 pub(crate) fn load(db: &Connection, mender: &Mender) -> Result<Index, StoreFailure> {
@@ -81,7 +82,8 @@ fn seq(db: &Connection, mender: &Mender) -> Result<ServerSeq, StoreFailure> {
     }
     // Milliseconds since 1970 are larger than any sequence number in use.
     let number = mender.now().unsigned_abs();
-    mender.set_aside(db, "host", "seq", &value, "not a number")?;
+    let record = AsideRecord { kind: "host", key: "seq", session: None, body: &value };
+    mender.set_aside(db, &record, "not a number")?;
     apply::put_host(db, "seq", &number.to_string())?;
     Ok(ServerSeq(number))
 }
@@ -90,10 +92,11 @@ fn rows(db: &Connection, mender: &Mender) -> Result<Vec<StoredRow>, StoreFailure
     let mut found = Vec::new();
     let mut broken = Vec::new();
     {
-        let mut select = db.prepare("SELECT id, modified_at, uri, summary FROM session_row ORDER BY id")?;
+        let mut select =
+            db.prepare("SELECT id, modified_at, uri, summary, checksum FROM session_row ORDER BY id")?;
         let mut records = select.query([])?;
         while let Some(record) = records.next()? {
-            match json(record, 3)? {
+            match checksum::check(record, 4, &[1, 3])?.and(json(record, 3)?) {
                 Ok(summary) => found.push(StoredRow {
                     session: channel(record, 2)?,
                     modified_at: record.get(1)?,
@@ -135,7 +138,8 @@ fn root_config(
     match serde_json::from_slice(&value) {
         Ok(values) => Ok(Some(values)),
         Err(error) => {
-            mender.set_aside(db, "host", "root_config", &value, &error.to_string())?;
+            let record = AsideRecord { kind: "host", key: "root_config", session: None, body: &value };
+            mender.set_aside(db, &record, &error.to_string())?;
             db.execute("DELETE FROM host WHERE name = 'root_config'", [])?;
             Ok(None)
         }

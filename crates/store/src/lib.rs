@@ -1,21 +1,31 @@
 //! SQLite implementation of the storage interface in `innkeeper-core`.
 //!
-//! One thread owns the connection that writes, another the connection that reads; the
-//! rest of the process sends them requests through bounded queues. Records that cannot be
+//! One thread owns the connection that writes, another the connection that reads, and a
+//! third takes backups; the rest of the process sends them requests through bounded
+//! queues. Records that cannot be
 //! read are set aside and reported, never deleted.
 
 mod apply;
+mod backup;
+mod checksum;
 mod database;
 mod failure;
+mod header;
 mod index;
 mod lock;
 mod mend;
 mod migrate;
+mod opening;
 mod problems;
 mod reader;
+mod removal;
+mod restore;
 mod salvage;
 mod session;
+mod settle;
 mod store;
 mod writer;
 
-pub use store::{OpenStoreError, Store, StoreConfig};
+pub use backup::BackupSchedule;
+pub use opening::OpenStoreError;
+pub use store::{Store, StoreConfig};

@@ -3,7 +3,11 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
 
 /// Maximum length of a process id read from the lock file.
 const LONGEST_PID: u64 = 20;
@@ -13,6 +17,8 @@ const LONGEST_PID: u64 = 20;
 pub(crate) enum NotLocked {
     /// Another process holds it; its process id, if it could be read.
     Taken(Option<u32>),
+    /// The lock file is a symbolic link.
+    Link,
     /// The lock file cannot be used.
     Io(io::Error),
 }
@@ -27,7 +33,11 @@ pub(crate) struct HostLock {
 impl HostLock {
     /// Takes the lock and writes the process id to the file.
     pub(crate) fn take(path: &Path) -> Result<Self, NotLocked> {
-        let mut file = private().open(path).map_err(NotLocked::Io)?;
+        let opened = private().custom_flags(OFlag::O_NOFOLLOW.bits()).open(path);
+        let mut file = opened.map_err(|error| match error.raw_os_error() {
+            Some(code) if code == Errno::ELOOP as i32 => NotLocked::Link,
+            _ => NotLocked::Io(error),
+        })?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(NotLocked::Taken(read_pid(&file))),
@@ -45,11 +55,7 @@ impl HostLock {
 pub(crate) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt as _;
-        options.mode(0o600);
-    }
+    options.mode(0o600);
     options
 }
 

@@ -6,10 +6,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::clock::Clock;
 use innkeeper_core::storage::StoredRow;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use crate::apply;
 use crate::failure::StoreFailure;
 use crate::index::{channel, json};
 use crate::problems::Problems;
@@ -53,12 +55,11 @@ impl Mender {
     pub(crate) fn set_aside(
         &self,
         db: &Connection,
-        kind: &str,
-        key: &str,
-        body: &[u8],
+        record: &AsideRecord<'_>,
         reason: &str,
     ) -> rusqlite::Result<()> {
-        self.keep(db, kind, key, body, reason)?;
+        self.keep(db, record, reason)?;
+        let AsideRecord { kind, key, .. } = record;
         self.problems.report(format!(
             "A stored {kind} ({key}) cannot be used ({reason}). It was set aside inside the database; all other data is intact."
         ));
@@ -69,13 +70,14 @@ impl Mender {
     pub(crate) fn keep(
         &self,
         db: &Connection,
-        kind: &str,
-        key: &str,
-        body: &[u8],
+        record: &AsideRecord<'_>,
         reason: &str,
     ) -> rusqlite::Result<()> {
-        db.prepare_cached("INSERT INTO set_aside (kind, key, body, reason, at) VALUES (?1, ?2, ?3, ?4, ?5)")?
-            .execute(params![kind, key, body, reason, self.now()])?;
+        let AsideRecord { kind, key, session, body } = record;
+        db.prepare_cached(
+            "INSERT INTO set_aside (kind, key, body, reason, at, session) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?
+        .execute(params![kind, key, body, reason, self.now(), session])?;
         Ok(())
     }
 
@@ -91,7 +93,13 @@ impl Mender {
             db.query_row("SELECT uri, CAST(summary AS BLOB) FROM session_row WHERE id = ?1", [id], |row| {
                 Ok((channel(row, 0)?, row.get::<_, Vec<u8>>(1)?))
             })?;
-        self.set_aside(db, "row of the session list", session.as_str(), &body, reason)?;
+        let record = AsideRecord {
+            kind: "row of the session list",
+            key: session.as_str(),
+            session: Some(session.as_str()),
+            body: &body,
+        };
+        self.set_aside(db, &record, reason)?;
         let copy = db
             .query_row(
                 "SELECT modified_at, summary FROM session WHERE uri = ?1 AND summary IS NOT NULL",
@@ -103,11 +111,9 @@ impl Mender {
             db.execute("DELETE FROM session_row WHERE id = ?1", [id])?;
             return Ok(None);
         };
-        db.execute(
-            "UPDATE session_row SET modified_at = ?2, summary = ?3 WHERE id = ?1",
-            params![id, modified_at, summary.get()],
-        )?;
-        Ok(Some(StoredRow { session, modified_at, summary }))
+        let row = StoredRow { session, modified_at, summary };
+        apply::put_list_row(db, &row)?;
+        Ok(Some(row))
     }
 
     /// Sets aside the unusable records of a session.
@@ -130,50 +136,73 @@ impl Mender {
     }
 
     fn take_chat(&self, db: &Connection, id: i64, reason: &str) -> Result<(), StoreFailure> {
-        let (uri, body) =
-            db.query_row("SELECT uri, CAST(state AS BLOB) FROM chat WHERE id = ?1", [id], |row| {
-                Ok((channel(row, 0)?, row.get::<_, Vec<u8>>(1)?))
-            })?;
         let turns: Vec<i64> = {
             let mut select = db.prepare("SELECT id FROM turn WHERE chat = ?1 ORDER BY place")?;
             select.query_map([id], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?
         };
         for turn in turns {
-            let (key, body) = turn_record(db, turn)?;
-            self.keep(db, "turn", &key, &body, "its chat cannot be used")?;
+            self.keep(db, &TakenRecord::read(db, TURN, turn)?.aside("turn"), "its chat cannot be used")?;
         }
-        self.set_aside(db, "chat", uri.as_str(), &body, reason)?;
+        self.set_aside(db, &TakenRecord::read(db, CHAT, id)?.aside("chat"), reason)?;
         db.execute("DELETE FROM chat WHERE id = ?1", [id])?;
         Ok(())
     }
 
     fn take_turn(&self, db: &Connection, id: i64, reason: &str) -> Result<(), StoreFailure> {
-        let (key, body) = turn_record(db, id)?;
-        self.set_aside(db, "turn", &key, &body, reason)?;
+        self.set_aside(db, &TakenRecord::read(db, TURN, id)?.aside("turn"), reason)?;
         db.execute("DELETE FROM turn WHERE id = ?1", [id])?;
         Ok(())
     }
 
     fn take_entry(&self, db: &Connection, id: i64, reason: &str) -> Result<(), StoreFailure> {
-        let (uri, number, body) = db.query_row(
-            "SELECT channel, number, CAST(action AS BLOB) FROM journal WHERE id = ?1",
-            [id],
-            |row| Ok((channel(row, 0)?, row.get::<_, i64>(1)?, row.get::<_, Vec<u8>>(2)?)),
-        )?;
-        self.set_aside(db, "action", &format!("{uri} {number}"), &body, reason)?;
+        self.set_aside(db, &TakenRecord::read(db, ENTRY, id)?.aside("action"), reason)?;
         db.execute("DELETE FROM journal WHERE id = ?1", [id])?;
         Ok(())
     }
 }
 
-/// A turn's readable key, and its body.
-fn turn_record(db: &Connection, id: i64) -> Result<(String, Vec<u8>), StoreFailure> {
-    Ok(db.query_row(
-        "SELECT chat.uri, turn.place, CAST(turn.body AS BLOB) FROM turn JOIN chat ON chat.id = turn.chat
-         WHERE turn.id = ?1",
-        [id],
-        |row| Ok((format!("{} {}", channel(row, 0)?, row.get::<_, i64>(1)?), row.get(2)?)),
-    )?)
+/// A record to set aside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AsideRecord<'a> {
+    /// What it is, for the user.
+    pub(crate) kind: &'a str,
+    /// Its address, and its number if it has one.
+    pub(crate) key: &'a str,
+    /// Its session, if known.
+    pub(crate) session: Option<&'a str>,
+    /// Its content.
+    pub(crate) body: &'a [u8],
+}
+
+/// Selects address, number, session and content of a record.
+const CHAT: &str = "SELECT uri, NULL, session, CAST(state AS BLOB) FROM chat WHERE id = ?1";
+const TURN: &str = "SELECT chat.uri, turn.place, chat.session, CAST(turn.body AS BLOB)
+    FROM turn JOIN chat ON chat.id = turn.chat WHERE turn.id = ?1";
+const ENTRY: &str = "SELECT channel, number, session.uri, CAST(action AS BLOB)
+    FROM journal JOIN session ON session.id = journal.session WHERE journal.id = ?1";
+
+/// A record that is removed from its table.
+struct TakenRecord {
+    key: String,
+    session: ChannelUri,
+    body: Vec<u8>,
+}
+
+impl TakenRecord {
+    fn read(db: &Connection, select: &str, id: i64) -> rusqlite::Result<Self> {
+        db.query_row(select, [id], |row| {
+            let uri = channel(row, 0)?;
+            let key = match row.get::<_, Option<i64>>(1)? {
+                Some(number) => format!("{uri} {number}"),
+                None => uri.to_string(),
+            };
+            Ok(Self { key, session: channel(row, 2)?, body: row.get(3)? })
+        })
+    }
+
+    fn aside<'a>(&'a self, kind: &'a str) -> AsideRecord<'a> {
+        AsideRecord { kind, key: &self.key, session: Some(self.session.as_str()), body: &self.body }
+    }
 }
 
 /// Numbers a chat's turns 0, 1, 2 and so on.

@@ -5,9 +5,15 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
+use crate::database::{definitions, in_memory};
+use crate::failure::is_full;
+
 /// The steps in order; the first is number 1.
-const STEPS: [&str; 2] =
-    [include_str!("../migrations/0001_initial.sql"), include_str!("../migrations/0002_agent_messages.sql")];
+const STEPS: [&str; 3] = [
+    include_str!("../migrations/0001_initial.sql"),
+    include_str!("../migrations/0002_agent_messages.sql"),
+    include_str!("../migrations/0003_checksums.sql"),
+];
 
 /// Why the schema could not be migrated.
 #[derive(Debug, thiserror::Error)]
@@ -36,24 +42,71 @@ pub(crate) fn known() -> i64 {
     i64::try_from(STEPS.len()).unwrap_or(i64::MAX)
 }
 
-/// Reads the schema version and rejects an unrecognised or newer one. Does not write.
-pub(crate) fn found(db: &Connection) -> Result<i64, MigrateError> {
-    let found: i64 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    match found {
-        ..0 => Err(MigrateError::Foreign { found }),
-        found if found > known() => Err(MigrateError::Newer { found, known: known() }),
-        found => Ok(found),
+/// What the schema version and the tables of a database say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SchemaState {
+    /// They agree.
+    Known,
+    /// The tables are those of a known version, but the number is another one.
+    Renumbered {
+        /// The number.
+        found: i64,
+        /// The version of the tables.
+        version: i64,
+    },
+    /// The tables are not those of any version.
+    Unexpected,
+}
+
+/// Compares the schema version with the tables, and rejects an unrecognised or newer
+/// version. Does not write.
+pub(crate) fn inspect(db: &Connection) -> Result<SchemaState, MigrateError> {
+    let found = user_version(db)?;
+    match version_of(&definitions(db)?)? {
+        Some(version) if version == found => Ok(SchemaState::Known),
+        Some(version @ 1..) => Ok(SchemaState::Renumbered { found, version }),
+        _ if found < 0 => Err(MigrateError::Foreign { found }),
+        _ if found > known() => Err(MigrateError::Newer { found, known: known() }),
+        _ => Ok(SchemaState::Unexpected),
     }
 }
 
-/// Runs the missing steps.
+fn user_version(db: &Connection) -> rusqlite::Result<i64> {
+    db.query_row("PRAGMA user_version", [], |row| row.get(0))
+}
+
+/// The schema version that has these tables.
+fn version_of(found: &[String]) -> rusqlite::Result<Option<i64>> {
+    let db = in_memory()?;
+    for (version, step) in (0..).zip([""].into_iter().chain(STEPS)) {
+        db.execute_batch(step)?;
+        if definitions(&db)? == found {
+            return Ok(Some(version));
+        }
+    }
+    Ok(None)
+}
+
+/// Runs the missing steps, then rebuilds the file: it removes content that earlier
+/// versions left in free space, and puts the same tables onto the same pages in every
+/// database, which a repair relies on.
 pub(crate) fn run(db: &mut Connection) -> Result<(), MigrateError> {
-    let found = found(db)?;
+    let found = user_version(db)?;
     for (number, step) in (1_i64..).zip(STEPS).filter(|(number, _)| *number > found) {
         let step_in = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         step_in.execute_batch(step)?;
         step_in.pragma_update(None, "user_version", number)?;
         step_in.commit()?;
+    }
+    if found < known() {
+        match db.execute_batch("VACUUM") {
+            Err(error) if is_full(&error) => {
+                tracing::warn!(
+                    "not enough disk space to rebuild the database; it may contain deleted content"
+                );
+            }
+            rebuilt => rebuilt?,
+        }
     }
     Ok(())
 }

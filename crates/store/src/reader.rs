@@ -12,7 +12,6 @@ use tokio::sync::mpsc;
 
 use crate::database::{ConnectionPurpose, StoreFiles, connect};
 use crate::failure::StoreFailure;
-use crate::problems::Problems;
 use crate::session;
 use crate::writer::{ReadConnection, ReplySender, WriterRequest};
 
@@ -38,8 +37,6 @@ pub(crate) struct StoreReader {
     pub(crate) read: ReadConnection,
     /// Requests to the writer.
     pub(crate) writer: mpsc::Sender<WriterRequest>,
-    /// The report of problems.
-    pub(crate) problems: Problems,
 }
 
 /// The result of reading a session.
@@ -84,10 +81,8 @@ impl StoreReader {
             Ok(loaded) if flaws.is_empty() => LoadOutcome::Answer(Ok(loaded)),
             Ok(_) => LoadOutcome::Flawed,
             Err(failure) if failure.is_damaged_file() => LoadOutcome::Flawed,
-            Err(failure) => {
-                self.problems.report_damage(session, &failure);
-                LoadOutcome::Answer(Err(failure.to_storage_error()))
-            }
+            Err(StoreFailure::Damaged { .. }) => LoadOutcome::Flawed,
+            Err(failure) => LoadOutcome::Answer(Err(failure.to_storage_error())),
         }
     }
 

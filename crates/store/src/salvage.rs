@@ -7,16 +7,18 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
-use innkeeper_core::channel::ChannelUri;
+use jiff::Timestamp;
 use rusqlite::types::{Value, ValueRef};
-use rusqlite::{Connection, params, params_from_iter};
+use rusqlite::{Connection, params_from_iter};
 
-use crate::apply;
-use crate::database::{ConnectionPurpose, StoreFiles, TABLES, beside, connect, definitions};
+use crate::database::{ConnectionPurpose, StoreFiles, TABLES, beside, connect, definitions, remove_database};
 use crate::failure::is_full;
+use crate::header;
 use crate::lock::private;
-use crate::mend::Mender;
+use crate::mend::{AsideRecord, Mender};
 use crate::migrate::{self, MigrateError};
+use crate::restore::{self, LostTurns, RestoredCounts};
+use crate::settle;
 
 /// Why a database could not be replaced.
 #[derive(Debug, thiserror::Error)]
@@ -92,19 +94,36 @@ struct SalvageCounts {
     invalid: u64,
     /// Records whose parent record is missing.
     orphans: usize,
+    /// The time of the backup, and the records restored from it.
+    restored: Option<(i64, RestoredCounts)>,
 }
 
 impl SalvageCounts {
     fn sentence(&self) -> String {
-        if self.copied == 0 {
-            return "no records could be read, so this host starts without sessions".to_owned();
+        let recovered = if self.copied == 0 {
+            "no records could be read".to_owned()
+        } else {
+            format!(
+                "{} records were recovered, {} were invalid or lost their parent record, and {} places were unreadable",
+                self.copied,
+                self.invalid + self.orphans as u64,
+                self.holes
+            )
+        };
+        match self.restored {
+            Some((at, RestoredCounts { sessions, chats, turns })) => {
+                let at =
+                    Timestamp::from_millisecond(at).map_or_else(|_| String::new(), |at| format!("{at:.0}"));
+                format!(
+                    "{recovered}; {sessions} sessions, {chats} chats and {turns} turns were restored from the backup of {at}"
+                )
+            }
+            None if self.copied == 0 => format!(
+                "{recovered} and no backup exists, so this host starts without sessions; \
+                 to use a copy of your own, stop the host and replace the database"
+            ),
+            None => recovered,
         }
-        format!(
-            "{} records were recovered, {} were invalid or lost their parent record, and {} places were unreadable",
-            self.copied,
-            self.invalid + self.orphans as u64,
-            self.holes
-        )
     }
 }
 
@@ -113,14 +132,23 @@ fn fill(files: &StoreFiles, mender: &Mender) -> Result<SalvageCounts, SalvageErr
     migrate::run(&mut into)?;
     let mut counts = SalvageCounts::default();
     let source = source(files, &definitions(&into)?)?;
+    let backup = restore::attach(files, &into)?;
     let filling = into.transaction()?;
+    let mut lost = LostTurns::Possible;
     if let Some(from) = source {
         let most = fs::metadata(files.database())?.len() / SMALLEST_RECORD;
         for table in TABLES {
+            let holes = counts.holes;
             TableCopy { table, from: &from, into: &filling, mender, most }.run(&mut counts)?;
+            if table == "turn" && counts.holes == holes {
+                lost = LostTurns::None;
+            }
         }
     }
-    counts.orphans = settle(&filling, mender)?;
+    if let Some(at) = backup {
+        counts.restored = Some((at, restore::complete(&filling, lost)?));
+    }
+    counts.orphans = settle::settle(&filling, mender)?;
     filling.commit()?;
     Ok(counts)
 }
@@ -134,8 +162,12 @@ fn source(files: &StoreFiles, expected: &[String]) -> Result<Option<Connection>,
         return Ok(None);
     }
     let is_as_expected = |db: &Connection| definitions(db).is_ok_and(|found| found == expected);
+    let mut head = Vec::new();
+    File::open(&damaged)?.take(header::LENGTH).read_to_end(&mut head)?;
     let opened = connect(&damaged, ConnectionPurpose::Salvage).ok();
-    if opened.as_ref().is_some_and(is_as_expected) || length <= PAGE {
+    // With a wrong header, SQLite may read the definitions but not the other pages.
+    let is_usable = header::damage(&head).is_none() && opened.as_ref().is_some_and(is_as_expected);
+    if is_usable || length <= PAGE {
         return Ok(opened);
     }
     replace_first_page(files, length)?;
@@ -311,7 +343,8 @@ impl TableCopy<'_> {
     }
 
     fn keep(&self, id: i64, body: &[u8], reason: &str) -> Result<(), SalvageError> {
-        Ok(self.mender.keep(self.into, self.table, &format!("record {id}"), body, reason)?)
+        let record = AsideRecord { kind: self.table, key: &format!("record {id}"), session: None, body };
+        Ok(self.mender.keep(self.into, &record, reason)?)
     }
 }
 
@@ -339,86 +372,10 @@ fn read_record(row: &rusqlite::Row<'_>) -> rusqlite::Result<SalvagedRecord> {
     Ok((id, columns))
 }
 
-/// Makes the new database consistent: removes orphans, completes the session list, and
-/// ensures that sequence numbers are not reused. Returns the number of orphans.
-fn settle(db: &Connection, mender: &Mender) -> rusqlite::Result<usize> {
-    let mut orphans = 0;
-    for sql in [
-        "DELETE FROM chat WHERE session NOT IN (SELECT uri FROM session)",
-        "DELETE FROM resume_token WHERE chat NOT IN (SELECT id FROM chat)",
-        "DELETE FROM turn WHERE chat NOT IN (SELECT id FROM chat)",
-        "DELETE FROM turn_link WHERE chat NOT IN (SELECT id FROM chat)",
-        "DELETE FROM journal WHERE session NOT IN (SELECT id FROM session)",
-        "DELETE FROM mark WHERE client NOT IN (SELECT id FROM client)",
-    ] {
-        orphans += db.execute(sql, [])?;
-    }
-    db.execute(
-        "INSERT INTO session_row (uri, modified_at, summary) SELECT uri, modified_at, summary FROM session
-         WHERE summary IS NOT NULL AND modified_at IS NOT NULL AND uri NOT IN (SELECT uri FROM session_row)",
-        [],
-    )?;
-    correct_addresses(db)?;
-    note_lost(db, mender)?;
-    // Clients must receive snapshots, because it is unknown which data is missing.
-    apply::clear_clean_shutdown(db)?;
-    if apply::host_value(db, "seq")?.is_none() {
-        // Milliseconds since 1970 are larger than any sequence number in use.
-        apply::put_host(db, "seq", &mender.now().to_string())?;
-    }
-    Ok(orphans)
-}
-
-/// Restores the derived address of default chats.
-fn correct_addresses(db: &Connection) -> rusqlite::Result<()> {
-    let mut select = db.prepare("SELECT id, session, derived, uri FROM chat")?;
-    let mut records = select.query([])?;
-    while let Some(record) = records.next()? {
-        let id: i64 = record.get(0)?;
-        let default = ChannelUri::default_chat_of(&ChannelUri::new(&record.get::<_, String>(1)?));
-        let (derived, uri): (bool, String) = (record.get(2)?, record.get(3)?);
-        if derived && uri != default.as_str() {
-            db.execute("UPDATE OR IGNORE chat SET uri = ?2 WHERE id = ?1", params![id, default.as_str()])?;
-        } else if derived != (uri == default.as_str()) {
-            db.execute("UPDATE chat SET derived = 1 WHERE id = ?1", [id])?;
-        }
-    }
-    Ok(())
-}
-
-/// Records which sessions lost their document or default chat, so that they are reported
-/// as damaged instead of unknown or new.
-fn note_lost(db: &Connection, mender: &Mender) -> rusqlite::Result<()> {
-    let mut select = db.prepare("SELECT uri FROM session_row WHERE uri NOT IN (SELECT uri FROM session)")?;
-    for session in select.query_map([], |row| row.get::<_, String>(0))? {
-        mender.keep(db, "session", &session?, &[], "it could not be read")?;
-    }
-    let mut select = db.prepare(
-        "SELECT uri, CASE WHEN json_valid(state) THEN json_extract(state, '$.defaultChat') END FROM session",
-    )?;
-    let mut known = db.prepare("SELECT 1 FROM chat WHERE uri = ?1")?;
-    let mut sessions = select.query([])?;
-    while let Some(session) = sessions.next()? {
-        let chat = match session.get::<_, Option<String>>(1)? {
-            Some(named) => ChannelUri::new(&named),
-            None => ChannelUri::default_chat_of(&ChannelUri::new(&session.get::<_, String>(0)?)),
-        };
-        if !known.exists([chat.as_str()])? {
-            mender.keep(db, "chat", chat.as_str(), &[], "it could not be read")?;
-        }
-    }
-    Ok(())
-}
-
 /// Removes temporary files of this repair or of an interrupted one.
 fn remove_leftovers(files: &StoreFiles) -> io::Result<()> {
-    for base in [files.salvaging(), files.headed()] {
-        for suffix in ["", "-journal", "-wal", "-shm"] {
-            match fs::remove_file(beside(&base, suffix)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
+    for base in [files.salvaging(), files.headed(), files.restoring()] {
+        remove_database(&base)?;
     }
     Ok(())
 }

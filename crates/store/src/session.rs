@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
+use crate::checksum;
 use crate::failure::StoreFailure;
 use crate::index::{channel, json, text};
 
@@ -55,12 +56,13 @@ pub(crate) fn load(
     flaws: &mut Vec<Flaw>,
 ) -> Result<Option<StoredSession>, StoreFailure> {
     let mut select = db.prepare_cached(
-        "SELECT id, modified_at IS NOT NULL, created_at, state FROM session WHERE uri = ?1",
+        "SELECT id, modified_at IS NOT NULL, created_at, state, checksum FROM session WHERE uri = ?1",
     )?;
     let found = select
         .query_row([session.as_str()], |row| {
             let created_at = text(row, 2)?.map(str::to_owned);
-            Ok((row.get::<_, i64>(0)?, row.get::<_, bool>(1)?, created_at, json(row, 3)?))
+            let state = checksum::check(row, 4, &[2, 3])?.and(json(row, 3)?);
+            Ok((row.get::<_, i64>(0)?, row.get::<_, bool>(1)?, created_at, state))
         })
         .optional()?;
     let Some((id, listed, created_at, state)) = found else {
@@ -120,8 +122,8 @@ fn chats(
     let damaged = |reason| StoreFailure::Damaged { what: format!("the chat {default}"), reason };
     let mut chats = Vec::new();
     let mut select = db.prepare_cached(
-        "SELECT id, uri, resumes, conversation, state, derived, branch, rewind FROM chat WHERE session = ?1
-         ORDER BY derived DESC, id",
+        "SELECT id, uri, resumes, conversation, state, derived, branch, rewind, checksum FROM chat
+         WHERE session = ?1 ORDER BY derived DESC, id",
     )?;
     let mut records = select.query([session.as_str()])?;
     while let Some(record) = records.next()? {
@@ -151,7 +153,9 @@ fn chat(record: &Row<'_>, uri: ChannelUri) -> rusqlite::Result<Result<StoredChat
         text(record, 3)?.and_then(|name| Uuid::parse_str(name).map_err(|error| error.to_string()));
     let (resumes, state) = (record.get(2)?, json(record, 4)?);
     let (branch, rewind) = (optional::<Branch>(record, 6)?, optional::<Rewind>(record, 7)?);
+    let intact = checksum::check(record, 8, &[3, 2, 6, 7, 4])?;
     Ok((|| {
+        intact?;
         let history = match branch? {
             Some(branch) => History::Branch(Box::new(branch)),
             None if resumes => History::Resume,
@@ -219,14 +223,16 @@ fn links(db: &Connection, chat: i64) -> Result<Vec<(String, TurnLink)>, StoreFai
 fn turns(db: &Connection, chat: i64, flaws: &mut Vec<Flaw>) -> Result<Vec<StoredTurn>, StoreFailure> {
     let mut turns = Vec::new();
     let mut in_order = true;
-    let mut select =
-        db.prepare_cached("SELECT id, place, turn_id, body FROM turn WHERE chat = ?1 ORDER BY place")?;
+    let mut select = db.prepare_cached(
+        "SELECT id, place, turn_id, body, checksum FROM turn WHERE chat = ?1 ORDER BY place",
+    )?;
     let mut records = select.query([chat])?;
     let mut expected: i64 = 0;
     while let Some(record) = records.next()? {
         in_order &= record.get::<_, i64>(1)? == expected;
         expected += 1;
-        match (text(record, 2)?, json(record, 3)?) {
+        let body = checksum::check(record, 4, &[2, 3])?.and(json(record, 3)?);
+        match (text(record, 2)?, body) {
             (Ok(id), Ok(body)) => turns.push(StoredTurn { id: id.to_owned(), body }),
             (Err(reason), _) | (_, Err(reason)) => flaws.push(Flaw::Turn { id: record.get(0)?, reason }),
         }
@@ -240,11 +246,11 @@ fn turns(db: &Connection, chat: i64, flaws: &mut Vec<Flaw>) -> Result<Vec<Stored
 fn journal(db: &Connection, session: i64, flaws: &mut Vec<Flaw>) -> Result<Vec<JournalEntry>, StoreFailure> {
     let mut entries = Vec::new();
     let mut select = db.prepare_cached(
-        "SELECT id, number, channel, at, action FROM journal WHERE session = ?1 ORDER BY number",
+        "SELECT id, number, channel, at, action, checksum FROM journal WHERE session = ?1 ORDER BY number",
     )?;
     let mut records = select.query(params![session])?;
     while let Some(record) = records.next()? {
-        match json(record, 4)? {
+        match checksum::check(record, 5, &[1, 2, 3, 4])?.and(json(record, 4)?) {
             Ok(action) => entries.push(JournalEntry {
                 number: record.get::<_, i64>(1)?.unsigned_abs(),
                 channel: channel(record, 2)?,

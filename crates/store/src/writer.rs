@@ -13,10 +13,12 @@ use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::apply;
-use crate::database::{ConnectionPurpose, StoreFiles, connect};
+use crate::backup::Backups;
+use crate::database::{self, ConnectionPurpose, LogState, StoreFiles, connect};
 use crate::failure::StoreFailure;
 use crate::index;
 use crate::mend::Mender;
+use crate::removal::Removal;
 use crate::salvage;
 use crate::session;
 
@@ -68,30 +70,40 @@ pub(crate) struct WriteBatch {
     pub(crate) reply: ReplySender<()>,
 }
 
+/// What the writer shares with the rest of the store.
+#[derive(Debug)]
+pub(crate) struct WriterParts {
+    /// The database files.
+    pub(crate) files: StoreFiles,
+    /// The read connection, which the writer may close.
+    pub(crate) read: ReadConnection,
+    /// Number of queued bytes.
+    pub(crate) queued: Arc<AtomicUsize>,
+    /// Sets records aside.
+    pub(crate) mender: Mender,
+    /// The backups.
+    pub(crate) backups: Arc<Backups>,
+    /// Requests a backup.
+    pub(crate) backup_requests: mpsc::Sender<()>,
+}
+
 /// The state of the writer thread.
 #[derive(Debug)]
 pub(crate) struct StoreWriter {
-    files: StoreFiles,
+    parts: WriterParts,
     db: Option<Connection>,
-    read: ReadConnection,
-    queued: Arc<AtomicUsize>,
-    mender: Mender,
     /// Whether the clean shutdown marker may be in the database. It is removed by the
     /// first write after it.
     ended: bool,
+    /// Whether the log contains deleted content. The next write tries again to empty it.
+    log_is_due: bool,
     repairs_left: u8,
 }
 
 impl StoreWriter {
     /// Creates a writer for an open connection.
-    pub(crate) fn new(
-        files: StoreFiles,
-        db: Connection,
-        read: ReadConnection,
-        queued: Arc<AtomicUsize>,
-        mender: Mender,
-    ) -> Self {
-        Self { files, db: Some(db), read, queued, mender, ended: true, repairs_left: REPAIRS }
+    pub(crate) fn new(parts: WriterParts, db: Connection) -> Self {
+        Self { parts, db: Some(db), ended: true, log_is_due: false, repairs_left: REPAIRS }
     }
 
     /// Runs until all senders are dropped, then checkpoints the log.
@@ -134,7 +146,11 @@ impl StoreWriter {
             }
         }
         self.write_group(group);
-        self.queued.fetch_sub(bytes, Ordering::Relaxed);
+        self.parts.queued.fetch_sub(bytes, Ordering::Relaxed);
+        if self.parts.backups.count(bytes) {
+            // A queued request serves this write, too.
+            self.parts.backup_requests.try_send(()).ok();
+        }
         other
     }
 
@@ -161,8 +177,17 @@ impl StoreWriter {
 
     fn commit(&mut self, group: &[WriteBatch]) -> Result<(), StoreFailure> {
         let mut ended = self.ended;
+        let changes = || group.iter().flat_map(|batch| &batch.changes);
+        let removals: Vec<Removal<'_>> = changes().filter_map(Removal::of).collect();
+        let backups = Arc::clone(&self.parts.backups);
+        // Held until the content is deleted everywhere, so that no backup contains it. The
+        // backups are changed first: after a crash in between, nothing is deleted yet.
+        let paused = (!removals.is_empty()).then(|| backups.pause());
+        if let Some(paused) = &paused {
+            paused.remove(&removals);
+        }
         let transaction = self.transaction()?;
-        for change in group.iter().flat_map(|batch| &batch.changes) {
+        for change in changes() {
             if ended {
                 apply::clear_clean_shutdown(&transaction)?;
             }
@@ -171,12 +196,33 @@ impl StoreWriter {
         }
         transaction.commit()?;
         self.ended = ended;
+        if paused.is_some() || self.log_is_due {
+            self.truncate_log();
+        }
         Ok(())
+    }
+
+    /// Copies the log to the database and empties it, since it still contains deleted
+    /// content.
+    fn truncate_log(&mut self) {
+        let Some(db) = &self.db else { return };
+        // A read transaction would prevent it.
+        let _read = self.parts.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let truncated = database::truncate_log(db);
+        if !self.log_is_due && matches!(truncated, Ok(LogState::InUse)) {
+            tracing::warn!(
+                "another program reads the database; its log contains deleted content until it ends"
+            );
+        }
+        if let Err(error) = &truncated {
+            tracing::warn!(%error, "could not truncate the database log");
+        }
+        self.log_is_due = !matches!(truncated, Ok(LogState::Empty));
     }
 
     fn load_index(&mut self) -> Result<Index, StorageError> {
         let index = self.guarded(|writer| {
-            let mender = writer.mender.clone();
+            let mender = writer.parts.mender.clone();
             let transaction = writer.transaction()?;
             let index = index::load(&transaction, &mender)?;
             transaction.commit()?;
@@ -192,10 +238,16 @@ impl StoreWriter {
 
     fn load_session(&mut self, session: &ChannelUri) -> Result<Option<StoredSession>, StorageError> {
         let loaded = self.guarded(|writer| {
-            let mender = writer.mender.clone();
+            let (mender, backups) = (writer.parts.mender.clone(), Arc::clone(&writer.parts.backups));
             let transaction = writer.transaction()?;
             let mut flaws = Vec::new();
-            let mut loaded = session::load(&transaction, session, &mut flaws)?;
+            let mut loaded = session::load(&transaction, session, &mut flaws);
+            let damaged = matches!(loaded, Err(StoreFailure::Damaged { .. })) || !flaws.is_empty();
+            if damaged && backups.pause().restore_changed(&transaction, session) > 0 {
+                flaws.clear();
+                loaded = session::load(&transaction, session, &mut flaws);
+            }
+            let mut loaded = loaded?;
             if !flaws.is_empty() {
                 mender.mend_session(&transaction, &flaws)?;
                 loaded = session::load(&transaction, session, &mut Vec::new())?;
@@ -204,7 +256,7 @@ impl StoreWriter {
             Ok(loaded)
         });
         loaded.map_err(|failure| {
-            self.mender.problems().report_damage(session, &failure);
+            self.parts.mender.problems().report_damage(session, &failure);
             failure.to_storage_error()
         })
     }
@@ -228,13 +280,15 @@ impl StoreWriter {
             return false;
         }
         self.repairs_left -= 1;
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let WriterParts { files, mender, backups, .. } = &self.parts;
+        let _paused = backups.pause();
+        let mut read = self.parts.read.lock().unwrap_or_else(PoisonError::into_inner);
         drop(read.take());
         drop(self.db.take());
-        let repaired = salvage::replace(&self.files, &self.mender, &failure.to_string());
+        let repaired = salvage::replace(files, mender, &failure.to_string());
         if let Err(error) = &repaired {
             self.repairs_left = 0;
-            self.mender.problems().report(format!(
+            mender.problems().report(format!(
                 "The database is damaged ({failure}) and could not be repaired ({error}). \
                  Parts of it stay unavailable until the host is restarted with more free disk space."
             ));
@@ -246,16 +300,16 @@ impl StoreWriter {
     fn transaction(&mut self) -> Result<rusqlite::Transaction<'_>, StoreFailure> {
         let db = match self.db.take() {
             Some(db) => db,
-            None => connect(&self.files.database(), ConnectionPurpose::Write)?,
+            None => connect(&self.parts.files.database(), ConnectionPurpose::Write)?,
         };
         let db = self.db.insert(db);
         Ok(db.transaction_with_behavior(TransactionBehavior::Immediate)?)
     }
 
     fn finish(self) {
-        drop(self.read.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.parts.read.lock().unwrap_or_else(PoisonError::into_inner).take());
         if let Some(db) = &self.db
-            && let Err(error) = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+            && let Err(error) = database::truncate_log(db)
         {
             // No data is lost: the next start reads the log.
             tracing::warn!(%error, "could not checkpoint the database log");

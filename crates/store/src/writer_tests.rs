@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use tempfile::TempDir;
 
 use super::*;
+use crate::backup::BackupSchedule;
 use crate::lock::private;
 use crate::migrate;
 use crate::problems::Problems;
@@ -44,7 +45,11 @@ impl Fixture {
         let mender = Mender::new(Arc::new(SystemClock), Problems::default());
         let read = Arc::new(Mutex::new(None));
         let files = StoreFiles::of(self.directory.path());
-        let writer = StoreWriter::new(files, db, read, Arc::new(AtomicUsize::new(0)), mender);
+        let backups = Arc::new(Backups::new(files.clone(), mender.clone(), BackupSchedule::Never).unwrap());
+        let (backup_requests, _) = mpsc::channel(1);
+        let queued = Arc::new(AtomicUsize::new(0));
+        let parts = WriterParts { files, read, queued, mender, backups, backup_requests };
+        let writer = StoreWriter::new(parts, db);
         drop(self.requests);
         writer.run(self.queue);
         self.directory

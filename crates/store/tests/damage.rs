@@ -11,7 +11,7 @@
 mod support;
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use innkeeper_core::channel::ChannelUri;
@@ -20,47 +20,10 @@ use innkeeper_core::storage::{Change, Storage, StorageError, StoredDispatch};
 use innkeeper_store::{OpenStoreError, Store, StoreConfig};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use support::{chat, damaged, database, fill, listed, names, open, put, session, sql, turn_numbers, turns};
-
-const PAGE: u64 = 4096;
-
-fn overwrite(path: &Path, offset: u64, bytes: &[u8]) {
-    let file = OpenOptions::new().write(true).open(path).expect("the file opens");
-    file.write_all_at(bytes, offset).expect("the file is written");
-}
-
-/// The pages of a table or index, root page first.
-fn pages_of(directory: &Path, name: &str) -> Vec<u64> {
-    let db = sql(directory);
-    let root: i64 = db
-        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = ?1", [name], |row| row.get(0))
-        .expect("the table exists");
-    let bytes = fs::read(database(directory)).expect("the file is read");
-    let mut pages = vec![root.unsigned_abs()];
-    let mut at = 0;
-    while let Some(page) = pages.get(at).copied() {
-        at += 1;
-        let start = ((page - 1) * PAGE) as usize;
-        let content = &bytes[start..start + PAGE as usize];
-        // An interior page: child pages are in its cells, the last one in its header.
-        if content[0] == 5 || content[0] == 2 {
-            let cells = usize::from(u16::from_be_bytes([content[3], content[4]]));
-            for cell in 0..cells {
-                let pointer = 12 + 2 * cell;
-                let offset = usize::from(u16::from_be_bytes([content[pointer], content[pointer + 1]]));
-                let child = content[offset..offset + 4].try_into().expect("four bytes");
-                pages.push(u64::from(u32::from_be_bytes(child)));
-            }
-            pages.push(u64::from(u32::from_be_bytes(content[8..12].try_into().expect("four bytes"))));
-        }
-    }
-    pages
-}
-
-/// Overwrites a page.
-fn destroy(directory: &Path, page: u64) {
-    overwrite(&database(directory), (page - 1) * PAGE, &[0x5a; PAGE as usize]);
-}
+use support::{
+    PAGE, chat, damaged, database, destroy, fill, listed, names, open, overwrite, pages_of, put, session,
+    sql, turn_numbers, turns,
+};
 
 fn is_whole(directory: &Path) {
     let answer: String =
@@ -402,11 +365,12 @@ async fn database_without_expected_tables_is_damaged() {
 async fn rejects_newer_schema_without_changes() {
     let directory = tempfile::tempdir().expect("a temporary directory is created");
     fill(directory.path(), 1, 1).await;
-    sql(directory.path()).pragma_update(None, "user_version", 99).expect("the database is changed");
+    let newer = "CREATE TABLE newer (id INTEGER PRIMARY KEY); PRAGMA user_version = 99;";
+    sql(directory.path()).execute_batch(newer).expect("the database is changed");
     let before = fs::read(database(directory.path())).expect("the file is read");
     let error = Store::open(StoreConfig::new(directory.path())).expect_err("the schema is newer");
-    assert!(matches!(error, OpenStoreError::Newer { found: 99, known: 2, .. }), "{error:?}");
-    assert!(error.to_string().contains("schema 99, this version supports 2"), "{error}");
+    assert!(matches!(error, OpenStoreError::Newer { found: 99, known: 3, .. }), "{error:?}");
+    assert!(error.to_string().contains("schema 99, this version supports 3"), "{error}");
     assert!(error.to_string().contains("--data-dir"), "{error}");
     assert_eq!(fs::read(database(directory.path())).expect("the file is read"), before);
 }
@@ -415,7 +379,8 @@ async fn rejects_newer_schema_without_changes() {
 async fn rejects_unrecognised_schema_without_changes() {
     let directory = tempfile::tempdir().expect("a temporary directory is created");
     fill(directory.path(), 1, 1).await;
-    sql(directory.path()).pragma_update(None, "user_version", -3).expect("the database is changed");
+    let other = "CREATE TABLE other (id INTEGER PRIMARY KEY); PRAGMA user_version = -3;";
+    sql(directory.path()).execute_batch(other).expect("the database is changed");
     let before = fs::read(database(directory.path())).expect("the file is read");
     let error = Store::open(StoreConfig::new(directory.path())).expect_err("the schema is unrecognised");
     let message = error.to_string();
@@ -450,7 +415,7 @@ fn any_damage() -> impl Strategy<Value = (f64, Vec<u8>)> {
 /// Opens a damaged database, reads all of it and writes to it. Every result must be a
 /// value or a damage error.
 async fn use_damaged(directory: &Path) {
-    let store = match Store::open(StoreConfig::new(directory)) {
+    let store = match Store::open(support::without_backups(directory)) {
         Ok(store) => store,
         // The schema version was overwritten.
         Err(OpenStoreError::Newer { .. } | OpenStoreError::Foreign { .. }) => return,
@@ -522,4 +487,42 @@ async fn truncated_dispatch_records_are_ignored() {
     store.write(vec![answered, handled(3)]).await.expect("the store still works");
     let index = store.load_index().await.expect("the index loads");
     assert_eq!(index.clients[0].handled, [StoredDispatch { mark: 3, answer: None }]);
+}
+
+#[tokio::test]
+async fn every_flipped_header_byte_loses_no_data() {
+    let original = tempfile::tempdir().expect("a temporary directory is created");
+    fill(original.path(), 3, 2).await;
+    let bytes = fs::read(database(original.path())).expect("the file is read");
+    for offset in 0..100 {
+        let directory = tempfile::tempdir().expect("a temporary directory is created");
+        let mut flipped = bytes.clone();
+        flipped[offset] ^= 1 << (offset % 8);
+        fs::write(database(directory.path()), &flipped).expect("the file is written");
+        let store = Store::open(support::without_backups(directory.path()));
+        let store = store.unwrap_or_else(|error| panic!("byte {offset}: {error}"));
+        let index = store.load_index().await.expect("the index loads");
+        assert_eq!(index.rows.len(), 3, "byte {offset}: {:?}", store.problems());
+        for number in 0..3 {
+            assert_eq!(turn_numbers(&store, number).await, [0, 1], "byte {offset}: {:?}", store.problems());
+        }
+    }
+}
+
+#[tokio::test]
+async fn damaged_header_is_named_in_the_report() {
+    for (offset, value, expected) in [
+        (18, 9, "wrong write version at byte 18"),
+        (0, b'X', "wrong file type at byte 0"),
+        (63, 99, "schema version 99, but the tables of version 3"),
+        (63, 1, "schema version 1, but the tables of version 3"),
+    ] {
+        let directory = tempfile::tempdir().expect("a temporary directory is created");
+        fill(directory.path(), 1, 1).await;
+        overwrite(&database(directory.path()), offset, &[value]);
+        let store = open(directory.path());
+        let [problem] = &store.problems()[..] else { panic!("one problem: {:?}", store.problems()) };
+        assert!(problem.contains(expected), "{problem}");
+        assert_eq!(turn_numbers(&store, 0).await, [0]);
+    }
 }

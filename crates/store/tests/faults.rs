@@ -205,8 +205,14 @@ mod mounted {
     }
 
     fn mount_small_disk(at: &Path, size: &str) {
-        mount(Some("none"), at, Some("tmpfs"), MsFlags::empty(), Some(format!("size={size}").as_str()))
-            .expect("a small disk is mounted");
+        mount(
+            Some("none"),
+            at,
+            Some("tmpfs"),
+            MsFlags::empty(),
+            Some(format!("size={size},mode=0700").as_str()),
+        )
+        .expect("a small disk is mounted");
     }
 
     #[tokio::test]

@@ -1,5 +1,7 @@
 //! Exit codes and messages of the command line.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Output;
 
@@ -51,7 +53,9 @@ fn usage_errors_exit_with_2_and_say_what_to_do() -> Result<()> {
 #[test]
 fn empty_token_file_of_the_host_is_not_reported_as_an_option_error() -> Result<()> {
     let home = tempfile::tempdir()?;
-    std::fs::write(home.path().join("token"), "\n")?;
+    let token = home.path().join("token");
+    std::fs::write(&token, "\n")?;
+    std::fs::set_permissions(&token, Permissions::from_mode(0o600))?;
     let data = home.path().to_string_lossy();
     let output = innkeeper(home.path(), &["serve", "--listen", "127.0.0.1:0", "--data-dir", &data])?;
     let said = String::from_utf8_lossy(&output.stderr);

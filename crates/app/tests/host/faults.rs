@@ -84,7 +84,8 @@ async fn data_directory_of_newer_version_is_rejected_and_unchanged() -> Result<(
 #[tokio::test]
 async fn read_only_data_directory_is_rejected_with_what_to_do() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let Some(_mount) = Mount::new(&["-t", "tmpfs", "-o", "ro,size=1m", "tmpfs"], folder.path())? else {
+    let Some(_mount) = Mount::new(&["-t", "tmpfs", "-o", "ro,size=1m,mode=0700", "tmpfs"], folder.path())?
+    else {
         return Ok(());
     };
     let (code, said) = refused(folder.path())?;

@@ -1,5 +1,7 @@
 //! TLS, which is required for connections from other machines.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::Arc;
@@ -32,6 +34,7 @@ impl Certificate {
         let made = certificate::self_signed(NAME)?;
         std::fs::write(&certificate, made.certificate)?;
         std::fs::write(&key, made.key)?;
+        std::fs::set_permissions(&key, Permissions::from_mode(0o600))?;
         Ok(Self { certificate, key })
     }
 
@@ -128,6 +131,7 @@ fn rejects_non_loopback_address_without_tls_or_token() -> Result<()> {
     let [_, certificate, _, key] = made.as_slice() else { anyhow::bail!("{made:?}") };
     let empty = dir.path().join("empty.pem");
     std::fs::write(&empty, "")?;
+    std::fs::set_permissions(&empty, Permissions::from_mode(0o600))?;
     let empty = empty.to_str().context("path is not UTF-8")?;
     let other = tempfile::tempdir()?;
     let others = Certificate::make(other.path())?.key;

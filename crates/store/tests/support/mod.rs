@@ -7,22 +7,29 @@
     reason = "a test helper that fails must fail the test"
 )]
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use innkeeper_core::agent::History;
 use innkeeper_core::channel::ChannelUri;
 use innkeeper_core::storage::{
     Change, Index, JournalEntry, Json, Storage, StoredConversation, StoredRow, StoredTurn,
 };
-use innkeeper_store::{Store, StoreConfig};
+use innkeeper_store::{BackupSchedule, Store, StoreConfig};
 use rusqlite::Connection;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
+/// Opens a store that does not take backups.
 pub(crate) fn open(directory: &Path) -> Store {
-    Store::open(StoreConfig::new(directory)).expect("the store opens")
+    Store::open(without_backups(directory)).expect("the store opens")
+}
+
+pub(crate) fn without_backups(directory: &Path) -> StoreConfig {
+    StoreConfig { backups: BackupSchedule::Never, ..StoreConfig::new(directory) }
 }
 
 pub(crate) fn database(directory: &Path) -> PathBuf {
@@ -155,4 +162,90 @@ pub(crate) fn copy_running_store(from: &Path, to: &Path) {
             fs::copy(from.join(name), to.join(name)).expect("the file is copied");
         }
     }
+}
+
+/// Waits until a backup exists.
+pub(crate) async fn backup_exists(directory: &Path, number: usize) {
+    let backup = directory.join(format!("innkeeper.db.backup-{number}"));
+    innkeeper_testkit::eventually(Duration::from_secs(20), "a backup is taken", || backup.exists())
+        .await
+        .expect("a backup is taken");
+}
+
+/// The migrations in order.
+const STEPS: [&str; 2] = [
+    include_str!("../../migrations/0001_initial.sql"),
+    include_str!("../../migrations/0002_agent_messages.sql"),
+];
+
+/// Replaces a closed database by one that an earlier version created, with the same
+/// records.
+pub(crate) fn downgrade(directory: &Path, version: usize) {
+    let current = directory.join("current");
+    fs::rename(database(directory), &current).expect("the file is renamed");
+    let db = sql(directory);
+    db.execute_batch("PRAGMA journal_mode = WAL").expect("the mode is set");
+    for step in &STEPS[..version] {
+        db.execute_batch(step).expect("the tables are created");
+    }
+    db.pragma_update(None, "user_version", version as i64).expect("the version is set");
+    let attached = db.execute("ATTACH DATABASE ?1 AS current", [current.to_str()]);
+    attached.expect("the database is attached");
+    let tables: Vec<String> = texts(&db, "SELECT name FROM main.sqlite_schema WHERE type = 'table'");
+    for table in tables {
+        let columns =
+            texts(&db, &format!("SELECT name FROM pragma_table_info('{table}', 'main')")).join(", ");
+        db.execute_batch(&format!(
+            "INSERT INTO main.{table} ({columns}) SELECT {columns} FROM current.{table}"
+        ))
+        .expect("the records are copied");
+    }
+    drop(db);
+    fs::remove_file(&current).expect("the file is removed");
+}
+
+fn texts(db: &Connection, select: &str) -> Vec<String> {
+    let mut select = db.prepare(select).expect("a valid statement");
+    let rows = select.query_map([], |row| row.get(0)).expect("the rows are read");
+    rows.collect::<rusqlite::Result<_>>().expect("the rows are read")
+}
+
+pub(crate) const PAGE: u64 = 4096;
+
+pub(crate) fn overwrite(path: &Path, offset: u64, bytes: &[u8]) {
+    let file = OpenOptions::new().write(true).open(path).expect("the file opens");
+    file.write_all_at(bytes, offset).expect("the file is written");
+}
+
+/// The pages of a table or index, root page first.
+pub(crate) fn pages_of(directory: &Path, name: &str) -> Vec<u64> {
+    let db = sql(directory);
+    let root: i64 = db
+        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = ?1", [name], |row| row.get(0))
+        .expect("the table exists");
+    let bytes = fs::read(database(directory)).expect("the file is read");
+    let mut pages = vec![root.unsigned_abs()];
+    let mut at = 0;
+    while let Some(page) = pages.get(at).copied() {
+        at += 1;
+        let start = ((page - 1) * PAGE) as usize;
+        let content = &bytes[start..start + PAGE as usize];
+        // An interior page: child pages are in its cells, the last one in its header.
+        if content[0] == 5 || content[0] == 2 {
+            let cells = usize::from(u16::from_be_bytes([content[3], content[4]]));
+            for cell in 0..cells {
+                let pointer = 12 + 2 * cell;
+                let offset = usize::from(u16::from_be_bytes([content[pointer], content[pointer + 1]]));
+                let child = content[offset..offset + 4].try_into().expect("four bytes");
+                pages.push(u64::from(u32::from_be_bytes(child)));
+            }
+            pages.push(u64::from(u32::from_be_bytes(content[8..12].try_into().expect("four bytes"))));
+        }
+    }
+    pages
+}
+
+/// Overwrites a page.
+pub(crate) fn destroy(directory: &Path, page: u64) {
+    overwrite(&database(directory), (page - 1) * PAGE, &[0x5a; PAGE as usize]);
 }
