@@ -5,12 +5,26 @@
 import { batch, signal } from '@preact/signals';
 
 import { Connection, type ConnectionStatus } from './ahp/connection';
+import { openRequest } from './ahp/input-requests';
 import { RpcError, type SocketLike } from './ahp/rpc';
-import { type ChatState, type InitializeResult, ROOT, type RootState, type SessionState, type SessionSummary, type Uri } from './ahp/types';
+import {
+  type Action,
+  type Answer,
+  type Answers,
+  type ChatState,
+  type InitializeResult,
+  type InputResponse,
+  ROOT,
+  type RootState,
+  type SessionState,
+  type SessionSummary,
+  type Uri,
+} from './ahp/types';
 import { uuid } from './identity';
 import { Drafts, NEW } from './page/drafts';
 import { Notices } from './page/notices';
 import { type OutgoingMessage, OutgoingMessages } from './page/outgoing';
+import { type SentAnswer, SentAnswers } from './page/sent-answers';
 import { SessionList } from './page/session-list';
 
 export interface PageOptions {
@@ -37,12 +51,14 @@ export class Page {
 
   readonly #list = new SessionList();
   readonly #outgoing = new OutgoingMessages();
+  readonly #sentAnswers = new SentAnswers();
   readonly #notices = new Notices();
   readonly #drafts = new Drafts();
 
   readonly sessions = this.#list.byUri;
   readonly rows = this.#list.rows;
   readonly outgoing = this.#outgoing.list;
+  readonly sentAnswers = this.#sentAnswers.list;
   readonly notices = this.#notices.list;
   readonly drafts = this.#drafts.bySession;
 
@@ -128,6 +144,18 @@ export class Page {
     if (sent === undefined) this.notice('Not connected: the answer cannot be stopped from here right now.');
   }
 
+  /** Shares an unfinished answer with the other clients of a chat. Without a connection it is not shared. */
+  shareAnswer(chat: Uri, requestId: string, questionId: string, answer: Answer): void {
+    this.#dispatchAnswer({ chat, requestId, questionId }, { type: 'chat/inputAnswerChanged', requestId, questionId, answer });
+  }
+
+  /** Completes an input request. The host takes the first completion of all clients. */
+  respond(chat: Uri, requestId: string, response: InputResponse, answers?: Answers): void {
+    const action = { type: 'chat/inputCompleted', requestId, response, ...(answers ? { answers } : {}) };
+    const sent = this.#dispatchAnswer({ chat, requestId }, action);
+    if (!sent) this.notice('Not connected: the question cannot be answered from here right now.');
+  }
+
   /** Deletes a session for good. */
   async remove(session: Uri): Promise<void> {
     this.#removing.add(session);
@@ -205,7 +233,37 @@ export class Page {
     setTimeout(() => this.#echoOverdue(message.turnId, clientSeq), ECHO_TIMEOUT_MS);
   }
 
+  #dispatchAnswer(answer: Omit<SentAnswer, 'clientSeq'>, action: Action): boolean {
+    const clientSeq = this.#connection.dispatch(answer.chat, action);
+    if (clientSeq === undefined) return false;
+    const sent = { ...answer, clientSeq };
+    this.#sentAnswers.add(sent);
+    setTimeout(() => this.#answerOverdue(sent), ECHO_TIMEOUT_MS);
+    return true;
+  }
+
+  #answerOverdue(answer: SentAnswer): void {
+    if (!this.#sentAnswers.remove(answer) || answer.questionId !== undefined) return;
+    this.notice('The host did not accept the answer. It may no longer have this session.');
+  }
+
+  #answerEchoed(answer: SentAnswer, rejection: string | undefined): void {
+    batch(() => {
+      this.#sentAnswers.remove(answer);
+      this.#publish();
+    });
+    if (rejection === undefined || answer.questionId !== undefined) return;
+    // If the request is not open, another client was first or the turn has ended, and the conversation shows that.
+    const turn = this.#connection.mirror.chat(answer.chat)?.activeTurn;
+    if (openRequest(turn, answer.requestId)) this.notice(`The host refused the answer: ${rejection}`);
+  }
+
   #echoed(clientSeq: number, rejection: string | undefined): void {
+    const answer = this.#sentAnswers.sentAs(clientSeq);
+    if (answer) {
+      this.#answerEchoed(answer, rejection);
+      return;
+    }
     const message = this.#outgoing.sentAs(clientSeq);
     if (rejection !== undefined && message) this.#takeBack(message, `The host refused the message: ${rejection}`);
     else if (rejection !== undefined) this.notice(`The host refused that: ${rejection}`);
@@ -238,6 +296,8 @@ export class Page {
 
   #ready(host: InitializeResult | undefined): void {
     if (host) this.host.value = host;
+    // Echoes of the lost connection were replayed before; the state shows whether the host has the answers.
+    this.#sentAnswers.clear();
     this.#unsubscribeStrays();
     this.#publish();
     this.#list.load(this.#connection).catch((error: unknown) => {

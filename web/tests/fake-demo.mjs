@@ -54,6 +54,7 @@ export async function play(steps, turn, signal) {
     else if (step === 'text') await stream(turn, 'markdown', words, chunk, signal);
     else if (step === 'think') await stream(turn, 'reasoning', words, chunk, signal);
     else if (step === 'tool') await runTool(turn, words, signal);
+    else if (step === 'ask') await turn.ask(JSON.parse(words));
     else if (step === 'error') return { errorType: 'api_error', message: `The demo model was asked for an error: ${words}` };
   }
   if (signal.aborted) return undefined;

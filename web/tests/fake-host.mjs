@@ -230,7 +230,8 @@ export class FakeHost {
     this.rejectNext = undefined;
     if (reason !== undefined) return this.publish(params.channel, params.action, origin, reason);
     if (params.action.type === 'chat/turnStarted') this.#startTurn(session, params.action, origin);
-    else this.#endTurn(session, params.action, 'cancelled', origin);
+    else if (params.action.type === 'chat/turnCancelled') this.#endTurn(session, params.action, 'cancelled', origin);
+    else this.#answer(session, params.action, origin);
   }
 
   #startTurn(session, action, origin) {
@@ -254,6 +255,7 @@ export class FakeHost {
       parts: chat.activeTurn.responseParts,
       active: chat.activeTurn,
       publish: (type, fields) => this.publish(chat.resource, { type, turnId: action.turnId, ...fields }),
+      ask: (request) => this.#ask(session, request),
     };
     play(answerSteps(action.message.text), turn, session.stop.signal).then((error) => {
       if (session.stop.signal.aborted) return;
@@ -262,6 +264,31 @@ export class FakeHost {
       if (error) this.#endTurn(session, { type: 'chat/error', ...end, part: { kind: 'error', error } }, 'error');
       else this.#endTurn(session, { type: 'chat/turnComplete', ...end }, 'complete');
     });
+  }
+
+  /** Asks the user; resolves when a client completes the request or the turn is stopped. */
+  #ask(session, request) {
+    session.chat.activeTurn.responseParts.push({ kind: 'inputRequest', request });
+    session.chat.status = 24;
+    this.publish(session.chat.resource, { type: 'chat/inputRequested', request: structuredClone(request) });
+    this.#summaryChanged(session);
+    return new Promise((resolve) => {
+      session.completed = resolve;
+      session.stop.signal.addEventListener('abort', resolve);
+    });
+  }
+
+  #answer(session, action, origin) {
+    const part = openPart(session.chat, action.requestId);
+    const given = action.type === 'chat/inputCompleted' ? action.answers : { [action.questionId]: action.answer };
+    if (given) part.request.answers = { ...part.request.answers, ...given };
+    if (action.type === 'chat/inputCompleted') {
+      part.response = action.response;
+      session.chat.status = 8;
+    }
+    this.publish(session.chat.resource, action, origin);
+    this.#summaryChanged(session);
+    if (part.response !== undefined) session.completed();
   }
 
   #endTurn(session, action, outcome, origin) {
@@ -302,8 +329,13 @@ export class FakeHost {
 
 function refusal(chat, action) {
   if (action.type === 'chat/turnStarted') return chat.activeTurn ? 'A turn is active already' : undefined;
+  if (action.type.startsWith('chat/input')) return openPart(chat, action.requestId) ? undefined : 'There is no open request with this id';
   if (action.type !== 'chat/turnCancelled') return `${action.type} is not for clients`;
   return chat.activeTurn?.id === action.turnId ? undefined : 'That turn is not active';
+}
+
+function openPart(chat, requestId) {
+  return chat.activeTurn?.responseParts.find((part) => part.request?.id === requestId && part.response === undefined);
 }
 
 function summary({ uri, state, chat, createdAt }) {

@@ -1,6 +1,7 @@
 // Applies an action to the state of its channel. Pure: an action that is unknown,
 // late or malformed returns the same object.
 
+import { isOpenRequest, reduceRequests } from './input-requests';
 import { reduceToolCall, skipped } from './tool-calls';
 import {
   type Action,
@@ -10,7 +11,6 @@ import {
   type ChatSummary,
   type ErrorInfo,
   type ErrorPart,
-  type InputRequest,
   type Message,
   type ResponsePart,
   type RootState,
@@ -82,9 +82,10 @@ export function reduceChat(state: ChatState, action: Action): ChatState {
     case 'chat/activityChanged':
       return withOptional(state, 'activity', action['activity'] as string | undefined);
     case 'chat/inputRequested':
-      return inputRequested(state, action['request'] as InputRequest);
+      return inputRequested(state, action);
+    case 'chat/inputAnswerChanged':
     case 'chat/inputCompleted':
-      return inputCompleted(state, action);
+      return requestChanged(state, action);
     case 'chat/truncated':
       return truncated(state, action['turnId'] as string | undefined);
     case 'chat/turnsLoaded':
@@ -170,34 +171,14 @@ function toolCallChanged(state: ChatState, action: Action): ChatState {
   return changed === state ? state : withActivity(changed);
 }
 
-function inputRequested(state: ChatState, request: InputRequest): ChatState {
-  const turn = state.activeTurn;
-  if (!turn || !request) return state;
-  const index = openInputRequest(turn, request.id);
-  const known = turn.responseParts[index];
-  const answers = request.answers ?? (known?.kind === 'inputRequest' ? known.request.answers : undefined);
-  const part: ResponsePart = { kind: 'inputRequest', request: answers ? { ...request, answers } : request };
-  const activeTurn = known ? replacePart(turn, index, part) : { ...turn, responseParts: [...turn.responseParts, part] };
-  return unread(withActivity({ ...state, activeTurn }));
+function inputRequested(state: ChatState, action: Action): ChatState {
+  const changed = requestChanged(state, action);
+  return changed === state ? state : unread(changed);
 }
 
-function inputCompleted(state: ChatState, action: Action): ChatState {
-  const turn = state.activeTurn;
-  if (!turn) return state;
-  const index = openInputRequest(turn, String(action['requestId']));
-  const part = turn.responseParts[index];
-  if (part?.kind !== 'inputRequest') return state;
-  const answers = { ...part.request.answers, ...(action['answers'] as Record<string, unknown> | undefined) };
-  const done: ResponsePart = {
-    ...part,
-    request: { ...part.request, answers },
-    response: String(action['response']),
-  };
-  return withActivity({ ...state, activeTurn: replacePart(turn, index, done) });
-}
-
-function openInputRequest(turn: ActiveTurn, id: string): number {
-  return turn.responseParts.findIndex((part) => part.kind === 'inputRequest' && part.response === undefined && part.request?.id === id);
+function requestChanged(state: ChatState, action: Action): ChatState {
+  const activeTurn = state.activeTurn && reduceRequests(state.activeTurn, action);
+  return !activeTurn || activeTurn === state.activeTurn ? state : withActivity({ ...state, activeTurn });
 }
 
 function truncated(state: ChatState, turnId: string | undefined): ChatState {
@@ -237,7 +218,7 @@ function withActivity(state: ChatState): ChatState {
 }
 
 function awaitsUser(part: ResponsePart): boolean {
-  if (part.kind === 'inputRequest') return part.response === undefined;
+  if (isOpenRequest(part)) return true;
   if (part.kind !== 'toolCall') return false;
   return ['pending-confirmation', 'pending-result-confirmation', 'auth-required'].includes(part.toolCall?.status);
 }

@@ -128,11 +128,65 @@ export interface ToolCall {
   auth?: unknown;
 }
 
+export interface InputOption {
+  id: string;
+  label: string;
+  description?: string;
+  recommended?: boolean;
+}
+
+interface QuestionBase {
+  id: string;
+  title?: string;
+  message: string;
+  required?: boolean;
+}
+export interface TextQuestion extends QuestionBase {
+  kind: 'text';
+  format?: string;
+  min?: number;
+  max?: number;
+  defaultValue?: string;
+}
+export interface NumberQuestion extends QuestionBase {
+  kind: 'number' | 'integer';
+  min?: number;
+  max?: number;
+  defaultValue?: number;
+}
+export interface BooleanQuestion extends QuestionBase {
+  kind: 'boolean';
+  defaultValue?: boolean;
+}
+export interface SelectQuestion extends QuestionBase {
+  kind: 'single-select' | 'multi-select';
+  options: InputOption[];
+  allowFreeformInput?: boolean;
+  min?: number;
+  max?: number;
+}
+
+export type Question = TextQuestion | NumberQuestion | BooleanQuestion | SelectQuestion;
+
+export type AnswerValue =
+  | { kind: 'text'; value: string }
+  | { kind: 'number'; value: number }
+  | { kind: 'boolean'; value: boolean }
+  | { kind: 'selected'; value: string; freeformValues?: string[] }
+  | { kind: 'selected-many'; value: string[]; freeformValues?: string[] };
+
+export type Answer = { state: 'draft' | 'submitted'; value: AnswerValue } | { state: 'skipped' };
+
+export type Answers = Record<string, Answer>;
+
+export type InputResponse = 'accept' | 'decline' | 'cancel';
+
 export interface InputRequest {
   id: string;
   message?: string;
-  questions?: { id: string; message: string }[];
-  answers?: Record<string, unknown>;
+  url?: Uri;
+  questions?: Question[];
+  answers?: Answers;
 }
 
 export interface MarkdownPart {

@@ -2,6 +2,7 @@
 
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
+import { isOpenRequest } from '../ahp/input-requests';
 import type { Uri } from '../ahp/types';
 import type { Page } from '../page';
 import { NEW } from '../page/drafts';
@@ -81,6 +82,7 @@ export function Composer({ page, directory, blocked }: ComposerProps) {
 
 function whyNot(page: Page, running: boolean, sending: boolean): string | undefined {
   if (page.status.value.kind !== 'online') return 'Not connected to the host; your text is kept';
+  if (running && page.chat.value?.activeTurn?.responseParts.some(isOpenRequest)) return 'Answer the question first, or stop the turn';
   if (running) return 'Wait for the answer to end, or stop it';
   if (sending) return 'The last message is still on its way';
   if (page.selected.value === undefined && !page.root.value?.agents.length) return 'The host offers no agent yet';

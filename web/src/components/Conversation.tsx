@@ -4,12 +4,13 @@ import { useSignal } from '@preact/signals';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
 import type { ChatState } from '../ahp/types';
-import { directoryPath, oneLine } from '../format';
+import { activityOf, directoryPath, oneLine } from '../format';
 import type { Page } from '../page';
 import { Composer } from './Composer';
 import { copyCode } from './copy-code';
 import { DeleteSession } from './DeleteSession';
 import { DownIcon, FolderIcon } from './Icons';
+import { PageContext } from './page-context';
 import { ErrorCard } from './parts/ErrorCard';
 import { ShowEarlier, TurnView, UserMessage } from './TurnView';
 
@@ -62,7 +63,11 @@ export function Conversation({ page }: { page: Page }) {
       >
         <div class="turns" role="log" aria-label="Conversation" aria-busy={chat?.activeTurn !== undefined}>
           {chat === undefined && outgoing.length === 0 && <p class="quiet center">Opening the session…</p>}
-          {chat && <Turns chat={chat} />}
+          {chat && (
+            <PageContext.Provider value={page}>
+              <Turns chat={chat} />
+            </PageContext.Provider>
+          )}
           {outgoing.map((message) => (
             <UserMessage key={message.turnId} text={message.text} note="Sending…" />
           ))}
@@ -107,6 +112,7 @@ function Turns({ chat }: { chat: ChatState }) {
 /** The announcement of a turn's progress for screen readers. The streamed text itself is not announced. */
 function announcement(chat: ChatState | undefined): string {
   if (!chat) return '';
+  if (activityOf(chat.status) === 'waiting') return 'The agent is waiting for you.';
   if (chat.activeTurn) return 'The agent is answering.';
   switch (chat.turns.at(-1)?.state) {
     case 'complete':

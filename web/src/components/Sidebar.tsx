@@ -120,6 +120,8 @@ function Row({ title, status, current, detail, onSelect }: RowProps) {
 function detail(row: SessionSummary, now: number): string {
   const directory = row.workingDirectories?.[0];
   const activity = activityOf(row.status);
-  const what = oneLine(row.activity) || (activity === 'idle' ? undefined : ACTIVITY_LABEL[activity]);
+  const label = activity === 'idle' ? undefined : ACTIVITY_LABEL[activity];
+  // A session that waits for the user says so, whatever its agent reports.
+  const what = activity === 'waiting' ? label : oneLine(row.activity) || label;
   return [what, directory && oneLine(folderName(directory)), ago(row.modifiedAt, now)].filter(Boolean).join(' · ');
 }

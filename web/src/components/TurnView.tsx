@@ -4,13 +4,16 @@
 import { useSignal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 
+import { isOpenRequest } from '../ahp/input-requests';
 import type { ActiveTurn, ResponsePart, Turn } from '../ahp/types';
 import { duration, oneLine, sourceOf, usageText } from '../format';
 import { ErrorBoundary } from './ErrorBoundary';
 import { LongText } from './LongText';
+import { AnsweredRequest } from './parts/AnsweredRequest';
 import { ErrorCard } from './parts/ErrorCard';
 import { MarkdownText } from './parts/MarkdownText';
 import { OtherPart } from './parts/OtherPart';
+import { QuestionForm } from './parts/QuestionForm';
 import { Thinking } from './parts/Thinking';
 import { ToolCallRow } from './parts/ToolCallRow';
 
@@ -47,10 +50,12 @@ function TurnContent({ turn, activity }: TurnViewProps) {
       {turn.responseParts.slice(first).map((part, offset) => (
         // Parts are only appended and replaced, so the index identifies them; an id from an agent may occur twice.
         <ErrorBoundary key={first + offset} of={part} fallback={() => <SourcePart value={part} />}>
-          <PartView part={part} streaming={running && first + offset === last} />
+          <PartView part={part} streaming={running && first + offset === last} open={running && isOpenRequest(part)} />
         </ErrorBoundary>
       ))}
-      {running && <Working activity={activity} quiet={turn.responseParts[last]?.kind === 'markdown'} />}
+      {running && !turn.responseParts.some(isOpenRequest) && (
+        <Working activity={activity} quiet={turn.responseParts[last]?.kind === 'markdown'} />
+      )}
       {outcome === 'cancelled' && <p class="outcome">Stopped</p>}
       {!running && <Footer turn={turn as Turn} />}
     </section>
@@ -72,13 +77,15 @@ export function UserMessage({ text, note }: { text: string; note?: string }) {
 interface PartViewProps {
   part: ResponsePart;
   streaming: boolean;
+  /** Whether the part is an input request that can be answered. */
+  open: boolean;
 }
 
-function PartView({ part, streaming }: PartViewProps) {
-  return useMemo(() => <PartContent part={part} streaming={streaming} />, [part, streaming]);
+function PartView({ part, streaming, open }: PartViewProps) {
+  return useMemo(() => <PartContent part={part} streaming={streaming} open={open} />, [part, streaming, open]);
 }
 
-function PartContent({ part, streaming }: PartViewProps) {
+function PartContent({ part, streaming, open }: PartViewProps) {
   switch (part.kind) {
     case 'markdown':
       return <MarkdownText text={part.content} streaming={streaming} />;
@@ -86,6 +93,8 @@ function PartContent({ part, streaming }: PartViewProps) {
       return <Thinking text={part.content} streaming={streaming} />;
     case 'toolCall':
       return <ToolCallRow call={part.toolCall} />;
+    case 'inputRequest':
+      return open ? <QuestionForm key={part.request.id} request={part.request} /> : <AnsweredRequest part={part} />;
     case 'error':
       return <ErrorCard title="The answer ended in an error" error={part.error} />;
     default:

@@ -2,7 +2,6 @@
 
 import type { ResponsePart } from '../../ahp/types';
 import { oneLine, plainText } from '../../format';
-import { LongText } from '../LongText';
 import { MarkdownText } from './MarkdownText';
 
 export function OtherPart({ part }: { part: ResponsePart }) {
@@ -11,16 +10,6 @@ export function OtherPart({ part }: { part: ResponsePart }) {
       return (
         <div class="remark">
           <MarkdownText text={plainText(part.content)} streaming={false} />
-        </div>
-      );
-    case 'inputRequest':
-      return (
-        <div class="remark">
-          <strong>The agent asks: </strong>
-          <LongText
-            text={[part.request.message, ...(part.request.questions ?? []).map((each) => each.message)].filter(Boolean).join(' ')}
-          />
-          <span class="quiet"> ({oneLine(part.response) || 'not answered; this page cannot answer it yet'})</span>
         </div>
       );
     case 'contentRef':
