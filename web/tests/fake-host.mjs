@@ -9,13 +9,13 @@ import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { extname, join, normalize } from 'node:path';
-import { fileURLToPath, pathToFileURL } from 'node:url';
+import { pathToFileURL } from 'node:url';
 import { WebSocketServer } from 'ws';
 
 import { answerSteps, play } from './fake-demo.mjs';
 
 const ROOT = 'ahp-root://';
-const DIST = fileURLToPath(new URL('../dist/', import.meta.url));
+const DIST = join(import.meta.dirname, '../dist');
 const TYPES = { '.html': 'text/html', '.js': 'text/javascript', '.css': 'text/css', '.svg': 'image/svg+xml' };
 const POLICY =
   "default-src 'self'; connect-src 'self'; style-src 'self'; img-src 'self' data:; object-src 'none'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'";

@@ -2,11 +2,11 @@
 
 import { effect } from '@preact/signals';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import WebSocket from 'ws';
 
-import { Page } from '../../src/page';
+import type { Page } from '../../src/page';
 import { NEW } from '../../src/page/drafts';
 import { FakeHost } from '../fake-host.mjs';
+import { openPage, when } from './open-page';
 
 let host: FakeHost;
 let pages: Page[];
@@ -21,32 +21,9 @@ afterEach(async () => {
 });
 
 async function open(clientId = 'me'): Promise<Page> {
-  const page = new Page({
-    clientId,
-    openSocket: () => new WebSocket(host.socketUrl),
-    probe: () => Promise.resolve(false),
-    schedule: (publish) => publish(),
-  });
+  const page = await openPage(host, clientId);
   pages.push(page);
-  page.start();
-  await when(() => page.status.value.kind === 'online');
   return page;
-}
-
-/** Resolves when the predicate, which reads signals, becomes true. */
-function when(predicate: () => boolean): Promise<void> {
-  return new Promise((resolve) => {
-    let stop: (() => void) | undefined;
-    let done = false;
-    stop = effect(() => {
-      if (done || !predicate()) return;
-      done = true;
-      queueMicrotask(() => {
-        stop?.();
-        resolve();
-      });
-    });
-  });
 }
 
 const answered =

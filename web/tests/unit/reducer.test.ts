@@ -222,6 +222,27 @@ describe('a question to the user', () => {
       { kind: 'inputRequest', request: { ...request, answers: { a: 1, b: 2 } }, response: 'accept' },
     ]);
   });
+
+  it('has drafts that can be set, replaced and removed until it is completed', () => {
+    const change = (questionId: string, answer?: unknown) => ({ type: 'chat/inputAnswerChanged', requestId: 'q', questionId, answer });
+    const requestOf = (chat: ChatState) => chat.activeTurn?.responseParts[0];
+    const asked = fold([started, { type: 'chat/inputRequested', request: { id: 'q' } }]);
+    const drafted = fold([change('a', 1), change('__proto__', 2), change('a', 3)], asked);
+    expect(drafted.status).toBe(Status.InputNeeded);
+    expect(JSON.stringify(requestOf(drafted))).toBe('{"kind":"inputRequest","request":{"id":"q","answers":{"__proto__":2,"a":3}}}');
+    expect(fold([change('a'), change('__proto__')], drafted)).toEqual(asked);
+    const cancelled = fold([{ type: 'chat/inputCompleted', requestId: 'q', response: 'cancel' }], asked);
+    expect(requestOf(cancelled)).toEqual({ kind: 'inputRequest', request: { id: 'q' }, response: 'cancel' });
+    expect(fold([change('a', 1)], cancelled)).toBe(cancelled);
+  });
+
+  it('keeps its drafts when it is asked again with the same id', () => {
+    const ask = (message: string): Action => ({ type: 'chat/inputRequested', request: { id: 'q', message } });
+    const draft = { type: 'chat/inputAnswerChanged', requestId: 'q', questionId: 'a', answer: 1 };
+    expect(fold([started, ask('One?'), draft, ask('Two?')]).activeTurn?.responseParts).toEqual([
+      { kind: 'inputRequest', request: { id: 'q', message: 'Two?', answers: { a: 1 } } },
+    ]);
+  });
 });
 
 describe('a session', () => {

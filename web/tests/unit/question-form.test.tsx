@@ -1,0 +1,288 @@
+// @vitest-environment jsdom
+
+// Input requests in the page, against a host over a real socket.
+
+import { render } from 'preact';
+import { act } from 'preact/test-utils';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+
+import type { InputRequest, InputResponse, Question } from '../../src/ahp/types';
+import { PageContext } from '../../src/components/page-context';
+import { TurnView } from '../../src/components/TurnView';
+import type { Page } from '../../src/page';
+import { FakeHost } from '../fake-host.mjs';
+import { openPage, when } from './open-page';
+
+const FRUIT: Question = {
+  id: 'fruit',
+  kind: 'single-select',
+  title: 'Fruit',
+  message: 'Which one?',
+  required: true,
+  options: [
+    { id: 'a', label: 'Apple', description: 'Red', recommended: true },
+    { id: 'p', label: 'Pear' },
+  ],
+};
+const NAME: Question = { id: 'name', kind: 'text', message: 'Your name?', min: 2 };
+
+let host: FakeHost;
+let windows: Window[];
+
+interface Window {
+  page: Page;
+  place: HTMLElement;
+}
+
+beforeEach(async () => {
+  host = await new FakeHost().listen();
+  windows = [];
+});
+afterEach(async () => {
+  vi.restoreAllMocks();
+  for (const { page, place } of windows) {
+    render(null, place);
+    place.remove();
+    page.stop();
+  }
+  await host.close();
+});
+
+async function openWindow(clientId: string): Promise<Window> {
+  const page = await openPage(host, clientId);
+  const place = document.body.appendChild(document.createElement('div'));
+  render(<Turns page={page} />, place);
+  const opened = { page, place };
+  windows.push(opened);
+  return opened;
+}
+
+function Turns({ page }: { page: Page }) {
+  const chat = page.chat.value;
+  const turns = [...(chat?.turns ?? []), ...(chat?.activeTurn ? [chat.activeTurn] : [])];
+  return (
+    <PageContext.Provider value={page}>
+      {turns.map((turn) => (
+        <TurnView key={turn.id} turn={turn} />
+      ))}
+    </PageContext.Provider>
+  );
+}
+
+/** Opens a window whose agent asks. */
+async function ask(...questions: Question[]): Promise<Window> {
+  const asked = await openWindow('first');
+  await asked.page.send(`#demo\nask ${JSON.stringify({ id: 'r', message: 'A **question**', questions })}\ntext done`, undefined);
+  await vi.waitFor(() => expect(form(asked)).not.toBeNull());
+  return asked;
+}
+
+async function join(first: Window): Promise<Window> {
+  const second = await openWindow('second');
+  second.page.select(first.page.selected.value);
+  await vi.waitFor(() => expect(form(second)).not.toBeNull());
+  return second;
+}
+
+const form = ({ place }: Window) => place.querySelector('form');
+const button = ({ place }: Window, name: string) =>
+  [...place.querySelectorAll('button')].find((each) => each.textContent === name) as HTMLButtonElement;
+const option = ({ place }: Window, label: string) =>
+  [...place.querySelectorAll('label')].find((each) => each.textContent?.includes(label))?.querySelector('input') as HTMLInputElement;
+const field = ({ place }: Window) => place.querySelector('textarea') as HTMLTextAreaElement;
+const dispatched = (type: string) =>
+  host.received
+    .filter((each) => each.method === 'dispatchAction')
+    .map((each) => each.params['action'])
+    .filter((each) => each.type === type);
+const completions = () => dispatched('chat/inputCompleted');
+
+/** Types without moving the focus, which all windows of this test share. */
+async function type(box: HTMLTextAreaElement, text: string): Promise<void> {
+  box.value = text;
+  await act(() => {
+    box.dispatchEvent(new Event('input', { bubbles: true }));
+  });
+}
+
+it('sends the chosen option after a click on it and on Submit, and shows its label afterwards', async () => {
+  const asked = await ask(FRUIT);
+  expect(asked.place.querySelector('form strong')?.textContent).toBe('question');
+  expect(form(asked)?.textContent).toMatch(/Fruit \*required.*Which one\?.*AppleRecommendedRedPear/);
+  expect(button(asked, 'Submit').disabled).toBe(true);
+  await act(() => option(asked, 'Pear').click());
+  expect(button(asked, 'Submit').disabled).toBe(false);
+  await act(() => button(asked, 'Submit').click());
+  await when(() => asked.page.chat.value?.turns.length === 1);
+  const answers = { fruit: { state: 'submitted', value: { kind: 'selected', value: 'p' } } };
+  expect(completions()).toEqual([{ type: 'chat/inputCompleted', requestId: 'r', response: 'accept', answers }]);
+  await vi.waitFor(() => expect(asked.place.querySelector('.answer')?.textContent).toBe('Pear'));
+  expect(form(asked)).toBeNull();
+  expect(asked.page.chat.value).toEqual(host.chatOf(asked.page.selected.value!));
+  expect(asked.page.notices.value).toEqual([]);
+});
+
+it('skips an optional question that is empty, and submits only answers within their limits', async () => {
+  const asked = await ask({ ...NAME, id: 'one' }, FRUIT, { ...NAME, id: 'two', required: true });
+  const [, last] = asked.place.querySelectorAll('textarea');
+  await act(() => option(asked, 'Apple').click());
+  await type(last!, 'A');
+  expect(button(asked, 'Submit').disabled).toBe(true);
+  expect(form(asked)?.textContent).toContain('At least 2 characters.');
+  await type(last!, 'Ann');
+  await act(() => button(asked, 'Submit').click());
+  await vi.waitFor(() => expect(completions()).toHaveLength(1));
+  expect(completions()[0].answers).toEqual({
+    one: { state: 'skipped' },
+    fruit: { state: 'submitted', value: { kind: 'selected', value: 'a' } },
+    two: { state: 'submitted', value: { kind: 'text', value: 'Ann' } },
+  });
+});
+
+it.each<[string, InputResponse, string]>([
+  ['Decline', 'decline', 'Declined'],
+  ['Cancel', 'cancel', 'Cancelled'],
+])('sends %s without answers and shows it', async (label, response, outcome) => {
+  const asked = await ask(FRUIT);
+  await act(() => button(asked, label).click());
+  await vi.waitFor(() => expect(asked.place.querySelector('.answer')?.textContent).toBe(outcome));
+  expect(completions()).toEqual([{ type: 'chat/inputCompleted', requestId: 'r', response }]);
+});
+
+it('shares drafts with another window, except in the field that its user types in', async () => {
+  const first = await ask(NAME, FRUIT);
+  const second = await join(first);
+  await type(field(first), 'Ann');
+  await vi.waitFor(() => expect(field(second).value).toBe('Ann'));
+  expect(dispatched('chat/inputAnswerChanged')).toHaveLength(1);
+  await act(() => {
+    field(first).dispatchEvent(new Event('blur'));
+  });
+  await type(field(second), 'Bob');
+  await vi.waitFor(() => expect(field(first).value).toBe('Bob'));
+  await type(field(first), 'Anna');
+  await when(() => JSON.stringify(second.page.chat.value).includes('Anna'));
+  expect(field(second).value).toBe('Bob');
+  await act(() => option(second, 'Pear').click());
+  await vi.waitFor(() => expect(option(first, 'Pear').checked).toBe(true));
+  expect([...first.page.notices.value, ...second.page.notices.value]).toEqual([]);
+});
+
+it('shows the outcome in every window after one of them answered, and no error in the slower one', async () => {
+  const first = await ask(FRUIT);
+  const second = await join(first);
+  await act(() => option(first, 'Pear').click());
+  await act(() => option(second, 'Apple').click());
+  await act(() => {
+    button(first, 'Submit').click();
+    button(second, 'Submit').click();
+  });
+  await vi.waitFor(() => {
+    for (const each of windows) expect(each.place.querySelector('.answer')?.textContent).toMatch(/Pear|Apple/);
+  });
+  expect(completions()).toHaveLength(2);
+  await when(() => windows.every(({ page }) => page.sentAnswers.value.length === 0));
+  const [one, two] = windows.map(({ place }) => place.querySelector('.answer')?.textContent);
+  expect(one).toBe(two);
+  for (const each of windows) {
+    expect(form(each)).toBeNull();
+    expect(each.page.notices.value).toEqual([]);
+  }
+});
+
+it('says why an answer was refused while the request is open, and can be submitted again', async () => {
+  const asked = await ask(FRUIT);
+  await act(() => option(asked, 'Pear').click());
+  await when(() => JSON.stringify(asked.page.chat.value).includes('draft'));
+  host.rejectNext = 'Not today';
+  await act(() => button(asked, 'Submit').click());
+  await when(() => asked.page.notices.value.length > 0);
+  expect(asked.page.notices.value[0]?.text).toBe('The host refused the answer: Not today');
+  await vi.waitFor(() => expect(button(asked, 'Submit').disabled).toBe(false));
+  await act(() => button(asked, 'Submit').click());
+  await when(() => asked.page.chat.value?.turns.length === 1);
+});
+
+it('can be answered after a reconnect if the answer was lost with the connection', async () => {
+  const asked = await ask(FRUIT);
+  await act(() => option(asked, 'Pear').click());
+  host.deaf = true;
+  await act(() => button(asked, 'Submit').click());
+  expect(button(asked, 'Submit').disabled).toBe(true);
+  expect(form(asked)?.textContent).toContain('Sending…');
+  host.cut();
+  await when(() => asked.page.status.value.kind === 'waiting');
+  await vi.waitFor(() => expect(form(asked)?.textContent).toContain('Not connected to the host'));
+  host.deaf = false;
+  await vi.waitFor(() => expect(button(asked, 'Submit').disabled).toBe(false));
+  expect(option(asked, 'Pear').checked).toBe(true);
+  await act(() => button(asked, 'Submit').click());
+  await when(() => asked.page.chat.value?.turns.length === 1);
+});
+
+it('shows a request that was never answered without a form after its turn was stopped', async () => {
+  const asked = await ask(FRUIT);
+  asked.page.stopTurn();
+  await vi.waitFor(() => expect(asked.place.querySelector('.answer')?.textContent).toBe('Not answered'));
+  expect(form(asked)).toBeNull();
+});
+
+it('marks a session that waits for an answer in the list of sessions', async () => {
+  const asked = await ask(FRUIT);
+  await when(() => asked.page.rows.value[0]?.status === 24);
+  await act(() => button(asked, 'Cancel').click());
+  await when(() => asked.page.rows.value[0]?.status === 1);
+});
+
+async function show(request: Partial<InputRequest>): Promise<HTMLElement> {
+  const place = document.createElement('div');
+  const parts = [{ kind: 'inputRequest' as const, request: { id: 'r', ...request } }];
+  const turn = { id: 't', startedAt: '', message: { text: 'hi', origin: { kind: 'user' } }, responseParts: parts };
+  await act(() => render(<TurnView turn={turn} />, place));
+  return place;
+}
+
+it('opens a web address only by a click in a new tab, and shows any other address as text', async () => {
+  const link = (await show({ url: 'https://exámple.com/a' })).querySelector('a');
+  expect(link?.outerHTML).toBe(
+    '<a href="https://xn--exmple-qta.com/a" target="_blank" rel="noopener noreferrer">https://xn--exmple-qta.com/a</a>',
+  );
+  const script = await show({ url: 'javascript:alert(1)' });
+  expect(script.querySelector('a')).toBeNull();
+  expect(script.textContent).toContain('javascript:alert(1)');
+});
+
+it('limits how many questions and options are shown at first', async () => {
+  const options = Array.from({ length: 120 }, (_, index) => ({ id: `${index}`, label: `Option ${index}` }));
+  const place = await show({ questions: [{ ...FRUIT, options }, ...Array.from({ length: 60 }, () => NAME)] });
+  expect(place.querySelectorAll('input[type=radio]')).toHaveLength(50);
+  expect(place.querySelectorAll('.question-field')).toHaveLength(20);
+  const more = [...place.querySelectorAll('button')].find((each) => each.textContent === 'Show more options (70 are hidden)');
+  await act(() => more?.click());
+  expect(place.querySelectorAll('input[type=radio]')).toHaveLength(100);
+});
+
+it('shows markup in questions and options as text', async () => {
+  const markup = '<img src=x onerror=alert(1)>';
+  const place = await show({
+    message: markup,
+    questions: [{ ...FRUIT, title: markup, message: markup, options: [{ id: 'x', label: markup }] }],
+  });
+  expect(place.querySelector('img')).toBeNull();
+  expect(place.textContent?.split(markup)).toHaveLength(5);
+});
+
+it.each([{ questions: 7 }, { questions: [null] }, { questions: [{ ...FRUIT, options: undefined }] }])(
+  'shows the source of the malformed request %o',
+  async (request) => {
+    vi.spyOn(console, 'warn').mockImplementation(() => {});
+    const place = await show(request as unknown as InputRequest);
+    expect(place.textContent).toContain('This part cannot be shown');
+  },
+);
+
+it('blocks Submit for a required question of an unknown kind', async () => {
+  const asked = await ask({ ...NAME, kind: 'colour', required: true } as unknown as Question);
+  expect(form(asked)?.textContent).toContain('Answer it in another client');
+  expect(button(asked, 'Submit').disabled).toBe(true);
+});
