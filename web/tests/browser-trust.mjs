@@ -55,7 +55,7 @@ export const trustTests = {
   async 'Cancel ends the turn, and the question says so'({ page, scratch }) {
     const { folder, mark } = await folderWithHook(scratch, 'cancelled');
     await ask(page, folder);
-    await page.getByRole('button', { name: 'Cancel' }).click();
+    await page.getByRole('button', { name: 'Cancel', exact: true }).click();
     await finished(page, 'cancelled');
     assert.equal(await page.innerText('.answer'), 'Cancelled');
     assert.equal(existsSync(mark), false, 'the hook ran');

@@ -2,12 +2,14 @@
 
 // Input requests in the page, against a host over a real socket.
 
+import { signal } from '@preact/signals';
 import { render } from 'preact';
 import { act } from 'preact/test-utils';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
 import type { InputRequest, InputResponse, Question } from '../../src/ahp/types';
 import { PageContext } from '../../src/components/page-context';
+import { Sidebar } from '../../src/components/Sidebar';
 import { TurnView } from '../../src/components/TurnView';
 import type { Page } from '../../src/page';
 import { FakeHost } from '../fake-host.mjs';
@@ -98,7 +100,7 @@ const dispatched = (type: string) =>
 const completions = () => dispatched('chat/inputCompleted');
 
 /** Types without moving the focus, which all windows of this test share. */
-async function type(box: HTMLTextAreaElement, text: string): Promise<void> {
+async function type(box: HTMLTextAreaElement | HTMLInputElement, text: string): Promise<void> {
   box.value = text;
   await act(() => {
     box.dispatchEvent(new Event('input', { bubbles: true }));
@@ -137,6 +139,45 @@ it('skips an optional question that is empty, and submits only answers within th
     fruit: { state: 'submitted', value: { kind: 'selected', value: 'a' } },
     two: { state: 'submitted', value: { kind: 'text', value: 'Ann' } },
   });
+});
+
+it('takes free text instead of an option, or in addition to several', async () => {
+  const asked = await ask(
+    { ...FRUIT, allowFreeformInput: true },
+    {
+      ...FRUIT,
+      id: 'more',
+      kind: 'multi-select',
+      allowFreeformInput: true,
+      options: [
+        { id: 'f', label: 'Fig' },
+        { id: 'k', label: 'Kiwi' },
+      ],
+    },
+  );
+  const [instead, more] = asked.place.querySelectorAll<HTMLInputElement>('input[type=text]');
+  await type(instead!, 'Plum');
+  await act(() => option(asked, 'Pear').click());
+  expect(instead!.value).toBe('');
+  await type(instead!, 'Plum');
+  expect(option(asked, 'Pear').checked).toBe(false);
+  for (const label of ['Kiwi', 'Fig', 'Kiwi']) await act(() => option(asked, label).click());
+  await type(more!, 'Lime');
+  await act(() => button(asked, 'Submit').click());
+  await vi.waitFor(() => expect(completions()).toHaveLength(1));
+  expect(completions()[0].answers).toEqual({
+    fruit: { state: 'submitted', value: { kind: 'selected', value: '', freeformValues: ['Plum'] } },
+    more: { state: 'submitted', value: { kind: 'selected-many', value: ['f'], freeformValues: ['Lime'] } },
+  });
+});
+
+it('can clear the choice of an optional question', async () => {
+  const asked = await ask({ id: 'sure', kind: 'boolean', message: 'Sure?', defaultValue: true });
+  expect(option(asked, 'Yes').checked).toBe(true);
+  await act(() => button(asked, 'Clear the answer').click());
+  expect(option(asked, 'Yes').checked).toBe(false);
+  await act(() => button(asked, 'Submit').click());
+  await vi.waitFor(() => expect(completions()[0]?.answers).toEqual({ sure: { state: 'skipped' } }));
 });
 
 it.each<[string, InputResponse, string]>([
@@ -227,11 +268,14 @@ it('shows a request that was never answered without a form after its turn was st
   expect(form(asked)).toBeNull();
 });
 
-it('marks a session that waits for an answer in the list of sessions', async () => {
+it('marks a session that waits for an answer in the list, whatever its agent reports', async () => {
   const asked = await ask(FRUIT);
-  await when(() => asked.page.rows.value[0]?.status === 24);
-  await act(() => button(asked, 'Cancel').click());
-  await when(() => asked.page.rows.value[0]?.status === 1);
+  render(<Sidebar page={asked.page} open={signal(false)} />, asked.place);
+  host.notifyRoot('root/sessionSummaryChanged', { session: asked.page.selected.value, changes: { activity: 'Reading' } });
+  await when(() => asked.page.rows.value[0]?.activity === 'Reading');
+  await vi.waitFor(() => expect(asked.place.querySelector('.row-detail')?.textContent).toMatch(/^Waiting for you/));
+  asked.page.stopTurn();
+  await vi.waitFor(() => expect(asked.place.querySelector('.row-detail')?.textContent).toMatch(/^Reading/));
 });
 
 async function show(request: Partial<InputRequest>): Promise<HTMLElement> {

@@ -44,7 +44,12 @@ export function AnsweredRequest({ part }: { part: InputRequestPart }) {
 }
 
 function QuestionWords({ question }: { question: Question }) {
-  return <div class="quiet">{question.title ? oneLine(question.title) : <LongText text={String(question.message ?? '')} />}</div>;
+  return (
+    <div class="quiet">
+      {oneLine(question.title)}
+      <LongText text={String(question.message ?? '')} />
+    </div>
+  );
 }
 
 function outcome(response: string | undefined): string {
