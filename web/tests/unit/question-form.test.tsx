@@ -291,9 +291,11 @@ it('opens a web address only by a click in a new tab, and shows any other addres
   expect(link?.outerHTML).toBe(
     '<a href="https://xn--exmple-qta.com/a" target="_blank" rel="noopener noreferrer">https://xn--exmple-qta.com/a</a>',
   );
-  const script = await show({ url: 'javascript:alert(1)' });
-  expect(script.querySelector('a')).toBeNull();
-  expect(script.textContent).toContain('javascript:alert(1)');
+  for (const url of ['javascript:alert(1)', 'not an address']) {
+    const place = await show({ url });
+    expect(place.querySelector('a')).toBeNull();
+    expect(place.textContent).toContain(url);
+  }
 });
 
 it('limits how many questions and options are shown at first', async () => {

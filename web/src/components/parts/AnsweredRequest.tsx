@@ -1,4 +1,4 @@
-// An input request that cannot be answered any more: its questions, and how it ended.
+// An input request that is no longer open: its questions, and how it ended.
 
 import type { InputRequestPart, Question } from '../../ahp/types';
 import { oneLine } from '../../format';

@@ -20,6 +20,10 @@ export function RequestAddress({ address }: { address: string }) {
 
 /** The address, if it is a web address. The parsed form has no look-alike characters in its host. */
 function webAddress(address: string): URL | undefined {
-  const url = URL.parse(address);
-  return url && /^https?:$/.test(url.protocol) ? url : undefined;
+  try {
+    const url = new URL(address);
+    return /^https?:$/.test(url.protocol) ? url : undefined;
+  } catch {
+    return undefined;
+  }
 }
