@@ -7,6 +7,7 @@ use std::time::Duration;
 use ahp_types::state::TurnState;
 use anyhow::{Context as _, Result};
 use innkeeper_testkit::{Observer, TestHost, eventually, runtimes};
+use innkeeper_workspace::uri_of;
 use serde_json::{Value, json};
 
 use crate::{Opened, options, trust_command};
@@ -239,7 +240,7 @@ async fn folder_is_trusted_by_configuration_or_by_client() -> Result<()> {
 
 /// Publishes a trusted folder as VS Code does.
 async fn trust_as_vscode(client: &mut Observer, folder: &Path) -> Result<()> {
-    let trust = json!({"enabled": true, "trustedUris": [innkeeper_testkit::uri_of(folder)]});
+    let trust = json!({"enabled": true, "trustedUris": [uri_of(folder)]});
     let changed = json!({"type": "root/configChanged", "config": {"workspaceTrust": trust}});
     client.dispatch("ahp-root://", changed).await?;
     client.settle().await
