@@ -328,7 +328,8 @@ fn limits(section: &GatewaySection) -> Result<GatewayLimits> {
         None => Ok(GatewayLimits::default()),
         Some(0) => bail!("gateway.body_cap_mib: must be at least 1"),
         Some(mebibytes) => {
-            Ok(GatewayLimits { body_cap: usize::try_from(mebibytes)?.saturating_mul(1024 * 1024) })
+            let body_cap = usize::try_from(mebibytes)?.saturating_mul(1024 * 1024);
+            Ok(GatewayLimits { body_cap, ..GatewayLimits::default() })
         }
     }
 }

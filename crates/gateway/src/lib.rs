@@ -15,6 +15,7 @@ mod catalogue;
 pub mod check;
 mod client;
 mod connection;
+mod connection_slot;
 mod credentials;
 mod endpoint;
 mod envelope;
