@@ -10,6 +10,7 @@ mod dispatches;
 mod frame;
 mod merge;
 mod outbox;
+mod outbox_budget;
 mod parts;
 mod repeats;
 mod replay;

@@ -26,6 +26,7 @@ use super::chat::TurnError;
 use super::clients::{KnownClients, Mark, Marks};
 use super::frame::{Action, EncodedEnvelope, Frame, Origin, envelope};
 use super::outbox::{CloseReason, Delivery, Outbox};
+use super::outbox_budget::OutboxBudget;
 use super::repeats::{DispatchClaim, DispatchMark};
 use super::replay::ReplayLog;
 use super::rows::Rows;
@@ -40,6 +41,8 @@ use observers::Observers;
 #[derive(Debug)]
 pub struct StateStore {
     inner: Mutex<StoreInner>,
+    /// The memory of all connections' outboxes.
+    budget: Arc<OutboxBudget>,
 }
 
 #[derive(Debug)]
@@ -170,6 +173,7 @@ impl StateStore {
     pub fn new(root: RootState) -> Self {
         let root = Channel { state: ChannelState::Root(Box::new(root)), subscribers: Vec::new() };
         Self {
+            budget: Arc::default(),
             inner: Mutex::new(StoreInner {
                 seq: ServerSeq(0),
                 channels: HashMap::from([(ChannelUri::root(), root)]),
@@ -219,6 +223,7 @@ impl StateStore {
 
     /// Registers a connection without subscriptions.
     pub fn attach(&self, outbox: Arc<Outbox>) -> ConnectionId {
+        self.budget.add(&outbox);
         let mut inner = self.lock();
         let id = ConnectionId(inner.next_connection);
         inner.next_connection += 1;
@@ -281,6 +286,12 @@ impl StateStore {
             subscriptions: attached().map(|attached| attached.marks.len()).sum(),
             outbox_bytes: attached().map(|attached| attached.outbox.waiting_bytes()).sum(),
         }
+    }
+
+    /// Waits until the outboxes have released much memory, which the caller may return to
+    /// the system.
+    pub async fn outboxes_drained(&self) {
+        self.budget.drained().await;
     }
 
     /// Number of a connection's subscriptions.
