@@ -119,6 +119,10 @@ pub enum CloseReason {
     NoCommonVersion,
     /// The client sent a message above the size limit.
     MessageTooLarge,
+    /// The client violated the transport's protocol.
+    ProtocolViolation,
+    /// The client sent text that is not UTF-8.
+    InvalidText,
     /// The client sent too many invalid messages.
     TooMuchGarbage,
     /// The client did not complete the handshake in time.

@@ -110,7 +110,7 @@ async fn unsupported_version_returns_supported_versions_and_closes() {
         let answer = wire.request("initialize", initialize_params(versions)).await;
         assert_eq!(answer["error"]["code"], -32005);
         assert_eq!(answer["error"]["data"]["supportedVersions"], json!(["1.0.0", "0.9.0"]));
-        assert_eq!(wire.closed().await, 1000);
+        assert_eq!(wire.closed().await, 1002);
     }
 }
 
