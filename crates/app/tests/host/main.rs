@@ -23,6 +23,7 @@ mod files;
 mod hostile;
 mod lifecycle;
 mod operations;
+mod pressure;
 mod readme;
 mod settings;
 mod tls;

@@ -6,7 +6,7 @@
 //!
 //! Each submodule holds the rules of one subject: `turns`, `queue`, `tools`, `inputs`,
 //! `settings`, `directories`, `customizations`, `children` (subagent chats), `names` (length
-//! limits), `agent` (agent events), `leftovers` (state that must not outlive an agent) and
+//! limits), `times` (times from clients), `agent` (agent events), `leftovers` (state that must not outlive an agent) and
 //! `lost_history` (agents that have lost their record).
 
 mod agent;
@@ -19,6 +19,7 @@ mod lost_history;
 mod names;
 mod queue;
 mod settings;
+mod times;
 mod tools;
 mod turns;
 

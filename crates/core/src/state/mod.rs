@@ -15,6 +15,7 @@ mod parts;
 mod repeats;
 mod replay;
 mod rows;
+mod session_status;
 mod snapshot;
 mod store;
 mod write_load;
@@ -25,6 +26,7 @@ pub use frame::{Action, EncodedEnvelope, Frame, Origin, notification};
 pub use outbox::{CloseReason, Delivery, Outbox};
 pub(crate) use repeats::{DispatchClaim, DispatchMark};
 pub use rows::{BadRowKey, RowKey};
+pub(crate) use session_status::{leading_chat, newest_chat, session_status};
 pub use snapshot::{ChannelState, EncodedSnapshot};
 pub use store::{
     CommitError, Counts, FetchError, Missed, Observed, ObserverScope, RowsPage, StateObserver, StateStore,

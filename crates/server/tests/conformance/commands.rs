@@ -273,7 +273,7 @@ async fn start_turns_at(scene: &mut Scene, hours: &[u8]) -> Vec<Player> {
         scene.alice.create(&session, &[]).await.unwrap();
         let chat = scene.alice.open_session(&session).await.unwrap();
         let mut action = started("t1");
-        action["startedAt"] = json!(format!("2026-11-15T{hour:02}:00:00.000Z"));
+        action["startedAt"] = json!(format!("2025-11-15T{hour:02}:00:00.000Z"));
         scene.alice.dispatch(&chat, action).await.unwrap();
         let mut player = scene.host.stage().player().await.unwrap();
         player.prompt().await.unwrap();
