@@ -42,12 +42,17 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), CommandFailure>
     let admission = token.clone().map_or_else(Admission::open, Admission::with_token);
     let mut upstreams = Upstreams::load(&arguments.upstream, &directories).map_err(CommandFailure::usage)?;
     open_files.limit_gateway(&mut upstreams.limits);
-    let config = Config::load(arguments.upstream.config.as_deref(), &directories);
-    let roots = config.and_then(|config| config.file_roots()).map_err(CommandFailure::usage)?;
+    let config =
+        Config::load(arguments.upstream.config.as_deref(), &directories).map_err(CommandFailure::usage)?;
+    let roots = config.file_roots().map_err(CommandFailure::usage)?;
+    let queued_bytes = config.queued_bytes().map_err(CommandFailure::usage)?;
     let (upstream, opener) = (upstreams.name, directories.page_link());
     let claude = arguments.claude.clone();
     let settings = Settings { directories, listen, admission, server, upstreams, claude, roots };
     let running = running_host::start(settings).await.map_err(CommandFailure::work)?;
+    if let Some(bytes) = queued_bytes {
+        running.host().store().limit_outboxes(bytes);
+    }
     let ready = ReadyLine { places: running.server.places().to_vec(), scheme, token, upstream };
     let announced = registry.and_then(|registry| announce::write(&registry, &ready));
     ready.print(arguments.json).map_err(CommandFailure::work)?;

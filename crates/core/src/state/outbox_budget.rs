@@ -13,22 +13,25 @@ use tokio::time::Instant;
 
 use super::outbox::Outbox;
 
-/// Bytes that all outboxes except the largest may occupy: four that reach their own
-/// limit, or a large snapshot for each of a hundred clients that reconnect at once.
-const LIMIT: usize = 256 * 1024 * 1024;
+/// Bytes that all outboxes except the largest may occupy by default: four that reach
+/// their own limit, or a large snapshot for each of a hundred clients that reconnect at
+/// once.
+const DEFAULT_LIMIT: usize = 256 * 1024 * 1024;
 
 /// Growth between two checks of all outboxes, since a check takes longer than a publish.
-const STEP: usize = LIMIT / 64;
+const STEP: usize = 4 * 1024 * 1024;
 
 /// Occupied bytes after which it is worth returning free memory to the system.
-const MUCH: usize = LIMIT / 8;
+const MUCH: usize = 24 * 1024 * 1024;
 
 /// Occupied bytes at which most of that memory is free.
-const LITTLE: usize = LIMIT / 32;
+const LITTLE: usize = 8 * 1024 * 1024;
 
 /// The sum of all outboxes of a host.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct OutboxBudget {
+    /// Bytes that all outboxes except the largest may occupy.
+    limit: AtomicUsize,
     /// Bytes that the frames of all outboxes occupy.
     occupied: AtomicUsize,
     /// Growth above the limit for which the last check found no outbox to close.
@@ -49,7 +52,25 @@ pub(super) struct OutboxLoad {
     pub(super) occupied: usize,
 }
 
+impl Default for OutboxBudget {
+    fn default() -> Self {
+        Self {
+            limit: AtomicUsize::new(DEFAULT_LIMIT),
+            occupied: AtomicUsize::default(),
+            tolerated: AtomicUsize::default(),
+            outboxes: Mutex::default(),
+            grown: AtomicBool::default(),
+            drained: Notify::default(),
+        }
+    }
+}
+
 impl OutboxBudget {
+    /// Replaces the default limit.
+    pub(super) fn set_limit(&self, bytes: usize) {
+        self.limit.store(bytes, Ordering::Relaxed);
+    }
+
     /// Adds an outbox, which reports its changes from now on.
     pub(super) fn add(self: &Arc<Self>, outbox: &Arc<Outbox>) {
         let mut outboxes = self.lock();
@@ -76,22 +97,22 @@ impl OutboxBudget {
 
     /// Closes outboxes while they exceed the limit. The caller holds no outbox's lock.
     pub(super) fn enforce(&self) {
-        let occupied = self.occupied.load(Ordering::Relaxed);
-        if occupied <= LIMIT {
+        let (occupied, limit) = (self.occupied.load(Ordering::Relaxed), self.limit.load(Ordering::Relaxed));
+        if occupied <= limit {
             if self.tolerated.load(Ordering::Relaxed) != 0 {
                 self.tolerated.store(0, Ordering::Relaxed);
             }
             return;
         }
-        if occupied <= LIMIT + self.tolerated.load(Ordering::Relaxed) {
+        if occupied <= limit + self.tolerated.load(Ordering::Relaxed) {
             return;
         }
-        self.close_heaviest();
+        self.close_heaviest(limit);
         let left = self.occupied.load(Ordering::Relaxed);
-        self.tolerated.store((left + STEP).saturating_sub(LIMIT), Ordering::Relaxed);
+        self.tolerated.store((left + STEP).saturating_sub(limit), Ordering::Relaxed);
     }
 
-    fn close_heaviest(&self) {
+    fn close_heaviest(&self, limit: usize) {
         let now = Instant::now();
         let outboxes: Vec<Arc<Outbox>> = self.lock().iter().filter_map(Weak::upgrade).collect();
         let mut loads: Vec<(OutboxLoad, &Arc<Outbox>)> =
@@ -101,7 +122,7 @@ impl OutboxBudget {
         let largest = |loads: &[(OutboxLoad, &Arc<Outbox>)]| {
             loads.iter().map(|(load, _)| load.occupied).max().unwrap_or_default()
         };
-        while occupied - largest(&loads) > LIMIT {
+        while occupied - largest(&loads) > limit {
             let Some((load, outbox)) = loads.pop() else { return };
             outbox.evict();
             occupied -= load.occupied;

@@ -29,7 +29,7 @@ async fn outboxes_together_stay_within_budget() {
     for _ in 0..30 {
         for outbox in &outboxes {
             outbox.push(Frame::of_size(MIB));
-            assert!(occupied(&budget) <= LIMIT + 64 * MIB + STEP, "{} MiB", occupied(&budget) / MIB);
+            assert!(occupied(&budget) <= DEFAULT_LIMIT + 64 * MIB + STEP, "{} MiB", occupied(&budget) / MIB);
         }
     }
     assert!((1..=11).contains(&open(&outboxes)), "{} open", open(&outboxes));
@@ -60,10 +60,10 @@ async fn client_that_does_not_read_is_closed_before_one_that_does() {
 #[tokio::test(start_paused = true)]
 async fn single_response_of_any_size_is_not_closed() {
     let (_budget, outboxes) = outboxes(3);
-    outboxes[0].push(Frame::of_size(LIMIT + 64 * MIB));
+    outboxes[0].push(Frame::of_size(DEFAULT_LIMIT + 64 * MIB));
     outboxes[1].push(Frame::of_size(MIB));
     assert_eq!(open(&outboxes), 3);
-    outboxes[2].push(Frame::of_size(LIMIT + 64 * MIB));
+    outboxes[2].push(Frame::of_size(DEFAULT_LIMIT + 64 * MIB));
     assert_eq!(open(&outboxes), 2, "two such responses at once are too many");
     assert_eq!(outboxes[1].close_reason(), None);
 }

@@ -288,6 +288,11 @@ impl StateStore {
         }
     }
 
+    /// Sets how many bytes all outboxes together may hold.
+    pub fn limit_outboxes(&self, bytes: usize) {
+        self.budget.set_limit(bytes);
+    }
+
     /// Waits until the outboxes have released much memory, which the caller may return to
     /// the system.
     pub async fn outboxes_drained(&self) {

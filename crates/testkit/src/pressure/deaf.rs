@@ -18,12 +18,12 @@ use crate::wait::eventually;
 
 const MIB: u64 = 1024 * 1024;
 
-/// Most memory that the clients may occupy: the budget of all outboxes, one outbox in
-/// addition, and copies of what is being encoded and written.
-const MAX_GROWTH: u64 = (256 + 64 + 128) * MIB;
+/// Most memory that the clients may occupy in addition to the budget of all outboxes:
+/// the largest outbox, and copies of what is being encoded and written.
+const MAX_EXCESS: u64 = 128 * MIB;
 
 /// Most memory that may remain afterwards.
-const MAX_REST: u64 = 64 * MIB;
+const MAX_REST: u64 = 32 * MIB;
 
 /// Kernel receive buffer of a client.
 const RECEIVE_BUFFER: u32 = 128 * 1024;
@@ -37,8 +37,10 @@ const RETURN_TIME: Duration = Duration::from_secs(60);
 pub struct DeafPlan {
     /// Number of clients that never read.
     pub clients: usize,
-    /// Snapshots of about 1 MiB that each of them asks for.
+    /// Snapshots of about 512 KiB that each of them asks for.
     pub snapshots: usize,
+    /// What the host may queue for all clients.
+    pub queued_mib: u32,
     /// Seed of the order and size of the requests.
     pub seed: u64,
 }
@@ -63,7 +65,11 @@ impl fmt::Display for DeafResult {
 }
 
 /// Lets clients ask for snapshots without reading them.
-pub async fn fill_outboxes(options: HostOptions, plan: DeafPlan) -> Result<DeafResult> {
+pub async fn fill_outboxes(mut options: HostOptions, plan: DeafPlan) -> Result<DeafResult> {
+    let directory = tempfile::tempdir().context("cannot create a temporary directory")?;
+    let config = directory.path().join("config.toml");
+    std::fs::write(&config, format!("[limits]\nqueued_mib = {}\n", plan.queued_mib))?;
+    options.arguments.extend(["--config".to_owned(), config.display().to_string()]);
     let host = TestHost::start(options).await?;
     let mut random = StdRng::seed_from_u64(plan.seed);
     let (mut observer, chat) = chat_with_draft(&host, &mut random).await?;
@@ -90,7 +96,12 @@ pub async fn fill_outboxes(options: HostOptions, plan: DeafPlan) -> Result<DeafR
     // Requests are still being handled; their responses count, too.
     observer.settle().await.context("another client is not served")?;
     most = most.max(settled_memory(&host).await?);
-    ensure!(most - before <= MAX_GROWTH, "{} deaf clients took {} MiB", plan.clients, (most - before) / MIB);
+    ensure!(
+        most - before <= u64::from(plan.queued_mib) * MIB + MAX_EXCESS,
+        "{} deaf clients took {} MiB",
+        plan.clients,
+        (most - before) / MIB
+    );
     drop(clients);
     let returned = || memory(&host).is_ok_and(|now| now <= before + MAX_REST);
     eventually(RETURN_TIME, "the memory is returned", returned).await?;
@@ -98,13 +109,13 @@ pub async fn fill_outboxes(options: HostOptions, plan: DeafPlan) -> Result<DeafR
     Ok(DeafResult { memory: [before, most, memory(&host)?], closed })
 }
 
-/// Opens a chat whose snapshots are about 1 MiB.
+/// Opens a chat whose snapshots are about 512 KiB.
 async fn chat_with_draft(host: &TestHost, random: &mut StdRng) -> Result<(Observer, String)> {
     let session = format!("claude:/{}", uuid::Uuid::new_v4());
     let mut observer = host.observer("reading").await?;
     observer.create_session(&session, &host.work_uri()).await?;
     let chat = observer.open_session(&session).await?;
-    let text = "x".repeat(1024 * random.random_range(768..1280));
+    let text = "x".repeat(1024 * random.random_range(384..640));
     let draft = json!({"text": text, "origin": {"kind": "user"}});
     observer.dispatch(&chat, json!({"type": "chat/draftChanged", "draft": draft})).await?;
     let echoed = |observer: &Observer| observer.chat(&chat).is_ok_and(|chat| chat.draft.is_some());

@@ -23,9 +23,12 @@ pub(crate) struct DeafOptions {
     /// Number of clients that never read
     #[arg(long, value_name = "N", default_value_t = 40)]
     clients: usize,
-    /// Snapshots of 1 MiB that each client asks for
+    /// Snapshots of 512 KiB that each client asks for
     #[arg(long, value_name = "N", default_value_t = 60)]
     snapshots: usize,
+    /// What the host may queue for all clients
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    queued_mib: u32,
     /// Seed of the order and size of the requests
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -72,8 +75,9 @@ impl DeafOptions {
     }
 
     pub(crate) async fn run(self) -> Result<ExitCode> {
-        let plan = DeafPlan { clients: self.clients, snapshots: self.snapshots, seed: self.seed };
-        report(&fill_outboxes(HostOptions::new(self.innkeeper, None), plan).await?)
+        let Self { innkeeper, clients, snapshots, queued_mib, seed } = self;
+        let plan = DeafPlan { clients, snapshots, queued_mib, seed };
+        report(&fill_outboxes(HostOptions::new(innkeeper, None), plan).await?)
     }
 }
 
