@@ -100,7 +100,8 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
 async fn close_code(socket: &mut TcpStream) -> u16 {
     let mut text = Vec::new();
     in_time(SOON, "the end of the connection", socket.read_to_end(&mut text)).await.unwrap().unwrap();
-    let close = text.iter().position(|byte| *byte == 0x88).expect("no close frame");
+    let close =
+        text.iter().position(|byte| *byte == 0x88).unwrap_or_else(|| panic!("no close frame: {text:?}"));
     u16::from_be_bytes([text[close + 2], text[close + 3]])
 }
 

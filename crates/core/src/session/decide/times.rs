@@ -5,7 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How far a client's clock may be ahead of the host's.
+/// Most by which a client's clock may be ahead.
 const MAX_AHEAD: SignedDuration = SignedDuration::from_hours(24);
 
 /// Returns why a client's time is rejected, given the host's time.
