@@ -31,7 +31,7 @@ const ANTHROPIC: &str = "https://api.anthropic.com";
 const GITHUB: &str = "https://github.com";
 
 /// All valid keys of the file.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "upstream",
     "anthropic.api_key",
     "anthropic.url",
@@ -45,6 +45,7 @@ const KEYS: [&str; 15] = [
     "github.client_id",
     "github.url",
     "limits.connections",
+    "limits.queued_mib",
     "limits.sessions",
     "trust.folders",
 ];
@@ -120,6 +121,8 @@ struct LimitsSection {
     #[serde(default)]
     connections: Option<u32>,
     #[serde(default)]
+    queued_mib: Option<u32>,
+    #[serde(default)]
     sessions: Option<u32>,
 }
 
@@ -144,6 +147,15 @@ impl Config {
             }
         }
         Ok(limits)
+    }
+
+    /// Returns how many bytes may be queued for all clients together, if configured.
+    pub(crate) fn queued_bytes(&self) -> Result<Option<usize>> {
+        match self.limits.queued_mib {
+            Some(0) => bail!("limits.queued_mib: must be at least 1"),
+            Some(mebibytes) => Ok(Some(usize::try_from(mebibytes)?.saturating_mul(1024 * 1024))),
+            None => Ok(None),
+        }
     }
 
     /// Reads the file at `named`, or `config.toml` in the data directory if it exists.
@@ -347,7 +359,8 @@ fn limits(section: &GatewaySection) -> Result<GatewayLimits> {
         None => Ok(GatewayLimits::default()),
         Some(0) => bail!("gateway.body_cap_mib: must be at least 1"),
         Some(mebibytes) => {
-            Ok(GatewayLimits { body_cap: usize::try_from(mebibytes)?.saturating_mul(1024 * 1024) })
+            let body_cap = usize::try_from(mebibytes)?.saturating_mul(1024 * 1024);
+            Ok(GatewayLimits { body_cap, ..GatewayLimits::default() })
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::cli::GatewayArguments;
 use crate::config::Upstreams;
 use crate::directories::DataDirectories;
 use crate::failure::CommandFailure;
+use crate::open_files::OpenFiles;
 use crate::running_host;
 use crate::serve::listen_address;
 use crate::shutdown::Signals;
@@ -17,7 +18,8 @@ pub(crate) async fn run(arguments: GatewayArguments) -> Result<(), CommandFailur
     let mut signals = Signals::listen().map_err(CommandFailure::work)?;
     let listen = listen_address(&arguments.listen).map_err(CommandFailure::usage)?;
     let directories = DataDirectories::resolve(&arguments.data).map_err(CommandFailure::usage)?;
-    let upstreams = Upstreams::load(&arguments.upstream, &directories).map_err(CommandFailure::usage)?;
+    let mut upstreams = Upstreams::load(&arguments.upstream, &directories).map_err(CommandFailure::usage)?;
+    OpenFiles::raise().limit_gateway(&mut upstreams.limits);
     let gateway = running_host::start_gateway(upstreams, listen).await.map_err(CommandFailure::work)?;
     let nonce = gateway.nonce();
     let mut out = std::io::stdout().lock();

@@ -152,6 +152,11 @@ pub(crate) async fn start_gateway(upstreams: Upstreams, listen: SocketAddr) -> R
 }
 
 impl RunningHost {
+    /// The host.
+    pub(crate) fn host(&self) -> &Host {
+        &self.parts.host
+    }
+
     /// Stops gracefully: stops accepting clients, stops agents and file operations, closes
     /// the remaining connections, and last stops the gateway, which the agents need until
     /// they exit.

@@ -15,10 +15,11 @@ use crate::cli::ServeArguments;
 use crate::config::{self, Config, Upstreams};
 use crate::directories::DataDirectories;
 use crate::failure::CommandFailure;
+use crate::open_files::OpenFiles;
 use crate::ready::{ReadyLine, Scheme};
 use crate::running_host::{self, Settings};
 use crate::shutdown::Signals;
-use crate::{announce, browser, permissions, stdio, token};
+use crate::{announce, browser, freed_memory, permissions, stdio, token};
 
 /// Timeout of a graceful shutdown. Stopping a runtime takes at most 8 s.
 const SHUTDOWN_TIME: Duration = Duration::from_millis(9_500);
@@ -32,19 +33,27 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), CommandFailure>
     let directories = DataDirectories::resolve(&arguments.data).map_err(CommandFailure::usage)?;
     directories.create().map_err(CommandFailure::usage)?;
     let token = admission_token(&arguments, &directories).map_err(CommandFailure::usage)?;
-    let server = server_options(&arguments, &directories, token.as_deref()).map_err(CommandFailure::usage)?;
+    let mut server =
+        server_options(&arguments, &directories, token.as_deref()).map_err(CommandFailure::usage)?;
+    let open_files = OpenFiles::raise();
+    open_files.limit_server(&mut server.limits);
     let scheme = if server.tls.is_some() { Scheme::Tls } else { Scheme::Plain };
     let registry = registry(&arguments, &listen, scheme).map_err(CommandFailure::usage)?;
     let admission = token.clone().map_or_else(Admission::open, Admission::with_token);
-    let upstreams = Upstreams::load(&arguments.upstream, &directories).map_err(CommandFailure::usage)?;
+    let mut upstreams = Upstreams::load(&arguments.upstream, &directories).map_err(CommandFailure::usage)?;
+    open_files.limit_gateway(&mut upstreams.limits);
     let config =
         Config::load(arguments.upstream.config.as_deref(), &directories).map_err(CommandFailure::usage)?;
     let roots = config.file_roots().map_err(CommandFailure::usage)?;
     let trusted = config.trusted_folders().map_err(CommandFailure::usage)?;
+    let queued_bytes = config.queued_bytes().map_err(CommandFailure::usage)?;
     let (upstream, opener) = (upstreams.name, directories.page_link());
     let claude = arguments.claude.clone();
     let settings = Settings { directories, listen, admission, server, upstreams, claude, roots, trusted };
     let running = running_host::start(settings).await.map_err(CommandFailure::work)?;
+    if let Some(bytes) = queued_bytes {
+        running.host().store().limit_outboxes(bytes);
+    }
     let ready = ReadyLine { places: running.server.places().to_vec(), scheme, token, upstream };
     let announced = registry.and_then(|registry| announce::write(&registry, &ready));
     ready.print(arguments.json).map_err(CommandFailure::work)?;
@@ -60,6 +69,7 @@ pub(crate) async fn run(arguments: ServeArguments) -> Result<(), CommandFailure>
     tokio::select! {
         () = signals.next() => tracing::info!("shutting down; a second signal exits immediately"),
         () = running.server.deserted() => tracing::info!("shutting down: the client disconnected"),
+        never = freed_memory::return_to_system(running.host()) => match never {},
     }
     // Removes the record first, so that no further clients are directed to this host.
     drop(announced);

@@ -111,7 +111,7 @@ impl TestHost {
 
     async fn say(&self, turn: &str) {
         self.dispatch(json!({
-            "type": "chat/turnStarted", "turnId": turn, "startedAt": "2026-11-15T09:00:05.000Z",
+            "type": "chat/turnStarted", "turnId": turn, "startedAt": "2025-11-15T09:00:05.000Z",
             "message": {"text": "hello", "origin": {"kind": "user"}},
         }))
         .await;
@@ -280,7 +280,7 @@ async fn shutdown_closes_sessions_in_every_state_and_is_idempotent() {
         test.host.create_session(session).await.unwrap();
     }
     let started = json!({
-        "type": "chat/turnStarted", "turnId": "t2", "startedAt": "2026-11-15T09:00:05.000Z",
+        "type": "chat/turnStarted", "turnId": "t2", "startedAt": "2025-11-15T09:00:05.000Z",
         "message": {"text": "hello", "origin": {"kind": "user"}},
     });
     let started = Action::from_client(serde_json::value::to_raw_value(&started).unwrap()).unwrap();

@@ -8,7 +8,6 @@ use std::fmt;
 
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HOST};
-use http::uri::Authority;
 use rand::RngCore;
 use secrecy::{ExposeSecret, SecretString};
 use subtle::ConstantTimeEq;
@@ -108,20 +107,25 @@ impl fmt::Debug for Nonce {
 /// In a DNS rebinding attack a web page makes a browser send requests to
 /// 127.0.0.1, but with the page's own domain in the Host header.
 pub(crate) fn check_host(headers: &HeaderMap) -> Result<(), ApiError> {
-    let local = headers
-        .get(HOST)
-        .and_then(|value| value.to_str().ok())
-        .filter(|text| !text.contains('@'))
-        .and_then(|text| text.parse::<Authority>().ok())
-        .is_some_and(|authority| is_loopback_name(authority.host()));
-    if local {
+    let mut hosts = headers.get_all(HOST).iter();
+    // A second header could be the one that a proxy or a client acted on.
+    let only = hosts.next().filter(|_| hosts.next().is_none());
+    if only.and_then(|value| value.to_str().ok()).is_some_and(is_loopback_authority) {
         return Ok(());
     }
     Err(ApiError::permission("invalid Host header; expected 127.0.0.1, localhost or [::1]"))
 }
 
-fn is_loopback_name(host: &str) -> bool {
-    host == "127.0.0.1" || host == "[::1]" || host.eq_ignore_ascii_case("localhost")
+/// Whether the text is exactly a loopback name, optionally with a port.
+fn is_loopback_authority(text: &str) -> bool {
+    ["127.0.0.1", "[::1]", "localhost"].iter().any(|name| {
+        let (host, rest) = text.split_at_checked(name.len()).unwrap_or_default();
+        host.eq_ignore_ascii_case(name) && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
+    })
+}
+
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }
 
 #[cfg(test)]
@@ -171,10 +175,26 @@ mod tests {
         for good in ["127.0.0.1", "127.0.0.1:80", "localhost:7", "LocalHost", "[::1]", "[::1]:9"] {
             assert!(check_host(&headers(HOST, good)).is_ok(), "{good}");
         }
-        for bad in ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "127.0.0.1@evil", "", "::1"]
-        {
+        for bad in [
+            "evil.example",
+            "evil.example:80",
+            "127.0.0.1.evil.example",
+            "127.0.0.1@evil",
+            "evil@127.0.0.1",
+            "127.0.0.1:",
+            "127.0.0.1:80x",
+            "127.0.0.1:+80",
+            "127.0.0.1:65536",
+            "127.0.0.1/x",
+            "127.0.0.1,evil.example",
+            "",
+            "::1",
+        ] {
             assert!(check_host(&headers(HOST, bad)).is_err(), "{bad}");
         }
+        let mut twice = headers(HOST, "127.0.0.1");
+        twice.append(HOST, HeaderValue::from_static("127.0.0.1"));
+        assert!(check_host(&twice).is_err());
         assert!(check_host(&HeaderMap::new()).is_err());
     }
 

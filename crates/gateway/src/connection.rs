@@ -3,8 +3,11 @@
 //! Owns each client's socket; request handling is in `front`. A connection is
 //! one task, and everything that serves it runs inside that task. When the
 //! client disconnects or the gateway stops, the task is dropped, which cancels
-//! all work for that client; no further byte is written.
+//! all work for that client; no further byte is written. A socket without a
+//! valid bearer is closed after a timeout, or earlier if there are too many.
 
+use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,16 +15,18 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::connection_slot::ConnectionSlot;
 use crate::front::{self, Front};
+use crate::server::GatewayLimits;
 
-/// Connections open at once. A runtime keeps a handful open, so this serves
-/// about a thousand runtimes; above it new connections wait in the kernel's
-/// accept queue until one closes.
-const MAX_CONNECTIONS: usize = 4096;
+/// How long a socket may be open without a request with a valid bearer. A
+/// runtime sends its first request at once.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pause after a failed accept. The usual cause is that the process is out of
 /// file descriptors, and an immediate retry would only waste CPU.
@@ -37,35 +42,51 @@ const BUFFER: usize = 32 * 1024;
 pub(crate) async fn accept(
     listener: TcpListener,
     front: Arc<Front>,
+    limits: GatewayLimits,
     gateway: CancellationToken,
     tasks: TaskTracker,
 ) {
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let slots = Arc::new(Semaphore::new(limits.connections));
+    let mut unauthenticated = VecDeque::<UnauthenticatedSocket>::new();
     loop {
-        let accepted = tokio::select! {
+        let socket = tokio::select! {
             biased;
             () = gateway.cancelled() => return,
-            accepted = next(&listener, &permits) => accepted,
+            socket = next(&listener) => socket,
         };
-        let (socket, permit) = accepted;
-        let (front, gateway) = (Arc::clone(&front), gateway.clone());
-        tasks.spawn(async move {
+        unauthenticated.retain(|socket| !socket.task.is_finished() && !socket.slot.is_taken());
+        if unauthenticated.len() >= limits.unauthenticated
+            && let Some(oldest) = unauthenticated.pop_front()
+        {
+            tracing::debug!(
+                limit = limits.unauthenticated,
+                "too many sockets without a bearer; closing the oldest"
+            );
+            oldest.task.abort();
+        }
+        let slot = Arc::new(ConnectionSlot::new(&slots));
+        let (front, gateway, served) = (Arc::clone(&front), gateway.clone(), Arc::clone(&slot));
+        let task = tasks.spawn(async move {
             tokio::select! {
                 biased;
                 () = gateway.cancelled() => {}
-                () = serve(socket, front) => {}
+                () = serve(socket, front, served) => {}
             }
-            drop(permit);
         });
+        unauthenticated.push_back(UnauthenticatedSocket { slot, task });
     }
 }
 
-async fn next(listener: &TcpListener, permits: &Arc<Semaphore>) -> (TcpStream, Option<OwnedSemaphorePermit>) {
-    // The semaphore is never closed; if it were, accepting would continue without a limit.
-    let permit = Arc::clone(permits).acquire_owned().await.ok();
+/// A socket that had no valid bearer when it was last checked.
+struct UnauthenticatedSocket {
+    slot: Arc<ConnectionSlot>,
+    task: JoinHandle<()>,
+}
+
+async fn next(listener: &TcpListener) -> TcpStream {
     loop {
         match listener.accept().await {
-            Ok((socket, _)) => return (socket, permit),
+            Ok((socket, _)) => return socket,
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -74,18 +95,27 @@ async fn next(listener: &TcpListener, permits: &Arc<Semaphore>) -> (TcpStream, O
     }
 }
 
-async fn serve(socket: TcpStream, front: Arc<Front>) {
+async fn serve(socket: TcpStream, front: Arc<Front>, slot: Arc<ConnectionSlot>) {
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%error, "could not disable Nagle's algorithm on a client connection");
     }
-    let service = service_fn(move |request| front::serve(Arc::clone(&front), request));
+    let first = Arc::clone(&slot);
+    let service = service_fn(move |request| front::serve(Arc::clone(&front), Arc::clone(&slot), request));
     // Events are small, so copying them into one buffer is cheaper than a
     // vectored write.
     let connection = http1::Builder::new()
         .max_buf_size(BUFFER)
         .writev(false)
         .serve_connection(TokioIo::new(socket), service);
-    if let Err(error) = connection.await {
+    let mut connection = pin!(connection);
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        () = first.taken() => connection.await,
+        () = tokio::time::sleep(FIRST_REQUEST_TIMEOUT) => {
+            return tracing::debug!("closing a socket without a valid bearer");
+        }
+    };
+    if let Err(error) = served {
         tracing::debug!(%error, "client connection closed with an error");
     }
 }

@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 
 use crate::auth::{self, Nonce, SessionId};
 use crate::body;
+use crate::connection_slot::ConnectionSlot;
 use crate::error::ApiError;
 use crate::response_body::ResponseBody;
 use crate::upstream::{
@@ -44,12 +45,13 @@ enum Route {
 /// Handles one request; an error closes the connection without a response.
 pub(crate) async fn serve(
     front: Arc<Front>,
+    slot: Arc<ConnectionSlot>,
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Cut> {
     let request_id = format!("req_{}", uuid::Uuid::new_v4().simple());
     let (parts, body) = request.into_parts();
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
-    let mut response = match handle(&front, parts, body, &request_id).await {
+    let mut response = match handle(&front, &slot, parts, body, &request_id).await {
         Ok(response) => into_response(response),
         Err(UpstreamFailure::Api(error)) => error.into_response(&request_id),
         Err(UpstreamFailure::Cut(cut)) => return Err(cut),
@@ -63,11 +65,12 @@ pub(crate) async fn serve(
 
 async fn handle(
     front: &Front,
+    slot: &ConnectionSlot,
     parts: Parts,
     body: Incoming,
     request_id: &str,
 ) -> Result<UpstreamResponse, UpstreamFailure> {
-    let (session, route) = match admit(front, &parts) {
+    let (session, route) = match admit(front, slot, &parts) {
         Ok(AdmittedRequest::Greeting) => return Ok(greeting()),
         Ok(AdmittedRequest::Session(session, route)) => (session, route),
         Err(error) => {
@@ -112,13 +115,14 @@ enum AdmittedRequest {
     Session(SessionId, Route),
 }
 
-fn admit(front: &Front, parts: &Parts) -> Result<AdmittedRequest, ApiError> {
+fn admit(front: &Front, slot: &ConnectionSlot, parts: &Parts) -> Result<AdmittedRequest, ApiError> {
     auth::check_host(&parts.headers)?;
     let path = parts.uri.path();
     if path == "/" && (parts.method == Method::GET || parts.method == Method::HEAD) {
         return Ok(AdmittedRequest::Greeting);
     }
     let session = front.nonce.authenticate(&parts.headers)?;
+    slot.take()?;
     let route = match (parts.method.as_str(), path) {
         ("POST", "/v1/messages") => Route::Messages,
         ("POST", "/v1/messages/count_tokens") => Route::CountTokens,

@@ -14,6 +14,7 @@ mod cache;
 mod catalogue;
 mod client;
 mod connection;
+mod connection_slot;
 mod credentials;
 mod endpoint;
 mod envelope;

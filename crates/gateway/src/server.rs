@@ -46,11 +46,16 @@ pub struct GatewayConfig {
 pub struct GatewayLimits {
     /// Largest request body in bytes; larger ones are rejected with 413.
     pub body_cap: usize,
+    /// Connections with a valid bearer; above it, requests on new ones are
+    /// rejected with 503. A runtime keeps a handful open.
+    pub connections: usize,
+    /// Sockets without a valid bearer; above it, the oldest is closed.
+    pub unauthenticated: usize,
 }
 
 impl Default for GatewayLimits {
     fn default() -> Self {
-        Self { body_cap: DEFAULT_BODY_CAP }
+        Self { body_cap: DEFAULT_BODY_CAP, connections: 4096, unauthenticated: 256 }
     }
 }
 
@@ -106,7 +111,7 @@ impl Gateway {
             ledger: Arc::clone(&ledger),
             body_cap: limits.body_cap,
         });
-        tasks.spawn(connection::accept(listener, front, cancel.clone(), tasks.clone()));
+        tasks.spawn(connection::accept(listener, front, limits, cancel.clone(), tasks.clone()));
         tasks.close();
         tracing::debug!(%address, "gateway listening");
         Ok(GatewayHandle { base_url: format!("http://{address}"), nonce, ledger, cancel, tasks })

@@ -18,10 +18,15 @@ fn acceptor(request_timeout: Duration) -> Acceptor {
         router,
         tls: None,
         sockets: 4,
+        descriptors: usize::MAX,
         request_timeout,
         stop: CancellationToken::new(),
         tasks: TaskTracker::new(),
     }
+}
+
+fn info() -> SocketInfo {
+    SocketInfo { progress: WriteProgress::default(), descriptors: Descriptors::Enough }
 }
 
 async fn ask(socket: &mut TcpStream) -> String {
@@ -60,7 +65,7 @@ async fn socket_that_sends_requests_without_reading_is_closed_after_timeout() {
         while client.write_all(b"GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n").await.is_ok() {}
     };
     let start = Instant::now();
-    tokio::join!(flood, acceptor.serve(socket));
+    tokio::join!(flood, acceptor.serve(socket, info()));
     assert_eq!(start.elapsed(), acceptor.request_timeout + RESPONSE_TIMEOUT);
 }
 
@@ -83,7 +88,7 @@ async fn keep_alive_socket_is_closed_between_two_responses() {
         answers
     };
     let start = Instant::now();
-    let (answers, ()) = tokio::join!(asking, acceptor.serve(socket));
+    let (answers, ()) = tokio::join!(asking, acceptor.serve(socket, info()));
     assert!(answers >= 9, "{answers} answers");
     assert!(start.elapsed() <= acceptor.request_timeout + Duration::from_secs(1), "{:?}", start.elapsed());
 }

@@ -4,16 +4,19 @@
 //! the host through `localhost` or DNS rebinding.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use http::header::{AUTHORIZATION, HOST, ORIGIN};
+use http::header::AUTHORIZATION;
 use subtle::ConstantTimeEq;
 use tokio_rustls::TlsAcceptor;
-use url::{Host, Url};
+use url::Host;
 
+use crate::authority::{Authority, OriginScheme};
 use crate::tls::TlsIdentity;
+
+/// The port of an address without one. Only matters with TLS.
+const HTTPS_PORT: u16 = 443;
 
 /// The credentials that a connection must present.
 pub struct Admission {
@@ -54,8 +57,7 @@ impl Admission {
         headers: &HeaderMap,
         query: Option<&str>,
     ) -> Result<(), Refusal> {
-        own.check_host(headers)?;
-        own.check_origin(headers)?;
+        own.check(headers)?;
         let Some(expected) = &self.token else { return Ok(()) };
         let from_query = query.and_then(token_in_query);
         let given = from_query.as_deref().or_else(|| bearer(headers)).unwrap_or_default();
@@ -87,52 +89,39 @@ impl OwnAddresses {
         }
     }
 
-    /// Checks that the `Host` header names this host.
-    pub(crate) fn check_host(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        let asked = asked_for(headers).ok_or(Refusal::Host)?;
-        // Any port is accepted: the host may be reached through an SSH forward.
-        let known = is_loopback(&asked)
-            || match (self, asked.host()) {
-                (Self::Certified(identity), Some(Host::Domain(name))) => identity.names(name),
+    /// Checks that a request was sent to this host, and if a browser sent it, from a page
+    /// on this host or this machine.
+    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let asked = Authority::of_host(headers).map_err(|_| Refusal::Host)?;
+        if !self.includes(&asked) {
+            return Err(Refusal::Host);
+        }
+        // Clients other than browsers send no `Origin`.
+        match Authority::of_origin(headers) {
+            Ok(None) => Ok(()),
+            Ok(Some((scheme, origin))) if self.may_open(scheme, &origin, &asked) => Ok(()),
+            Ok(Some(_)) | Err(_) => Err(Refusal::Origin),
+        }
+    }
+
+    /// Whether an address is the host's. Any port is accepted: the host may be reached
+    /// through an SSH forward.
+    fn includes(&self, asked: &Authority) -> bool {
+        asked.is_loopback()
+            || match (self, &asked.host) {
+                (Self::Certified(identity), Host::Domain(name)) => identity.names(name),
                 // Without a DNS lookup there is no DNS rebinding.
-                (Self::Certified(_), Some(Host::Ipv4(_) | Host::Ipv6(_))) => true,
-                (Self::Loopback, _) | (_, None) => false,
-            };
-        if known { Ok(()) } else { Err(Refusal::Host) }
+                (Self::Certified(_), Host::Ipv4(_) | Host::Ipv6(_)) => true,
+                (Self::Loopback, _) => false,
+            }
     }
 
-    /// Checks that a browser sent the request from a page on this host or this machine.
-    /// Clients other than browsers send no `Origin`.
-    fn check_origin(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
-        let origin =
-            origin.to_str().ok().and_then(|origin| Url::parse(origin).ok()).ok_or(Refusal::Origin)?;
-        let local = matches!(origin.scheme(), "http" | "https") && is_loopback(&origin);
-        let same = || {
-            asked_for(headers).is_some_and(|asked| {
-                origin.scheme() == "https"
-                    && origin.host() == asked.host()
-                    && origin.port_or_known_default() == asked.port_or_known_default()
-            })
-        };
-        let own = local || (matches!(self, Self::Certified(_)) && same());
-        if own { Ok(()) } else { Err(Refusal::Origin) }
-    }
-}
-
-/// The address in the `Host` header. The scheme only determines the default port, which
-/// matters only with TLS, so `https` is assumed.
-fn asked_for(headers: &HeaderMap) -> Option<Url> {
-    let host = headers.get(HOST)?.to_str().ok()?;
-    Url::parse(&format!("https://{host}/")).ok()
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => IpAddr::V4(address).is_loopback(),
-        Some(Host::Ipv6(address)) => IpAddr::V6(address).is_loopback(),
-        None => false,
+    /// Whether pages of this origin may connect to the address that they asked for.
+    fn may_open(&self, scheme: OriginScheme, origin: &Authority, asked: &Authority) -> bool {
+        let port = |authority: &Authority| authority.port.unwrap_or(HTTPS_PORT);
+        let same =
+            || scheme == OriginScheme::Https && origin.host == asked.host && port(origin) == port(asked);
+        origin.is_loopback() || (matches!(self, Self::Certified(_)) && same())
     }
 }
 
@@ -148,6 +137,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use http::header::{HOST, ORIGIN};
+
     use super::*;
 
     fn headers(pairs: &[(http::HeaderName, &str)]) -> HeaderMap {
@@ -178,6 +169,12 @@ mod tests {
             ("localhost:1", Some("https://127.0.0.1"), Ok(())),
             ("localhost:1", Some("https://example.com"), Err(Refusal::Origin)),
             ("localhost:1", Some("null"), Err(Refusal::Origin)),
+            ("localhost:1", Some("http://evil@127.0.0.1"), Err(Refusal::Origin)),
+            ("localhost:1", Some("http://127.0.0.1/x"), Err(Refusal::Origin)),
+            ("localhost:1", Some("ftp://127.0.0.1"), Err(Refusal::Origin)),
+            ("localhost:1", Some(""), Err(Refusal::Origin)),
+            ("evil@127.0.0.1", None, Err(Refusal::Host)),
+            ("127.0.0.1:1x", None, Err(Refusal::Host)),
             ("rebound.example.com:1", None, Err(Refusal::Host)),
             ("10.0.0.1", None, Err(Refusal::Host)),
         ];
@@ -193,5 +190,13 @@ mod tests {
             );
         }
         assert_eq!(open.check_socket(&OwnAddresses::Loopback, &HeaderMap::new(), None), Err(Refusal::Host));
+        let mut twice = headers(&[(HOST, "localhost")]);
+        for (name, value, refusal) in
+            [(ORIGIN, "http://localhost", Refusal::Origin), (HOST, "localhost", Refusal::Host)]
+        {
+            twice.append(name.clone(), value.parse().unwrap());
+            twice.append(name, value.parse().unwrap());
+            assert_eq!(open.check_socket(&OwnAddresses::Loopback, &twice, None), Err(refusal));
+        }
     }
 }

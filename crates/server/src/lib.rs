@@ -5,6 +5,7 @@
 
 mod accept;
 mod admission;
+mod authority;
 mod client_requests;
 mod concurrent;
 mod connection;

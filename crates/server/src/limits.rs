@@ -31,6 +31,13 @@ pub struct ServerLimits {
     pub messages_per_second: u32,
     /// Messages that may be read in one burst after an idle period.
     pub message_burst: u32,
+    /// Sockets per listener that may be in a TLS handshake or an HTTP request at once.
+    /// Above it, the oldest is closed.
+    pub unauthenticated: usize,
+    /// File descriptors of the process that may be in use when a client connects. Above
+    /// it, the client is rejected with HTTP 503, so that turns can still start processes
+    /// and open files.
+    pub descriptors: usize,
     /// Timeout of an HTTP request head, of a TLS handshake, and then of the AHP
     /// handshake.
     pub handshake: Duration,
@@ -44,6 +51,8 @@ impl Default for ServerLimits {
             sessions: 20_000,
             messages_per_second: 2_000,
             message_burst: 5_000,
+            unauthenticated: 256,
+            descriptors: usize::MAX,
             handshake: Duration::from_secs(10),
         }
     }

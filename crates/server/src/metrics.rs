@@ -10,11 +10,13 @@ use innkeeper_core::Host;
 use innkeeper_core::state::CloseReason;
 
 /// Every close reason with its label, in the order of `Counters::closed`.
-const REASONS: [(CloseReason, &str); 8] = [
+const REASONS: [(CloseReason, &str); 10] = [
     (CloseReason::ClientGone, "client_gone"),
+    (CloseReason::InvalidText, "invalid_text"),
     (CloseReason::MessageTooLarge, "message_too_large"),
     (CloseReason::NoCommonVersion, "no_common_version"),
     (CloseReason::NoHandshake, "no_handshake"),
+    (CloseReason::ProtocolViolation, "protocol_violation"),
     (CloseReason::Shutdown, "shutdown"),
     (CloseReason::StateLost, "state_lost"),
     (CloseReason::TooMuchGarbage, "too_much_garbage"),

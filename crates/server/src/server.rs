@@ -7,17 +7,18 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{RawQuery, Request, State};
 use axum::routing::{any, get};
 use axum::serve::{Listener, ListenerExt as _};
+use axum::{Extension, Router};
 use http::header::{CONTENT_TYPE, IF_NONE_MATCH, UPGRADE};
 use http::{HeaderMap, Method, Response, StatusCode};
 use innkeeper_core::Host;
@@ -28,7 +29,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::accept::{Acceptor, MAX_SOCKETS};
+use crate::accept::{Acceptor, Descriptors, SocketInfo};
 use crate::admission::{Admission, OwnAddresses, Refusal};
 use crate::client_requests::ClientConnections;
 use crate::connection::ServerContext;
@@ -243,7 +244,7 @@ impl Server {
         self.places.push(place);
     }
 
-    fn serve(&self, listener: impl Listener, policy: Option<TcpPolicy>) {
+    fn serve<L: Listener<Io: AsFd>>(&self, listener: L, policy: Option<TcpPolicy>) {
         let tls = policy.as_ref().and_then(|policy| policy.own.acceptor());
         let routes = Routes { shared: Arc::clone(&self.shared), policy };
         let router = Router::new()
@@ -254,7 +255,8 @@ impl Server {
         let acceptor = Acceptor {
             router,
             tls,
-            sockets: MAX_SOCKETS,
+            sockets: self.shared.limits.unauthenticated,
+            descriptors: self.shared.limits.descriptors,
             request_timeout: self.shared.limits.handshake,
             stop: self.stop.clone(),
             tasks: self.shared.tasks.clone(),
@@ -315,8 +317,11 @@ impl Drop for Server {
     }
 }
 
-async fn healthz() -> &'static str {
-    "ok"
+async fn healthz(State(routes): State<Routes>, headers: HeaderMap) -> Response<Body> {
+    match routes.check_addresses(&headers) {
+        Ok(()) => text(StatusCode::OK, "ok"),
+        Err(refusal) => routes.refused(refusal),
+    }
 }
 
 async fn metrics(
@@ -336,6 +341,7 @@ async fn metrics(
 async fn root(
     State(routes): State<Routes>,
     RawQuery(query): RawQuery,
+    Extension(socket): Extension<SocketInfo>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
     request: Request,
 ) -> Response<Body> {
@@ -343,16 +349,14 @@ async fn root(
     if headers.contains_key(UPGRADE) && request.uri().path() == "/" {
         return match (upgrade, routes.admit(headers, query.as_deref())) {
             (_, Err(refusal)) => routes.refused(refusal),
-            (Ok(upgrade), Ok(())) => routes.connect(upgrade),
+            (Ok(upgrade), Ok(())) => routes.connect(upgrade, socket),
             (Err(_), Ok(())) => text(StatusCode::BAD_REQUEST, "not a WebSocket upgrade request"),
         };
     }
-    if let Some(policy) = &routes.policy
-        && let Err(refusal) = policy.own.check_host(headers)
-    {
-        return routes.refused(refusal);
+    match routes.check_addresses(headers) {
+        Ok(()) => serve_page(request.method(), request.uri().path(), headers),
+        Err(refusal) => routes.refused(refusal),
     }
-    serve_page(request.method(), request.uri().path(), headers)
 }
 
 impl Routes {
@@ -363,20 +367,35 @@ impl Routes {
         }
     }
 
-    /// Upgrades an admitted request to a connection, within the connection limit.
-    fn connect(self, upgrade: WebSocketUpgrade) -> Response<Body> {
+    /// Checks `Host` and `Origin` of a request that needs no token.
+    fn check_addresses(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        self.policy.as_ref().map_or(Ok(()), |policy| policy.own.check(headers))
+    }
+
+    /// Upgrades an admitted request to a connection, within the limits of connections and
+    /// of open files.
+    fn connect(self, upgrade: WebSocketUpgrade, socket: SocketInfo) -> Response<Body> {
+        if socket.descriptors == Descriptors::Scarce {
+            let limit = self.shared.limits.descriptors;
+            return self.unavailable(&format!(
+                "too many open files (limit for clients {limit}); close a connection, or raise the host's limit of open files"
+            ));
+        }
         match Arc::clone(&self.shared.connections).try_acquire_owned() {
-            Ok(place) => transport::ws::upgrade(upgrade, self.shared, place),
+            Ok(slot) => transport::ws::upgrade(upgrade, self.shared, slot, socket.progress),
             Err(_) => {
                 let limit = self.shared.limits.connections;
-                tracing::warn!(limit, "connection rejected: too many connections");
-                self.shared.counters.refused();
-                let message = format!(
+                self.unavailable(&format!(
                     "too many connections (limit {limit}); close one, or raise limits.connections in the host's configuration"
-                );
-                text(StatusCode::SERVICE_UNAVAILABLE, &message)
+                ))
             }
         }
+    }
+
+    fn unavailable(&self, message: &str) -> Response<Body> {
+        tracing::warn!(message, "connection rejected");
+        self.shared.counters.refused();
+        text(StatusCode::SERVICE_UNAVAILABLE, message)
     }
 
     fn refused(&self, refusal: Refusal) -> Response<Body> {

@@ -13,8 +13,10 @@ pub mod fakes;
 mod host;
 mod left_out;
 mod observer;
+pub mod pressure;
 pub mod processes;
 mod raw;
+mod session_status;
 mod wait;
 
 pub use host::{HostOptions, TestHost};

@@ -19,6 +19,8 @@ use anyhow::{Context as _, Result, bail};
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
+use crate::session_status;
+
 /// Timeout for expected events, generous for busy machines.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -230,7 +232,7 @@ impl Observer {
     /// Starts a turn with a user message.
     pub async fn say(&self, chat: &str, turn: &str, text: &str) -> Result<i64> {
         let action = json!({
-            "type": "chat/turnStarted", "turnId": turn, "startedAt": "2026-11-15T09:00:05.000Z",
+            "type": "chat/turnStarted", "turnId": turn, "startedAt": "2025-11-15T09:00:05.000Z",
             "message": {"text": text, "origin": {"kind": "user"}},
         });
         self.dispatch(chat, action).await
@@ -439,7 +441,11 @@ impl Observer {
         *seq = envelope.server_seq;
         match state {
             SnapshotState::Root(state) => apply_action_to_root(state, &envelope.action),
-            SnapshotState::Session(state) => apply_action_to_session(state, &envelope.action),
+            SnapshotState::Session(state) => {
+                let outcome = apply_action_to_session(state, &envelope.action);
+                session_status::derive(state);
+                outcome
+            }
             SnapshotState::Chat(state) => apply_action_to_chat(state, &envelope.action),
             _ => return,
         };

@@ -18,6 +18,7 @@ use crate::access_request::{AccessRequest, STOPPING};
 use crate::locks::Locks;
 use crate::roots::{Roots, SessionDirectories};
 use crate::search::Lists;
+use crate::shared_watcher::SharedWatcher;
 use crate::stop_flag::StopFlag;
 use crate::{look, transfer, watch, write};
 
@@ -25,8 +26,8 @@ use crate::{look, transfer, watch, write};
 /// hanging disk does not use up all blocking threads. Further operations wait.
 const MAX_RUNNING: u32 = 16;
 
-/// Maximum number of watches of all clients, since each uses a system handle. Further
-/// ones are rejected.
+/// Maximum number of watches of all clients, since every change is matched with each.
+/// Further ones are rejected.
 const MAX_WATCHES: usize = 256;
 
 /// The allowed directories.
@@ -72,6 +73,7 @@ pub(crate) struct Parts {
     pub(crate) roots: Roots,
     pub(crate) locks: Locks,
     lists: Lists,
+    pub(crate) watcher: Arc<SharedWatcher>,
     pub(crate) stop: StopFlag,
     running: Arc<Semaphore>,
 }
@@ -85,6 +87,7 @@ impl LocalFiles {
                 roots,
                 locks: Locks::default(),
                 lists: Lists::default(),
+                watcher: Arc::default(),
                 stop: StopFlag::default(),
                 running: Arc::new(Semaphore::new(MAX_RUNNING as usize)),
             }),

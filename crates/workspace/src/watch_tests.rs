@@ -1,10 +1,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar};
+use std::sync::{Arc, Condvar, Mutex};
 
-use innkeeper_core::files::{Existing, FileWrite, Files as _, Transfer, WriteCondition, WritePlace};
+use innkeeper_core::files::{
+    ChangeKind, Existing, FileWrite, Files as _, Transfer, WriteCondition, WritePlace,
+};
 use tempfile::TempDir;
 
 use super::*;
+use crate::pending_changes::MAX_PATHS;
 use crate::{FilesConfig, LocalFiles, uri_of};
 
 /// Timeout for system events on slow test machines.
@@ -271,33 +274,49 @@ async fn changes_in_hidden_directories_are_not_reported() {
     reported(&mut watch, expect(&world, &changes)).await;
 }
 
-/// Number of inotify handles of this process, on Linux.
+/// Number of inotify handles and of watcher threads of this process.
 #[cfg(target_os = "linux")]
-fn system_watches() -> usize {
-    std::fs::read_dir("/proc/self/fd")
-        .unwrap()
-        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
-        .filter(|target| target.to_string_lossy().contains("inotify"))
-        .count()
+fn system_watchers() -> (usize, usize) {
+    let entries = |directory| std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let handles = entries("/proc/self/fd")
+        .filter_map(|path| std::fs::read_link(path).ok())
+        .filter(|target| target.to_string_lossy().contains("inotify"));
+    let threads = entries("/proc/self/task")
+        .filter_map(|path| std::fs::read_to_string(path.join("comm")).ok())
+        .filter(|name| name.starts_with("notify-rs"));
+    (handles.count(), threads.count())
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn dropped_watch_releases_system_handles() {
+async fn all_watches_share_one_system_watcher_that_ends_with_the_last() {
     let world = World::new();
-    let before = system_watches();
-    let watches = [world.watch("", Reach::Descendants).await, world.watch("", Reach::Entries).await];
-    assert_eq!((world.files.watches(), system_watches()), (2, before + 2));
+    let before = system_watchers();
+    let mut watches = Vec::new();
+    for number in 0..200 {
+        world.put(&format!("{number}/file"), "");
+        watches.push(world.watch(&number.to_string(), Reach::Descendants).await);
+    }
+    assert_eq!((world.files.watches(), system_watchers()), (200, (before.0 + 1, before.1 + 1)));
+    for number in [0, 100, 199] {
+        world.put(&format!("{number}/file"), "changed");
+        let changed = format!("{number}/file");
+        reported(&mut watches[number], expect(&world, &[(&changed, ChangeKind::Updated)])).await;
+    }
     drop(watches);
     assert_eq!(world.files.watches(), 0);
-    // The thread of a watch ends asynchronously.
-    tokio::time::timeout(PATIENCE, async {
-        while system_watches() > before {
+    // The watcher's thread ends asynchronously.
+    within(async {
+        while system_watchers() != before {
             tokio::task::yield_now().await;
         }
     })
-    .await
-    .expect("a system watch was not released");
+    .await;
+}
+
+#[tokio::test]
+async fn rejects_watch_of_missing_path_without_using_a_slot() {
+    let world = World::new();
     let missing = WatchRequest {
         uri: world.uri("none"),
         reach: Reach::Entries,
@@ -306,22 +325,4 @@ async fn dropped_watch_releases_system_handles() {
     };
     assert!(matches!(world.files.watch(missing).await, Err(FileError::NotFound(_))));
     assert_eq!(world.files.watches(), 0);
-}
-
-#[test]
-fn changes_of_one_path_are_merged() {
-    use ChangeKind::{Added, Deleted, Updated};
-    for (known, new, both) in [
-        (Added, Added, Some(Added)),
-        (Added, Updated, Some(Added)),
-        (Added, Deleted, None),
-        (Updated, Added, Some(Updated)),
-        (Updated, Updated, Some(Updated)),
-        (Updated, Deleted, Some(Deleted)),
-        (Deleted, Added, Some(Updated)),
-        (Deleted, Updated, Some(Updated)),
-        (Deleted, Deleted, Some(Deleted)),
-    ] {
-        assert_eq!(merged(Some(known), new), both, "{known:?} {new:?}");
-    }
 }

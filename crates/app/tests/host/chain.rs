@@ -196,7 +196,7 @@ async fn message_selects_its_model_and_unavailable_model_fails_the_turn() -> Res
     let models = [("turn-1", "default"), ("turn-2", "haiku"), ("turn-3", "gpt-99"), ("turn-4", "default")];
     for (turn, model) in models {
         let started = serde_json::json!({
-            "type": "chat/turnStarted", "turnId": turn, "startedAt": "2026-11-15T09:00:05.000Z",
+            "type": "chat/turnStarted", "turnId": turn, "startedAt": "2025-11-15T09:00:05.000Z",
             "message": {"text": "hi", "origin": {"kind": "user"}, "model": {"id": model}},
         });
         client.dispatch(&chat, started).await?;

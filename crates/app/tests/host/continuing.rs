@@ -17,7 +17,7 @@ use crate::{Opened, options, trust_work_dir};
 fn chosen(turn: &str, text: &str, host: &TestHost) -> Value {
     let agent = uri_of(&host.work_dir().join(".claude/agents/reviewer.md"));
     json!({
-        "type": "chat/turnStarted", "turnId": turn, "startedAt": "2026-11-16T09:00:00.000Z",
+        "type": "chat/turnStarted", "turnId": turn, "startedAt": "2025-11-16T09:00:00.000Z",
         "message": {
             "text": text, "origin": {"kind": "user"}, "agent": {"uri": agent},
             "model": {"id": "claude-opus-4-6", "config": {"thinkingLevel": "high"}},

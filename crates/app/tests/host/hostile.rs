@@ -216,7 +216,7 @@ async fn second_turn_is_rejected_and_changes_nothing() -> Result<()> {
     let mut raw = host.raw().await?;
     raw.initialize("second", &[]).await?;
     let started = json!({
-        "type": "chat/turnStarted", "turnId": "turn-2", "startedAt": "2026-11-15T09:00:05.000Z",
+        "type": "chat/turnStarted", "turnId": "turn-2", "startedAt": "2025-11-15T09:00:05.000Z",
         "message": {"text": "me too", "origin": {"kind": "user"}}, "unknownField": 1,
     });
     raw.notify("dispatchAction", json!({"channel": chat, "clientSeq": 5, "action": started})).await?;
@@ -242,7 +242,7 @@ async fn message_to_unknown_session_is_ignored_and_the_connection_stays_open() -
     let mut client: RawClient = host.raw().await?;
     client.initialize("c1", &["ahp-root://"]).await?;
     let started = json!({
-        "type": "chat/turnStarted", "turnId": "t", "startedAt": "2026-11-15T09:00:05.000Z",
+        "type": "chat/turnStarted", "turnId": "t", "startedAt": "2025-11-15T09:00:05.000Z",
         "message": {"text": "hello?", "origin": {"kind": "user"}},
     });
     client

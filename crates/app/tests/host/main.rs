@@ -25,6 +25,7 @@ mod hostile;
 mod lifecycle;
 mod operations;
 mod permissions;
+mod pressure;
 mod readme;
 mod settings;
 mod tls;

@@ -111,7 +111,7 @@ async fn turn_is_visible_to_all_clients_on_every_transport() -> Result<()> {
             // Spans several lines, which a frame may; on stdio a line is a message.
             let mut started = json!({"jsonrpc": "2.0", "method": "dispatchAction", "params": {
                 "channel": chat, "clientSeq": 1,
-                "action": {"type": "chat/turnStarted", "turnId": "turn-1", "startedAt": "2026-11-15T09:00:05.000Z",
+                "action": {"type": "chat/turnStarted", "turnId": "turn-1", "startedAt": "2025-11-15T09:00:05.000Z",
                     "message": {"text": "#demo\ntext over any wire", "origin": {"kind": "user"}}}}})
             .to_string();
             if host.kind != TransportKind::Stdio {

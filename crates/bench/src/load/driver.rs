@@ -35,7 +35,7 @@ impl LoadDriver {
     pub async fn say(&mut self, text: &str) -> Result<()> {
         self.turns += 1;
         let action = json!({"type": "chat/turnStarted", "turnId": format!("turn-{}", self.turns),
-            "startedAt": "2026-11-15T09:00:05.000Z", "message": {"text": text, "origin": {"kind": "user"}}});
+            "startedAt": "2025-11-15T09:00:05.000Z", "message": {"text": text, "origin": {"kind": "user"}}});
         let params = json!({"channel": self.chat, "clientSeq": self.turns, "action": action});
         self.socket.notify("dispatchAction", params).await
     }

@@ -6,9 +6,10 @@
 //!
 //! Each submodule holds the rules of one subject: `turns`, `queue`, `tools`, `inputs`,
 //! `settings`, `directories`, `customizations`, `children` (subagent chats), `names` (length
-//! limits), `chats` (the list of chats), `new_chats`, `agent` (agent events), `leftovers`
-//! (state that must not outlive an agent), `opening_question` (questions before an agent can
-//! be opened) and `lost_history` (agents that have lost their record).
+//! limits), `times` (times from clients), `chats` (the list of chats), `new_chats`, `agent`
+//! (agent events), `leftovers` (state that must not outlive an agent), `opening_question`
+//! (questions before an agent can be opened) and `lost_history` (agents that have lost their
+//! record).
 
 mod agent;
 mod chats;
@@ -23,6 +24,7 @@ mod new_chats;
 mod opening_question;
 mod queue;
 mod settings;
+mod times;
 mod tools;
 mod turns;
 

@@ -12,16 +12,10 @@ use ahp_types::actions::{
     PartialChatSummary, SessionActivityChangedAction, SessionChatAddedAction, SessionChatUpdatedAction,
     StateAction,
 };
-use ahp_types::state::{
-    ChatOrigin, ChatState, ChatSummary, SessionChatSummary, SessionState, SessionStatus, SessionSummary,
-};
-
-use jiff::Timestamp;
+use ahp_types::state::{ChatState, ChatSummary, SessionChatSummary, SessionState, SessionSummary};
 
 use crate::channel::ChannelUri;
-
-/// The status bits for the activity of a chat or session.
-const ACTIVITY_BITS: u32 = 0b1_1111;
+use crate::state::{leading_chat, newest_chat, session_status};
 
 /// The actions that update the session document after a change of one of its chats.
 pub(super) fn session_updates(session: &SessionState, chat: &ChatState) -> Vec<StateAction> {
@@ -30,7 +24,7 @@ pub(super) fn session_updates(session: &SessionState, chat: &ChatState) -> Vec<S
 
 /// The action that sets the session's activity to that of its leading chat, if it differs.
 pub(super) fn activity_update(session: &SessionState) -> Option<StateAction> {
-    let activity = leading(session).and_then(|chat| chat.activity.clone());
+    let activity = leading_chat(session).and_then(|chat| chat.activity.clone());
     (session.activity != activity)
         .then_some(StateAction::SessionActivityChanged(SessionActivityChangedAction { activity }))
 }
@@ -90,7 +84,7 @@ pub(super) fn row(uri: &ChannelUri, created_at: &str, session: &SessionState) ->
     SessionSummary {
         provider: session.provider.clone(),
         title: session.title.clone(),
-        status: row_status(session),
+        status: session_status(session),
         activity: session.activity.clone(),
         origin: session.origin.clone(),
         project: session.project.clone(),
@@ -98,43 +92,12 @@ pub(super) fn row(uri: &ChannelUri, created_at: &str, session: &SessionState) ->
         annotations: session.annotations.clone(),
         resource: uri.as_str().to_owned(),
         created_at: created_at.to_owned(),
-        modified_at: newest(session).map_or(created_at, |chat| &chat.modified_at).to_owned(),
+        modified_at: newest_chat(session).map_or(created_at, |chat| &chat.modified_at).to_owned(),
         changes: None,
         meta: session.meta.clone(),
         chats: Some(session.chats.iter().map(compact).collect()),
         default_chat: session.default_chat.clone(),
     }
-}
-
-/// The session's own flags and the activity of its leading chat.
-fn row_status(session: &SessionState) -> u32 {
-    let activity = leading(session).map_or(SessionStatus::Idle.0, |chat| chat.status & ACTIVITY_BITS);
-    (session.status & !ACTIVITY_BITS) | activity
-}
-
-/// The chat that determines the session's status: a chat that waits for input, else a failed
-/// one, else the default chat. A subagent's chat counts only while it waits for input: its
-/// failure is handled by the parent chat, and it cannot be resumed.
-fn leading(session: &SessionState) -> Option<&ChatSummary> {
-    let default = |chat: &&ChatSummary| session.default_chat.as_ref() == Some(&chat.resource);
-    let with = |wanted: SessionStatus| {
-        let has = move |chat: &&ChatSummary| {
-            let is_child = matches!(chat.origin, Some(ChatOrigin::Tool { .. }));
-            chat.status & wanted.0 == wanted.0 && (wanted == SessionStatus::InputNeeded || !is_child)
-        };
-        let first = session.chats.iter().find(|chat| default(chat) && has(chat));
-        first.or_else(|| session.chats.iter().find(has))
-    };
-    with(SessionStatus::InputNeeded)
-        .or_else(|| with(SessionStatus::Error))
-        .or_else(|| session.chats.iter().find(default))
-        .or_else(|| newest(session))
-}
-
-/// The chat with the latest change. Times are parsed, because clients send any offset. An
-/// invalid time counts as older than all others.
-fn newest(session: &SessionState) -> Option<&ChatSummary> {
-    session.chats.iter().max_by_key(|chat| chat.modified_at.parse::<Timestamp>().ok())
 }
 
 fn compact(chat: &ChatSummary) -> SessionChatSummary {

@@ -10,9 +10,11 @@ mod dispatch;
 mod frame;
 mod merge;
 mod outbox;
+mod outbox_budget;
 mod parts;
 mod replay;
 mod rows;
+mod session_status;
 mod snapshot;
 mod store;
 mod write_load;
@@ -23,6 +25,7 @@ pub(crate) use frame::Amendment;
 pub use frame::{Action, EncodedEnvelope, Frame, Origin, notification};
 pub use outbox::{CloseReason, Delivery, Outbox};
 pub use rows::{BadRowKey, RowKey};
+pub(crate) use session_status::{leading_chat, newest_chat, session_status};
 pub use snapshot::{ChannelState, EncodedSnapshot};
 pub use store::{
     CommitError, Counts, FetchError, Missed, Observed, ObserverScope, RowsPage, StateObserver, StateStore,

@@ -4,9 +4,10 @@
 //! still exceeds its limit, the whole connection is closed with a reason, and the client
 //! reconnects for the actions that it missed. One writer task takes all queued frames at
 //! once. Frames leave in the order in which they were queued. A frame that may be delayed
-//! holds back later frames only until one is queued that may not.
+//! holds back later frames only until one is queued that may not. All outboxes together
+//! have a limit, too (`outbox_budget`).
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -14,6 +15,7 @@ use tokio::time::Instant;
 
 use super::frame::Frame;
 use super::merge::coalesce;
+use super::outbox_budget::{OutboxBudget, OutboxLoad};
 use super::write_load::WriteLoad;
 
 /// Maximum number of queued frames: more than 30 seconds of 1,000 unmergeable deltas per
@@ -72,12 +74,18 @@ pub struct Outbox {
     taken: Notify,
     /// Notified when the outbox closes.
     closing: Notify,
+    /// The limit of all outboxes; not set for one that is not attached.
+    budget: OnceLock<Arc<OutboxBudget>>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     frames: Vec<Frame>,
     bytes: usize,
+    /// Bytes that the writer took and has not written completely.
+    in_flight: usize,
+    /// Bytes that the budget was told of.
+    reported: usize,
     /// Size of the queued frame that may exceed the limit.
     large: usize,
     /// Number of frames that were already merged.
@@ -111,6 +119,10 @@ pub enum CloseReason {
     NoCommonVersion,
     /// The client sent a message above the size limit.
     MessageTooLarge,
+    /// The client violated the transport's protocol.
+    ProtocolViolation,
+    /// The client sent text that is not UTF-8.
+    InvalidText,
     /// The client sent too many invalid messages.
     TooMuchGarbage,
     /// The client did not complete the handshake in time.
@@ -165,16 +177,64 @@ impl Outbox {
             }
             sooner
         } else {
-            queue.closed = Some(CloseReason::TooSlow);
-            queue.frames = Vec::new();
-            queue.reset();
-            self.closing.notify_waiters();
-            self.taken.notify_waiters();
-            true
+            drop(queue);
+            return self.evict();
         };
+        self.report(&mut queue);
         drop(queue);
         if wake {
             self.changed.notify_one();
+        }
+        if let Some(budget) = self.budget.get() {
+            budget.enforce();
+        }
+    }
+
+    /// Closes the connection at once, because its client reads too slowly. Drops the
+    /// queued frames.
+    pub(super) fn evict(&self) {
+        let mut queue = self.lock();
+        queue.closed.get_or_insert(CloseReason::TooSlow);
+        queue.frames = Vec::new();
+        queue.reset();
+        // The writer drops its batch soon after the close; other outboxes need not wait.
+        queue.in_flight = 0;
+        self.report(&mut queue);
+        drop(queue);
+        self.changed.notify_one();
+        self.closing.notify_waiters();
+        self.taken.notify_waiters();
+    }
+
+    /// Counts toward this budget from now on.
+    pub(super) fn join(&self, budget: &Arc<OutboxBudget>) {
+        // An outbox is attached once.
+        self.budget.get_or_init(|| Arc::clone(budget));
+    }
+
+    /// What this outbox occupies, and for how long its client has not read.
+    pub(super) fn load(&self, now: Instant) -> OutboxLoad {
+        let queue = self.lock();
+        let occupied = queue.occupied();
+        let waited =
+            queue.last_batch.filter(|_| queue.in_flight > 0).map_or(Duration::ZERO, |taken| now - taken);
+        OutboxLoad { pressure: occupied as u128 * (waited.as_millis() + 1), occupied }
+    }
+
+    /// Reports a change of the queue to the budget.
+    fn report(&self, queue: &mut Queue) {
+        if let Some(budget) = self.budget.get() {
+            let occupied = queue.occupied();
+            budget.changed(std::mem::replace(&mut queue.reported, occupied), occupied);
+        }
+    }
+
+    /// Records that the writer has written its last batch.
+    fn written(&self) {
+        let mut queue = self.lock();
+        if queue.in_flight > 0 {
+            queue.in_flight = 0;
+            self.report(&mut queue);
         }
     }
 
@@ -211,9 +271,10 @@ impl Outbox {
         }
     }
 
-    /// Takes all queued frames once they are due, or returns the close reason.
-    /// Cancel-safe.
+    /// Takes all queued frames once they are due, or returns the close reason. The
+    /// previous batch counts as written. Cancel-safe.
     pub async fn next_batch(&self) -> Result<Vec<Frame>, CloseReason> {
+        self.written();
         loop {
             let due = {
                 let queue = self.lock();
@@ -243,7 +304,10 @@ impl Outbox {
                 return queue.closed.map(Err);
             }
             queue.last_batch = Some(Instant::now());
-            (std::mem::take(&mut queue.frames), queue.reset())
+            queue.in_flight = queue.bytes;
+            let taken = (std::mem::take(&mut queue.frames), queue.reset());
+            self.report(&mut queue);
+            taken
         };
         // Notify always: a waiting task saw a full queue, even if little is queued now.
         self.taken.notify_waiters();
@@ -269,7 +333,22 @@ impl Outbox {
     }
 }
 
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        let mut queue = self.lock();
+        queue.frames = Vec::new();
+        queue.reset();
+        queue.in_flight = 0;
+        self.report(&mut queue);
+    }
+}
+
 impl Queue {
+    /// Memory of the queued frames and of those in flight.
+    fn occupied(&self) -> usize {
+        self.bytes + self.in_flight + self.frames.len() * size_of::<Frame>()
+    }
+
     /// Makes room for a frame of this size, merging the queue if it is long. Returns
     /// whether there is room.
     fn make_room(&mut self, size: usize) -> bool {
@@ -308,228 +387,5 @@ impl Queue {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::frame::{Action, envelope};
-    use super::*;
-    use crate::channel::ChannelUri;
-    use crate::ids::ServerSeq;
-
-    #[tokio::test]
-    async fn queued_frames_are_taken_in_one_batch_in_order() {
-        let outbox = Outbox::default();
-        for size in [1, 2, 3] {
-            outbox.push(Frame::of_size(size));
-        }
-        let sizes: Vec<usize> = outbox.next_batch().await.unwrap().iter().map(Frame::len).collect();
-        assert_eq!(sizes, [1, 2, 3]);
-    }
-
-    #[tokio::test]
-    async fn full_queue_closes_connection() {
-        let outbox = Outbox::default();
-        for _ in 0..5 {
-            outbox.push(Frame::of_size(LARGE - 16));
-        }
-        outbox.push(Frame::of_size(1));
-        assert_eq!(outbox.next_batch().await.unwrap_err(), CloseReason::TooSlow);
-    }
-
-    #[tokio::test]
-    async fn one_frame_of_any_size_is_accepted_beyond_limit() {
-        let outbox = Outbox::default();
-        outbox.push(Frame::of_size(2 * MAX_BYTES));
-        outbox.push(Frame::of_size(LARGE + 1));
-        outbox.push(Frame::of_size(1));
-        assert_eq!(
-            outbox.next_batch().await.unwrap().len(),
-            3,
-            "a second large frame counts toward the limit"
-        );
-        outbox.push(Frame::of_size(1));
-        outbox.push(Frame::of_size(2 * MAX_BYTES));
-        outbox.push(Frame::of_size(LARGE));
-        assert_eq!(outbox.next_batch().await.unwrap().len(), 3);
-        for _ in 0..2 {
-            outbox.push(Frame::of_size(LARGE + 1));
-            assert_eq!(outbox.next_batch().await.unwrap().len(), 1);
-        }
-        outbox.push(Frame::of_size(2 * MAX_BYTES));
-        outbox.push(Frame::of_size(MAX_BYTES + 1));
-        assert_eq!(outbox.next_batch().await.unwrap_err(), CloseReason::TooSlow);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn room_resolves_when_queue_drains_or_closes() {
-        let (outbox, patience) = (Outbox::default(), Duration::from_secs(60));
-        outbox.push(Frame::of_size(ROOM));
-        outbox.room().await;
-        outbox.push(Frame::of_size(1));
-        assert!(tokio::time::timeout(patience, outbox.room()).await.is_err());
-        let taking = async {
-            tokio::task::yield_now().await;
-            outbox.next_batch().await.unwrap()
-        };
-        assert_eq!(tokio::join!(outbox.room(), taking).1.len(), 2);
-        outbox.push(Frame::of_size(ROOM + 1));
-        let taking_less = async {
-            tokio::task::yield_now().await;
-            // Simulate that the queue was merged.
-            outbox.lock().bytes = 1;
-            outbox.next_batch().await.unwrap()
-        };
-        tokio::time::timeout(patience, async { tokio::join!(outbox.room(), taking_less) }).await.unwrap();
-        outbox.push(Frame::of_size(2 * MAX_BYTES));
-        let closing = async {
-            tokio::task::yield_now().await;
-            outbox.close(CloseReason::ClientGone);
-        };
-        tokio::join!(outbox.room(), closing);
-    }
-
-    #[tokio::test]
-    async fn queued_frames_are_sent_before_close() {
-        let outbox = Outbox::default();
-        outbox.push(Frame::of_size(1));
-        outbox.close(CloseReason::Shutdown);
-        outbox.push(Frame::of_size(1));
-        assert_eq!(outbox.next_batch().await.unwrap().len(), 1);
-        assert_eq!(outbox.next_batch().await.unwrap_err(), CloseReason::Shutdown);
-    }
-
-    fn text(seq: u64) -> Frame {
-        let action = serde_json::json!({"type": "chat/delta", "turnId": "t", "partId": "p", "content": "x"});
-        let action = Action::own(serde_json::from_value(action).unwrap());
-        envelope(&ChannelUri::new("x:/1"), &action, ServerSeq(seq), None, None).unwrap()
-    }
-
-    /// Publishes with its own write load.
-    fn publish(outbox: &Outbox, frame: Frame, delivery: Delivery) {
-        outbox.publish(frame, delivery, &mut WriteLoad::default(), Instant::now());
-    }
-
-    /// Returns the milliseconds until the next batch and its number of frames.
-    async fn next(outbox: &Outbox, since: Instant) -> (u128, usize) {
-        let frames = outbox.next_batch().await.unwrap();
-        (since.elapsed().as_millis(), frames.len())
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn isolated_frames_are_written_without_delay() {
-        let (outbox, since, mut load) = (Outbox::default(), Instant::now(), WriteLoad::default());
-        for (number, millis) in [0, 0, 0, 1, 1, 5, 50].into_iter().enumerate() {
-            tokio::time::advance(Duration::from_millis(millis)).await;
-            let published = since.elapsed().as_millis();
-            outbox.publish(text(number as u64), Delivery::default(), &mut load, Instant::now());
-            assert_eq!(next(&outbox, since).await, (published, 1), "frame {number}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn frames_are_gathered_while_the_load_is_high() {
-        let (outbox, since, mut load) = (Outbox::default(), Instant::now(), WriteLoad::default());
-        let gather = GATHER.as_millis();
-        while !load.is_high(since) {
-            load.count(since);
-        }
-        outbox.publish(text(1), Delivery::default(), &mut load, since);
-        assert_eq!(next(&outbox, since).await, (0, 1), "the first frame after a pause");
-        outbox.publish(text(2), Delivery::default(), &mut load, since);
-        outbox.publish(text(3), Delivery::default(), &mut load, since);
-        assert_eq!(next(&outbox, since).await, (gather, 2));
-        for _ in 0..1_000 {
-            load.count(Instant::now());
-        }
-        outbox.publish(text(4), Delivery::within_millis(0), &mut load, Instant::now());
-        assert_eq!(next(&outbox, since).await, (gather, 1), "a subscriber that wants no delay");
-        tokio::time::advance(Duration::from_millis(500)).await;
-        outbox.publish(text(5), Delivery::default(), &mut load, Instant::now());
-        assert_eq!(next(&outbox, since).await, (gather + 500, 1));
-        outbox.publish(text(6), Delivery::default(), &mut load, Instant::now());
-        assert_eq!(next(&outbox, since).await, (gather + 500, 1), "the load is low again");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn sustained_flood_is_gathered() {
-        let (outbox, since, mut load) = (Outbox::default(), Instant::now(), WriteLoad::default());
-        let (mut writes, mut last) = (0, 0);
-        for seq in 0..20_000 {
-            outbox.publish(text(seq), Delivery::default(), &mut load, Instant::now());
-            tokio::select! {
-                biased;
-                batch = outbox.next_batch() => {
-                    drop(batch.unwrap());
-                    (writes, last) = (writes + 1, seq);
-                }
-                () = std::future::ready(()) => assert!(seq - last <= 600, "a frame was delayed by more than 6 ms"),
-            }
-            tokio::time::advance(Duration::from_micros(10)).await;
-        }
-        assert_eq!(since.elapsed().as_millis(), 200);
-        assert!((100..=5_000).contains(&writes), "{writes} writes for 20000 frames in 200 ms");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn stream_to_many_connections_is_gathered() {
-        let mut load = WriteLoad::default();
-        let outboxes: Vec<Outbox> = (0..500).map(|_| Outbox::default()).collect();
-        let mut writes = 0;
-        for seq in 0..100 {
-            for outbox in &outboxes {
-                outbox.publish(text(seq), Delivery::default(), &mut load, Instant::now());
-            }
-            for outbox in &outboxes {
-                tokio::select! {
-                    biased;
-                    batch = outbox.next_batch() => {
-                        drop(batch.unwrap());
-                        writes += 1;
-                    }
-                    () = std::future::ready(()) => {}
-                }
-            }
-            tokio::time::advance(Duration::from_millis(1)).await;
-        }
-        // The first frames are sent immediately, then one batch every 6 ms.
-        assert!(writes <= 500 * 18, "{writes} writes for 100 frames to 500 connections in 100 ms");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn delayed_frames_are_merged_when_due() {
-        let (outbox, since) = (Outbox::default(), Instant::now());
-        for seq in 1..=10 {
-            publish(&outbox, text(seq), Delivery::within_millis(200));
-            tokio::time::advance(Duration::from_millis(10)).await;
-        }
-        assert_eq!(next(&outbox, since).await, (200, 1));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn response_flushes_delayed_frames() {
-        let (outbox, since) = (Outbox::default(), Instant::now());
-        publish(&outbox, text(1), Delivery::within_millis(i64::MAX));
-        outbox.push(Frame::of_size(1));
-        assert_eq!(next(&outbox, since).await, (0, 2));
-        publish(&outbox, text(2), Delivery::within_millis(i64::MAX));
-        assert_eq!(next(&outbox, since).await, (MAX_HOLD.as_millis(), 1));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn response_wakes_delayed_writer() {
-        let (outbox, since) = (Outbox::default(), Instant::now());
-        publish(&outbox, text(1), Delivery::within_millis(500));
-        let answer = async {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            outbox.push(Frame::of_size(1));
-        };
-        assert_eq!(tokio::join!(next(&outbox, since), answer).0, (20, 2));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn delayed_frames_are_sent_immediately_on_close() {
-        let (outbox, since) = (Outbox::default(), Instant::now());
-        publish(&outbox, text(1), Delivery::within_millis(500));
-        outbox.close(CloseReason::Shutdown);
-        assert_eq!(next(&outbox, since).await, (0, 1));
-        assert_eq!(outbox.next_batch().await.unwrap_err(), CloseReason::Shutdown);
-    }
-}
+#[path = "outbox_tests.rs"]
+mod tests;

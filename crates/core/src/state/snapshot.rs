@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::chat::{ChatDoc, TurnError};
+use super::session_status::session_status;
 use crate::channel::{ChannelKind, ChannelUri};
 use crate::ids::ServerSeq;
 
@@ -27,7 +28,7 @@ pub enum ChannelState {
 
 impl ChannelState {
     /// Applies an action with the official reducers, so that a snapshot always equals the
-    /// state that a client computes.
+    /// state that a client computes, except for the activity in a session's status.
     pub(crate) fn reduce(&mut self, action: &StateAction) -> Result<ReduceOutcome, TurnError> {
         match self {
             Self::Root(state) => Ok(apply_action_to_root(state, action)),
@@ -92,7 +93,13 @@ impl EncodedSnapshot {
     ) -> Result<Self, serde_json::Error> {
         match state {
             ChannelState::Root(state) => Self::of(channel, state, seq),
-            ChannelState::Session(state) => Self::of(channel, state, seq),
+            ChannelState::Session(state) => {
+                let status = session_status(state);
+                if status == state.status {
+                    return Self::of(channel, state, seq);
+                }
+                Self::of(channel, &SessionState { status, ..state.as_ref().clone() }, seq)
+            }
             ChannelState::Chat(chat) => Self::of(channel, &chat.window(newest_turns), seq),
             ChannelState::ResourceWatch(state) => Self::of(channel, state, seq),
         }

@@ -27,6 +27,7 @@ use tokio::sync::Notify;
 use super::clients::{KnownClients, Marks};
 use super::frame::Frame;
 use super::outbox::{CloseReason, Delivery, Outbox};
+use super::outbox_budget::OutboxBudget;
 use super::replay::ReplayLog;
 use super::rows::Rows;
 use super::snapshot::ChannelState;
@@ -42,6 +43,8 @@ pub struct StateStore {
     inner: Mutex<StoreInner>,
     /// Notified when a dispatch was delivered to its handler, or dropped before that.
     pub(super) dispatch_settled: Notify,
+    /// The memory of all connections' outboxes.
+    budget: Arc<OutboxBudget>,
 }
 
 #[derive(Debug)]
@@ -132,6 +135,7 @@ impl StateStore {
     pub fn new(root: RootState) -> Self {
         let root = Channel { state: ChannelState::Root(Box::new(root)), subscribers: Vec::new() };
         Self {
+            budget: Arc::default(),
             inner: Mutex::new(StoreInner {
                 seq: ServerSeq(0),
                 channels: HashMap::from([(ChannelUri::root(), root)]),
@@ -182,6 +186,7 @@ impl StateStore {
 
     /// Registers a connection without subscriptions.
     pub fn attach(&self, outbox: Arc<Outbox>) -> ConnectionId {
+        self.budget.add(&outbox);
         let mut inner = self.lock();
         let id = ConnectionId(inner.next_connection);
         inner.next_connection += 1;
@@ -220,6 +225,17 @@ impl StateStore {
             subscriptions: attached().map(|attached| attached.marks.len()).sum(),
             outbox_bytes: attached().map(|attached| attached.outbox.waiting_bytes()).sum(),
         }
+    }
+
+    /// Sets how many bytes all outboxes together may hold.
+    pub fn limit_outboxes(&self, bytes: usize) {
+        self.budget.set_limit(bytes);
+    }
+
+    /// Waits until the outboxes have released much memory, which the caller may return to
+    /// the system.
+    pub async fn outboxes_drained(&self) {
+        self.budget.drained().await;
     }
 
     /// Number of a connection's subscriptions.

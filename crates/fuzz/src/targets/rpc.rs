@@ -287,7 +287,7 @@ fn seeds() -> io::Result<Vec<Vec<u8>>> {
     let chat = |action: &str| dispatch("ahp-chat://default/YWNtZTovczE", action);
     let started = |text: &str| {
         chat(&format!(
-            r#"{{"type":"chat/turnStarted","turnId":"t","startedAt":"2026-11-15T09:00:05.000Z","message":{{"text":"{text}","origin":{{"kind":"user"}}}}}}"#
+            r#"{{"type":"chat/turnStarted","turnId":"t","startedAt":"2025-11-15T09:00:05.000Z","message":{{"text":"{text}","origin":{{"kind":"user"}}}}}}"#
         ))
     };
     let seeds = [

@@ -118,7 +118,7 @@ async fn body_limit_is_configurable() {
     };
     let upstream = Arc::new(AnthropicUpstream::new(config));
     let listen = "127.0.0.1:0".parse().unwrap();
-    let limits = GatewayLimits { body_cap: 1000 };
+    let limits = GatewayLimits { body_cap: 1000, ..GatewayLimits::default() };
     let handle = Gateway::start_with(GatewayConfig { listen, upstream }, limits).await.unwrap();
     let post = |length: usize| {
         let request = client().post(format!("{}/v1/messages", handle.base_url()));

@@ -18,6 +18,7 @@ use innkeeper_core::state::{CloseReason, Frame, Outbox};
 use tokio::time::Instant;
 
 use super::message_queue;
+use super::progress::WriteProgress;
 use crate::client_requests::ClientRequests;
 use crate::connection::{Connection, ServerContext};
 use crate::wire_log::Direction;
@@ -35,8 +36,8 @@ pub(crate) enum Inbound {
     /// A control frame that the transport has already answered, such as a WebSocket ping.
     /// Only counts toward the rate limit.
     Control,
-    /// A message above the size limit, after which the connection is closed.
-    TooLarge,
+    /// A violation of the protocol, after which the connection is closed.
+    Fatal(CloseReason),
 }
 
 impl Inbound {
@@ -44,7 +45,7 @@ impl Inbound {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
-            Self::Unusable(_) | Self::Control | Self::TooLarge => 0,
+            Self::Unusable(_) | Self::Control | Self::Fatal(_) => 0,
         }
     }
 }
@@ -57,6 +58,9 @@ pub(crate) trait FrameWriter: Send {
 
     /// Writes and flushes frames with as few system calls as possible.
     fn write(&mut self, frames: Vec<Frame>) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Counts what the client's socket accepts.
+    fn progress(&self) -> WriteProgress;
 
     /// Sends the close reason to the client, if the transport supports it.
     fn close(&mut self, reason: CloseReason) -> impl Future<Output = ()> + Send;
@@ -157,16 +161,23 @@ async fn write(outgoing: &mut impl FrameWriter, handles: &ConnectionHandles) {
     }
 }
 
-/// Writes a batch without a timeout. Once the connection is closing there is one, because
-/// a client that does not read would block the close forever.
+/// Writes a batch, as long as the client reads some of it from time to time. Once the
+/// connection is closing there is a timeout for the rest.
 async fn write_in_time<W: FrameWriter>(
     outgoing: &mut W,
     frames: Vec<Frame>,
     outbox: &Outbox,
 ) -> Result<(), String> {
+    let progress = outgoing.progress();
     let mut writing = pin!(outgoing.write(frames));
     let written = tokio::select! {
+        // A write that completes at once needs no timer.
+        biased;
         written = &mut writing => written,
+        () = progress.stalled() => {
+            outbox.close(CloseReason::TooSlow);
+            return Err("the client does not read".to_owned());
+        }
         () = outbox.closing() => match tokio::time::timeout(CLOSE_GRACE, writing).await {
             Ok(written) => written,
             Err(late) => return Err(late.to_string()),

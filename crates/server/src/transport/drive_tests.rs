@@ -1,4 +1,4 @@
-//! Batching of writes, measured with a writer that counts them.
+//! Batching of writes, measured with a writer that counts them; clients that do not read.
 
 use std::io;
 use std::pin::Pin;
@@ -8,9 +8,12 @@ use std::task::{Context, Poll};
 use ahp_types::actions::{RootActiveSessionsChangedAction, StateAction};
 use innkeeper_core::ChannelUri;
 use innkeeper_core::state::Action;
-use tokio::io::{AsyncBufReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader, DuplexStream};
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader, DuplexStream,
+};
 
 use super::*;
+use crate::transport::progress::STALL_TIMEOUT;
 use crate::transport::stdio;
 
 /// Counts the writes.
@@ -84,5 +87,45 @@ async fn slow_stream_is_written_immediately_and_flood_in_batches() {
         biased;
         () = serving => panic!("the connection ended"),
         () = story => {}
+    }
+}
+
+/// Sends requests whose responses do not fit into the output.
+async fn ask_much(input: &mut DuplexStream) {
+    for id in 0..200 {
+        let request = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}\n");
+        input.write_all(request.as_bytes()).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_that_reads_nothing_is_closed_after_timeout() {
+    let shared = ServerContext::without_agents().await;
+    let (mut input, host_input) = tokio::io::duplex(1 << 16);
+    let (host_output, _output) = tokio::io::duplex(1024);
+    let start = Instant::now();
+    ask_much(&mut input).await;
+    stdio::serve(Arc::clone(&shared), host_input, host_output).await;
+    assert_eq!(start.elapsed(), STALL_TIMEOUT);
+    let metrics = shared.counters.render(&shared.host);
+    assert!(metrics.contains("closed_total{reason=\"too_slow\"} 1"), "{metrics}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_that_reads_slowly_stays_connected() {
+    let shared = ServerContext::without_agents().await;
+    let (mut input, host_input) = tokio::io::duplex(1 << 16);
+    let (host_output, mut output) = tokio::io::duplex(1024);
+    ask_much(&mut input).await;
+    let serving = stdio::serve(shared, host_input, host_output);
+    let reading = async {
+        for _ in 0..100 {
+            tokio::time::sleep(STALL_TIMEOUT - Duration::from_secs(1)).await;
+            output.read_exact(&mut [0; 64]).await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = serving => panic!("the connection ended"),
+        () = reading => {}
     }
 }

@@ -129,7 +129,7 @@ pub(crate) async fn handle(
             Inbound::Text(text) => connection.receive(text.as_str()).await,
             Inbound::Unusable(why) => connection.refuse_garbage(&RpcError::invalid_request(why)),
             Inbound::Control => {}
-            Inbound::TooLarge => handles.outbox.close(CloseReason::MessageTooLarge),
+            Inbound::Fatal(reason) => handles.outbox.close(reason),
         }
     }
 }

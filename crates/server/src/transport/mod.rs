@@ -2,6 +2,7 @@
 
 pub(crate) mod drive;
 pub(crate) mod message_queue;
+pub(crate) mod progress;
 pub(crate) mod stdio;
 pub(crate) mod tcp;
 pub(crate) mod unix;
@@ -18,6 +19,8 @@ fn close_message(reason: CloseReason) -> &'static str {
         CloseReason::NoCommonVersion => "no common protocol version",
         CloseReason::MessageTooLarge => "the message is larger than 16 MiB",
         CloseReason::TooMuchGarbage => "too many frames that are not JSON-RPC messages",
+        CloseReason::ProtocolViolation => "invalid WebSocket frame",
+        CloseReason::InvalidText => "a text frame is not UTF-8",
         CloseReason::NoHandshake => "handshake timed out: no initialize or reconnect",
         CloseReason::StateLost => "internal error; reconnect for a fresh snapshot",
     }

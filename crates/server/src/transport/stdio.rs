@@ -14,6 +14,7 @@ use innkeeper_core::state::{CloseReason, Frame};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::drive::{FrameWriter, Handshake, Inbound, drive};
+use super::progress::{CountedSocket, WriteProgress};
 use crate::connection::ServerContext;
 use crate::limits::MAX_MESSAGE;
 
@@ -29,7 +30,7 @@ pub(crate) async fn serve(
     let incoming = stream::unfold(LineReader::new(input), |mut lines| async {
         lines.next().await.map(|line| (line, lines))
     });
-    drive(shared, pin!(incoming), LineWriter(output), Handshake::AnyTime).await;
+    drive(shared, pin!(incoming), LineWriter::new(output), Handshake::AnyTime).await;
 }
 
 /// Splits the input into lines.
@@ -106,7 +107,17 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
 }
 
 /// Writes one frame per line.
-struct LineWriter<W>(W);
+struct LineWriter<W> {
+    output: CountedSocket<W>,
+    progress: WriteProgress,
+}
+
+impl<W> LineWriter<W> {
+    fn new(output: W) -> Self {
+        let progress = WriteProgress::default();
+        Self { output: CountedSocket::new(output, &progress), progress }
+    }
+}
 
 impl<W: AsyncWrite + Unpin + Send> FrameWriter for LineWriter<W> {
     type Error = io::Error;
@@ -116,8 +127,12 @@ impl<W: AsyncWrite + Unpin + Send> FrameWriter for LineWriter<W> {
         for frame in &frames {
             push_line(&mut batch, frame.bytes());
         }
-        self.0.write_all(&batch).await?;
-        self.0.flush().await
+        self.output.write_all(&batch).await?;
+        self.output.flush().await
+    }
+
+    fn progress(&self) -> WriteProgress {
+        self.progress.clone()
     }
 
     async fn close(&mut self, reason: CloseReason) {
@@ -127,6 +142,8 @@ impl<W: AsyncWrite + Unpin + Send> FrameWriter for LineWriter<W> {
             CloseReason::TooSlow
             | CloseReason::NoCommonVersion
             | CloseReason::MessageTooLarge
+            | CloseReason::ProtocolViolation
+            | CloseReason::InvalidText
             | CloseReason::TooMuchGarbage
             | CloseReason::NoHandshake
             | CloseReason::StateLost => {
@@ -163,7 +180,7 @@ mod tests {
                 Inbound::Text(text) => text.as_str().trim().to_owned(),
                 Inbound::Unusable(why) => format!("! {why}"),
                 Inbound::Control => "! control".to_owned(),
-                Inbound::TooLarge => "! too large".to_owned(),
+                Inbound::Fatal(reason) => format!("! {reason:?}"),
             });
         }
         seen

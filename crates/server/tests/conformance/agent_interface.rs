@@ -64,7 +64,7 @@ async fn resume_token_survives_a_host_restart() {
 async fn agent_is_opened_with_the_last_selection_after_a_restart() {
     let mut kept = StoredHost::start(StageTraits::default()).await;
     let chosen = json!({
-        "type": "chat/turnStarted", "turnId": "t1", "startedAt": "2026-11-15T09:00:05.000Z",
+        "type": "chat/turnStarted", "turnId": "t1", "startedAt": "2025-11-15T09:00:05.000Z",
         "message": {
             "text": "hi", "origin": {"kind": "user"}, "agent": {"uri": "file:///w/.claude/agents/reviewer.md"},
             "model": {"id": "opus", "config": {"thinkingLevel": "high"}},

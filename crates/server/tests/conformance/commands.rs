@@ -111,7 +111,7 @@ async fn unsupported_version_returns_supported_versions_and_closes() {
         let answer = wire.request("initialize", initialize_params(versions)).await;
         assert_eq!(answer["error"]["code"], -32005);
         assert_eq!(answer["error"]["data"]["supportedVersions"], json!(["1.0.0", "0.9.0"]));
-        assert_eq!(wire.closed().await, 1000);
+        assert_eq!(wire.closed().await, 1002);
     }
 }
 
@@ -274,7 +274,7 @@ async fn start_turns_at(scene: &mut Scene, hours: &[u8]) -> Vec<Player> {
         scene.alice.create(&session, &[]).await.unwrap();
         let chat = scene.alice.open_session(&session).await.unwrap();
         let mut action = started("t1");
-        action["startedAt"] = json!(format!("2026-11-15T{hour:02}:00:00.000Z"));
+        action["startedAt"] = json!(format!("2025-11-15T{hour:02}:00:00.000Z"));
         scene.alice.dispatch(&chat, action).await.unwrap();
         let mut player = scene.host.stage().player().await.unwrap();
         player.prompt().await.unwrap();

@@ -383,7 +383,7 @@ fn action_table_matches_the_client_actions_of_the_protocol() {
 /// An action with all fields that any action of its channel needs, so that none is rejected
 /// for a missing field.
 fn complete(kind: &str, chat: &str) -> Value {
-    let time = "2026-11-15T09:00:05.000Z";
+    let time = "2025-11-15T09:00:05.000Z";
     let call = json!({
         "status": "streaming", "toolCallId": "k", "toolName": "x", "displayName": "X",
     });

@@ -77,7 +77,7 @@ async fn malformed_action_is_rejected() {
     let mut scene = Scene::new().await;
     let malformed = [
         json!({"type": "chat/turnStarted"}),
-        json!({"type": "chat/turnStarted", "turnId": "t1", "startedAt": "2026-11-15T09:00:05.000Z", "message": "x"}),
+        json!({"type": "chat/turnStarted", "turnId": "t1", "startedAt": "2025-11-15T09:00:05.000Z", "message": "x"}),
         json!({"type": "chat/turnCancelled", "turnId": 7, "duration": 1}),
         json!({"type": "chat/pendingMessageSet", "kind": "sometime", "id": "m", "message": message("x")}),
         json!({"type": "chat/toolCallConfirmed", "turnId": "t1", "toolCallId": "k1", "approved": "yes"}),
@@ -95,7 +95,7 @@ async fn malformed_action_is_rejected() {
 async fn host_only_actions_are_rejected_from_clients() {
     let (mut scene, _player) = Scene::in_turn("t1").await;
     let (chat, session) = (scene.chat.clone(), scene.session.clone());
-    let summary = json!({"resource": "ahp-chat:/2", "title": "", "status": 1, "modifiedAt": "2026-11-15T09:00:05.000Z"});
+    let summary = json!({"resource": "ahp-chat:/2", "title": "", "status": 1, "modifiedAt": "2025-11-15T09:00:05.000Z"});
     let part = json!({"kind": "markdown", "id": "p1", "content": "x"});
     let error = json!({"errorType": "x", "message": "x"});
     let call = json!({"turnId": "t1", "toolCallId": "k1"});

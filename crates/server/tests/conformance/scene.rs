@@ -232,6 +232,9 @@ impl Scene {
         }
         let chat: ChatState = serde_json::from_value(fresh[2].clone()).unwrap();
         let session: SessionState = serde_json::from_value(fresh[1].clone()).unwrap();
+        if let Some(row) = row {
+            assert_eq!(session.status, row.status, "the snapshot's status differs from the row's");
+        }
         assert_eq!(session.status & 16 != 0, chat.status & 16 != 0);
         copies_agree(&[chat], &session, row);
         fresh.push(json!(row));
@@ -384,7 +387,7 @@ pub(crate) fn message(text: &str) -> Value {
 /// An action that starts a turn.
 pub(crate) fn started(turn: &str) -> Value {
     json!({
-        "type": "chat/turnStarted", "turnId": turn, "startedAt": "2026-11-15T09:00:05.000Z",
+        "type": "chat/turnStarted", "turnId": turn, "startedAt": "2025-11-15T09:00:05.000Z",
         "message": message("list files"),
     })
 }

@@ -87,7 +87,7 @@ async fn length_of_titles_and_ids_is_limited() {
         scene.chat_rejects(action).await;
     }
     let mut ages = started("t1");
-    ages["startedAt"] = json!(format!("2026-11-15T09:00:05.000Z[a={}]", "x".repeat(64)));
+    ages["startedAt"] = json!(format!("2025-11-15T09:00:05.000Z[a={}]", "x".repeat(64)));
     scene.chat_rejects(ages).await;
     let player = scene.begin("t1").await;
     player.send(AgentEvent::TitleSuggested { title: "🎉".repeat(500) }).await.unwrap();

@@ -128,13 +128,23 @@ async fn rejects_turn_start_with_a_used_id() {
 #[tokio::test]
 async fn rejects_turn_start_with_an_invalid_time() {
     let mut scene = Scene::new().await;
-    for time in ["yesterday", "", "2026-11-15", "2026-13-01T00:00:00Z", "9999-12-31T23:59:59Z"] {
+    let times = [
+        "yesterday",
+        "",
+        "2025-11-15",
+        "2025-13-01T00:00:00Z",
+        "2025-11-15 09:00:05Z",
+        "1969-12-31T23:59:59Z",
+        "2999-01-01T00:00:00Z",
+        "9999-12-31T23:59:59Z",
+    ];
+    for time in times {
         let mut action = started("t1");
         action["startedAt"] = json!(time);
         scene.chat_rejects(action).await;
     }
     let mut action = started("t1");
-    action["startedAt"] = json!("2026-11-15T10:00:05+01:00");
+    action["startedAt"] = json!("2025-11-15T10:00:05+01:00");
     scene.chat_accepts(action).await;
 }
 
@@ -282,11 +292,7 @@ async fn session_reports_a_failed_opening_and_is_ready_after_the_next() {
         scene.until_over(turn).await;
         let session = scene.bob.session(&scene.session).unwrap();
         assert_eq!(session.creation_error.as_ref().unwrap().message, reason);
-        assert_eq!(
-            (lifecycle(&scene), session.status),
-            (json!("failed"), 1),
-            "the status of the session changed"
-        );
+        assert_eq!((lifecycle(&scene), session.status), (json!("failed"), 2));
         assert_eq!(scene.bob.rows[&scene.session].status, 2, "the row does not show the failure");
     }
     let player = scene.begin("t3").await;
@@ -389,7 +395,7 @@ async fn forbidden_agent_actions_are_not_published() {
     let (mut scene, player) = Scene::in_turn("t1").await;
     for action in [
         json!({"type": "chat/turnComplete", "turnId": "t1", "duration": 1}),
-        json!({"type": "chat/turnStarted", "turnId": "t9", "startedAt": "2026-11-15T09:00:05.000Z", "message": message("x")}),
+        json!({"type": "chat/turnStarted", "turnId": "t9", "startedAt": "2025-11-15T09:00:05.000Z", "message": message("x")}),
         pending("queued", "m1", "from the agent"),
         json!({"type": "session/titleChanged", "title": "x"}),
         json!({"type": "root/configChanged", "config": {"x": 1}}),

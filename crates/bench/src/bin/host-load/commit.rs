@@ -59,7 +59,7 @@ impl CommitBench {
         let uri = ChannelUri::default_chat_of(&ChannelUri::new("load:/5f0c7f66-2d3b-4b8e-9d2c-5a3d5b0a7c11"));
         let state: ChatState = serde_json::from_value(json!({
             "resource": uri.as_str(), "title": "", "status": 1,
-            "modifiedAt": "2026-11-15T09:00:00.000Z", "turns": [],
+            "modifiedAt": "2025-11-15T09:00:00.000Z", "turns": [],
         }))?;
         store
             .create(vec![(uri.clone(), ChannelState::Chat(Box::new(ChatDoc::new(state)?)))])
@@ -72,7 +72,7 @@ impl CommitBench {
         }
         let chat = Self { store, uri, outboxes };
         chat.commit(json!({"type": "chat/turnStarted", "turnId": "turn",
-            "startedAt": "2026-11-15T09:00:05.000Z", "message": {"text": "hi", "origin": {"kind": "user"}}}))?;
+            "startedAt": "2025-11-15T09:00:05.000Z", "message": {"text": "hi", "origin": {"kind": "user"}}}))?;
         for call in 0..tool_calls {
             let id = format!("toolu_{call:024}");
             chat.commit(json!({"type": "chat/toolCallStart", "turnId": "turn", "toolCallId": id,

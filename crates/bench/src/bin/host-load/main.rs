@@ -12,6 +12,7 @@ mod crowd;
 mod fill;
 mod idle;
 mod open;
+mod pressure;
 mod process;
 mod report;
 mod slow_client;
@@ -33,6 +34,7 @@ use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::pressure::{ConnectionsOptions, DeafOptions, StarveOptions};
 use crate::report::LoadReport;
 
 #[derive(Debug, Parser)]
@@ -49,6 +51,12 @@ enum LoadCommand {
     Turn(TurnOptions),
     /// Let one client stop reading while others continue, then reconnect it
     Slow(SlowOptions),
+    /// Let clients ask for much and never read; checks the host's memory
+    Deaf(DeafOptions),
+    /// Run turns beside half requests on both listeners
+    Starve(StarveOptions),
+    /// Connect clients up to the host's limit of open files, then run turns
+    Connections(ConnectionsOptions),
     /// Run the host under load; exits when stdin closes
     #[command(hide = true)]
     Serve {
@@ -124,7 +132,14 @@ fn run(options: HostLoadOptions) -> Result<ExitCode> {
             runtime(tokio::runtime::Builder::new_current_thread())?
                 .block_on(unless_stopped(deadline, slow(&options)))
         }
+        LoadCommand::Deaf(options) => on_one_thread(options.deadline(), options.run()),
+        LoadCommand::Starve(options) => on_one_thread(options.deadline(), options.run()),
+        LoadCommand::Connections(options) => on_one_thread(options.deadline(), options.run()),
     }
+}
+
+fn on_one_thread(deadline: Duration, work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
+    runtime(tokio::runtime::Builder::new_current_thread())?.block_on(unless_stopped(deadline, work))
 }
 
 fn runtime(mut builder: tokio::runtime::Builder) -> Result<tokio::runtime::Runtime> {

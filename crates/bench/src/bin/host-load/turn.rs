@@ -116,7 +116,7 @@ impl TurnClient {
     async fn turn(&mut self, text: &str) -> Result<Duration> {
         self.turns += 1;
         let action = json!({"type": "chat/turnStarted", "turnId": format!("turn-{}", self.turns),
-            "startedAt": "2026-11-15T09:00:05.000Z", "message": {"text": text, "origin": {"kind": "user"}}});
+            "startedAt": "2025-11-15T09:00:05.000Z", "message": {"text": text, "origin": {"kind": "user"}}});
         let params = json!({"channel": self.chat, "clientSeq": self.turns, "action": action});
         let since = monotonic_nanos();
         self.socket.notify("dispatchAction", params).await?;

@@ -7,10 +7,9 @@ use ahp_types::actions::{
 use ahp_types::state::{
     ChatInteractivity, ErrorInfo, ErrorResponsePart, Message, MessageKind, ResponsePart, Turn, TurnState,
 };
-use jiff::{SignedDuration, Timestamp};
 
 use super::children::is_child;
-use super::{ActionTarget, AgentState, CLOSING, Decision, DecisionView, Effect, Phase, names, reject};
+use super::{ActionTarget, AgentState, CLOSING, Decision, DecisionView, Effect, Phase, names, reject, times};
 use crate::agent::{AgentCommand, History, TurnOutcome, Unsent};
 use crate::ids::TurnId;
 use crate::session::amend::has_too_many_chats;
@@ -22,13 +21,6 @@ const NOT_IN_CHILD: &str = "this chat belongs to a subagent; cancel or resume th
 
 /// Longest title that is derived from a message, in characters.
 const TITLE_LENGTH: usize = 60;
-
-/// Longest accepted time, in bytes. A time with nanoseconds and offset has 35; suffixes in
-/// brackets are unlimited.
-const MAX_TIME: usize = 64;
-
-/// Distance from the end of the calendar that leaves room for a turn's duration.
-const HEADROOM: SignedDuration = SignedDuration::from_hours(100 * 365 * 24);
 
 /// Handles a client's start of a turn.
 pub(super) fn started(
@@ -48,12 +40,8 @@ pub(super) fn started(
     if let Some(reason) = rejection_reason(view, &started.message) {
         return reject(reason);
     }
-    // Reducers add the turn's duration to this time. Close to the end of the calendar that
-    // would overflow, and the turn could not end.
-    let time = Some(&started.started_at).filter(|time| time.len() <= MAX_TIME);
-    let time = time.and_then(|time| time.parse::<Timestamp>().ok());
-    if time.is_none_or(|time| time >= Timestamp::MAX - HEADROOM) {
-        return reject("startedAt is not an RFC 3339 time, or too far in the future");
+    if let Some(reason) = times::rejection_reason(&started.started_at, view.time) {
+        return reject(&format!("invalid startedAt: {reason}"));
     }
     let prompt = Unsent { turn: TurnId::new(&started.turn_id), message: started.message.clone() };
     send(agent, view, prompt)
