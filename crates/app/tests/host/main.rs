@@ -24,6 +24,7 @@ mod hostile;
 mod lifecycle;
 mod operations;
 mod readme;
+mod secrets;
 mod settings;
 mod tls;
 mod transports;
