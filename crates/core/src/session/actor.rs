@@ -21,7 +21,7 @@ use super::decide::{ActionTarget, Decision, DecisionInput, DecisionView, Effect,
 use super::handle::{ClientDispatch, EndWaiter, SessionEnding, SessionHandle, SessionInput};
 use super::journal_writer::JournalWriter;
 use crate::action::{AgentUpdate, meaning};
-use crate::agent::{AgentCommand, AgentEvent, AgentProvider, History, ResourceToken};
+use crate::agent::{AgentCommand, AgentEvent, AgentProvider, History, HostConversation, ResourceToken};
 use crate::channel::ChannelUri;
 use crate::clock::{Clock, wire_time};
 use crate::ids::ClientId;
@@ -173,7 +173,8 @@ impl SessionActor {
             SessionEnding::Dispose | SessionEnding::Unload => Ok(()),
             SessionEnding::Suspend => self.store_all().await,
         };
-        Ended { ending, waiters: self.end_waiters, stored }
+        let conversations = self.chats.iter().map(Chat::host_conversation).collect();
+        Ended { ending, waiters: self.end_waiters, stored, conversations }
     }
 
     fn is_cold(&self) -> bool {
@@ -498,4 +499,6 @@ pub(crate) struct Ended {
     pub(crate) waiters: Vec<EndWaiter>,
     /// Whether everything that must be kept is stored.
     pub(crate) stored: Result<(), StorageError>,
+    /// The conversations of the session's chats.
+    pub(crate) conversations: Vec<HostConversation>,
 }

@@ -5,7 +5,7 @@
 //! list of chats; `orders` creates, moves and removes chats; `children` manages the chats
 //! of subagents. `opening` starts agents; `briefing` is the session data that an agent
 //! gets; `links` maps turns to the agent's messages; `record` renders a conversation as
-//! text. `amend` completes client actions; `publish` commits and stores changes through
+//! text; `discard` deletes the agent's records of deleted chats. `amend` completes client actions; `publish` commits and stores changes through
 //! `journal_writer`; `projection` keeps copies of chat data in the session up to date;
 //! `restore` rebuilds a session from storage.
 
@@ -17,6 +17,7 @@ mod briefing;
 mod chats;
 mod children;
 mod decide;
+mod discard;
 mod handle;
 mod journal_writer;
 mod links;
@@ -32,6 +33,7 @@ pub(crate) use addresses::ChatAddresses;
 pub(crate) use amend::{chats_to_pin, message_in};
 pub(crate) use awaited::awaited;
 pub(crate) use chats::{ChatSeed, chat_state, is_used};
+pub(crate) use discard::discard;
 pub use handle::{ChatError, NewChat, PendingReply, SessionEnd, SessionHandle};
 pub(crate) use handle::{ChatOrder, ChatPlacement, ClientDispatch, SessionEnding, WeakHandle};
 pub(crate) use projection::summary_of;

@@ -20,6 +20,7 @@ use super::actor::SessionActor;
 use super::amend::has_too_many_chats;
 use super::chats::{Chat, ChatSeed, Leaving, chat_state};
 use super::decide::{DecisionInput, title_from};
+use super::discard::discard;
 use super::handle::{ChatError, ChatOrder, ChatPlacement, NewChat, ReplySender, SessionEnding};
 use super::projection;
 use crate::agent::{Branch, BranchKind, History};
@@ -446,13 +447,15 @@ impl SessionActor {
             self.journal.request_checkpoint();
             return Err(error.into());
         }
+        let mut conversations = Vec::new();
         for (uri, action) in uris.iter().zip(&actions) {
             self.commit_written(&self.seed.uri.clone(), action);
-            self.chats.remove(uri);
+            conversations.extend(self.chats.remove(uri).map(|chat| chat.host_conversation()));
             self.store.remove(std::slice::from_ref(uri));
             self.addresses.release(uri);
         }
         self.project_row();
+        self.tasks.spawn(discard(self.records(), conversations));
         Ok(())
     }
 
