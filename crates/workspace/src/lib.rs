@@ -13,6 +13,7 @@ mod locks;
 mod look;
 mod media;
 mod pins;
+mod resolution;
 mod roots;
 mod search;
 mod stop_flag;
@@ -24,3 +25,6 @@ mod write;
 pub use address::{path_of, uri_of};
 pub use files::{FilesConfig, LocalFiles};
 pub use roots::SessionDirectories;
+
+#[cfg(test)]
+mod link_tests;

@@ -27,6 +27,7 @@ mod readme;
 mod secrets;
 mod settings;
 mod tls;
+mod transcripts;
 mod transports;
 mod trust;
 mod upstreams;
